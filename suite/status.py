@@ -1,0 +1,25 @@
+"""How a cell can end: a closed set."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Status(enum.StrEnum):
+    """Every planned cell ends as exactly one of these."""
+
+    OK = "ok"
+    UNSUPPORTED = "unsupported"
+    UNAVAILABLE = "unavailable"
+    INFEASIBLE = "infeasible"
+    OOM_DEVICE = "oom_device"
+    OOM_HOST = "oom_host"
+    TIMEOUT = "timeout"
+    CRASHED = "crashed"
+    WRONG_ANSWER = "wrong_answer"
+    INTERRUPTED = "interrupted"
+
+    @property
+    def good(self) -> bool:
+        """Whether a run in which every cell ended so exits with 0."""
+        return self in (Status.OK, Status.UNSUPPORTED)

@@ -1,0 +1,94 @@
+"""The three click-log datasets as published: columns, table sizes, splits and counts.
+
+Sources of every figure: hpcaitech/CachedEmbedding `recsys/datasets/{criteo,avazu}.py` @a2af3d7e (table sizes, splits),
+facebookresearch/dlrm `torchrec_dlrm/README.MD` @090956ee and Oneflow-Inc/models `split_day_23.sh` (Criteo 1TB rows),
+openbenchmark/BARS LR/FM logs (positives of Criteo Kaggle and Avazu).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_CRITEO_CATEGORICAL = tuple(f"C{i}" for i in range(1, 27))
+_CRITEO_INTEGER = tuple(f"I{i}" for i in range(1, 14))
+
+_KAGGLE_ROWS = (
+    1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194,
+    27, 14992, 5461306, 10, 5652, 2173, 4, 7046547, 18, 15, 286181, 105, 142572,
+)  # fmt: skip
+_TERABYTE_ROWS = (
+    45833188, 36746, 17245, 7413, 20243, 3, 7114, 1441, 62, 29275261, 1572176, 345138, 10,
+    2209, 11267, 128, 4, 974, 14, 48937457, 11316796, 40094537, 452104, 12606, 104, 35,
+)  # fmt: skip
+_AVAZU_TABLES = (
+    ("C1", 7), ("banner_pos", 7), ("site_id", 4737), ("site_domain", 7745), ("site_category", 26), ("app_id", 8552),
+    ("app_domain", 559), ("app_category", 36), ("device_id", 2686408), ("device_ip", 6729486), ("device_model", 8251),
+    ("device_type", 5), ("device_conn_type", 4),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetSchema:
+    """A dataset as published.
+
+    Attributes:
+        name: The workload's name on the command line.
+        title: The name in tables.
+        categorical: Embedded columns with their full table sizes in rows, in order.
+        dense: Dense columns, in order.
+        train_rows, validation_rows, test_rows: Rows of the published splits, in time order.
+        ctr: Share of positive labels. Criteo 1TB's is that of the 80,000-row sample: none is published.
+    """
+
+    name: str
+    title: str
+    categorical: tuple[tuple[str, int], ...]
+    dense: tuple[str, ...]
+    train_rows: int
+    validation_rows: int
+    test_rows: int
+    ctr: float
+
+    @property
+    def rows(self) -> int:
+        """Labelled rows."""
+        return self.train_rows + self.validation_rows + self.test_rows
+
+    @property
+    def table_rows(self) -> int:
+        """Embedding rows of all tables."""
+        return sum(rows for _, rows in self.categorical)
+
+
+CRITEO_KAGGLE = DatasetSchema(
+    name="criteo_kaggle",
+    title="Criteo Kaggle",
+    categorical=tuple(zip(_CRITEO_CATEGORICAL, _KAGGLE_ROWS, strict=True)),
+    dense=_CRITEO_INTEGER,
+    train_rows=39_291_954,
+    validation_rows=3_274_332,
+    test_rows=3_274_331,
+    ctr=0.2562,
+)
+AVAZU = DatasetSchema(
+    name="avazu",
+    title="Avazu",
+    categorical=_AVAZU_TABLES,
+    dense=("C14", "C15", "C16", "C17", "C18", "C19", "C20", "C21"),
+    train_rows=36_386_071,
+    validation_rows=2_021_448,
+    test_rows=2_021_448,
+    ctr=0.1698,
+)
+CRITEO_1TB = DatasetSchema(
+    name="criteo_1tb",
+    title="Criteo 1TB",
+    categorical=tuple(zip(_CRITEO_CATEGORICAL, _TERABYTE_ROWS, strict=True)),
+    dense=_CRITEO_INTEGER,
+    train_rows=4_195_197_692,
+    validation_rows=89_137_319,
+    test_rows=89_137_318,
+    ctr=0.0322,
+)
+
+SCHEMAS = {schema.name: schema for schema in (CRITEO_KAGGLE, AVAZU, CRITEO_1TB)}
