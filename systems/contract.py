@@ -216,7 +216,7 @@ class WorkingSetTooLarge(ValueError):
 class EmbeddingSystem(nn.Module, ABC):
     """One way of keeping embedding tables.
 
-    To write: `support`, `forward`, `load_rows`, `read_rows`, `memory`, `counters`, `reset_counters`, `placement`; where
+    To write: `required_bytes`, `forward`, `load_rows`, `read_rows`, `memory`, `counters`, `reset_counters`, `placement`; where
     there is a cache also `flush`, where it looks ahead `prefetch` with `look_ahead`. `forward` and backward are what the
     harness times (and `prefetch` with them); they must not do anything whose result could be kept from one batch to
     another but is not part of the system, and must not synchronise the device for the sake of statistics.
@@ -235,8 +235,23 @@ class EmbeddingSystem(nn.Module, ABC):
 
     @classmethod
     @abstractmethod
+    def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
+        """The least bytes by tier that this setting needs, from the spec alone. Raises nothing, builds nothing."""
+
+    @classmethod
     def support(cls, spec: SystemSpec) -> Support:
-        """Whether this setting can run, cheaply and without building anything."""
+        """Whether this setting can run, cheaply and without building anything.
+
+        The default refuses a device budget below what `required_bytes` asks of the device.
+        """
+        needed = cls.required_bytes(spec).get(Tier.DEVICE, 0)
+        if isinstance(spec.budget, DeviceBytes) and needed > spec.budget.total_bytes:
+            return Support(
+                Verdict.INFEASIBLE,
+                f"a device budget of {spec.budget.total_bytes:,} bytes is too small: the smallest that works is "
+                f"{needed:,} bytes ({needed / 2**30:.3f} GiB)",
+            )
+        return Support()
 
     @property
     def look_ahead(self) -> int:

@@ -1,0 +1,264 @@
+"""The command line of `run_bench.py`."""
+
+from __future__ import annotations
+
+import enum
+import importlib.util
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import psutil
+import typer
+from rich.console import Console
+
+from suite.console import make_display
+from suite.environment import capture, visible_gpu
+from suite.plan import BadOption, Dataset, Options, check_options, parse_bytes, parse_workloads, plan_cells
+from suite.record import Cell
+from suite.runner import Choice, Locked, Runner, exit_code
+from suite.scales import SCALES
+from suite.store import StoreError
+from systems import registry
+from workloads.schema import SCHEMAS
+
+_USAGE = 2
+
+
+class Device(enum.StrEnum):
+    """Where to run."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+class ScaleName(enum.StrEnum):
+    """How large a run is."""
+
+    SMOKE = "smoke"
+    SMALL = "small"
+    FULL = "full"
+
+
+class OptimizerName(enum.StrEnum):
+    """The optimizer of rows and MLPs alike."""
+
+    SGD = "sgd"
+    ROWWISE_ADAGRAD = "rowwise_adagrad"
+    ADAM = "adam"
+
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
+
+
+@app.command()
+def run(
+    systems: Annotated[
+        str, typer.Option(help="all, or names with variants: freq_cache,fbgemm_uvm_caching[policy=lfu]")
+    ] = "all",
+    workloads: Annotated[str, typer.Option(help="all, or some of criteo_kaggle,avazu,criteo_1tb")] = "all",
+    scale: Annotated[
+        ScaleName | None, typer.Option(help="Size of tables, model and steps; default: the largest that suits the device")
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Train on datasets made by `python -m workloads prepare`; default: synthetic")
+    ] = None,
+    device: Annotated[Device, typer.Option(help="auto takes a CUDA device where torch sees one")] = Device.AUTO,
+    optimizer: Annotated[OptimizerName, typer.Option(help="Of rows and MLPs alike")] = OptimizerName.SGD,
+    lr: Annotated[float | None, typer.Option(help="Learning rate; default: the scale's")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Samples per step; default: the scale's")] = None,
+    embedding_dim: Annotated[int | None, typer.Option(help="Width of every row; default: the scale's")] = None,
+    cache_ratio: Annotated[
+        float | None, typer.Option(help="Cached rows as a share of all rows; default: the scale's")
+    ] = None,
+    device_budget: Annotated[
+        str | None, typer.Option(help="Equal bytes instead of equal ratio, e.g. 1.5GiB")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Training steps per cell; default: the scale's")] = None,
+    rounds: Annotated[int, typer.Option(help="Interleaved repetitions; intervals need at least 2")] = 1,
+    seed: Annotated[int, typer.Option(help="Of streams, rows, dense weights and order")] = 0,
+    timeout: Annotated[float | None, typer.Option(help="Seconds one cell may take; default: the scale's")] = None,
+    out: Annotated[Path, typer.Option(help="Where records, tables and logs go")] = Path("results"),
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run every cell, even those that are done")] = False,
+    only_failed: Annotated[bool, typer.Option("--only-failed", help="Run the cells again that failed")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List systems, variants, workloads and scales, and stop")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and stop")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Only the table")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per event instead of text")] = False,
+) -> None:
+    """Train the same DLRM on the same stream with every system, and compare.
+
+    Every cell (system x workload x setting) runs in a fresh process, is verified before it is timed, and leaves a
+    record; run again, the same command goes on where it stopped. The exit code is 0 only if every planned cell ended
+    `ok` or said up front that it is unsupported, 1 if one did not, 2 for a wrong option, 130 after Ctrl-C.
+
+    Examples: `python run_bench.py --systems all`; `python run_bench.py --systems freq_cache,full_gpu --workloads avazu
+    --rounds 3`; `python run_bench.py --data-dir prepared/ --optimizer rowwise_adagrad`.
+    """
+    console = Console(stderr=True)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    if list_:
+        _list(Console())
+        return
+    try:
+        if fresh and only_failed:
+            raise BadOption("--fresh and --only-failed exclude each other")
+        if timeout is not None and timeout <= 0:
+            raise BadOption(f"--timeout: {timeout} is out of range, it must be above 0")
+        where, why = _device(device)
+        datasets, found = _datasets(data_dir, workloads) if data_dir is not None else (None, parse_workloads(workloads))
+        options = Options(
+            systems=tuple(_systems(systems)),
+            workloads=found,
+            device=where,
+            scale=None if scale is None else scale.value,
+            optimizer=optimizer.value,
+            lr=lr,
+            batch_size=batch_size,
+            embedding_dim=embedding_dim,
+            cache_ratio=cache_ratio,
+            device_budget_bytes=None if device_budget is None else parse_bytes(device_budget),
+            steps=steps,
+            rounds=rounds,
+            seed=seed,
+        )
+        check_options(options)
+        host_bytes = int(psutil.virtual_memory().available)
+        cells, notes = plan_cells(options, datasets=datasets, host_bytes=host_bytes)
+    except ValueError as error:
+        # every error of options, names and data is a ValueError with a sentence for the user
+        console.print(f"error: {error}", style="red", markup=False, highlight=False)
+        raise typer.Exit(_USAGE) from None
+    choice = Choice.FRESH if fresh else Choice.ONLY_FAILED if only_failed else Choice.RESUME
+    runner = Runner(cells, out=out, environment=capture(threads=_threads()), choice=choice, timeout_s=timeout)
+    if dry_run:
+        _show_plan(Console(), cells, runner, notes=[why, *notes], as_json=as_json)
+        return
+    try:
+        with make_display(quiet, as_json) as display:
+            for note in (why, *notes):
+                display.note(note)
+            records = runner.run(display)
+    except (Locked, StoreError) as error:
+        console.print(f"error: {error}", style="red", markup=False, highlight=False)
+        raise typer.Exit(1) from None
+    runner.report(None if as_json else Console())
+    raise typer.Exit(exit_code(records, planned=len(cells), interrupted=runner.interrupted))
+
+
+def main() -> None:
+    """Entry point."""
+    app()
+
+
+def _systems(text: str) -> list[registry.Variant]:
+    """The variants named; only those that carry parameters or a module of their own are imported to be checked."""
+    variants = registry.parse_systems(text)
+    for variant in variants:
+        if variant.parameters or ":" in variant.name:
+            try:
+                registry.load(variant)
+            except ImportError as error:
+                raise BadOption(f"--systems: {variant}: {error}") from error
+    return variants
+
+
+def _device(device: Device) -> tuple[str, str]:
+    """The device to run on, and why."""
+    if device is Device.CPU:
+        return "cpu", "device: cpu, as asked"
+    gpu = visible_gpu()
+    if gpu is None:
+        if device is Device.CUDA:
+            raise BadOption("--device cuda: no NVIDIA device is visible; use --device cpu")
+        return "cpu", "device: cpu, because no NVIDIA device is visible"
+    import torch  # only now: the parent process of a CPU run does without
+
+    if torch.cuda.is_available():
+        return "cuda", f"device: cuda ({gpu.name})"
+    remedy = "run make setup again, it picks the CUDA builds when it sees the device"
+    if device is Device.CUDA:
+        raise BadOption(f"--device cuda: torch {torch.__version__} cannot use the {gpu.name}; {remedy}")
+    return "cpu", f"device: cpu, because torch {torch.__version__} cannot use the {gpu.name}; {remedy}"
+
+
+def _datasets(data_dir: Path, workloads: str) -> tuple[dict[str, Dataset], tuple[str, ...]]:
+    """The prepared datasets to train on; `all` means all that the directory holds.
+
+    Raises:
+        DataError: nothing is prepared there, or not what was asked for.
+    """
+    from workloads.errors import DataError
+    from workloads.manifest import prepare_command
+    from workloads.prepared import PreparedWorkload, find_prepared
+
+    prepared = find_prepared(data_dir)
+    names = parse_workloads(workloads) if workloads.strip() != "all" else tuple(n for n in SCHEMAS if n in prepared)
+    found = {}
+    for name in names:
+        if name not in prepared:
+            raise DataError(
+                f"--data-dir: {data_dir} holds no {name}, only {', '.join(prepared)}. "
+                f"Make it: {prepare_command(data_dir / name)}"
+            )
+        workload = PreparedWorkload.open(prepared[name], batch_size=1)
+        found[name] = Dataset(
+            folder=prepared[name].resolve(), digest=workload.digest, training_rows=workload.epoch_rows()
+        )
+    return found, names
+
+
+def _threads() -> int:
+    import os
+
+    return len(os.sched_getaffinity(0))
+
+
+def _show_plan(console: Console, cells: list[Cell], runner: Runner, *, notes: list[str], as_json: bool) -> None:
+    if as_json:
+        for cell in cells:
+            console.print_json(json.dumps({"state": runner.state(cell), **cell.model_dump(mode="json")}), indent=None)
+        return
+    for note in notes:
+        console.print(note, markup=False, highlight=False)
+    for cell in cells:
+        budget = f"{cell.device_budget_bytes:,} B" if cell.device_budget_bytes else f"ratio {cell.cache_ratio}"
+        console.print(
+            f"{runner.state(cell):9} {cell.label}: {cell.data}, {cell.scale} on {cell.device}, {cell.optimizer} "
+            f"lr {cell.lr:g}, batch {cell.batch_size}, dim {cell.embedding_dim}, {budget}, {cell.steps} steps",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def _list(console: Console) -> None:
+    def line(text: str) -> None:
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    line("Systems (all), the first value of a parameter being the default:")
+    for names, title in ((registry.SYSTEMS, ""), (registry.CONTROLS, "Controls (by name only):")):
+        if title:
+            line(title)
+        for name in names:
+            try:
+                found = registry.load(registry.Variant(name))
+            except ImportError as error:
+                line(f"  {name}: unavailable, {error}")
+                continue
+            variants = "; ".join(f"{key}={'|'.join(values)}" for key, values in found.parameters.items())
+            summary = (found.__doc__ or "").strip().splitlines()[0]
+            line(f"  {name}{f' [{variants}]' if variants else ''}: {summary}")
+    line("Your own system: module:Class")
+    line("Workloads (all):")
+    for schema in SCHEMAS.values():
+        line(f"  {schema.name}: {schema.title}, {len(schema.categorical)} tables, {schema.table_rows:,} rows in full")
+    line("Scales:")
+    for scale in SCALES.values():
+        rows = "published table sizes" if scale.max_rows is None else f"about {scale.max_rows:,} rows"
+        line(f"  {scale.name}: {rows}, dim {scale.embedding_dim}, batch {scale.batch_size}")
+    if importlib.util.find_spec("fbgemm_gpu") is None:
+        line("fbgemm-gpu is not installed: run make setup")

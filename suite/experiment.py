@@ -1,0 +1,288 @@
+"""One cell, top to bottom: support, verify, build, warm up, timed windows, count, evaluate."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from statistics import median
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torchmetrics.classification import BinaryAccuracy, BinaryAUROC
+
+from suite import memory
+from suite.messages import Outcome
+from suite.record import Cell, Measurement, Memory, Quality, Timing, Traffic, Verification
+from suite.status import Status
+from suite.training import Run, Trainer, load_initial_rows, tables_of
+from suite.verify import verify
+from systems import registry
+from systems.contract import (
+    Budget,
+    CacheRatio,
+    DeviceBytes,
+    EmbeddingSystem,
+    OptimizerKind,
+    SparseOptimizer,
+    Support,
+    SystemSpec,
+    Tier,
+    Verdict,
+)
+from workloads.batch import Split, Workload
+from workloads.dlrm import build_dlrm
+from workloads.manifest import read_manifest
+from workloads.prepared import PreparedWorkload
+from workloads.synthetic import SyntheticWorkload
+
+_STATUS_OF_VERDICT = {
+    Verdict.UNSUPPORTED: Status.UNSUPPORTED,
+    Verdict.UNAVAILABLE: Status.UNAVAILABLE,
+    Verdict.INFEASIBLE: Status.INFEASIBLE,
+}
+
+
+class Reporter(Protocol):
+    """Where progress goes."""
+
+    def phase(self, name: str) -> None:
+        """A new phase begins."""
+
+    def beat(self, step: int = 0, steps: int = 0, steps_per_s: float | None = None) -> None:
+        """The phase goes on."""
+
+
+def run_cell(cell: Cell, reporter: Reporter) -> Outcome:
+    """Run one cell in this process, from support to evaluation."""
+    started = time.perf_counter()
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    device = torch.device(cell.device)
+    reporter.phase("support")
+    variant = registry.Variant.parse(cell.system)
+    system_class = registry.load(variant)
+    workload = open_workload(cell)
+    spec = _spec(cell, variant, system_class, workload)
+    support = _machine_support(system_class, spec)
+    if support.verdict is not Verdict.YES:
+        return Outcome(status=_STATUS_OF_VERDICT[support.verdict], reason=support.reason)
+
+    reporter.phase("verify")
+    clock = time.perf_counter()
+    if variant.name in registry.CONTROLS:
+        verification = None
+        notes = ("a control, not a system: not verified, not ranked",)
+    else:
+        verification = verify(system_class, spec=spec, workload=workload, seed=cell.seed, beat=reporter.beat)
+        notes = ()
+        if not verification.passed:
+            return Outcome(status=Status.WRONG_ANSWER, reason=_first_failure(verification), verification=verification)
+    verify_s = time.perf_counter() - clock
+
+    reporter.phase("build")
+    baseline_bytes = memory.rss_bytes()
+    if not memory.reset_peaks(device):
+        notes += ("the peak of host memory could not be reset and includes imports and verification",)
+    clock = time.perf_counter()
+    system = system_class(spec)
+    load_initial_rows(system, seed=cell.seed, on_chunk=reporter.beat)
+    model = build_dlrm(
+        system,
+        dense_columns=workload.dense_columns,
+        embedding_dim=cell.embedding_dim,
+        bottom_mlp=cell.bottom_mlp,
+        top_mlp=cell.top_mlp,
+        seed=cell.seed,
+        device=device,
+    )
+    trainer = Trainer(model, system, workload=workload, total_steps=cell.steps)
+    build_s = time.perf_counter() - clock
+
+    reporter.phase("warm up")
+    runs = [trainer.run(cell.warmup_steps, on_step=lambda step: reporter.beat(step, cell.warmup_steps))]
+    reporter.phase("train")
+    windows = _timed_windows(cell, trainer, reporter)
+    reporter.phase("count")
+    system.count_traffic(True)
+    system.reset_counters()
+    counted = trainer.run(cell.counted_steps, on_step=lambda step: reporter.beat(step, cell.counted_steps))
+    traffic = _traffic(system, cell.counted_steps)
+    system.count_traffic(False)
+    runs += [*windows, counted]
+    if not math.isfinite(counted.loss):
+        raise FloatingPointError(f"the loss is {counted.loss} after {cell.steps} steps: lower --lr")
+
+    device_peak, host_peak, pss = memory.device_peak(device), memory.peak_rss_bytes(), memory.pss_bytes()
+    anatomy = {f"{tier}/{purpose}": size for (tier, purpose), size in system.memory().items()}
+
+    reporter.phase("evaluate")
+    clock = time.perf_counter()
+    quality = _evaluate(cell, trainer, workload, reporter, final_loss=counted.loss)
+    evaluate_s = time.perf_counter() - clock
+
+    steps_per_s = median(run.steps / run.duration_s for run in windows)
+    samples_per_s = steps_per_s * cell.batch_size
+    whole_epoch = cell.steps == workload.batches(Split.TRAIN)
+    measurement = Measurement(
+        placement=system.placement.label,
+        offloads=system.placement.offloads,
+        timing=Timing(
+            window_s=tuple(run.duration_s for run in windows),
+            window_steps=cell.window_steps,
+            steps_per_s=steps_per_s,
+            samples_per_s=samples_per_s,
+            data_s_per_step=sum(run.data_s for run in runs) / cell.steps,
+            build_s=build_s,
+            verify_s=verify_s,
+            evaluate_s=evaluate_s,
+            total_s=time.perf_counter() - started,
+        ),
+        quality=quality,
+        memory=Memory(
+            device_allocated_bytes=device_peak.allocated_bytes,
+            device_reserved_bytes=device_peak.reserved_bytes,
+            device_used_bytes=device_peak.used_bytes,
+            host_peak_rss_bytes=host_peak,
+            host_baseline_rss_bytes=baseline_bytes,
+            host_pss_bytes=pss,
+            anatomy_bytes=anatomy,
+        ),
+        traffic=traffic,
+        epoch_s=sum(run.duration_s for run in runs) if whole_epoch else workload.epoch_rows() / samples_per_s,
+        epoch_measured=whole_epoch,
+    )
+    return Outcome(status=Status.OK, verification=verification, measurement=measurement, notes=notes)
+
+
+def open_workload(cell: Cell, *, whole_split: Split | None = None) -> Workload:
+    """The stream that a cell trains on; `whole_split` makes one batch of all rows of that split of real data."""
+    if cell.data == "real":
+        if cell.data_dir is None:
+            raise ValueError("a cell on real data needs a data directory")
+        folder = Path(cell.data_dir)
+        rows = read_manifest(folder).splits[whole_split].rows if whole_split else cell.batch_size
+        return PreparedWorkload.open(folder, batch_size=rows, seed=cell.seed)
+    return SyntheticWorkload.create(cell.workload, batch_size=cell.batch_size, seed=cell.seed, max_rows=cell.max_rows)
+
+
+class _LazyFrequencies(Mapping[str, Tensor]):
+    """Frequencies that are counted when a system first asks: at full scale they take seconds and gigabytes."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._workload = workload
+        self._counted: Mapping[str, Tensor] | None = None
+
+    def _all(self) -> Mapping[str, Tensor]:
+        if self._counted is None:
+            self._counted = self._workload.frequencies()
+        return self._counted
+
+    def __getitem__(self, table: str) -> Tensor:
+        return self._all()[table]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, _ in self._workload.tables)
+
+    def __len__(self) -> int:
+        return len(self._workload.tables)
+
+
+def _spec(
+    cell: Cell, variant: registry.Variant, system_class: type[EmbeddingSystem], workload: Workload
+) -> SystemSpec:
+    budget: Budget
+    if cell.device_budget_bytes is not None:
+        budget = DeviceBytes(total_bytes=cell.device_budget_bytes)
+    elif cell.cache_ratio is not None:
+        budget = CacheRatio(ratio=cell.cache_ratio)
+    else:
+        raise ValueError("a cell needs a cache ratio or a device budget")
+    tables = tables_of(workload, cell.embedding_dim)
+    return SystemSpec(
+        tables=tables,
+        optimizer=SparseOptimizer(kind=OptimizerKind(cell.optimizer), lr=cell.lr, eps=cell.eps),
+        device=torch.device(cell.device),
+        budget=budget,
+        batch_lookups=cell.batch_size * len(tables),
+        frequencies=_LazyFrequencies(workload),
+        parameters=registry.resolved_parameters(variant, system_class),
+    )
+
+
+def _machine_support(system_class: type[EmbeddingSystem], spec: SystemSpec) -> Support:
+    """What the system says, then whether this machine holds what the system needs at least."""
+    support = system_class.support(spec)
+    if support.verdict is not Verdict.YES:
+        return support
+    needed = dict(system_class.required_bytes(spec))
+    if spec.device.type == "cpu":
+        needed = {Tier.HOST: sum(needed.values())}
+    room = {Tier.HOST: memory.available_host_bytes()}
+    if spec.device.type == "cuda":
+        room[Tier.DEVICE] = memory.total_device_bytes(spec.device)
+    for tier, available in room.items():
+        wanted = needed.get(tier, 0)
+        if wanted > available:
+            return Support(
+                Verdict.INFEASIBLE,
+                f"needs at least {wanted / 1e9:.1f} GB of {tier} memory, this machine has {available / 1e9:.1f} GB "
+                "to give: use a smaller --scale or --embedding-dim",
+            )
+    return support
+
+
+def _timed_windows(cell: Cell, trainer: Trainer, reporter: Reporter) -> list[Run]:
+    windows: list[Run] = []
+    total = cell.windows * cell.window_steps
+    for window in range(cell.windows):
+        done = window * cell.window_steps
+        rate = windows[-1].steps / windows[-1].duration_s if windows else None
+        windows.append(trainer.run(cell.window_steps, on_step=lambda s, d=done, r=rate: reporter.beat(d + s, total, r)))
+    return windows
+
+
+def _traffic(system: EmbeddingSystem, steps: int) -> Traffic:
+    counted = system.counters()
+    per_table = counted.per_table
+    return Traffic(
+        steps=steps,
+        lookups=counted.lookups,
+        unique_ids=counted.unique_ids,
+        unique_misses=counted.unique_misses,
+        lookup_misses=counted.lookup_misses,
+        bytes_fetched=counted.bytes_fetched,
+        bytes_written_back=counted.bytes_written_back,
+        overflow_batches=counted.overflow_batches,
+        per_table=dict(per_table) if per_table is not None else None,
+    )
+
+
+def _evaluate(cell: Cell, trainer: Trainer, workload: Workload, reporter: Reporter, *, final_loss: float) -> Quality:
+    auroc, accuracy = BinaryAUROC(), BinaryAccuracy()
+    if not workload.batches(Split.TEST):  # a test split smaller than one training batch
+        workload = open_workload(cell, whole_split=Split.TEST)
+    batches = min(cell.evaluation_batches, workload.batches(Split.TEST))
+    for index in range(batches):
+        batch = workload.batch(index, Split.TEST)
+        scores = trainer.logits(batch).sigmoid().cpu()
+        auroc.update(scores, batch.labels.int())
+        accuracy.update(scores, batch.labels.int())
+        reporter.beat(index + 1, batches)
+    return Quality(
+        auroc=float(auroc.compute()),
+        accuracy=float(accuracy.compute()),
+        samples=batches * workload.batch_size,
+        best_auroc=workload.best_auroc,
+        final_loss=final_loss,
+    )
+
+
+def _first_failure(verification: Verification) -> str:
+    failed = [check for check in verification.checks if not check.passed]
+    if not failed:
+        return "no check applies to this system on this device"
+    more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+    return f"{failed[0].name}: {failed[0].detail}{more}"

@@ -1,0 +1,101 @@
+"""Memory probes: peak resident set after a reset, and what torch's allocator and the driver say of a CUDA device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+if TYPE_CHECKING:  # the parent process reads host figures without paying for torch
+    import torch
+
+_STATUS = Path("/proc/self/status")
+_CLEAR_REFS = Path("/proc/self/clear_refs")
+_RESET_PEAK = "5"
+
+
+@dataclass(frozen=True)
+class DevicePeak:
+    """Bytes; None on a CPU, where torch would answer 0 to the first two."""
+
+    allocated_bytes: int | None = None
+    reserved_bytes: int | None = None
+    used_bytes: int | None = None
+
+
+def reset_peaks(device: torch.device) -> bool:
+    """Start measuring peaks anew. Returns whether the host's peak could be reset (it needs a writable clear_refs)."""
+    if device.type == "cuda":
+        import torch
+
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+    try:
+        _CLEAR_REFS.write_text(_RESET_PEAK)
+    except OSError:
+        return False
+    return True
+
+
+def peak_rss_bytes() -> int:
+    """Peak resident set since the last reset (VmHWM), shared pages counted in full."""
+    for line in _STATUS.read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return int(psutil.Process().memory_info().rss)
+
+
+def rss_bytes() -> int:
+    """Resident set now."""
+    return int(psutil.Process().memory_info().rss)
+
+
+def pss_bytes() -> int | None:
+    """Proportional set size now: shared pages divided by their users. None where the kernel does not say."""
+    try:
+        return int(psutil.Process().memory_full_info().pss)
+    except (psutil.AccessDenied, AttributeError):
+        return None
+
+
+def device_peak(device: torch.device) -> DevicePeak:
+    """Peaks of torch's caching allocator since the last reset, and what the driver says is in use now.
+
+    fbgemm's UVM tensors bypass that allocator although they call themselves cuda tensors; the driver's figure holds
+    the CUDA context and, of those tensors, device-resident pages only.
+    """
+    if device.type != "cuda":
+        return DevicePeak()
+    import torch
+
+    free, total = torch.cuda.mem_get_info(device)
+    return DevicePeak(
+        allocated_bytes=torch.cuda.max_memory_allocated(device),
+        reserved_bytes=torch.cuda.max_memory_reserved(device),
+        used_bytes=total - free,
+    )
+
+
+def available_host_bytes() -> int:
+    """Host memory this process may still take: the kernel's estimate, or less under a cgroup limit."""
+    available = int(psutil.virtual_memory().available)
+    for limit_file, used_file in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    ):
+        try:
+            limit, used = Path(limit_file).read_text().strip(), Path(used_file).read_text().strip()
+        except OSError:
+            continue
+        if limit.isdigit():
+            available = min(available, max(0, int(limit) - int(used)))
+    return available
+
+
+def total_device_bytes(device: torch.device) -> int:
+    """Memory of the CUDA device in all."""
+    import torch
+
+    return int(torch.cuda.mem_get_info(device)[1])

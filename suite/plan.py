@@ -1,0 +1,241 @@
+"""From options to cells: which system trains on what, in which setting, in which order."""
+
+from __future__ import annotations
+
+import difflib
+import random
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from suite.record import Cell
+from suite.scales import FULL, SCALES, SMALL, Scale
+from systems.registry import Variant, split_list
+from workloads.schema import SCHEMAS
+
+_LEAST_STEPS = 16
+"""Of a run on a small real dataset, before the batch is halved any further."""
+_LEAST_BATCH = 16
+_HOST_OVERHEAD = 1.25
+"""Host bytes per byte of rows at full scale: index, frequencies, copies in flight."""
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+
+
+class BadOption(ValueError):
+    """An option that cannot be; the message names the flag, what was found and what is expected."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the command line asks for; None stands for the scale's own value."""
+
+    systems: tuple[Variant, ...]
+    workloads: tuple[str, ...]
+    device: str
+    scale: str | None = None
+    optimizer: str = "sgd"
+    lr: float | None = None
+    batch_size: int | None = None
+    embedding_dim: int | None = None
+    cache_ratio: float | None = None
+    device_budget_bytes: int | None = None
+    steps: int | None = None
+    rounds: int = 1
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """A prepared dataset, as far as planning needs to know it."""
+
+    folder: Path
+    digest: str
+    training_rows: int
+
+
+def parse_workloads(text: str) -> tuple[str, ...]:
+    """The workloads that `--workloads` names, each once.
+
+    Raises:
+        BadOption: one is unknown; the near ones are named.
+    """
+    names = [name for part in split_list(text) for name in (SCHEMAS if part == "all" else [part])]
+    for name in names:
+        if name not in SCHEMAS:
+            near = difflib.get_close_matches(name, list(SCHEMAS), n=3, cutoff=0.4)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(SCHEMAS)}"
+            raise BadOption(f"--workloads: unknown workload '{name}': {hint}")
+    if not names:
+        raise BadOption(f"--workloads: none named: give all, or some of {', '.join(SCHEMAS)}")
+    return tuple(dict.fromkeys(names))
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes of `1.5GiB`, `800MB` or `1000000`.
+
+    Raises:
+        BadOption: not a positive size.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    if match is None or match[2].upper() not in _UNITS or float(match[1]) <= 0:
+        raise BadOption(f"--device-budget: '{text}' is not a size: write 1.5GiB, 800MB or a number of bytes")
+    return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def check_options(options: Options) -> None:
+    """Refuse what can never run.
+
+    Raises:
+        BadOption: the first option that is out of range.
+    """
+    ranges: Sequence[tuple[str, bool, str]] = (
+        ("--batch-size", options.batch_size is None or options.batch_size >= 1, "at least 1"),
+        ("--rounds", options.rounds >= 1, "at least 1"),
+        ("--steps", options.steps is None or options.steps >= 4, "at least 4"),
+        ("--lr", options.lr is None or options.lr > 0, "above 0"),
+        ("--seed", options.seed >= 0, "0 or more"),
+        ("--cache-ratio", options.cache_ratio is None or 0 < options.cache_ratio <= 1, "above 0 and at most 1"),
+        (
+            "--embedding-dim",
+            options.embedding_dim is None or (options.embedding_dim >= 4 and options.embedding_dim % 4 == 0),
+            "a multiple of 4 (fbgemm's kernels need that)",
+        ),
+    )
+    for flag, fine, expected in ranges:
+        if not fine:
+            value = getattr(options, flag.lstrip("-").replace("-", "_"))
+            raise BadOption(f"{flag}: {value} is out of range, it must be {expected}")
+    if options.cache_ratio is not None and options.device_budget_bytes is not None:
+        raise BadOption("--cache-ratio and --device-budget exclude each other: a budget sets every system's cache size")
+
+
+def default_scale(workload: str, *, device: str, host_bytes: int) -> tuple[Scale, str]:
+    """The scale where none was asked for, and why: `small` on a CPU, else the largest that fits the host's memory."""
+    if device == "cpu":
+        return SMALL, f"{workload}: scale small, the default without a GPU"
+    needed = SCHEMAS[workload].table_rows * FULL.embedding_dim * 4 * _HOST_OVERHEAD
+    if needed <= host_bytes:
+        return FULL, f"{workload}: scale full, the default with a GPU"
+    return SMALL, (
+        f"{workload}: scale small, because full needs about {needed / 1e9:.0f} GB of host memory and "
+        f"{host_bytes / 1e9:.0f} GB are available"
+    )
+
+
+def plan_cells(
+    options: Options, *, datasets: dict[str, Dataset] | None, host_bytes: int
+) -> tuple[list[Cell], list[str]]:
+    """All cells of a run, in the order they run, and what was decided on the user's behalf.
+
+    Rounds come one after another; in each, the systems of a workload run next to each other in seeded order, so that
+    a slow spell of the machine falls on all of them alike.
+
+    Args:
+        options: Checked options.
+        datasets: Prepared datasets by workload, for real data; None for synthetic streams.
+        host_bytes: Host memory available.
+    """
+    settings: dict[str, Cell] = {}
+    notes: list[str] = []
+    for workload in options.workloads:
+        if options.scale is None:
+            scale, why = default_scale(workload, device=options.device, host_bytes=host_bytes)
+            notes.append(why)
+        else:
+            scale = SCALES[options.scale]
+        dataset = datasets[workload] if datasets is not None else None
+        scale, changes = _adjusted(scale, options, dataset)
+        notes += [f"{workload}: {change}" for change in changes]
+        settings[workload] = _setting(workload, scale, options, dataset)
+    cells = []
+    for number in range(options.rounds):
+        for workload, setting in settings.items():
+            order = list(options.systems)
+            random.Random(f"{options.seed}/{number}/{workload}").shuffle(order)  # noqa: S311 - an order, not a secret
+            cells += [setting.model_copy(update={"system": str(variant), "round": number}) for variant in order]
+    return cells, notes
+
+
+def _setting(workload: str, scale: Scale, options: Options, dataset: Dataset | None) -> Cell:
+    ratio = options.cache_ratio if options.cache_ratio is not None else scale.cache_ratio
+    return Cell(
+        system="",
+        workload=workload,
+        data="synthetic" if dataset is None else "real",
+        data_dir=None if dataset is None else str(dataset.folder),
+        data_digest=None if dataset is None else dataset.digest,
+        scale=scale.name,
+        device="cuda" if options.device == "cuda" else "cpu",
+        optimizer=options.optimizer,
+        lr=options.lr if options.lr is not None else scale.lr[options.optimizer],
+        eps=1e-8,
+        batch_size=scale.batch_size,
+        embedding_dim=scale.embedding_dim,
+        max_rows=scale.max_rows if dataset is None else None,
+        bottom_mlp=scale.bottom_mlp,
+        top_mlp=scale.top_mlp,
+        cache_ratio=None if options.device_budget_bytes is not None else ratio,
+        device_budget_bytes=options.device_budget_bytes,
+        warmup_steps=scale.warmup_steps,
+        windows=scale.windows,
+        window_steps=scale.window_steps,
+        counted_steps=scale.counted_steps,
+        evaluation_batches=scale.evaluation_batches,
+        seed=options.seed,
+    )
+
+
+def _adjusted(scale: Scale, options: Options, dataset: Dataset | None) -> tuple[Scale, list[str]]:
+    """The scale with the options applied, and shrunk to one epoch of a small real dataset."""
+    scale = replace(
+        scale,
+        batch_size=options.batch_size or scale.batch_size,
+        embedding_dim=options.embedding_dim or scale.embedding_dim,
+    )
+    if options.steps is not None:
+        scale = with_steps(scale, options.steps)
+    return (scale, []) if dataset is None else fitted_to_epoch(scale, dataset.training_rows)
+
+
+def with_steps(scale: Scale, steps: int) -> Scale:
+    """The scale with `steps` training steps in all, an eighth each for warm-up and counting."""
+    edge = max(1, steps // 8)
+    windows = min(scale.windows, steps - 2 * edge)
+    per_window = (steps - 2 * edge) // windows
+    return replace(
+        scale,
+        warmup_steps=steps - edge - windows * per_window,
+        windows=windows,
+        window_steps=per_window,
+        counted_steps=edge,
+    )
+
+
+def fitted_to_epoch(scale: Scale, training_rows: int) -> tuple[Scale, list[str]]:
+    """Shrink steps, then the batch, until no row is trained on twice: a repeated batch flatters every cache.
+
+    Raises:
+        BadOption: not even the smallest batch leaves four steps.
+    """
+    wanted = scale.warmup_steps + scale.windows * scale.window_steps + scale.counted_steps
+    batch = scale.batch_size
+    while training_rows // batch < min(wanted, _LEAST_STEPS) and batch > _LEAST_BATCH:
+        batch = max(_LEAST_BATCH, batch // 2)
+    steps = training_rows // batch
+    if steps < 4:
+        raise BadOption(f"--data-dir: {training_rows} training rows are too few for four batches of {batch}")
+    changes = []
+    if batch != scale.batch_size:
+        changes.append(f"batch {batch} instead of {scale.batch_size}, because there are {training_rows:,} training rows")
+    scale = replace(scale, batch_size=batch)
+    if steps < wanted:
+        changes.append(f"{steps} steps, one whole epoch, instead of {wanted}")
+        scale = with_steps(scale, steps)
+    return scale, changes
+
+
+def pending(cells: Iterable[Cell], done: Iterable[Cell]) -> list[Cell]:
+    """The cells that are not done, in their order."""
+    finished = set(done)
+    return [cell for cell in cells if cell not in finished]

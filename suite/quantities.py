@@ -1,0 +1,41 @@
+"""Quantities as people read them. What does not exist is `n/a`, and nothing but 0 is printed as 0."""
+
+from __future__ import annotations
+
+import math
+
+MISSING = "n/a"
+
+
+def gigabytes(value: int | None) -> str:
+    """Bytes in GB of 1e9."""
+    return amount(None if value is None else value / 1e9)
+
+
+def megabytes(value: float | None) -> str:
+    """Bytes in MB of 1e6."""
+    return amount(None if value is None else value / 1e6)
+
+
+def amount(value: float | None) -> str:
+    """A number of any size with enough digits, never rounded to 0 when it is not."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    if value == 0:
+        return "0"
+    size = math.floor(math.log10(abs(value)))
+    decimals = 0 if size >= 3 else 1 if size == 2 else 2 if size >= -1 else 1 - size
+    return f"{value:,.{decimals}f}"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds as `4.37s`, `49.2s`, `12m05s` or `1h40m`."""
+    if seconds is None:
+        return MISSING
+    if seconds < 59.95:
+        return f"{amount(seconds) if seconds < 10 else f'{seconds:.1f}'}s"
+    if seconds < 3599.5:
+        minutes, rest = divmod(round(seconds), 60)
+        return f"{minutes}m{rest:02d}s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours}h{minutes:02d}m"

@@ -1,0 +1,88 @@
+"""How large a run is: table rows, model, batch and steps by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """One size of the whole experiment.
+
+    Attributes:
+        max_rows: Synthetic tables are capped alike to hold about so many rows in all; None: published sizes.
+        bottom_mlp: Hidden widths of the bottom MLP; its output is the embedding dim.
+        lr: Learning rate by optimizer.
+        timeout_s, stall_s: Of one cell.
+    """
+
+    name: str
+    max_rows: int | None
+    embedding_dim: int
+    batch_size: int
+    bottom_mlp: tuple[int, ...]
+    top_mlp: tuple[int, ...]
+    cache_ratio: float
+    warmup_steps: int
+    windows: int
+    window_steps: int
+    counted_steps: int
+    evaluation_batches: int
+    lr: dict[str, float]
+    timeout_s: float
+    stall_s: float
+
+
+SMOKE = Scale(
+    name="smoke",
+    max_rows=50_000,
+    embedding_dim=16,
+    batch_size=256,
+    bottom_mlp=(32,),
+    top_mlp=(32, 1),
+    cache_ratio=0.1,
+    warmup_steps=4,
+    windows=4,
+    window_steps=4,
+    counted_steps=4,
+    evaluation_batches=8,
+    lr={"sgd": 1.0, "rowwise_adagrad": 0.05, "adam": 0.001},
+    timeout_s=120,
+    stall_s=60,
+)
+SMALL = Scale(
+    name="small",
+    max_rows=1_000_000,
+    embedding_dim=32,
+    batch_size=2048,
+    bottom_mlp=(64,),
+    top_mlp=(64, 1),
+    cache_ratio=0.05,
+    warmup_steps=20,
+    windows=10,
+    window_steps=16,
+    counted_steps=20,
+    evaluation_batches=40,
+    lr={"sgd": 1.0, "rowwise_adagrad": 0.05, "adam": 0.001},
+    timeout_s=300,
+    stall_s=60,
+)
+FULL = Scale(
+    name="full",
+    max_rows=None,
+    embedding_dim=128,
+    batch_size=16_384,
+    bottom_mlp=(512, 256),
+    top_mlp=(1024, 1024, 512, 256, 1),
+    cache_ratio=0.01,
+    warmup_steps=50,
+    windows=36,
+    window_steps=50,
+    counted_steps=150,
+    evaluation_batches=60,
+    lr={"sgd": 1.0, "rowwise_adagrad": 0.05, "adam": 0.001},
+    timeout_s=7200,
+    stall_s=900,
+)
+
+SCALES = {scale.name: scale for scale in (SMOKE, SMALL, FULL)}

@@ -1,0 +1,150 @@
+"""Comparisons that the published tables rest on: paired ratios with an interval, and a ranking that admits ties.
+
+Systems run in interleaved rounds, so that a machine that slows down slows all of them; ratios within a round cancel it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from suite.groups import GroupKey, is_baseline
+from suite.record import Record
+from suite.status import Status
+
+# Two-sided 95 % quantiles of Student's t for 1, 2, ... degrees of freedom (any statistics textbook).
+_T_95 = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281)
+_Z_95 = 1.959964
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairedRatio:
+    """How many times as fast one system is as another.
+
+    Attributes:
+        ratio: Geometric mean of the rounds' ratios.
+        low, high: 95 % confidence interval, Student's t on the logarithms. None: a single round has no spread.
+        rounds: Rounds that both systems have.
+    """
+
+    ratio: float
+    low: float | None
+    high: float | None
+    rounds: int
+
+    @property
+    def spans_one(self) -> bool:
+        """Whether the two are too close to call: the interval contains 1, or there is none."""
+        return self.low is None or self.high is None or self.low <= 1 <= self.high
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """A system's place in a ranking by throughput.
+
+    Attributes:
+        place: From 1; systems too close to call share the place of the first of them.
+        tied: The place is shared: printed with `=`.
+        samples_per_s: Geometric mean over rounds.
+    """
+
+    place: int
+    tied: bool
+    system: str
+    samples_per_s: float
+
+
+def paired_ratio(ours: Mapping[int, float], theirs: Mapping[int, float]) -> PairedRatio | None:
+    """Compare two systems round by round.
+
+    Args:
+        ours: Samples per second by round.
+        theirs: The same of the system to compare with.
+
+    Returns:
+        The ratio ours / theirs over the rounds that both have; None where they share no round.
+
+    Raises:
+        ValueError: a speed is not positive.
+    """
+    if any(not speed > 0 for speed in (*ours.values(), *theirs.values())):
+        raise ValueError("samples per second must be positive: leave out rounds that did not finish")
+    shared = sorted(ours.keys() & theirs.keys())
+    if not shared:
+        return None
+    logs = [math.log(ours[number] / theirs[number]) for number in shared]
+    mean = statistics.fmean(logs)
+    if len(logs) == 1:
+        return PairedRatio(ratio=math.exp(mean), low=None, high=None, rounds=1)
+    half = t_quantile_95(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
+    return PairedRatio(ratio=math.exp(mean), low=math.exp(mean - half), high=math.exp(mean + half), rounds=len(logs))
+
+
+def t_quantile_95(degrees: int) -> float:
+    """Two-sided 95 % quantile of Student's t, to 3 decimals.
+
+    Beyond the table by Cornish-Fisher expansion (Abramowitz and Stegun, 26.7.5).
+    """
+    if degrees <= len(_T_95):
+        return _T_95[degrees - 1]
+    z, n = _Z_95, degrees
+    return (
+        z
+        + (z**3 + z) / (4 * n)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * n**3)
+    )
+
+
+def samples_per_s_by_round(rounds: Iterable[Record]) -> dict[int, float]:
+    """Throughput by round of those records of one system that have a measurement."""
+    return {
+        record.cell.round: record.measurement.timing.samples_per_s
+        for record in rounds
+        if record.measurement is not None
+    }
+
+
+def rank(records: Sequence[Record]) -> tuple[Standing, ...]:
+    """Rank the offloading systems of one comparison group by throughput, fastest first.
+
+    A system takes part when every one of its rounds ended `ok`, passed verification and says that it offloads. On CUDA
+    the all-on-device baseline takes part too; on a CPU it is host-resident like everything else there and does not.
+
+    Returns:
+        The standings; empty where fewer than two systems take part, since a ranking of one says nothing.
+
+    Raises:
+        ValueError: the records belong to more than one group.
+    """
+    if len({GroupKey.of(record) for record in records}) > 1:
+        raise ValueError("records of different machines, devices, data or settings cannot be ranked: group them first")
+    rounds = {name: [r for r in records if r.cell.system == name] for name in {r.cell.system for r in records}}
+    speeds = {
+        name: samples_per_s_by_round(runs) for name, runs in rounds.items() if all(_takes_part(run) for run in runs)
+    }
+    if len(speeds) < 2:
+        return ()
+    # The geometric mean agrees with the paired ratios, which the median over rounds need not.
+    means = {system: statistics.geometric_mean(by_round.values()) for system, by_round in speeds.items()}
+    order = sorted(means, key=lambda system: (-means[system], system))
+    places = [1]
+    for position, (faster, slower) in enumerate(itertools.pairwise(order), start=2):
+        ratio = paired_ratio(speeds[faster], speeds[slower])
+        places.append(places[-1] if ratio is None or ratio.spans_one else position)
+    return tuple(
+        Standing(place=place, tied=places.count(place) > 1, system=system, samples_per_s=means[system])
+        for place, system in zip(places, order, strict=True)
+    )
+
+
+def _takes_part(record: Record) -> bool:
+    if record.status is not Status.OK or record.measurement is None:
+        return False
+    if record.verification is None or not record.verification.passed:
+        return False
+    baseline = is_baseline(record.cell.system) and record.cell.device == "cuda"
+    return record.measurement.offloads or baseline

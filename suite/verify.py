@@ -1,0 +1,193 @@
+"""Verification before timing: a system and the reference train side by side on a shrunken copy of the workload.
+
+Compared are the loss of every step, every row and its optimizer state after `flush()`. Row-wise Adagrad is checked even
+where the cell trains with SGD: SGD barely moves the loss, so alone it is a weak test.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from torchrec import KeyedJaggedTensor
+
+from suite.record import Check, Verification
+from suite.training import Trainer, load_initial_rows, tables_of
+from systems.contract import CacheRatio, EmbeddingSystem, OptimizerKind, SparseOptimizer, SystemSpec, Verdict
+from systems.reference import ReferenceSystem
+from workloads.batch import Workload
+from workloads.dlrm import build_dlrm
+
+STEPS = 8
+TABLE_ROWS = 300
+BATCH_SIZE = 64
+CACHE_RATIO = 0.5
+"""Of the shrunken tables: above one batch's working set, below the run's, so that rows do leave and come back."""
+
+LR = {OptimizerKind.SGD: 1.0, OptimizerKind.ROWWISE_ADAGRAD: 0.05, OptimizerKind.ADAM: 0.01}
+
+TOLERANCE = {OptimizerKind.SGD: 2e-6, OptimizerKind.ROWWISE_ADAGRAD: 2e-5, OptimizerKind.ADAM: 2e-4}
+"""Largest absolute difference where sums are not taken in the reference's order. fbgemm on a CPU was measured at 1e-9
+(SGD) and 2e-6 (row-wise Adagrad) after 50 steps; CUDA sums duplicates in no fixed order."""
+
+Build = Callable[[SystemSpec], EmbeddingSystem]
+
+
+def verify(
+    system: type[EmbeddingSystem], *, spec: SystemSpec, workload: Workload, seed: int, beat: Callable[[], None]
+) -> Verification:
+    """Run every check that the system supports on the cell's device.
+
+    Args:
+        system: The class under test.
+        spec: The cell's spec; device, variant, width and optimizer are taken from it.
+        workload: The cell's workload; a shrunken copy is used.
+        seed: Of rows, dense weights and probes.
+        beat: Called often, to show that something happens.
+    """
+    small = workload.shrunk(max_table_rows=TABLE_ROWS, batch_size=BATCH_SIZE)
+    kinds = dict.fromkeys((spec.optimizer.kind, OptimizerKind.ROWWISE_ADAGRAD))
+    checks: list[Check] = []
+    for kind in kinds:
+        shrunk = _shrunk_spec(spec, workload=small, kind=kind)
+        if system.support(shrunk).verdict is not Verdict.YES:
+            continue
+        for check in _checks(system, spec=shrunk, workload=small, seed=seed):
+            checks.append(check)
+            beat()
+    return Verification(checks=tuple(checks))
+
+
+def tolerance(spec: SystemSpec) -> float:
+    """0 where the arithmetic is the reference's own: SGD on a CPU. The tables pool by sum."""
+    if spec.device.type == "cpu" and spec.optimizer.kind is OptimizerKind.SGD:
+        return 0.0
+    return TOLERANCE[spec.optimizer.kind]
+
+
+def _shrunk_spec(spec: SystemSpec, *, workload: Workload, kind: OptimizerKind) -> SystemSpec:
+    tables = tables_of(workload, spec.tables[0].embedding_dim)
+    return replace(
+        spec,
+        tables=tables,
+        optimizer=SparseOptimizer(kind=kind, lr=LR[kind], eps=spec.optimizer.eps),
+        budget=CacheRatio(ratio=CACHE_RATIO),
+        batch_lookups=4 * workload.batch_size * len(tables),
+        frequencies=workload.frequencies(),
+    )
+
+
+def _checks(system: type[EmbeddingSystem], *, spec: SystemSpec, workload: Workload, seed: int) -> Iterator[Check]:
+    """The story of one verification: train, evaluate, probe bags, then save, load and go on."""
+    kind, allowed = spec.optimizer.kind.value, tolerance(spec)
+    under_test, reference = _built(system, spec, seed), _built(ReferenceSystem, spec, seed)
+    train_test, train_reference = _trainer(under_test, workload, seed), _trainer(reference, workload, seed)
+
+    losses = torch.tensor([train_test.run(1).loss - train_reference.run(1).loss for _ in range(STEPS)])
+    yield _check(f"{kind}: losses", float(losses.abs().max()), allowed)
+    yield from _rows_checks(f"{kind}: after training", under_test, reference, allowed)
+
+    before = _snapshot(under_test)
+    logits = train_test.logits(workload.batch(STEPS)) - train_reference.logits(workload.batch(STEPS))
+    yield _check(f"{kind}: evaluation output", float(logits.abs().max()), 10 * allowed)
+    yield _check(f"{kind}: evaluation leaves rows untouched", _distance(before, _snapshot(under_test)), 0.0)
+
+    bags = _bags(spec, seed)
+    outputs = []
+    for module in (under_test, reference):
+        features = bags if module.ids_on_host else bags.to(spec.device)
+        pooled = module(features).values()
+        (pooled * _probe_gradient(pooled, seed)).sum().backward()
+        outputs.append(pooled.detach())
+    # bags sum several rows, in an order that is each kernel's own
+    loose = max(10 * allowed, TOLERANCE[OptimizerKind.SGD])
+    yield _check(f"{kind}: empty bags and duplicates, output", float((outputs[0] - outputs[1]).abs().max()), loose)
+    yield from _rows_checks(f"{kind}: empty bags and duplicates", under_test, reference, 10 * loose)
+
+    resumed = _built(system, spec, seed + 1)
+    resumed.load_state_dict(under_test.state_dict())
+    for module in (under_test, resumed):
+        features = bags if module.ids_on_host else bags.to(spec.device)
+        pooled = module(features).values()
+        (pooled * _probe_gradient(pooled, seed + 1)).sum().backward()
+    resumed_exactly = 0.0 if spec.device.type == "cpu" else 10 * TOLERANCE[spec.optimizer.kind]
+    yield from _rows_checks(f"{kind}: save, load and go on", resumed, under_test, resumed_exactly)
+
+
+def _built(system: type[EmbeddingSystem], spec: SystemSpec, seed: int) -> EmbeddingSystem:
+    module = system(spec)
+    load_initial_rows(module, seed=seed)
+    return module
+
+
+def _trainer(system: EmbeddingSystem, workload: Workload, seed: int) -> Trainer:
+    dim = system.spec.tables[0].embedding_dim
+    model = build_dlrm(
+        system,
+        dense_columns=workload.dense_columns,
+        embedding_dim=dim,
+        bottom_mlp=(16,),
+        top_mlp=(16, 1),
+        seed=seed,
+        device=system.spec.device,
+    )
+    return Trainer(model, system, workload=workload, total_steps=STEPS)
+
+
+def _bags(spec: SystemSpec, seed: int) -> KeyedJaggedTensor:
+    """Bags of 0 to 3 ids with many duplicates, for the spec's features."""
+    generator = torch.Generator().manual_seed(seed)
+    features = [(name, table.num_embeddings) for table in spec.tables for name in table.feature_names]
+    lengths = torch.randint(0, 4, (len(features), BATCH_SIZE), generator=generator)
+    lengths[:, 0] = 0  # at least one empty bag per feature
+    lengths[:, 1] = 3
+    values = [
+        torch.randint(0, min(rows, 40), (int(n),), generator=generator)
+        for (_, rows), n in zip(features, lengths.sum(dim=1), strict=True)
+    ]
+    return KeyedJaggedTensor([name for name, _ in features], torch.cat(values), lengths=lengths.flatten())
+
+
+def _probe_gradient(pooled: Tensor, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(pooled.shape, generator=generator).to(pooled.device) / pooled.shape[0]
+
+
+def _snapshot(system: EmbeddingSystem) -> dict[str, Tensor]:
+    """All rows and all optimizer state after a flush, by `table.weight` and `table.state`."""
+    system.flush()
+    found = {}
+    for name, table in system.tables.items():
+        rows = system.read_rows(name, torch.arange(table.num_embeddings))
+        found[f"{name}.weight"] = rows.weights.clone()
+        found.update({f"{name}.{state}": value.clone() for state, value in rows.state.items()})
+    return found
+
+
+def _distance(left: dict[str, Tensor], right: dict[str, Tensor]) -> float:
+    """Largest absolute difference, NaN where there is one; infinite where one side lacks something."""
+    if left.keys() != right.keys():
+        return float("inf")
+    return float(torch.stack([(left[name] - right[name]).abs().max() for name in left]).max())
+
+
+def _rows_checks(name: str, left: EmbeddingSystem, right: EmbeddingSystem, allowed: float) -> Iterator[Check]:
+    ours, theirs = _snapshot(left), _snapshot(right)
+    for what, suffix in (("rows", "weight"), ("optimizer state", None)):
+        mine, other = (
+            {k: v for k, v in side.items() if k.endswith(".weight") == (suffix == "weight")} for side in (ours, theirs)
+        )
+        if mine or other:
+            yield _check(f"{name}, {what}", _distance(mine, other), allowed)
+
+
+def _check(name: str, difference: float, allowed: float) -> Check:
+    # a NaN on either side must fail, and JSON knows neither NaN nor infinity
+    shown = sys.float_info.max if math.isnan(difference) else min(difference, sys.float_info.max)
+    passed = shown <= allowed
+    detail = "" if passed else f"differs by {difference:.3g}, allowed {allowed:.3g}"
+    return Check(name=name, passed=passed, max_difference=shown, tolerance=allowed, detail=detail)

@@ -1,0 +1,110 @@
+"""The child process that runs one cell: support, verify, build, warm up, timed windows, count, evaluate.
+
+Started as `python -m suite.worker FD`: the cell comes as one line of JSON on standard input, messages leave through
+file descriptor FD. Standard input stays open for as long as the parent lives; when it closes, the worker ends itself.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+import warnings
+from typing import BinaryIO
+
+from suite.messages import Outcome, Progress, encode
+from suite.record import Cell
+from suite.status import Status
+
+_BEAT_S = 0.25
+
+
+class Reporter:
+    """Sends progress, at most four times a second while a phase lasts."""
+
+    def __init__(self, pipe: BinaryIO) -> None:
+        self._pipe = pipe
+        self._phase = "start"
+        self._last = 0.0
+
+    def phase(self, name: str) -> None:
+        """A new phase begins."""
+        self._phase = name
+        self._send(Progress(phase=name))
+
+    def beat(self, step: int = 0, steps: int = 0, steps_per_s: float | None = None) -> None:
+        """The phase goes on."""
+        if time.monotonic() - self._last >= _BEAT_S:
+            self._send(Progress(phase=self._phase, step=step, steps=steps, steps_per_s=steps_per_s))
+
+    def finish(self, outcome: Outcome) -> None:
+        """The last word."""
+        self._send(outcome)
+
+    def _send(self, message: Progress | Outcome) -> None:
+        self._last = time.monotonic()
+        self._pipe.write(encode(message))
+        self._pipe.flush()
+
+
+def main() -> None:
+    """Run the cell that standard input names and report how it ended."""
+    pipe = os.fdopen(int(sys.argv[1]), "wb")
+    cell = Cell.model_validate_json(sys.stdin.buffer.readline())
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    warnings.filterwarnings("ignore")  # torchrec and fbgemm print dozens of deprecations; the log would drown
+    reporter = Reporter(pipe)
+    reporter.phase("import")
+    reporter.finish(_outcome(cell, reporter))
+    # A library's exit handlers must not turn a finished cell into a crashed one.
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def _outcome(cell: Cell, reporter: Reporter) -> Outcome:
+    """Run the cell; every exception becomes a status and a sentence, its traceback goes to the log."""
+    try:
+        from suite.experiment import run_cell
+
+        return run_cell(cell, reporter)
+    except Exception as error:  # noqa: BLE001 - the boundary: whatever a system raises costs its own cell alone
+        traceback.print_exc()
+        status = status_of(error)
+        return Outcome(status=status, reason=describe(error))
+
+
+def status_of(error: BaseException) -> Status:
+    """The status that an exception stands for."""
+    name, text = type(error).__name__, str(error)
+    if name == "OutOfMemoryError" or "CUDA out of memory" in text:
+        return Status.OOM_DEVICE
+    if isinstance(error, MemoryError) or "DefaultCPUAllocator: can't allocate memory" in text:
+        return Status.OOM_HOST
+    if name == "WorkingSetTooLarge":
+        return Status.INFEASIBLE
+    if isinstance(error, ImportError):
+        return Status.UNAVAILABLE
+    return Status.CRASHED
+
+
+def describe(error: BaseException) -> str:
+    """One line that says what went wrong, and for a missing package what to install."""
+    first = str(error).strip().splitlines()[0] if str(error).strip() else "no message"
+    if isinstance(error, ImportError):
+        package = (error.name or "the missing package").partition(".")[0]
+        return f"cannot import {package}: run make setup, or pip install {package.replace('_', '-')} ({first})"
+    return f"{type(error).__name__}: {first}"
+
+
+def _die_with_parent() -> None:
+    """Wait for the parent to close standard input, on purpose or by dying, then end this process and its children."""
+    while sys.stdin.buffer.read(1):
+        pass
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

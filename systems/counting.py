@@ -1,0 +1,91 @@
+"""Counting a batch's distinct rows on systems that have no counters of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
+
+from systems.contract import Counters
+
+
+class UniqueCounter:
+    """Distinct rows per batch by table, on the device the ids live on. Costs a sort per table: off unless enabled."""
+
+    def __init__(self, tables: Sequence[EmbeddingBagConfig]) -> None:
+        self._tables = tables
+        self.enabled = False
+        self.reset()
+
+    def reset(self) -> None:
+        """Start counting anew."""
+        self.steps = 0
+        self._lookups: dict[str, int] = {table.name: 0 for table in self._tables}
+        self._unique: dict[str, int] = {table.name: 0 for table in self._tables}
+
+    def observe(self, features: KeyedJaggedTensor) -> None:
+        """Count one batch, if enabled."""
+        if not self.enabled:
+            return
+        self.steps += 1
+        parts = features.to_dict()
+        for table in self._tables:
+            ids = [parts[name].values() for name in table.feature_names]
+            self._lookups[table.name] += sum(part.numel() for part in ids)
+            self._unique[table.name] += torch.cat(ids).unique().numel()
+
+    @property
+    def lookups(self) -> int:
+        """Ids looked up, summed over batches and tables."""
+        return sum(self._lookups.values())
+
+    @property
+    def unique_ids(self) -> int:
+        """Distinct rows, summed over batches and tables."""
+        return sum(self._unique.values())
+
+    def all_resident(self) -> Counters:
+        """Counters of a system whose rows are all where they are computed on."""
+        if not self.steps:
+            return Counters(steps=0)
+        return Counters(
+            steps=self.steps,
+            lookups=self.lookups,
+            unique_ids=self.unique_ids,
+            unique_misses=0,
+            lookup_misses=0,
+            rows_fetched=0,
+            rows_written_back=0,
+            bytes_fetched=0,
+            bytes_written_back=0,
+            per_table={name: (unique, 0) for name, unique in self._unique.items()},
+        )
+
+    def uncached_uvm(self) -> Counters:
+        """Traffic of rows that kernels read in place over the link, as fbgemm's do.
+
+        Forward reads a row per occurrence (an upper bound: the device's L2 may absorb repeats), backward reads and
+        writes it once per distinct row.
+        """
+        if not self.steps:
+            return Counters(steps=0)
+        widths = {table.name: 4 * table.embedding_dim for table in self._tables}
+        return Counters(
+            steps=self.steps,
+            lookups=self.lookups,
+            unique_ids=self.unique_ids,
+            unique_misses=self.unique_ids,
+            lookup_misses=self.lookups,
+            rows_fetched=self.lookups + self.unique_ids,
+            rows_written_back=self.unique_ids,
+            bytes_fetched=sum(width * (self._lookups[t] + self._unique[t]) for t, width in widths.items()),
+            bytes_written_back=sum(width * self._unique[t] for t, width in widths.items()),
+            per_table={name: (unique, unique) for name, unique in self._unique.items()},
+        )
+
+    def unknown_traffic(self) -> Counters:
+        """Counters of a system whose traffic nothing here can see."""
+        if not self.steps:
+            return Counters(steps=0)
+        return Counters(steps=self.steps, lookups=self.lookups, unique_ids=self.unique_ids)

@@ -1,0 +1,28 @@
+"""The baseline: every row on the device that computes."""
+
+from __future__ import annotations
+
+from systems.contract import Counters, Placement, SystemSpec, Tier
+from systems.tbe import EmbeddingLocation
+from systems.tbe_system import TBESystem
+
+
+class FullGPU(TBESystem):
+    """fbgemm TBE with every row on the device: DEVICE on CUDA, HOST on a CPU, which then is the device."""
+
+    host_rows_are = Tier.DEVICE
+
+    @classmethod
+    def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
+        return {Tier.DEVICE: spec.row_bytes + spec.state_bytes}
+
+    def location(self) -> EmbeddingLocation:
+        return EmbeddingLocation.DEVICE
+
+    @property
+    def placement(self) -> Placement:
+        live = super().placement
+        return Placement(label="all in RAM", offloads=False) if live.label == "host-resident" else live
+
+    def counters(self) -> Counters:
+        return self._counter.all_resident()

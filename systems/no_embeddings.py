@@ -1,0 +1,49 @@
+"""A control: the same model with every embedding zero, so that a table shows what the embeddings are worth."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torchrec import KeyedJaggedTensor, KeyedTensor
+
+from systems.contract import Anatomy, Counters, EmbeddingSystem, Placement, Rows, SystemSpec, Tier
+from systems.features import FeatureGroups
+
+
+class NoEmbeddings(EmbeddingSystem):
+    """Pools zeros. It fails verification by design, so it is a yardstick for quality and never ranked."""
+
+    def __init__(self, spec: SystemSpec) -> None:
+        super().__init__(spec)
+        self._groups = FeatureGroups(spec.tables, key=lambda table: None)
+
+    @classmethod
+    def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
+        return {}
+
+    @property
+    def placement(self) -> Placement:
+        return Placement(label="no rows", offloads=False)
+
+    def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
+        (ordered,) = self._groups.split(features)
+        width = sum(self._groups.groups[0].dims)
+        return self._groups.join([torch.zeros(ordered.stride(), width, device=self.spec.device)])
+
+    def load_rows(self, table: str, start: int, rows: Rows) -> None:
+        """Nothing is kept."""
+
+    def read_rows(self, table: str, ids: Tensor) -> Rows:
+        dim = self.tables[table].embedding_dim
+        shapes = self.spec.optimizer.state_shapes(dim)
+        state = {name: torch.zeros((ids.numel(),) if n == 1 else (ids.numel(), n)) for name, n in shapes.items()}
+        return Rows(torch.zeros(ids.numel(), dim), state)
+
+    def memory(self) -> Anatomy:
+        return {}
+
+    def counters(self) -> Counters:
+        return Counters(steps=0)
+
+    def reset_counters(self) -> None:
+        """Nothing is counted."""

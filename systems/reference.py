@@ -1,0 +1,140 @@
+"""The right answer: one plain `nn.EmbeddingBag` per table, nothing fused, nothing cached."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torchrec import KeyedJaggedTensor, KeyedTensor, PoolingType
+
+from systems.contract import (
+    Anatomy,
+    Counters,
+    EmbeddingSystem,
+    OptimizerKind,
+    Placement,
+    Purpose,
+    Rows,
+    SystemSpec,
+    Tier,
+)
+from systems.counting import UniqueCounter
+from systems.features import FeatureGroups
+
+
+class ReferenceSystem(EmbeddingSystem):
+    """`nn.EmbeddingBag` with sparse gradients; the update is written out below and runs when a gradient arrives.
+
+    A row's gradient is summed over the batch in order of appearance and `row - lr * g` is rounded once (fp64 inside),
+    which is what fbgemm's CPU kernel computes: with SGD, sum pooling and a CPU the two agree bitwise.
+    """
+
+    def __init__(self, spec: SystemSpec) -> None:
+        super().__init__(spec)
+        # A plain dict hides the bags from `parameters()` and `state_dict()`: a dense optimizer must not see the rows.
+        self._bags = {
+            table.name: nn.EmbeddingBag.from_pretrained(
+                torch.zeros(table.num_embeddings, table.embedding_dim, device=spec.device),
+                freeze=False,
+                mode="sum" if table.pooling is PoolingType.SUM else "mean",
+                sparse=True,
+                include_last_offset=True,
+            )
+            for table in spec.tables
+        }
+        self._state = {
+            table.name: {
+                state: torch.zeros(_state_shape(table.num_embeddings, width), device=spec.device)
+                for state, width in spec.optimizer.state_shapes(table.embedding_dim).items()
+            }
+            for table in spec.tables
+        }
+        self._updates = {table.name: 0 for table in spec.tables}
+        for table in spec.tables:
+            weight = self._weight(table.name)
+            weight.register_post_accumulate_grad_hook(lambda leaf, name=table.name: self._apply(name, leaf))
+        self._groups = FeatureGroups(spec.tables, key=lambda table: None)
+        self._counter = UniqueCounter(spec.tables)
+
+    @classmethod
+    def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
+        return {Tier.DEVICE: spec.row_bytes + spec.state_bytes}
+
+    @property
+    def placement(self) -> Placement:
+        device = self._weight(self.spec.tables[0].name).device
+        return Placement(label="device" if device.type == "cuda" else "all in RAM", offloads=False)
+
+    def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
+        (ordered,) = self._groups.split(features)
+        self._counter.observe(ordered)
+        parts = ordered.to_dict()
+        outputs = []
+        for table in self.spec.tables:
+            for name in table.feature_names:
+                part = parts[name]
+                outputs.append(self._bags[table.name](part.values(), part.offsets()))
+        return self._groups.join([torch.cat(outputs, dim=1)])
+
+    def load_rows(self, table: str, start: int, rows: Rows) -> None:
+        stop = start + rows.weights.shape[0]
+        with torch.no_grad():
+            self._weight(table)[start:stop] = rows.weights.to(self.spec.device)
+            for name, state in self._state[table].items():
+                state[start:stop] = rows.state[name].to(self.spec.device) if name in rows.state else 0.0
+
+    def read_rows(self, table: str, ids: Tensor) -> Rows:
+        ids = ids.to(self.spec.device)
+        weights = self._weight(table).detach().index_select(0, ids).cpu()
+        return Rows(weights, {name: s.index_select(0, ids).cpu() for name, s in self._state[table].items()})
+
+    def memory(self) -> Anatomy:
+        state = sum(tensor.nbytes for states in self._state.values() for tensor in states.values())
+        rows = sum(self._weight(name).nbytes for name in self.tables)
+        return {(Tier.DEVICE, Purpose.ROWS): rows, (Tier.DEVICE, Purpose.STATE): state}
+
+    def counters(self) -> Counters:
+        return self._counter.all_resident()
+
+    def reset_counters(self) -> None:
+        self._counter.reset()
+
+    def count_traffic(self, enabled: bool) -> None:
+        self._counter.enabled = enabled
+
+    def _weight(self, table: str) -> nn.Parameter:
+        return cast(nn.Parameter, self._bags[table].weight)
+
+    @torch.no_grad()
+    def _apply(self, table: str, leaf: Tensor) -> None:
+        """The sparse update of one table; replaces an optimizer object."""
+        if leaf.grad is None:
+            return
+        ids, position = leaf.grad._indices()[0].unique(return_inverse=True)
+        values = leaf.grad._values()
+        leaf.grad = None
+        gradient = torch.zeros(ids.numel(), leaf.shape[1], device=leaf.device).index_add_(0, position, values)
+        optimizer, state = self.spec.optimizer, self._state[table]
+        self._updates[table] += 1
+        match optimizer.kind:
+            case OptimizerKind.SGD:
+                step = optimizer.lr * gradient.double()
+            case OptimizerKind.ROWWISE_ADAGRAD:
+                total = state["sum"].index_select(0, ids) + gradient.square().mean(dim=1)
+                state["sum"].index_copy_(0, ids, total)
+                step = (optimizer.lr / (total.sqrt() + optimizer.eps)).unsqueeze(1) * gradient.double()
+            case OptimizerKind.ADAM:
+                first = state["exp_avg"].index_select(0, ids).lerp_(gradient, 1 - optimizer.beta1)
+                second = state["exp_avg_sq"].index_select(0, ids) * optimizer.beta2
+                second += (1 - optimizer.beta2) * gradient.square()
+                state["exp_avg"].index_copy_(0, ids, first)
+                state["exp_avg_sq"].index_copy_(0, ids, second)
+                corrected = first / (1 - optimizer.beta1 ** self._updates[table])
+                scale = (second / (1 - optimizer.beta2 ** self._updates[table])).sqrt() + optimizer.eps
+                step = optimizer.lr * (corrected / scale).double()
+        leaf.index_copy_(0, ids, (leaf.index_select(0, ids).double() - step).float())
+
+
+def _state_shape(rows: int, width: int) -> tuple[int, ...]:
+    return (rows,) if width == 1 else (rows, width)

@@ -1,0 +1,114 @@
+"""The systems by name. Adding one: a module beside this one, and a line below."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import itertools
+import re
+from dataclasses import dataclass
+
+from systems.contract import EmbeddingSystem
+
+SYSTEMS: dict[str, str] = {
+    "reference": "systems.reference:ReferenceSystem",
+    "full_gpu": "systems.full_gpu:FullGPU",
+    "freq_cache": "systems.freq_cache:CachedEmbeddingBagCollection",
+    "torchrec_uvm": "systems.torchrec_uvm:TorchrecUVM",
+    "torchrec_uvm_caching": "systems.torchrec_uvm:TorchrecUVMCaching",
+    "fbgemm_uvm": "systems.fbgemm_uvm:FbgemmUVM",
+    "fbgemm_uvm_caching": "systems.fbgemm_uvm:FbgemmUVMCaching",
+}
+"""`module:class` by name, in the order of tables."""
+
+CONTROLS: dict[str, str] = {
+    "no_embeddings": "systems.no_embeddings:NoEmbeddings",
+}
+"""Not systems but yardsticks: run by name, outside `all`."""
+
+_VARIANT = re.compile(r"^(?P<name>[\w.]+(?::\w+)?)(?:\[(?P<parameters>[^\[\]]*)\])?$")
+
+
+class UnknownSystem(ValueError):
+    """No system of that name, or no such variant; the message names the near ones."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A system and the values of its parameters, e.g. `fbgemm_uvm_caching[policy=lfu]`.
+
+    `name` is a registered name or a `module:class` of one's own.
+    """
+
+    name: str
+    parameters: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        inner = ",".join(f"{key}={value}" for key, value in self.parameters)
+        return f"{self.name}[{inner}]" if inner else self.name
+
+    @classmethod
+    def parse(cls, text: str) -> Variant:
+        """Read `name` or `name[key=value,...]` without importing the system.
+
+        Raises:
+            UnknownSystem: malformed, or no system of that name.
+        """
+        match = _VARIANT.match(text.strip())
+        if match is None:
+            raise UnknownSystem(f"'{text}' is not a system: write name or name[parameter=value,...]")
+        name = match["name"]
+        if ":" not in name and name not in SYSTEMS and name not in CONTROLS:
+            known = [*SYSTEMS, *CONTROLS]
+            near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
+            raise UnknownSystem(f"unknown system '{name}': {hint}")
+        pairs = [part.partition("=") for part in (match["parameters"] or "").split(",") if part.strip()]
+        if any(not sign for _, sign, _ in pairs):
+            raise UnknownSystem(f"'{text}': write parameters as parameter=value")
+        return cls(name, tuple(sorted((key.strip(), value.strip()) for key, _, value in pairs)))
+
+
+def split_list(text: str) -> list[str]:
+    """Split a command-line list at commas outside brackets: `a,b[x=1,y=2]` is two entries."""
+    return [part for part in (p.strip() for p in re.split(r",(?![^\[]*\])", text)) if part]
+
+
+def parse_systems(text: str) -> list[Variant]:
+    """The variants that `--systems` names, in order, each once; `all` stands for every registered system.
+
+    Raises:
+        UnknownSystem: a name is unknown or malformed.
+    """
+    entries = itertools.chain.from_iterable(SYSTEMS if part == "all" else [part] for part in split_list(text))
+    variants = list(dict.fromkeys(Variant.parse(entry) for entry in entries))
+    if not variants:
+        raise UnknownSystem(f"no system named: give all, or some of {', '.join(SYSTEMS)}")
+    return variants
+
+
+def load(variant: Variant) -> type[EmbeddingSystem]:
+    """Import a variant's class.
+
+    Raises:
+        UnknownSystem: the module has no such class, or the class no such parameter or value.
+        ImportError: the module or what it needs is not installed.
+    """
+    target = SYSTEMS.get(variant.name) or CONTROLS.get(variant.name) or variant.name
+    module_name, _, class_name = target.partition(":")
+    found = getattr(importlib.import_module(module_name), class_name, None)
+    if not (isinstance(found, type) and issubclass(found, EmbeddingSystem)):
+        raise UnknownSystem(f"{target} is not an EmbeddingSystem")
+    for key, value in variant.parameters:
+        allowed = found.parameters.get(key)
+        if allowed is None:
+            takes = ", ".join(found.parameters) or "none"
+            raise UnknownSystem(f"{variant.name} has no parameter '{key}'; it takes: {takes}")
+        if value not in allowed:
+            raise UnknownSystem(f"{variant}: '{key}' is one of {', '.join(allowed)}")
+    return found
+
+
+def resolved_parameters(variant: Variant, system: type[EmbeddingSystem]) -> dict[str, str]:
+    """All parameters of a variant, defaults filled in."""
+    return {**{key: values[0] for key, values in system.parameters.items()}, **dict(variant.parameters)}

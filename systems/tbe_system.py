@@ -1,0 +1,122 @@
+"""A system made of fbgemm TBEs, one per pooling; the variants differ in where the rows are placed."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+from torchrec import KeyedJaggedTensor, KeyedTensor
+
+from systems.contract import (
+    Anatomy,
+    Counters,
+    EmbeddingSystem,
+    OptimizerKind,
+    Placement,
+    Rows,
+    Support,
+    SystemSpec,
+    Tier,
+    Verdict,
+)
+from systems.counting import UniqueCounter
+from systems.features import FeatureGroups, Group
+from systems.tbe import (
+    TBE,
+    EmbeddingLocation,
+    build_tbe,
+    load_tbe_rows,
+    read_tbe_rows,
+    tbe_anatomy,
+    tbe_placement,
+)
+
+
+def fbgemm_support(spec: SystemSpec) -> Support:
+    """What fbgemm's build for the device cannot do."""
+    if spec.device.type == "cpu" and spec.optimizer.kind is OptimizerKind.ADAM:
+        return Support(Verdict.UNSUPPORTED, "fbgemm has no Adam on a CPU: use sgd or rowwise_adagrad")
+    return Support()
+
+
+class TBESystem(EmbeddingSystem):
+    """Rows in fbgemm TBEs at one location. Subclasses say which, and what that costs."""
+
+    host_rows_are = Tier.HOST
+
+    def __init__(self, spec: SystemSpec) -> None:
+        super().__init__(spec)
+        self._groups = FeatureGroups(spec.tables, key=lambda table: table.pooling)
+        # A tuple hides the TBEs from `parameters()`: their update is fused, a dense optimizer must not see them.
+        self._tbes: tuple[TBE, ...] = tuple(self._build(group) for group in self._groups.groups)
+        self._states = list(spec.optimizer.state_shapes(4))
+        self._where = {
+            table.name: (g, t) for g, group in enumerate(self._groups.groups) for t, table in enumerate(group.tables)
+        }
+        self._counter = UniqueCounter(spec.tables)
+
+    @classmethod
+    def support(cls, spec: SystemSpec) -> Support:
+        refusal = fbgemm_support(spec)
+        return super().support(spec) if refusal.verdict is Verdict.YES else refusal
+
+    @abstractmethod
+    def location(self) -> EmbeddingLocation:
+        """Where the rows go on a CUDA device."""
+
+    def cache_options(self, group: Group) -> dict[str, Any]:
+        """Further TBE arguments on a CUDA device."""
+        return {}
+
+    def _build(self, group: Group) -> TBE:
+        return build_tbe(
+            [(table.num_embeddings, table.embedding_dim) for table in group.tables],
+            table_of_feature=group.table_of_feature,
+            pooling=group.tables[0].pooling,
+            optimizer=self.spec.optimizer,
+            device=self.spec.device,
+            location=self.location(),
+            **self.cache_options(group),
+        )
+
+    @property
+    def tbes(self) -> Sequence[TBE]:
+        """The live TBEs."""
+        return self._tbes
+
+    @property
+    def placement(self) -> Placement:
+        return tbe_placement(self._tbes)
+
+    def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
+        parts = self._groups.split(features)
+        self._counter.observe(features)
+        return self._groups.join(
+            [tbe(part.values(), part.offsets()) for tbe, part in zip(self._tbes, parts, strict=True)]
+        )
+
+    def load_rows(self, table: str, start: int, rows: Rows) -> None:
+        group, index = self._where[table]
+        load_tbe_rows(self._tbes[group], table=index, start=start, rows=rows, states=self._states)
+
+    def read_rows(self, table: str, ids: Tensor) -> Rows:
+        group, index = self._where[table]
+        return read_tbe_rows(self._tbes[group], table=index, ids=ids, states=self._states)
+
+    def flush(self) -> None:
+        for tbe in self._tbes:
+            tbe.flush()
+
+    def memory(self) -> Anatomy:
+        return tbe_anatomy(self._tbes, host_rows_are=self.host_rows_are)
+
+    def counters(self) -> Counters:
+        return self._counter.unknown_traffic()
+
+    def reset_counters(self) -> None:
+        self._counter.reset()
+
+    def count_traffic(self, enabled: bool) -> None:
+        self._counter.enabled = enabled

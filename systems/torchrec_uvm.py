@@ -1,0 +1,279 @@
+"""torchrec's own way: `DistributedModelParallel` around an `EmbeddingBagCollection`, every table pinned to a UVM kernel.
+
+The plan is written by hand, so no planner can promote a table to the device. One process, one rank. On a CPU torchrec
+builds HOST tables for the same plan without a word; `placement` is read off the live TBEs and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torchrec import EmbeddingBagCollection, KeyedJaggedTensor, KeyedTensor
+from torchrec.distributed.embedding_types import EmbeddingComputeKernel
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder, ShardedEmbeddingBagCollection
+from torchrec.distributed.model_parallel import DistributedModelParallel
+from torchrec.distributed.sharding_plan import construct_module_sharding_plan, table_wise
+from torchrec.distributed.types import ShardingPlan
+
+from systems.contract import (
+    Anatomy,
+    CacheRatio,
+    Counters,
+    EmbeddingSystem,
+    Placement,
+    Rows,
+    Support,
+    SystemSpec,
+    Tier,
+    Verdict,
+)
+from systems.counting import UniqueCounter
+from systems.fbgemm_uvm import cache_sets, cached_uvm_counters, set_tbe_counting, uvm_required_bytes
+from systems.tbe import (
+    POLICIES,
+    TBE,
+    WAYS,
+    BoundsCheckMode,
+    counting_metrics,
+    load_tbe_rows,
+    optimizer_options,
+    read_tbe_rows,
+    tbe_anatomy,
+    tbe_placement,
+)
+from systems.tbe_system import fbgemm_support
+
+_MEMORY = ("host_mapped", "managed")
+
+
+class TorchrecUVM(EmbeddingSystem):
+    """Every table FUSED_UVM: rows in UVM, no cache."""
+
+    parameters = {"memory": _MEMORY}
+    kernel = EmbeddingComputeKernel.FUSED_UVM
+
+    def __init__(self, spec: SystemSpec) -> None:
+        super().__init__(spec)
+        _ensure_process_group(spec.device)
+        collection = EmbeddingBagCollection(tables=list(spec.tables), device=torch.device("meta"))
+        sharder = EmbeddingBagCollectionSharder(fused_params=self.fused_parameters())
+        plan = construct_module_sharding_plan(
+            collection,
+            {table.name: table_wise(rank=0, compute_kernel=self.kernel.value) for table in spec.tables},
+            sharder=sharder,
+            local_size=1,
+            world_size=1,
+            device_type=spec.device.type,
+        )
+        parallel = DistributedModelParallel(
+            _Holder(collection),
+            device=spec.device,
+            plan=ShardingPlan({"collection": plan}),
+            sharders=[sharder],
+            init_data_parallel=False,
+        )
+        # A tuple hides the module from `parameters()`: the update is fused, a dense optimizer must not see the rows.
+        self._parallel = (parallel,)
+        self._tbe_of_table = dict(_tbes_by_table(parallel))
+        self._states = list(spec.optimizer.state_shapes(4))
+        self._order = [name for table in spec.tables for name in table.feature_names]
+        self._counter = UniqueCounter(spec.tables)
+
+    def fused_parameters(self) -> dict[str, Any]:
+        """What torchrec hands to the TBE's constructor; unknown names pass through."""
+        return {
+            **optimizer_options(self.spec.optimizer),
+            "uvm_host_mapped": self.spec.parameters["memory"] == "host_mapped",
+            "bounds_check_mode": BoundsCheckMode.FATAL,
+            "stochastic_rounding": False,
+        }
+
+    @classmethod
+    def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
+        return uvm_required_bytes(spec)
+
+    @classmethod
+    def support(cls, spec: SystemSpec) -> Support:
+        refusal = fbgemm_support(spec)
+        return super().support(spec) if refusal.verdict is Verdict.YES else refusal
+
+    @property
+    def tbes(self) -> tuple[TBE, ...]:
+        """The live TBEs inside the sharded collection."""
+        return tuple(dict.fromkeys(tbe for tbe, _ in self._tbe_of_table.values()))
+
+    @property
+    def placement(self) -> Placement:
+        return tbe_placement(self.tbes)
+
+    def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
+        self._counter.observe(features)
+        return self._in_table_order(_arrived(self._parallel[0](features)))
+
+    def _in_table_order(self, pooled: KeyedTensor) -> KeyedTensor:
+        if pooled.keys() == self._order:
+            return pooled
+        parts = pooled.to_dict()
+        widths = [parts[name].shape[1] for name in self._order]
+        return KeyedTensor(self._order, widths, torch.cat([parts[name] for name in self._order], dim=1))
+
+    def load_rows(self, table: str, start: int, rows: Rows) -> None:
+        tbe, index = self._tbe_of_table[table]
+        load_tbe_rows(tbe, table=index, start=start, rows=rows, states=self._states)
+
+    def read_rows(self, table: str, ids: Tensor) -> Rows:
+        tbe, index = self._tbe_of_table[table]
+        return read_tbe_rows(tbe, table=index, ids=ids, states=self._states)
+
+    def flush(self) -> None:
+        for tbe in self.tbes:
+            tbe.flush()
+
+    def memory(self) -> Anatomy:
+        return tbe_anatomy(self.tbes, host_rows_are=Tier.HOST)
+
+    def counters(self) -> Counters:
+        on_cuda = self.spec.device.type == "cuda"
+        return self._counter.uncached_uvm() if on_cuda else self._counter.unknown_traffic()
+
+    def reset_counters(self) -> None:
+        self._counter.reset()
+
+    def count_traffic(self, enabled: bool) -> None:
+        self._counter.enabled = enabled
+
+
+class TorchrecUVMCaching(TorchrecUVM):
+    """Every table FUSED_UVM_CACHING: rows in UVM behind fbgemm's device cache.
+
+    `prefetch=on` (LRU only) runs what torchrec's `PrefetchTrainPipelineSparseDist` runs: input distribution and cache
+    prefetch of the next batch on a stream of their own, while the current batch computes.
+    """
+
+    parameters = {"policy": ("lru", "lfu"), "memory": _MEMORY, "prefetch": ("off", "on")}
+    kernel = EmbeddingComputeKernel.FUSED_UVM_CACHING
+
+    def __init__(self, spec: SystemSpec) -> None:
+        super().__init__(spec)
+        self._prefetching = spec.device.type == "cuda" and spec.parameters["prefetch"] == "on"
+        self._stream = torch.cuda.Stream() if self._prefetching else None
+        self._announced: list[tuple[Any, Any]] = []
+        self.count_traffic(False)
+
+    def fused_parameters(self) -> dict[str, Any]:
+        policy = self.spec.parameters["policy"]
+        return {
+            **super().fused_parameters(),
+            "cache_algorithm": POLICIES[policy],
+            # torchrec takes a load factor; the one that gives these sets after fbgemm's own rounding
+            "cache_load_factor": min(1.0, WAYS * cache_sets(self.spec, self.spec.tables) / self.spec.rows),
+            "prefetch_pipeline": self.spec.parameters["prefetch"] == "on",
+            "gather_uvm_cache_stats": policy == "lru",
+            "record_cache_metrics": counting_metrics(policy),
+        }
+
+    @classmethod
+    def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
+        return uvm_required_bytes(spec, caching=True)
+
+    @classmethod
+    def support(cls, spec: SystemSpec) -> Support:
+        if spec.parameters["prefetch"] == "on" and spec.parameters["policy"] != "lru":
+            return Support(Verdict.UNSUPPORTED, "fbgemm prefetches with policy=lru only")
+        poolings = {table.pooling for table in spec.tables}
+        if len(poolings) > 1 and not isinstance(spec.budget, CacheRatio):
+            return Support(
+                Verdict.UNSUPPORTED,
+                "torchrec takes one load factor for all its TBEs: a byte budget over tables of several poolings "
+                "cannot be kept exactly; use a cache ratio",
+            )
+        return super().support(spec)
+
+    @property
+    def look_ahead(self) -> int:
+        return 1 if self._prefetching else 0
+
+    def prefetch(self, features: KeyedJaggedTensor) -> None:
+        if self._stream is None:
+            return
+        sharded = _sharded(self._parallel[0])
+        compute = torch.cuda.current_stream()
+        self._stream.wait_stream(compute)  # the ids were copied to the device on the compute stream
+        with torch.cuda.stream(self._stream):
+            context = sharded.create_context()
+            distributed = sharded.input_dist(context, features).wait().wait()
+            sharded.prefetch(distributed, forward_stream=compute, ctx=context)
+        self._announced.append((context, distributed))
+
+    def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
+        if self._stream is None or not self._announced:
+            return super().forward(features)
+        self._counter.observe(features)
+        compute = torch.cuda.current_stream()
+        compute.wait_stream(self._stream)  # the rows of this batch must have arrived
+        context, distributed = self._announced.pop(0)
+        distributed.record_stream(compute)  # made on the prefetch stream, read by the lookup on this one
+        context.record_stream(compute)
+        sharded = _sharded(self._parallel[0])
+        return self._in_table_order(_arrived(sharded.compute_and_output_dist(context, distributed)))
+
+    def count_traffic(self, enabled: bool) -> None:
+        super().count_traffic(enabled)
+        if self.spec.device.type == "cuda":
+            for tbe in self.tbes:
+                set_tbe_counting(tbe, policy=self.spec.parameters["policy"], enabled=enabled)
+
+    def reset_counters(self) -> None:
+        super().reset_counters()
+        for tbe in self.tbes:
+            tbe.uvm_cache_stats.zero_()
+            tbe.cache_miss_counter.zero_()
+
+    def counters(self) -> Counters:
+        if self.spec.device.type == "cpu":
+            return super().counters()
+        return cached_uvm_counters(
+            self.tbes,
+            row_bytes=[4 * tbe.embedding_specs[0][1] for tbe in self.tbes],
+            policy=self.spec.parameters["policy"],
+            steps=self._counter.steps,
+            unique_ids=self._counter.unique_ids,
+            lookups=self._counter.lookups,
+        )
+
+
+class _Holder(nn.Module):
+    """A parent for the collection: torchrec shards the children of the module it is given."""
+
+    def __init__(self, collection: EmbeddingBagCollection) -> None:
+        super().__init__()
+        self.collection = collection
+
+    def forward(self, features: KeyedJaggedTensor) -> Any:  # noqa: ANN401 - a KeyedTensor, or an awaitable of one
+        return self.collection(features)
+
+
+def _ensure_process_group(device: torch.device) -> None:
+    """One rank talking to itself; a store in memory needs no port."""
+    if not dist.is_initialized():
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+
+
+def _sharded(parallel: DistributedModelParallel) -> ShardedEmbeddingBagCollection:
+    return parallel.module.collection
+
+
+def _tbes_by_table(parallel: DistributedModelParallel) -> Iterator[tuple[str, tuple[TBE, int]]]:
+    for lookup in _sharded(parallel)._lookups:
+        for kernel in lookup._emb_modules:
+            for index, table in enumerate(kernel._config.embedding_tables):
+                yield table.name, (kernel.emb_module, index)
+
+
+def _arrived(pooled: Any) -> KeyedTensor:  # noqa: ANN401 - an awaitable where torchrec is lazy
+    return pooled.wait() if hasattr(pooled, "wait") else pooled

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import errno
+import json
+import math
+from pathlib import Path
+
+import pytest
+from fabricate import gpu_run, record, shuffled
+
+from suite.status import Status
+from suite.store import RecordStore, StoreError, write_atomically
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RecordStore:
+    return RecordStore(tmp_path)
+
+
+def only_file(store: RecordStore) -> Path:
+    (path,) = store.directory.iterdir()
+    return path
+
+
+def test_record_written_is_found_by_its_key(store: RecordStore) -> None:
+    ours, other = record("cache[policy=lfu]"), record("full_gpu")
+    store.write(ours)
+    store.write(other)
+    assert store.find(ours.key) == ours
+    assert store.find("0" * 16) is None
+
+
+def test_empty_store_has_no_record_and_no_problem(store: RecordStore) -> None:
+    assert store.load_all() == ([], [])
+    assert store.find("0" * 16) is None
+
+
+def test_file_name_says_what_the_record_is(store: RecordStore) -> None:
+    ours = record("cache[policy=lfu,tier=disk]", round=2)
+    name = store.write(ours).name
+    assert name == f"criteo_kaggle-cache-policy-lfu-tier-disk-rowwise_adagrad-cuda-r2-{ours.key}.json"
+
+
+def test_system_name_cannot_leave_the_directory(store: RecordStore) -> None:
+    path = store.write(record("../../evil/name"))
+    assert path.parent == store.directory
+    assert path.is_file()
+
+
+def test_all_records_come_back_in_an_order_that_does_not_depend_on_writing(tmp_path: Path) -> None:
+    loaded = []
+    for seed in (1, 2):
+        store = RecordStore(tmp_path / str(seed))
+        for one in shuffled(gpu_run(), seed):
+            store.write(one)
+        loaded.append(store.load_all())
+    assert loaded[0] == loaded[1]
+    assert len(loaded[0][0]) == len(gpu_run())
+
+
+def test_later_run_of_the_same_cell_replaces_the_earlier(store: RecordStore) -> None:
+    store.write(record(status=Status.TIMEOUT, reason="took longer than 60 s"))
+    store.write(record())
+    assert [one.status for one in store.load_all()[0]] == [Status.OK]
+
+
+def test_loss_of_a_diverged_run_survives(store: RecordStore) -> None:
+    diverged = record()
+    assert diverged.measurement is not None
+    quality = diverged.measurement.quality.model_copy(update={"final_loss": math.nan})
+    measurement = diverged.measurement.model_copy(update={"quality": quality})
+    store.write(diverged.model_copy(update={"measurement": measurement}))
+    found = store.find(diverged.key)
+    assert found is not None
+    assert found.measurement is not None
+    assert math.isnan(found.measurement.quality.final_loss)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "cut short"),
+        (b'{"schema_version": 1, "key": "ab', "cut short"),
+        (b"\xff\xfe\x00", "not text"),
+        (b"[1, 2]", "no record"),
+        (b'{"hello": "world"}', "no record"),
+        (b'{"schema_version": 99}', "update the suite"),
+        (b'{"schema_version": 0}', "measure it again"),
+        (b'{"schema_version": 1}', "key: Field required (and"),
+    ],
+)
+def test_unreadable_file_is_reported_and_the_others_load(store: RecordStore, content: bytes, reason: str) -> None:
+    store.write(record())
+    foreign = store.directory / "foreign.json"
+    foreign.write_bytes(content)
+    records, (problem,) = store.load_all()
+    assert len(records) == 1
+    assert problem.path == foreign
+    assert reason in problem.reason
+
+
+def test_truncated_record_is_not_found_so_its_cell_runs_again(store: RecordStore) -> None:
+    ours = record()
+    path = store.write(ours)
+    path.write_text(path.read_text()[:-40])
+    assert store.find(ours.key) is None
+
+
+def test_directory_in_place_of_a_record_is_a_problem(store: RecordStore) -> None:
+    (store.directory / "folder.json").mkdir(parents=True)
+    records, (problem,) = store.load_all()
+    assert records == []
+    assert "cannot be read" in problem.reason
+
+
+def test_copy_of_a_record_does_not_count_as_another_round(store: RecordStore) -> None:
+    path = store.write(record())
+    path.with_name("z-copy.json").write_text(path.read_text())
+    records, (problem,) = store.load_all()
+    assert len(records) == 1
+    assert path.name in problem.reason
+
+
+def test_unknown_field_names_itself(store: RecordStore) -> None:
+    path = store.write(record())
+    content = json.loads(path.read_text())
+    content["cell"]["surprise"] = 1
+    path.write_text(json.dumps(content))
+    assert "cell.surprise" in str(store.load_all()[1][0])
+
+
+@pytest.mark.parametrize("failing", ["os.fsync", "pathlib.Path.replace"])
+def test_full_disk_names_the_file_and_leaves_the_old_record_whole(
+    store: RecordStore, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    old = record()
+    path = store.write(old)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(failing, full)
+    with pytest.raises(StoreError, match=r"No space left.*make room") as caught:
+        store.write(old.model_copy(update={"wall_s": 99.0}))
+    assert str(path) in str(caught.value)
+    monkeypatch.undo()
+    assert only_file(store) == path
+    assert store.find(old.key) == old
+
+
+def test_interrupted_write_leaves_nothing_behind(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        store.write(record())
+    assert list(store.directory.iterdir()) == []
+
+
+def test_results_path_that_is_a_file_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "results").write_text("")
+    with pytest.raises(StoreError, match="choose a results directory"):
+        write_atomically(tmp_path / "results" / "records" / "x.json", "{}")

@@ -1,0 +1,232 @@
+import hashlib
+import json
+import random
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from workloads.batch import DataKind, Split
+from workloads.errors import DataError
+from workloads.manifest import DATA_FILES, Settings, read_manifest
+from workloads.prepare import prepare
+from workloads.prepared import PreparedWorkload, find_prepared
+
+ROWS = 98  # 84 train, 7 validation, 7 test
+
+
+@pytest.fixture(scope="module")
+def rows():
+    draw = random.Random(3)
+    return [
+        [draw.randrange(2), *(draw.randrange(9) for _ in range(13)), *(f"{draw.randrange(40):x}" for _ in range(26))]
+        for _ in range(ROWS)
+    ]
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory, rows):
+    base = tmp_path_factory.mktemp("data")
+    source = base / "train.txt"
+    source.write_text("".join("\t".join(map(str, row)) + "\n" for row in rows))
+    prepare("criteo_kaggle", [source], out=base / "out", settings=Settings(skip_bad_rows=3))
+    return base / "out" / "criteo_kaggle"
+
+
+@pytest.fixture
+def folder(tmp_path, original):
+    """A copy that a test may damage."""
+    return shutil.copytree(original, tmp_path / "data" / "criteo_kaggle")
+
+
+def test_batches_hold_the_raw_rows_in_time_order(original, rows):
+    workload = PreparedWorkload.open(original, batch_size=7)
+    splits = {Split.TRAIN: rows[:84], Split.VALIDATION: rows[84:91], Split.TEST: rows[91:]}
+    row_of: list[dict[str, int]] = [{} for _ in range(26)]
+    for split, expected in splits.items():
+        assert workload.batches(split) == len(expected) // 7
+        for index in range(workload.batches(split)):
+            batch, part = workload.batch(index, split), expected[index * 7 : index * 7 + 7]
+            assert batch.labels.tolist() == [row[0] for row in part]
+            assert batch.labels.dtype == batch.dense.dtype == torch.float32
+            integers = np.array([row[1:14] for row in part], np.float32)
+            torch.testing.assert_close(batch.dense, torch.from_numpy(np.log(integers + 2)))
+            assert batch.features.values().dtype == torch.int64
+            ids = batch.features.values().reshape(26, 7).tolist()
+            for table in range(26):
+                for raw, row in zip([r[14 + table] for r in part], ids[table], strict=True):
+                    known = row_of[table].setdefault(raw, row) if split is Split.TRAIN else row_of[table].get(raw, 0)
+                    assert row == known
+
+
+def test_workload_describes_itself(original):
+    workload = PreparedWorkload.open(original, batch_size=10, seed=5)
+    assert (workload.name, workload.kind, workload.best_auroc) == ("criteo_kaggle", DataKind.REAL, None)
+    assert (workload.dense_columns, workload.batch_size, workload.epoch_rows()) == (13, 10, 84)
+    assert workload.batch(0).features.keys() == [name for name, _ in workload.tables]
+    assert workload.digest == hashlib.sha256((original / "manifest.json").read_bytes()).hexdigest()
+
+
+def test_frequencies_are_the_accesses_of_the_training_batches(original):
+    workload = PreparedWorkload.open(original, batch_size=84)
+    ids = workload.batch(0).features.values().reshape(26, 84)
+    frequencies = workload.frequencies()
+    assert list(frequencies) == [name for name, _ in workload.tables]
+    for (name, rows), row in zip(workload.tables, ids, strict=True):
+        assert frequencies[name].dtype == torch.int64
+        assert torch.equal(frequencies[name], torch.bincount(row, minlength=rows))
+
+
+def test_shrunk_copy_folds_ids_and_frequencies_alike(original):
+    workload = PreparedWorkload.open(original, batch_size=84)
+    small = workload.shrunk(max_table_rows=6, batch_size=84)
+    assert all(rows == min(6, full) for (_, rows), (_, full) in zip(small.tables, workload.tables, strict=True))
+    folded = workload.batch(0).features.values() % 6
+    assert torch.equal(small.batch(0).features.values(), folded)
+    for (name, _), row in zip(small.tables, folded.reshape(26, 84), strict=True):
+        assert torch.equal(small.frequencies()[name], torch.bincount(row, minlength=6))
+    assert torch.equal(small.batch(0).dense, workload.batch(0).dense)
+    assert small.shrunk(max_table_rows=100, batch_size=3).tables == small.tables
+    assert small.batches(Split.TEST) == 0
+
+
+def test_batches_are_copies_that_training_may_change(original):
+    workload = PreparedWorkload.open(original, batch_size=5)
+    batch = workload.batch(0)
+    for tensor in (batch.dense, batch.labels, batch.features.values()):
+        before = tensor.clone()
+        tensor.zero_()
+        assert before.any()
+    fresh = workload.batch(0)
+    assert fresh.dense.any()
+    assert fresh.features.values().any()
+
+
+@pytest.mark.parametrize("index", [-1, 12])
+def test_batch_outside_the_split_is_an_index_error(original, index):
+    with pytest.raises(IndexError, match=rf"batch {index} of 12 in the train split"):
+        PreparedWorkload.open(original, batch_size=7).batch(index)
+
+
+def test_nonsense_sizes_are_refused(original):
+    with pytest.raises(ValueError, match="batch size 0"):
+        PreparedWorkload.open(original, batch_size=0)
+    with pytest.raises(ValueError, match="max_table_rows 0"):
+        PreparedWorkload.open(original, batch_size=1).shrunk(max_table_rows=0, batch_size=1)
+
+
+# Damage
+
+COMMAND = r"python -m workloads prepare criteo_kaggle --input train\.txt --out \S+data --skip-bad-rows 3 --overwrite$"
+
+
+@pytest.mark.parametrize("name", DATA_FILES)
+def test_missing_file_is_named_with_the_command_that_makes_it(folder, name):
+    (folder / name).unlink()
+    with pytest.raises(DataError, match=rf"{name} cannot be read.*{COMMAND}"):
+        PreparedWorkload.open(folder, batch_size=2)
+
+
+@pytest.mark.parametrize("name", ["train_ids.npy", "counts.npy"])
+def test_file_of_the_wrong_size_is_named_with_both_sizes(folder, name):
+    data = (folder / name).read_bytes()
+    (folder / name).write_bytes(data[:-4])
+    with pytest.raises(DataError, match=rf"{name} has {len(data) - 4} bytes, expected {len(data)}\..*{COMMAND}"):
+        PreparedWorkload.open(folder, batch_size=2)
+
+
+def test_file_with_another_header_or_none_is_reported_at_open(folder):
+    labels = np.load(folder / "test_labels.npy")
+    np.save(folder / "test_labels.npy", labels.astype(bool))
+    with pytest.raises(DataError, match=rf"test_labels\.npy holds bool \(7,\), expected uint8 \(7,\)\..*{COMMAND}"):
+        PreparedWorkload.open(folder, batch_size=2)
+    (folder / "test_labels.npy").write_bytes(bytes(128 + 7))
+    with pytest.raises(DataError, match=r"test_labels\.npy is not an array file"):
+        PreparedWorkload.open(folder, batch_size=2)
+
+
+def test_changed_content_is_found_by_verify_alone(folder):
+    workload = PreparedWorkload.open(folder, batch_size=2)
+    workload.verify()
+    path = folder / "train_dense.npy"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    workload = PreparedWorkload.open(folder, batch_size=2)
+    with pytest.raises(DataError, match=rf"train_dense\.npy changed since preparation\..*{COMMAND}"):
+        workload.verify()
+
+
+def test_missing_manifest_names_the_command(tmp_path):
+    folder = tmp_path / "avazu"
+    with pytest.raises(DataError, match=r"manifest\.json cannot be read .*prepare avazu --input FILE\.\.\. --out \S+$"):
+        PreparedWorkload.open(folder, batch_size=2)
+    folder.mkdir()
+    with pytest.raises(DataError, match=r"prepare avazu --input FILE\.\.\. --out \S+ --overwrite$"):
+        PreparedWorkload.open(folder, batch_size=2)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": 99}, "has version 99; this program reads version 1"),
+        ({"version": None}, r"is damaged \(version"),
+        ({"tables": 3}, r"is damaged \(tables"),
+        ({"splits": {}}, "lacks test, train, validation"),
+        ({"files": []}, "lacks counts.npy, test_dense.npy"),
+        ({"dataset": "movies"}, "names the unknown dataset movies"),
+        ({"surprise": 1}, r"is damaged \(surprise"),
+    ],
+)
+def test_manifest_of_another_version_or_shape_is_refused(folder, change, message):
+    path = folder / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(DataError, match=rf"manifest\.json {message}.*python -m workloads prepare criteo_kaggle"):
+        PreparedWorkload.open(folder, batch_size=2)
+
+
+def test_manifest_that_is_not_json_is_refused(folder):
+    (folder / "manifest.json").write_bytes(b"\xff{")
+    with pytest.raises(DataError, match=r"is damaged"):
+        read_manifest(folder)
+
+
+# Finding
+
+
+def test_datasets_are_found_by_name_in_a_directory_or_as_one(folder):
+    assert find_prepared(folder) == {"criteo_kaggle": folder}
+    assert find_prepared(folder.parent) == {"criteo_kaggle": folder}
+
+
+def test_half_prepared_directories_are_reported_beside_the_found_ones(folder, caplog):
+    half, temporary = folder.parent / "avazu", folder.parent / ".criteo_1tb.partial-abc"
+    half.mkdir()
+    (half / "train_ids.npy").touch()
+    (temporary / "made").mkdir(parents=True)
+    (folder.parent / "unrelated").mkdir()
+    assert find_prepared(folder.parent) == {"criteo_kaggle": folder}
+    assert str(half) in caplog.text
+    assert str(temporary) in caplog.text
+    assert "unrelated" not in caplog.text
+
+
+def test_temporary_directory_with_a_manifest_is_not_taken_for_data(folder):
+    folder.rename(folder.parent / ".criteo_kaggle.partial-abc")
+    with pytest.raises(DataError, match=r"no prepared dataset; preparation was cut short in .*partial-abc"):
+        find_prepared(folder.parent)
+
+
+def test_nothing_prepared_is_an_error_with_the_command(tmp_path):
+    for place in (tmp_path, tmp_path / "absent"):
+        with pytest.raises(
+            DataError, match=r"holds no prepared dataset\. Make one: python -m workloads prepare DATASET"
+        ):
+            find_prepared(place)
+
+
+def test_two_directories_of_one_dataset_are_refused(folder):
+    shutil.copytree(folder, folder.parent / "second")
+    with pytest.raises(DataError, match="both hold criteo_kaggle"):
+        find_prepared(folder.parent)

@@ -1,0 +1,51 @@
+import json
+
+import pytest
+
+from workloads.fit import STATISTICS_FILE, fit_dataset
+from workloads.profiles import PROFILES_FILE, load_profile
+from workloads.schema import SCHEMAS
+
+
+@pytest.fixture(scope="module")
+def measured():
+    return json.loads(STATISTICS_FILE.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("dataset", list(SCHEMAS))
+def test_profile_covers_the_schema_and_names_its_source(dataset):
+    entry = json.loads(PROFILES_FILE.read_text(encoding="utf-8"))[dataset]
+    assert {name: table["rows"] for name, table in entry["tables"].items()} == dict(SCHEMAS[dataset].categorical)
+    assert list(entry["dense"]) == list(SCHEMAS[dataset].dense)
+    assert "@" in entry["source"]
+
+
+def test_committed_profile_is_what_the_fit_writes(measured):
+    committed = json.loads(PROFILES_FILE.read_text(encoding="utf-8"))["avazu"]
+    fitted = fit_dataset(SCHEMAS["avazu"], measured["avazu"])
+    assert fitted["groups"] == committed["groups"]
+    for name, table in fitted["tables"].items():
+        assert table["head"] == pytest.approx(committed["tables"][name]["head"], abs=1e-6)
+        assert table["exponent"] == pytest.approx(committed["tables"][name]["exponent"], abs=1e-3), name
+        assert table["shift"] == pytest.approx(committed["tables"][name]["shift"], abs=1e-3), name
+
+
+@pytest.mark.parametrize("dataset", list(SCHEMAS))
+def test_fitted_law_gives_the_measured_distinct_ids_and_heavy_hitters(dataset, measured):
+    figures = measured[dataset]
+    profile = load_profile(dataset, rows=dict(SCHEMAS[dataset].categorical))
+    for name, table in profile.tables.items():
+        column = figures["tables"][name]
+        draws = figures["rows"] * (1.0 - table.forced)
+        if column["distinct"] > 100:
+            assert table.law.expected_distinct(draws) == pytest.approx(column["distinct"], rel=0.10), name
+        first = 1 if table.group is not None and not figures["groups_are_defaults"] else 0
+        share = table.law.head[first]
+        if figures["groups_are_defaults"]:
+            share = share * (1.0 - table.forced) + table.forced
+        assert share == pytest.approx(column["top1"], abs=1e-4), name
+
+
+def test_profile_of_an_unknown_table_is_refused():
+    with pytest.raises(KeyError, match="C99"):
+        load_profile("avazu", rows={"C99": 5})

@@ -1,0 +1,157 @@
+"""Fits a rank law to every table and writes profiles.json: `python -m workloads.fit`.
+
+Input are the figures in statistics.json, measured on samples of real rows (a source per dataset). Missing values are
+left out of them for Criteo; in Avazu a grouped column's most frequent id is its missing marker and is part of them.
+
+The ten most frequent ids get their measured shares. Of the tail, the exponent is solved so that as many draws as the
+sample has rows give the measured number of distinct ids at the published table size; among the shifts tried, the one is
+taken whose share of ids seen once and whose share of accesses to the first 1 % of ids are nearest to the measured ones.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TypedDict
+
+import numpy as np
+
+from workloads.profiles import PROFILES_FILE, DatasetEntry, DenseEntry, TableEntry
+from workloads.schema import SCHEMAS, DatasetSchema
+from workloads.zipf import RankLaw
+
+STATISTICS_FILE = Path(__file__).with_name("statistics.json")
+
+_HEAD = 10
+_STEEPEST = 6.0
+_SHIFTS = np.concatenate([[0.0], np.geomspace(1.0, 1e4, 33)])
+
+
+class MeasuredTable(TypedDict):
+    """Figures of one column of a sample.
+
+    Shares are of the rows in which the column is not missing: of the most frequent 1 % of the ids seen, of the most
+    frequent id, of the ten most frequent, and of each from the second to the tenth. These last come from the sample's
+    leading rows and serve as proportions. `singles` is the share of distinct ids seen once.
+    """
+
+    distinct: int
+    singles: float
+    top1_percent: float
+    top1: float
+    top10: float
+    next9: list[float]
+
+
+class MeasuredGroup(TypedDict):
+    """Columns that are missing together inside (or outside) an event of a given probability."""
+
+    name: str
+    share: float
+    inside: list[str]
+    outside: list[str]
+
+
+class MeasuredDataset(TypedDict):
+    """Figures of one sample."""
+
+    source: str
+    rows: int
+    groups: list[MeasuredGroup]
+    groups_are_defaults: bool
+    tables: dict[str, MeasuredTable]
+    dense: dict[str, DenseEntry]
+
+
+def fit_dataset(schema: DatasetSchema, measured: MeasuredDataset) -> DatasetEntry:
+    """Fit every table of a dataset."""
+    places = {
+        table: (number, inside)
+        for number, group in enumerate(measured["groups"])
+        for inside, tables in ((True, group["inside"]), (False, group["outside"]))
+        for table in tables
+    }
+    entries: dict[str, TableEntry] = {}
+    for name, rows in schema.categorical:
+        group, inside = places.get(name, (None, True))
+        forced = 0.0
+        if group is not None:
+            share = measured["groups"][group]["share"]
+            forced = share if inside else 1.0 - share
+        law = fit_table(
+            measured["tables"][name],
+            rows=rows,
+            draws=measured["rows"],
+            forced=forced,
+            forced_is_counted=measured["groups_are_defaults"],
+        )
+        entries[name] = {
+            "rows": rows,
+            "head": [round(share, 9) for share in law.head],
+            "exponent": round(law.exponent, 5),
+            "shift": round(law.shift, 3),
+            "group": group,
+            "inside": inside,
+        }
+    groups = [group["share"] for group in measured["groups"]]
+    return {"source": measured["source"], "groups": groups, "tables": entries, "dense": measured["dense"]}
+
+
+def fit_table(measured: MeasuredTable, *, rows: int, draws: int, forced: float, forced_is_counted: bool) -> RankLaw:
+    """Fit the law of the ranks that are drawn where rank 0 is not forced.
+
+    Args:
+        measured: Figures of the column.
+        rows: Rows of the table, the one for missing values included.
+        draws: Rows of the sample.
+        forced: Share of rows with rank 0 forced.
+        forced_is_counted: Whether the figures count the forced rows (their id is then the most frequent one).
+    """
+    own_row = forced > 0 and not forced_is_counted
+    explicit = min(_HEAD, rows - own_row)
+    counted = forced if forced_is_counted else 0.0
+    first = measured["top1"]
+    # Rows that the sample never shows exist all the same: half a draw is left to each such place, and to the tail.
+    floor = 0.5 / draws
+    others = 1.0 - first if rows - own_row <= _HEAD else min(measured["top10"] - first, 1.0 - first - floor)
+    weights = np.full(explicit - 1, floor)
+    weights[: len(measured["next9"])] = np.maximum(measured["next9"], floor)[: explicit - 1]
+    head = np.array([first - counted, *(weights / weights.sum() * others)]) / (1.0 - counted)
+    head = np.concatenate([[0.0] * own_row, np.maximum(head, 0.0)])
+    law = RankLaw(rows=rows, head=tuple(head.tolist()), exponent=1.0, shift=0.0)
+    if law.tail_mass == 0:
+        return law
+    present = draws * (1.0 - forced)
+    distinct = measured["distinct"] - (1 if counted else 0)
+    first_percent = max(1, measured["distinct"] // 100) + own_row
+    share = (measured["top1_percent"] - counted) / (1.0 - counted)
+
+    def misfit(law: RankLaw) -> float:
+        off_distinct = abs(law.expected_distinct(present) / distinct - 1.0)
+        off_singles = abs(law.expected_single(present) / distinct - measured["singles"])
+        off_share = abs(float(law.probabilities(0, first_percent).sum()) - share)
+        return 10.0 * off_distinct + off_singles + 2.0 * off_share
+
+    laws = (_solve_exponent(replace(law, shift=float(shift)), draws=present, distinct=distinct) for shift in _SHIFTS)
+    return min(laws, key=misfit)
+
+
+def _solve_exponent(law: RankLaw, *, draws: float, distinct: float) -> RankLaw:
+    """The law with the exponent that gives the number of distinct ids, or the nearest end of the range."""
+    low, high = 0.0, _STEEPEST
+    for _ in range(30):
+        law = replace(law, exponent=(low + high) / 2)
+        low, high = (law.exponent, high) if law.expected_distinct(draws) > distinct else (low, law.exponent)
+    return law
+
+
+def main() -> None:
+    """Write profiles.json."""
+    measured: dict[str, MeasuredDataset] = json.loads(STATISTICS_FILE.read_text(encoding="utf-8"))
+    profiles = {name: fit_dataset(SCHEMAS[name], figures) for name, figures in measured.items()}
+    PROFILES_FILE.write_text(json.dumps(profiles, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

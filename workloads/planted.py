@@ -1,0 +1,154 @@
+"""The model behind synthetic labels: a logistic regression, calibrated to a click rate and an AUROC."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+
+_DENSE_SHARE = 0.2
+_SQUARE_SHARE = 0.3
+_HALF_EFFECT_RANK = 8.0
+_SCALE_RANGE = (1e-2, 1e2)
+_STEPS = 30
+# The finaliser of SplitMix64 (Steele, Lea and Flood 2014), one round short: 53 even bits are enough here.
+_HASH_SHIFT = np.uint64(30)
+_HASH_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
+_RANK_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlantedModel:
+    """Click probabilities of samples, from their ranks and dense features.
+
+    The logit is `intercept + scale * (ids + dense)`. An id's effect is uniform, drawn by a hash of its table's key and
+    its rank, and shrinks as 1 / (1 + rank / 8): what matters most is seen often enough to be learnt in few steps. The
+    dense part is linear in the standardised features plus the square of the first.
+
+    Attributes:
+        keys: One random word per table, uint64 `[tables, 1]`.
+        means, deviations, weights: Of the dense features, `[dense columns]`; weights apply to standardised features.
+        square: Weight of the square of the first standardised feature.
+        id_mean, id_scale: Centre and factor of the summed id effects.
+        intercept, scale: Set by `calibrated`.
+        best_auroc: AUROC of the model's own probabilities on labels drawn from them.
+    """
+
+    keys: Words
+    means: Floats
+    deviations: Floats
+    weights: Floats
+    square: float
+    id_mean: float
+    id_scale: float
+    intercept: float = 0.0
+    scale: float = 1.0
+    best_auroc: float = 0.5
+
+    @classmethod
+    def calibrated(
+        cls, *, ranks: Ints, dense: npt.NDArray[np.float32], generator: np.random.Philox, ctr: float, auroc: float
+    ) -> PlantedModel:
+        """Draw a model and set its intercept and scale on a stream of its own.
+
+        Args:
+            ranks: Ranks of the calibration stream, int64 `[tables, n]`.
+            dense: Its dense features, fp32 `[dense columns, n]`.
+            generator: Source of keys and weights.
+            ctr: Mean click probability to meet.
+            auroc: AUROC to meet.
+        """
+        keys = generator.random_raw((ranks.shape[0], 1))
+        raw = generator.random_raw((dense.shape[0],))
+        # Either sign, none near 0: every column matters a little.
+        weights = np.where(raw & np.uint64(1), 1.0, -1.0) * (0.5 + (raw >> np.uint64(11)) * 2.0**-53)
+        weights *= np.sqrt(_DENSE_SHARE * (1.0 - _SQUARE_SHARE) / (weights**2).sum())
+        effects = _id_effects(ranks, keys)
+        model = cls(
+            keys=keys,
+            means=dense.mean(axis=1, dtype=np.float64),
+            deviations=np.maximum(dense.std(axis=1, dtype=np.float64), 1e-3),
+            weights=weights,
+            square=float(np.sqrt(_DENSE_SHARE * _SQUARE_SHARE / 2.0)),
+            id_mean=float(effects.mean()),
+            id_scale=float(np.sqrt(1.0 - _DENSE_SHARE) / max(effects.std(), 1e-9)),
+        )
+        return model._fitted(np.sort(model._scores(ranks, dense)), ctr=ctr, auroc=auroc)
+
+    def probabilities(self, ranks: Ints, dense: npt.NDArray[np.float32]) -> Floats:
+        """True click probabilities.
+
+        Args:
+            ranks: int64 `[tables, n]`.
+            dense: fp32 `[dense columns, n]`.
+
+        Returns:
+            float64 `[n]`.
+        """
+        return _sigmoid(self.intercept + self.scale * self._scores(ranks, dense))
+
+    def _scores(self, ranks: Ints, dense: npt.NDArray[np.float32]) -> Floats:
+        """Logits before calibration, variance near 1, float64 `[n]`."""
+        scores = (_id_effects(ranks, self.keys) - self.id_mean) * self.id_scale
+        # Column by column: a matrix product may add in another order on another machine, and a label may then flip.
+        for column, weight in enumerate(self.weights):
+            standard = (dense[column] - self.means[column]) / self.deviations[column]
+            scores += standard * weight
+            if column == 0:
+                scores += (standard * standard - 1.0) * self.square
+        return scores
+
+    def _fitted(self, scores: Floats, *, ctr: float, auroc: float) -> PlantedModel:
+        """Bisect the scale, with the intercept that meets the CTR at each; `scores` ascend."""
+        low, high = np.log(_SCALE_RANGE)
+        intercept = scale = reached = 0.0
+        for _ in range(_STEPS):
+            scale = float(np.exp((low + high) / 2.0))
+            intercept = _intercept(scores * scale, ctr=ctr)
+            reached = expected_auroc(_sigmoid(scores * scale + intercept))
+            low, high = (np.log(scale), high) if reached < auroc else (low, np.log(scale))
+        return replace(self, intercept=intercept, scale=scale, best_auroc=reached)
+
+
+def expected_auroc(ascending: Floats) -> float:
+    """AUROC of click probabilities on labels drawn from them, without the noise of a draw.
+
+    Every pair of samples counts with the probability that the higher is clicked and the lower is not.
+
+    Args:
+        ascending: Click probabilities, float64 `[n]`, ascending.
+    """
+    misses = 1.0 - ascending
+    below = np.cumsum(misses) - misses / 2.0
+    return float((ascending * below).sum() / (ascending.sum() * misses.sum()))
+
+
+def _intercept(logits: Floats, *, ctr: float) -> float:
+    """The number to add to logits for a mean probability of `ctr`, by bisection."""
+    low, high = -20.0 - float(logits.max()), 20.0 - float(logits.min())
+    while high - low > 1e-6:
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if _sigmoid(logits + middle).mean() < ctr else (low, middle)
+    return (low + high) / 2.0
+
+
+def _id_effects(ranks: Ints, keys: Words) -> Floats:
+    """Summed effects of each sample's ids, float64 `[n]`, each in (-1, 1) before its rank shrinks it."""
+    words = ranks.view(np.uint64) * _RANK_FACTOR
+    words += keys
+    words ^= words >> _HASH_SHIFT
+    words *= _HASH_FACTOR
+    effects = words.view(np.int64) * 2.0**-63
+    effects /= ranks * (1.0 / _HALF_EFFECT_RANK) + 1.0
+    total: Floats = effects.sum(axis=0)
+    return total
+
+
+def _sigmoid(logits: Floats) -> Floats:
+    probabilities: Floats = 1.0 / (1.0 + np.exp(-logits))
+    return probabilities

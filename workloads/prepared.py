@@ -1,0 +1,221 @@
+"""Training on a prepared dataset: batches cut from arrays that are mapped into memory."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from workloads.batch import Batch, DataKind, Split
+from workloads.errors import DataError
+from workloads.manifest import (
+    COUNTS,
+    DATA_FILES,
+    MANIFEST,
+    TEMPORARY,
+    Manifest,
+    array_file,
+    prepare_command,
+    read_manifest,
+)
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _SplitArrays:
+    """Mapped arrays of a split: dense fp32 `[rows, columns]`, ids int32 `[rows, tables]`, labels uint8 `[rows]`."""
+
+    dense: npt.NDArray[np.generic]
+    ids: npt.NDArray[np.generic]
+    labels: npt.NDArray[np.generic]
+
+
+class PreparedWorkload:
+    """A prepared dataset cut to one batch size: a `Workload` whose batches are real rows in time order."""
+
+    kind = DataKind.REAL
+    best_auroc: float | None = None
+
+    def __init__(self, folder: Path, manifest: Manifest, *, batch_size: int, max_table_rows: int | None = None) -> None:
+        """Map the arrays of a prepared dataset; `open` is the way in."""
+        if batch_size < 1:
+            raise ValueError(f"batch size {batch_size}: must be at least 1")
+        self.batch_size = batch_size
+        self._folder = folder
+        self._manifest = manifest
+        self._max_table_rows = max_table_rows
+        self._arrays = {split: _map_split(folder, manifest, split) for split in Split}
+        self._counts = _map(folder, manifest, COUNTS)
+
+    @classmethod
+    def open(cls, path: Path, *, batch_size: int, seed: int = 0) -> PreparedWorkload:
+        """Open the directory that holds manifest.json; sizes and headers are checked, contents by `verify` only.
+
+        Args:
+            path: Directory of one prepared dataset.
+            batch_size: Samples per batch.
+            seed: For a signature that all workloads share; real rows have one order, that of time.
+
+        Raises:
+            DataError: a file is missing or is not what the manifest says; the message has the command that makes it.
+        """
+        del seed
+        return cls(path, read_manifest(path), batch_size=batch_size)
+
+    @property
+    def name(self) -> str:
+        """The dataset's name on the command line."""
+        return self._manifest.dataset
+
+    @property
+    def manifest(self) -> Manifest:
+        """Where the data came from and how they were prepared."""
+        return self._manifest
+
+    @property
+    def digest(self) -> str:
+        """sha256 of manifest.json, which itself holds the sums of all files: equal digests, equal data."""
+        return hashlib.sha256((self._folder / MANIFEST).read_bytes()).hexdigest()
+
+    @property
+    def tables(self) -> tuple[tuple[str, int], ...]:
+        """Table names with their rows."""
+        limit = self._max_table_rows
+        return tuple((t.name, t.rows if limit is None else min(t.rows, limit)) for t in self._manifest.tables)
+
+    @property
+    def dense_columns(self) -> int:
+        """Dense features per sample."""
+        return len(self._manifest.dense_columns)
+
+    def epoch_rows(self) -> int:
+        """Samples of the training split."""
+        return self._manifest.splits[Split.TRAIN].rows
+
+    def batches(self, split: Split) -> int:
+        """Full batches of a split; the rows that do not fill one are left out."""
+        return self._manifest.splits[split].rows // self.batch_size
+
+    def batch(self, index: int, split: Split = Split.TRAIN) -> Batch:
+        """Rows `index * batch_size` to `(index + 1) * batch_size` of a split, copied out of the mapped files.
+
+        Raises:
+            IndexError: the split has no batch of that index.
+        """
+        if not 0 <= index < self.batches(split):
+            raise IndexError(f"{self.name}: batch {index} of {self.batches(split)} in the {split} split")
+        rows = slice(index * self.batch_size, (index + 1) * self.batch_size)
+        arrays = self._arrays[split]
+        ids = np.ascontiguousarray(arrays.ids[rows].T, dtype=np.int64)
+        if self._max_table_rows is not None:
+            ids %= np.array([count for _, count in self.tables])[:, None]
+        return Batch.one_hot(
+            keys=[name for name, _ in self.tables],
+            ids=ids,
+            dense=np.array(arrays.dense[rows], dtype=np.float32),
+            labels=arrays.labels[rows].astype(np.float32),
+        )
+
+    def frequencies(self) -> Mapping[str, Tensor]:
+        """Accesses per row counted on the training split, int64 `[rows]` by table."""
+        stops = np.cumsum([table.rows for table in self._manifest.tables])
+        counts = np.split(self._counts, stops[:-1])
+        return {name: _folded(part, rows) for (name, rows), part in zip(self.tables, counts, strict=True)}
+
+    def shrunk(self, *, max_table_rows: int, batch_size: int) -> PreparedWorkload:
+        """The same rows with ids folded, modulo the table size, into tables of at most `max_table_rows`."""
+        if max_table_rows < 1:
+            raise ValueError(f"max_table_rows {max_table_rows}: must be at least 1")
+        limit = max_table_rows if self._max_table_rows is None else min(max_table_rows, self._max_table_rows)
+        return PreparedWorkload(self._folder, self._manifest, batch_size=batch_size, max_table_rows=limit)
+
+    def verify(self) -> None:
+        """Read every file and compare its sha256 with the manifest's; minutes on a full dataset.
+
+        Raises:
+            DataError: the files whose content changed, with the command that makes them again.
+        """
+        changed = []
+        for record in self._manifest.files:
+            with (self._folder / record.name).open("rb") as stream:
+                if hashlib.file_digest(stream, "sha256").hexdigest() != record.sha256:
+                    changed.append(str(self._folder / record.name))
+        if changed:
+            remedy = prepare_command(self._folder, self._manifest)
+            raise DataError(f"{', '.join(changed)} changed since preparation. Make the data again: {remedy}")
+
+
+def find_prepared(data_dir: Path) -> dict[str, Path]:
+    """Prepared datasets by name: `data_dir` itself, or those of its subdirectories that hold a manifest.
+
+    Half-prepared directories beside them are logged as warnings.
+
+    Raises:
+        DataError: nothing is there, two directories hold the same dataset, or a manifest cannot be read.
+    """
+    if (data_dir / MANIFEST).exists():
+        return {read_manifest(data_dir).dataset: data_dir}
+    folders = sorted(entry for entry in data_dir.iterdir() if entry.is_dir()) if data_dir.is_dir() else []
+    half = [str(folder) for folder in (data_dir, *folders) if _half_prepared(folder)]
+    found: dict[str, Path] = {}
+    for folder in folders:
+        if TEMPORARY in folder.name or not (folder / MANIFEST).exists():
+            continue
+        dataset = read_manifest(folder).dataset
+        if dataset in found:
+            raise DataError(f"{found[dataset]} and {folder} both hold {dataset}: keep one, or name its directory")
+        found[dataset] = folder
+    note = f"preparation was cut short in {', '.join(half)}: delete it and prepare again" if half else ""
+    if not found:
+        problem = f"{data_dir} holds no prepared dataset{'; ' + note if note else ''}"
+        raise DataError(f"{problem}. Make one: {prepare_command(data_dir / 'DATASET')}")
+    if note:
+        _LOG.warning(note)
+    return found
+
+
+def _half_prepared(folder: Path) -> bool:
+    arrays = any((folder / name).exists() for name in DATA_FILES)
+    return TEMPORARY in folder.name or (arrays and not (folder / MANIFEST).exists())
+
+
+def _map_split(folder: Path, manifest: Manifest, split: Split) -> _SplitArrays:
+    dense, ids, labels = (_map(folder, manifest, array_file(split, part)) for part in ("dense", "ids", "labels"))
+    return _SplitArrays(dense=dense, ids=ids, labels=labels)
+
+
+def _map(folder: Path, manifest: Manifest, name: str) -> npt.NDArray[np.generic]:
+    """Map one file after checking its size, and that its header says what the manifest says."""
+    path = folder / name
+    remedy = f"Make the data again: {prepare_command(folder, manifest)}"
+    size = next(record.bytes for record in manifest.files if record.name == name)
+    try:
+        found = path.stat().st_size
+        if found != size:
+            raise DataError(f"{path} has {found} bytes, expected {size}. {remedy}")
+        array: npt.NDArray[np.generic] = np.load(path, mmap_mode="r")
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror}). {remedy}") from error
+    except ValueError as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{path} is not an array file ({error}). {remedy}") from error
+    shape, dtype = manifest.array(name)
+    if array.shape != shape or array.dtype != dtype:
+        raise DataError(f"{path} holds {array.dtype} {array.shape}, expected {dtype} {shape}. {remedy}")
+    return array
+
+
+def _folded(counts: npt.NDArray[np.int64], rows: int) -> Tensor:
+    """Sums of counts over ids that are equal modulo `rows`, int64 `[rows]`."""
+    padded = np.zeros(-(-len(counts) // rows) * rows, np.int64)
+    padded[: len(counts)] = counts
+    return torch.from_numpy(padded.reshape(-1, rows).sum(axis=0))
