@@ -56,12 +56,14 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 
 @app.command()
 def run(
+    *,
     systems: Annotated[
         str, typer.Option(help="all, or names with variants: freq_cache,fbgemm_uvm_caching[policy=lfu]")
     ] = "all",
     workloads: Annotated[str, typer.Option(help="all, or some of criteo_kaggle,avazu,criteo_1tb")] = "all",
     scale: Annotated[
-        ScaleName | None, typer.Option(help="Size of tables, model and steps; default: the largest that suits the device")
+        ScaleName | None,
+        typer.Option(help="Size of tables, model and steps; default: the largest that suits the device"),
     ] = None,
     data_dir: Annotated[
         Path | None, typer.Option(help="Train on datasets made by `python -m workloads prepare`; default: synthetic")
@@ -74,9 +76,7 @@ def run(
     cache_ratio: Annotated[
         float | None, typer.Option(help="Cached rows as a share of all rows; default: the scale's")
     ] = None,
-    device_budget: Annotated[
-        str | None, typer.Option(help="Equal bytes instead of equal ratio, e.g. 1.5GiB")
-    ] = None,
+    device_budget: Annotated[str | None, typer.Option(help="Equal bytes instead of equal ratio, e.g. 1.5GiB")] = None,
     steps: Annotated[int | None, typer.Option(help="Training steps per cell; default: the scale's")] = None,
     rounds: Annotated[int, typer.Option(help="Interleaved repetitions; intervals need at least 2")] = 1,
     seed: Annotated[int, typer.Option(help="Of streams, rows, dense weights and order")] = 0,
@@ -84,7 +84,9 @@ def run(
     out: Annotated[Path, typer.Option(help="Where records, tables and logs go")] = Path("results"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Run every cell, even those that are done")] = False,
     only_failed: Annotated[bool, typer.Option("--only-failed", help="Run the cells again that failed")] = False,
-    list_: Annotated[bool, typer.Option("--list", help="List systems, variants, workloads and scales, and stop")] = False,
+    list_: Annotated[
+        bool, typer.Option("--list", help="List systems, variants, workloads and scales, and stop")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and stop")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Only the table")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per event instead of text")] = False,
@@ -178,11 +180,11 @@ def _device(device: Device) -> tuple[str, str]:
     import torch  # only now: the parent process of a CPU run does without
 
     if torch.cuda.is_available():
-        return "cuda", f"device: cuda ({gpu.name})"
+        return "cuda", f"device: cuda ({gpu.model})"
     remedy = "run make setup again, it picks the CUDA builds when it sees the device"
     if device is Device.CUDA:
-        raise BadOption(f"--device cuda: torch {torch.__version__} cannot use the {gpu.name}; {remedy}")
-    return "cpu", f"device: cpu, because torch {torch.__version__} cannot use the {gpu.name}; {remedy}"
+        raise BadOption(f"--device cuda: torch {torch.__version__} cannot use the {gpu.model}; {remedy}")
+    return "cpu", f"device: cpu, because torch {torch.__version__} cannot use the {gpu.model}; {remedy}"
 
 
 def _datasets(data_dir: Path, workloads: str) -> tuple[dict[str, Dataset], tuple[str, ...]]:
@@ -249,7 +251,7 @@ def _list(console: Console) -> None:
             except ImportError as error:
                 line(f"  {name}: unavailable, {error}")
                 continue
-            variants = "; ".join(f"{key}={'|'.join(values)}" for key, values in found.parameters.items())
+            variants = "; ".join(f"{key}={'|'.join(values)}" for key, values in found.variants.items())
             summary = (found.__doc__ or "").strip().splitlines()[0]
             line(f"  {name}{f' [{variants}]' if variants else ''}: {summary}")
     line("Your own system: module:Class")

@@ -18,6 +18,11 @@ from suite.record import Environment
 log = logging.getLogger(__name__)
 
 SOURCE_PACKAGES = ("suite", "systems", "workloads")
+_PRESENTING = (
+    "cli", "console", "frames", "groups", "published", "quantities",
+    "render", "rows", "sections", "statistics", "tables",
+)  # fmt: skip
+"""Modules that show records or read options; what they decide is in the cell itself."""
 DISTRIBUTIONS = (
     "fbgemm-gpu",
     "fbgemm-gpu-cpu",
@@ -90,13 +95,17 @@ def machine_digest(*, cpu: str, cores: int, memory_bytes: int, gpu: str | None) 
 
 
 def code_digest(project: Path) -> str:
-    """Digest of the `.py` and `.json` files of the source packages: their relative paths and their content, sorted."""
+    """Digest of the `.py` and `.json` files of the source packages that can change a measurement.
+
+    Their relative paths and contents, sorted. What only presents records is left out: a new table does not make a
+    measured cell undone.
+    """
     digest = hashlib.sha256()
     files = [
         path
         for package in SOURCE_PACKAGES
         for path in (project / package).rglob("*")
-        if path.suffix in (".py", ".json") and path.is_file()
+        if path.suffix in (".py", ".json") and path.is_file() and path.stem not in _PRESENTING
     ]
     for path in sorted(files, key=lambda path: path.relative_to(project).as_posix()):
         content = path.read_bytes()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Protocol
@@ -58,35 +59,89 @@ class Reporter(Protocol):
 
 def run_cell(cell: Cell, reporter: Reporter) -> Outcome:
     """Run one cell in this process, from support to evaluation."""
-    started = time.perf_counter()
     torch.set_num_threads(len(os.sched_getaffinity(0)))
-    device = torch.device(cell.device)
-    reporter.phase("support")
-    variant = registry.Variant.parse(cell.system)
-    system_class = registry.load(variant)
-    workload = open_workload(cell)
-    spec = _spec(cell, variant, system_class, workload)
-    support = _machine_support(system_class, spec)
+    phases = _Phases(reporter)
+    with phases("support"):
+        variant = registry.Variant.parse(cell.system)
+        system_class = registry.load(variant)
+        workload = open_workload(cell)
+        spec = _spec(cell, variant, system_class, workload)
+        support = _machine_support(system_class, spec)
     if support.verdict is not Verdict.YES:
         return Outcome(status=_STATUS_OF_VERDICT[support.verdict], reason=support.reason)
-
-    reporter.phase("verify")
-    clock = time.perf_counter()
+    verification: Verification | None = None
+    notes: tuple[str, ...] = ()
     if variant.name in registry.CONTROLS:
-        verification = None
         notes = ("a control, not a system: not verified, not ranked",)
     else:
-        verification = verify(system_class, spec=spec, workload=workload, seed=cell.seed, beat=reporter.beat)
-        notes = ()
+        with phases("verify"):
+            verification = verify(system_class, spec=spec, workload=workload, seed=cell.seed, beat=reporter.beat)
         if not verification.passed:
             return Outcome(status=Status.WRONG_ANSWER, reason=_first_failure(verification), verification=verification)
-    verify_s = time.perf_counter() - clock
-
-    reporter.phase("build")
     baseline_bytes = memory.rss_bytes()
-    if not memory.reset_peaks(device):
+    if not memory.reset_peaks(spec.device):
         notes += ("the peak of host memory could not be reset and includes imports and verification",)
-    clock = time.perf_counter()
+    with phases("build"):
+        system, trainer = _build(cell, spec, system_class, workload, reporter)
+    with phases("warm up"):
+        warm_up = trainer.run(cell.warmup_steps, on_step=lambda step: reporter.beat(step, cell.warmup_steps))
+    with phases("train"):
+        windows = _timed_windows(cell, trainer, reporter)
+    with phases("count"):
+        system.count_traffic(True)
+        system.reset_counters()
+        counted = trainer.run(cell.counted_steps, on_step=lambda step: reporter.beat(step, cell.counted_steps))
+        traffic = _traffic(system, cell.counted_steps)
+        system.count_traffic(False)
+    if not math.isfinite(counted.loss):
+        raise FloatingPointError(f"the loss is {counted.loss} after {cell.steps} steps: lower --lr")
+    used = _memory(system, baseline_bytes)
+    with phases("evaluate"):
+        quality = _evaluate(cell, trainer, workload, reporter, final_loss=counted.loss)
+    runs = [warm_up, *windows, counted]
+    timing = _timing(cell, runs=runs, windows=windows, phases=phases)
+    whole_epoch = cell.steps == workload.batches(Split.TRAIN)
+    measurement = Measurement(
+        placement=system.placement.label,
+        offloads=system.placement.offloads,
+        timing=timing,
+        quality=quality,
+        memory=used,
+        traffic=traffic,
+        epoch_s=sum(r.duration_s for r in runs) if whole_epoch else workload.epoch_rows() / timing.samples_per_s,
+        epoch_measured=whole_epoch,
+    )
+    return Outcome(status=Status.OK, verification=verification, measurement=measurement, notes=notes)
+
+
+class _Phases:
+    """Announces phases and keeps how long each took."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+        self._start = time.perf_counter()
+        self._seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        self._reporter.phase(name)
+        start = time.perf_counter()
+        yield
+        self._seconds[name] = time.perf_counter() - start
+
+    def seconds(self, name: str) -> float:
+        """Duration of a phase; 0 for one that did not take place."""
+        return self._seconds.get(name, 0.0)
+
+    @property
+    def total_s(self) -> float:
+        """Since the first phase."""
+        return time.perf_counter() - self._start
+
+
+def _build(
+    cell: Cell, spec: SystemSpec, system_class: type[EmbeddingSystem], workload: Workload, reporter: Reporter
+) -> tuple[EmbeddingSystem, Trainer]:
     system = system_class(spec)
     load_initial_rows(system, seed=cell.seed, on_chunk=reporter.beat)
     model = build_dlrm(
@@ -96,65 +151,9 @@ def run_cell(cell: Cell, reporter: Reporter) -> Outcome:
         bottom_mlp=cell.bottom_mlp,
         top_mlp=cell.top_mlp,
         seed=cell.seed,
-        device=device,
+        device=spec.device,
     )
-    trainer = Trainer(model, system, workload=workload, total_steps=cell.steps)
-    build_s = time.perf_counter() - clock
-
-    reporter.phase("warm up")
-    runs = [trainer.run(cell.warmup_steps, on_step=lambda step: reporter.beat(step, cell.warmup_steps))]
-    reporter.phase("train")
-    windows = _timed_windows(cell, trainer, reporter)
-    reporter.phase("count")
-    system.count_traffic(True)
-    system.reset_counters()
-    counted = trainer.run(cell.counted_steps, on_step=lambda step: reporter.beat(step, cell.counted_steps))
-    traffic = _traffic(system, cell.counted_steps)
-    system.count_traffic(False)
-    runs += [*windows, counted]
-    if not math.isfinite(counted.loss):
-        raise FloatingPointError(f"the loss is {counted.loss} after {cell.steps} steps: lower --lr")
-
-    device_peak, host_peak, pss = memory.device_peak(device), memory.peak_rss_bytes(), memory.pss_bytes()
-    anatomy = {f"{tier}/{purpose}": size for (tier, purpose), size in system.memory().items()}
-
-    reporter.phase("evaluate")
-    clock = time.perf_counter()
-    quality = _evaluate(cell, trainer, workload, reporter, final_loss=counted.loss)
-    evaluate_s = time.perf_counter() - clock
-
-    steps_per_s = median(run.steps / run.duration_s for run in windows)
-    samples_per_s = steps_per_s * cell.batch_size
-    whole_epoch = cell.steps == workload.batches(Split.TRAIN)
-    measurement = Measurement(
-        placement=system.placement.label,
-        offloads=system.placement.offloads,
-        timing=Timing(
-            window_s=tuple(run.duration_s for run in windows),
-            window_steps=cell.window_steps,
-            steps_per_s=steps_per_s,
-            samples_per_s=samples_per_s,
-            data_s_per_step=sum(run.data_s for run in runs) / cell.steps,
-            build_s=build_s,
-            verify_s=verify_s,
-            evaluate_s=evaluate_s,
-            total_s=time.perf_counter() - started,
-        ),
-        quality=quality,
-        memory=Memory(
-            device_allocated_bytes=device_peak.allocated_bytes,
-            device_reserved_bytes=device_peak.reserved_bytes,
-            device_used_bytes=device_peak.used_bytes,
-            host_peak_rss_bytes=host_peak,
-            host_baseline_rss_bytes=baseline_bytes,
-            host_pss_bytes=pss,
-            anatomy_bytes=anatomy,
-        ),
-        traffic=traffic,
-        epoch_s=sum(run.duration_s for run in runs) if whole_epoch else workload.epoch_rows() / samples_per_s,
-        epoch_measured=whole_epoch,
-    )
-    return Outcome(status=Status.OK, verification=verification, measurement=measurement, notes=notes)
+    return system, Trainer(model, system, workload=workload, total_steps=cell.steps)
 
 
 def open_workload(cell: Cell, *, whole_split: Split | None = None) -> Workload:
@@ -190,9 +189,7 @@ class _LazyFrequencies(Mapping[str, Tensor]):
         return len(self._workload.tables)
 
 
-def _spec(
-    cell: Cell, variant: registry.Variant, system_class: type[EmbeddingSystem], workload: Workload
-) -> SystemSpec:
+def _spec(cell: Cell, variant: registry.Variant, system_class: type[EmbeddingSystem], workload: Workload) -> SystemSpec:
     budget: Budget
     if cell.device_budget_bytes is not None:
         budget = DeviceBytes(total_bytes=cell.device_budget_bytes)
@@ -240,8 +237,40 @@ def _timed_windows(cell: Cell, trainer: Trainer, reporter: Reporter) -> list[Run
     for window in range(cell.windows):
         done = window * cell.window_steps
         rate = windows[-1].steps / windows[-1].duration_s if windows else None
-        windows.append(trainer.run(cell.window_steps, on_step=lambda s, d=done, r=rate: reporter.beat(d + s, total, r)))
+
+        def beat(step: int, done: int = done, rate: float | None = rate) -> None:
+            reporter.beat(done + step, total, rate)
+
+        windows.append(trainer.run(cell.window_steps, on_step=beat))
     return windows
+
+
+def _timing(cell: Cell, *, runs: Sequence[Run], windows: Sequence[Run], phases: _Phases) -> Timing:
+    steps_per_s = median(run.steps / run.duration_s for run in windows)
+    return Timing(
+        window_s=tuple(run.duration_s for run in windows),
+        window_steps=cell.window_steps,
+        steps_per_s=steps_per_s,
+        samples_per_s=steps_per_s * cell.batch_size,
+        data_s_per_step=sum(run.data_s for run in runs) / cell.steps,
+        build_s=phases.seconds("build"),
+        verify_s=phases.seconds("verify"),
+        evaluate_s=phases.seconds("evaluate"),
+        total_s=phases.total_s,
+    )
+
+
+def _memory(system: EmbeddingSystem, baseline_bytes: int) -> Memory:
+    peak = memory.device_peak(system.spec.device)
+    return Memory(
+        device_allocated_bytes=peak.allocated_bytes,
+        device_reserved_bytes=peak.reserved_bytes,
+        device_used_bytes=peak.used_bytes,
+        host_peak_rss_bytes=memory.peak_rss_bytes(),
+        host_baseline_rss_bytes=baseline_bytes,
+        host_pss_bytes=memory.pss_bytes(),
+        anatomy_bytes={f"{tier}/{purpose}": size for (tier, purpose), size in system.memory().items()},
+    )
 
 
 def _traffic(system: EmbeddingSystem, steps: int) -> Traffic:

@@ -152,7 +152,7 @@ def plan_cells(
     for number in range(options.rounds):
         for workload, setting in settings.items():
             order = list(options.systems)
-            random.Random(f"{options.seed}/{number}/{workload}").shuffle(order)  # noqa: S311 - an order, not a secret
+            random.Random(f"{options.seed}/{number}/{workload}").shuffle(order)
             cells += [setting.model_copy(update={"system": str(variant), "round": number}) for variant in order]
     return cells, notes
 
@@ -201,8 +201,11 @@ def _adjusted(scale: Scale, options: Options, dataset: Dataset | None) -> tuple[
 def with_steps(scale: Scale, steps: int) -> Scale:
     """The scale with `steps` training steps in all, an eighth each for warm-up and counting."""
     edge = max(1, steps // 8)
-    windows = min(scale.windows, steps - 2 * edge)
-    per_window = (steps - 2 * edge) // windows
+    timed = steps - 2 * edge
+    most = min(scale.windows, timed)
+    # of the upper half, the number of windows that wastes the fewest steps, then the larger
+    windows = min(range(-(-most // 2), most + 1), key=lambda n: (timed % n, -n))
+    per_window = timed // windows
     return replace(
         scale,
         warmup_steps=steps - edge - windows * per_window,
@@ -227,7 +230,9 @@ def fitted_to_epoch(scale: Scale, training_rows: int) -> tuple[Scale, list[str]]
         raise BadOption(f"--data-dir: {training_rows} training rows are too few for four batches of {batch}")
     changes = []
     if batch != scale.batch_size:
-        changes.append(f"batch {batch} instead of {scale.batch_size}, because there are {training_rows:,} training rows")
+        changes.append(
+            f"batch {batch} instead of {scale.batch_size}, because there are {training_rows:,} training rows"
+        )
     scale = replace(scale, batch_size=batch)
     if steps < wanted:
         changes.append(f"{steps} steps, one whole epoch, instead of {wanted}")

@@ -6,17 +6,18 @@ The models below are the schema of the JSON files under `results/`; units end th
 from __future__ import annotations
 
 import hashlib
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from suite.status import Status
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION: Final = 1
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # a loss can diverge: NaN must survive JSON
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
 
 
 class Cell(_Model):
@@ -175,6 +176,7 @@ class Verification(_Model):
 
     @property
     def passed(self) -> bool:
+        """Whether there was something to check and all of it held."""
         return bool(self.checks) and all(check.passed for check in self.checks)
 
 

@@ -131,9 +131,7 @@ class Runner:
         started_at = datetime.now(UTC).isoformat(timespec="seconds")
 
         def show(progress: Progress) -> None:
-            display.progress(
-                progress.phase, progress.step, steps=progress.steps, steps_per_s=progress.steps_per_s
-            )
+            display.progress(progress.phase, progress.step, steps=progress.steps, steps_per_s=progress.steps_per_s)
 
         cancelled: Cancelled | None = None
         try:
@@ -198,7 +196,9 @@ def _lock(out: Path) -> Iterator[None]:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Locked(f"another run is writing to {out}: wait for it, or choose another directory with --out") from None
+            raise Locked(
+                f"another run is writing to {out}: wait for it, or choose another directory with --out"
+            ) from None
         stream.write(str(os.getpid()))
         stream.flush()
         yield

@@ -113,7 +113,7 @@ class Trainer:
     def _step(self, batch: Batch) -> Tensor:
         self._optimizer.zero_grad(set_to_none=True)
         loss: Tensor = self._criterion(self._forward(batch), batch.labels)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         self._optimizer.step()
         return loss.detach()
 

@@ -70,7 +70,7 @@ def _outcome(cell: Cell, reporter: Reporter) -> Outcome:
         from suite.experiment import run_cell
 
         return run_cell(cell, reporter)
-    except Exception as error:  # noqa: BLE001 - the boundary: whatever a system raises costs its own cell alone
+    except Exception as error:
         traceback.print_exc()
         status = status_of(error)
         return Outcome(status=status, reason=describe(error))

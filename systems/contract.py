@@ -1,8 +1,8 @@
 """What a system is: the contract every way of keeping embedding tables implements.
 
 A system is an `nn.Module` that stands where torchrec's `EmbeddingBagCollection` would stand in a model: a
-`KeyedJaggedTensor` goes in, a `KeyedTensor` comes out, and the sparse optimizer runs inside backward. It knows no dataset
-and no harness, and it never reports its own speed.
+`KeyedJaggedTensor` goes in, a `KeyedTensor` comes out, and the sparse optimizer runs inside backward. It knows no
+dataset and no harness, and it never reports its own speed.
 """
 
 from __future__ import annotations
@@ -216,14 +216,14 @@ class WorkingSetTooLarge(ValueError):
 class EmbeddingSystem(nn.Module, ABC):
     """One way of keeping embedding tables.
 
-    To write: `required_bytes`, `forward`, `load_rows`, `read_rows`, `memory`, `counters`, `reset_counters`, `placement`; where
-    there is a cache also `flush`, where it looks ahead `prefetch` with `look_ahead`. `forward` and backward are what the
-    harness times (and `prefetch` with them); they must not do anything whose result could be kept from one batch to
-    another but is not part of the system, and must not synchronise the device for the sake of statistics.
+    To write: `required_bytes`, `placement`, `forward`, `load_rows`, `read_rows`, `memory`, `counters` and
+    `reset_counters`; where there is a cache also `flush`, where it looks ahead `look_ahead` and `prefetch`. What the
+    harness times is `forward` with its backward, and `prefetch`; they must not synchronise the device for the sake of
+    statistics. A system owns its rows: `parameters()` must not show them, or a dense optimizer would update them too.
     """
 
-    parameters: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """Variants: allowed values by parameter name, the default first."""
+    variants: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Allowed values by parameter name, the default first."""
 
     ids_on_host: ClassVar[bool] = False
     """Whether `forward` and `prefetch` want their features on the host (a host-side planner) or on the device."""
@@ -325,7 +325,7 @@ class EmbeddingSystem(nn.Module, ABC):
             for state, value in rows.state.items():
                 destination[f"{prefix}embedding_bags.{name}.{state}"] = value
 
-    def _load_from_state_dict(
+    def _load_from_state_dict(  # noqa: PLR0917 - torch's signature
         self,
         state_dict: Mapping[str, Any],
         prefix: str,

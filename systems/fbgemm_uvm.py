@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor
 
 from systems.contract import (
@@ -21,7 +22,7 @@ from systems.contract import (
     Verdict,
 )
 from systems.features import FeatureGroups, Group
-from systems.tbe import POLICIES, WAYS, EmbeddingLocation, counting_metrics
+from systems.tbe import POLICIES, WAYS, counting_metrics
 from systems.tbe_system import TBESystem
 
 _MEMORY = ("host_mapped", "managed")
@@ -30,7 +31,7 @@ _MEMORY = ("host_mapped", "managed")
 class FbgemmUVM(TBESystem):
     """Rows in UVM, no cache: every lookup crosses the link."""
 
-    parameters = {"memory": _MEMORY}
+    variants = {"memory": _MEMORY}
 
     @classmethod
     def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
@@ -52,7 +53,7 @@ class FbgemmUVMCaching(TBESystem):
     `prefetch=on` populates the cache for the next batch on a stream of its own (LRU only, as in fbgemm).
     """
 
-    parameters = {"policy": ("lru", "lfu"), "memory": _MEMORY, "prefetch": ("off", "on")}
+    variants = {"policy": ("lru", "lfu"), "memory": _MEMORY, "prefetch": ("off", "on")}
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
@@ -146,8 +147,8 @@ def uvm_required_bytes(spec: SystemSpec, *, caching: bool = False) -> dict[Tier,
 
 
 def slot_bytes(spec: SystemSpec, tables: tuple[EmbeddingBagConfig, ...]) -> int:
-    """Device bytes per cache slot: a line as wide as the widest table, its state, its stamp, its lock if prefetching."""
-    width = max(table.embedding_dim for table in tables)
+    """Device bytes per cache slot: a line as wide as the widest table, its row, its stamp, its lock if prefetching."""
+    width: int = max(table.embedding_dim for table in tables)
     stamp = 8 if spec.parameters["policy"] == "lru" else 0
     lock = 4 if spec.parameters.get("prefetch") == "on" else 0
     return 4 * width + 8 + stamp + lock

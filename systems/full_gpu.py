@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
+
 from systems.contract import Counters, Placement, SystemSpec, Tier
-from systems.tbe import EmbeddingLocation
 from systems.tbe_system import TBESystem
 
 

@@ -50,10 +50,10 @@ class ReferenceSystem(EmbeddingSystem):
             }
             for table in spec.tables
         }
-        self._updates = {table.name: 0 for table in spec.tables}
+        self._update_counts = {table.name: 0 for table in spec.tables}
         for table in spec.tables:
             weight = self._weight(table.name)
-            weight.register_post_accumulate_grad_hook(lambda leaf, name=table.name: self._apply(name, leaf))
+            weight.register_post_accumulate_grad_hook(lambda leaf, name=table.name: self._update(name, leaf))
         self._groups = FeatureGroups(spec.tables, key=lambda table: None)
         self._counter = UniqueCounter(spec.tables)
 
@@ -107,7 +107,7 @@ class ReferenceSystem(EmbeddingSystem):
         return cast(nn.Parameter, self._bags[table].weight)
 
     @torch.no_grad()
-    def _apply(self, table: str, leaf: Tensor) -> None:
+    def _update(self, table: str, leaf: Tensor) -> None:
         """The sparse update of one table; replaces an optimizer object."""
         if leaf.grad is None:
             return
@@ -116,7 +116,7 @@ class ReferenceSystem(EmbeddingSystem):
         leaf.grad = None
         gradient = torch.zeros(ids.numel(), leaf.shape[1], device=leaf.device).index_add_(0, position, values)
         optimizer, state = self.spec.optimizer, self._state[table]
-        self._updates[table] += 1
+        self._update_counts[table] += 1
         match optimizer.kind:
             case OptimizerKind.SGD:
                 step = optimizer.lr * gradient.double()
@@ -130,8 +130,8 @@ class ReferenceSystem(EmbeddingSystem):
                 second += (1 - optimizer.beta2) * gradient.square()
                 state["exp_avg"].index_copy_(0, ids, first)
                 state["exp_avg_sq"].index_copy_(0, ids, second)
-                corrected = first / (1 - optimizer.beta1 ** self._updates[table])
-                scale = (second / (1 - optimizer.beta2 ** self._updates[table])).sqrt() + optimizer.eps
+                corrected = first / (1 - optimizer.beta1 ** self._update_counts[table])
+                scale = (second / (1 - optimizer.beta2 ** self._update_counts[table])).sqrt() + optimizer.eps
                 step = optimizer.lr * (corrected / scale).double()
         leaf.index_copy_(0, ids, (leaf.index_select(0, ids).double() - step).float())
 

@@ -100,9 +100,9 @@ def load(variant: Variant) -> type[EmbeddingSystem]:
     if not (isinstance(found, type) and issubclass(found, EmbeddingSystem)):
         raise UnknownSystem(f"{target} is not an EmbeddingSystem")
     for key, value in variant.parameters:
-        allowed = found.parameters.get(key)
+        allowed = found.variants.get(key)
         if allowed is None:
-            takes = ", ".join(found.parameters) or "none"
+            takes = ", ".join(found.variants) or "none"
             raise UnknownSystem(f"{variant.name} has no parameter '{key}'; it takes: {takes}")
         if value not in allowed:
             raise UnknownSystem(f"{variant}: '{key}' is one of {', '.join(allowed)}")
@@ -111,4 +111,4 @@ def load(variant: Variant) -> type[EmbeddingSystem]:
 
 def resolved_parameters(variant: Variant, system: type[EmbeddingSystem]) -> dict[str, str]:
     """All parameters of a variant, defaults filled in."""
-    return {**{key: values[0] for key, values in system.parameters.items()}, **dict(variant.parameters)}
+    return {**{key: values[0] for key, values in system.variants.items()}, **dict(variant.parameters)}

@@ -6,7 +6,7 @@ Facts used here were read in fbgemm v1.8.0 `split_table_batched_embeddings_ops_t
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from fbgemm_gpu.split_embedding_configs import EmbOptimType
@@ -23,7 +23,7 @@ from torchrec import PoolingType
 
 from systems.contract import Anatomy, OptimizerKind, Placement, Purpose, Rows, SparseOptimizer, Tier
 
-TBE = SplitTableBatchedEmbeddingBagsCodegen
+TBE: TypeAlias = SplitTableBatchedEmbeddingBagsCodegen
 
 WAYS = 32
 """Associativity of fbgemm's cache on NVIDIA devices."""

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
 from torch import Tensor
 from torchrec import KeyedJaggedTensor, KeyedTensor
 
@@ -25,7 +26,6 @@ from systems.counting import UniqueCounter
 from systems.features import FeatureGroups, Group
 from systems.tbe import (
     TBE,
-    EmbeddingLocation,
     build_tbe,
     load_tbe_rows,
     read_tbe_rows,

@@ -1,4 +1,4 @@
-"""torchrec's own way: `DistributedModelParallel` around an `EmbeddingBagCollection`, every table pinned to a UVM kernel.
+"""torchrec's own way: `DistributedModelParallel` around an `EmbeddingBagCollection`, every table pinned to UVM.
 
 The plan is written by hand, so no planner can promote a table to the device. One process, one rank. On a CPU torchrec
 builds HOST tables for the same plan without a word; `placement` is read off the live TBEs and says so.
@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from fbgemm_gpu.split_table_batched_embeddings_ops_common import BoundsCheckMode
 from torch import Tensor, nn
 from torchrec import EmbeddingBagCollection, KeyedJaggedTensor, KeyedTensor
 from torchrec.distributed.embedding_types import EmbeddingComputeKernel
@@ -37,7 +38,6 @@ from systems.tbe import (
     POLICIES,
     TBE,
     WAYS,
-    BoundsCheckMode,
     counting_metrics,
     load_tbe_rows,
     optimizer_options,
@@ -53,7 +53,7 @@ _MEMORY = ("host_mapped", "managed")
 class TorchrecUVM(EmbeddingSystem):
     """Every table FUSED_UVM: rows in UVM, no cache."""
 
-    parameters = {"memory": _MEMORY}
+    variants = {"memory": _MEMORY}
     kernel = EmbeddingComputeKernel.FUSED_UVM
 
     def __init__(self, spec: SystemSpec) -> None:
@@ -154,7 +154,7 @@ class TorchrecUVMCaching(TorchrecUVM):
     prefetch of the next batch on a stream of their own, while the current batch computes.
     """
 
-    parameters = {"policy": ("lru", "lfu"), "memory": _MEMORY, "prefetch": ("off", "on")}
+    variants = {"policy": ("lru", "lfu"), "memory": _MEMORY, "prefetch": ("off", "on")}
     kernel = EmbeddingComputeKernel.FUSED_UVM_CACHING
 
     def __init__(self, spec: SystemSpec) -> None:
@@ -261,7 +261,8 @@ def _ensure_process_group(device: torch.device) -> None:
     """One rank talking to itself; a store in memory needs no port."""
     if not dist.is_initialized():
         backend = "nccl" if device.type == "cuda" else "gloo"
-        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+        store = dist.HashStore()  # type: ignore[attr-defined] # missing from torch's list of exports
+        dist.init_process_group(backend, store=store, rank=0, world_size=1)
 
 
 def _sharded(parallel: DistributedModelParallel) -> ShardedEmbeddingBagCollection:

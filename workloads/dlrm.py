@@ -1,4 +1,4 @@
-"""The model that every system trains: `torchrec.models.dlrm.DLRM` with the system in the embedding collection's place."""
+"""The model that every system trains: torchrec's DLRM with the system in the embedding collection's place."""
 
 from __future__ import annotations
 

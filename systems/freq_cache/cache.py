@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
-from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
+from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, PoolingType
 
 from systems.contract import Rows, SparseOptimizer, WorkingSetTooLarge
 from systems.features import Group
@@ -67,7 +67,8 @@ class Cache:
         self._device = device
         self._may_overflow = may_overflow
         first: EmbeddingBagConfig = group.tables[0]
-        self._dim, self._pooling = first.embedding_dim, first.pooling
+        self._dim: int = first.embedding_dim
+        self._pooling: PoolingType = first.pooling
         self.host = HostTier(rows=int(sizes.sum()), dim=self._dim, optimizer=optimizer)
         self.planner = Planner(rows=int(sizes.sum()), slots=slots, policy=policy)
         self.pool = self._pool(slots)
@@ -149,7 +150,7 @@ class Cache:
         if ids.device.type != "cpu":
             raise ValueError("the cache plans on the host: pass the features on the CPU")
         counts = torch.tensor(part.length_per_key())
-        linear = ids.long() + self._feature_starts.repeat_interleave(counts)
+        linear: Tensor = ids.long() + self._feature_starts.repeat_interleave(counts)
         outside = (ids < 0) | (linear >= self._feature_ends.repeat_interleave(counts))
         if outside.any():
             at = int(outside.nonzero()[0])

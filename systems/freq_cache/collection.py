@@ -33,7 +33,7 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
     distinct rows than slots is looked up in a pool of its own under a cache ratio, and refused under a byte budget.
     """
 
-    parameters = {"policy": ("static", "lfu")}
+    variants = {"policy": ("static", "lfu")}
     ids_on_host = True
 
     def __init__(self, spec: SystemSpec) -> None:
@@ -54,7 +54,9 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
     @classmethod
     def support(cls, spec: SystemSpec) -> Support:
         if spec.parameters["policy"] == "static" and spec.frequencies is None:
-            return Support(Verdict.UNSUPPORTED, "policy=static ranks rows by id frequencies: give them, or use policy=lfu")
+            return Support(
+                Verdict.UNSUPPORTED, "policy=static ranks rows by id frequencies: give them, or use policy=lfu"
+            )
         if len(spec.optimizer.state_shapes(4)) > 1:
             return Support(Verdict.UNSUPPORTED, "freq_cache has no Adam yet: use sgd or rowwise_adagrad")
         refusal = fbgemm_support(spec)
@@ -63,8 +65,8 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
     @property
     def placement(self) -> Placement:
         on_cuda = self._caches[0].pool.weights.device.type == "cuda"
-        label = "host + device slots" if on_cuda else "RAM + slots in RAM"
-        return Placement(label=label, offloads=True)
+        # two tiers of the same RAM move real bytes, but no link is crossed: nothing to rank against
+        return Placement(label="host + device slots" if on_cuda else "RAM + slots in RAM", offloads=on_cuda)
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
         parts = self._groups.split(features)
@@ -144,7 +146,7 @@ def _groups(spec: SystemSpec) -> FeatureGroups:
 
 
 def _bytes_per_slot(spec: SystemSpec, group: Group) -> int:
-    dim = group.tables[0].embedding_dim
+    dim: int = group.tables[0].embedding_dim
     return 4 * dim + spec.optimizer.state_bytes(dim)
 
 
@@ -153,7 +155,7 @@ def _slots(spec: SystemSpec, group: Group) -> int:
 
     From a byte budget the slot ids of one batch, 8 B each, are taken off first.
     """
-    rows = sum(table.num_embeddings for table in group.tables)
+    rows: int = sum(table.num_embeddings for table in group.tables)
     if isinstance(spec.budget, CacheRatio):
         return max(1, int(rows * spec.budget.ratio))
     left = max(0, spec.budget.total_bytes - 8 * spec.batch_lookups)

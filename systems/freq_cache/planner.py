@@ -92,9 +92,9 @@ class Planner:
         self._touch(slots.index_select(0, (slots >= 0).nonzero().squeeze(1)))
         in_use = self._last_step == self._step
         resident = int(in_use.sum())
-        counts = (missing, resident + missing.numel(), missing_at.numel())
-        if resident + missing.numel() > self.slots:
-            return self._overflow(ids, missing, counts)
+        unique_ids, lookup_misses = resident + missing.numel(), missing_at.numel()
+        if unique_ids > self.slots:
+            return self._overflow(ids, missing, unique_ids=unique_ids, lookup_misses=lookup_misses)
         leaving = self._victims(missing.numel() - (self.slots - self._used), in_use)
         gone = self._evict(leaving)
         entering = self._admit(missing)
@@ -102,7 +102,7 @@ class Planner:
             slots.index_copy_(0, missing_at, self.slot_of_row.index_select(0, ids.index_select(0, missing_at)))
         if changes:
             self.dirty |= self._last_step == self._step
-        return Moves(slots.long(), missing, entering, *gone, None, *counts)
+        return Moves(slots.long(), missing, entering, *gone, None, missing, unique_ids, lookup_misses)
 
     def changed(self) -> tuple[Tensor, Tensor]:
         """Rows and slots that the host copy lacks; they count as written back from now on."""
@@ -110,14 +110,14 @@ class Planner:
         self.dirty.zero_()
         return self.row_of_slot.index_select(0, slots), slots
 
-    def _overflow(self, ids: Tensor, missing: Tensor, counts: tuple[Tensor, int, int]) -> Moves:
+    def _overflow(self, ids: Tensor, missing: Tensor, *, unique_ids: int, lookup_misses: int) -> Moves:
         """Leave the cache as it is, but for free slots: those take the best of the missing rows."""
         free = self.slots - self._used
         scores = self.policy.scores.index_select(0, missing)
         entering = missing.index_select(0, torch.topk(scores, min(free, missing.numel())).indices)
         entering_slots = self._admit(entering)
         rows, position = ids.unique(return_inverse=True)
-        return Moves(position, entering, entering_slots, _empty(), _empty(), rows, *counts)
+        return Moves(position, entering, entering_slots, _empty(), _empty(), rows, missing, unique_ids, lookup_misses)
 
     def _touch(self, slots: Tensor) -> None:
         self._last_step.index_fill_(0, slots.long(), self._step)

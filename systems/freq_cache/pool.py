@@ -43,7 +43,8 @@ class RowPool:
 
     def look_up(self, slots: Tensor, offsets: Tensor) -> Tensor:
         """Pool rows by slot: int64 `[n]` and bag offsets, both on the device; fp32 `[batch, features * dim]`."""
-        return self._tbe(slots, offsets)
+        pooled: Tensor = self._tbe(slots, offsets)
+        return pooled
 
     def fill(self, slots: Tensor, rows: Rows) -> None:
         """Overwrite slots (int64, host) with rows from the host."""

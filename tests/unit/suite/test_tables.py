@@ -173,7 +173,7 @@ def test_quality_that_differs_between_rounds_is_noted() -> None:
     [
         (verification(), "bitwise"),
         (verification(difference=0.0, tolerance=1e-6), "bitwise"),
-        (verification(difference=3e-7, tolerance=1e-6), "within 1e-6"),
+        (verification(difference=3e-7, tolerance=1e-6), "within 3e-07"),
         (verification(difference=1e-3, tolerance=1e-6, passed=False), "no"),
     ],
 )

@@ -1,0 +1,43 @@
+# make bench: the comparison. make test: the tests. make setup: the environment that both need, installed once.
+
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?=
+# fbgemm's build follows the machine: CUDA where the driver shows a device, else CPU.
+BUILD ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo cuda || echo cpu)
+
+RUN := $(VENV)/bin/python
+READY := $(VENV)/.ready-$(BUILD)
+
+.PHONY: bench test setup lint microbench smoke clean
+
+bench: setup
+	$(RUN) run_bench.py --systems all $(ARGS)
+
+test: setup lint
+	$(RUN) -m pytest --cov --cov-report=term:skip-covered $(ARGS)
+
+setup: $(READY)
+
+lint: setup
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+	$(VENV)/bin/lint-imports
+
+# The embedding step of every system side by side.
+microbench: setup
+	$(RUN) -m pytest tests/bench --benchmark-enable --benchmark-only --benchmark-sort=name $(ARGS)
+
+clean:
+	rm -rf $(VENV) results/records results/tables results/logs
+
+$(READY): requirements/base.txt requirements/$(BUILD).txt requirements/no-deps.txt requirements/dev.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "$(PYTHON) is older than Python 3.11: run make PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --disable-pip-version-check --quiet -r requirements/base.txt -r requirements/$(BUILD).txt -r requirements/dev.txt
+	$(RUN) -m pip install --disable-pip-version-check --quiet --no-deps -r requirements/no-deps.txt
+	$(RUN) -m pip install --disable-pip-version-check --quiet --no-deps --editable .
+	@rm -f $(VENV)/.ready-* && touch $(READY)
+	@echo "Installed for $(BUILD) in $(VENV)."

@@ -1,0 +1,37 @@
+"""Shared by all tests: quiet OpenMP barriers, the real samples, and a device to run on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+# Before torch loads libgomp: its threads spin at barriers by default and crawl when tests share the cores.
+os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+
+import pytest
+import torch
+
+
+@pytest.fixture(scope="session")
+def device() -> torch.device:
+    """CUDA where there is a device: the same tests then cover that path."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if torch.cuda.is_available():
+        return
+    skip = pytest.mark.skip(reason="needs a CUDA device")
+    for item in items:
+        if "cuda" in item.keywords:
+            item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def samples() -> Path:
+    """Directory of the real samples."""
+    fallback = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
+    folder = Path(os.environ.get("EMBEDDING_OFFLOAD_DATA", fallback))
+    if not folder.is_dir():
+        pytest.skip(f"the real samples are not in {folder}: set EMBEDDING_OFFLOAD_DATA")
+    return folder
