@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import psutil
 import typer
 from rich.console import Console
 
 from suite.console import make_display
 from suite.environment import capture, visible_gpu
+from suite.memory import available_host_bytes
 from suite.plan import BadOption, Dataset, Options, check_options, parse_bytes, parse_workloads, plan_cells
 from suite.record import Cell
 from suite.runner import Choice, Locked, Runner, exit_code
@@ -108,7 +108,7 @@ def run(
     try:
         if fresh and only_failed:
             raise BadOption("--fresh and --only-failed exclude each other")
-        if timeout is not None and timeout <= 0:
+        if timeout is not None and not timeout > 0:  # NaN compares false with everything
             raise BadOption(f"--timeout: {timeout} is out of range, it must be above 0")
         where, why = _device(device)
         datasets, found = _datasets(data_dir, workloads) if data_dir is not None else (None, parse_workloads(workloads))
@@ -128,8 +128,7 @@ def run(
             seed=seed,
         )
         check_options(options)
-        host_bytes = int(psutil.virtual_memory().available)
-        cells, notes = plan_cells(options, datasets=datasets, host_bytes=host_bytes)
+        cells, notes = plan_cells(options, datasets=datasets, host_bytes=available_host_bytes())
     except ValueError as error:
         # every error of options, names and data is a ValueError with a sentence for the user
         console.print(f"error: {error}", style="red", markup=False, highlight=False)
@@ -144,10 +143,10 @@ def run(
             for note in (why, *notes):
                 display.note(note)
             records = runner.run(display)
+        runner.report(None if as_json else Console())
     except (Locked, StoreError) as error:
         console.print(f"error: {error}", style="red", markup=False, highlight=False)
         raise typer.Exit(1) from None
-    runner.report(None if as_json else Console())
     raise typer.Exit(exit_code(records, planned=len(cells), interrupted=runner.interrupted))
 
 
@@ -163,8 +162,12 @@ def _systems(text: str) -> list[registry.Variant]:
         if variant.parameters or ":" in variant.name:
             try:
                 registry.load(variant)
-            except ImportError as error:
-                raise BadOption(f"--systems: {variant}: {error}") from error
+            except registry.UnknownSystem:
+                raise
+            except Exception as error:  # a module of one's own can raise anything while it is imported
+                if ":" in variant.name:
+                    raise BadOption(f"--systems: cannot import {variant}: {type(error).__name__}: {error}") from error
+                # a package is missing for one of ours: its cell will say which
     return variants
 
 

@@ -14,6 +14,16 @@ if TYPE_CHECKING:  # the parent process reads host figures without paying for to
 _STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
 _RESET_PEAK = "5"
+_CGROUPS = (
+    (Path("/sys/fs/cgroup"), "memory.max", "memory.current", ("active_file", "inactive_file")),
+    (
+        Path("/sys/fs/cgroup/memory"),
+        "memory.limit_in_bytes",
+        "memory.usage_in_bytes",
+        ("total_active_file", "total_inactive_file"),
+    ),
+)
+"""Of cgroup v2 and v1: directory, files with the limit and the use, and which entries of memory.stat are file cache."""
 
 
 @dataclass(frozen=True)
@@ -81,16 +91,16 @@ def device_peak(device: torch.device) -> DevicePeak:
 def available_host_bytes() -> int:
     """Host memory this process may still take: the kernel's estimate, or less under a cgroup limit."""
     available = int(psutil.virtual_memory().available)
-    for limit_file, used_file in (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-    ):
+    for folder, limit_name, used_name, file_counts in _CGROUPS:
         try:
-            limit, used = Path(limit_file).read_text().strip(), Path(used_file).read_text().strip()
+            limit, used = (folder / limit_name).read_text().strip(), int((folder / used_name).read_text())
+            counts = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
         except OSError:
             continue
         if limit.isdigit():
-            available = min(available, max(0, int(limit) - int(used)))
+            # file cache counts as used although the kernel gives it back: after reading a dataset it fills the limit
+            used -= sum(int(counts.get(name, 0)) for name in file_counts)
+            available = min(available, max(0, int(limit) - used))
     return available
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import random
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 
 from suite.record import Cell
@@ -19,7 +20,16 @@ _LEAST_STEPS = 16
 _LEAST_BATCH = 16
 _HOST_OVERHEAD = 1.25
 """Host bytes per byte of rows at full scale: index, frequencies, copies in flight."""
-_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+_UNITS = {
+    "": 1,
+    "B": 1,
+    **{f"{prefix}B": 1000**power for power, prefix in enumerate("KMGT", start=1)},
+    **{f"{prefix}IB": 1024**power for power, prefix in enumerate("KMGT", start=1)},
+}
+
+
+_SEEDS = 2**63
+"""What torch's generators take."""
 
 
 class BadOption(ValueError):
@@ -78,9 +88,12 @@ def parse_bytes(text: str) -> int:
         BadOption: not a positive size.
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
-    if match is None or match[2].upper() not in _UNITS or float(match[1]) <= 0:
+    unit = None if match is None else _UNITS.get(match[2].upper())
+    # a fraction, because a float rounds large sizes and overflows on huge ones
+    size = 0 if match is None or unit is None else int(Fraction(match[1]) * unit)
+    if size < 1:
         raise BadOption(f"--device-budget: '{text}' is not a size: write 1.5GiB, 800MB or a number of bytes")
-    return int(float(match[1]) * _UNITS[match[2].upper()])
+    return size
 
 
 def check_options(options: Options) -> None:
@@ -94,7 +107,7 @@ def check_options(options: Options) -> None:
         ("--rounds", options.rounds >= 1, "at least 1"),
         ("--steps", options.steps is None or options.steps >= 4, "at least 4"),
         ("--lr", options.lr is None or options.lr > 0, "above 0"),
-        ("--seed", options.seed >= 0, "0 or more"),
+        ("--seed", 0 <= options.seed < _SEEDS, "from 0 to 2**63 - 1"),
         ("--cache-ratio", options.cache_ratio is None or 0 < options.cache_ratio <= 1, "above 0 and at most 1"),
         (
             "--embedding-dim",
@@ -145,7 +158,8 @@ def plan_cells(
         else:
             scale = SCALES[options.scale]
         dataset = datasets[workload] if datasets is not None else None
-        scale, changes = _adjusted(scale, options, dataset)
+        training_rows = SCHEMAS[workload].train_rows if dataset is None else dataset.training_rows
+        scale, changes = _adjusted(scale, options, training_rows)
         notes += [f"{workload}: {change}" for change in changes]
         settings[workload] = _setting(workload, scale, options, dataset)
     cells = []
@@ -186,8 +200,8 @@ def _setting(workload: str, scale: Scale, options: Options, dataset: Dataset | N
     )
 
 
-def _adjusted(scale: Scale, options: Options, dataset: Dataset | None) -> tuple[Scale, list[str]]:
-    """The scale with the options applied, and shrunk to one epoch of a small real dataset."""
+def _adjusted(scale: Scale, options: Options, training_rows: int) -> tuple[Scale, list[str]]:
+    """The scale with the options applied, and shrunk to one epoch."""
     scale = replace(
         scale,
         batch_size=options.batch_size or scale.batch_size,
@@ -195,7 +209,7 @@ def _adjusted(scale: Scale, options: Options, dataset: Dataset | None) -> tuple[
     )
     if options.steps is not None:
         scale = with_steps(scale, options.steps)
-    return (scale, []) if dataset is None else fitted_to_epoch(scale, dataset.training_rows)
+    return fitted_to_epoch(scale, training_rows)
 
 
 def with_steps(scale: Scale, steps: int) -> Scale:
@@ -238,9 +252,3 @@ def fitted_to_epoch(scale: Scale, training_rows: int) -> tuple[Scale, list[str]]
         changes.append(f"{steps} steps, one whole epoch, instead of {wanted}")
         scale = with_steps(scale, steps)
     return scale, changes
-
-
-def pending(cells: Iterable[Cell], done: Iterable[Cell]) -> list[Cell]:
-    """The cells that are not done, in their order."""
-    finished = set(done)
-    return [cell for cell in cells if cell not in finished]

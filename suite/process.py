@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,7 +24,13 @@ from suite.status import Status
 _POLL_S = 0.25
 _GRACE_S = 10.0
 """How long a worker may take to end after its last word, or to be reaped after a kill."""
-_CGROUP_EVENTS = Path("/sys/fs/cgroup/memory.events")
+_KILL_COUNTS = tuple(
+    map(Path, ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control", "/proc/vmstat"))
+)
+"""Where the kernel counts its kills for want of memory: cgroup v2, cgroup v1, the whole machine."""
+MARK = "EMBEDDING_BENCH_WORKER"
+"""Environment variable with a value per worker. All that a worker starts inherits it, and is found by it even after it
+left the session and lost its parent."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,21 +73,10 @@ def run_in_process(
     Raises:
         Cancelled: Ctrl-C arrived; the process tree is gone by then.
     """
-    read_fd, write_fd = os.pipe()
-    log.parent.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
     kills_before = _kernel_kills()
-    with log.open("wb") as sink:
-        process = subprocess.Popen(
-            [sys.executable, "-u", "-m", "suite.worker", str(write_fd)],
-            stdin=subprocess.PIPE,
-            stdout=sink,
-            stderr=subprocess.STDOUT,
-            pass_fds=(write_fd,),
-            start_new_session=True,  # Ctrl-C in the terminal is the parent's to handle
-            env=_environment(),
-        )
-    os.close(write_fd)
+    mark = uuid.uuid4().hex
+    process, read_fd = _started(log, mark)
     watch = _Watch(process, read_fd=read_fd, limits=limits, started=started, on_progress=on_progress)
     try:
         _say(process, cell)
@@ -89,11 +85,35 @@ def run_in_process(
         outcome = Outcome(status=Status.INTERRUPTED, reason="stopped by Ctrl-C")
         raise Cancelled(Ended(outcome, watch.phase, time.monotonic() - started)) from None
     finally:
-        kill_tree(process)
+        kill_tree(process, mark=mark)
         watch.close()
     if outcome is None:
         outcome = _post_mortem(process.returncode, log=log, kernel_killed=_kernel_kills() > kills_before)
     return Ended(outcome, watch.phase, time.monotonic() - started)
+
+
+def _started(log: Path, mark: str) -> tuple[subprocess.Popen[bytes], int]:
+    """A worker that waits for its cell, and the file descriptor that its messages arrive at."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    read_fd, write_fd = os.pipe()
+    try:
+        with log.open("wb") as sink:
+            process = subprocess.Popen(
+                [sys.executable, "-u", "-m", "suite.worker", str(write_fd)],
+                bufsize=0,  # else closing its standard input would try again to send a cell that nobody read
+                stdin=subprocess.PIPE,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                pass_fds=(write_fd,),
+                start_new_session=True,  # Ctrl-C in the terminal is the parent's to handle
+                env={**_environment(), MARK: mark},
+            )
+    except BaseException:
+        os.close(read_fd)
+        raise
+    finally:
+        os.close(write_fd)
+    return process, read_fd
 
 
 class _Watch:
@@ -126,13 +146,17 @@ class _Watch:
     def until_the_end(self) -> Outcome | None:
         """The worker's last word, or the limit it broke; None if it died without a word."""
         while True:
-            if self._selector.select(_POLL_S):
+            # asked first: what it said last is in the pipe by then. A child it left behind may hold the pipe open.
+            ended = self._process.poll() is not None
+            if self._selector.select(0 if ended else _POLL_S):
                 outcome, closed = self._listen()
                 if outcome is not None:
                     return outcome
                 if closed:
                     self._wait_for_exit()
                     return None
+            elif ended:
+                return None
             broken = self._broken_limit()
             if broken is not None:
                 return broken
@@ -166,7 +190,7 @@ class _Watch:
         if used > limits.host_bytes:
             reason = (
                 f"the process tree held {used / 1e9:.1f} GB of host memory in phase '{self.phase}', "
-                f"the limit is {limits.host_bytes / 1e9:.1f} GB"
+                f"the limit is {limits.host_bytes / 1e9:.1f} GB: use a smaller --scale, --embedding-dim or --batch-size"
             )
             return Outcome(status=Status.OOM_HOST, reason=reason)
         return None
@@ -179,22 +203,32 @@ class _Watch:
             return
 
 
-def kill_tree(process: subprocess.Popen[Any]) -> None:
-    """Kill a process, its session and every descendant, and reap it. Does nothing to one that is gone already."""
-    try:
-        descendants = psutil.Process(process.pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        descendants = []
+def kill_tree(process: subprocess.Popen[Any], *, mark: str) -> None:
+    """Kill a process, its session and whatever carries its mark, and reap it; one that is gone already does no harm."""
     with suppress(ProcessLookupError):  # the whole group may have ended
         os.killpg(process.pid, signal.SIGKILL)
-    for descendant in descendants:
-        try:
-            descendant.kill()  # one that started a session of its own
-        except psutil.NoSuchProcess:
-            continue
+    kill_marked(mark, spare=os.getpid())
     if process.stdin is not None:
         process.stdin.close()
-    process.wait(_GRACE_S)
+    with suppress(subprocess.TimeoutExpired):  # stuck in a driver's call: the other cells go on
+        process.wait(_GRACE_S)
+
+
+def kill_marked(mark: str, *, spare: int) -> None:
+    """Kill every process that inherited this mark but the process `spare`, until there is none that can be killed."""
+    seen: set[int] = {spare}
+    while found := [process for process in psutil.process_iter() if process.pid not in seen and _has(process, mark)]:
+        for process in found:
+            seen.add(process.pid)
+            with suppress(psutil.Error):
+                process.kill()
+
+
+def _has(process: psutil.Process, mark: str) -> bool:
+    try:
+        return process.environ().get(MARK) == mark
+    except (psutil.Error, OSError):
+        return False  # gone, or another user's
 
 
 def _say(process: subprocess.Popen[bytes], cell: Cell) -> None:
@@ -226,9 +260,11 @@ def _post_mortem(returncode: int | None, *, log: Path, kernel_killed: bool) -> O
     said = f"; its last line: {last}" if last else ""
     if returncode == -signal.SIGKILL and kernel_killed:
         return Outcome(status=Status.OOM_HOST, reason="the kernel killed the worker for want of memory")
+    if returncode == -signal.SIGKILL:
+        reason = "the worker was killed from outside (SIGKILL): by a person, a job scheduler or for want of memory"
+        return Outcome(status=Status.CRASHED, reason=reason + said)
     if returncode is not None and returncode < 0:
-        name = signal.Signals(-returncode).name
-        return Outcome(status=Status.CRASHED, reason=f"the worker died of {name}{said}")
+        return Outcome(status=Status.CRASHED, reason=f"the worker died of {_signal_name(-returncode)}{said}")
     return Outcome(status=Status.CRASHED, reason=f"the worker ended with exit code {returncode} and no result{said}")
 
 
@@ -239,13 +275,24 @@ def _last_line(log: Path) -> str:
     return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
 
 
-def _kernel_kills() -> int:
-    """How often the kernel has killed in this cgroup for want of memory."""
+def _signal_name(number: int) -> str:
     try:
-        lines = _CGROUP_EVENTS.read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"  # a realtime one
+
+
+def _kernel_kills() -> int:
+    """How often the kernel has killed for want of memory, in this cgroup where there is one."""
+    for path in _KILL_COUNTS:
+        try:
+            lines = path.read_text().splitlines()
+        except OSError:
+            continue
+        for line in lines:
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0
 
 
 def _tree_rss_bytes(pid: int) -> int:

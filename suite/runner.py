@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-import psutil
 from rich.console import Console
 
 from suite.groups import group_records
+from suite.memory import available_host_bytes
 from suite.messages import Outcome, Progress
 from suite.process import Cancelled, Ended, Limits, run_in_process
 from suite.record import Cell, Environment, Record, record_key
@@ -173,7 +173,7 @@ class Runner:
         return Limits(
             wall_s=self._timeout_s if self._timeout_s is not None else scale.timeout_s,
             stall_s=scale.stall_s,
-            host_bytes=int(_HOST_SHARE * psutil.virtual_memory().available),
+            host_bytes=int(_HOST_SHARE * available_host_bytes()),
         )
 
 

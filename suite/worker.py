@@ -6,6 +6,7 @@ file descriptor FD. Standard input stays open for as long as the parent lives; w
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import sys
@@ -16,10 +17,15 @@ import warnings
 from typing import BinaryIO
 
 from suite.messages import Outcome, Progress, encode
+from suite.process import MARK, kill_marked
 from suite.record import Cell
 from suite.status import Status
 
 _BEAT_S = 0.25
+_REMEDIES = {
+    Status.OOM_DEVICE: "use a smaller --cache-ratio, --device-budget, --batch-size or --scale",
+    Status.OOM_HOST: "use a smaller --scale, --embedding-dim or --batch-size",
+}
 
 
 class Reporter:
@@ -79,7 +85,7 @@ def _outcome(cell: Cell, reporter: Reporter) -> Outcome:
 def status_of(error: BaseException) -> Status:
     """The status that an exception stands for."""
     name, text = type(error).__name__, str(error)
-    if name == "OutOfMemoryError" or "CUDA out of memory" in text:
+    if name == "OutOfMemoryError" or "CUDA out of memory" in text or "CUDA error: out of memory" in text:
         return Status.OOM_DEVICE
     if isinstance(error, MemoryError) or "DefaultCPUAllocator: can't allocate memory" in text:
         return Status.OOM_HOST
@@ -93,16 +99,21 @@ def status_of(error: BaseException) -> Status:
 def describe(error: BaseException) -> str:
     """One line that says what went wrong, and for a missing package what to install."""
     first = str(error).strip().splitlines()[0] if str(error).strip() else "no message"
-    if isinstance(error, ImportError):
-        package = (error.name or "the missing package").partition(".")[0]
+    if isinstance(error, ImportError) and error.name:
+        package = error.name.partition(".")[0]
+        if package in sys.modules or importlib.util.find_spec(package) is not None:
+            return f"cannot import {error.name}: check its name, and the version of {package} ({first})"
         return f"cannot import {package}: run make setup, or pip install {package.replace('_', '-')} ({first})"
-    return f"{type(error).__name__}: {first}"
+    remedy = _REMEDIES.get(status_of(error))
+    return f"{type(error).__name__}: {first}" + (f"; {remedy}" if remedy else "")
 
 
 def _die_with_parent() -> None:
-    """Wait for the parent to close standard input, on purpose or by dying, then end this process and its children."""
+    """Wait for the parent to close standard input, on purpose or by dying, then end this process and all it started."""
     while sys.stdin.buffer.read(1):
         pass
+    if MARK in os.environ:
+        kill_marked(os.environ[MARK], spare=os.getpid())
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 

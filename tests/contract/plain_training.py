@@ -1,0 +1,87 @@
+"""Training of embedding tables written out a second time, in plain torch: dense autograd, float64, no library of tables.
+
+Nothing here is shared with the systems under test but torchrec's words for a table and a batch.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, PoolingType
+
+from systems.contract import EmbeddingSystem, OptimizerKind, Rows, SparseOptimizer
+
+
+class PlainTraining:
+    """Tables as float64 matrices, every row of which is updated at every step, by a zero gradient where it was idle."""
+
+    def __init__(self, tables: tuple[EmbeddingBagConfig, ...], optimizer: SparseOptimizer, *, seed: int = 1) -> None:
+        self.tables = tables
+        self.optimizer = optimizer
+        start = torch.Generator().manual_seed(seed)
+        self.weights = {
+            t.name: torch.randn(t.num_embeddings, t.embedding_dim, generator=start).double() for t in tables
+        }
+        self.sums = {t.name: torch.zeros(t.num_embeddings, dtype=torch.float64) for t in tables}
+        self.first = {name: torch.zeros_like(weight) for name, weight in self.weights.items()}
+        self.second = {name: torch.zeros_like(weight) for name, weight in self.weights.items()}
+        self.steps = 0
+
+    def pooled(self, batch: KeyedJaggedTensor) -> Tensor:
+        """`[batch, sum of dims]`, features in table order, differentiable with respect to `weights`."""
+        parts = batch.to_dict()
+        columns = []
+        for table in self.tables:
+            for feature in table.feature_names:
+                lengths = parts[feature].lengths().long()
+                bag_of_id = torch.arange(lengths.numel()).repeat_interleave(lengths)
+                rows = self.weights[table.name][parts[feature].values().long()]
+                sums = torch.zeros(lengths.numel(), table.embedding_dim, dtype=torch.float64)
+                sums = sums.index_add(0, bag_of_id, rows)
+                if table.pooling is PoolingType.MEAN:
+                    sums = sums / lengths.clamp(min=1).unsqueeze(1)
+                columns.append(sums)
+        return torch.cat(columns, dim=1)
+
+    def step(self, batch: KeyedJaggedTensor, gradient: Tensor) -> Tensor:
+        """Train on one batch whose loss is `(pooled * gradient).sum()`. Returns what was pooled before the update."""
+        for weight in self.weights.values():
+            weight.requires_grad_()
+        pooled = self.pooled(batch)
+        gradients = torch.autograd.grad((pooled * gradient.double()).sum(), list(self.weights.values()))
+        self.weights = {name: weight.detach() for name, weight in self.weights.items()}
+        self.steps += 1
+        parts = batch.to_dict()
+        for table, dense in zip(self.tables, gradients, strict=True):
+            ids = torch.cat([parts[feature].values().long() for feature in table.feature_names]).unique()
+            self._update(table.name, dense, ids)
+        return pooled.detach()
+
+    def _update(self, name: str, g: Tensor, touched: Tensor) -> None:
+        weight, lr, eps = self.weights[name], self.optimizer.lr, self.optimizer.eps
+        if self.optimizer.kind is OptimizerKind.SGD:
+            weight -= lr * g
+        elif self.optimizer.kind is OptimizerKind.ROWWISE_ADAGRAD:
+            self.sums[name] += (g * g).sum(dim=1) / g.shape[1]
+            weight -= lr * g / (self.sums[name].sqrt() + eps)[:, None]
+        else:  # lazy Adam: rows that the batch does not name keep their moments, as in torch.optim.SparseAdam
+            b1, b2 = self.optimizer.beta1, self.optimizer.beta2
+            for row in touched.tolist():
+                self.first[name][row] = b1 * self.first[name][row] + (1 - b1) * g[row]
+                self.second[name][row] = b2 * self.second[name][row] + (1 - b2) * g[row] ** 2
+                mean = self.first[name][row] / (1 - b1**self.steps)
+                spread = (self.second[name][row] / (1 - b2**self.steps)).sqrt()
+                weight[row] -= lr * mean / (spread + eps)
+
+    def state(self, name: str) -> dict[str, Tensor]:
+        """Optimizer state by the names that the contract gives it."""
+        return {
+            OptimizerKind.SGD: {},
+            OptimizerKind.ROWWISE_ADAGRAD: {"sum": self.sums[name]},
+            OptimizerKind.ADAM: {"exp_avg": self.first[name], "exp_avg_sq": self.second[name]},
+        }[self.optimizer.kind]
+
+    def start(self, system: EmbeddingSystem) -> None:
+        """Give a system the rows that these tables have now."""
+        for name, weight in self.weights.items():
+            system.load_rows(name, 0, Rows(weight.float(), {k: v.float() for k, v in self.state(name).items()}))

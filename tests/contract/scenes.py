@@ -1,0 +1,173 @@
+"""What the contract tests share: the systems under test, tables with every oddity, ragged batches, comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, PoolingType
+
+from systems import registry
+from systems.contract import (
+    Budget,
+    CacheRatio,
+    EmbeddingSystem,
+    OptimizerKind,
+    SparseOptimizer,
+    SystemSpec,
+    Verdict,
+)
+
+VARIANTS = [*registry.SYSTEMS, "freq_cache[policy=lfu]", "fbgemm_uvm_caching[policy=lfu]"]
+CACHES = [variant for variant in VARIANTS if variant.startswith("freq_cache")]
+UVM = [variant for variant in VARIANTS if "uvm" in variant]
+
+KINDS = list(OptimizerKind)
+LR = {OptimizerKind.SGD: 0.5, OptimizerKind.ROWWISE_ADAGRAD: 0.1, OptimizerKind.ADAM: 0.05}
+
+
+def table(name: str, rows: int, dim: int, *features: str, mean: bool = False) -> EmbeddingBagConfig:
+    return EmbeddingBagConfig(
+        name=name,
+        num_embeddings=rows,
+        embedding_dim=dim,
+        feature_names=list(features or (name,)),
+        pooling=PoolingType.MEAN if mean else PoolingType.SUM,
+    )
+
+
+TABLES = (
+    table("users", 41, 16, "clicked", "bought"),
+    table("colours", 7, 4),
+    table("words", 29, 8, mean=True),
+    table("one_row", 1, 4),
+    table("shops", 23, 16),
+)
+"""Three widths, both poolings, a table behind two features, a table of one row."""
+
+UNIFORM = (table("left", 37, 8), table("right", 19, 8, "right_1", "right_2"))
+"""One width, one pooling: one cache, one TBE."""
+
+
+def optimizer(kind: OptimizerKind) -> SparseOptimizer:
+    return SparseOptimizer(kind=kind, lr=LR[kind], eps=1e-8)
+
+
+def frequencies(tables: tuple[EmbeddingBagConfig, ...]) -> dict[str, Tensor]:
+    """Row 0 of each table is the most frequent, with ties on the way down."""
+    return {t.name: 1000 // (1 + torch.arange(t.num_embeddings) // 2) for t in tables}
+
+
+def spec_of(
+    variant: str,
+    *,
+    device: torch.device,
+    tables: tuple[EmbeddingBagConfig, ...] = TABLES,
+    kind: OptimizerKind = OptimizerKind.SGD,
+    budget: Budget | None = None,
+    batch_lookups: int = 512,
+) -> tuple[type[EmbeddingSystem], SystemSpec]:
+    chosen = registry.Variant.parse(variant)
+    system = registry.load(chosen)
+    spec = SystemSpec(
+        tables=tables,
+        optimizer=optimizer(kind),
+        device=device,
+        budget=budget or CacheRatio(ratio=0.4),
+        batch_lookups=batch_lookups,
+        frequencies=frequencies(tables),
+        parameters=registry.resolved_parameters(chosen, system),
+    )
+    return system, spec
+
+
+def build(variant: str, *, device: torch.device, **choices: object) -> EmbeddingSystem:
+    """A fresh system; the test is skipped with the system's own reason where it says that it cannot run."""
+    system, spec = spec_of(variant, device=device, **choices)
+    answer = system.support(spec)
+    if answer.verdict is Verdict.UNSUPPORTED:
+        pytest.skip(f"{variant}: {answer.reason}")
+    assert answer.verdict is Verdict.YES, answer.reason
+    return system(spec)
+
+
+def with_ratio(spec: SystemSpec, ratio: float) -> SystemSpec:
+    return replace(spec, budget=CacheRatio(ratio=ratio))
+
+
+def ragged(
+    seed: int,
+    tables: tuple[EmbeddingBagConfig, ...] = TABLES,
+    *,
+    batch: int = 8,
+    longest: int = 4,
+    shuffle_keys: bool = True,
+) -> KeyedJaggedTensor:
+    """Bags of 0 to `longest` ids with duplicates, at least one bag empty; ids reach both ends of every table."""
+    draw = torch.Generator().manual_seed(seed)
+    features = [(name, t.num_embeddings) for t in tables for name in t.feature_names]
+    if shuffle_keys:
+        features = [features[i] for i in torch.randperm(len(features), generator=draw)]
+    lengths = torch.randint(0, longest + 1, (len(features), batch), generator=draw)
+    lengths[:, 0], lengths[:, 1] = 0, longest
+    values = []
+    for (_, rows), n in zip(features, lengths.sum(dim=1).tolist(), strict=True):
+        ids = torch.randint(0, rows, (n,), generator=draw)
+        ids[torch.rand(n, generator=draw) < 0.3] = rows - 1
+        ids[torch.rand(n, generator=draw) < 0.2] = 0
+        values.append(ids)
+    return KeyedJaggedTensor([name for name, _ in features], torch.cat(values), lengths=lengths.flatten())
+
+
+def batch_of(ids: Mapping[str, list[list[int]]]) -> KeyedJaggedTensor:
+    """A batch written out: the bags of every feature."""
+    lengths = torch.tensor([len(bag) for bags in ids.values() for bag in bags])
+    values = torch.tensor([i for bags in ids.values() for bag in bags for i in bag], dtype=torch.int64)
+    return KeyedJaggedTensor(list(ids), values, lengths=lengths)
+
+
+def on_its_side(system: EmbeddingSystem, batch: KeyedJaggedTensor) -> KeyedJaggedTensor:
+    return batch if system.ids_on_host else batch.to(system.spec.device)
+
+
+def gradient_like(pooled: Tensor, seed: int) -> Tensor:
+    return torch.randn(pooled.shape, generator=torch.Generator().manual_seed(1000 + seed))
+
+
+def train(system: EmbeddingSystem, batch: KeyedJaggedTensor, seed: int = 0) -> Tensor:
+    """One step whose loss is `(pooled * gradient).sum()`; the gradient follows from the seed."""
+    features = on_its_side(system, batch)
+    if system.look_ahead:
+        system.prefetch(features)
+    pooled = system(features).values()
+    (pooled * gradient_like(pooled, seed).to(pooled.device)).sum().backward()
+    return pooled.detach().cpu()
+
+
+def evaluate(system: EmbeddingSystem, batch: KeyedJaggedTensor) -> Tensor:
+    with torch.no_grad():
+        return system(on_its_side(system, batch)).values().cpu()
+
+
+def snapshot(system: EmbeddingSystem) -> dict[str, Tensor]:
+    """All rows and all optimizer state, by `table.weight` and `table.state`."""
+    found = {}
+    for name, t in system.tables.items():
+        rows = system.read_rows(name, torch.arange(t.num_embeddings))
+        found[f"{name}.weight"] = rows.weights
+        found.update({f"{name}.{state}": value for state, value in rows.state.items()})
+    return found
+
+
+def assert_same(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], *, within: float = 0.0) -> None:
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        torch.testing.assert_close(value, theirs[name], rtol=0, atol=within, msg=lambda m, name=name: f"{name}: {m}")
+
+
+def repeatable(device: torch.device) -> float:
+    """How far two runs of one system may differ: CUDA kernels sum duplicates in no fixed order."""
+    return 0.0 if device.type == "cpu" else 1e-4

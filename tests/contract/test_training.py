@@ -1,0 +1,230 @@
+"""Every system trains as plain torch does: what it pools, the rows it leaves, and their optimizer state."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from plain_training import PlainTraining
+from scenes import (
+    KINDS,
+    TABLES,
+    VARIANTS,
+    batch_of,
+    build,
+    evaluate,
+    gradient_like,
+    on_its_side,
+    optimizer,
+    ragged,
+    train,
+)
+from torch import nn
+from torchrec import KeyedJaggedTensor
+from torchrec.models.dlrm import DLRM
+
+from systems.contract import CacheRatio, EmbeddingSystem, OptimizerKind, Rows
+
+TOLERANCE = {OptimizerKind.SGD: 2e-5, OptimizerKind.ROWWISE_ADAGRAD: 2e-5, OptimizerKind.ADAM: 1e-4}
+"""fp32 against float64, after some ten steps on values of order 1 to 10."""
+
+EVERY_WIDTH = sum(t.embedding_dim * len(t.feature_names) for t in TABLES)
+
+pytestmark = pytest.mark.parametrize("variant", VARIANTS)
+
+
+def assert_rows_match(system: EmbeddingSystem, plain: PlainTraining, *, within: float) -> None:
+    for name, weights in plain.weights.items():
+        rows = system.read_rows(name, torch.arange(weights.shape[0]))
+        torch.testing.assert_close(rows.weights, weights.float(), rtol=within, atol=within)
+        assert rows.state.keys() == plain.state(name).keys()
+        for state, value in plain.state(name).items():
+            torch.testing.assert_close(rows.state[state], value.float(), rtol=within, atol=within)
+
+
+def side_by_side(
+    variant: str, device: torch.device, kind: OptimizerKind, batches: list[KeyedJaggedTensor], ratio: float = 0.4
+) -> None:
+    system = build(variant, device=device, kind=kind, budget=CacheRatio(ratio=ratio))
+    plain = PlainTraining(TABLES, optimizer(kind))
+    plain.start(system)
+    for seed, batch in enumerate(batches):
+        expected = plain.step(batch, gradient_like(plain.pooled(batch), seed))
+        pooled = train(system, batch, seed)
+        torch.testing.assert_close(pooled, expected.float(), rtol=TOLERANCE[kind], atol=TOLERANCE[kind])
+    system.flush()
+    assert_rows_match(system, plain, within=TOLERANCE[kind])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("ratio", [0.05, 0.6], ids=["cache smaller than a batch", "cache larger than a batch"])
+def test_trains_as_plain_torch(variant: str, kind: OptimizerKind, ratio: float, device: torch.device) -> None:
+    longest = 4 if ratio < 0.5 else 1
+    side_by_side(variant, device, kind, [ragged(seed, longest=longest) for seed in range(10)], ratio)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_row_many_times_in_one_batch_is_updated_by_the_sum(
+    variant: str, kind: OptimizerKind, device: torch.device
+) -> None:
+    bags = {name: [[0, 0, 0], [], [0, 0]] for t in TABLES for name in t.feature_names}
+    side_by_side(variant, device, kind, [batch_of(bags)] * 3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_first_and_last_row_of_every_table(variant: str, kind: OptimizerKind, device: torch.device) -> None:
+    bags = {name: [[0], [t.num_embeddings - 1]] for t in TABLES for name in t.feature_names}
+    side_by_side(variant, device, kind, [batch_of(bags)] * 2)
+
+
+def test_batch_without_any_id_pools_zeros_and_changes_nothing(variant: str, device: torch.device) -> None:
+    empty = batch_of({name: [[], []] for t in TABLES for name in t.feature_names})
+    side_by_side(variant, device, OptimizerKind.ROWWISE_ADAGRAD, [ragged(0), empty, ragged(1)])
+
+
+def test_int32_ids_train_like_int64_ids(variant: str, device: torch.device) -> None:
+    narrow = ragged(3)
+    narrow = KeyedJaggedTensor(narrow.keys(), narrow.values().int(), lengths=narrow.lengths().int())
+    side_by_side(variant, device, OptimizerKind.SGD, [ragged(2), narrow])
+
+
+def test_gradients_of_a_feature_that_the_loss_ignores_change_nothing(variant: str, device: torch.device) -> None:
+    system = build(variant, device=device, kind=OptimizerKind.ROWWISE_ADAGRAD)
+    PlainTraining(TABLES, optimizer(OptimizerKind.ROWWISE_ADAGRAD)).start(system)
+    before = system.read_rows("colours", torch.arange(7))
+    system(on_its_side(system, ragged(0)))["clicked"].sum().backward()
+    after = system.read_rows("colours", torch.arange(7))
+    assert torch.equal(before.weights, after.weights)
+    assert torch.equal(before.state["sum"], after.state["sum"])
+
+
+def test_output_is_keyed_by_feature_in_table_order(variant: str, device: torch.device) -> None:
+    system = build(variant, device=device)
+    plain = PlainTraining(TABLES, optimizer(OptimizerKind.SGD))
+    plain.start(system)
+    batch = ragged(5)
+    names = [name for t in TABLES for name in t.feature_names]
+    assert batch.keys() != names  # else this says nothing
+    with torch.no_grad():
+        pooled = system(on_its_side(system, batch))
+    assert pooled.keys() == names
+    assert pooled.length_per_key() == [t.embedding_dim for t in TABLES for _ in t.feature_names]
+    assert pooled.values().shape == (8, EVERY_WIDTH)
+    assert pooled.values().dtype == torch.float32
+    assert pooled.values().device.type == device.type
+    torch.testing.assert_close(pooled.values().cpu(), plain.pooled(batch).float(), rtol=1e-5, atol=1e-5)
+
+
+def test_key_order_may_change_from_batch_to_batch(variant: str, device: torch.device) -> None:
+    system = build(variant, device=device)
+    plain = PlainTraining(TABLES, optimizer(OptimizerKind.SGD))
+    plain.start(system)
+    batch = ragged(6, shuffle_keys=False)
+    backwards = batch.permute(list(reversed(range(len(batch.keys())))))
+    expected = plain.pooled(batch).float()
+    for ordered in (batch, backwards, batch):
+        torch.testing.assert_close(evaluate(system, ordered), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_features_of_no_table_are_ignored(variant: str, device: torch.device) -> None:
+    system = build(variant, device=device)
+    plain = PlainTraining(TABLES, optimizer(OptimizerKind.SGD))
+    plain.start(system)
+    batch = ragged(7, shuffle_keys=False)
+    stranger = torch.tensor([10**6] * 8)
+    wider = KeyedJaggedTensor(
+        ["stranger", *batch.keys()],
+        torch.cat([stranger, batch.values()]),
+        lengths=torch.cat([torch.ones(8, dtype=torch.int64), batch.lengths()]),
+    )
+    torch.testing.assert_close(evaluate(system, wider), plain.pooled(batch).float(), rtol=1e-5, atol=1e-5)
+
+
+def test_missing_feature_is_named(variant: str, device: torch.device) -> None:
+    system = build(variant, device=device)
+    batch = batch_of({name: [[0]] for t in TABLES for name in t.feature_names if name != "bought"})
+    with pytest.raises(ValueError, match="bought"):
+        system(on_its_side(system, batch))
+
+
+def test_per_sample_weights_are_refused(variant: str, device: torch.device) -> None:
+    system = build(variant, device=device)
+    plain = batch_of({name: [[0]] for t in TABLES for name in t.feature_names})
+    weighted = KeyedJaggedTensor(
+        plain.keys(), plain.values(), torch.full((plain.values().numel(),), 2.0), lengths=plain.lengths()
+    )
+    assert not system.is_weighted()
+    with pytest.raises(ValueError, match="weights"):
+        system(on_its_side(system, weighted))
+
+
+@pytest.mark.parametrize("feature", ["clicked", "bought", "colours", "words", "one_row", "shops"])
+@pytest.mark.parametrize("past_the_end", [True, False], ids=["one past the end", "negative"])
+def test_id_outside_its_table_raises(variant: str, feature: str, past_the_end: bool, device: torch.device) -> None:
+    system = build(variant, device=device)
+    if device.type == "cuda" and not system.ids_on_host:
+        pytest.skip("on CUDA a bad id is a device assertion, after which the process cannot use the device")
+    owner = next(t for t in TABLES if feature in t.feature_names)
+    bags = {name: [[0]] for t in TABLES for name in t.feature_names}
+    bags[feature] = [[owner.num_embeddings if past_the_end else -1]]
+    with pytest.raises(IndexError):
+        system(on_its_side(system, batch_of(bags)))
+
+
+def test_batch_after_a_refused_one_trains_as_if_nothing_had_happened(variant: str, device: torch.device) -> None:
+    system = build(variant, device=device)
+    if device.type == "cuda" and not system.ids_on_host:
+        pytest.skip("on CUDA a bad id is a device assertion, after which the process cannot use the device")
+    plain = PlainTraining(TABLES, optimizer(OptimizerKind.SGD))
+    plain.start(system)
+    bags = {name: [[t.num_embeddings - 1]] for t in TABLES for name in t.feature_names}
+    with pytest.raises(IndexError):
+        system(batch_of({**bags, "shops": [[99]]}))
+    for seed in range(3):
+        batch = ragged(seed)
+        plain.step(batch, gradient_like(plain.pooled(batch), seed))
+        train(system, batch, seed)
+    assert_rows_match(system, plain, within=TOLERANCE[OptimizerKind.SGD])
+
+
+@pytest.mark.parametrize("kind", [OptimizerKind.SGD, OptimizerKind.ROWWISE_ADAGRAD])
+def test_stands_where_torchrecs_dlrm_wants_its_collection(
+    variant: str, kind: OptimizerKind, device: torch.device
+) -> None:
+    tables = tuple(t for t in TABLES if t.embedding_dim == 16)
+    torch.manual_seed(0)
+    system = build(variant, device=device, kind=kind, tables=tables)
+    plain = PlainTraining(tables, optimizer(kind))
+    plain.start(system)
+    model = DLRM(
+        embedding_bag_collection=system,
+        dense_in_features=3,
+        dense_arch_layer_sizes=[8, 16],
+        over_arch_layer_sizes=[8, 1],
+        dense_device=device,
+    )
+    assert {p.shape[0] for p in model.parameters()} <= {8, 16, 1}  # layers of the MLPs, no table
+    assert not list(system.parameters())
+    dense_optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    labels = torch.tensor([0.0, 1.0] * 4, device=device)
+    dense = torch.randn(8, 3, device=device)
+    batch = ragged(0, tables)
+    losses = []
+    for _ in range(12):
+        dense_optimizer.zero_grad()
+        logits = model(dense_features=dense, sparse_features=on_its_side(system, batch)).squeeze(-1)
+        loss = nn.functional.binary_cross_entropy_with_logits(logits, labels)
+        loss.backward()
+        dense_optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.9 * losses[0]
+    touched = batch.to_dict()["shops"].values().unique()
+    now = system.read_rows("shops", touched).weights
+    assert not torch.allclose(now, plain.weights["shops"][touched].float())
+
+
+def test_system_in_a_model_saves_under_the_names_of_a_collection(variant: str, device: torch.device) -> None:
+    system = build(variant, device=device)
+    system.load_rows("colours", 0, Rows(torch.full((7, 4), 3.0)))
+    saved = nn.ModuleDict({"sparse": system}).state_dict()
+    assert set(saved) == {f"sparse.embedding_bags.{t.name}.weight" for t in TABLES}
+    assert torch.equal(saved["sparse.embedding_bags.colours.weight"], torch.full((7, 4), 3.0))
