@@ -210,9 +210,7 @@ def _datasets(data_dir: Path, workloads: str) -> tuple[dict[str, Dataset], tuple
                 f"Make it: {prepare_command(data_dir / name)}"
             )
         workload = PreparedWorkload.open(prepared[name], batch_size=1)
-        found[name] = Dataset(
-            folder=prepared[name].resolve(), digest=workload.digest, training_rows=workload.epoch_rows()
-        )
+        found[name] = Dataset(folder=prepared[name], digest=workload.digest, training_rows=workload.epoch_rows())
     return found, names
 
 

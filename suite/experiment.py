@@ -87,6 +87,7 @@ def run_cell(cell: Cell, reporter: Reporter) -> Outcome:
         warm_up = trainer.run(cell.warmup_steps, on_step=lambda step: reporter.beat(step, cell.warmup_steps))
     with phases("train"):
         windows = _timed_windows(cell, trainer, reporter)
+    used = _memory(system, baseline_bytes)  # before counting, whose sorts take memory of their own
     with phases("count"):
         system.count_traffic(True)
         system.reset_counters()
@@ -95,7 +96,6 @@ def run_cell(cell: Cell, reporter: Reporter) -> Outcome:
         system.count_traffic(False)
     if not math.isfinite(counted.loss):
         raise FloatingPointError(f"the loss is {counted.loss} after {cell.steps} steps: lower --lr")
-    used = _memory(system, baseline_bytes)
     with phases("evaluate"):
         quality = _evaluate(cell, trainer, workload, reporter, final_loss=counted.loss)
     runs = [warm_up, *windows, counted]
@@ -277,7 +277,7 @@ def _traffic(system: EmbeddingSystem, steps: int) -> Traffic:
     counted = system.counters()
     per_table = counted.per_table
     return Traffic(
-        steps=steps,
+        steps=counted.steps or steps,  # a system that looks ahead saw the first of these before counting began
         lookups=counted.lookups,
         unique_ids=counted.unique_ids,
         unique_misses=counted.unique_misses,

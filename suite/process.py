@@ -226,7 +226,7 @@ def kill_marked(mark: str, *, spare: int) -> None:
 
 def _has(process: psutil.Process, mark: str) -> bool:
     try:
-        return process.environ().get(MARK) == mark
+        return bool(process.environ().get(MARK) == mark)
     except (psutil.Error, OSError):
         return False  # gone, or another user's
 

@@ -148,4 +148,5 @@ class Trainer:
 
 
 def _pinned(batch: Batch) -> Batch:
+    batch.features.length_per_key()  # cached here and carried along; asked of ids on the device it would wait for them
     return Batch(batch.dense.pin_memory(), batch.features.pin_memory(), batch.labels.pin_memory())

@@ -110,7 +110,8 @@ def describe(error: BaseException) -> str:
 
 def _die_with_parent() -> None:
     """Wait for the parent to close standard input, on purpose or by dying, then end this process and all it started."""
-    while sys.stdin.buffer.read(1):
+    # not through sys.stdin: its lock, held here, would abort an interpreter that a system's sys.exit() ends in order
+    while os.read(sys.stdin.fileno(), 1):
         pass
     if MARK in os.environ:
         kill_marked(os.environ[MARK], spare=os.getpid())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -230,6 +230,9 @@ class EmbeddingSystem(nn.Module, ABC):
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__()
+        answer = self.support(spec)
+        if answer.verdict is not Verdict.YES:
+            raise ValueError(f"{type(self).__name__} cannot be built: {answer.reason}")
         self.spec = spec
         self.tables = {table.name: table for table in spec.tables}
 
@@ -284,7 +287,8 @@ class EmbeddingSystem(nn.Module, ABC):
             through it applies the sparse update.
 
         Raises:
-            IndexError: an id is outside its table (asynchronously, as a device assertion, on CUDA).
+            IndexError, RuntimeError: an id is outside its table; the latter where a kernel finds out (on CUDA
+                asynchronously, as a device assertion).
             WorkingSetTooLarge: the batch cannot be served within the budget.
         """
 
@@ -293,11 +297,27 @@ class EmbeddingSystem(nn.Module, ABC):
 
     @abstractmethod
     def load_rows(self, table: str, start: int, rows: Rows) -> None:
-        """Overwrite rows `start, start + 1, ...` of a table; state that `rows` does not name becomes zero."""
+        """Overwrite rows `start, start + 1, ...` of a table; state that `rows` does not name becomes zero.
+
+        Raises:
+            IndexError: the rows reach outside the table.
+            ValueError: the rows have another width, or their state another shape, than the table.
+        """
 
     @abstractmethod
     def read_rows(self, table: str, ids: Tensor) -> Rows:
-        """Copies of the rows `ids` (int64 `[n]`) of a table, up to date whatever is cached."""
+        """Copies of the rows `ids` (int64 `[n]`) of a table, up to date whatever is cached.
+
+        Raises:
+            IndexError: an id is outside the table.
+        """
+
+    def optimizer_steps(self, table: str) -> int:
+        """Updates of a table so far, on which Adam's bias correction depends. Systems that have Adam override this."""
+        return 0
+
+    def set_optimizer_steps(self, table: str, steps: int) -> None:
+        """Go on as if a table had been updated `steps` times. Systems that have Adam override this."""
 
     def flush(self) -> None:
         """Write back everything changed: after it the host copy is the truth."""
@@ -324,6 +344,8 @@ class EmbeddingSystem(nn.Module, ABC):
             destination[f"{prefix}embedding_bags.{name}.weight"] = rows.weights
             for state, value in rows.state.items():
                 destination[f"{prefix}embedding_bags.{name}.{state}"] = value
+            if self.spec.optimizer.kind is OptimizerKind.ADAM:
+                destination[f"{prefix}embedding_bags.{name}.step"] = torch.tensor(self.optimizer_steps(name))
 
     def _load_from_state_dict(  # noqa: PLR0917 - torch's signature
         self,
@@ -337,25 +359,50 @@ class EmbeddingSystem(nn.Module, ABC):
     ) -> None:
         expected: set[str] = set()
         for name, table in self.tables.items():
-            keys = {s: f"{prefix}embedding_bags.{name}.{s}" for s in ["weight", *self._state_names(table)]}
+            keys = {entry: f"{prefix}embedding_bags.{name}.{entry}" for entry in self._entries(table)}
             expected.update(keys.values())
             absent = [key for key in keys.values() if key not in state_dict]
             if absent:
                 missing_keys.extend(absent)
                 continue
-            weights = state_dict[keys.pop("weight")]
-            if tuple(weights.shape) != (table.num_embeddings, table.embedding_dim):
-                error_msgs.append(
-                    f"table {name} is {table.num_embeddings} x {table.embedding_dim}, "
-                    f"the saved one is {tuple(weights.shape)}"
-                )
+            wrong = [
+                f"{key} has shape {tuple(state_dict[key].shape)}, table {name} wants {self._shape_of(table, entry)}"
+                for entry, key in keys.items()
+                if tuple(state_dict[key].shape) != self._shape_of(table, entry)
+            ]
+            if wrong:
+                error_msgs.extend(wrong)
                 continue
-            self.load_rows(name, 0, Rows(weights, {state: state_dict[key] for state, key in keys.items()}))
+            values = {entry: state_dict[key] for entry, key in keys.items()}
+            weights, step = values.pop("weight"), values.pop("step", None)
+            self.load_rows(name, 0, Rows(weights, values))
+            if step is not None:
+                self.set_optimizer_steps(name, int(step))
         if strict:
             unexpected_keys.extend(k for k in state_dict if k.startswith(prefix) and k not in expected)
 
-    def _state_names(self, table: EmbeddingBagConfig) -> Iterable[str]:
-        return self.spec.optimizer.state_shapes(table.embedding_dim)
+    def check_rows(self, name: str, start: int, rows: Rows) -> None:
+        """What `load_rows` refuses; slices would clip, and copies broadcast, without a word."""
+        table, count = self.tables[name], rows.weights.shape[0]
+        if not 0 <= start <= start + count <= table.num_embeddings:
+            raise IndexError(
+                f"rows {start} to {start + count - 1} are not all in table {name} of {table.num_embeddings}"
+            )
+        for entry, values in {"weight": rows.weights, **rows.state}.items():
+            wanted = (count, *self._shape_of(table, entry)[1:])
+            if tuple(values.shape) != wanted:
+                raise ValueError(f"table {name} wants {entry} of shape {wanted}, not {tuple(values.shape)}")
+
+    def _entries(self, table: EmbeddingBagConfig) -> list[str]:
+        """What a saved table consists of."""
+        step = ["step"] if self.spec.optimizer.kind is OptimizerKind.ADAM else []
+        return ["weight", *self.spec.optimizer.state_shapes(table.embedding_dim), *step]
+
+    def _shape_of(self, table: EmbeddingBagConfig, entry: str) -> tuple[int, ...]:
+        if entry == "step":
+            return ()
+        width = {"weight": table.embedding_dim, **self.spec.optimizer.state_shapes(table.embedding_dim)}[entry]
+        return (table.num_embeddings,) if width == 1 else (table.num_embeddings, width)
 
 
 def check_tables(tables: Sequence[EmbeddingBagConfig]) -> None:

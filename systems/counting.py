@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
-from systems.contract import Counters
+from systems.contract import Counters, OptimizerKind, SparseOptimizer
 
 
 class UniqueCounter:
@@ -62,15 +62,17 @@ class UniqueCounter:
             per_table={name: (unique, 0) for name, unique in self._unique.items()},
         )
 
-    def uncached_uvm(self) -> Counters:
+    def uncached_uvm(self, optimizer: SparseOptimizer) -> Counters:
         """Traffic of rows that kernels read in place over the link, as fbgemm's do.
 
         Forward reads a row per occurrence (an upper bound: the device's L2 may absorb repeats), backward reads and
-        writes it once per distinct row.
+        writes it once per distinct row, with its optimizer state unless that is row-wise, which sits on the device.
         """
         if not self.steps:
             return Counters(steps=0)
         widths = {table.name: 4 * table.embedding_dim for table in self._tables}
+        rowwise = optimizer.kind is OptimizerKind.ROWWISE_ADAGRAD
+        state = {t.name: 0 if rowwise else optimizer.state_bytes(t.embedding_dim) for t in self._tables}
         return Counters(
             steps=self.steps,
             lookups=self.lookups,
@@ -79,8 +81,10 @@ class UniqueCounter:
             lookup_misses=self.lookups,
             rows_fetched=self.lookups + self.unique_ids,
             rows_written_back=self.unique_ids,
-            bytes_fetched=sum(width * (self._lookups[t] + self._unique[t]) for t, width in widths.items()),
-            bytes_written_back=sum(width * self._unique[t] for t, width in widths.items()),
+            bytes_fetched=sum(
+                w * (self._lookups[t] + self._unique[t]) + state[t] * self._unique[t] for t, w in widths.items()
+            ),
+            bytes_written_back=sum((w + state[t]) * self._unique[t] for t, w in widths.items()),
             per_table={name: (unique, unique) for name, unique in self._unique.items()},
         )
 

@@ -6,10 +6,17 @@ the host as preferred location. On a CPU neither exists: rows are host-resident 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
+from fbgemm_gpu.split_table_batched_embeddings_ops_common import (
+    CacheAlgorithm,
+    EmbeddingLocation,
+    RecordCacheMetrics,
+)
+from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor
 
 from systems.contract import (
@@ -21,8 +28,9 @@ from systems.contract import (
     Tier,
     Verdict,
 )
+from systems.counting import UniqueCounter
 from systems.features import FeatureGroups, Group
-from systems.tbe import POLICIES, WAYS, counting_metrics
+from systems.tbe import POLICIES, TBE, WAYS, PrefetchQueue, counting_metrics, release_lines
 from systems.tbe_system import TBESystem
 
 _MEMORY = ("host_mapped", "managed")
@@ -44,7 +52,8 @@ class FbgemmUVM(TBESystem):
         return {"uvm_host_mapped": self.spec.parameters["memory"] == "host_mapped"}
 
     def counters(self) -> Counters:
-        return self._counter.uncached_uvm() if self.spec.device.type == "cuda" else super().counters()
+        on_cuda = self.spec.device.type == "cuda"
+        return self._counter.uncached_uvm(self.spec.optimizer) if on_cuda else super().counters()
 
 
 class FbgemmUVMCaching(TBESystem):
@@ -57,9 +66,8 @@ class FbgemmUVMCaching(TBESystem):
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
-        on_cuda = spec.device.type == "cuda"
-        self._prefetching = on_cuda and spec.parameters["prefetch"] == "on"
-        self._stream = torch.cuda.Stream() if self._prefetching else None
+        prefetches = spec.device.type == "cuda" and spec.parameters["prefetch"] == "on"
+        self._announced: PrefetchQueue[list[tuple[Tensor, Tensor]]] | None = PrefetchQueue() if prefetches else None
         self.count_traffic(False)
 
     @classmethod
@@ -88,27 +96,33 @@ class FbgemmUVMCaching(TBESystem):
 
     @property
     def look_ahead(self) -> int:
-        return 1 if self._prefetching else 0
+        return 0 if self._announced is None else 1
 
     def prefetch(self, features: KeyedJaggedTensor) -> None:
-        if self._stream is None:
+        if self._announced is None:
             return
-        compute = torch.cuda.current_stream()
-        self._stream.wait_stream(compute)  # the ids were copied to the device on the compute stream
-        with torch.cuda.stream(self._stream):
-            for tbe, part in zip(self._tbes, self._groups.split(features), strict=True):
-                tbe.prefetch(part.values(), part.offsets(), forward_stream=compute)
+        self._counter.observe(features)  # fbgemm counts here too
+        inputs = self._inputs(features)
+
+        def populate(compute: torch.cuda.Stream) -> list[tuple[Tensor, Tensor]]:
+            with counting_prefetch(self._tbes, enabled=self._counter.enabled):
+                for tbe, (ids, offsets) in zip(self._tbes, inputs, strict=True):
+                    tbe.prefetch(ids, offsets, forward_stream=compute)
+            return inputs
+
+        self._announced.announce(features, populate)
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
-        if self._stream is not None:
-            torch.cuda.current_stream().wait_stream(self._stream)  # the rows of this batch must have arrived
-        return super().forward(features)
+        pooled = self._look_up(self._announced.take(features)) if self._announced else super().forward(features)
+        if not torch.is_grad_enabled():
+            for tbe in self._tbes:
+                release_lines(tbe)
+        return pooled
 
     def count_traffic(self, enabled: bool) -> None:
         super().count_traffic(enabled)
-        if self.spec.device.type == "cuda":
-            for tbe in self._tbes:
-                set_tbe_counting(tbe, policy=self.spec.parameters["policy"], enabled=enabled)
+        for tbe in self._tbes:
+            set_tbe_counting(tbe, enabled=enabled and self._announced is None)
 
     def reset_counters(self) -> None:
         super().reset_counters()
@@ -119,30 +133,24 @@ class FbgemmUVMCaching(TBESystem):
     def counters(self) -> Counters:
         if self.spec.device.type == "cpu":
             return super().counters()
-        dims = [group.tables[0].embedding_dim for group in self._groups.groups]
-        return cached_uvm_counters(
-            self._tbes,
-            row_bytes=[4 * dim for dim in dims],
-            policy=self.spec.parameters["policy"],
-            steps=self._counter.steps,
-            unique_ids=self._counter.unique_ids,
-            lookups=self._counter.lookups,
-        )
+        return cached_uvm_counters(self._tbes, spec=self.spec, counted=self._counter)
 
 
 def uvm_required_bytes(spec: SystemSpec, *, caching: bool = False) -> dict[Tier, int]:
     """The least a UVM system takes: row-wise optimizer state sits on the device for every row, and is never cached.
 
-    A cache adds 4 B per row (row to table), 8 B more per row with LFU (its counts), and at least one set of 32 slots.
+    A cache adds 4 B per row (row to table), with LFU 8 B more per row and once (its counts), and at least one set of 32
+    slots.
     """
     if spec.device.type == "cpu":
         return {Tier.HOST: spec.row_bytes + spec.state_bytes}
     rowwise = spec.optimizer.kind is OptimizerKind.ROWWISE_ADAGRAD
     device = spec.state_bytes if rowwise else 0
     if caching:
-        device += spec.rows * (12 if spec.parameters["policy"] == "lfu" else 4)
+        lfu = spec.parameters["policy"] == "lfu"
+        device += spec.rows * (12 if lfu else 4)
         for group in FeatureGroups(spec.tables, key=lambda table: table.pooling).groups:
-            device += WAYS * slot_bytes(spec, group.tables)
+            device += WAYS * slot_bytes(spec, group.tables) + 8 * lfu
     return {Tier.DEVICE: device, Tier.HOST: spec.row_bytes + (0 if rowwise else spec.state_bytes)}
 
 
@@ -155,61 +163,72 @@ def slot_bytes(spec: SystemSpec, tables: tuple[EmbeddingBagConfig, ...]) -> int:
 
 
 def cache_sets(spec: SystemSpec, tables: tuple[EmbeddingBagConfig, ...]) -> int:
-    """Sets of 32 slots for the tables of one TBE, from the ratio or from this TBE's share of the byte budget."""
-    rows = sum(table.num_embeddings for table in tables)
+    """Sets of 32 slots for the tables of one TBE: from the ratio, or one and what its share of a byte budget adds."""
+    rows: int = sum(table.num_embeddings for table in tables)
     if isinstance(spec.budget, CacheRatio):
         return max(1, -(-int(rows * spec.budget.ratio) // WAYS))
-    groups = FeatureGroups(spec.tables, key=lambda table: table.pooling).groups
-    least = uvm_required_bytes(spec, caching=True)[Tier.DEVICE]
-    one_set_each = sum(WAYS * slot_bytes(spec, group.tables) for group in groups)
-    left = (spec.budget.total_bytes - least + one_set_each) * rows // spec.rows
-    return max(1, int(left // (WAYS * slot_bytes(spec, tables))))
+    left = spec.budget.total_bytes - uvm_required_bytes(spec, caching=True)[Tier.DEVICE]
+    return min(-(-rows // WAYS), 1 + left * rows // spec.rows // (WAYS * slot_bytes(spec, tables)))
 
 
-def set_tbe_counting(tbe: Any, *, policy: str, enabled: bool) -> None:  # noqa: ANN401
+def set_tbe_counting(tbe: TBE, *, enabled: bool) -> None:
     """Switch a TBE's statistics, which cost a lookup and a sort per batch, at run time."""
-    if policy == "lru":
+    if tbe.cache_algorithm is CacheAlgorithm.LRU:
         tbe.gather_uvm_cache_stats = enabled
     else:
-        tbe.record_cache_metrics.record_cache_miss_counter = enabled
+        tbe.record_cache_metrics = counting_metrics("lfu") if enabled else RecordCacheMetrics(False, False)
 
 
-def cached_uvm_counters(
-    tbes: tuple[Any, ...],
-    *,
-    row_bytes: list[int],
-    policy: str,
-    steps: int,
-    unique_ids: int,
-    lookups: int,
-) -> Counters:
+@contextmanager
+def counting_prefetch(tbes: Sequence[TBE], *, enabled: bool) -> Iterator[None]:
+    """Let TBEs count while they prefetch, never while they look up.
+
+    A lookup takes the statistics for those of its own batch, and where they tell of no conflict it reads every row from
+    the cache. After a prefetch they are the next batch's.
+    """
+    for tbe in tbes:
+        set_tbe_counting(tbe, enabled=enabled)
+    yield
+    for tbe in tbes:
+        set_tbe_counting(tbe, enabled=False)
+
+
+def cached_uvm_counters(tbes: Sequence[TBE], *, spec: SystemSpec, counted: UniqueCounter) -> Counters:
     """Traffic from fbgemm's own statistics.
 
     LRU: rows fetched are the misses that found a place; a row without one is read per occurrence and read and written
     once in backward. Every eviction writes back; evictions are not counted by fbgemm and taken as equal to insertions,
-    which holds once the cache is full. LFU counts misses only, so its bytes are unknown.
+    which holds once the cache is full. State that is not row-wise has no cache: backward reads and writes it once per
+    distinct row. Bytes are unknown where tables of several widths share a TBE, and with LFU, which counts misses only.
     """
-    if not steps:
+    if not counted.steps:
         return Counters(steps=0)
-    if policy == "lfu":
+    if spec.parameters["policy"] == "lfu":
         misses = sum(int(tbe.cache_miss_counter[1]) for tbe in tbes)
-        return Counters(steps=steps, lookups=lookups, unique_ids=unique_ids, unique_misses=misses)
+        return Counters(
+            steps=counted.steps, lookups=counted.lookups, unique_ids=counted.unique_ids, unique_misses=misses
+        )
     fetched = written = fetched_bytes = written_bytes = misses = 0
-    for tbe, width in zip(tbes, row_bytes, strict=True):
-        _, _, _, unique_misses, conflict_unique, conflict_lookups = tbe.uvm_cache_stats.tolist()
+    rowwise = spec.optimizer.kind is OptimizerKind.ROWWISE_ADAGRAD
+    for tbe in tbes:
+        _, _, unique, unique_misses, conflict_unique, conflict_lookups = tbe.uvm_cache_stats.tolist()
+        dim = tbe.embedding_specs[0][1]
         inserted = unique_misses - conflict_unique
         rows_in = inserted + conflict_lookups + conflict_unique
         rows_out = inserted + conflict_unique
+        state = 0 if rowwise else unique * spec.optimizer.state_bytes(dim)
         misses += unique_misses
         fetched, written = fetched + rows_in, written + rows_out
-        fetched_bytes, written_bytes = fetched_bytes + rows_in * width, written_bytes + rows_out * width
+        fetched_bytes += 4 * dim * rows_in + state
+        written_bytes += 4 * dim * rows_out + state
+    one_width_each = all(len({dim for _, dim, *_ in tbe.embedding_specs}) == 1 for tbe in tbes)
     return Counters(
-        steps=steps,
-        lookups=lookups,
-        unique_ids=unique_ids,
+        steps=counted.steps,
+        lookups=counted.lookups,
+        unique_ids=counted.unique_ids,
         unique_misses=misses,
         rows_fetched=fetched,
         rows_written_back=written,
-        bytes_fetched=fetched_bytes,
-        bytes_written_back=written_bytes,
+        bytes_fetched=fetched_bytes if one_width_each else None,
+        bytes_written_back=written_bytes if one_width_each else None,
     )

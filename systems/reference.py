@@ -78,6 +78,7 @@ class ReferenceSystem(EmbeddingSystem):
         return self._groups.join([torch.cat(outputs, dim=1)])
 
     def load_rows(self, table: str, start: int, rows: Rows) -> None:
+        self.check_rows(table, start, rows)
         stop = start + rows.weights.shape[0]
         with torch.no_grad():
             self._weight(table)[start:stop] = rows.weights.to(self.spec.device)
@@ -88,6 +89,12 @@ class ReferenceSystem(EmbeddingSystem):
         ids = ids.to(self.spec.device)
         weights = self._weight(table).detach().index_select(0, ids).cpu()
         return Rows(weights, {name: s.index_select(0, ids).cpu() for name, s in self._state[table].items()})
+
+    def optimizer_steps(self, table: str) -> int:
+        return self._update_counts[table]
+
+    def set_optimizer_steps(self, table: str, steps: int) -> None:
+        self._update_counts[table] = steps
 
     def memory(self) -> Anatomy:
         state = sum(tensor.nbytes for states in self._state.values() for tensor in states.values())

@@ -7,8 +7,10 @@ import importlib
 import itertools
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from systems.contract import EmbeddingSystem
+if TYPE_CHECKING:  # naming systems must not cost an import of torch
+    from systems.contract import EmbeddingSystem
 
 SYSTEMS: dict[str, str] = {
     "reference": "systems.reference:ReferenceSystem",
@@ -66,7 +68,10 @@ class Variant:
         pairs = [part.partition("=") for part in (match["parameters"] or "").split(",") if part.strip()]
         if any(not sign for _, sign, _ in pairs):
             raise UnknownSystem(f"'{text}': write parameters as parameter=value")
-        return cls(name, tuple(sorted((key.strip(), value.strip()) for key, _, value in pairs)))
+        parameters = {key.strip(): value.strip() for key, _, value in pairs}
+        if len(parameters) < len(pairs):
+            raise UnknownSystem(f"'{text}' gives a parameter twice")
+        return cls(name, tuple(sorted(parameters.items())))
 
 
 def split_list(text: str) -> list[str]:
@@ -94,6 +99,8 @@ def load(variant: Variant) -> type[EmbeddingSystem]:
         UnknownSystem: the module has no such class, or the class no such parameter or value.
         ImportError: the module or what it needs is not installed.
     """
+    from systems.contract import EmbeddingSystem
+
     target = SYSTEMS.get(variant.name) or CONTROLS.get(variant.name) or variant.name
     module_name, _, class_name = target.partition(":")
     found = getattr(importlib.import_module(module_name), class_name, None)

@@ -5,8 +5,9 @@ Facts used here were read in fbgemm v1.8.0 `split_table_batched_embeddings_ops_t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import torch
 from fbgemm_gpu.split_embedding_configs import EmbOptimType
@@ -19,11 +20,12 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_common import (
 )
 from fbgemm_gpu.split_table_batched_embeddings_ops_training import ComputeDevice, SplitTableBatchedEmbeddingBagsCodegen
 from torch import Tensor
-from torchrec import PoolingType
+from torchrec import KeyedJaggedTensor, PoolingType
 
 from systems.contract import Anatomy, OptimizerKind, Placement, Purpose, Rows, SparseOptimizer, Tier
 
 TBE: TypeAlias = SplitTableBatchedEmbeddingBagsCodegen
+Prepared = TypeVar("Prepared")
 
 WAYS = 32
 """Associativity of fbgemm's cache on NVIDIA devices."""
@@ -35,6 +37,8 @@ OPTIMIZERS = {
 }
 _POOLING = {PoolingType.SUM: PoolingMode.SUM, PoolingType.MEAN: PoolingMode.MEAN}
 POLICIES = {"lru": CacheAlgorithm.LRU, "lfu": CacheAlgorithm.LFU}
+
+_PICKED_ROWS = 1 << 20
 
 ROW_LOCATIONS = {"DEVICE": "device", "MANAGED": "uvm", "MANAGED_CACHING": "uvm with device cache", "HOST": "host"}
 
@@ -87,10 +91,15 @@ def counting_metrics(policy: str) -> RecordCacheMetrics:
 
 
 def load_tbe_rows(tbe: TBE, *, table: int, start: int, rows: Rows, states: Sequence[str]) -> None:
-    """Overwrite rows from `start` on; a cache in front of them is emptied first, or it would serve stale rows."""
-    if tbe.lxu_cache_weights.numel():
-        tbe.flush()
-        tbe.reset_cache_states()
+    """Overwrite rows from `start` on; a cache in front of them is emptied first, or it would serve stale rows.
+
+    Raises:
+        RuntimeError: a batch has been prefetched and not looked up; its rows could not be overwritten.
+    """
+    if tbe.timesteps_prefetched:
+        raise RuntimeError("rows cannot be loaded while an announced batch waits to be looked up")
+    flush_tbe(tbe)
+    tbe.reset_cache_states()
     stop = start + rows.weights.shape[0]
     tbe.split_embedding_weights()[table][start:stop].copy_(rows.weights)
     for name, state in zip(states, _states(tbe, table), strict=True):
@@ -100,13 +109,72 @@ def load_tbe_rows(tbe: TBE, *, table: int, start: int, rows: Rows, states: Seque
             state[start:stop].zero_()
 
 
+def flush_tbe(tbe: TBE) -> None:
+    """Write cached rows back, once a prefetch under way has left them in peace; the cache stays valid."""
+    if tbe.prefetch_stream is not None:
+        torch.cuda.current_stream().wait_stream(tbe.prefetch_stream)
+    tbe.flush()
+
+
+def release_lines(tbe: TBE) -> None:
+    """Unlock the cache lines of the last forward where no backward will: else they could never be evicted again."""
+    if tbe.prefetch_pipeline and tbe.lxu_cache_weights.numel():
+        torch.ops.fbgemm.lxu_cache_locking_counter_decrement(tbe.lxu_cache_locking_counter, tbe.lxu_cache_locations)
+
+
+class PrefetchQueue(Generic[Prepared]):
+    """Prepares announced batches on a side stream of a CUDA device and hands them out in order.
+
+    A batch waits for its own preparation only: that of the next one, announced by then, overlaps with its forward. The
+    backward of fbgemm's TBE waits by itself for all that is under way.
+    """
+
+    def __init__(self) -> None:
+        self._stream = torch.cuda.Stream()
+        self._waiting: deque[tuple[KeyedJaggedTensor, Prepared, torch.cuda.Event]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def announce(self, features: KeyedJaggedTensor, prepare: Callable[[torch.cuda.Stream], Prepared]) -> None:
+        """Run `prepare` on the side stream; its argument is the stream that computes."""
+        compute = torch.cuda.current_stream()
+        self._stream.wait_stream(compute)  # the ids were copied there, and the last backward changed rows there
+        with torch.cuda.stream(self._stream):
+            prepared = prepare(compute)
+        self._waiting.append((features, prepared, self._stream.record_event()))
+
+    def take(self, features: KeyedJaggedTensor) -> Prepared:
+        """What became of the batch announced longest ago; work queued from here on finds it done.
+
+        Raises:
+            RuntimeError: `features` is another batch. fbgemm would answer it with the rows of the announced one.
+        """
+        announced, prepared, arrived = self._waiting[0]
+        if announced is not features:
+            raise RuntimeError("batches must be looked up in the order in which they were announced, none in between")
+        self._waiting.popleft()
+        torch.cuda.current_stream().wait_event(arrived)
+        return prepared
+
+
 def read_tbe_rows(tbe: TBE, *, table: int, ids: Tensor, states: Sequence[str]) -> Rows:
     """Copies of rows on the host, written back from the cache first."""
-    if tbe.lxu_cache_weights.numel():
-        tbe.flush()
+    flush_tbe(tbe)
     weights = tbe.split_embedding_weights()[table]
     picked = {name: _pick(s, ids) for name, s in zip(states, _states(tbe, table), strict=True)}
     return Rows(_pick(weights, ids), picked)
+
+
+def tbe_steps(tbe: TBE) -> int:
+    """Updates so far, as Adam counts them."""
+    return int(tbe.iter_cpu)
+
+
+def set_tbe_steps(tbe: TBE, steps: int) -> None:
+    """Go on counting Adam's updates from `steps`; fbgemm computes with one of its two counters and saves the other."""
+    tbe.iter_cpu.fill_(steps)
+    tbe.iter.fill_(steps)
 
 
 def tbe_anatomy(tbes: Iterable[TBE], *, host_rows_are: Tier) -> Anatomy:
@@ -153,4 +221,9 @@ def _states(tbe: TBE, table: int) -> list[Tensor]:
 
 
 def _pick(rows: Tensor, ids: Tensor) -> Tensor:
-    return rows.index_select(0, ids.to(rows.device)).cpu()
+    """Copies on the host, a part at a time: UVM is read through the device, which need not hold a table as a whole."""
+    picked = torch.empty((ids.numel(), *rows.shape[1:]), dtype=rows.dtype)
+    for start in range(0, ids.numel(), _PICKED_ROWS):
+        stop = start + _PICKED_ROWS
+        picked[start:stop] = rows.index_select(0, ids[start:stop].to(rows.device))
+    return picked

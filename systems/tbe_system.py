@@ -27,10 +27,13 @@ from systems.features import FeatureGroups, Group
 from systems.tbe import (
     TBE,
     build_tbe,
+    flush_tbe,
     load_tbe_rows,
     read_tbe_rows,
+    set_tbe_steps,
     tbe_anatomy,
     tbe_placement,
+    tbe_steps,
 )
 
 
@@ -91,13 +94,19 @@ class TBESystem(EmbeddingSystem):
         return tbe_placement(self._tbes)
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
-        parts = self._groups.split(features)
+        inputs = self._inputs(features)
         self._counter.observe(features)
-        return self._groups.join(
-            [tbe(part.values(), part.offsets()) for tbe, part in zip(self._tbes, parts, strict=True)]
-        )
+        return self._look_up(inputs)
+
+    def _inputs(self, features: KeyedJaggedTensor) -> list[tuple[Tensor, Tensor]]:
+        """Ids and bag offsets by TBE."""
+        return [(part.values(), part.offsets()) for part in self._groups.split(features)]
+
+    def _look_up(self, inputs: Sequence[tuple[Tensor, Tensor]]) -> KeyedTensor:
+        return self._groups.join([tbe(ids, offsets) for tbe, (ids, offsets) in zip(self._tbes, inputs, strict=True)])
 
     def load_rows(self, table: str, start: int, rows: Rows) -> None:
+        self.check_rows(table, start, rows)
         group, index = self._where[table]
         load_tbe_rows(self._tbes[group], table=index, start=start, rows=rows, states=self._states)
 
@@ -105,9 +114,15 @@ class TBESystem(EmbeddingSystem):
         group, index = self._where[table]
         return read_tbe_rows(self._tbes[group], table=index, ids=ids, states=self._states)
 
+    def optimizer_steps(self, table: str) -> int:
+        return tbe_steps(self._tbes[self._where[table][0]])
+
+    def set_optimizer_steps(self, table: str, steps: int) -> None:
+        set_tbe_steps(self._tbes[self._where[table][0]], steps)
+
     def flush(self) -> None:
         for tbe in self._tbes:
-            tbe.flush()
+            flush_tbe(tbe)
 
     def memory(self) -> Anatomy:
         return tbe_anatomy(self._tbes, host_rows_are=self.host_rows_are)

@@ -33,17 +33,29 @@ from systems.contract import (
     Verdict,
 )
 from systems.counting import UniqueCounter
-from systems.fbgemm_uvm import cache_sets, cached_uvm_counters, set_tbe_counting, uvm_required_bytes
+from systems.fbgemm_uvm import (
+    cache_sets,
+    cached_uvm_counters,
+    counting_prefetch,
+    set_tbe_counting,
+    uvm_required_bytes,
+)
+from systems.features import FeatureGroups
 from systems.tbe import (
     POLICIES,
     TBE,
     WAYS,
+    PrefetchQueue,
     counting_metrics,
+    flush_tbe,
     load_tbe_rows,
     optimizer_options,
     read_tbe_rows,
+    release_lines,
+    set_tbe_steps,
     tbe_anatomy,
     tbe_placement,
+    tbe_steps,
 )
 from systems.tbe_system import fbgemm_support
 
@@ -80,6 +92,8 @@ class TorchrecUVM(EmbeddingSystem):
         self._parallel = (parallel,)
         self._tbe_of_table = dict(_tbes_by_table(parallel))
         self._states = list(spec.optimizer.state_shapes(4))
+        # torchrec remembers the key order of the first batch and takes later ones for the same: it gets one order only
+        self._groups = FeatureGroups(spec.tables, key=lambda table: None)
         self._order = [name for table in spec.tables for name in table.feature_names]
         self._counter = UniqueCounter(spec.tables)
 
@@ -111,8 +125,9 @@ class TorchrecUVM(EmbeddingSystem):
         return tbe_placement(self.tbes)
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
-        self._counter.observe(features)
-        return self._in_table_order(_arrived(self._parallel[0](features)))
+        (ordered,) = self._groups.split(features)
+        self._counter.observe(ordered)
+        return self._in_table_order(_arrived(self._parallel[0](ordered)))
 
     def _in_table_order(self, pooled: KeyedTensor) -> KeyedTensor:
         if pooled.keys() == self._order:
@@ -122,6 +137,7 @@ class TorchrecUVM(EmbeddingSystem):
         return KeyedTensor(self._order, widths, torch.cat([parts[name] for name in self._order], dim=1))
 
     def load_rows(self, table: str, start: int, rows: Rows) -> None:
+        self.check_rows(table, start, rows)
         tbe, index = self._tbe_of_table[table]
         load_tbe_rows(tbe, table=index, start=start, rows=rows, states=self._states)
 
@@ -129,16 +145,22 @@ class TorchrecUVM(EmbeddingSystem):
         tbe, index = self._tbe_of_table[table]
         return read_tbe_rows(tbe, table=index, ids=ids, states=self._states)
 
+    def optimizer_steps(self, table: str) -> int:
+        return tbe_steps(self._tbe_of_table[table][0])
+
+    def set_optimizer_steps(self, table: str, steps: int) -> None:
+        set_tbe_steps(self._tbe_of_table[table][0], steps)
+
     def flush(self) -> None:
         for tbe in self.tbes:
-            tbe.flush()
+            flush_tbe(tbe)
 
     def memory(self) -> Anatomy:
         return tbe_anatomy(self.tbes, host_rows_are=Tier.HOST)
 
     def counters(self) -> Counters:
         on_cuda = self.spec.device.type == "cuda"
-        return self._counter.uncached_uvm() if on_cuda else self._counter.unknown_traffic()
+        return self._counter.uncached_uvm(self.spec.optimizer) if on_cuda else self._counter.unknown_traffic()
 
     def reset_counters(self) -> None:
         self._counter.reset()
@@ -159,9 +181,8 @@ class TorchrecUVMCaching(TorchrecUVM):
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
-        self._prefetching = spec.device.type == "cuda" and spec.parameters["prefetch"] == "on"
-        self._stream = torch.cuda.Stream() if self._prefetching else None
-        self._announced: list[tuple[Any, Any]] = []
+        prefetches = spec.device.type == "cuda" and spec.parameters["prefetch"] == "on"
+        self._announced: PrefetchQueue[tuple[Any, Any]] | None = PrefetchQueue() if prefetches else None
         self.count_traffic(False)
 
     def fused_parameters(self) -> dict[str, Any]:
@@ -195,37 +216,42 @@ class TorchrecUVMCaching(TorchrecUVM):
 
     @property
     def look_ahead(self) -> int:
-        return 1 if self._prefetching else 0
+        return 0 if self._announced is None else 1
 
     def prefetch(self, features: KeyedJaggedTensor) -> None:
-        if self._stream is None:
+        if self._announced is None:
             return
+        (ordered,) = self._groups.split(features)
+        self._counter.observe(ordered)  # fbgemm counts here too
         sharded = _sharded(self._parallel[0])
-        compute = torch.cuda.current_stream()
-        self._stream.wait_stream(compute)  # the ids were copied to the device on the compute stream
-        with torch.cuda.stream(self._stream):
+
+        def populate(compute: torch.cuda.Stream) -> tuple[Any, Any]:
             context = sharded.create_context()
-            distributed = sharded.input_dist(context, features).wait().wait()
-            sharded.prefetch(distributed, forward_stream=compute, ctx=context)
-        self._announced.append((context, distributed))
+            distributed = sharded.input_dist(context, ordered).wait().wait()
+            with counting_prefetch(self.tbes, enabled=self._counter.enabled):
+                sharded.prefetch(distributed, forward_stream=compute, ctx=context)
+            distributed.record_stream(compute)  # made on this stream, read by the lookup on the computing one
+            context.record_stream(compute)
+            return context, distributed
+
+        self._announced.announce(features, populate)
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
-        if self._stream is None or not self._announced:
-            return super().forward(features)
-        self._counter.observe(features)
-        compute = torch.cuda.current_stream()
-        compute.wait_stream(self._stream)  # the rows of this batch must have arrived
-        context, distributed = self._announced.pop(0)
-        distributed.record_stream(compute)  # made on the prefetch stream, read by the lookup on this one
-        context.record_stream(compute)
-        sharded = _sharded(self._parallel[0])
-        return self._in_table_order(_arrived(sharded.compute_and_output_dist(context, distributed)))
+        if not self._announced:
+            pooled = super().forward(features)
+        else:
+            context, distributed = self._announced.take(features)
+            sharded = _sharded(self._parallel[0])
+            pooled = self._in_table_order(_arrived(sharded.compute_and_output_dist(context, distributed)))
+        if not torch.is_grad_enabled():
+            for tbe in self.tbes:
+                release_lines(tbe)
+        return pooled
 
     def count_traffic(self, enabled: bool) -> None:
         super().count_traffic(enabled)
-        if self.spec.device.type == "cuda":
-            for tbe in self.tbes:
-                set_tbe_counting(tbe, policy=self.spec.parameters["policy"], enabled=enabled)
+        for tbe in self.tbes:
+            set_tbe_counting(tbe, enabled=enabled and self._announced is None)
 
     def reset_counters(self) -> None:
         super().reset_counters()
@@ -236,14 +262,7 @@ class TorchrecUVMCaching(TorchrecUVM):
     def counters(self) -> Counters:
         if self.spec.device.type == "cpu":
             return super().counters()
-        return cached_uvm_counters(
-            self.tbes,
-            row_bytes=[4 * tbe.embedding_specs[0][1] for tbe in self.tbes],
-            policy=self.spec.parameters["policy"],
-            steps=self._counter.steps,
-            unique_ids=self._counter.unique_ids,
-            lookups=self._counter.lookups,
-        )
+        return cached_uvm_counters(self.tbes, spec=self.spec, counted=self._counter)
 
 
 class _Holder(nn.Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -45,6 +46,9 @@ class Cache:
 
     One forward at a time: the backward of a batch must have run before the next batch is looked up with gradients,
     because the rows that it will update may leave the cache then.
+
+    `smallest_budget` says which byte budget gives this cache that many slots, for the refusal of a batch with more
+    distinct rows than slots. None: such a batch is looked up in a pool of its own.
     """
 
     def __init__(
@@ -55,17 +59,18 @@ class Cache:
         policy: Policy,
         optimizer: SparseOptimizer,
         device: torch.device,
-        may_overflow: bool,
+        smallest_budget: Callable[[int], int] | None,
     ) -> None:
         sizes = torch.tensor([table.num_embeddings for table in group.tables])
         self._starts = sizes.cumsum(0) - sizes
         self._start_of_table = {t.name: int(s) for t, s in zip(group.tables, self._starts, strict=True)}
+        self._tables = {t.name: t for t in group.tables}
         order = torch.tensor(group.table_of_feature)
         self._feature_starts, self._feature_ends = self._starts[order], (self._starts + sizes)[order]
         self._group = group
         self._optimizer = optimizer
         self._device = device
-        self._may_overflow = may_overflow
+        self._smallest_budget = smallest_budget
         first: EmbeddingBagConfig = group.tables[0]
         self._dim: int = first.embedding_dim
         self._pooling: PoolingType = first.pooling
@@ -99,7 +104,7 @@ class Cache:
         if moves.fetch_rows.numel():
             self.pool.fill(moves.fetch_slots, self.host.gather(moves.fetch_rows))
         pool = self.pool if moves.overflow_rows is None else self._fill_overflow(moves.overflow_rows, changes)
-        return pool.look_up(moves.slots.to(self._device), part.offsets().to(self._device))
+        return pool.look_up(moves.slots, part.offsets())
 
     def load(self, table: str, start: int, rows: Rows) -> None:
         """Overwrite rows of a table, on the host and in any slot that holds them."""
@@ -107,14 +112,18 @@ class Cache:
         first = self._start_of_table[table] + start
         ids = torch.arange(first, first + rows.weights.shape[0])
         self.host.scatter(ids, rows)
-        slots = self.planner.slot_of_row[first : first + ids.numel()]
+        slots = self.planner.slot_of_row.index_select(0, ids)
         held = (slots >= 0).nonzero().squeeze(1)
         if held.numel():
             self.pool.fill(slots[held].long(), self.host.gather(ids[held]))
+            self.planner.dirty.index_fill_(0, slots[held].long(), False)
 
     def read(self, table: str, ids: Tensor) -> Rows:
         """Copies of rows of a table, up to date."""
         self.flush()
+        rows = self._tables[table].num_embeddings
+        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < rows:  # else a neighbour's rows would be read
+            raise IndexError(f"rows {int(ids.min())} to {int(ids.max())} are not all in table {table} of {rows}")
         return self.host.gather(ids + self._start_of_table[table])
 
     def flush(self) -> None:
@@ -164,12 +173,12 @@ class Cache:
 
     def _fill_overflow(self, rows: Tensor, changes: bool) -> RowPool:
         """Bring every row of a batch that exceeds the cache into a pool of its own: cached ones from their slots."""
-        if not self._may_overflow:
-            per_slot = self.bytes_per_row
+        if self._smallest_budget is not None:
+            smallest = self._smallest_budget(rows.numel())
             raise WorkingSetTooLarge(
-                f"one batch has {rows.numel():,} distinct rows, the budget holds {self.planner.slots:,}: the smallest "
-                f"budget that works for it is about {rows.numel() * per_slot:,} bytes "
-                f"({rows.numel() * per_slot / 2**30:.3f} GiB)"
+                f"one batch has {rows.numel():,} distinct rows of width {self._dim}, the budget holds "
+                f"{self.planner.slots:,}: the smallest budget that works for it is {smallest:,} bytes "
+                f"({smallest / 2**30:.3f} GiB)"
             )
         if self._overflow is None or self._overflow.slots < rows.numel():
             self._overflow = None  # frees the smaller pool before the larger one is made

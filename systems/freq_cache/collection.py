@@ -48,8 +48,7 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
 
     @classmethod
     def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
-        slots = sum(_bytes_per_slot(spec, group) for group in _groups(spec).groups)
-        return {Tier.DEVICE: slots, Tier.HOST: spec.row_bytes + spec.state_bytes + 8 * spec.rows}
+        return {Tier.DEVICE: _least_device_bytes(spec), Tier.HOST: spec.row_bytes + spec.state_bytes + 8 * spec.rows}
 
     @classmethod
     def support(cls, spec: SystemSpec) -> Support:
@@ -73,6 +72,7 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         return self._groups.join([cache.look_up(part) for cache, part in zip(self._caches, parts, strict=True)])
 
     def load_rows(self, table: str, start: int, rows: Rows) -> None:
+        self.check_rows(table, start, rows)
         self._cache_of_table[table].load(table, start, rows)
 
     def read_rows(self, table: str, ids: Tensor) -> Rows:
@@ -122,14 +122,16 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
             cache.count_by_table = enabled
 
     def _build(self, group: Group) -> Cache:
-        rows = sum(table.num_embeddings for table in group.tables)
+        rows = _rows(group)
         return Cache(
             group,
             slots=_slots(self.spec, group),
             policy=self._policy(group, rows),
             optimizer=self.spec.optimizer,
             device=self.spec.device,
-            may_overflow=isinstance(self.spec.budget, CacheRatio),
+            smallest_budget=None
+            if isinstance(self.spec.budget, CacheRatio)
+            else lambda slots: _budget_for(self.spec, group, slots),
         )
 
     def _policy(self, group: Group, rows: int) -> Policy:
@@ -145,18 +147,31 @@ def _groups(spec: SystemSpec) -> FeatureGroups:
     return FeatureGroups(spec.tables, key=lambda table: (table.embedding_dim, table.pooling))
 
 
+def _rows(group: Group) -> int:
+    rows: int = sum(table.num_embeddings for table in group.tables)
+    return rows
+
+
 def _bytes_per_slot(spec: SystemSpec, group: Group) -> int:
     dim: int = group.tables[0].embedding_dim
     return 4 * dim + spec.optimizer.state_bytes(dim)
 
 
-def _slots(spec: SystemSpec, group: Group) -> int:
-    """Slots of a group's cache: the ratio of its rows, or what its share (by rows) of the byte budget holds.
+def _least_device_bytes(spec: SystemSpec) -> int:
+    """One slot for every cache, and the slot ids of one batch, 8 B each."""
+    return 8 * spec.batch_lookups + sum(_bytes_per_slot(spec, group) for group in _groups(spec).groups)
 
-    From a byte budget the slot ids of one batch, 8 B each, are taken off first.
-    """
-    rows: int = sum(table.num_embeddings for table in group.tables)
+
+def _slots(spec: SystemSpec, group: Group) -> int:
+    """Slots of a group's cache: the ratio of its rows, or one and what its share (by rows) of a byte budget adds."""
+    rows = _rows(group)
     if isinstance(spec.budget, CacheRatio):
         return max(1, int(rows * spec.budget.ratio))
-    left = max(0, spec.budget.total_bytes - 8 * spec.batch_lookups)
-    return max(1, min(rows, int(left * rows // spec.rows // _bytes_per_slot(spec, group))))
+    left = spec.budget.total_bytes - _least_device_bytes(spec)
+    return min(rows, 1 + left * rows // spec.rows // _bytes_per_slot(spec, group))
+
+
+def _budget_for(spec: SystemSpec, group: Group, slots: int) -> int:
+    """The smallest byte budget that gives a group's cache so many slots."""
+    share = (slots - 1) * _bytes_per_slot(spec, group)
+    return _least_device_bytes(spec) + -(-share * spec.rows // _rows(group))

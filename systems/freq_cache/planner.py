@@ -68,7 +68,7 @@ class Planner:
         free = min(self.slots, self.slot_of_row.numel()) - self._used
         if free <= 0 or self._used:
             return _empty(), _empty()
-        rows = torch.topk(self.policy.scores, free, sorted=False).indices
+        rows = _extreme(self.policy.scores, free, largest=True)
         return rows, self._admit(rows)
 
     def plan(self, ids: Tensor, *, changes: bool) -> Moves:
@@ -114,7 +114,7 @@ class Planner:
         """Leave the cache as it is, but for free slots: those take the best of the missing rows."""
         free = self.slots - self._used
         scores = self.policy.scores.index_select(0, missing)
-        entering = missing.index_select(0, torch.topk(scores, min(free, missing.numel())).indices)
+        entering = missing.index_select(0, _extreme(scores, min(free, missing.numel()), largest=True))
         entering_slots = self._admit(entering)
         rows, position = ids.unique(return_inverse=True)
         return Moves(position, entering, entering_slots, _empty(), _empty(), rows, missing, unique_ids, lookup_misses)
@@ -123,12 +123,12 @@ class Planner:
         self._last_step.index_fill_(0, slots.long(), self._step)
 
     def _victims(self, wanted: int, in_use: Tensor) -> Tensor:
-        """The `wanted` slots with the lowest scores among those that the batch in hand does not use."""
+        """The `wanted` slots with the lowest scores that the batch in hand does not use; of equals, the lower slots."""
         if wanted <= 0:
             return _empty()
         candidates = (~in_use & (self.row_of_slot >= 0)).nonzero().squeeze(1)
         scores = self.policy.scores.index_select(0, self.row_of_slot.index_select(0, candidates))
-        return candidates.index_select(0, torch.topk(scores, wanted, largest=False, sorted=False).indices)
+        return candidates.index_select(0, _extreme(scores, wanted, largest=False))
 
     def _evict(self, slots: Tensor) -> tuple[Tensor, Tensor]:
         """Free slots. Returns rows and slots of those that changed."""
@@ -148,6 +148,20 @@ class Planner:
         self._used += rows.numel()
         self._touch(free)
         return free
+
+
+def _extreme(scores: Tensor, count: int, *, largest: bool) -> Tensor:
+    """Ascending positions of the `count` highest or lowest scores; of equal scores, the lower positions.
+
+    `torch.topk` leaves open which of equal scores it takes, and with it which rows move.
+    """
+    if not count:
+        return _empty()
+    values, positions = torch.topk(scores, count, largest=largest, sorted=False)
+    bar = values.min() if largest else values.max()
+    beyond = positions.index_select(0, (values != bar).nonzero().squeeze(1))
+    at_the_bar = (scores == bar).nonzero().squeeze(1)[: count - beyond.numel()]
+    return torch.cat([beyond, at_the_bar]).sort().values
 
 
 def _empty() -> Tensor:

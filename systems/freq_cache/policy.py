@@ -12,7 +12,8 @@ class Policy(ABC):
     """Scores of all rows of one cache.
 
     Attributes:
-        scores: `[rows]` on the host. Higher stays longer; ties go to the lower slot.
+        scores: `[rows]` on the host. Higher stays longer. Of equal scores, the row in the lower slot leaves first, and
+            the lower row enters free slots first.
     """
 
     scores: Tensor

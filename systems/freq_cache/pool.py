@@ -42,20 +42,20 @@ class RowPool:
         self.state: dict[str, Tensor] = dict(zip(names, states[0], strict=True)) if states else {}
 
     def look_up(self, slots: Tensor, offsets: Tensor) -> Tensor:
-        """Pool rows by slot: int64 `[n]` and bag offsets, both on the device; fp32 `[batch, features * dim]`."""
-        pooled: Tensor = self._tbe(slots, offsets)
+        """Pool rows by slot: int64 `[n]` and bag offsets, both on the host; fp32 `[batch, features * dim]`."""
+        pooled: Tensor = self._tbe(self._to_device(slots), self._to_device(offsets))
         return pooled
 
     def fill(self, slots: Tensor, rows: Rows) -> None:
         """Overwrite slots (int64, host) with rows from the host."""
-        where = slots.to(self.device)
+        where = self._to_device(slots)
         self.weights.index_copy_(0, where, self._to_device(rows.weights))
         for name, state in self.state.items():
             state.index_copy_(0, where, self._to_device(rows.state[name]))
 
     def read(self, slots: Tensor) -> Rows:
         """Copies of slots on the host."""
-        where = slots.to(self.device)
+        where = self._to_device(slots)
         return Rows(
             self.weights.index_select(0, where).cpu(),
             {name: state.index_select(0, where).cpu() for name, state in self.state.items()},
@@ -63,7 +63,7 @@ class RowPool:
 
     def copy_from(self, other: RowPool, *, theirs: Tensor, ours: Tensor) -> None:
         """Copy slots of another pool into slots of this one, on the device."""
-        source, target = theirs.to(self.device), ours.to(self.device)
+        source, target = self._to_device(theirs), self._to_device(ours)
         self.weights.index_copy_(0, target, other.weights.index_select(0, source))
         for name, state in self.state.items():
             state.index_copy_(0, target, other.state[name].index_select(0, source))
@@ -78,8 +78,9 @@ class RowPool:
         """Bytes of all optimizer state."""
         return sum(state.nbytes for state in self.state.values())
 
-    def _to_device(self, rows: Tensor) -> Tensor:
+    def _to_device(self, tensor: Tensor) -> Tensor:
+        """Copy without waiting: from pageable memory torch would wait for all that the device has yet to do."""
         if self.device.type == "cpu":
-            return rows
+            return tensor
         # torch keeps the pinned block until the copy, recorded on this stream, has run
-        return rows.pin_memory().to(self.device, non_blocking=True)
+        return tensor.pin_memory().to(self.device, non_blocking=True)

@@ -1,4 +1,4 @@
-"""Training of embedding tables written out a second time, in plain torch: dense autograd, float64, no library of tables.
+"""Training of embedding tables written out again, in plain torch: dense autograd, float64, no library of tables.
 
 Nothing here is shared with the systems under test but torchrec's words for a table and a batch.
 """

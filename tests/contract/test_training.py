@@ -166,7 +166,7 @@ def test_id_outside_its_table_raises(variant: str, feature: str, past_the_end: b
     owner = next(t for t in TABLES if feature in t.feature_names)
     bags = {name: [[0]] for t in TABLES for name in t.feature_names}
     bags[feature] = [[owner.num_embeddings if past_the_end else -1]]
-    with pytest.raises(IndexError):
+    with pytest.raises((IndexError, RuntimeError)):
         system(on_its_side(system, batch_of(bags)))
 
 
@@ -177,7 +177,7 @@ def test_batch_after_a_refused_one_trains_as_if_nothing_had_happened(variant: st
     plain = PlainTraining(TABLES, optimizer(OptimizerKind.SGD))
     plain.start(system)
     bags = {name: [[t.num_embeddings - 1]] for t in TABLES for name in t.feature_names}
-    with pytest.raises(IndexError):
+    with pytest.raises((IndexError, RuntimeError)):
         system(batch_of({**bags, "shops": [[99]]}))
     for seed in range(3):
         batch = ragged(seed)

@@ -1,0 +1,163 @@
+"""The embedding step (lookup, backward with its fused update, cache work) of every system on one synthetic stream.
+
+Every round takes the next batch of the stream, made outside the clock: a replayed batch would make any cache look
+perfect. `EMBEDDING_STEP_ROUNDS`, `_ROWS` and `_BATCH` change the size; with benchmarks disabled one step runs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from importlib import metadata
+
+import pytest
+import torch
+from pytest_benchmark.fixture import BenchmarkFixture
+from torch import Tensor
+from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
+
+from systems import registry
+from systems.contract import (
+    CacheRatio,
+    EmbeddingSystem,
+    OptimizerKind,
+    Rows,
+    SparseOptimizer,
+    SystemSpec,
+    Verdict,
+)
+from workloads.synthetic import SyntheticWorkload
+
+VARIANTS = [*registry.SYSTEMS, "freq_cache[policy=lfu]", "fbgemm_uvm_caching[policy=lfu]"]
+DIM = 32
+CACHE = CacheRatio(ratio=0.1)
+OPTIMIZER = SparseOptimizer(kind=OptimizerKind.ROWWISE_ADAGRAD, lr=0.05)
+WARMUP_ROUNDS = 3
+ROUNDS = int(os.environ.get("EMBEDDING_STEP_ROUNDS", "20"))
+MAX_ROWS = int(os.environ.get("EMBEDDING_STEP_ROWS", "200000"))
+BATCH_SIZE = int(os.environ.get("EMBEDDING_STEP_BATCH", "512"))
+
+
+@pytest.fixture(scope="module")
+def workload() -> SyntheticWorkload:
+    return SyntheticWorkload.create("criteo_kaggle", batch_size=BATCH_SIZE, seed=0, max_rows=MAX_ROWS)
+
+
+@pytest.fixture(scope="module")
+def frequencies(workload: SyntheticWorkload) -> dict[str, Tensor]:
+    return dict(workload.frequencies())
+
+
+class Steps:
+    """A system with its stream: `prepare` makes what a step needs, `run` is what the clock sees."""
+
+    def __init__(self, system: EmbeddingSystem, workload: SyntheticWorkload) -> None:
+        self._system = system
+        self._device = system.spec.device
+        self._batches = self._stream(workload)
+        self._gradient = torch.full((BATCH_SIZE, DIM * len(system.spec.tables)), 1 / BATCH_SIZE, device=self._device)
+        self._coming = [next(self._batches) for _ in range(system.look_ahead)]
+        for features in self._coming:
+            system.prefetch(features)
+        self.last: KeyedJaggedTensor | None = None
+
+    def _stream(self, workload: SyntheticWorkload) -> Iterator[KeyedJaggedTensor]:
+        for index in range(workload.epoch_rows() // BATCH_SIZE):
+            features = workload.batch(index).features
+            yield features if self._system.ids_on_host else features.to(self._device)
+
+    def prepare(self) -> tuple[tuple[KeyedJaggedTensor, KeyedJaggedTensor], dict[str, object]]:
+        """The batch to train on and the newest one to announce: the same where the system does not look ahead."""
+        self._coming.append(next(self._batches))
+        self.last = self._coming.pop(0)
+        newest = self._coming[-1] if self._coming else self.last
+        self._synchronize()  # nothing of the round before may run on this one's time
+        return (self.last, newest), {}
+
+    def run(self, features: KeyedJaggedTensor, newest: KeyedJaggedTensor) -> Tensor:
+        if self._system.look_ahead:
+            self._system.prefetch(newest)
+        pooled: Tensor = self._system(features).values()
+        pooled.backward(self._gradient)
+        self._synchronize()
+        return pooled
+
+    def _synchronize(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize()
+
+
+def build(
+    variant: str, workload: SyntheticWorkload, frequencies: dict[str, Tensor], device: torch.device
+) -> EmbeddingSystem:
+    chosen = registry.Variant.parse(variant)
+    system_class = registry.load(chosen)
+    tables = tuple(
+        EmbeddingBagConfig(name=name, num_embeddings=rows, embedding_dim=DIM, feature_names=[name])
+        for name, rows in workload.tables
+    )
+    spec = SystemSpec(
+        tables=tables,
+        optimizer=OPTIMIZER,
+        device=device,
+        budget=CACHE,
+        batch_lookups=BATCH_SIZE * len(tables),
+        frequencies=frequencies,
+        parameters=registry.resolved_parameters(chosen, system_class),
+    )
+    answer = system_class.support(spec)
+    if answer.verdict is not Verdict.YES:
+        pytest.skip(f"{variant}: {answer.reason}")
+    system = system_class(spec)
+    for table in tables:
+        system.load_rows(table.name, 0, Rows(torch.zeros(table.num_embeddings, DIM)))
+    return system
+
+
+def hit_rate(system: EmbeddingSystem) -> float | None:
+    """1 - unique misses / unique ids over all rounds, warm-up included, where the system counts for free."""
+    found = system.counters()
+    if found.unique_ids and found.unique_misses is not None:
+        return round(1 - found.unique_misses / found.unique_ids, 4)
+    return None
+
+
+def fbgemm_version() -> str:
+    installed = {d.name.lower().replace("_", "-"): d.version for d in metadata.distributions() if d.name}
+    return " ".join(f"{name} {version}" for name, version in sorted(installed.items()) if name.startswith("fbgemm-gpu"))
+
+
+@pytest.mark.benchmark(group="embedding step")
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_embedding_step(
+    benchmark: BenchmarkFixture,
+    variant: str,
+    workload: SyntheticWorkload,
+    frequencies: dict[str, Tensor],
+    device: torch.device,
+) -> None:
+    system = build(variant, workload, frequencies, device)
+    steps = Steps(system, workload)
+    pooled = benchmark.pedantic(
+        steps.run, setup=steps.prepare, rounds=ROUNDS, iterations=1, warmup_rounds=WARMUP_ROUNDS
+    )
+    benchmark.extra_info.update(
+        system=variant,
+        device=torch.cuda.get_device_name() if device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads",
+        placement=system.placement.label,
+        tables=len(system.spec.tables),
+        rows=system.spec.rows,
+        dim=DIM,
+        lookups=system.spec.batch_lookups,
+        optimizer=OPTIMIZER.kind.value,
+        cache_ratio=CACHE.ratio,
+        hit_rate=hit_rate(system),
+        torch=torch.__version__,
+        fbgemm=fbgemm_version(),
+    )
+    assert pooled.shape == (BATCH_SIZE, DIM * 26)
+    assert steps.last is not None
+    for table in system.spec.tables:
+        trained = system.read_rows(table.name, steps.last[table.name].values().cpu().unique())
+        assert (trained.weights < 0).all()  # rows began at 0 and every gradient is positive
+        assert (trained.state["sum"] > 0).all()

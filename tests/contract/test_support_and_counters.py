@@ -1,0 +1,356 @@
+"""What a system says of a setting before it is built, and of its traffic afterwards."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+from plain_training import PlainTraining
+from scenes import (
+    CACHES,
+    KINDS,
+    TABLES,
+    UNIFORM,
+    UVM,
+    VARIANTS,
+    batch_of,
+    build,
+    evaluate,
+    optimizer,
+    ragged,
+    spec_of,
+    table,
+    train,
+)
+from torchrec import EmbeddingBagConfig
+
+from systems import registry
+from systems.contract import (
+    CacheRatio,
+    DeviceBytes,
+    EmbeddingSystem,
+    OptimizerKind,
+    SystemSpec,
+    Tier,
+    Verdict,
+    WorkingSetTooLarge,
+)
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+ADAGRAD = OptimizerKind.ROWWISE_ADAGRAD
+LOPSIDED = (table("many", 990, 4), table("few", 10, 64, mean=True), table("one", 1, 8))
+ONE_POOLING = tuple(t for t in TABLES if t.name != "words")
+NEED_THE_DEVICE = ["reference", "full_gpu", *CACHES]
+"""Systems that ask for device bytes even where the device is a CPU."""
+
+
+def with_bytes(spec: SystemSpec, total: int) -> SystemSpec:
+    return replace(spec, budget=DeviceBytes(total_bytes=total))
+
+
+def named_bytes(reason: str) -> int:
+    """The smallest budget that a refusal names."""
+    found = re.search(r"smallest (?:budget )?that works (?:for it )?is ([\d,]+) bytes", reason)
+    assert found, reason
+    return int(found[1].replace(",", ""))
+
+
+def device_bytes(system: EmbeddingSystem) -> int:
+    return sum(count for (tier, _), count in system.memory().items() if tier is Tier.DEVICE)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("kind", [OptimizerKind.SGD, ADAGRAD])
+@pytest.mark.parametrize("tables", [ONE_POOLING, UNIFORM], ids=["three widths", "one width"])
+@pytest.mark.parametrize("where", [CPU, CUDA], ids=str)
+def test_budget_too_small_is_infeasible_and_names_the_smallest_that_works(
+    variant: str, kind: OptimizerKind, tables: tuple[EmbeddingBagConfig, ...], where: torch.device
+) -> None:
+    system, spec = spec_of(variant, device=where, kind=kind, tables=tables)
+    needed = system.required_bytes(spec).get(Tier.DEVICE, 0)
+    refused = system.support(with_bytes(spec, 1))
+    if not needed:
+        assert refused.verdict is Verdict.YES  # rows are read in place, none of them on the device
+        return
+    assert refused.verdict is Verdict.INFEASIBLE
+    smallest = named_bytes(refused.reason)
+    assert smallest == needed
+    assert system.support(with_bytes(spec, smallest)).verdict is Verdict.YES
+    assert system.support(with_bytes(spec, smallest - 1)).verdict is Verdict.INFEASIBLE
+
+
+@pytest.mark.parametrize("variant", NEED_THE_DEVICE)
+@pytest.mark.parametrize("kind", [OptimizerKind.SGD, ADAGRAD])
+@pytest.mark.parametrize("tables", [TABLES, UNIFORM, LOPSIDED], ids=["odd", "one width", "lopsided"])
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.9, 4.0])
+def test_device_memory_stays_within_the_byte_budget(
+    variant: str, kind: OptimizerKind, tables: tuple[EmbeddingBagConfig, ...], share: float, device: torch.device
+) -> None:
+    system, spec = spec_of(variant, device=device, kind=kind, tables=tables, batch_lookups=64)
+    least = system.required_bytes(spec)[Tier.DEVICE]
+    budget = least + int(share * (spec.row_bytes + spec.state_bytes))
+    assert device_bytes(system(with_bytes(spec, budget))) <= budget
+
+
+@pytest.mark.parametrize("variant", CACHES)
+@pytest.mark.parametrize("tables", [UNIFORM, LOPSIDED], ids=["one width", "lopsided"])
+def test_cache_spends_its_byte_budget(
+    variant: str, tables: tuple[EmbeddingBagConfig, ...], device: torch.device
+) -> None:
+    system, spec = spec_of(variant, device=device, tables=tables, batch_lookups=64)
+    budget = system.required_bytes(spec)[Tier.DEVICE] + spec.row_bytes // 2
+    # what a share cannot spend is less than one row of each width, or lies with a table that fits whole
+    one_row_each = sum({4 * t.embedding_dim for t in tables})
+    whole = 4 * 64 * 10 if tables is LOPSIDED else 0
+    assert device_bytes(system(with_bytes(spec, budget))) > budget - one_row_each - whole
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("variant", [v for v in UVM if "caching" in v])
+@pytest.mark.parametrize("kind", [OptimizerKind.SGD, ADAGRAD])
+def test_uvm_cache_stays_within_the_byte_budget_on_cuda(
+    variant: str, kind: OptimizerKind, device: torch.device
+) -> None:
+    tables = (table("big", 100_000, 16), table("small", 100, 16))
+    system, spec = spec_of(variant, device=device, kind=kind, tables=tables)
+    least = system.required_bytes(spec)[Tier.DEVICE]
+    for extra in (0, 10_000, 1_000_000):
+        assert device_bytes(system(with_bytes(spec, least + extra))) <= least + extra
+
+
+@pytest.mark.parametrize("variant", CACHES)
+@pytest.mark.parametrize("tables", [UNIFORM, TABLES, LOPSIDED], ids=["one width", "odd", "lopsided"])
+def test_batch_beyond_a_byte_budget_is_refused_naming_the_smallest_that_works(
+    variant: str, tables: tuple[EmbeddingBagConfig, ...], device: torch.device
+) -> None:
+    system, spec = spec_of(variant, device=device, tables=tables, batch_lookups=64)
+    every_row = batch_of({f: [list(range(t.num_embeddings))] for t in tables for f in t.feature_names})
+    budget = system.required_bytes(spec)[Tier.DEVICE]
+    refusals = 0
+    while True:
+        built = system(with_bytes(spec, budget))
+        try:
+            train(built, every_row)
+            break
+        except WorkingSetTooLarge as refusal:
+            refusals += 1
+            named = named_bytes(str(refusal))
+            assert named > budget
+            with pytest.raises(WorkingSetTooLarge):
+                train(system(with_bytes(spec, named - 1)), every_row)
+            budget = named
+    assert 1 <= refusals <= 3  # at most one for each cache
+    assert device_bytes(built) <= budget
+
+
+@pytest.mark.parametrize("variant", CACHES)
+def test_refused_batch_leaves_rows_as_they_were_and_smaller_batches_go_on(variant: str, device: torch.device) -> None:
+    system, spec = spec_of(variant, device=device, tables=UNIFORM, batch_lookups=8)
+    budget = system.required_bytes(spec)[Tier.DEVICE] + 5 * 32
+    unharmed, refused = (system(with_bytes(spec, budget)) for _ in range(2))
+    small = batch_of({"left": [[3], [36]], "right_1": [[0], [18]], "right_2": [[], [0]]})
+    with pytest.raises(WorkingSetTooLarge):
+        train(refused, ragged(0, UNIFORM, batch=64))
+    for built in (unharmed, refused):
+        train(built, small)
+    for name in ("left", "right"):
+        ids = torch.arange(built.tables[name].num_embeddings)
+        assert torch.equal(unharmed.read_rows(name, ids).weights, refused.read_rows(name, ids).weights)
+
+
+@pytest.mark.parametrize("variant", CACHES)
+def test_batch_beyond_a_cache_ratio_is_served_and_counted(variant: str, device: torch.device) -> None:
+    system = build(variant, device=device, tables=UNIFORM, budget=CacheRatio(ratio=0.05))
+    train(system, ragged(0, UNIFORM, batch=32))
+    assert system.counters().overflow_batches == 1
+    train(system, batch_of({"left": [[0]], "right_1": [[]], "right_2": [[]]}))
+    assert system.counters().overflow_batches == 1
+
+
+@pytest.mark.parametrize("variant", [v for v in VARIANTS if v != "reference"])
+def test_adam_is_unsupported_on_a_cpu_where_fbgemm_computes(variant: str) -> None:
+    system, spec = spec_of(variant, device=CPU, kind=OptimizerKind.ADAM)
+    answer = system.support(spec)
+    assert answer.verdict is Verdict.UNSUPPORTED
+    assert "Adam" in answer.reason
+    assert "rowwise_adagrad" in answer.reason
+
+
+def test_adam_is_supported_by_the_reference_everywhere() -> None:
+    for device in (CPU, CUDA):
+        system, spec = spec_of("reference", device=device, kind=OptimizerKind.ADAM)
+        assert system.support(spec).verdict is Verdict.YES
+
+
+def test_static_policy_without_frequencies_is_unsupported_and_names_the_other_policy() -> None:
+    system, spec = spec_of("freq_cache", device=CPU)
+    answer = system.support(replace(spec, frequencies=None))
+    assert answer.verdict is Verdict.UNSUPPORTED
+    assert "lfu" in answer.reason
+    lfu, spec = spec_of("freq_cache[policy=lfu]", device=CPU)
+    assert lfu.support(replace(spec, frequencies=None)).verdict is Verdict.YES
+
+
+@pytest.mark.parametrize("name", ["fbgemm_uvm_caching", "torchrec_uvm_caching"])
+def test_prefetching_with_lfu_is_unsupported(name: str) -> None:
+    system, spec = spec_of(f"{name}[policy=lfu,prefetch=on]", device=CUDA, tables=UNIFORM)
+    answer = system.support(spec)
+    assert answer.verdict is Verdict.UNSUPPORTED
+    assert "policy=lru" in answer.reason
+
+
+def test_byte_budget_over_several_poolings_is_unsupported_by_torchrecs_cache() -> None:
+    system, spec = spec_of("torchrec_uvm_caching", device=CUDA)
+    answer = system.support(with_bytes(spec, 10**9))
+    assert answer.verdict is Verdict.UNSUPPORTED
+    assert "ratio" in answer.reason
+    assert system.support(spec).verdict is Verdict.YES
+
+
+@pytest.mark.parametrize("variant", NEED_THE_DEVICE)
+def test_building_what_support_refuses_raises_its_reason(variant: str) -> None:
+    system, spec = spec_of(variant, device=CPU)
+    with pytest.raises(ValueError, match="smallest that works"):
+        system(with_bytes(spec, 1))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("where", [CPU, CUDA], ids=str)
+def test_support_and_required_bytes_build_nothing(variant: str, kind: OptimizerKind, where: torch.device) -> None:
+    huge = tuple(table(f"t{i}", 10**12, 128) for i in range(3))
+    chosen = registry.Variant.parse(variant)
+    system = registry.load(chosen)
+    _, spec = spec_of(variant, device=where, kind=kind, tables=UNIFORM)
+    spec = replace(spec, tables=huge)
+    assert isinstance(system.support(spec).reason, str)
+    needed = system.required_bytes(spec)
+    assert all(isinstance(tier, Tier) and isinstance(count, int) for tier, count in needed.items())
+    assert sum(needed.values()) >= 3 * 10**12 * 128 * 4
+
+
+@pytest.mark.parametrize("name", [*registry.SYSTEMS, *registry.CONTROLS])
+def test_class_is_documented_and_declares_its_variants(name: str) -> None:
+    system = registry.load(registry.Variant(name))
+    assert system.__doc__ != EmbeddingSystem.__doc__
+    summary = inspect.cleandoc(system.__doc__ or "").split("\n\n")[0]
+    assert summary.endswith((".", ":"))
+    assert callable(system.parameters)  # torch's own method, which a class attribute of that name would hide
+    assert isinstance(system.ids_on_host, bool)
+    for key, values in system.variants.items():
+        assert re.fullmatch(r"[a-z_]+", key)
+        assert isinstance(values, tuple)
+        assert values
+        assert len(set(values)) == len(values)
+        assert all(re.fullmatch(r"[a-z0-9_.]+", value) for value in values)
+        for value in values:
+            assert registry.load(registry.Variant.parse(f"{name}[{key}={value}]")) is system
+
+
+def counted(variant: str, device: torch.device, kind: OptimizerKind = OptimizerKind.SGD) -> EmbeddingSystem:
+    system = build(variant, device=device, kind=kind)
+    system.count_traffic(True)
+    return system
+
+
+def spread(seed: int) -> tuple[int, int, dict[str, int]]:
+    """Lookups, distinct rows and distinct rows by table of `ragged(seed)`, counted in Python sets."""
+    parts = ragged(seed).to_dict()
+    by_table = {t.name: len({i for f in t.feature_names for i in parts[f].values().tolist()}) for t in TABLES}
+    return sum(part.values().numel() for part in parts.values()), sum(by_table.values()), by_table
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_counters_agree_with_the_batches_and_with_each_other(variant: str, device: torch.device) -> None:
+    system = counted(variant, device)
+    for seed in range(6):
+        train(system, ragged(seed), seed)
+    found = system.counters()
+    assert found.steps == 6
+    assert found.lookups == sum(spread(seed)[0] for seed in range(6))
+    assert found.unique_ids == sum(spread(seed)[1] for seed in range(6))
+    if found.unique_misses is not None:
+        assert 0 <= found.unique_misses <= found.unique_ids <= found.lookups
+    if found.lookup_misses is not None:
+        assert found.unique_misses <= found.lookup_misses <= found.lookups
+    if found.bytes_fetched is not None:
+        widths = [4 * t.embedding_dim for t in TABLES]
+        assert min(widths) * found.rows_fetched <= found.bytes_fetched <= max(widths) * found.rows_fetched
+        written = found.rows_written_back
+        assert min(widths) * written <= found.bytes_written_back <= max(widths) * written
+    if found.per_table is not None:
+        unique = {name: sum(spread(seed)[2][name] for seed in range(6)) for name in found.per_table}
+        assert {name: pair[0] for name, pair in found.per_table.items()} == unique
+        assert set(unique) == {t.name for t in TABLES}
+        assert sum(pair[1] for pair in found.per_table.values()) == found.unique_misses
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_counters_start_anew_after_a_reset(variant: str, device: torch.device) -> None:
+    system = counted(variant, device)
+    for seed in range(3):
+        train(system, ragged(seed), seed)
+    system.reset_counters()
+    assert system.counters().steps == 0
+    assert not system.counters().unique_ids
+    assert not system.counters().rows_fetched
+    train(system, ragged(3), 3)
+    found = system.counters()
+    assert found.steps == 1
+    assert (found.lookups, found.unique_ids) == spread(3)[:2]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_evaluation_batches_are_counted(variant: str, device: torch.device) -> None:
+    system = counted(variant, device)
+    evaluate(system, ragged(0))
+    found = system.counters()
+    assert (found.steps, found.lookups, found.unique_ids) == (1, *spread(0)[:2])
+
+
+@pytest.mark.parametrize("variant", ["reference", "full_gpu"])
+def test_systems_with_every_row_in_place_move_nothing(variant: str, device: torch.device) -> None:
+    system = counted(variant, device)
+    train(system, ragged(0))
+    found = system.counters()
+    assert (found.unique_misses, found.rows_fetched, found.bytes_fetched, found.bytes_written_back) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("variant", UVM)
+def test_host_resident_uvm_claims_no_traffic(variant: str) -> None:
+    system = counted(variant, CPU)
+    train(system, ragged(0))
+    found = system.counters()
+    assert (found.unique_misses, found.rows_fetched, found.bytes_fetched, found.bytes_written_back) == (None,) * 4
+
+
+@pytest.mark.parametrize("kind", [OptimizerKind.SGD, ADAGRAD])
+@pytest.mark.parametrize("variant", CACHES)
+def test_bytes_of_a_cache_count_the_optimizer_state_that_moves_along(
+    variant: str, kind: OptimizerKind, device: torch.device
+) -> None:
+    system = build(variant, device=device, kind=kind, tables=UNIFORM, budget=CacheRatio(ratio=0.2))
+    for seed in range(4):
+        train(system, ragged(seed, UNIFORM), seed)
+    found = system.counters()
+    width = 4 * 8 + (4 if kind is ADAGRAD else 0)
+    assert found.rows_fetched > 0
+    assert found.rows_written_back > 0
+    assert found.bytes_fetched == width * found.rows_fetched
+    assert found.bytes_written_back == width * found.rows_written_back
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_counting_does_not_change_training(variant: str, device: torch.device) -> None:
+    silent, loud = build(variant, device=device, kind=ADAGRAD), counted(variant, device, ADAGRAD)
+    for system in (silent, loud):
+        PlainTraining(TABLES, optimizer(ADAGRAD)).start(system)
+        for seed in range(3):
+            train(system, ragged(seed), seed)
+    for name, t in silent.tables.items():
+        ids = torch.arange(t.num_embeddings)
+        ours, theirs = loud.read_rows(name, ids).weights, silent.read_rows(name, ids).weights
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0 if device.type == "cpu" else 1e-4)

@@ -1,0 +1,47 @@
+"""The smallest cells there are, and running them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from suite.process import Ended, Limits, run_in_process
+from suite.record import Cell
+
+GENEROUS = Limits(wall_s=120, stall_s=60, host_bytes=8 * 10**9)
+
+
+def tiny_cell(system: str = "reference", **changes: Any) -> Cell:
+    """A cell of five steps on some 2,000 rows; a name that is not registered is one of `tests.faults`."""
+    values: dict[str, Any] = {
+        "workload": "avazu",
+        "data": "synthetic",
+        "scale": "smoke",
+        "device": "cpu",
+        "optimizer": "sgd",
+        "lr": 1.0,
+        "eps": 1e-8,
+        "batch_size": 32,
+        "embedding_dim": 4,
+        "max_rows": 2000,
+        "bottom_mlp": (8,),
+        "top_mlp": (8, 1),
+        "cache_ratio": 0.5,
+        "warmup_steps": 1,
+        "windows": 2,
+        "window_steps": 1,
+        "counted_steps": 2,
+        "evaluation_batches": 2,
+        "seed": 0,
+    }
+    return Cell(**{**values, "system": system, **changes})
+
+
+def fake(name: str) -> str:
+    """The system `name` of `tests/faults/fakes.py`, as `--systems` takes it."""
+    return f"tests.faults.fakes:{name}"
+
+
+def run(cell: Cell, folder: Path, *, limits: Limits = GENEROUS, **changes: Any) -> Ended:
+    """Run a cell in a process of its own, its log in `folder`."""
+    return run_in_process(cell, limits=limits, log=folder / "worker.log", **changes)

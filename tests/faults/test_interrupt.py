@@ -1,0 +1,115 @@
+"""A run that is stopped in its middle, by Ctrl-C or worse, as a person at a terminal would see it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from suite.plan import Options, plan_cells
+from systems.registry import parse_systems
+from tests.faults.cells import fake
+from tests.faults.fakes import CALM, PID_FILE
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+ROOT = Path(__file__).resolve().parents[2]
+SYSTEMS = f"reference,{fake('HangsUnlessCalm')}"
+SOON_S = 90
+
+
+def seed_that_runs_the_reference_first():
+    systems = tuple(parse_systems(SYSTEMS))
+    for seed in range(20):
+        options = Options(systems=systems, workloads=("avazu",), device="cpu", scale="smoke", seed=seed)
+        if plan_cells(options, datasets=None, host_bytes=0)[0][0].system == "reference":
+            return seed
+    raise AssertionError("the order does not depend on the seed")
+
+
+def command(out, *more):
+    settings = ["--systems", SYSTEMS, "--workloads", "avazu", "--scale", "smoke", "--device", "cpu"]
+    sizes = ["--steps", "5", "--batch-size", "32", "--embedding-dim", "4"]
+    seed = ["--seed", str(seed_that_runs_the_reference_first())]
+    return [sys.executable, "run_bench.py", *settings, *sizes, *seed, "--out", str(out), *more]
+
+
+@pytest.fixture
+def hanging(tmp_path, monkeypatch):
+    """A run whose first cell is done and whose second one hangs: the process, and those that its worker told of."""
+    told = tmp_path / "pids"
+    monkeypatch.setenv(PID_FILE, str(told))
+    monkeypatch.setenv("NO_COLOR", "1")
+    process = subprocess.Popen(
+        command(tmp_path / "out"), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    end = time.monotonic() + SOON_S
+    while not told.exists():
+        assert time.monotonic() < end, "the second cell did not start"
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.1)
+    yield process, [int(line) for line in told.read_text().split()]
+    process.kill()
+    process.communicate()
+
+
+def left(pids):
+    """Those of the processes that have not ended after a while."""
+
+    def runs(pid):
+        try:
+            return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+    end = time.monotonic() + 15
+    while time.monotonic() < end and any(map(runs, pids)):
+        time.sleep(0.1)
+    return [pid for pid in pids if runs(pid)]
+
+
+def statuses(out):
+    records = [json.loads(path.read_text()) for path in (out / "records").glob("*.json")]
+    return {record["cell"]["system"].rpartition(":")[2]: record["status"] for record in records}
+
+
+def test_ctrl_c_keeps_what_is_done_prints_it_leaves_no_process_and_the_next_call_goes_on(
+    hanging, tmp_path, monkeypatch
+):
+    process, pids = hanging
+    workers = psutil.Process(process.pid).children(recursive=True)
+    assert pids[0] in {worker.pid for worker in workers}
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=SOON_S)
+    assert process.returncode == 130, stderr
+    assert "Traceback" not in stdout + stderr
+    assert left(pids + [worker.pid for worker in workers]) == []
+
+    out = tmp_path / "out"
+    assert "interrupted: what is done is kept, the same command goes on from here" in stdout
+    table = stdout.partition("finished in")[2]
+    assert "reference" in table
+    assert "interrupted" in table
+    assert statuses(out) == {"reference": "ok", "HangsUnlessCalm": "interrupted"}
+
+    monkeypatch.setenv(CALM, "1")
+    again = subprocess.run(command(out), cwd=ROOT, capture_output=True, text=True, timeout=SOON_S, check=False)
+    assert again.returncode == 0, again.stderr
+    assert "2 cells, 1 of them done already" in again.stdout
+    assert "reference x avazu: started" not in again.stdout
+    assert statuses(out) == {"reference": "ok", "HangsUnlessCalm": "ok"}
+
+
+def test_worker_and_its_children_die_with_a_parent_that_was_killed(hanging, tmp_path):
+    process, pids = hanging
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait(timeout=30)
+    assert left(pids) == []
+    assert statuses(tmp_path / "out") == {"reference": "ok"}

@@ -1,0 +1,108 @@
+"""What the contract's values refuse and compute."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from specs import spec, table
+from torchrec import EmbeddingBagConfig, PoolingType
+from torchrec.types import DataType
+
+from systems.contract import (
+    CacheRatio,
+    DeviceBytes,
+    OptimizerKind,
+    Purpose,
+    SparseOptimizer,
+    Support,
+    Tier,
+    Verdict,
+    check_tables,
+)
+
+
+@pytest.mark.parametrize("ratio", [0.0, -0.1, 1.0001, float("nan"), float("inf")])
+def test_cache_ratio_outside_zero_to_one_is_refused(ratio: float) -> None:
+    with pytest.raises(ValueError, match="outside"):
+        CacheRatio(ratio=ratio)
+
+
+@pytest.mark.parametrize("ratio", [1e-9, 0.5, 1.0])
+def test_cache_ratio_within_zero_to_one_is_taken(ratio: float) -> None:
+    assert CacheRatio(ratio=ratio).ratio == ratio
+
+
+@pytest.mark.parametrize("total", [0, -1])
+def test_device_budget_must_be_positive(total: int) -> None:
+    with pytest.raises(ValueError, match="not positive"):
+        DeviceBytes(total_bytes=total)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shapes", "count"),
+    [
+        (OptimizerKind.SGD, {}, 0),
+        (OptimizerKind.ROWWISE_ADAGRAD, {"sum": 1}, 4),
+        (OptimizerKind.ADAM, {"exp_avg": 16, "exp_avg_sq": 16}, 128),
+    ],
+)
+def test_optimizer_state_of_a_row(kind: OptimizerKind, shapes: dict[str, int], count: int) -> None:
+    optimizer = SparseOptimizer(kind=kind, lr=0.1)
+    assert optimizer.state_shapes(16) == shapes
+    assert optimizer.state_bytes(16) == count
+
+
+def test_bytes_of_a_setting_by_hand() -> None:
+    built = spec(table("a", 10, 4), table("b", 3, 8), kind=OptimizerKind.ROWWISE_ADAGRAD)
+    assert built.rows == 13
+    assert built.row_bytes == 10 * 16 + 3 * 32
+    assert built.state_bytes == 13 * 4
+    assert spec(table("a", 10, 4), table("b", 3, 8), kind=OptimizerKind.ADAM).state_bytes == 2 * (10 * 16 + 3 * 32)
+
+
+def config(**changes: object) -> EmbeddingBagConfig:
+    made = table("t", 5, 8, "f")
+    for name, value in changes.items():
+        setattr(made, name, value)  # torchrec's own constructor trips over some of these
+    return made
+
+
+@pytest.mark.parametrize(
+    ("tables", "complaint"),
+    [
+        ((), "no tables"),
+        ((config(), config(feature_names=["g"])), "table name used twice: t"),
+        ((config(), config(name="u")), "feature name used twice: f"),
+        ((config(feature_names=["f", "f"]),), "feature name used twice: f"),
+        ((config(feature_names=[]),), "table t serves no feature"),
+        ((config(num_embeddings=0),), "table t has 0 rows"),
+        ((config(embedding_dim=6),), "6 is not a multiple of 4"),
+        ((config(embedding_dim=0),), "0 is not a multiple of 4"),
+        ((config(data_type=DataType.FP16),), "use FP32"),
+        ((config(pooling=PoolingType.NONE),), "use SUM or MEAN"),
+    ],
+)
+def test_tables_that_some_system_would_get_wrong_are_refused(
+    tables: tuple[EmbeddingBagConfig, ...], complaint: str
+) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        check_tables(tables)
+    with pytest.raises(ValueError, match=complaint):
+        spec(*tables)
+
+
+def test_support_is_yes_unless_said_otherwise() -> None:
+    assert Support() == Support(Verdict.YES, "")
+
+
+@pytest.mark.parametrize("closed_set", [Verdict, Tier, Purpose, OptimizerKind])
+def test_closed_sets_are_written_as_lower_case_words(closed_set: type) -> None:
+    for member in closed_set:
+        assert member == str(member) == member.name.lower()
+
+
+def test_values_that_are_decided_once_cannot_be_changed() -> None:
+    built = spec(table("a", 10, 4))
+    with pytest.raises(AttributeError):
+        built.batch_lookups = 3  # type: ignore[misc]
+    assert built.device == torch.device("cuda")

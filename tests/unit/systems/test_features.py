@@ -1,0 +1,66 @@
+"""Cutting a batch into groups of features and joining what comes out."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from specs import batch, table
+from torchrec import KeyedJaggedTensor
+
+from systems.features import FeatureGroups
+
+TABLES = (table("a", 5, 4, "a1", "a2"), table("b", 5, 8, mean=True), table("c", 5, 4))
+
+
+def by_pooling() -> FeatureGroups:
+    return FeatureGroups(TABLES, key=lambda t: t.pooling)
+
+
+def test_tables_of_one_key_form_a_group_in_order_of_appearance() -> None:
+    first, second = by_pooling().groups
+    assert [t.name for t in first.tables] == ["a", "c"]
+    assert first.features == ("a1", "a2", "c")
+    assert first.table_of_feature == (0, 0, 1)
+    assert first.dims == (4, 4, 4)
+    assert second.features == ("b",)
+    assert second.dims == (8,)
+
+
+def test_split_puts_features_into_the_order_of_their_group() -> None:
+    parts = by_pooling().split(batch({"c": [[1], []], "b": [[2], [3]], "a2": [[4], [0, 1]], "a1": [[], [2]]}))
+    assert [part.keys() for part in parts] == [["a1", "a2", "c"], ["b"]]
+    assert parts[0].values().tolist() == [2, 4, 0, 1, 1]
+    assert parts[0].lengths().tolist() == [0, 1, 1, 2, 1, 0]
+    assert parts[1].values().tolist() == [2, 3]
+
+
+def test_features_already_in_order_are_passed_on_as_they_are() -> None:
+    groups = FeatureGroups(TABLES, key=lambda t: None)
+    features = batch({"a1": [[1]], "a2": [[1]], "b": [[1]], "c": [[1]]})
+    assert groups.split(features)[0] is features
+
+
+def test_missing_features_are_named_with_those_present() -> None:
+    with pytest.raises(ValueError, match="no feature a2, c; it has a1, b"):
+        by_pooling().split(batch({"a1": [[1]], "b": [[1]]}))
+
+
+def test_per_sample_weights_are_refused() -> None:
+    weighted = KeyedJaggedTensor(["b"], torch.tensor([1]), torch.tensor([0.5]), lengths=torch.tensor([1]))
+    with pytest.raises(ValueError, match="weights"):
+        FeatureGroups(TABLES[1:2], key=lambda t: None).split(weighted)
+
+
+def test_joined_outputs_stand_in_table_order_whatever_the_groups() -> None:
+    sums = torch.tensor([[1.0] * 4 + [2.0] * 4 + [4.0] * 4])
+    means = torch.tensor([[3.0] * 8])
+    joined = by_pooling().join([sums, means])
+    assert joined.keys() == ["a1", "a2", "b", "c"]
+    assert joined.length_per_key() == [4, 4, 8, 4]
+    assert joined.values().tolist() == [[1.0] * 4 + [2.0] * 4 + [3.0] * 8 + [4.0] * 4]
+
+
+def test_output_of_a_single_group_is_not_copied() -> None:
+    output = torch.zeros(1, 20)
+    joined = FeatureGroups(TABLES, key=lambda t: None).join([output])
+    assert joined.values().data_ptr() == output.data_ptr()

@@ -1,0 +1,52 @@
+"""The control whose every embedding is zero."""
+
+from __future__ import annotations
+
+import torch
+from specs import batch, spec, table
+from torch import nn
+
+from systems.contract import OptimizerKind, Rows
+from systems.no_embeddings import NoEmbeddings
+
+TABLES = (table("a", 5, 4, "a1", "a2"), table("b", 3, 8, mean=True))
+BATCH = batch({"b": [[1], [2]], "a2": [[3], []], "a1": [[3, 4], [3]]})
+
+
+def control(kind: OptimizerKind = OptimizerKind.SGD) -> NoEmbeddings:
+    return NoEmbeddings(spec(*TABLES, device="cpu", kind=kind))
+
+
+def test_pools_zeros_in_the_shape_of_the_tables() -> None:
+    pooled = control()(BATCH)
+    assert pooled.keys() == ["a1", "a2", "b"]
+    assert torch.equal(pooled.values(), torch.zeros(2, 16))
+
+
+def test_model_around_it_trains_its_dense_layers() -> None:
+    dense = nn.Linear(16, 1)
+    dense(control()(BATCH).values()).sum().backward()
+    assert dense.bias.grad is not None
+
+
+def test_loaded_rows_are_not_kept() -> None:
+    system = control()
+    system.load_rows("a", 0, Rows(torch.ones(5, 4)))
+    assert torch.equal(system.read_rows("a", torch.tensor([0, 4, 4])).weights, torch.zeros(3, 4))
+    assert torch.equal(system(BATCH).values(), torch.zeros(2, 16))
+
+
+def test_rows_read_have_the_state_of_the_optimizer() -> None:
+    ids = torch.tensor([0, 2])
+    assert control(OptimizerKind.ROWWISE_ADAGRAD).read_rows("b", ids).state["sum"].shape == (2,)
+    adam = control(OptimizerKind.ADAM).read_rows("b", ids).state
+    assert {name: tuple(value.shape) for name, value in adam.items()} == {"exp_avg": (2, 8), "exp_avg_sq": (2, 8)}
+
+
+def test_takes_no_memory_counts_nothing_and_saves_and_loads() -> None:
+    system = control()
+    assert system.memory() == {}
+    assert system.counters().steps == 0
+    assert not system.placement.offloads
+    assert NoEmbeddings.required_bytes(system.spec) == {}
+    control().load_state_dict(system.state_dict())

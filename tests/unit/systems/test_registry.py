@@ -1,0 +1,122 @@
+"""The command line's words for systems."""
+
+from __future__ import annotations
+
+import pytest
+
+from systems import registry
+from systems.freq_cache import CachedEmbeddingBagCollection
+from systems.registry import UnknownSystem, Variant, parse_systems, split_list
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("a,b", ["a", "b"]),
+        (" a , b ,", ["a", "b"]),
+        ("a[x=1,y=2],b", ["a[x=1,y=2]", "b"]),
+        ("a,b[x=1,y=2],c[z=3]", ["a", "b[x=1,y=2]", "c[z=3]"]),
+        ("", []),
+        (",,", []),
+    ],
+)
+def test_lists_are_split_at_commas_outside_brackets(text: str, parts: list[str]) -> None:
+    assert split_list(text) == parts
+
+
+def test_name_alone_is_a_variant_without_parameters() -> None:
+    assert Variant.parse(" full_gpu ") == Variant("full_gpu")
+    assert Variant.parse("freq_cache[]") == Variant("freq_cache")
+
+
+def test_parameters_are_sorted_so_that_equal_variants_are_equal() -> None:
+    one = Variant.parse("fbgemm_uvm_caching[policy=lfu, memory=managed]")
+    other = Variant.parse("fbgemm_uvm_caching[memory=managed,policy=lfu]")
+    assert one == other
+    assert str(one) == "fbgemm_uvm_caching[memory=managed,policy=lfu]"
+    assert Variant.parse(str(one)) == one
+
+
+def test_near_names_are_offered() -> None:
+    with pytest.raises(UnknownSystem, match=r"did you mean .*fbgemm_uvm_caching"):
+        Variant.parse("fbgemm_uvm_cachng")
+
+
+def test_far_names_get_the_whole_list() -> None:
+    with pytest.raises(UnknownSystem) as refusal:
+        Variant.parse("xyzzy")
+    for name in [*registry.SYSTEMS, *registry.CONTROLS]:
+        assert name in str(refusal.value)
+
+
+@pytest.mark.parametrize("text", ["freq_cache[policy", "freq_cache]", "a b", "[policy=lfu]", "freq_cache[a=[b]]", ""])
+def test_malformed_text_is_refused(text: str) -> None:
+    with pytest.raises(UnknownSystem, match="name"):
+        Variant.parse(text)
+
+
+def test_parameter_without_a_value_is_refused() -> None:
+    with pytest.raises(UnknownSystem, match="parameter=value"):
+        Variant.parse("freq_cache[policy]")
+
+
+def test_parameter_given_twice_is_refused() -> None:
+    with pytest.raises(UnknownSystem, match="twice"):
+        Variant.parse("freq_cache[policy=lfu,policy=static]")
+
+
+def test_all_stands_for_every_system_but_the_controls() -> None:
+    assert [str(variant) for variant in parse_systems("all")] == list(registry.SYSTEMS)
+
+
+def test_systems_are_parsed_in_order_each_once() -> None:
+    found = parse_systems("full_gpu,all,freq_cache[policy=lfu],no_embeddings,full_gpu")
+    names = [str(variant) for variant in found]
+    assert names[0] == "full_gpu"
+    assert names[-2:] == ["freq_cache[policy=lfu]", "no_embeddings"]
+    assert len(names) == len(set(names)) == len(registry.SYSTEMS) + 2
+
+
+def test_no_system_at_all_is_refused() -> None:
+    with pytest.raises(UnknownSystem, match="all"):
+        parse_systems(" , ")
+
+
+def test_class_of_ones_own_is_loaded_by_module_and_name() -> None:
+    variant = Variant.parse("systems.freq_cache:CachedEmbeddingBagCollection[policy=lfu]")
+    assert registry.load(variant) is CachedEmbeddingBagCollection
+
+
+def test_class_that_is_no_system_is_refused() -> None:
+    with pytest.raises(UnknownSystem, match="not an EmbeddingSystem"):
+        registry.load(Variant.parse("systems.freq_cache.planner:Planner"))
+    with pytest.raises(UnknownSystem, match="not an EmbeddingSystem"):
+        registry.load(Variant.parse("systems.freq_cache:NoSuchClass"))
+
+
+def test_module_that_is_not_installed_is_an_import_error() -> None:
+    with pytest.raises(ImportError):
+        registry.load(Variant.parse("no_such_package.module:System"))
+
+
+def test_unknown_parameter_names_the_known_ones() -> None:
+    with pytest.raises(UnknownSystem, match=r"colour.*policy, memory, prefetch"):
+        registry.load(Variant.parse("fbgemm_uvm_caching[colour=red]"))
+    with pytest.raises(UnknownSystem, match="none"):
+        registry.load(Variant.parse("full_gpu[colour=red]"))
+
+
+def test_unknown_value_names_the_allowed_ones() -> None:
+    with pytest.raises(UnknownSystem, match="static, lfu"):
+        registry.load(Variant.parse("freq_cache[policy=fifo]"))
+
+
+def test_parameters_that_a_variant_leaves_open_take_their_defaults() -> None:
+    variant = Variant.parse("fbgemm_uvm_caching[policy=lfu]")
+    found = registry.resolved_parameters(variant, registry.load(variant))
+    assert found == {"policy": "lfu", "memory": "host_mapped", "prefetch": "off"}
+
+
+@pytest.mark.parametrize("name", [*registry.SYSTEMS, *registry.CONTROLS])
+def test_every_registered_name_loads(name: str) -> None:
+    assert registry.load(Variant.parse(name)).__name__ in (registry.SYSTEMS | registry.CONTROLS)[name]

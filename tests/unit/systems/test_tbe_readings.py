@@ -1,0 +1,159 @@
+"""What is read off fbgemm's live objects, with stand-ins for those that only a CUDA device can build."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fbgemm_gpu.split_table_batched_embeddings_ops_common import CacheAlgorithm, EmbeddingLocation
+from specs import batch, spec, table
+
+from systems.contract import Counters, OptimizerKind, Purpose, Tier
+from systems.counting import UniqueCounter
+from systems.fbgemm_uvm import cached_uvm_counters, set_tbe_counting
+from systems.tbe import tbe_anatomy, tbe_placement
+
+DEVICE, MANAGED = EmbeddingLocation.DEVICE, EmbeddingLocation.MANAGED
+CACHING, HOST = EmbeddingLocation.MANAGED_CACHING, EmbeddingLocation.HOST
+
+
+def placed(*locations: EmbeddingLocation, mapped: bool = False, use_cpu: bool = False) -> SimpleNamespace:
+    specs = [(10, 4, location, "compute device") for location in locations]
+    return SimpleNamespace(embedding_specs=specs, uvm_host_mapped=mapped, use_cpu=use_cpu)
+
+
+@pytest.mark.parametrize(
+    ("tbes", "label", "offloads"),
+    [
+        ([placed(DEVICE)], "device", False),
+        ([placed(MANAGED, mapped=True)], "uvm (host-mapped)", True),
+        ([placed(MANAGED)], "uvm (managed)", True),
+        ([placed(CACHING, mapped=True)], "uvm with device cache (host-mapped)", True),
+        ([placed(CACHING)], "uvm with device cache (managed)", True),
+        ([placed(MANAGED), placed(MANAGED, mapped=True)], "uvm (mixed)", True),
+        ([placed(DEVICE), placed(MANAGED)], "device + uvm (managed)", True),
+        ([placed(DEVICE, CACHING, mapped=True)], "device + uvm with device cache (host-mapped)", True),
+        ([placed(HOST, use_cpu=True)], "host-resident", False),
+        ([placed(HOST, mapped=True, use_cpu=True)], "host-resident", False),
+        ([placed(MANAGED), placed(HOST, use_cpu=True)], "host-resident", False),
+    ],
+)
+def test_placement_is_read_off_the_live_specs(tbes: list[SimpleNamespace], label: str, offloads: bool) -> None:
+    placement = tbe_placement(tbes)
+    assert (placement.label, placement.offloads) == (label, offloads)
+
+
+def with_stats(stats: list[int], *dims: int, misses: int = 0) -> SimpleNamespace:
+    """Statistics as fbgemm orders them: calls, ids, unique ids, unique misses, of which without a place, their ids."""
+    return SimpleNamespace(
+        uvm_cache_stats=torch.tensor(stats),
+        cache_miss_counter=torch.tensor([1, misses]),
+        embedding_specs=[(100, dim, CACHING, "compute device") for dim in dims],
+    )
+
+
+def observed(steps: int = 1) -> UniqueCounter:
+    counting = UniqueCounter([table("t", 100, 8)])
+    counting.enabled = True
+    for _ in range(steps):
+        counting.observe(batch({"t": [[1, 1, 2], [3]]}))
+    return counting
+
+
+LRU = spec(table("t", 100, 8), policy="lru")
+
+
+def test_lru_rows_with_a_place_move_once_and_others_at_every_use() -> None:
+    # 40 misses, 10 of them without a place, looked up 25 times: 30 inserted, 25 read in forward, 10 in backward
+    found = cached_uvm_counters([with_stats([1, 100, 50, 40, 10, 25], 8)], spec=LRU, counted=observed())
+    assert (found.steps, found.lookups, found.unique_ids) == (1, 4, 3)
+    assert found.unique_misses == 40
+    assert found.rows_fetched == 30 + 25 + 10
+    assert found.rows_written_back == 30 + 10
+    assert found.bytes_fetched == 32 * 65
+    assert found.bytes_written_back == 32 * 40
+
+
+def test_caches_of_several_tbes_add_up_at_their_own_widths() -> None:
+    tbes = [with_stats([1, 9, 5, 5, 0, 0], 8), with_stats([1, 9, 5, 3, 1, 2], 4, 4)]
+    found = cached_uvm_counters(tbes, spec=LRU, counted=observed())
+    assert found.unique_misses == 8
+    assert found.rows_fetched == 5 + (2 + 2 + 1)
+    assert found.bytes_fetched == 32 * 5 + 16 * 5
+    assert found.bytes_written_back == 32 * 5 + 16 * 3
+
+
+def test_bytes_are_unknown_where_widths_share_a_cache() -> None:
+    found = cached_uvm_counters([with_stats([1, 9, 5, 5, 0, 0], 8, 4)], spec=LRU, counted=observed())
+    assert found.rows_fetched == 5
+    assert (found.bytes_fetched, found.bytes_written_back) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "state"), [(OptimizerKind.SGD, 0), (OptimizerKind.ROWWISE_ADAGRAD, 0), (OptimizerKind.ADAM, 50 * 64)]
+)
+def test_state_that_is_not_row_wise_crosses_the_link_past_the_cache(kind: OptimizerKind, state: int) -> None:
+    setting = spec(table("t", 100, 8), kind=kind, policy="lru")
+    found = cached_uvm_counters([with_stats([1, 100, 50, 40, 0, 0], 8)], spec=setting, counted=observed())
+    assert found.bytes_fetched == 32 * 40 + state
+    assert found.bytes_written_back == 32 * 40 + state
+
+
+def test_lfu_knows_its_misses_and_nothing_of_its_traffic() -> None:
+    tbes = [with_stats([0] * 6, 8, misses=7), with_stats([0] * 6, 8, misses=4)]
+    found = cached_uvm_counters(tbes, spec=spec(table("t", 100, 8), policy="lfu"), counted=observed(2))
+    assert found == Counters(steps=2, lookups=8, unique_ids=6, unique_misses=11)
+
+
+@pytest.mark.parametrize("policy", ["lru", "lfu"])
+def test_without_counted_steps_nothing_is_claimed(policy: str) -> None:
+    setting = spec(table("t", 100, 8), policy=policy)
+    found = cached_uvm_counters([with_stats([9] * 6, 8, misses=7)], spec=setting, counted=observed(0))
+    assert found == Counters(steps=0)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_counting_switches_the_statistics_that_the_policy_fills(enabled: bool) -> None:
+    for algorithm in CacheAlgorithm:
+        tbe = SimpleNamespace(
+            cache_algorithm=algorithm,
+            gather_uvm_cache_stats=None,
+            record_cache_metrics=SimpleNamespace(record_cache_miss_counter=None),
+        )
+        set_tbe_counting(tbe, enabled=enabled)
+        lru = algorithm is CacheAlgorithm.LRU
+        assert tbe.gather_uvm_cache_stats == (enabled if lru else None)
+        assert tbe.record_cache_metrics.record_cache_miss_counter == (None if lru else enabled)
+
+
+def cached_tbe() -> SimpleNamespace:
+    """1,000 rows of 8 in UVM with row-wise state on the device, behind two sets of 32 slots with LRU stamps."""
+    nothing = torch.zeros(0)
+    return SimpleNamespace(
+        weights_dev=nothing,
+        weights_uvm=torch.zeros(8000),
+        weights_host=nothing,
+        momentum1_dev=torch.zeros(1000),
+        momentum1_uvm=nothing,
+        momentum1_host=nothing,
+        lxu_cache_weights=torch.zeros(64, 8),
+        lxu_cache_state=torch.zeros(2, 32, dtype=torch.int64),
+        lxu_state=torch.zeros(2, 32, dtype=torch.int64),
+        lxu_cache_locking_counter=nothing,
+        cache_index_table_map=torch.zeros(1000, dtype=torch.int32),
+    )
+
+
+def test_anatomy_of_a_cached_tbe_by_hand() -> None:
+    assert tbe_anatomy([cached_tbe()], host_rows_are=Tier.HOST) == {
+        (Tier.HOST, Purpose.ROWS): 32_000,
+        (Tier.DEVICE, Purpose.STATE): 4_000,
+        (Tier.DEVICE, Purpose.ROWS): 64 * 32,
+        (Tier.DEVICE, Purpose.INDEX): 64 * 8 + 64 * 8 + 4_000,
+    }
+
+
+def test_anatomies_of_several_tbes_add_up() -> None:
+    one, two = (tbe_anatomy([cached_tbe()] * n, host_rows_are=Tier.HOST) for n in (1, 2))
+    assert two == {key: 2 * count for key, count in one.items()}

@@ -1,0 +1,73 @@
+"""Counting distinct rows for systems without counters of their own."""
+
+from __future__ import annotations
+
+from specs import batch, table
+
+from systems.contract import Counters, OptimizerKind, SparseOptimizer
+from systems.counting import UniqueCounter
+
+SGD = SparseOptimizer(kind=OptimizerKind.SGD, lr=1.0)
+TABLES = (table("a", 9, 4, "a1", "a2"), table("b", 9, 8))
+BATCH = batch({"b": [[1, 1], [2]], "a2": [[3], []], "a1": [[3, 4], [3]]})
+
+
+def counter(batches: int = 1) -> UniqueCounter:
+    counting = UniqueCounter(TABLES)
+    counting.enabled = True
+    for _ in range(batches):
+        counting.observe(BATCH)
+    return counting
+
+
+def test_nothing_is_counted_unless_enabled() -> None:
+    idle = UniqueCounter(TABLES)
+    idle.observe(BATCH)
+    assert idle.steps == 0
+    for found in (idle.all_resident(), idle.uncached_uvm(SGD), idle.unknown_traffic()):
+        assert found == Counters(steps=0)
+
+
+def test_a_row_of_two_features_of_one_table_is_one_row() -> None:
+    counting = counter()
+    assert counting.lookups == 7
+    assert counting.unique_ids == 2 + 2  # rows 3 and 4 of a; rows 1 and 2 of b
+
+
+def test_counts_add_up_over_batches_and_start_anew_after_a_reset() -> None:
+    counting = counter(batches=3)
+    assert (counting.steps, counting.lookups, counting.unique_ids) == (3, 21, 12)
+    counting.reset()
+    assert (counting.steps, counting.lookups, counting.unique_ids) == (0, 0, 0)
+    assert counting.enabled
+
+
+def test_resident_rows_miss_nothing_and_move_nothing() -> None:
+    found = counter().all_resident()
+    assert (found.unique_misses, found.lookup_misses, found.rows_fetched, found.bytes_written_back) == (0, 0, 0, 0)
+    assert found.per_table == {"a": (2, 0), "b": (2, 0)}
+
+
+def test_uncached_uvm_reads_every_occurrence_and_again_every_row_in_backward() -> None:
+    found = counter().uncached_uvm(SGD)
+    assert (found.unique_misses, found.lookup_misses) == (4, 7)
+    assert found.rows_fetched == 7 + 4
+    assert found.rows_written_back == 4
+    assert found.bytes_fetched == 16 * (4 + 2) + 32 * (3 + 2)
+    assert found.bytes_written_back == 16 * 2 + 32 * 2
+    assert found.per_table == {"a": (2, 2), "b": (2, 2)}
+
+
+def test_uncached_uvm_moves_state_with_a_row_unless_it_is_row_wise() -> None:
+    plain = counter().uncached_uvm(SGD)
+    rowwise = counter().uncached_uvm(SparseOptimizer(kind=OptimizerKind.ROWWISE_ADAGRAD, lr=1.0))
+    adam = counter().uncached_uvm(SparseOptimizer(kind=OptimizerKind.ADAM, lr=1.0))
+    assert rowwise == plain
+    assert plain.bytes_fetched is not None
+    assert adam.bytes_fetched == plain.bytes_fetched + 2 * (16 * 2 + 32 * 2)
+
+
+def test_unknown_traffic_is_none_and_not_zero() -> None:
+    found = counter().unknown_traffic()
+    assert (found.lookups, found.unique_ids) == (7, 4)
+    assert (found.unique_misses, found.rows_fetched, found.bytes_fetched, found.per_table) == (None,) * 4

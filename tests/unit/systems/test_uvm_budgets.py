@@ -1,0 +1,104 @@
+"""fbgemm's cache arithmetic on CUDA, by hand: nothing is built, so any machine can check it."""
+
+from __future__ import annotations
+
+import pytest
+from specs import spec, table
+
+from systems.contract import OptimizerKind, Tier
+from systems.fbgemm_uvm import FbgemmUVM, FbgemmUVMCaching, cache_sets, slot_bytes, uvm_required_bytes
+from systems.torchrec_uvm import TorchrecUVM, TorchrecUVMCaching
+
+LRU = {"policy": "lru", "memory": "host_mapped", "prefetch": "off"}
+LFU = {**LRU, "policy": "lfu"}
+ADAGRAD = OptimizerKind.ROWWISE_ADAGRAD
+
+WIDE = table("wide", 1000, 32)
+NARROW = table("narrow", 600, 8)
+MEAN = table("mean", 400, 8, mean=True)
+
+LRU_SLOT = 4 * 32 + 8 + 8
+"""A line of 32 floats, the row in it, its stamp."""
+
+
+def test_slot_is_as_wide_as_the_widest_table_that_shares_the_cache() -> None:
+    assert slot_bytes(spec(WIDE, NARROW, **LRU), (WIDE, NARROW)) == LRU_SLOT
+    assert slot_bytes(spec(WIDE, NARROW, **LRU), (NARROW,)) == 4 * 8 + 16
+
+
+def test_slot_of_lfu_has_no_stamp_and_that_of_a_prefetching_cache_a_lock() -> None:
+    assert slot_bytes(spec(WIDE, **LFU), (WIDE,)) == LRU_SLOT - 8
+    assert slot_bytes(spec(WIDE, **{**LRU, "prefetch": "on"}), (WIDE,)) == LRU_SLOT + 4
+
+
+@pytest.mark.parametrize("system", [FbgemmUVM, TorchrecUVM])
+def test_uvm_alone_needs_the_device_for_row_wise_state_only(system: type[FbgemmUVM]) -> None:
+    rows = 4 * (1000 * 32 + 600 * 8)
+    assert system.required_bytes(spec(WIDE, NARROW, **LRU)) == {Tier.DEVICE: 0, Tier.HOST: rows}
+    assert system.required_bytes(spec(WIDE, NARROW, kind=ADAGRAD, **LRU)) == {Tier.DEVICE: 4 * 1600, Tier.HOST: rows}
+    with_adam = system.required_bytes(spec(WIDE, NARROW, kind=OptimizerKind.ADAM, **LRU))
+    assert with_adam == {Tier.DEVICE: 0, Tier.HOST: 3 * rows}
+
+
+@pytest.mark.parametrize("system", [FbgemmUVMCaching, TorchrecUVMCaching])
+def test_least_of_a_cache_is_its_index_and_one_set_of_32_slots(system: type[FbgemmUVMCaching]) -> None:
+    def on_device(**parameters: str) -> int:
+        return system.required_bytes(spec(WIDE, NARROW, **parameters))[Tier.DEVICE]
+
+    assert on_device(**LRU) == 4 * 1600 + 32 * LRU_SLOT
+    assert on_device(**LFU) == 4 * 1600 + 8 * 1600 + 8 + 32 * (LRU_SLOT - 8)
+
+
+def test_each_pooling_has_a_cache_of_its_own() -> None:
+    needed = uvm_required_bytes(spec(WIDE, MEAN, kind=ADAGRAD, **LRU), caching=True)
+    assert needed[Tier.DEVICE] == 4 * 1400 + 4 * 1400 + 32 * LRU_SLOT + 32 * (4 * 8 + 16)
+
+
+def test_on_a_cpu_all_is_on_the_host() -> None:
+    needed = uvm_required_bytes(spec(WIDE, device="cpu", kind=ADAGRAD, **LRU), caching=True)
+    assert needed == {Tier.HOST: 4 * 32 * 1000 + 4 * 1000}
+
+
+@pytest.mark.parametrize(("ratio", "sets"), [(0.001, 1), (0.032, 1), (0.033, 2), (0.5, 16), (1.0, 32)])
+def test_sets_of_a_ratio_are_rounded_up_to_whole_sets(ratio: float, sets: int) -> None:
+    assert cache_sets(spec(WIDE, ratio=ratio, **LRU), (WIDE,)) == sets
+
+
+@pytest.mark.parametrize("parameters", [LRU, LFU], ids=["lru", "lfu"])
+@pytest.mark.parametrize("more_sets", [0, 1, 7])
+def test_byte_budget_buys_whole_sets_and_not_a_byte_too_many(parameters: dict[str, str], more_sets: int) -> None:
+    one_set = 32 * slot_bytes(spec(WIDE, **parameters), (WIDE,))
+    exactly = uvm_required_bytes(spec(WIDE, **parameters), caching=True)[Tier.DEVICE] + more_sets * one_set
+    assert cache_sets(spec(WIDE, total_bytes=exactly, **parameters), (WIDE,)) == 1 + more_sets
+    assert cache_sets(spec(WIDE, total_bytes=exactly + one_set - 1, **parameters), (WIDE,)) == 1 + more_sets
+    assert cache_sets(spec(WIDE, total_bytes=exactly + one_set, **parameters), (WIDE,)) == 2 + more_sets
+
+
+def test_cache_never_has_more_sets_than_its_tables_fill() -> None:
+    assert cache_sets(spec(WIDE, total_bytes=10**12, **LRU), (WIDE,)) == 32  # 1,024 slots for 1,000 rows
+
+
+@pytest.mark.parametrize("rows_of_the_wide_table", [1, 10, 400, 100_000])
+@pytest.mark.parametrize("extra", [0, 1_000, 50_000, 1_000_000])
+def test_caches_of_several_poolings_stay_within_one_byte_budget(rows_of_the_wide_table: int, extra: int) -> None:
+    wide = table("wide", rows_of_the_wide_table, 256)
+    tables = ((wide,), (table("mean", 5_000, 4, mean=True),))
+    bare = spec(*tables[0], *tables[1], kind=ADAGRAD, **LRU)
+    budget = uvm_required_bytes(bare, caching=True)[Tier.DEVICE] + extra
+    given = spec(*tables[0], *tables[1], kind=ADAGRAD, total_bytes=budget, **LRU)
+    slots = sum(32 * cache_sets(given, group) * slot_bytes(given, group) for group in tables)
+    assert slots + 4 * given.rows + given.state_bytes <= budget
+    assert all(cache_sets(given, group) >= 1 for group in tables)
+
+
+@pytest.mark.parametrize("rows", [1, 31, 32, 33, 999, 12_345_678])
+@pytest.mark.parametrize("sets", [1, 2, 100])
+def test_load_factor_that_torchrec_is_given_makes_the_sets_that_fbgemm_is_given(rows: int, sets: int) -> None:
+    """fbgemm rounds `rows * load_factor` up to whole sets."""
+    wide = table("wide", rows, 32)
+    wanted = min(sets, -(-rows // 32))
+    least = uvm_required_bytes(spec(wide, **LRU), caching=True)[Tier.DEVICE]
+    given = spec(wide, total_bytes=least + (sets - 1) * 32 * LRU_SLOT, **LRU)
+    assert cache_sets(given, (wide,)) == wanted
+    load_factor = min(1.0, 32 * cache_sets(given, (wide,)) / given.rows)
+    assert (int(rows * load_factor) + 31) // 32 == wanted
