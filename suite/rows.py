@@ -199,7 +199,10 @@ def _median(measurements: Sequence[Measurement], value: Callable[[Measurement], 
 
 
 def _device_bytes(measurements: Sequence[Measurement], purpose: str) -> int | None:
-    return _largest(m.memory.anatomy_bytes.get(f"device/{purpose}") for m in measurements)
+    """Device bytes for a purpose: 0 where a system on the device needs none, None where it is not on the device."""
+    anatomies = [m.memory.anatomy_bytes for m in measurements]
+    on_device = [a for a in anatomies if any(key.startswith("device/") for key in a)]
+    return _largest(anatomy.get(f"device/{purpose}", 0) for anatomy in on_device)
 
 
 def _largest(values: Iterable[int | None]) -> int | None:

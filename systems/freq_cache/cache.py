@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -41,11 +42,22 @@ class _Bypass:
     changes: bool
 
 
+class _InFlight:
+    """A looked-up batch whose backward has yet to update its slots. Its autograd graph keeps it alive."""
+
+    def __init__(self) -> None:
+        self.arrived = False
+
+    def arrive(self, gradient: Tensor) -> None:
+        """A gradient came: the fused update follows within the same backward."""
+        self.arrived = True
+
+
 class Cache:
     """Keeps the host copy and the slots of one group of tables consistent, whatever the order of calls.
 
-    One forward at a time: the backward of a batch must have run before the next batch is looked up with gradients,
-    because the rows that it will update may leave the cache then.
+    One batch at a time: until its backward has run, or its outputs are gone, every other call is refused, because the
+    rows that backward will update could leave the cache meanwhile and the update would be lost.
 
     `smallest_budget` says which byte budget gives this cache that many slots, for the refusal of a batch with more
     distinct rows than slots. None: such a batch is looked up in a pool of its own.
@@ -79,6 +91,7 @@ class Cache:
         self.pool = self._pool(slots)
         self._overflow: RowPool | None = None
         self._bypass: _Bypass | None = None
+        self._in_flight: Callable[[], _InFlight | None] = lambda: None
         self._warm = False
         self.traffic = Traffic()
         self.count_by_table = False
@@ -89,6 +102,7 @@ class Cache:
         Raises:
             IndexError: an id is outside its table.
             WorkingSetTooLarge: the batch has more distinct rows than slots and may not overflow.
+            RuntimeError: the batch before waits for its backward.
         """
         self._settle()
         if not self._warm:
@@ -104,7 +118,12 @@ class Cache:
         if moves.fetch_rows.numel():
             self.pool.fill(moves.fetch_slots, self.host.gather(moves.fetch_rows))
         pool = self.pool if moves.overflow_rows is None else self._fill_overflow(moves.overflow_rows, changes)
-        return pool.look_up(moves.slots, part.offsets())
+        pooled = pool.look_up(moves.slots, part.offsets())
+        if pooled.requires_grad:
+            in_flight = _InFlight()
+            pooled.register_hook(in_flight.arrive)
+            self._in_flight = weakref.ref(in_flight)
+        return pooled
 
     def load(self, table: str, start: int, rows: Rows) -> None:
         """Overwrite rows of a table, on the host and in any slot that holds them."""
@@ -197,7 +216,17 @@ class Cache:
         return self._overflow
 
     def _settle(self) -> None:
-        """Take the rows of a bypassed batch home: to their slot if they have one, else to the host."""
+        """Take the rows of a bypassed batch home: to their slot if they have one, else to the host.
+
+        Raises:
+            RuntimeError: a batch is in flight.
+        """
+        in_flight = self._in_flight()
+        if in_flight is not None and not in_flight.arrived:
+            raise RuntimeError(
+                "the batch looked up before this call still waits for its backward: call backward first, "
+                "or look up under torch.no_grad() what is not trained on"
+            )
         if self._bypass is None:
             return
         bypass, self._bypass = self._bypass, None

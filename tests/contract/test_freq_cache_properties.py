@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from scenes import batch_of, snapshot, spec_of, table, train
+from scenes import batch_of, evaluate, snapshot, spec_of, table, train
 
 from systems.contract import CacheRatio, EmbeddingSystem, OptimizerKind, Rows
 from systems.freq_cache.planner import Moves, Planner
@@ -339,3 +340,29 @@ def test_row_evicted_and_wanted_next_batch_is_served_fresh() -> None:
         torch.testing.assert_close(train(ours, batch, step), train(theirs, batch, step))
     found = ours.counters()
     assert (found.unique_misses, found.rows_written_back) == (6, 6)
+
+
+@pytest.mark.parametrize("call", ["forward", "flush", "read", "load"])
+def test_batch_that_waits_for_its_backward_is_not_overtaken(call: str) -> None:
+    tables = (table("rows", 4, 4),)
+    cache, spec = spec_of("freq_cache[policy=lfu]", device=DEVICE, tables=tables, budget=CacheRatio(ratio=0.25))
+    system = cache(spec)
+    pooled = system(batch_of({"rows": [[0]]})).values()
+    calls = {
+        "forward": lambda: evaluate(system, batch_of({"rows": [[1]]})),
+        "flush": system.flush,
+        "read": lambda: system.read_rows("rows", torch.arange(4)),
+        "load": lambda: system.load_rows("rows", 0, Rows(torch.ones(1, 4))),
+    }
+    with pytest.raises(RuntimeError, match="waits for its backward"):
+        calls[call]()
+    pooled.sum().backward()
+    calls[call]()
+
+
+def test_batch_whose_outputs_are_dropped_is_not_waited_for() -> None:
+    cache, spec = spec_of("freq_cache[policy=lfu]", device=DEVICE, tables=(table("rows", 4, 4),))
+    system = cache(spec)
+    system(batch_of({"rows": [[0]]}))
+    evaluate(system, batch_of({"rows": [[1]]}))
+    system.flush()

@@ -44,6 +44,7 @@ def test_the_system_of_the_page_runs_verified_after_one_file_and_one_line(tree: 
         env=environment,
         capture_output=True,
         text=True,
+        check=False,
         timeout=240,
     )
     assert done.returncode == 0, done.stdout + done.stderr

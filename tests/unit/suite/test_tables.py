@@ -195,7 +195,8 @@ def test_failed_cell_shows_its_status_and_its_reason_on_one_line() -> None:
 
 def test_what_does_not_exist_is_na_and_never_zero() -> None:
     cells = cells_of([record("a", setting={"device": "cpu"})], "a")
-    assert {cells[name] for name in ("GPU GB allocated", "GPU GB reserved", "vs full_gpu", "index MB")} == {"n/a"}
+    assert {cells[name] for name in ("GPU GB allocated", "GPU GB reserved", "vs full_gpu")} == {"n/a"}
+    assert cells["index MB"] == "0"  # on the device, and needs none there
     failed = cells_of([record("a", status=Status.CRASHED)], "a")
     assert {value for name, value in failed.items() if name not in ("system", "status")} == {"n/a"}
 
@@ -254,7 +255,7 @@ def test_published_rows_are_the_papers() -> None:
 def test_csv_has_raw_numbers_without_markup_and_nothing_where_nothing_is_known() -> None:
     lines = list(csv.DictReader(io.StringIO(to_csv(groups()))))
     ours = next(line for line in lines if line["system"] == "full_gpu" and line["data"] == "synthetic")
-    assert (ours["device_allocated_bytes"], ours["device_index_bytes"]) == ("18000000000", "")
+    assert (ours["device_allocated_bytes"], ours["device_index_bytes"]) == ("18000000000", "0")
     assert ours["device"] == "NVIDIA H100 80GB HBM3"
     assert float(ours["hit_rate"]) == 0.95
     published = [line for line in lines if line["kind"] == "published"]
@@ -324,3 +325,12 @@ def test_durations_read_as_in_the_paper(seconds: float | None, text: str) -> Non
 
 def test_one_system_in_two_rounds_is_one_row() -> None:
     assert [row.system for row in merged_rows(only_group(rounds("a", [1, 2, 3])))] == ["a"]
+
+
+def test_system_with_nothing_on_the_device_shows_no_device_bytes() -> None:
+    found = record("a", setting={"device": "cpu"})
+    assert found.measurement is not None
+    memory = found.measurement.memory.model_copy(update={"anatomy_bytes": {"host/rows": 17}})
+    measurement = found.measurement.model_copy(update={"memory": memory})
+    cells = cells_of([found.model_copy(update={"measurement": measurement})], "a")
+    assert {cells[name] for name in ("rows MB", "state MB", "index MB", "staging MB")} == {"n/a"}
