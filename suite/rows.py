@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from suite.groups import Group, is_baseline
+from suite.groups import REFERENCE, Group, base_name, is_baseline
 from suite.record import Check, Measurement, Record, Traffic
 from suite.statistics import PairedRatio, paired_ratio, samples_per_s_by_round
 from suite.status import Status
@@ -162,6 +162,8 @@ def _verified(runs: Sequence[Record]) -> str | None:
         return "no"
     if not verifications:
         return None
+    if base_name(runs[0].cell.system) == REFERENCE:
+        return "is the reference"
     return _distance([check for verification in verifications for check in verification.checks], runs[0].cell.optimizer)
 
 

@@ -12,7 +12,8 @@ class Scale:
     Attributes:
         max_rows: Synthetic tables are capped alike to hold about so many rows in all; None: published sizes.
         bottom_mlp: Hidden widths of the bottom MLP; its output is the embedding dim.
-        lr: Learning rate by optimizer.
+        lr: Learning rate by optimizer. Row-wise Adagrad learns as much at 0.03, but there rounding alone moves the AUROC
+            of two exact systems apart by 2e-4; at 0.01 by 2e-5. The SGD rate of `full` is the published one.
         timeout_s, stall_s: Of one cell.
     """
 
@@ -46,7 +47,7 @@ SMOKE = Scale(
     window_steps=4,
     counted_steps=4,
     evaluation_batches=8,
-    lr={"sgd": 1.0, "rowwise_adagrad": 0.03, "adam": 0.001},
+    lr={"sgd": 1.0, "rowwise_adagrad": 0.01, "adam": 0.001},
     timeout_s=120,
     stall_s=60,
 )
@@ -63,7 +64,7 @@ SMALL = Scale(
     window_steps=16,
     counted_steps=20,
     evaluation_batches=40,
-    lr={"sgd": 1.0, "rowwise_adagrad": 0.03, "adam": 0.001},
+    lr={"sgd": 1.0, "rowwise_adagrad": 0.01, "adam": 0.001},
     timeout_s=300,
     stall_s=60,
 )
@@ -80,7 +81,7 @@ FULL = Scale(
     window_steps=50,
     counted_steps=150,
     evaluation_batches=60,
-    lr={"sgd": 1.0, "rowwise_adagrad": 0.03, "adam": 0.001},
+    lr={"sgd": 1.0, "rowwise_adagrad": 0.01, "adam": 0.001},
     timeout_s=7200,
     stall_s=900,
 )

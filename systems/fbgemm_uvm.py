@@ -167,7 +167,8 @@ def cache_sets(spec: SystemSpec, tables: tuple[EmbeddingBagConfig, ...]) -> int:
     rows: int = sum(table.num_embeddings for table in tables)
     if isinstance(spec.budget, CacheRatio):
         return max(1, -(-int(rows * spec.budget.ratio) // WAYS))
-    left = spec.budget.total_bytes - uvm_required_bytes(spec, caching=True)[Tier.DEVICE]
+    # fbgemm has no cache on a CPU and ignores the sets; there is nothing to take off the budget there
+    left = spec.budget.total_bytes - uvm_required_bytes(spec, caching=True).get(Tier.DEVICE, 0)
     return min(-(-rows // WAYS), 1 + left * rows // spec.rows // (WAYS * slot_bytes(spec, tables)))
 
 

@@ -354,3 +354,13 @@ def test_counting_does_not_change_training(variant: str, device: torch.device) -
         ids = torch.arange(t.num_embeddings)
         ours, theirs = loud.read_rows(name, ids).weights, silent.read_rows(name, ids).weights
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0 if device.type == "cpu" else 1e-4)
+
+
+@pytest.mark.parametrize("variant", UVM)
+def test_uvm_systems_run_under_a_byte_budget_on_a_cpu_too(variant: str) -> None:
+    found, spec = spec_of(variant, device=CPU, tables=ONE_POOLING)
+    spec = with_bytes(spec, 1)
+    assert found.support(spec).verdict is Verdict.YES  # their rows are host-resident there
+    system = found(spec)
+    train(system, ragged(0, spec.tables))
+    assert device_bytes(system) == 0
