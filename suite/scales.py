@@ -12,8 +12,8 @@ class Scale:
     Attributes:
         max_rows: Synthetic tables are capped alike to hold about so many rows in all; None: published sizes.
         bottom_mlp: Hidden widths of the bottom MLP; its output is the embedding dim.
-        lr: Learning rate by optimizer. Row-wise Adagrad learns as much at 0.03, but there rounding alone moves the AUROC
-            of two exact systems apart by 2e-4; at 0.01 by 2e-5. The SGD rate of `full` is the published one.
+        lr: Learning rate by optimizer. Row-wise Adagrad learns as much at 0.03, but there rounding alone moves the
+            AUROC of two exact systems apart by 2e-4; at 0.01 by 2e-5. The SGD rate of `full` is the published one.
         timeout_s, stall_s: Of one cell.
     """
 
