@@ -7,210 +7,45 @@ dataset and no harness, and it never reports its own speed.
 
 from __future__ import annotations
 
-import enum
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor, PoolingType
+from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor
 
+from systems.answers import (
+    Anatomy,
+    Counters,
+    Placement,
+    Purpose,
+    Rows,
+    Support,
+    Tier,
+    Verdict,
+    WorkingSetTooLarge,
+)
+from systems.spec import Budget, CacheRatio, DeviceBytes, OptimizerKind, SparseOptimizer, SystemSpec
 
-class OptimizerKind(enum.StrEnum):
-    """The sparse optimizers of the comparison."""
-
-    SGD = "sgd"
-    ROWWISE_ADAGRAD = "rowwise_adagrad"
-    ADAM = "adam"
-
-
-@dataclass(frozen=True, kw_only=True)
-class SparseOptimizer:
-    """A sparse optimizer with every hyper-parameter explicit: library defaults differ between versions.
-
-    Row-wise Adagrad is fbgemm's: `state += mean(g * g); row -= lr * g / (sqrt(state) + eps)`, `g` being a row's
-    gradient summed over the batch.
-    """
-
-    kind: OptimizerKind
-    lr: float
-    eps: float = 1e-8
-    beta1: float = 0.9
-    beta2: float = 0.999
-
-    def state_shapes(self, dim: int) -> dict[str, int]:
-        """fp32 elements that one row of width `dim` carries, by state name."""
-        match self.kind:
-            case OptimizerKind.SGD:
-                return {}
-            case OptimizerKind.ROWWISE_ADAGRAD:
-                return {"sum": 1}
-            case OptimizerKind.ADAM:
-                return {"exp_avg": dim, "exp_avg_sq": dim}
-
-    def state_bytes(self, dim: int) -> int:
-        """Bytes of optimizer state that one row of width `dim` carries."""
-        return 4 * sum(self.state_shapes(dim).values())
-
-
-@dataclass(frozen=True, kw_only=True)
-class CacheRatio:
-    """Cache size as a share of all rows, as papers state it. Not equal memory: see `DeviceBytes`."""
-
-    ratio: float
-
-    def __post_init__(self) -> None:
-        if not 0 < self.ratio <= 1:
-            raise ValueError(f"cache ratio {self.ratio} is outside (0, 1]")
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeviceBytes:
-    """Cache size by equal bytes: rows, optimizer state, index and staging on the device fit `total_bytes`."""
-
-    total_bytes: int
-
-    def __post_init__(self) -> None:
-        if self.total_bytes <= 0:
-            raise ValueError(f"device budget of {self.total_bytes} bytes is not positive")
-
-
-Budget = CacheRatio | DeviceBytes
-
-
-@dataclass(frozen=True, kw_only=True)
-class SystemSpec:
-    """Everything a system is built from.
-
-    Attributes:
-        tables: The tables. Their order fixes the order of features in the output.
-        optimizer: Applied inside backward.
-        device: Where lookups compute: `cpu` or `cuda`.
-        budget: How much of the device the system may use. Systems without a cache ignore a ratio.
-        batch_lookups: Ids per batch over all features, an upper bound; sizes staging buffers and bounds working sets.
-        frequencies: Accesses per row in the training split, by table name, int64 `[rows]`. None: unknown.
-        parameters: The variant: values of the parameters that the system's class declares.
-    """
-
-    tables: tuple[EmbeddingBagConfig, ...]
-    optimizer: SparseOptimizer
-    device: torch.device
-    budget: Budget
-    batch_lookups: int
-    frequencies: Mapping[str, Tensor] | None = None
-    parameters: Mapping[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        check_tables(self.tables)
-
-    @property
-    def rows(self) -> int:
-        """Rows of all tables."""
-        return sum(table.num_embeddings for table in self.tables)
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of all rows, fp32, without optimizer state."""
-        return sum(4 * table.num_embeddings * table.embedding_dim for table in self.tables)
-
-    @property
-    def state_bytes(self) -> int:
-        """Bytes of the optimizer state of all rows."""
-        return sum(t.num_embeddings * self.optimizer.state_bytes(t.embedding_dim) for t in self.tables)
-
-
-class Verdict(enum.StrEnum):
-    """What a system says of a setting before anything is built."""
-
-    YES = "yes"
-    UNSUPPORTED = "unsupported"
-    UNAVAILABLE = "unavailable"
-    INFEASIBLE = "infeasible"
-
-
-@dataclass(frozen=True)
-class Support:
-    """A verdict with its reason: what is missing, and the remedy (what to install, the smallest budget that works)."""
-
-    verdict: Verdict = Verdict.YES
-    reason: str = ""
-
-
-class Tier(enum.StrEnum):
-    """Where bytes live. On a CPU `device` is the RAM that plays the device's part."""
-
-    DEVICE = "device"
-    HOST = "host"
-    DISK = "disk"
-
-
-class Purpose(enum.StrEnum):
-    """What bytes are for."""
-
-    ROWS = "rows"
-    STATE = "state"
-    INDEX = "index"
-    STAGING = "staging"
-
-
-Anatomy = dict[tuple[Tier, Purpose], int]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Placement:
-    """Where the rows of a system live, read off its live objects.
-
-    Attributes:
-        label: A short text for the table, e.g. `device`, `uvm (host-mapped)`, `host-resident`.
-        offloads: Rows live in a slower tier than the one that computes. Only such systems enter an offload ranking,
-            beside the all-on-device baseline.
-    """
-
-    label: str
-    offloads: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class Counters:
-    """Traffic since the last reset. None: not known for this system on this device.
-
-    Attributes:
-        steps: Batches counted.
-        lookups: Ids looked up.
-        unique_ids: Distinct rows per batch, summed over batches.
-        unique_misses: Of these, the rows absent from the device when the batch arrived, before anything was fetched.
-        lookup_misses: Ids whose row was absent when the batch arrived, duplicates counted.
-        rows_fetched, rows_written_back: Rows moved to and from the device.
-        bytes_fetched, bytes_written_back: The same in bytes, optimizer state included.
-        overflow_batches: Batches with more distinct rows than the cache has slots.
-        per_table: Unique ids and unique misses by table name, where known.
-    """
-
-    steps: int
-    lookups: int | None = None
-    unique_ids: int | None = None
-    unique_misses: int | None = None
-    lookup_misses: int | None = None
-    rows_fetched: int | None = None
-    rows_written_back: int | None = None
-    bytes_fetched: int | None = None
-    bytes_written_back: int | None = None
-    overflow_batches: int = 0
-    per_table: Mapping[str, tuple[int, int]] | None = None
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Rows of one table: weights fp32 `[n, dim]` and optimizer state by name, `[n]` or `[n, dim]`, on the host."""
-
-    weights: Tensor
-    state: Mapping[str, Tensor] = field(default_factory=dict)
-
-
-class WorkingSetTooLarge(ValueError):
-    """One batch needs more of the device than the budget allows; the message names the smallest budget that works."""
+__all__ = [
+    "Anatomy",
+    "Budget",
+    "CacheRatio",
+    "Counters",
+    "DeviceBytes",
+    "EmbeddingSystem",
+    "OptimizerKind",
+    "Placement",
+    "Purpose",
+    "Rows",
+    "SparseOptimizer",
+    "Support",
+    "SystemSpec",
+    "Tier",
+    "Verdict",
+    "WorkingSetTooLarge",
+]
 
 
 class EmbeddingSystem(nn.Module, ABC):
@@ -403,31 +238,3 @@ class EmbeddingSystem(nn.Module, ABC):
             return ()
         width = {"weight": table.embedding_dim, **self.spec.optimizer.state_shapes(table.embedding_dim)}[entry]
         return (table.num_embeddings,) if width == 1 else (table.num_embeddings, width)
-
-
-def check_tables(tables: Sequence[EmbeddingBagConfig]) -> None:
-    """Refuse tables that some system would silently get wrong.
-
-    Raises:
-        ValueError: no table, a duplicate table or feature name, no row, a width that is not a multiple of 4 (fbgemm's
-            kernels need that), rows other than fp32, or a pooling other than sum and mean.
-    """
-    if not tables:
-        raise ValueError("no tables: give at least one EmbeddingBagConfig")
-    names = [table.name for table in tables]
-    features = [name for table in tables for name in table.feature_names]
-    for kind, seen in (("table", names), ("feature", features)):
-        twice = sorted({name for name in seen if seen.count(name) > 1})
-        if twice:
-            raise ValueError(f"{kind} name used twice: {', '.join(twice)}")
-    for table in tables:
-        if not table.feature_names:
-            raise ValueError(f"table {table.name} serves no feature")
-        if table.num_embeddings < 1:
-            raise ValueError(f"table {table.name} has {table.num_embeddings} rows")
-        if table.embedding_dim < 4 or table.embedding_dim % 4:
-            raise ValueError(f"table {table.name}: embedding_dim {table.embedding_dim} is not a multiple of 4")
-        if table.data_type.value != "FP32":
-            raise ValueError(f"table {table.name}: rows of {table.data_type.value} are not supported, use FP32")
-        if table.pooling not in (PoolingType.SUM, PoolingType.MEAN):
-            raise ValueError(f"table {table.name}: pooling {table.pooling.value} is not supported, use SUM or MEAN")

@@ -6,40 +6,31 @@ the host as preferred location. On a CPU neither exists: rows are host-resident 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import (
-    CacheAlgorithm,
     EmbeddingLocation,
-    RecordCacheMetrics,
 )
 from torch import Tensor
-from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor
+from torchrec import KeyedJaggedTensor, KeyedTensor
 
 from systems.contract import (
-    CacheRatio,
     Counters,
-    OptimizerKind,
-    Support,
     SystemSpec,
     Tier,
-    Verdict,
 )
-from systems.counting import UniqueCounter
-from systems.features import FeatureGroups, Group
-from systems.tbe import POLICIES, TBE, WAYS, PrefetchQueue, counting_metrics, release_lines
+from systems.features import Group
+from systems.tbe import POLICIES, TBE, counting_metrics, release_lines
 from systems.tbe_system import TBESystem
-
-_MEMORY = ("host_mapped", "managed")
+from systems.uvm_cache import MEMORY, UVMCaching, cache_sets, counting_prefetch, uvm_required_bytes
 
 
 class FbgemmUVM(TBESystem):
     """Rows in UVM, no cache: every lookup crosses the link."""
 
-    variants = {"memory": _MEMORY}
+    variants = {"memory": MEMORY}
 
     @classmethod
     def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
@@ -56,29 +47,15 @@ class FbgemmUVM(TBESystem):
         return self._counter.uncached_uvm(self.spec.optimizer) if on_cuda else super().counters()
 
 
-class FbgemmUVMCaching(TBESystem):
+class FbgemmUVMCaching(UVMCaching, TBESystem):
     """Rows in UVM behind fbgemm's 32-way set-associative device cache, one cache per pooling.
 
     `prefetch=on` populates the cache for the next batch on a stream of its own (LRU only, as in fbgemm).
     """
 
-    variants = {"policy": ("lru", "lfu"), "memory": _MEMORY, "prefetch": ("off", "on")}
-
-    def __init__(self, spec: SystemSpec) -> None:
-        super().__init__(spec)
-        prefetches = spec.device.type == "cuda" and spec.parameters["prefetch"] == "on"
-        self._announced: PrefetchQueue[list[tuple[Tensor, Tensor]]] | None = PrefetchQueue() if prefetches else None
-        self.count_traffic(False)
-
-    @classmethod
-    def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
-        return uvm_required_bytes(spec, caching=True)
-
-    @classmethod
-    def support(cls, spec: SystemSpec) -> Support:
-        if spec.parameters["prefetch"] == "on" and spec.parameters["policy"] != "lru":
-            return Support(Verdict.UNSUPPORTED, "fbgemm prefetches with policy=lru only")
-        return super().support(spec)
+    @property
+    def live_tbes(self) -> Sequence[TBE]:
+        return self._tbes
 
     def location(self) -> EmbeddingLocation:
         return EmbeddingLocation.MANAGED_CACHING
@@ -93,10 +70,6 @@ class FbgemmUVMCaching(TBESystem):
             "gather_uvm_cache_stats": policy == "lru",
             "record_cache_metrics": counting_metrics(policy),
         }
-
-    @property
-    def look_ahead(self) -> int:
-        return 0 if self._announced is None else 1
 
     def prefetch(self, features: KeyedJaggedTensor) -> None:
         if self._announced is None:
@@ -118,118 +91,3 @@ class FbgemmUVMCaching(TBESystem):
             for tbe in self._tbes:
                 release_lines(tbe)
         return pooled
-
-    def count_traffic(self, enabled: bool) -> None:
-        super().count_traffic(enabled)
-        for tbe in self._tbes:
-            set_tbe_counting(tbe, enabled=enabled and self._announced is None)
-
-    def reset_counters(self) -> None:
-        super().reset_counters()
-        for tbe in self._tbes:
-            tbe.uvm_cache_stats.zero_()
-            tbe.cache_miss_counter.zero_()
-
-    def counters(self) -> Counters:
-        if self.spec.device.type == "cpu":
-            return super().counters()
-        return cached_uvm_counters(self._tbes, spec=self.spec, counted=self._counter)
-
-
-def uvm_required_bytes(spec: SystemSpec, *, caching: bool = False) -> dict[Tier, int]:
-    """The least a UVM system takes: row-wise optimizer state sits on the device for every row, and is never cached.
-
-    A cache adds 4 B per row (row to table), with LFU 8 B more per row and once (its counts), and at least one set of 32
-    slots.
-    """
-    if spec.device.type == "cpu":
-        return {Tier.HOST: spec.row_bytes + spec.state_bytes}
-    rowwise = spec.optimizer.kind is OptimizerKind.ROWWISE_ADAGRAD
-    device = spec.state_bytes if rowwise else 0
-    if caching:
-        lfu = spec.parameters["policy"] == "lfu"
-        device += spec.rows * (12 if lfu else 4)
-        for group in FeatureGroups(spec.tables, key=lambda table: table.pooling).groups:
-            device += WAYS * slot_bytes(spec, group.tables) + 8 * lfu
-    return {Tier.DEVICE: device, Tier.HOST: spec.row_bytes + (0 if rowwise else spec.state_bytes)}
-
-
-def slot_bytes(spec: SystemSpec, tables: tuple[EmbeddingBagConfig, ...]) -> int:
-    """Device bytes per cache slot: a line as wide as the widest table, its row, its stamp, its lock if prefetching."""
-    width: int = max(table.embedding_dim for table in tables)
-    stamp = 8 if spec.parameters["policy"] == "lru" else 0
-    lock = 4 if spec.parameters.get("prefetch") == "on" else 0
-    return 4 * width + 8 + stamp + lock
-
-
-def cache_sets(spec: SystemSpec, tables: tuple[EmbeddingBagConfig, ...]) -> int:
-    """Sets of 32 slots for the tables of one TBE: from the ratio, or one and what its share of a byte budget adds."""
-    rows: int = sum(table.num_embeddings for table in tables)
-    if isinstance(spec.budget, CacheRatio):
-        return max(1, -(-int(rows * spec.budget.ratio) // WAYS))
-    # fbgemm has no cache on a CPU and ignores the sets; there is nothing to take off the budget there
-    left = spec.budget.total_bytes - uvm_required_bytes(spec, caching=True).get(Tier.DEVICE, 0)
-    return min(-(-rows // WAYS), 1 + left * rows // spec.rows // (WAYS * slot_bytes(spec, tables)))
-
-
-def set_tbe_counting(tbe: TBE, *, enabled: bool) -> None:
-    """Switch a TBE's statistics, which cost a lookup and a sort per batch, at run time."""
-    if tbe.cache_algorithm is CacheAlgorithm.LRU:
-        tbe.gather_uvm_cache_stats = enabled
-    else:
-        tbe.record_cache_metrics = counting_metrics("lfu") if enabled else RecordCacheMetrics(False, False)
-
-
-@contextmanager
-def counting_prefetch(tbes: Sequence[TBE], *, enabled: bool) -> Iterator[None]:
-    """Let TBEs count while they prefetch, never while they look up.
-
-    A lookup takes the statistics for those of its own batch, and where they tell of no conflict it reads every row from
-    the cache. After a prefetch they are the next batch's.
-    """
-    for tbe in tbes:
-        set_tbe_counting(tbe, enabled=enabled)
-    yield
-    for tbe in tbes:
-        set_tbe_counting(tbe, enabled=False)
-
-
-def cached_uvm_counters(tbes: Sequence[TBE], *, spec: SystemSpec, counted: UniqueCounter) -> Counters:
-    """Traffic from fbgemm's own statistics.
-
-    LRU: rows fetched are the misses that found a place; a row without one is read per occurrence and read and written
-    once in backward. Every eviction writes back; evictions are not counted by fbgemm and taken as equal to insertions,
-    which holds once the cache is full. State that is not row-wise has no cache: backward reads and writes it once per
-    distinct row. Bytes are unknown where tables of several widths share a TBE, and with LFU, which counts misses only.
-    """
-    if not counted.steps:
-        return Counters(steps=0)
-    if spec.parameters["policy"] == "lfu":
-        misses = sum(int(tbe.cache_miss_counter[1]) for tbe in tbes)
-        return Counters(
-            steps=counted.steps, lookups=counted.lookups, unique_ids=counted.unique_ids, unique_misses=misses
-        )
-    fetched = written = fetched_bytes = written_bytes = misses = 0
-    rowwise = spec.optimizer.kind is OptimizerKind.ROWWISE_ADAGRAD
-    for tbe in tbes:
-        _, _, unique, unique_misses, conflict_unique, conflict_lookups = tbe.uvm_cache_stats.tolist()
-        dim = tbe.embedding_specs[0][1]
-        inserted = unique_misses - conflict_unique
-        rows_in = inserted + conflict_lookups + conflict_unique
-        rows_out = inserted + conflict_unique
-        state = 0 if rowwise else unique * spec.optimizer.state_bytes(dim)
-        misses += unique_misses
-        fetched, written = fetched + rows_in, written + rows_out
-        fetched_bytes += 4 * dim * rows_in + state
-        written_bytes += 4 * dim * rows_out + state
-    one_width_each = all(len({dim for _, dim, *_ in tbe.embedding_specs}) == 1 for tbe in tbes)
-    return Counters(
-        steps=counted.steps,
-        lookups=counted.lookups,
-        unique_ids=counted.unique_ids,
-        unique_misses=misses,
-        rows_fetched=fetched,
-        rows_written_back=written,
-        bytes_fetched=fetched_bytes if one_width_each else None,
-        bytes_written_back=written_bytes if one_width_each else None,
-    )

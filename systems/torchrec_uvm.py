@@ -6,7 +6,7 @@ builds HOST tables for the same plan without a word; `placement` is read off the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -33,19 +33,11 @@ from systems.contract import (
     Verdict,
 )
 from systems.counting import UniqueCounter
-from systems.fbgemm_uvm import (
-    cache_sets,
-    cached_uvm_counters,
-    counting_prefetch,
-    set_tbe_counting,
-    uvm_required_bytes,
-)
 from systems.features import FeatureGroups
 from systems.tbe import (
     POLICIES,
     TBE,
     WAYS,
-    PrefetchQueue,
     counting_metrics,
     flush_tbe,
     load_tbe_rows,
@@ -58,14 +50,13 @@ from systems.tbe import (
     tbe_steps,
 )
 from systems.tbe_system import fbgemm_support
-
-_MEMORY = ("host_mapped", "managed")
+from systems.uvm_cache import MEMORY, UVMCaching, cache_sets, counting_prefetch, uvm_required_bytes
 
 
 class TorchrecUVM(EmbeddingSystem):
     """Every table FUSED_UVM: rows in UVM, no cache."""
 
-    variants = {"memory": _MEMORY}
+    variants = {"memory": MEMORY}
     kernel = EmbeddingComputeKernel.FUSED_UVM
 
     def __init__(self, spec: SystemSpec) -> None:
@@ -169,21 +160,18 @@ class TorchrecUVM(EmbeddingSystem):
         self._counter.enabled = enabled
 
 
-class TorchrecUVMCaching(TorchrecUVM):
+class TorchrecUVMCaching(UVMCaching, TorchrecUVM):
     """Every table FUSED_UVM_CACHING: rows in UVM behind fbgemm's device cache.
 
     `prefetch=on` (LRU only) runs what torchrec's `PrefetchTrainPipelineSparseDist` runs: input distribution and cache
     prefetch of the next batch on a stream of their own, while the current batch computes.
     """
 
-    variants = {"policy": ("lru", "lfu"), "memory": _MEMORY, "prefetch": ("off", "on")}
     kernel = EmbeddingComputeKernel.FUSED_UVM_CACHING
 
-    def __init__(self, spec: SystemSpec) -> None:
-        super().__init__(spec)
-        prefetches = spec.device.type == "cuda" and spec.parameters["prefetch"] == "on"
-        self._announced: PrefetchQueue[tuple[Any, Any]] | None = PrefetchQueue() if prefetches else None
-        self.count_traffic(False)
+    @property
+    def live_tbes(self) -> Sequence[TBE]:
+        return self.tbes
 
     def fused_parameters(self) -> dict[str, Any]:
         policy = self.spec.parameters["policy"]
@@ -198,13 +186,7 @@ class TorchrecUVMCaching(TorchrecUVM):
         }
 
     @classmethod
-    def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
-        return uvm_required_bytes(spec, caching=True)
-
-    @classmethod
     def support(cls, spec: SystemSpec) -> Support:
-        if spec.parameters["prefetch"] == "on" and spec.parameters["policy"] != "lru":
-            return Support(Verdict.UNSUPPORTED, "fbgemm prefetches with policy=lru only")
         poolings = {table.pooling for table in spec.tables}
         if len(poolings) > 1 and not isinstance(spec.budget, CacheRatio):
             return Support(
@@ -213,10 +195,6 @@ class TorchrecUVMCaching(TorchrecUVM):
                 "cannot be kept exactly; use a cache ratio",
             )
         return super().support(spec)
-
-    @property
-    def look_ahead(self) -> int:
-        return 0 if self._announced is None else 1
 
     def prefetch(self, features: KeyedJaggedTensor) -> None:
         if self._announced is None:
@@ -247,22 +225,6 @@ class TorchrecUVMCaching(TorchrecUVM):
             for tbe in self.tbes:
                 release_lines(tbe)
         return pooled
-
-    def count_traffic(self, enabled: bool) -> None:
-        super().count_traffic(enabled)
-        for tbe in self.tbes:
-            set_tbe_counting(tbe, enabled=enabled and self._announced is None)
-
-    def reset_counters(self) -> None:
-        super().reset_counters()
-        for tbe in self.tbes:
-            tbe.uvm_cache_stats.zero_()
-            tbe.cache_miss_counter.zero_()
-
-    def counters(self) -> Counters:
-        if self.spec.device.type == "cpu":
-            return super().counters()
-        return cached_uvm_counters(self.tbes, spec=self.spec, counted=self._counter)
 
 
 class _Holder(nn.Module):

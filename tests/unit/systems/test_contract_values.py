@@ -17,8 +17,8 @@ from systems.contract import (
     Support,
     Tier,
     Verdict,
-    check_tables,
 )
+from systems.spec import check_tables
 
 
 @pytest.mark.parametrize("ratio", [0.0, -0.1, 1.0001, float("nan"), float("inf")])

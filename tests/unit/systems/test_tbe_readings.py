@@ -11,8 +11,8 @@ from specs import batch, spec, table
 
 from systems.contract import Counters, OptimizerKind, Purpose, Tier
 from systems.counting import UniqueCounter
-from systems.fbgemm_uvm import cached_uvm_counters, set_tbe_counting
 from systems.tbe import tbe_anatomy, tbe_placement
+from systems.uvm_cache import cached_uvm_counters, set_tbe_counting
 
 DEVICE, MANAGED = EmbeddingLocation.DEVICE, EmbeddingLocation.MANAGED
 CACHING, HOST = EmbeddingLocation.MANAGED_CACHING, EmbeddingLocation.HOST

@@ -6,8 +6,9 @@ import pytest
 from specs import spec, table
 
 from systems.contract import OptimizerKind, Tier
-from systems.fbgemm_uvm import FbgemmUVM, FbgemmUVMCaching, cache_sets, slot_bytes, uvm_required_bytes
+from systems.fbgemm_uvm import FbgemmUVM, FbgemmUVMCaching
 from systems.torchrec_uvm import TorchrecUVM, TorchrecUVMCaching
+from systems.uvm_cache import cache_sets, slot_bytes, uvm_required_bytes
 
 LRU = {"policy": "lru", "memory": "host_mapped", "prefetch": "off"}
 LFU = {**LRU, "policy": "lfu"}

@@ -1,0 +1,101 @@
+"""What a system answers: whether it can, where its rows are, what they weigh and what moved."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+
+class Verdict(enum.StrEnum):
+    """What a system says of a setting before anything is built."""
+
+    YES = "yes"
+    UNSUPPORTED = "unsupported"
+    UNAVAILABLE = "unavailable"
+    INFEASIBLE = "infeasible"
+
+
+@dataclass(frozen=True)
+class Support:
+    """A verdict with its reason: what is missing, and the remedy (what to install, the smallest budget that works)."""
+
+    verdict: Verdict = Verdict.YES
+    reason: str = ""
+
+
+class Tier(enum.StrEnum):
+    """Where bytes live. On a CPU `device` is the RAM that plays the device's part."""
+
+    DEVICE = "device"
+    HOST = "host"
+    DISK = "disk"
+
+
+class Purpose(enum.StrEnum):
+    """What bytes are for."""
+
+    ROWS = "rows"
+    STATE = "state"
+    INDEX = "index"
+    STAGING = "staging"
+
+
+Anatomy = dict[tuple[Tier, Purpose], int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """Where the rows of a system live, read off its live objects.
+
+    Attributes:
+        label: A short text for the table, e.g. `device`, `uvm (host-mapped)`, `host-resident`.
+        offloads: Rows live in a slower tier than the one that computes. Only such systems enter an offload ranking,
+            beside the all-on-device baseline.
+    """
+
+    label: str
+    offloads: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counters:
+    """Traffic since the last reset. None: not known for this system on this device.
+
+    Attributes:
+        steps: Batches counted.
+        lookups: Ids looked up.
+        unique_ids: Distinct rows per batch, summed over batches.
+        unique_misses: Of these, the rows absent from the device when the batch arrived, before anything was fetched.
+        lookup_misses: Ids whose row was absent when the batch arrived, duplicates counted.
+        rows_fetched, rows_written_back: Rows moved to and from the device.
+        bytes_fetched, bytes_written_back: The same in bytes, optimizer state included.
+        overflow_batches: Batches with more distinct rows than the cache has slots.
+        per_table: Unique ids and unique misses by table name, where known.
+    """
+
+    steps: int
+    lookups: int | None = None
+    unique_ids: int | None = None
+    unique_misses: int | None = None
+    lookup_misses: int | None = None
+    rows_fetched: int | None = None
+    rows_written_back: int | None = None
+    bytes_fetched: int | None = None
+    bytes_written_back: int | None = None
+    overflow_batches: int = 0
+    per_table: Mapping[str, tuple[int, int]] | None = None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of one table: weights fp32 `[n, dim]` and optimizer state by name, `[n]` or `[n, dim]`, on the host."""
+
+    weights: Tensor
+    state: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+class WorkingSetTooLarge(ValueError):
+    """One batch needs more of the device than the budget allows; the message names the smallest budget that works."""

@@ -1,0 +1,142 @@
+"""What a system is asked for: tables, an optimizer, a device and a budget."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torchrec import EmbeddingBagConfig, PoolingType
+
+
+class OptimizerKind(enum.StrEnum):
+    """The sparse optimizers of the comparison."""
+
+    SGD = "sgd"
+    ROWWISE_ADAGRAD = "rowwise_adagrad"
+    ADAM = "adam"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseOptimizer:
+    """A sparse optimizer with every hyper-parameter explicit: library defaults differ between versions.
+
+    Row-wise Adagrad is fbgemm's: `state += mean(g * g); row -= lr * g / (sqrt(state) + eps)`, `g` being a row's
+    gradient summed over the batch.
+    """
+
+    kind: OptimizerKind
+    lr: float
+    eps: float = 1e-8
+    beta1: float = 0.9
+    beta2: float = 0.999
+
+    def state_shapes(self, dim: int) -> dict[str, int]:
+        """fp32 elements that one row of width `dim` carries, by state name."""
+        match self.kind:
+            case OptimizerKind.SGD:
+                return {}
+            case OptimizerKind.ROWWISE_ADAGRAD:
+                return {"sum": 1}
+            case OptimizerKind.ADAM:
+                return {"exp_avg": dim, "exp_avg_sq": dim}
+
+    def state_bytes(self, dim: int) -> int:
+        """Bytes of optimizer state that one row of width `dim` carries."""
+        return 4 * sum(self.state_shapes(dim).values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheRatio:
+    """Cache size as a share of all rows, as papers state it. Not equal memory: see `DeviceBytes`."""
+
+    ratio: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.ratio <= 1:
+            raise ValueError(f"cache ratio {self.ratio} is outside (0, 1]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceBytes:
+    """Cache size by equal bytes: rows, optimizer state, index and staging on the device fit `total_bytes`."""
+
+    total_bytes: int
+
+    def __post_init__(self) -> None:
+        if self.total_bytes <= 0:
+            raise ValueError(f"device budget of {self.total_bytes} bytes is not positive")
+
+
+Budget = CacheRatio | DeviceBytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class SystemSpec:
+    """Everything a system is built from.
+
+    Attributes:
+        tables: The tables. Their order fixes the order of features in the output.
+        optimizer: Applied inside backward.
+        device: Where lookups compute: `cpu` or `cuda`.
+        budget: How much of the device the system may use. Systems without a cache ignore a ratio.
+        batch_lookups: Ids per batch over all features, an upper bound; sizes staging buffers and bounds working sets.
+        frequencies: Accesses per row in the training split, by table name, int64 `[rows]`. None: unknown.
+        parameters: The variant: values of the parameters that the system's class declares.
+    """
+
+    tables: tuple[EmbeddingBagConfig, ...]
+    optimizer: SparseOptimizer
+    device: torch.device
+    budget: Budget
+    batch_lookups: int
+    frequencies: Mapping[str, Tensor] | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_tables(self.tables)
+
+    @property
+    def rows(self) -> int:
+        """Rows of all tables."""
+        return sum(table.num_embeddings for table in self.tables)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of all rows, fp32, without optimizer state."""
+        return sum(4 * table.num_embeddings * table.embedding_dim for table in self.tables)
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the optimizer state of all rows."""
+        return sum(t.num_embeddings * self.optimizer.state_bytes(t.embedding_dim) for t in self.tables)
+
+
+def check_tables(tables: Sequence[EmbeddingBagConfig]) -> None:
+    """Refuse tables that some system would silently get wrong.
+
+    Raises:
+        ValueError: no table, a duplicate table or feature name, no row, a width that is not a multiple of 4 (fbgemm's
+            kernels need that), rows other than fp32, or a pooling other than sum and mean.
+    """
+    if not tables:
+        raise ValueError("no tables: give at least one EmbeddingBagConfig")
+    names = [table.name for table in tables]
+    features = [name for table in tables for name in table.feature_names]
+    for kind, seen in (("table", names), ("feature", features)):
+        twice = sorted({name for name in seen if seen.count(name) > 1})
+        if twice:
+            raise ValueError(f"{kind} name used twice: {', '.join(twice)}")
+    for table in tables:
+        if not table.feature_names:
+            raise ValueError(f"table {table.name} serves no feature")
+        if table.num_embeddings < 1:
+            raise ValueError(f"table {table.name} has {table.num_embeddings} rows")
+        if table.embedding_dim < 4 or table.embedding_dim % 4:
+            raise ValueError(f"table {table.name}: embedding_dim {table.embedding_dim} is not a multiple of 4")
+        if table.data_type.value != "FP32":
+            raise ValueError(f"table {table.name}: rows of {table.data_type.value} are not supported, use FP32")
+        if table.pooling not in (PoolingType.SUM, PoolingType.MEAN):
+            raise ValueError(f"table {table.name}: pooling {table.pooling.value} is not supported, use SUM or MEAN")
