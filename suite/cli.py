@@ -58,9 +58,9 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 def run(
     *,
     systems: Annotated[
-        str, typer.Option(help="all, or names with variants: freq_cache,fbgemm_uvm_caching[policy=lfu]")
+        str, typer.Option(help="all, or names, with variants: freq_cache, fbgemm_uvm_caching[policy=lfu]")
     ] = "all",
-    workloads: Annotated[str, typer.Option(help="all, or some of criteo_kaggle,avazu,criteo_1tb")] = "all",
+    workloads: Annotated[str, typer.Option(help="all, or some of criteo_kaggle, avazu, criteo_1tb")] = "all",
     scale: Annotated[
         ScaleName | None,
         typer.Option(help="Size of tables, model and steps; default: the largest that suits the device"),

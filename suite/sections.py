@@ -28,7 +28,7 @@ LEGEND = (
     "Hit rate: share of a batch's distinct rows that were on the device before anything was fetched. "
     "Rows, state, index and staging MB: device memory by purpose, by the system's own account. "
     "Verified: trained beside the reference before timing; bitwise, or the largest difference of any loss, row or "
-    "optimizer state."
+    "(relative to its size) optimizer state."
 )
 
 

@@ -30,9 +30,19 @@ CACHE_RATIO = 0.5
 
 LR = {OptimizerKind.SGD: 1.0, OptimizerKind.ROWWISE_ADAGRAD: 0.05, OptimizerKind.ADAM: 0.01}
 
-TOLERANCE = {OptimizerKind.SGD: 2e-6, OptimizerKind.ROWWISE_ADAGRAD: 5e-6, OptimizerKind.ADAM: 2e-4}
-"""Largest absolute difference where sums are not taken in the reference's order. fbgemm on a CPU was measured at 0 with
-SGD and 4e-7 with row-wise Adagrad; CUDA sums duplicates in no fixed order."""
+TOLERANCE = {OptimizerKind.SGD: 2e-6, OptimizerKind.ROWWISE_ADAGRAD: 5e-4, OptimizerKind.ADAM: 1e-4}
+"""Largest absolute difference of a row where sums are not taken in the reference's order.
+
+Adagrad and Adam divide a gradient by its own size: a row moves by about the learning rate, and one whose gradient
+nearly cancels carries the rounding of its terms along. A lost, doubled or stale update shows as the learning rate; a
+hundredth of that is allowed. On a CPU, over 25 seeds and more of all workloads, fbgemm came within 2e-5 with row-wise
+Adagrad and was bitwise equal with SGD.
+"""
+
+STATE_TOLERANCE = 0.01
+"""Of optimizer state, relative to its size: squared gradients are small, an absolute bound would allow anything."""
+_STATE_FLOOR = 1e-3
+"""Share of a table's largest state below which a difference is measured against that share."""
 
 Build = Callable[[SystemSpec], EmbeddingSystem]
 
@@ -90,12 +100,12 @@ def _checks(system: type[EmbeddingSystem], *, spec: SystemSpec, workload: Worklo
     train_test, train_reference = _trainer(under_test, workload, seed), _trainer(reference, workload, seed)
 
     losses = torch.tensor([train_test.run(1).loss - train_reference.run(1).loss for _ in range(STEPS)])
-    yield _check(f"{kind}: losses", float(losses.abs().max()), allowed)
+    yield _check(f"{kind}: losses", float(losses.abs().max()), allowed / 10)
     yield from _rows_checks(f"{kind}: after training", under_test, reference, allowed)
 
     before = _snapshot(under_test)
     logits = train_test.logits(workload.batch(STEPS)) - train_reference.logits(workload.batch(STEPS))
-    yield _check(f"{kind}: evaluation output", float(logits.abs().max()), 10 * allowed)
+    yield _check(f"{kind}: evaluation output", float(logits.abs().max()), allowed)
     yield _check(f"{kind}: evaluation leaves rows untouched", _distance(before, _snapshot(under_test)), 0.0)
 
     bags = _bags(spec, seed)
@@ -105,7 +115,7 @@ def _checks(system: type[EmbeddingSystem], *, spec: SystemSpec, workload: Worklo
         pooled = module.train()(features).values()
         _backward(pooled, seed)
         outputs.append(pooled.detach())
-    loose = 2 * TOLERANCE[spec.optimizer.kind]  # bags sum several rows, in an order that is each kernel's own
+    loose = TOLERANCE[spec.optimizer.kind]  # bags sum several rows, in an order that is each kernel's own
     yield _check(f"{kind}: empty bags and duplicates, output", float((outputs[0] - outputs[1]).abs().max()), loose)
     yield from _rows_checks(f"{kind}: empty bags and duplicates", under_test, reference, loose)
 
@@ -126,7 +136,7 @@ def _checks(system: type[EmbeddingSystem], *, spec: SystemSpec, workload: Worklo
         features = bags if module.ids_on_host else bags.to(spec.device)
         pooled = module.train()(features).values()
         _backward(pooled, seed + 1)
-    resumed_exactly = 0.0 if spec.device.type == "cpu" else 10 * TOLERANCE[spec.optimizer.kind]
+    resumed_exactly = 0.0 if spec.device.type == "cpu" else TOLERANCE[spec.optimizer.kind]
     yield from _rows_checks(f"{kind}: save, load and go on", resumed, under_test, resumed_exactly)
 
 
@@ -189,14 +199,31 @@ def _distance(left: dict[str, Tensor], right: dict[str, Tensor]) -> float:
     return float(torch.stack([(left[name] - right[name]).abs().max() for name in left]).max())
 
 
+def _relative_distance(left: dict[str, Tensor], right: dict[str, Tensor]) -> float:
+    """Largest difference relative to the right side's size, NaN where there is one; infinite where one side lacks."""
+    if left.keys() != right.keys():
+        return float("inf")
+    return float(torch.stack([_relative(left[name], right[name]).max() for name in left]).max())
+
+
+def _relative(left: Tensor, right: Tensor) -> Tensor:
+    size = right.abs()
+    return (left - right).abs() / (size + _STATE_FLOOR * size.max()).clamp(min=torch.finfo(size.dtype).tiny)
+
+
 def _rows_checks(name: str, left: EmbeddingSystem, right: EmbeddingSystem, allowed: float) -> Iterator[Check]:
     ours, theirs = _snapshot(left), _snapshot(right)
-    for what, suffix in (("rows", "weight"), ("optimizer state", None)):
-        mine, other = (
-            {k: v for k, v in side.items() if k.endswith(".weight") == (suffix == "weight")} for side in (ours, theirs)
-        )
-        if mine or other:
-            yield _check(f"{name}, {what}", _distance(mine, other), allowed)
+    (rows, state), (their_rows, their_state) = _parted(ours), _parted(theirs)
+    yield _check(f"{name}, rows", _distance(rows, their_rows), allowed)
+    if state or their_state:
+        relative = _relative_distance(state, their_state)
+        yield _check(f"{name}, optimizer state", relative, STATE_TOLERANCE if allowed else 0.0)
+
+
+def _parted(snapshot: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Rows and optimizer state of a snapshot."""
+    rows = {name: value for name, value in snapshot.items() if name.endswith(".weight")}
+    return rows, {name: value for name, value in snapshot.items() if name not in rows}
 
 
 def _check(name: str, difference: float, allowed: float) -> Check:
