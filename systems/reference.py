@@ -123,14 +123,15 @@ class ReferenceSystem(EmbeddingSystem):
         leaf.grad = None
         gradient = torch.zeros(ids.numel(), leaf.shape[1], device=leaf.device).index_add_(0, position, values)
         optimizer, state = self.spec.optimizer, self._state[table]
+        lr = torch.tensor(optimizer.lr, dtype=torch.float32).item()  # kernels hold it in fp32: 0.1 is not 0.1 there
         self._update_counts[table] += 1
         match optimizer.kind:
             case OptimizerKind.SGD:
-                step = optimizer.lr * gradient.double()
+                step = lr * gradient.double()
             case OptimizerKind.ROWWISE_ADAGRAD:
                 total = state["sum"].index_select(0, ids) + gradient.square().mean(dim=1)
                 state["sum"].index_copy_(0, ids, total)
-                step = (optimizer.lr / (total.sqrt() + optimizer.eps)).unsqueeze(1) * gradient.double()
+                step = (lr / (total.sqrt() + optimizer.eps)).unsqueeze(1) * gradient.double()
             case OptimizerKind.ADAM:
                 first = state["exp_avg"].index_select(0, ids).lerp_(gradient, 1 - optimizer.beta1)
                 second = state["exp_avg_sq"].index_select(0, ids) * optimizer.beta2
@@ -139,7 +140,7 @@ class ReferenceSystem(EmbeddingSystem):
                 state["exp_avg_sq"].index_copy_(0, ids, second)
                 corrected = first / (1 - optimizer.beta1 ** self._update_counts[table])
                 scale = (second / (1 - optimizer.beta2 ** self._update_counts[table])).sqrt() + optimizer.eps
-                step = optimizer.lr * (corrected / scale).double()
+                step = lr * (corrected / scale).double()
         leaf.index_copy_(0, ids, (leaf.index_select(0, ids).double() - step).float())
 
 

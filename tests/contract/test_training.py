@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from plain_training import PlainTraining
@@ -16,6 +18,8 @@ from scenes import (
     on_its_side,
     optimizer,
     ragged,
+    spec_of,
+    table,
     train,
 )
 from torch import nn
@@ -228,3 +232,26 @@ def test_system_in_a_model_saves_under_the_names_of_a_collection(variant: str, d
     saved = nn.ModuleDict({"sparse": system}).state_dict()
     assert set(saved) == {f"sparse.embedding_bags.{t.name}.weight" for t in TABLES}
     assert torch.equal(saved["sparse.embedding_bags.colours.weight"], torch.full((7, 4), 3.0))
+
+
+@pytest.mark.parametrize("lr", [1.0, 0.1, 0.007])
+def test_sgd_on_a_cpu_equals_the_reference_bitwise_whatever_the_learning_rate(variant: str, lr: float) -> None:
+    """Sum pooling and one id per bag, as in the comparison: no system may differ from the yardstick by one bit."""
+    cpu = torch.device("cpu")
+    tables = (table("left", 37, 16), table("right", 11, 16))
+    systems = []
+    for name in (variant, "reference"):
+        found, spec = spec_of(name, device=cpu, tables=tables)
+        system = found(replace(spec, optimizer=replace(spec.optimizer, lr=lr)))
+        for number, one in enumerate(tables):
+            rows = torch.randn(one.num_embeddings, 16, generator=torch.Generator().manual_seed(number))
+            system.load_rows(one.name, 0, Rows(rows))
+        systems.append(system)
+    generator = torch.Generator().manual_seed(0)
+    for step in range(5):
+        ids = {t.name: torch.randint(0, t.num_embeddings, (64, 1), generator=generator).tolist() for t in tables}
+        ours, theirs = (train(system, batch_of(ids), step) for system in systems)
+        assert torch.equal(ours, theirs)
+    for one in tables:
+        everything = torch.arange(one.num_embeddings)
+        assert torch.equal(*(system.read_rows(one.name, everything).weights for system in systems))
