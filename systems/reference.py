@@ -27,7 +27,8 @@ class ReferenceSystem(EmbeddingSystem):
     """`nn.EmbeddingBag` with sparse gradients; the update is written out below and runs when a gradient arrives.
 
     A row's gradient is summed over the batch in order of appearance and `row - lr * g` is rounded once (fp64 inside),
-    which is what fbgemm's CPU kernel computes: with SGD, sum pooling and a CPU the two agree bitwise.
+    which is what fbgemm's CPU kernel computes: with SGD, sum pooling and a CPU the two agree bitwise. (fbgemm 1.6 also
+    rounds `lr * g`: there that holds at a learning rate of 1.)
     """
 
     def __init__(self, spec: SystemSpec) -> None:
@@ -123,15 +124,14 @@ class ReferenceSystem(EmbeddingSystem):
         leaf.grad = None
         gradient = torch.zeros(ids.numel(), leaf.shape[1], device=leaf.device).index_add_(0, position, values)
         optimizer, state = self.spec.optimizer, self._state[table]
-        lr = torch.tensor(optimizer.lr, dtype=torch.float32).item()  # kernels hold it in fp32: 0.1 is not 0.1 there
         self._update_counts[table] += 1
         match optimizer.kind:
             case OptimizerKind.SGD:
-                step = lr * gradient.double()
+                step = optimizer.lr * gradient.double()
             case OptimizerKind.ROWWISE_ADAGRAD:
                 total = state["sum"].index_select(0, ids) + gradient.square().mean(dim=1)
                 state["sum"].index_copy_(0, ids, total)
-                step = (lr / (total.sqrt() + optimizer.eps)).unsqueeze(1) * gradient.double()
+                step = (optimizer.lr / (total.sqrt() + optimizer.eps)).unsqueeze(1) * gradient.double()
             case OptimizerKind.ADAM:
                 first = state["exp_avg"].index_select(0, ids).lerp_(gradient, 1 - optimizer.beta1)
                 second = state["exp_avg_sq"].index_select(0, ids) * optimizer.beta2
@@ -140,7 +140,7 @@ class ReferenceSystem(EmbeddingSystem):
                 state["exp_avg_sq"].index_copy_(0, ids, second)
                 corrected = first / (1 - optimizer.beta1 ** self._update_counts[table])
                 scale = (second / (1 - optimizer.beta2 ** self._update_counts[table])).sqrt() + optimizer.eps
-                step = lr * (corrected / scale).double()
+                step = optimizer.lr * (corrected / scale).double()
         leaf.index_copy_(0, ids, (leaf.index_select(0, ids).double() - step).float())
 
 

@@ -33,6 +33,10 @@ class SparseOptimizer:
     beta1: float = 0.9
     beta2: float = 0.999
 
+    def __post_init__(self) -> None:
+        """Round the learning rate to fp32: some kernels hold it so and others in fp64, and all must train alike."""
+        object.__setattr__(self, "lr", torch.tensor(self.lr, dtype=torch.float32).item())
+
     def state_shapes(self, dim: int) -> dict[str, int]:
         """fp32 elements that one row of width `dim` carries, by state name."""
         match self.kind:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import metadata
 
 import pytest
 import torch
+from packaging.version import Version
 from plain_training import PlainTraining
 from scenes import (
     KINDS,
@@ -30,6 +32,12 @@ from systems.contract import CacheRatio, EmbeddingSystem, OptimizerKind, Rows
 
 TOLERANCE = {OptimizerKind.SGD: 2e-5, OptimizerKind.ROWWISE_ADAGRAD: 2e-5, OptimizerKind.ADAM: 1e-4}
 """fp32 against float64, after some ten steps on values of order 1 to 10."""
+
+
+def installed_fbgemm() -> Version:
+    names = {distribution.metadata["Name"].lower().replace("_", "-") for distribution in metadata.distributions()}
+    return Version(metadata.version("fbgemm-gpu-cpu" if "fbgemm-gpu-cpu" in names else "fbgemm-gpu"))
+
 
 EVERY_WIDTH = sum(t.embedding_dim * len(t.feature_names) for t in TABLES)
 
@@ -237,6 +245,8 @@ def test_system_in_a_model_saves_under_the_names_of_a_collection(variant: str, d
 @pytest.mark.parametrize("lr", [1.0, 0.1, 0.007])
 def test_sgd_on_a_cpu_equals_the_reference_bitwise_whatever_the_learning_rate(variant: str, lr: float) -> None:
     """Sum pooling and one id per bag, as in the comparison: no system may differ from the yardstick by one bit."""
+    if lr != 1.0 and installed_fbgemm() < Version("1.8"):
+        pytest.skip("fbgemm before 1.8 rounds learning rate x gradient before it subtracts")
     cpu = torch.device("cpu")
     tables = (table("left", 37, 16), table("right", 11, 16))
     systems = []
