@@ -44,8 +44,6 @@ STATE_TOLERANCE = 0.01
 _STATE_FLOOR = 1e-3
 """Share of a table's largest state below which a difference is measured against that share."""
 
-Build = Callable[[SystemSpec], EmbeddingSystem]
-
 
 def verify(
     system: type[EmbeddingSystem], *, spec: SystemSpec, workload: Workload, seed: int, beat: Callable[[], None]

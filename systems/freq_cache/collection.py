@@ -83,14 +83,13 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
             cache.flush()
 
     def memory(self) -> Anatomy:
-        pools = [pool for cache in self._caches for pool in (cache.pool, cache.overflow_pool) if pool is not None]
         overflow = [cache.overflow_pool for cache in self._caches if cache.overflow_pool is not None]
         return {
             (Tier.DEVICE, Purpose.ROWS): sum(cache.pool.row_bytes for cache in self._caches),
             (Tier.DEVICE, Purpose.STATE): sum(cache.pool.state_bytes for cache in self._caches),
             (Tier.DEVICE, Purpose.INDEX): 0,
             (Tier.DEVICE, Purpose.STAGING): sum(pool.row_bytes + pool.state_bytes for pool in overflow)
-            + 8 * self.spec.batch_lookups * bool(pools),
+            + 8 * self.spec.batch_lookups,
             (Tier.HOST, Purpose.ROWS): sum(cache.host.row_bytes for cache in self._caches),
             (Tier.HOST, Purpose.STATE): sum(cache.host.state_bytes for cache in self._caches),
             (Tier.HOST, Purpose.INDEX): sum(cache.planner.index_bytes() for cache in self._caches),
