@@ -48,6 +48,7 @@ class OptimizerName(enum.StrEnum):
 
     SGD = "sgd"
     ROWWISE_ADAGRAD = "rowwise_adagrad"
+    ADAGRAD = "adagrad"
     ADAM = "adam"
 
 

@@ -47,7 +47,7 @@ SMOKE = Scale(
     window_steps=4,
     counted_steps=4,
     evaluation_batches=8,
-    lr={"sgd": 1.0, "rowwise_adagrad": 0.01, "adam": 0.001},
+    lr={"sgd": 1.0, "rowwise_adagrad": 0.01, "adagrad": 0.01, "adam": 0.001},
     timeout_s=120,
     stall_s=60,
 )
@@ -64,7 +64,7 @@ SMALL = Scale(
     window_steps=16,
     counted_steps=20,
     evaluation_batches=40,
-    lr={"sgd": 1.0, "rowwise_adagrad": 0.01, "adam": 0.001},
+    lr={"sgd": 1.0, "rowwise_adagrad": 0.01, "adagrad": 0.01, "adam": 0.001},
     timeout_s=300,
     stall_s=60,
 )
@@ -81,7 +81,7 @@ FULL = Scale(
     window_steps=50,
     counted_steps=150,
     evaluation_batches=60,
-    lr={"sgd": 1.0, "rowwise_adagrad": 0.01, "adam": 0.001},
+    lr={"sgd": 1.0, "rowwise_adagrad": 0.01, "adagrad": 0.01, "adam": 0.001},
     timeout_s=7200,
     stall_s=900,
 )

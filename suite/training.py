@@ -48,7 +48,7 @@ def dense_optimizer(model: nn.Module, optimizer: SparseOptimizer) -> torch.optim
     match optimizer.kind:
         case OptimizerKind.SGD:
             return torch.optim.SGD(parameters, lr=optimizer.lr)
-        case OptimizerKind.ROWWISE_ADAGRAD:
+        case OptimizerKind.ROWWISE_ADAGRAD | OptimizerKind.ADAGRAD:
             return torch.optim.Adagrad(parameters, lr=optimizer.lr, eps=optimizer.eps)
         case OptimizerKind.ADAM:
             betas = (optimizer.beta1, optimizer.beta2)

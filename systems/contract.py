@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor
+from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor, PoolingType
 
 from systems.answers import (
     Anatomy,
@@ -26,7 +26,16 @@ from systems.answers import (
     Verdict,
     WorkingSetTooLarge,
 )
-from systems.spec import Budget, CacheRatio, DeviceBytes, OptimizerKind, SparseOptimizer, SystemSpec
+from systems.spec import (
+    Budget,
+    CacheRatio,
+    DeviceBytes,
+    OptimizerKind,
+    SparseOptimizer,
+    SystemSpec,
+    row_bytes_of,
+    row_type_of,
+)
 
 __all__ = [
     "Anatomy",
@@ -45,6 +54,8 @@ __all__ = [
     "Tier",
     "Verdict",
     "WorkingSetTooLarge",
+    "row_bytes_of",
+    "row_type_of",
 ]
 
 
@@ -52,9 +63,10 @@ class EmbeddingSystem(nn.Module, ABC):
     """One way of keeping embedding tables.
 
     To write: `required_bytes`, `placement`, `forward`, `load_rows`, `read_rows`, `memory`, `counters` and
-    `reset_counters`; where there is a cache also `flush`, where it looks ahead `look_ahead` and `prefetch`. What the
-    harness times is `forward` with its backward, and `prefetch`; they must not synchronise the device for the sake of
-    statistics. A system owns its rows: `parameters()` must not show them, or a dense optimizer would update them too.
+    `reset_counters`; where there is a cache also `flush`, where it looks ahead `look_ahead` and `prefetch`, where its
+    learning rate can change `set_learning_rate`. What the harness times is `forward` with its backward, and `prefetch`;
+    they must not synchronise the device for the sake of statistics. A system owns its rows: `parameters()` must not
+    show them, or a dense optimizer would update them too.
     """
 
     variants: ClassVar[Mapping[str, tuple[str, ...]]] = {}
@@ -62,6 +74,12 @@ class EmbeddingSystem(nn.Module, ABC):
 
     ids_on_host: ClassVar[bool] = False
     """Whether `forward` and `prefetch` want their features on the host (a host-side planner) or on the device."""
+
+    row_types: ClassVar[frozenset[torch.dtype]] = frozenset({torch.float32})
+    """The types that a table's rows may be kept in."""
+
+    takes_weights: ClassVar[bool] = False
+    """Whether batches may carry per-sample weights, with a gradient to them."""
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__()
@@ -80,8 +98,12 @@ class EmbeddingSystem(nn.Module, ABC):
     def support(cls, spec: SystemSpec) -> Support:
         """Whether this setting can run, cheaply and without building anything.
 
-        The default refuses a device budget below what `required_bytes` asks of the device.
+        The default refuses tables whose rows are of a type outside `row_types`, per-sample weights unless
+        `takes_weights`, and a device budget below what `required_bytes` asks of the device.
         """
+        refusal = cls._refused_rows(spec) or cls._refused_weights(spec)
+        if refusal:
+            return Support(Verdict.UNSUPPORTED, refusal)
         needed = cls.required_bytes(spec).get(Tier.DEVICE, 0)
         if isinstance(spec.budget, DeviceBytes) and needed > spec.budget.total_bytes:
             return Support(
@@ -90,6 +112,29 @@ class EmbeddingSystem(nn.Module, ABC):
                 f"{needed:,} bytes ({needed / 2**30:.3f} GiB)",
             )
         return Support()
+
+    @classmethod
+    def _refused_rows(cls, spec: SystemSpec) -> str:
+        refused = [table for table in spec.tables if row_type_of(table) not in cls.row_types]
+        if not refused:
+            return ""
+        taken = " or ".join(sorted(str(kept).removeprefix("torch.") for kept in cls.row_types))
+        names = ", ".join(table.name for table in refused)
+        return f"{cls.__name__} keeps rows in {taken}: change the data_type of {names}"
+
+    @classmethod
+    def _refused_weights(cls, spec: SystemSpec) -> str:
+        if not spec.weighted:
+            return ""
+        if not cls.takes_weights:
+            return f"{cls.__name__} takes no per-sample weights"
+        means = [table.name for table in spec.tables if table.pooling is PoolingType.MEAN]
+        if not means:
+            return ""
+        return (
+            "per-sample weights go with SUM pooling only (torch refuses them with MEAN, fbgemm's backward is wrong "
+            f"there): change the pooling of {', '.join(means)}"
+        )
 
     @property
     def look_ahead(self) -> int:
@@ -106,8 +151,8 @@ class EmbeddingSystem(nn.Module, ABC):
         return list(self.spec.tables)
 
     def is_weighted(self) -> bool:
-        """Whether features carry per-sample weights. None of the systems takes them yet."""
-        return False
+        """Whether features carry per-sample weights."""
+        return self.spec.weighted
 
     @abstractmethod
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
@@ -115,13 +160,14 @@ class EmbeddingSystem(nn.Module, ABC):
 
         Args:
             features: Row ids of every feature of every table, in any key order; values int64, on the host if
-                `ids_on_host`, else on the device.
+                `ids_on_host`, else on the device. With a weighted spec, weights fp32, one per id, on the same side.
 
         Returns:
             Pooled embeddings, fp32 `[batch, sum of dims]` on the device, keyed by feature in table order. Backward
-            through it applies the sparse update.
+            through it applies the sparse update, and leaves a gradient at weights that ask for one.
 
         Raises:
+            ValueError: a feature is missing, or there are weights and the spec is not weighted, or the reverse.
             IndexError, RuntimeError: an id is outside its table; the latter where a kernel finds out (on CUDA
                 asynchronously, as a device assertion).
             WorkingSetTooLarge: the batch cannot be served within the budget.
@@ -134,6 +180,8 @@ class EmbeddingSystem(nn.Module, ABC):
     def load_rows(self, table: str, start: int, rows: Rows) -> None:
         """Overwrite rows `start, start + 1, ...` of a table; state that `rows` does not name becomes zero.
 
+        Weights arrive in fp32; a table of fp16 rounds them to nearest.
+
         Raises:
             IndexError: the rows reach outside the table.
             ValueError: the rows have another width, or their state another shape, than the table.
@@ -141,11 +189,22 @@ class EmbeddingSystem(nn.Module, ABC):
 
     @abstractmethod
     def read_rows(self, table: str, ids: Tensor) -> Rows:
-        """Copies of the rows `ids` (int64 `[n]`) of a table, up to date whatever is cached.
+        """Copies of the rows `ids` (int64 `[n]`) of a table, up to date whatever is cached; fp32, whatever is kept.
 
         Raises:
             IndexError: an id is outside the table.
         """
+
+    def set_learning_rate(self, lr: float) -> None:
+        """Train rows at another learning rate, rounded to fp32, from the next forward on.
+
+        Called between steps: a batch looked up that still waits for its backward may train at either rate. `spec` goes
+        on saying what the system was built with, and a saved state has no learning rate in it.
+
+        Raises:
+            NotImplementedError: the system does not override this.
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot change its learning rate")
 
     def optimizer_steps(self, table: str) -> int:
         """Updates of a table so far, on which Adam's bias correction depends. Systems that have Adam override this."""
@@ -176,7 +235,7 @@ class EmbeddingSystem(nn.Module, ABC):
         self.flush()
         for name, table in self.tables.items():
             rows = self.read_rows(name, torch.arange(table.num_embeddings))
-            destination[f"{prefix}embedding_bags.{name}.weight"] = rows.weights
+            destination[f"{prefix}embedding_bags.{name}.weight"] = rows.weights.to(row_type_of(table))
             for state, value in rows.state.items():
                 destination[f"{prefix}embedding_bags.{name}.{state}"] = value
             if self.spec.optimizer.kind is OptimizerKind.ADAM:
@@ -210,7 +269,7 @@ class EmbeddingSystem(nn.Module, ABC):
                 continue
             values = {entry: state_dict[key] for entry, key in keys.items()}
             weights, step = values.pop("weight"), values.pop("step", None)
-            self.load_rows(name, 0, Rows(weights, values))
+            self.load_rows(name, 0, Rows(weights.float(), values))
             if step is not None:
                 self.set_optimizer_steps(name, int(step))
         if strict:

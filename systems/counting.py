@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
-from systems.contract import Counters, OptimizerKind, SparseOptimizer
+from systems.contract import Counters, OptimizerKind, SparseOptimizer, row_bytes_of
 
 
 class UniqueCounter:
@@ -70,7 +70,7 @@ class UniqueCounter:
         """
         if not self.steps:
             return Counters(steps=0)
-        widths = {table.name: 4 * table.embedding_dim for table in self._tables}
+        widths = {table.name: row_bytes_of(table) for table in self._tables}
         rowwise = optimizer.kind is OptimizerKind.ROWWISE_ADAGRAD
         state = {t.name: 0 if rowwise else optimizer.state_bytes(t.embedding_dim) for t in self._tables}
         return Counters(

@@ -10,20 +10,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from fbgemm_gpu.split_table_batched_embeddings_ops_common import (
-    EmbeddingLocation,
-)
-from torch import Tensor
+from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
 from torchrec import KeyedJaggedTensor, KeyedTensor
 
-from systems.contract import (
-    Counters,
-    SystemSpec,
-    Tier,
-)
+from systems.contract import Counters, SystemSpec, Tier
 from systems.features import Group
 from systems.tbe import POLICIES, TBE, counting_metrics, release_lines
-from systems.tbe_system import TBESystem
+from systems.tbe_system import Lookup, TBESystem
 from systems.uvm_cache import MEMORY, UVMCaching, cache_sets, counting_prefetch, uvm_required_bytes
 
 
@@ -48,7 +41,7 @@ class FbgemmUVM(TBESystem):
 
 
 class FbgemmUVMCaching(UVMCaching, TBESystem):
-    """Rows in UVM behind fbgemm's 32-way set-associative device cache, one cache per pooling.
+    """Rows in UVM behind fbgemm's 32-way set-associative device cache, one cache per pooling and type of rows.
 
     `prefetch=on` populates the cache for the next batch on a stream of its own (LRU only, as in fbgemm).
     """
@@ -77,9 +70,9 @@ class FbgemmUVMCaching(UVMCaching, TBESystem):
         self._counter.observe(features)  # fbgemm counts here too
         inputs = self._inputs(features)
 
-        def populate(compute: torch.cuda.Stream) -> list[tuple[Tensor, Tensor]]:
+        def populate(compute: torch.cuda.Stream) -> list[Lookup]:
             with counting_prefetch(self._tbes, enabled=self._counter.enabled):
-                for tbe, (ids, offsets) in zip(self._tbes, inputs, strict=True):
+                for tbe, (ids, offsets, _) in zip(self._tbes, inputs, strict=True):
                     tbe.prefetch(ids, offsets, forward_stream=compute)
             return inputs
 

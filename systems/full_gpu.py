@@ -11,6 +11,7 @@ from systems.tbe_system import TBESystem
 class FullGPU(TBESystem):
     """fbgemm TBE with every row on the device: DEVICE on CUDA, HOST on a CPU, which then is the device."""
 
+    takes_weights = True
     host_rows_are = Tier.DEVICE
 
     @classmethod

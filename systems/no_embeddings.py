@@ -39,6 +39,9 @@ class NoEmbeddings(EmbeddingSystem):
         state = {name: torch.zeros((ids.numel(),) if n == 1 else (ids.numel(), n)) for name, n in shapes.items()}
         return Rows(torch.zeros(ids.numel(), dim), state)
 
+    def set_learning_rate(self, lr: float) -> None:
+        """Nothing is trained."""
+
     def memory(self) -> Anatomy:
         return {}
 

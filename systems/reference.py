@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 import torch
@@ -31,8 +32,11 @@ class ReferenceSystem(EmbeddingSystem):
     rounds `lr * g`: there that holds at a learning rate of 1.)
     """
 
+    takes_weights = True
+
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
+        self._optimizer = spec.optimizer
         # A plain dict hides the bags from `parameters()` and `state_dict()`: a dense optimizer must not see the rows.
         self._bags = {
             table.name: nn.EmbeddingBag.from_pretrained(
@@ -55,7 +59,7 @@ class ReferenceSystem(EmbeddingSystem):
         for table in spec.tables:
             weight = self._weight(table.name)
             weight.register_post_accumulate_grad_hook(lambda leaf, name=table.name: self._update(name, leaf))
-        self._groups = FeatureGroups(spec.tables, key=lambda table: None)
+        self._groups = FeatureGroups(spec.tables, key=lambda table: None, weighted=spec.weighted)
         self._counter = UniqueCounter(spec.tables)
 
     @classmethod
@@ -75,7 +79,7 @@ class ReferenceSystem(EmbeddingSystem):
         for table in self.spec.tables:
             for name in table.feature_names:
                 part = parts[name]
-                outputs.append(self._bags[table.name](part.values(), part.offsets()))
+                outputs.append(self._bags[table.name](part.values(), part.offsets(), part.weights_or_none()))
         return self._groups.join([torch.cat(outputs, dim=1)])
 
     def load_rows(self, table: str, start: int, rows: Rows) -> None:
@@ -90,6 +94,9 @@ class ReferenceSystem(EmbeddingSystem):
         ids = ids.to(self.spec.device)
         weights = self._weight(table).detach().index_select(0, ids).cpu()
         return Rows(weights, {name: s.index_select(0, ids).cpu() for name, s in self._state[table].items()})
+
+    def set_learning_rate(self, lr: float) -> None:
+        self._optimizer = replace(self._optimizer, lr=lr)
 
     def optimizer_steps(self, table: str) -> int:
         return self._update_counts[table]
@@ -123,7 +130,7 @@ class ReferenceSystem(EmbeddingSystem):
         values = leaf.grad._values()
         leaf.grad = None
         gradient = torch.zeros(ids.numel(), leaf.shape[1], device=leaf.device).index_add_(0, position, values)
-        optimizer, state = self.spec.optimizer, self._state[table]
+        optimizer, state = self._optimizer, self._state[table]
         self._update_counts[table] += 1
         match optimizer.kind:
             case OptimizerKind.SGD:
@@ -132,6 +139,10 @@ class ReferenceSystem(EmbeddingSystem):
                 total = state["sum"].index_select(0, ids) + gradient.square().mean(dim=1)
                 state["sum"].index_copy_(0, ids, total)
                 step = (optimizer.lr / (total.sqrt() + optimizer.eps)).unsqueeze(1) * gradient.double()
+            case OptimizerKind.ADAGRAD:
+                total = state["sum"].index_select(0, ids) + gradient.square()
+                state["sum"].index_copy_(0, ids, total)
+                step = (optimizer.lr * gradient / (total.sqrt() + optimizer.eps)).double()
             case OptimizerKind.ADAM:
                 first = state["exp_avg"].index_select(0, ids).lerp_(gradient, 1 - optimizer.beta1)
                 second = state["exp_avg_sq"].index_select(0, ids) * optimizer.beta2

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 from torchrec import EmbeddingBagConfig, PoolingType
+from torchrec.types import DataType
+
+_ROW_TYPES: dict[DataType, torch.dtype] = {DataType.FP32: torch.float32, DataType.FP16: torch.float16}
 
 
 class OptimizerKind(enum.StrEnum):
@@ -16,6 +19,7 @@ class OptimizerKind(enum.StrEnum):
 
     SGD = "sgd"
     ROWWISE_ADAGRAD = "rowwise_adagrad"
+    ADAGRAD = "adagrad"
     ADAM = "adam"
 
 
@@ -24,7 +28,8 @@ class SparseOptimizer:
     """A sparse optimizer with every hyper-parameter explicit: library defaults differ between versions.
 
     Row-wise Adagrad is fbgemm's: `state += mean(g * g); row -= lr * g / (sqrt(state) + eps)`, `g` being a row's
-    gradient summed over the batch.
+    gradient summed over the batch; its state is one number per row. Adagrad has one per element: `state += g * g`, and
+    the rest alike.
     """
 
     kind: OptimizerKind
@@ -44,6 +49,8 @@ class SparseOptimizer:
                 return {}
             case OptimizerKind.ROWWISE_ADAGRAD:
                 return {"sum": 1}
+            case OptimizerKind.ADAGRAD:
+                return {"sum": dim}
             case OptimizerKind.ADAM:
                 return {"exp_avg": dim, "exp_avg_sq": dim}
 
@@ -82,12 +89,14 @@ class SystemSpec:
     """Everything a system is built from.
 
     Attributes:
-        tables: The tables. Their order fixes the order of features in the output.
+        tables: The tables. Their order fixes the order of features in the output; each keeps its rows in its own
+            `data_type`, fp32 or fp16.
         optimizer: Applied inside backward.
         device: Where lookups compute: `cpu` or `cuda`.
         budget: How much of the device the system may use. Systems without a cache ignore a ratio.
         batch_lookups: Ids per batch over all features, an upper bound; sizes staging buffers and bounds working sets.
         frequencies: Accesses per row in the training split, by table name, int64 `[rows]`. None: unknown.
+        weighted: Every batch carries a weight per id, by which the id's row is multiplied before pooling.
         parameters: The variant: values of the parameters that the system's class declares.
     """
 
@@ -97,6 +106,7 @@ class SystemSpec:
     budget: Budget
     batch_lookups: int
     frequencies: Mapping[str, Tensor] | None = None
+    weighted: bool = False
     parameters: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -109,8 +119,8 @@ class SystemSpec:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of all rows, fp32, without optimizer state."""
-        return sum(4 * table.num_embeddings * table.embedding_dim for table in self.tables)
+        """Bytes of all rows, without optimizer state."""
+        return sum(table.num_embeddings * row_bytes_of(table) for table in self.tables)
 
     @property
     def state_bytes(self) -> int:
@@ -118,12 +128,23 @@ class SystemSpec:
         return sum(t.num_embeddings * self.optimizer.state_bytes(t.embedding_dim) for t in self.tables)
 
 
+def row_type_of(table: EmbeddingBagConfig) -> torch.dtype:
+    """The type that a table's rows are kept in."""
+    return _ROW_TYPES[table.data_type]
+
+
+def row_bytes_of(table: EmbeddingBagConfig) -> int:
+    """Bytes of one row of a table, without optimizer state."""
+    dim: int = table.embedding_dim
+    return dim * row_type_of(table).itemsize
+
+
 def check_tables(tables: Sequence[EmbeddingBagConfig]) -> None:
     """Refuse tables that some system would silently get wrong.
 
     Raises:
         ValueError: no table, a duplicate table or feature name, no row, a width that is not a multiple of 4 (fbgemm's
-            kernels need that), rows other than fp32, or a pooling other than sum and mean.
+            kernels need that), rows other than fp32 and fp16, or a pooling other than sum and mean.
     """
     if not tables:
         raise ValueError("no tables: give at least one EmbeddingBagConfig")
@@ -140,7 +161,7 @@ def check_tables(tables: Sequence[EmbeddingBagConfig]) -> None:
             raise ValueError(f"table {table.name} has {table.num_embeddings} rows")
         if table.embedding_dim < 4 or table.embedding_dim % 4:
             raise ValueError(f"table {table.name}: embedding_dim {table.embedding_dim} is not a multiple of 4")
-        if table.data_type.value != "FP32":
-            raise ValueError(f"table {table.name}: rows of {table.data_type.value} are not supported, use FP32")
+        if table.data_type not in _ROW_TYPES:
+            raise ValueError(f"table {table.name}: rows of {table.data_type.value} are not supported, use FP32 or FP16")
         if table.pooling not in (PoolingType.SUM, PoolingType.MEAN):
             raise ValueError(f"table {table.name}: pooling {table.pooling.value} is not supported, use SUM or MEAN")

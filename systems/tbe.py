@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import torch
-from fbgemm_gpu.split_embedding_configs import EmbOptimType
+from fbgemm_gpu.split_embedding_configs import EmbOptimType, SparseType
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import (
     BoundsCheckMode,
     CacheAlgorithm,
@@ -20,9 +20,9 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_common import (
 )
 from fbgemm_gpu.split_table_batched_embeddings_ops_training import ComputeDevice, SplitTableBatchedEmbeddingBagsCodegen
 from torch import Tensor
-from torchrec import KeyedJaggedTensor, PoolingType
+from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, PoolingType
 
-from systems.contract import Anatomy, OptimizerKind, Placement, Purpose, Rows, SparseOptimizer, Tier
+from systems.contract import Anatomy, OptimizerKind, Placement, Purpose, Rows, SparseOptimizer, Tier, row_type_of
 
 TBE: TypeAlias = SplitTableBatchedEmbeddingBagsCodegen
 Prepared = TypeVar("Prepared")
@@ -33,14 +33,23 @@ WAYS = 32
 OPTIMIZERS = {
     OptimizerKind.SGD: EmbOptimType.EXACT_SGD,
     OptimizerKind.ROWWISE_ADAGRAD: EmbOptimType.EXACT_ROWWISE_ADAGRAD,
+    OptimizerKind.ADAGRAD: EmbOptimType.EXACT_ADAGRAD,
     OptimizerKind.ADAM: EmbOptimType.ADAM,
 }
 _POOLING = {PoolingType.SUM: PoolingMode.SUM, PoolingType.MEAN: PoolingMode.MEAN}
+ROW_TYPES = {torch.float32: SparseType.FP32, torch.float16: SparseType.FP16}
+"""How fbgemm names the types that rows may have."""
+
 POLICIES = {"lru": CacheAlgorithm.LRU, "lfu": CacheAlgorithm.LFU}
 
 _PICKED_ROWS = 1 << 20
 
 ROW_LOCATIONS = {"DEVICE": "device", "MANAGED": "uvm", "MANAGED_CACHING": "uvm with device cache", "HOST": "host"}
+
+
+def tbe_key(table: EmbeddingBagConfig) -> tuple[PoolingType, torch.dtype]:
+    """What tables of one TBE have in common."""
+    return table.pooling, row_type_of(table)
 
 
 def build_tbe(
@@ -51,12 +60,15 @@ def build_tbe(
     optimizer: SparseOptimizer,
     device: torch.device,
     location: EmbeddingLocation = EmbeddingLocation.DEVICE,
+    row_type: torch.dtype = torch.float32,
     **cache_options: Any,  # noqa: ANN401 - passed to fbgemm as they are
 ) -> TBE:
     """A TBE of tables `(rows, dim)` whose update is fused into backward.
 
-    On a CPU the location is HOST whatever was asked: fbgemm has no other there. Ids out of range raise an error
-    instead of being replaced by 0, which is fbgemm's default.
+    Rows are kept in `row_type`, fp32 or fp16; pooled outputs and optimizer state are fp32 either way, and an updated
+    fp16 row is rounded to nearest. (On a CPU SGD and Adagrad also round the step to fp16 before they subtract it,
+    row-wise Adagrad does not.) On a CPU the location is HOST whatever was asked: fbgemm has no other there. Ids out of
+    range raise an error instead of being replaced by 0, which is fbgemm's default.
     """
     on_cpu = device.type == "cpu"
     where = EmbeddingLocation.HOST if on_cpu else location
@@ -66,6 +78,8 @@ def build_tbe(
         feature_table_map=list(table_of_feature),
         pooling_mode=_POOLING[pooling],
         device=device,
+        weights_precision=ROW_TYPES[row_type],
+        output_dtype=SparseType.FP32,
         bounds_check_mode=BoundsCheckMode.FATAL,
         stochastic_rounding=False,
         **optimizer_options(optimizer),
@@ -221,8 +235,8 @@ def _states(tbe: TBE, table: int) -> list[Tensor]:
 
 
 def _pick(rows: Tensor, ids: Tensor) -> Tensor:
-    """Copies on the host, a part at a time: UVM is read through the device, which need not hold a table as a whole."""
-    picked = torch.empty((ids.numel(), *rows.shape[1:]), dtype=rows.dtype)
+    """fp32 copies on the host, a part at a time: UVM is read through the device, which need not hold a whole table."""
+    picked = torch.empty((ids.numel(), *rows.shape[1:]), dtype=torch.float32)
     for start in range(0, ids.numel(), _PICKED_ROWS):
         stop = start + _PICKED_ROWS
         picked[start:stop] = rows.index_select(0, ids[start:stop].to(rows.device))

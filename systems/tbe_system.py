@@ -1,10 +1,10 @@
-"""A system made of fbgemm TBEs, one per pooling; the variants differ in where the rows are placed."""
+"""A system made of fbgemm TBEs, one per pooling and type of rows; the variants differ in where the rows are placed."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
 from torch import Tensor
@@ -21,10 +21,12 @@ from systems.contract import (
     SystemSpec,
     Tier,
     Verdict,
+    row_type_of,
 )
 from systems.counting import UniqueCounter
 from systems.features import FeatureGroups, Group
 from systems.tbe import (
+    ROW_TYPES,
     TBE,
     build_tbe,
     flush_tbe,
@@ -32,26 +34,31 @@ from systems.tbe import (
     read_tbe_rows,
     set_tbe_steps,
     tbe_anatomy,
+    tbe_key,
     tbe_placement,
     tbe_steps,
 )
+
+Lookup: TypeAlias = tuple[Tensor, Tensor, Tensor | None]
+"""Ids, bag offsets and per-sample weights of one TBE."""
 
 
 def fbgemm_support(spec: SystemSpec) -> Support:
     """What fbgemm's build for the device cannot do."""
     if spec.device.type == "cpu" and spec.optimizer.kind is OptimizerKind.ADAM:
-        return Support(Verdict.UNSUPPORTED, "fbgemm has no Adam on a CPU: use sgd or rowwise_adagrad")
+        return Support(Verdict.UNSUPPORTED, "fbgemm has no Adam on a CPU: use sgd, rowwise_adagrad or adagrad")
     return Support()
 
 
 class TBESystem(EmbeddingSystem):
     """Rows in fbgemm TBEs at one location. Subclasses say which, and what that costs."""
 
+    row_types = frozenset(ROW_TYPES)
     host_rows_are = Tier.HOST
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
-        self._groups = FeatureGroups(spec.tables, key=lambda table: table.pooling)
+        self._groups = FeatureGroups(spec.tables, key=tbe_key, weighted=spec.weighted)
         # A tuple hides the TBEs from `parameters()`: their update is fused, a dense optimizer must not see them.
         self._tbes: tuple[TBE, ...] = tuple(self._build(group) for group in self._groups.groups)
         self._states = list(spec.optimizer.state_shapes(4))
@@ -81,6 +88,7 @@ class TBESystem(EmbeddingSystem):
             optimizer=self.spec.optimizer,
             device=self.spec.device,
             location=self.location(),
+            row_type=row_type_of(group.tables[0]),
             **self.cache_options(group),
         )
 
@@ -98,12 +106,12 @@ class TBESystem(EmbeddingSystem):
         self._counter.observe(features)
         return self._look_up(inputs)
 
-    def _inputs(self, features: KeyedJaggedTensor) -> list[tuple[Tensor, Tensor]]:
-        """Ids and bag offsets by TBE."""
-        return [(part.values(), part.offsets()) for part in self._groups.split(features)]
+    def _inputs(self, features: KeyedJaggedTensor) -> list[Lookup]:
+        """Ids, bag offsets and weights by TBE."""
+        return [(part.values(), part.offsets(), part.weights_or_none()) for part in self._groups.split(features)]
 
-    def _look_up(self, inputs: Sequence[tuple[Tensor, Tensor]]) -> KeyedTensor:
-        return self._groups.join([tbe(ids, offsets) for tbe, (ids, offsets) in zip(self._tbes, inputs, strict=True)])
+    def _look_up(self, inputs: Sequence[Lookup]) -> KeyedTensor:
+        return self._groups.join([tbe(*one) for tbe, one in zip(self._tbes, inputs, strict=True)])
 
     def load_rows(self, table: str, start: int, rows: Rows) -> None:
         self.check_rows(table, start, rows)
@@ -113,6 +121,10 @@ class TBESystem(EmbeddingSystem):
     def read_rows(self, table: str, ids: Tensor) -> Rows:
         group, index = self._where[table]
         return read_tbe_rows(self._tbes[group], table=index, ids=ids, states=self._states)
+
+    def set_learning_rate(self, lr: float) -> None:
+        for tbe in self._tbes:
+            tbe.set_learning_rate(lr)  # kept in fp32 there
 
     def optimizer_steps(self, table: str) -> int:
         return tbe_steps(self._tbes[self._where[table][0]])

@@ -136,6 +136,10 @@ class TorchrecUVM(EmbeddingSystem):
         tbe, index = self._tbe_of_table[table]
         return read_tbe_rows(tbe, table=index, ids=ids, states=self._states)
 
+    def set_learning_rate(self, lr: float) -> None:
+        for tbe in self.tbes:
+            tbe.set_learning_rate(lr)  # kept in fp32 there
+
     def optimizer_steps(self, table: str) -> int:
         return tbe_steps(self._tbe_of_table[table][0])
 

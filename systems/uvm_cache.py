@@ -10,10 +10,20 @@ from typing import Any
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import CacheAlgorithm, RecordCacheMetrics
 from torchrec import EmbeddingBagConfig
 
-from systems.contract import CacheRatio, Counters, EmbeddingSystem, OptimizerKind, Support, SystemSpec, Tier, Verdict
+from systems.contract import (
+    CacheRatio,
+    Counters,
+    EmbeddingSystem,
+    OptimizerKind,
+    Support,
+    SystemSpec,
+    Tier,
+    Verdict,
+    row_bytes_of,
+)
 from systems.counting import UniqueCounter
 from systems.features import FeatureGroups
-from systems.tbe import TBE, WAYS, PrefetchQueue, counting_metrics
+from systems.tbe import TBE, WAYS, PrefetchQueue, counting_metrics, tbe_key
 
 MEMORY = ("host_mapped", "managed")
 """How UVM is allocated: malloc + cudaHostRegister, or cudaMallocManaged with the host as preferred location."""
@@ -81,17 +91,17 @@ def uvm_required_bytes(spec: SystemSpec, *, caching: bool = False) -> dict[Tier,
     if caching:
         lfu = spec.parameters["policy"] == "lfu"
         device += spec.rows * (12 if lfu else 4)
-        for group in FeatureGroups(spec.tables, key=lambda table: table.pooling).groups:
+        for group in FeatureGroups(spec.tables, key=tbe_key).groups:
             device += WAYS * slot_bytes(spec, group.tables) + 8 * lfu
     return {Tier.DEVICE: device, Tier.HOST: spec.row_bytes + (0 if rowwise else spec.state_bytes)}
 
 
 def slot_bytes(spec: SystemSpec, tables: tuple[EmbeddingBagConfig, ...]) -> int:
     """Device bytes per cache slot: a line as wide as the widest table, its row, its stamp, its lock if prefetching."""
-    width: int = max(table.embedding_dim for table in tables)
+    line = max(row_bytes_of(table) for table in tables)
     stamp = 8 if spec.parameters["policy"] == "lru" else 0
     lock = 4 if spec.parameters.get("prefetch") == "on" else 0
-    return 4 * width + 8 + stamp + lock
+    return line + 8 + stamp + lock
 
 
 def cache_sets(spec: SystemSpec, tables: tuple[EmbeddingBagConfig, ...]) -> int:
@@ -146,14 +156,15 @@ def cached_uvm_counters(tbes: Sequence[TBE], *, spec: SystemSpec, counted: Uniqu
     for tbe in tbes:
         _, _, unique, unique_misses, conflict_unique, conflict_lookups = tbe.uvm_cache_stats.tolist()
         dim = tbe.embedding_specs[0][1]
+        row_bytes = dim * tbe.weights_precision.bit_rate() // 8
         inserted = unique_misses - conflict_unique
         rows_in = inserted + conflict_lookups + conflict_unique
         rows_out = inserted + conflict_unique
         state = 0 if rowwise else unique * spec.optimizer.state_bytes(dim)
         misses += unique_misses
         fetched, written = fetched + rows_in, written + rows_out
-        fetched_bytes += 4 * dim * rows_in + state
-        written_bytes += 4 * dim * rows_out + state
+        fetched_bytes += row_bytes * rows_in + state
+        written_bytes += row_bytes * rows_out + state
     one_width_each = all(len({dim for _, dim, *_ in tbe.embedding_specs}) == 1 for tbe in tbes)
     return Counters(
         steps=counted.steps,

@@ -1,168 +1,278 @@
-"""Deciding which rows enter and leave the cache, on the host, before a batch is looked up."""
+"""Deciding which rows enter and leave a cache, on the host, from what is announced. Moves no rows itself."""
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
-from systems.freq_cache.policy import Policy
+from systems.freq_cache import planning, queues
+from systems.freq_cache.planning import ABSENT, FIELDS, Index, Order, Ring
+from systems.freq_cache.queues import empty_queues
+from systems.freq_cache.policy import LEVELS, Policy
 
-_NOWHERE = -1
+Int32s = NDArray[np.int32]
+Int64s = NDArray[np.int64]
+
+_INT32_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True)
-class Moves:
-    """What one batch needs. Copies out come before copies in: a fetched row may take a written-back row's slot.
+class Ids:
+    """The ids of one batch, feature after feature.
 
     Attributes:
-        slots: Slot of every id, int64 `[n]`. For an overflow batch: its position in `overflow_rows`.
-        fetch_rows, fetch_slots: Rows to bring from the host, and the slots they take.
-        write_back_rows, write_back_slots: Changed rows to take back to the host, and the slots they leave.
-        overflow_rows: None unless the batch has more distinct rows than the cache has slots; then its distinct rows.
-        missed_rows: Distinct rows absent when the batch arrived, before anything was fetched.
-        unique_ids, lookup_misses: Of this batch.
+        values: int64 `[n]`, each within its feature's table, duplicates welcome.
+        ends: Where each feature's ids end, int64 `[features]`.
+        starts: The row at which each feature's table starts, int64 `[features]`.
     """
 
-    slots: Tensor
-    fetch_rows: Tensor
-    fetch_slots: Tensor
-    write_back_rows: Tensor
-    write_back_slots: Tensor
-    overflow_rows: Tensor | None
-    missed_rows: Tensor
-    unique_ids: int
-    lookup_misses: int
+    values: Int64s
+    ends: Int64s
+    starts: Int64s
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one batch needs. Rows leave before rows enter: a fetched row may take the slot of one written back.
+
+    Attributes:
+        batch: Its number.
+        rows: The batch's distinct rows, int32 `[u]`, in order of first occurrence.
+        slots: Their slots, int32 `[u]`; below 0 where an overflow batch has none.
+        missed: Whether each was absent when the batch arrived, bool `[u]`.
+        inverse: Position in `rows` of every id, int32 `[n]`.
+        fetch_rows, fetch_slots: Rows to bring in, and the slots they take, int32.
+        back_rows, back_slots: Changed rows to write back, and the slots they leave, int32.
+        fetch_after: The fetched rows are in the slow tier once the write-back of this batch has landed; -1: now.
+        overflow: The batch has more distinct rows than the cache has slots; those without a slot must go past it.
+    """
+
+    batch: int
+    rows: Int32s
+    slots: Int32s
+    missed: NDArray[np.bool_]
+    inverse: Int32s
+    fetch_rows: Int32s
+    fetch_slots: Int32s
+    back_rows: Int32s
+    back_slots: Int32s
+    fetch_after: int
+    overflow: bool
+
+    @property
+    def unique_ids(self) -> int:
+        """Distinct rows of the batch."""
+        return self.rows.size
 
     @property
     def unique_misses(self) -> int:
         """Distinct rows absent when the batch arrived."""
-        return self.missed_rows.numel()
+        return int(np.count_nonzero(self.missed))
+
+    def slot_of_id(self) -> tuple[Int32s, int]:
+        """The slot of every id, int32 `[n]`, and how many ids ask for a row that was absent."""
+        out = np.empty(self.inverse.size, np.int32)
+        return out, planning.spread(self.slots, self.missed, self.inverse, out)
+
+
+@dataclass
+class _Announced:
+    batch: int
+    begin: int
+    end: int
+    inverse: Int32s
+    changes: bool
 
 
 class Planner:
-    """The index of a cache of `slots` slots over `rows` rows: 4 B per row, 17 B per slot, all on the host."""
+    """The index of a cache of `slots` slots over `rows` rows, and the order in which rows leave it.
+
+    Batches are announced in order and planned in that order, each once. What leaves: of the rows that no announced
+    batch needs, the one of the lowest key, of equals the one queued first (a row is queued when its last known use is
+    planned, in order of first occurrence in that batch; it keeps its place while its key is the same, and joins the
+    end of its new key's queue when its turn has come under the old one). When every row is needed: the one needed
+    last, of equals the one queued first. Never a row of the batch in hand. Missing rows enter in order of first
+    occurrence: free slots in order, then those of victims.
+
+    Memory, all on the host: 4 B per row and 17 B per slot, what the policy keeps, and 16 B per distinct row of each
+    announced batch. Source: arXiv 2208.05321 for the static and LFU keys; look-ahead as cDLRM (arXiv 2006.02779) and
+    BagPipe (arXiv 2202.12429) have it, with Belady's rule inside the window.
+    """
 
     def __init__(self, *, rows: int, slots: int, policy: Policy) -> None:
+        if rows + slots >= _INT32_MAX:
+            raise ValueError(f"{rows:,} rows and {slots:,} slots in one cache: the index numbers fewer than 2^31")
         self.policy = policy
-        self.slot_of_row = torch.full((rows,), _NOWHERE, dtype=torch.int32)
-        self.row_of_slot = torch.full((slots,), _NOWHERE, dtype=torch.int64)
-        self.dirty = torch.zeros(slots, dtype=torch.bool)
-        self._last_step = torch.zeros(slots, dtype=torch.int64)
-        self._step = 0
+        self.rows = rows
+        self.slots = min(slots, rows)
+        per_slot = [np.zeros(self.slots, np.int32) for _ in range(3)]
+        self._index = Index(np.full(rows, ABSENT, np.int32), *per_slot, np.zeros(self.slots, np.uint8))
+        self._ring = Ring(np.empty(0, np.int32), np.empty(0, np.int32))
+        self._order = Order(levels=LEVELS, base=0, depth=2, lowest=LEVELS)
+        self._queues = empty_queues(queues=LEVELS + self._order.depth, slots=self.slots)
         self._used = 0
+        self._cursor = 0
+        self._announced: deque[_Announced] = deque()
+        self._batches = 0
 
     @property
-    def slots(self) -> int:
-        """Slots of the cache."""
-        return self.row_of_slot.numel()
+    def announced(self) -> int:
+        """Batches announced and not yet planned."""
+        return len(self._announced)
 
+    @property
     def index_bytes(self) -> int:
-        """Host bytes of the index, the policy's scores included."""
-        own = (self.slot_of_row, self.row_of_slot, self.dirty, self._last_step, self.policy.scores)
-        return sum(tensor.nbytes for tensor in own)
+        """Host bytes of the index and of the policy, all rows and slots."""
+        return sum(array.nbytes for array in (*self._index, *self._queues)) + self.policy.nbytes
 
-    def warm_up(self) -> tuple[Tensor, Tensor]:
-        """Fill the free slots with the rows of the highest scores. Returns their rows and slots."""
-        free = min(self.slots, self.slot_of_row.numel()) - self._used
-        if free <= 0 or self._used:
-            return _empty(), _empty()
-        rows = _extreme(self.policy.scores, free, largest=True)
-        return rows, self._admit(rows)
+    @property
+    def window_bytes(self) -> int:
+        """Host bytes kept for announced batches."""
+        return sum(a.nbytes for a in (*self._ring, *(batch.inverse for batch in self._announced)))
 
-    def plan(self, ids: Tensor, *, changes: bool) -> Moves:
-        """Decide which rows enter and leave the cache before a batch is looked up.
+    def warm_up(self) -> tuple[Int32s, Int32s]:
+        """Fill an empty cache with the rows that the policy thinks best. Returns rows and the slots they take."""
+        rows = np.empty(0, np.int32) if self._used or self._announced else self.policy.best(self.slots)
+        if rows.size:
+            keys = self.policy.keys(rows, np.empty(0, np.int32), batch=0, learn=False)
+            self._make_room_for(keys)
+            planning.fill(rows, keys, self._index, self._queues, self._order)
+            self._used = rows.size
+            self._order = self._order._replace(lowest=0)
+        return rows, np.arange(rows.size, dtype=np.int32)
 
-        Args:
-            ids: Row ids of one batch, int64 `[n]`, duplicates welcome, on the host, all within range.
-            changes: Whether the batch's rows may be changed (training); they are marked for write-back.
+    def announce(self, ids: Ids, *, changes: bool) -> None:
+        """Enter the next batch. `changes`: its rows will be trained."""
+        begin = self._section(ids.values.size)
+        batch = self._batches
+        self._batches += 1
+        self._make_depth(len(self._announced) + 2)
+        inverse = np.empty(ids.values.size, np.int32)
+        end = begin + planning.announce(
+            ids.values, ids.ends, ids.starts, self._index, self._ring, inverse, begin, batch
+        )
+        self._cursor = end
+        self._announced.append(_Announced(batch, begin, end, inverse, changes))
 
-        Returns:
-            The slot of every id, with the rows to fetch and to write back.
+    def plan(self) -> Plan:
+        """Decide what the batch announced longest ago needs, knowing those announced after it.
 
-        Cost: one gather per id, one sort over the misses only, and a top-k over the slots when something must leave.
-        Source: arXiv 2208.05321, section 4.
+        Cost: a few memory accesses per distinct row and per row that leaves, whatever the size of table and cache.
         """
-        self._step += 1
-        self.policy.observe(ids)
-        slots = self.slot_of_row.index_select(0, ids)
-        missing_at = (slots < 0).nonzero().squeeze(1)
-        missing = ids.index_select(0, missing_at).unique()
-        self._touch(slots.index_select(0, (slots >= 0).nonzero().squeeze(1)))
-        in_use = self._last_step == self._step
-        resident = int(in_use.sum())
-        unique_ids, lookup_misses = resident + missing.numel(), missing_at.numel()
-        if unique_ids > self.slots:
-            return self._overflow(ids, missing, unique_ids=unique_ids, lookup_misses=lookup_misses)
-        leaving = self._victims(missing.numel() - (self.slots - self._used), in_use)
-        gone = self._evict(leaving)
-        entering = self._admit(missing)
-        if missing.numel():
-            slots.index_copy_(0, missing_at, self.slot_of_row.index_select(0, ids.index_select(0, missing_at)))
-        if changes:
-            self.dirty |= self._last_step == self._step
-        return Moves(slots.long(), missing, entering, *gone, None, missing, unique_ids, lookup_misses)
+        newest = self._announced[-1].batch
+        batch = self._announced.popleft()
+        span = (batch.begin, batch.end)
+        unique = batch.end - batch.begin
+        rows, missing, slots = (np.empty(unique, np.int32) for _ in range(3))
+        missed = np.empty(unique, np.bool_)
+        misses, fetch_after = planning.survey(self._ring, *span, rows, missed, missing)
+        overflow = unique > self.slots
+        entering = missing[: self.slots - self._used if overflow else misses]
+        fetch_rows = rows[entering - batch.begin]
+        fixed = self.policy.fixed
+        occurrences = np.zeros(unique if self.policy.counts else 0, np.int32)
+        if self.policy.counts:
+            planning.count(batch.inverse, occurrences)
+        keys = self.policy.keys(
+            fetch_rows if fixed else rows, occurrences, batch=batch.batch, learn=batch.changes
+        )
+        self._make_room_for(keys)
+        tables = (self._index, self._ring, self._queues)
+        out = tuple(np.empty(entering.size, np.int32) for _ in range(3))
+        back, self._used, lowest = planning.replace(
+            entering, keys, fixed, *tables, self._order, out, self._used, *span, batch.batch, newest
+        )
+        self._order = self._order._replace(lowest=lowest)
+        lowest = planning.release(
+            *span, keys, fixed, *tables, self._order, slots, batch.batch, batch.changes
+        )
+        self._order = self._order._replace(lowest=lowest)
+        return Plan(
+            batch=batch.batch,
+            rows=rows,
+            slots=slots,
+            missed=missed,
+            inverse=batch.inverse,
+            fetch_rows=fetch_rows,
+            fetch_slots=out[0],
+            back_rows=out[1][:back],
+            back_slots=out[2][:back],
+            fetch_after=fetch_after,
+            overflow=overflow,
+        )
 
-    def changed(self) -> tuple[Tensor, Tensor]:
-        """Rows and slots that the host copy lacks; they count as written back from now on."""
-        slots = self.dirty.nonzero().squeeze(1)
-        self.dirty.zero_()
-        return self.row_of_slot.index_select(0, slots), slots
+    def withdraw(self) -> None:
+        """Forget every announced batch that is not planned, as if it had never come."""
+        for batch in self._announced:
+            lowest = planning.withdraw(batch.begin, batch.end, self._index, self._ring, self._queues, self._order)
+            self._order = self._order._replace(lowest=lowest)
+        for batch in self._announced:
+            queues.clear(self._queues, self._order.levels + batch.batch % self._order.depth)
+        self._announced.clear()
 
-    def _overflow(self, ids: Tensor, missing: Tensor, *, unique_ids: int, lookup_misses: int) -> Moves:
-        """Leave the cache as it is, but for free slots: those take the best of the missing rows."""
-        free = self.slots - self._used
-        scores = self.policy.scores.index_select(0, missing)
-        entering = missing.index_select(0, _extreme(scores, min(free, missing.numel()), largest=True))
-        entering_slots = self._admit(entering)
-        rows, position = ids.unique(return_inverse=True)
-        return Moves(position, entering, entering_slots, _empty(), _empty(), rows, missing, unique_ids, lookup_misses)
+    def changed(self) -> tuple[Int32s, Int32s]:
+        """Rows and slots that the slow tier lacks; they count as written back from now on. Int32 each."""
+        return self._unmark((self._index.flags[: self._used] & planning.DIRTY) > 0)
 
-    def _touch(self, slots: Tensor) -> None:
-        self._last_step.index_fill_(0, slots.long(), self._step)
+    def held(self, start: int, stop: int) -> tuple[Int32s, Int32s]:
+        """Those of the rows `start` to `stop` that have a slot, and their slots; they count as unchanged from now on."""
+        rows = self._index.row[: self._used]
+        return self._unmark((rows >= start) & (rows < stop))
 
-    def _victims(self, wanted: int, in_use: Tensor) -> Tensor:
-        """The `wanted` slots with the lowest scores that the batch in hand does not use; of equals, the lower slots."""
-        if wanted <= 0:
-            return _empty()
-        candidates = (~in_use & (self.row_of_slot >= 0)).nonzero().squeeze(1)
-        scores = self.policy.scores.index_select(0, self.row_of_slot.index_select(0, candidates))
-        return candidates.index_select(0, _extreme(scores, wanted, largest=False))
+    def change(self, slots: Int32s) -> None:
+        """Count slots as changed since they were last written back."""
+        self._index.flags[slots] |= planning.DIRTY
 
-    def _evict(self, slots: Tensor) -> tuple[Tensor, Tensor]:
-        """Free slots. Returns rows and slots of those that changed."""
-        rows = self.row_of_slot.index_select(0, slots)
-        self.slot_of_row.index_fill_(0, rows, _NOWHERE)
-        self.row_of_slot.index_fill_(0, slots, _NOWHERE)
-        self._used -= slots.numel()
-        changed = self.dirty.index_select(0, slots).nonzero().squeeze(1)
-        self.dirty.index_fill_(0, slots, False)
-        return rows.index_select(0, changed), slots.index_select(0, changed)
+    def _unmark(self, chosen: NDArray[np.bool_]) -> tuple[Int32s, Int32s]:
+        slots = np.flatnonzero(chosen).astype(np.int32)
+        self._index.flags[slots] &= ~np.uint8(planning.DIRTY)
+        return self._index.row[slots], slots
 
-    def _admit(self, rows: Tensor) -> Tensor:
-        """Give rows free slots, which the current batch then uses. Returns the slots."""
-        free = (self.row_of_slot < 0).nonzero().squeeze(1)[: rows.numel()]
-        self.slot_of_row.index_copy_(0, rows, free.int())
-        self.row_of_slot.index_copy_(0, free, rows)
-        self._used += rows.numel()
-        self._touch(free)
-        return free
+    def _section(self, wanted: int) -> int:
+        """Where the ring has room for the rows of one more batch; it grows if it must. Positions stay what they are."""
+        size = self._ring.before.size
+        for begin in (self._cursor, 0):
+            end = begin + wanted
+            if end <= size and all(end <= live.begin or begin >= live.end for live in self._announced):
+                return begin
+        grown = max(2 * size, size + 2 * wanted)
+        if self.slots + grown >= _INT32_MAX:
+            raise ValueError("too many ids are announced at once: announce fewer batches ahead")
+        fields, before = np.empty(FIELDS * grown, np.int32), np.empty(grown, np.int32)
+        fields[: FIELDS * size], before[:size] = self._ring
+        self._ring = Ring(fields, before)
+        return size
 
+    def _make_depth(self, batches: int) -> None:
+        """Room for a queue per announced batch."""
+        order = self._order
+        if batches <= order.depth:
+            return
+        depth = 2 * batches
+        old = self._queues.ends.reshape(-1, 2)
+        ends = np.full((order.levels + depth, 2), queues.EMPTY, np.int32)
+        ends[: order.levels] = old[: order.levels]
+        for live in self._announced:
+            ends[order.levels + live.batch % depth] = old[order.levels + live.batch % order.depth]
+        self._order = order._replace(depth=depth)
+        self._queues = queues.rearranged(self._queues, ends.reshape(-1), self.slots)
 
-def _extreme(scores: Tensor, count: int, *, largest: bool) -> Tensor:
-    """Ascending positions of the `count` highest or lowest scores; of equal scores, the lower positions.
-
-    `torch.topk` leaves open which of equal scores it takes, and with it which rows move.
-    """
-    if not count:
-        return _empty()
-    values, positions = torch.topk(scores, count, largest=largest, sorted=False)
-    bar = values.min() if largest else values.max()
-    beyond = positions.index_select(0, (values != bar).nonzero().squeeze(1))
-    at_the_bar = (scores == bar).nonzero().squeeze(1)[: count - beyond.numel()]
-    return torch.cat([beyond, at_the_bar]).sort().values
-
-
-def _empty() -> Tensor:
-    return torch.empty(0, dtype=torch.int64)
+    def _make_room_for(self, keys: Int32s) -> None:
+        """Room for queues up to the highest of keys, by leaving out the empty ones below, else by more queues."""
+        highest = int(keys.max()) if keys.size else 0
+        order = self._order
+        if highest - order.base < order.levels:
+            return
+        old = self._queues.ends.reshape(-1, 2)
+        queued = np.flatnonzero(old[: order.levels, 0] != queues.EMPTY)
+        lowest = int(queued[0]) if queued.size else order.levels
+        base = order.base + lowest if queued.size else highest
+        levels = max(order.levels, 2 * (highest - base + 1))
+        ends = np.full((levels + order.depth, 2), queues.EMPTY, np.int32)
+        ends[: order.levels - lowest] = old[lowest : order.levels]
+        ends[levels:] = old[order.levels :]
+        self._order = order._replace(levels=levels, base=base, lowest=0)
+        self._queues = queues.rearranged(self._queues, ends.reshape(-1), self.slots)

@@ -1,46 +1,160 @@
-"""Which rows deserve a slot. A policy is a score per row; the row with the lowest score is evicted first."""
+"""Which rows deserve a slot. A policy gives every row a key; among rows that no coming batch needs, the lowest leaves.
+
+Keys are small integers, because the planner queues slots by key. What a policy counts it may round: two rows whose
+frequencies differ by a twentieth are equally good victims.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
+
+from systems.freq_cache.compiled import compiled, prefetch
+
+Int32s = NDArray[np.int32]
+
+LEVELS = 512
+"""Keys of counts lie below; 2^31 is level 447."""
 
 
 class Policy(ABC):
-    """Scores of all rows of one cache.
+    """One way of ranking the rows of a cache. To write: `keys`; the rest has defaults.
 
     Attributes:
-        scores: `[rows]` on the host. Higher stays longer. Of equal scores, the row in the lower slot leaves first, and
-            the lower row enters free slots first.
+        fixed: A row's key never changes. The planner then asks for keys of rows that enter, not of rows that are hit.
+        counts: `keys` wants to know how often each row occurs in the batch.
     """
 
-    scores: Tensor
+    fixed: bool = False
+    counts: bool = False
 
     @abstractmethod
-    def observe(self, ids: Tensor) -> None:
-        """See the ids of a batch, int64 `[n]`, duplicates included, before victims are chosen."""
+    def keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:
+        """Keys of rows that a batch uses, at least 0; a row's key never falls while it is cached.
+
+        Args:
+            rows: Distinct rows, int32 `[n]`: the batch's, or those of them that enter, if `fixed`.
+            occurrences: Of each row in this batch, int32 `[n]`; empty unless `counts`.
+            batch: Number of the batch, rising.
+            learn: The batch trains. An evaluated batch must leave the policy as it is.
+
+        Returns:
+            int32 `[n]`.
+        """
+
+    def best(self, rows: int) -> Int32s:
+        """Up to `rows` rows to fill the cache with before the first batch, ascending, int32. Default: none."""
+        return np.empty(0, np.int32)
+
+    @property
+    def state(self) -> NDArray[np.generic] | None:
+        """What was learnt of each row, `[rows]`, saved and loaded with the tables. Default: nothing."""
+        return None
+
+    @property
+    def nbytes(self) -> int:
+        """Host bytes of what the policy knows of all rows."""
+        return 0
 
 
 class StaticFrequency(Policy):
-    """Rank by how often a row occurs in the training split, known beforehand. Never changes. arXiv 2208.05321, 4.2."""
+    """Rank by how often a row occurs in the training split, known beforehand; 2 B per row. arXiv 2208.05321, 4.2."""
 
-    def __init__(self, frequencies: Tensor) -> None:
-        self.scores = frequencies.to(torch.float32)
+    fixed = True
 
-    def observe(self, ids: Tensor) -> None:
-        """The order was fixed beforehand."""
+    def __init__(self, frequencies: NDArray[np.integer]) -> None:
+        if frequencies.size and int(frequencies.min()) < 0:
+            raise ValueError("frequencies count accesses: they cannot be negative")
+        self._levels = np.empty(frequencies.size, np.uint16)
+        _levels_of(frequencies, self._levels)
+
+    def keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:
+        return self._levels[rows].astype(np.int32)
+
+    def best(self, rows: int) -> Int32s:
+        best = np.empty(min(rows, self._levels.size), np.int32)
+        _best(self._levels, np.zeros(LEVELS, np.int64), best)
+        return best
+
+    @property
+    def nbytes(self) -> int:
+        return self._levels.nbytes
 
 
 class LFU(Policy):
-    """Rank by occurrences so far. Counts survive eviction and never decay, like fbgemm's; 4 B per row."""
+    """Rank by occurrences so far. Counts survive eviction and never decay, as fbgemm's do; 4 B per row."""
+
+    counts = True
 
     def __init__(self, rows: int) -> None:
-        self.scores = torch.zeros(rows, dtype=torch.int32)
-        self._ones = torch.ones(0, dtype=torch.int32)
+        self._counts = np.zeros(rows, np.int32)
 
-    def observe(self, ids: Tensor) -> None:
-        if self._ones.numel() < ids.numel():
-            self._ones = torch.ones(ids.numel(), dtype=torch.int32)
-        self.scores.index_add_(0, ids, self._ones[: ids.numel()])
+    def keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:
+        keys = np.empty(rows.size, np.int32)
+        _count(self._counts, rows, occurrences, keys, learn)
+        return keys
+
+    @property
+    def state(self) -> NDArray[np.generic] | None:
+        return self._counts
+
+    @property
+    def nbytes(self) -> int:
+        return self._counts.nbytes
+
+
+class LRU(Policy):
+    """Rank by the batch that used a row last; no bytes per row."""
+
+    def keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:
+        return np.full(rows.size, batch, np.int32)
+
+
+@compiled
+def level_of(count: int) -> int:
+    """The key of a count: itself below 32, then sixteen levels for every doubling."""
+    shift = 0
+    while (count >> shift) >= 32:
+        shift += 1
+    return shift * 16 + (count >> shift)
+
+
+@compiled
+def _levels_of(counts, levels):  # type: ignore[no-untyped-def]
+    for row in range(counts.size):
+        levels[row] = level_of(min(counts[row], 2**31))
+
+
+@compiled
+def _count(counts, rows, occurrences, keys, learn):  # type: ignore[no-untyped-def]
+    for i in range(rows.size):
+        if i + 32 < rows.size:
+            prefetch(counts, rows[i + 32])
+        row = rows[i]
+        if learn:
+            counts[row] = min(counts[row] + occurrences[i], 2**31 - 1)
+        keys[i] = level_of(counts[row])
+
+
+@compiled
+def _best(levels, rows_at, best):  # type: ignore[no-untyped-def]
+    """Fill `best` with the rows of the highest levels, of equals the lower rows, ascending."""
+    wanted = best.size
+    for row in range(levels.size):
+        rows_at[levels[row]] += 1
+    bar, above = LEVELS, 0
+    while bar > 0 and above + rows_at[bar - 1] <= wanted:
+        bar -= 1
+        above += rows_at[bar]
+    at_the_bar = wanted - above  # taken from level bar - 1
+    taken = 0
+    for row in range(levels.size):
+        if levels[row] >= bar:
+            best[taken] = row
+            taken += 1
+        elif levels[row] == bar - 1 and at_the_bar > 0:
+            best[taken] = row
+            taken += 1
+            at_the_bar -= 1

@@ -8,12 +8,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, PoolingType
+from torchrec.types import DataType
 
 from systems.contract import EmbeddingSystem, OptimizerKind, Rows, SparseOptimizer
 
 
 class PlainTraining:
-    """Tables as float64 matrices, every row of which is updated at every step, by a zero gradient where it was idle."""
+    """Tables as float64 matrices, every row of which is updated at every step, by a zero gradient where it was idle.
+
+    Rows of an fp16 table are rounded to fp16 at the start and after every update.
+    """
 
     def __init__(self, tables: tuple[EmbeddingBagConfig, ...], optimizer: SparseOptimizer, *, seed: int = 1) -> None:
         self.tables = tables
@@ -23,9 +27,11 @@ class PlainTraining:
             t.name: torch.randn(t.num_embeddings, t.embedding_dim, generator=start).double() for t in tables
         }
         self.sums = {t.name: torch.zeros(t.num_embeddings, dtype=torch.float64) for t in tables}
+        self.squares = {name: torch.zeros_like(weight) for name, weight in self.weights.items()}
         self.first = {name: torch.zeros_like(weight) for name, weight in self.weights.items()}
         self.second = {name: torch.zeros_like(weight) for name, weight in self.weights.items()}
         self.steps = 0
+        self._round()
 
     def pooled(self, batch: KeyedJaggedTensor) -> Tensor:
         """`[batch, sum of dims]`, features in table order, differentiable with respect to `weights`."""
@@ -36,6 +42,8 @@ class PlainTraining:
                 lengths = parts[feature].lengths().long()
                 bag_of_id = torch.arange(lengths.numel()).repeat_interleave(lengths)
                 rows = self.weights[table.name][parts[feature].values().long()]
+                if parts[feature].weights_or_none() is not None:
+                    rows = rows * parts[feature].weights().detach().double()[:, None]
                 sums = torch.zeros(lengths.numel(), table.embedding_dim, dtype=torch.float64)
                 sums = sums.index_add(0, bag_of_id, rows)
                 if table.pooling is PoolingType.MEAN:
@@ -55,6 +63,7 @@ class PlainTraining:
         for table, dense in zip(self.tables, gradients, strict=True):
             ids = torch.cat([parts[feature].values().long() for feature in table.feature_names]).unique()
             self._update(table.name, dense, ids)
+        self._round()
         return pooled.detach()
 
     def _update(self, name: str, g: Tensor, touched: Tensor) -> None:
@@ -64,6 +73,9 @@ class PlainTraining:
         elif self.optimizer.kind is OptimizerKind.ROWWISE_ADAGRAD:
             self.sums[name] += (g * g).sum(dim=1) / g.shape[1]
             weight -= lr * g / (self.sums[name].sqrt() + eps)[:, None]
+        elif self.optimizer.kind is OptimizerKind.ADAGRAD:
+            self.squares[name] += g * g
+            weight -= lr * g / (self.squares[name].sqrt() + eps)
         else:  # lazy Adam: rows that the batch does not name keep their moments, as in torch.optim.SparseAdam
             b1, b2 = self.optimizer.beta1, self.optimizer.beta2
             for row in touched.tolist():
@@ -73,11 +85,17 @@ class PlainTraining:
                 spread = (self.second[name][row] / (1 - b2**self.steps)).sqrt()
                 weight[row] -= lr * mean / (spread + eps)
 
+    def _round(self) -> None:
+        for table in self.tables:
+            if table.data_type is DataType.FP16:
+                self.weights[table.name] = self.weights[table.name].half().double()
+
     def state(self, name: str) -> dict[str, Tensor]:
         """Optimizer state by the names that the contract gives it."""
         return {
             OptimizerKind.SGD: {},
             OptimizerKind.ROWWISE_ADAGRAD: {"sum": self.sums[name]},
+            OptimizerKind.ADAGRAD: {"sum": self.squares[name]},
             OptimizerKind.ADAM: {"exp_avg": self.first[name], "exp_avg_sq": self.second[name]},
         }[self.optimizer.kind]
 

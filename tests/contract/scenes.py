@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, PoolingType
+from torchrec.types import DataType
 
 from systems import registry
 from systems.contract import (
@@ -26,16 +27,22 @@ CACHES = [variant for variant in VARIANTS if variant.startswith("freq_cache")]
 UVM = [variant for variant in VARIANTS if "uvm" in variant]
 
 KINDS = list(OptimizerKind)
-LR = {OptimizerKind.SGD: 0.5, OptimizerKind.ROWWISE_ADAGRAD: 0.1, OptimizerKind.ADAM: 0.05}
+LR = {
+    OptimizerKind.SGD: 0.5,
+    OptimizerKind.ROWWISE_ADAGRAD: 0.1,
+    OptimizerKind.ADAGRAD: 0.1,
+    OptimizerKind.ADAM: 0.05,
+}
 
 
-def table(name: str, rows: int, dim: int, *features: str, mean: bool = False) -> EmbeddingBagConfig:
+def table(name: str, rows: int, dim: int, *features: str, mean: bool = False, half: bool = False) -> EmbeddingBagConfig:
     return EmbeddingBagConfig(
         name=name,
         num_embeddings=rows,
         embedding_dim=dim,
         feature_names=list(features or (name,)),
         pooling=PoolingType.MEAN if mean else PoolingType.SUM,
+        data_type=DataType.FP16 if half else DataType.FP32,
     )
 
 
@@ -69,6 +76,7 @@ def spec_of(
     kind: OptimizerKind = OptimizerKind.SGD,
     budget: Budget | None = None,
     batch_lookups: int = 512,
+    weighted: bool = False,
 ) -> tuple[type[EmbeddingSystem], SystemSpec]:
     chosen = registry.Variant.parse(variant)
     system = registry.load(chosen)
@@ -79,6 +87,7 @@ def spec_of(
         budget=budget or CacheRatio(ratio=0.4),
         batch_lookups=batch_lookups,
         frequencies=frequencies(tables),
+        weighted=weighted,
         parameters=registry.resolved_parameters(chosen, system),
     )
     return system, spec
@@ -105,8 +114,12 @@ def ragged(
     batch: int = 8,
     longest: int = 4,
     shuffle_keys: bool = True,
+    weighted: bool = False,
 ) -> KeyedJaggedTensor:
-    """Bags of 0 to `longest` ids with duplicates, at least one bag empty; ids reach both ends of every table."""
+    """Bags of 0 to `longest` ids with duplicates, at least one bag empty; ids reach both ends of every table.
+
+    Weights, where asked for, are negative, zero and positive.
+    """
     draw = torch.Generator().manual_seed(seed)
     features = [(name, t.num_embeddings) for t in tables for name in t.feature_names]
     if shuffle_keys:
@@ -119,7 +132,9 @@ def ragged(
         ids[torch.rand(n, generator=draw) < 0.3] = rows - 1
         ids[torch.rand(n, generator=draw) < 0.2] = 0
         values.append(ids)
-    return KeyedJaggedTensor([name for name, _ in features], torch.cat(values), lengths=lengths.flatten())
+    ids = torch.cat(values)
+    weights = torch.randn(ids.numel(), generator=draw).mul_(2).round_().div_(2) if weighted else None
+    return KeyedJaggedTensor([name for name, _ in features], ids, weights, lengths=lengths.flatten())
 
 
 def batch_of(ids: Mapping[str, list[list[int]]]) -> KeyedJaggedTensor:

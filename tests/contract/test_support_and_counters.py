@@ -38,6 +38,7 @@ from systems.contract import (
     Verdict,
     WorkingSetTooLarge,
 )
+from systems.no_embeddings import NoEmbeddings
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 ADAGRAD = OptimizerKind.ROWWISE_ADAGRAD
@@ -208,6 +209,15 @@ def test_byte_budget_over_several_poolings_is_unsupported_by_torchrecs_cache() -
     assert answer.verdict is Verdict.UNSUPPORTED
     assert "ratio" in answer.reason
     assert system.support(spec).verdict is Verdict.YES
+
+
+def test_system_that_cannot_change_its_learning_rate_says_so_by_name(device: torch.device) -> None:
+    class Fixed(NoEmbeddings):
+        set_learning_rate = EmbeddingSystem.set_learning_rate
+
+    _, spec = spec_of("reference", device=device)
+    with pytest.raises(NotImplementedError, match="Fixed cannot change its learning rate"):
+        Fixed(spec).set_learning_rate(0.1)
 
 
 @pytest.mark.parametrize("variant", NEED_THE_DEVICE)

@@ -13,6 +13,7 @@ from scenes import (
     KINDS,
     TABLES,
     VARIANTS,
+    assert_same,
     batch_of,
     build,
     evaluate,
@@ -20,6 +21,8 @@ from scenes import (
     on_its_side,
     optimizer,
     ragged,
+    repeatable,
+    snapshot,
     spec_of,
     table,
     train,
@@ -30,7 +33,12 @@ from torchrec.models.dlrm import DLRM
 
 from systems.contract import CacheRatio, EmbeddingSystem, OptimizerKind, Rows
 
-TOLERANCE = {OptimizerKind.SGD: 2e-5, OptimizerKind.ROWWISE_ADAGRAD: 2e-5, OptimizerKind.ADAM: 1e-4}
+TOLERANCE = {
+    OptimizerKind.SGD: 2e-5,
+    OptimizerKind.ROWWISE_ADAGRAD: 2e-5,
+    OptimizerKind.ADAGRAD: 2e-5,
+    OptimizerKind.ADAM: 1e-4,
+}
 """fp32 against float64, after some ten steps on values of order 1 to 10."""
 
 
@@ -86,6 +94,43 @@ def test_one_row_many_times_in_one_batch_is_updated_by_the_sum(
 def test_first_and_last_row_of_every_table(variant: str, kind: OptimizerKind, device: torch.device) -> None:
     bags = {name: [[0], [t.num_embeddings - 1]] for t in TABLES for name in t.feature_names}
     side_by_side(variant, device, kind, [batch_of(bags)] * 2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_learning_rate_changed_between_steps_holds_from_the_next_step_on(
+    variant: str, kind: OptimizerKind, device: torch.device
+) -> None:
+    system = build(variant, device=device, kind=kind)
+    plain = PlainTraining(TABLES, optimizer(kind))
+    plain.start(system)
+    for seed, factor in enumerate([1.0, 0.1, 0.1, 0.0, 0.7]):
+        lr = factor * optimizer(kind).lr
+        system.set_learning_rate(lr)
+        plain.optimizer = replace(plain.optimizer, lr=lr)
+        batch = ragged(seed)
+        expected = plain.step(batch, gradient_like(plain.pooled(batch), seed))
+        torch.testing.assert_close(
+            train(system, batch, seed), expected.float(), rtol=TOLERANCE[kind], atol=TOLERANCE[kind]
+        )
+        assert_rows_match(system, plain, within=TOLERANCE[kind])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_learning_rate_set_before_the_first_step_equals_one_built_with(
+    variant: str, kind: OptimizerKind, device: torch.device
+) -> None:
+    lr = 0.0123  # no fp32 number: both ways must round it alike
+    system, spec = spec_of(variant, device=device, kind=kind)
+    built_with = replace(spec, optimizer=replace(spec.optimizer, lr=lr))
+    changed = build(variant, device=device, kind=kind)
+    changed.set_learning_rate(lr)
+    found = []
+    for one in (changed, system(built_with)):
+        PlainTraining(TABLES, optimizer(kind)).start(one)
+        for seed in range(3):
+            train(one, ragged(seed), seed)
+        found.append(snapshot(one))
+    assert_same(*found, within=repeatable(device))
 
 
 def test_batch_without_any_id_pools_zeros_and_changes_nothing(variant: str, device: torch.device) -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from suite.cli import OptimizerName
 from suite.plan import (
     BadOption,
     Dataset,
@@ -23,6 +24,7 @@ from suite.plan import (
     with_steps,
 )
 from suite.scales import FULL, SCALES, SMALL, SMOKE
+from systems.contract import OptimizerKind
 from systems.registry import SYSTEMS, UnknownSystem, Variant, parse_systems, split_list
 from workloads.schema import SCHEMAS
 
@@ -91,6 +93,13 @@ def test_what_is_not_asked_for_is_the_scales():
         None,
     )
     assert cell.steps == steps_of(SMOKE)
+
+
+def test_every_optimizer_of_the_contract_can_be_asked_for_and_has_a_learning_rate_at_every_scale():
+    optimizers = [str(kind) for kind in OptimizerKind]
+    assert [str(name) for name in OptimizerName] == optimizers
+    for scale in SCALES.values():
+        assert list(scale.lr) == optimizers
 
 
 def test_what_is_asked_for_goes_into_every_cell():

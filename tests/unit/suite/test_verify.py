@@ -56,6 +56,12 @@ def test_fbgemm_with_all_rows_on_the_device_is_bitwise_right_with_sgd_and_close_
     assert {(check.max_difference, check.tolerance) for check in one_hot if "output" not in check.name} == {(0.0, 0.0)}
 
 
+def test_fbgemm_is_verified_with_adagrad_against_the_reference(workload):
+    verification = verified(FullGPU, workload, OptimizerKind.ADAGRAD)
+    assert verification.passed, failed(verification)
+    assert {check.name.partition(":")[0] for check in verification.checks} == {"adagrad", "rowwise_adagrad"}
+
+
 def test_sgd_cell_is_verified_with_rowwise_adagrad_too_and_shows_life_at_every_check(workload):
     beats = []
     verification = verified(ReferenceSystem, workload, beat=lambda: beats.append(1))
@@ -88,6 +94,19 @@ def test_wrong_system_is_caught_by(workload, system, check):
     verification = verified(system, workload)
     assert not verification.passed
     assert check in failed(verification)
+
+
+@pytest.mark.parametrize(
+    ("system", "check"),
+    [
+        (wrong.WrongForDuplicates, "adagrad: after training, rows"),
+        (wrong.SavesNoState, "adagrad: save, load and go on, optimizer state"),
+        (wrong.StaleAfterEviction, "adagrad: after training, rows"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
+def test_wrong_system_is_caught_with_adagrad_by(workload, system, check):
+    assert check in failed(verified(system, workload, OptimizerKind.ADAGRAD))
 
 
 def test_empty_bags_alone_are_what_the_bag_probe_finds(workload):

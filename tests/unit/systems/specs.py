@@ -6,17 +6,19 @@ from collections.abc import Mapping
 
 import torch
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, PoolingType
+from torchrec.types import DataType
 
 from systems.contract import Budget, CacheRatio, DeviceBytes, OptimizerKind, SparseOptimizer, SystemSpec
 
 
-def table(name: str, rows: int, dim: int, *features: str, mean: bool = False) -> EmbeddingBagConfig:
+def table(name: str, rows: int, dim: int, *features: str, mean: bool = False, half: bool = False) -> EmbeddingBagConfig:
     return EmbeddingBagConfig(
         name=name,
         num_embeddings=rows,
         embedding_dim=dim,
         feature_names=list(features or (name,)),
         pooling=PoolingType.MEAN if mean else PoolingType.SUM,
+        data_type=DataType.FP16 if half else DataType.FP32,
     )
 
 

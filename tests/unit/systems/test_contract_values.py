@@ -17,6 +17,8 @@ from systems.contract import (
     Support,
     Tier,
     Verdict,
+    row_bytes_of,
+    row_type_of,
 )
 from systems.spec import check_tables
 
@@ -43,6 +45,7 @@ def test_device_budget_must_be_positive(total: int) -> None:
     [
         (OptimizerKind.SGD, {}, 0),
         (OptimizerKind.ROWWISE_ADAGRAD, {"sum": 1}, 4),
+        (OptimizerKind.ADAGRAD, {"sum": 16}, 64),
         (OptimizerKind.ADAM, {"exp_avg": 16, "exp_avg_sq": 16}, 128),
     ],
 )
@@ -58,6 +61,15 @@ def test_bytes_of_a_setting_by_hand() -> None:
     assert built.row_bytes == 10 * 16 + 3 * 32
     assert built.state_bytes == 13 * 4
     assert spec(table("a", 10, 4), table("b", 3, 8), kind=OptimizerKind.ADAM).state_bytes == 2 * (10 * 16 + 3 * 32)
+
+
+def test_half_rows_take_two_bytes_an_element_and_their_state_still_four() -> None:
+    whole, half = table("a", 10, 4), table("b", 3, 8, half=True)
+    assert (row_type_of(whole), row_bytes_of(whole)) == (torch.float32, 16)
+    assert (row_type_of(half), row_bytes_of(half)) == (torch.float16, 16)
+    built = spec(whole, half, kind=OptimizerKind.ADAGRAD)
+    assert built.row_bytes == 10 * 16 + 3 * 16
+    assert built.state_bytes == 10 * 16 + 3 * 32
 
 
 def config(**changes: object) -> EmbeddingBagConfig:
@@ -78,7 +90,8 @@ def config(**changes: object) -> EmbeddingBagConfig:
         ((config(num_embeddings=0),), "table t has 0 rows"),
         ((config(embedding_dim=6),), "6 is not a multiple of 4"),
         ((config(embedding_dim=0),), "0 is not a multiple of 4"),
-        ((config(data_type=DataType.FP16),), "use FP32"),
+        ((config(data_type=DataType.BF16),), "BF16 are not supported, use FP32 or FP16"),
+        ((config(data_type=DataType.INT8),), "INT8 are not supported, use FP32 or FP16"),
         ((config(pooling=PoolingType.NONE),), "use SUM or MEAN"),
     ],
 )

@@ -51,6 +51,30 @@ def test_per_sample_weights_are_refused() -> None:
         FeatureGroups(TABLES[1:2], key=lambda t: None).split(weighted)
 
 
+def weighted_batch(weights: torch.Tensor | None) -> KeyedJaggedTensor:
+    plain = batch({"c": [[1], []], "b": [[2], [3]], "a2": [[4], [0, 1]], "a1": [[], [2]]})
+    return KeyedJaggedTensor(plain.keys(), plain.values(), weights, lengths=plain.lengths())
+
+
+def test_weights_follow_their_ids_and_gradients_find_the_way_back() -> None:
+    weights = torch.arange(7.0).requires_grad_()
+    groups = FeatureGroups(TABLES, key=lambda t: t.pooling, weighted=True)
+    first, second = groups.split(weighted_batch(weights))
+    assert first.keys() == ["a1", "a2", "c"]
+    assert first.values().tolist() == [2, 4, 0, 1, 1]
+    assert first.lengths().tolist() == [0, 1, 1, 2, 1, 0]
+    assert first.weights().tolist() == [6, 3, 4, 5, 0]
+    assert second.weights().tolist() == [1, 2]
+    (first.weights() * torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])).sum().backward()
+    assert weights.grad is not None
+    assert weights.grad.tolist() == [5, 0, 0, 2, 3, 4, 1]
+
+
+def test_weights_that_were_announced_and_do_not_come_are_asked_for() -> None:
+    with pytest.raises(ValueError, match=r"has no per-sample weights.*weighted=False"):
+        FeatureGroups(TABLES, key=lambda t: t.pooling, weighted=True).split(weighted_batch(None))
+
+
 def test_joined_outputs_stand_in_table_order_whatever_the_groups() -> None:
     sums = torch.tensor([[1.0] * 4 + [2.0] * 4 + [4.0] * 4])
     means = torch.tensor([[3.0] * 8])

@@ -39,8 +39,15 @@ def test_loaded_rows_are_not_kept() -> None:
 def test_rows_read_have_the_state_of_the_optimizer() -> None:
     ids = torch.tensor([0, 2])
     assert control(OptimizerKind.ROWWISE_ADAGRAD).read_rows("b", ids).state["sum"].shape == (2,)
+    assert control(OptimizerKind.ADAGRAD).read_rows("b", ids).state["sum"].shape == (2, 8)
     adam = control(OptimizerKind.ADAM).read_rows("b", ids).state
     assert {name: tuple(value.shape) for name, value in adam.items()} == {"exp_avg": (2, 8), "exp_avg_sq": (2, 8)}
+
+
+def test_any_learning_rate_is_as_good() -> None:
+    system = control()
+    system.set_learning_rate(0.5)
+    assert torch.equal(system(BATCH).values(), torch.zeros(2, 16))
 
 
 def test_takes_no_memory_counts_nothing_and_saves_and_loads() -> None:

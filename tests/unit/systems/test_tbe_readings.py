@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from fbgemm_gpu.split_embedding_configs import SparseType
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import CacheAlgorithm, EmbeddingLocation
 from specs import batch, spec, table
 
@@ -44,11 +45,14 @@ def test_placement_is_read_off_the_live_specs(tbes: list[SimpleNamespace], label
     assert (placement.label, placement.offloads) == (label, offloads)
 
 
-def with_stats(stats: list[int], *dims: int, misses: int = 0) -> SimpleNamespace:
+def with_stats(
+    stats: list[int], *dims: int, misses: int = 0, precision: SparseType = SparseType.FP32
+) -> SimpleNamespace:
     """Statistics as fbgemm orders them: calls, ids, unique ids, unique misses, of which without a place, their ids."""
     return SimpleNamespace(
         uvm_cache_stats=torch.tensor(stats),
         cache_miss_counter=torch.tensor([1, misses]),
+        weights_precision=precision,
         embedding_specs=[(100, dim, CACHING, "compute device") for dim in dims],
     )
 
@@ -84,6 +88,13 @@ def test_caches_of_several_tbes_add_up_at_their_own_widths() -> None:
     assert found.bytes_written_back == 32 * 5 + 16 * 3
 
 
+def test_half_rows_are_counted_at_their_own_size() -> None:
+    tbes = [with_stats([1, 9, 5, 5, 0, 0], 8), with_stats([1, 9, 5, 3, 1, 2], 8, precision=SparseType.FP16)]
+    found = cached_uvm_counters(tbes, spec=LRU, counted=observed())
+    assert found.bytes_fetched == 32 * 5 + 16 * 5
+    assert found.bytes_written_back == 32 * 5 + 16 * 3
+
+
 def test_bytes_are_unknown_where_widths_share_a_cache() -> None:
     found = cached_uvm_counters([with_stats([1, 9, 5, 5, 0, 0], 8, 4)], spec=LRU, counted=observed())
     assert found.rows_fetched == 5
@@ -91,7 +102,13 @@ def test_bytes_are_unknown_where_widths_share_a_cache() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "state"), [(OptimizerKind.SGD, 0), (OptimizerKind.ROWWISE_ADAGRAD, 0), (OptimizerKind.ADAM, 50 * 64)]
+    ("kind", "state"),
+    [
+        (OptimizerKind.SGD, 0),
+        (OptimizerKind.ROWWISE_ADAGRAD, 0),
+        (OptimizerKind.ADAGRAD, 50 * 32),
+        (OptimizerKind.ADAM, 50 * 64),
+    ],
 )
 def test_state_that_is_not_row_wise_crosses_the_link_past_the_cache(kind: OptimizerKind, state: int) -> None:
     setting = spec(table("t", 100, 8), kind=kind, policy="lru")

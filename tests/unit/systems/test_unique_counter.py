@@ -61,10 +61,21 @@ def test_uncached_uvm_reads_every_occurrence_and_again_every_row_in_backward() -
 def test_uncached_uvm_moves_state_with_a_row_unless_it_is_row_wise() -> None:
     plain = counter().uncached_uvm(SGD)
     rowwise = counter().uncached_uvm(SparseOptimizer(kind=OptimizerKind.ROWWISE_ADAGRAD, lr=1.0))
+    adagrad = counter().uncached_uvm(SparseOptimizer(kind=OptimizerKind.ADAGRAD, lr=1.0))
     adam = counter().uncached_uvm(SparseOptimizer(kind=OptimizerKind.ADAM, lr=1.0))
     assert rowwise == plain
     assert plain.bytes_fetched is not None
+    assert adagrad.bytes_fetched == plain.bytes_fetched + 16 * 2 + 32 * 2
     assert adam.bytes_fetched == plain.bytes_fetched + 2 * (16 * 2 + 32 * 2)
+
+
+def test_half_rows_move_half_the_bytes() -> None:
+    counting = UniqueCounter((TABLES[0], table("b", 9, 8, half=True)))
+    counting.enabled = True
+    counting.observe(BATCH)
+    found = counting.uncached_uvm(SGD)
+    assert found.bytes_fetched == 16 * (4 + 2) + 16 * (3 + 2)
+    assert found.bytes_written_back == 16 * 2 + 16 * 2
 
 
 def test_unknown_traffic_is_none_and_not_zero() -> None:

@@ -37,6 +37,8 @@ def test_uvm_alone_needs_the_device_for_row_wise_state_only(system: type[FbgemmU
     rows = 4 * (1000 * 32 + 600 * 8)
     assert system.required_bytes(spec(WIDE, NARROW, **LRU)) == {Tier.DEVICE: 0, Tier.HOST: rows}
     assert system.required_bytes(spec(WIDE, NARROW, kind=ADAGRAD, **LRU)) == {Tier.DEVICE: 4 * 1600, Tier.HOST: rows}
+    with_adagrad = system.required_bytes(spec(WIDE, NARROW, kind=OptimizerKind.ADAGRAD, **LRU))
+    assert with_adagrad == {Tier.DEVICE: 0, Tier.HOST: 2 * rows}
     with_adam = system.required_bytes(spec(WIDE, NARROW, kind=OptimizerKind.ADAM, **LRU))
     assert with_adam == {Tier.DEVICE: 0, Tier.HOST: 3 * rows}
 
@@ -53,6 +55,14 @@ def test_least_of_a_cache_is_its_index_and_one_set_of_32_slots(system: type[Fbge
 def test_each_pooling_has_a_cache_of_its_own() -> None:
     needed = uvm_required_bytes(spec(WIDE, MEAN, kind=ADAGRAD, **LRU), caching=True)
     assert needed[Tier.DEVICE] == 4 * 1400 + 4 * 1400 + 32 * LRU_SLOT + 32 * (4 * 8 + 16)
+
+
+def test_half_rows_have_a_cache_of_their_own_with_lines_half_as_wide() -> None:
+    half = table("half", 400, 32, half=True)
+    assert slot_bytes(spec(WIDE, half, **LRU), (half,)) == 2 * 32 + 8 + 8
+    needed = uvm_required_bytes(spec(WIDE, half, **LRU), caching=True)
+    assert needed[Tier.DEVICE] == 4 * 1400 + 32 * LRU_SLOT + 32 * (2 * 32 + 16)
+    assert needed[Tier.HOST] == 4 * 32 * 1000 + 2 * 32 * 400
 
 
 def test_on_a_cpu_all_is_on_the_host() -> None:

@@ -1,0 +1,102 @@
+"""First values of rows, computed from the row id alone, so that a row exists before anybody has stored it.
+
+The generator is Philox4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC'11).
+It counts instead of carrying a state: the block of four columns `4 b .. 4 b + 3` of a row is the cipher of the counter
+`(b, row id, table)` under the seed.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numba
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from systems.freq_cache.compiled import Function, compiled
+
+Words = tuple[np.uint32, np.uint32, np.uint32, np.uint32]
+Key = tuple[np.uint32, np.uint32]
+
+_MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+_KEY_STEPS = np.uint32(0x9E3779B9), np.uint32(0xBB67AE85)
+_ROUNDS = 10
+_HALF = np.uint64(32)
+_SPARE_BITS = np.int32(8)
+
+
+def uniform_rows(ids: Tensor, *, rows: int, dim: int, seed: int, stream: int, out: Tensor) -> None:
+    """Fill rows with their first values, uniform in `[-1 / sqrt(rows), 1 / sqrt(rows))`.
+
+    A value depends on the seed, the stream, the row id and the column, on nothing else: any rows, in any order and
+    any grouping, come out as they would if the whole table were filled at once. It carries 24 random bits.
+
+    Args:
+        ids: Row ids, int64 `[n]` on the host, 0 or more.
+        rows: Rows of the table, which set the bound.
+        dim: Columns, a multiple of 4.
+        seed: 0 to 2**64 - 1.
+        stream: Number of the table, 0 to 2**32 - 1.
+        out: Where to, fp32 `[n, dim]` on the host, contiguous.
+
+    Raises:
+        ValueError: a number is out of its range, or `out` is not as described.
+
+    Cost: on one core with AVX-512, 1.1 to 2 thousand million values/s for 16 columns and more, 0.3 for 4.
+    """
+    if rows < 1 or dim % 4 or not 0 <= seed < 1 << 64 or not 0 <= stream < 1 << 32:
+        raise ValueError(
+            f"rows {rows}, dim {dim}, seed {seed} and stream {stream}: wanted at least 1 row, a multiple of 4, "
+            "an unsigned 64-bit and an unsigned 32-bit number"
+        )
+    if out.shape != (ids.shape[0], dim) or out.dtype != torch.float32 or not out.is_contiguous():
+        raise ValueError(
+            f"out must be contiguous fp32 [{ids.shape[0]}, {dim}], not {out.dtype} {list(out.shape)} "
+            f"with strides {out.stride()}"
+        )
+    scale = np.float32(rows**-0.5 * 2.0**-23)
+    key = np.uint32(seed & 0xFFFFFFFF), np.uint32(seed >> 32)
+    _fill(ids.numpy(), out.numpy(), key, np.uint32(stream), scale)
+
+
+def _inlined(function: Function) -> Function:
+    # LLVM turns blocks into vector lanes only if the call is gone before it starts: 0.25 thousand million values/s else
+    return cast(Function, numba.njit(nogil=True, inline="always")(function))
+
+
+@_inlined
+def philox(counter: Words, key: Key) -> Words:
+    """Four random words of a counter under a key."""
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(_ROUNDS):
+        first = _MULTIPLIERS[0] * np.uint64(c0)
+        second = _MULTIPLIERS[1] * np.uint64(c2)
+        c0 = np.uint32(second >> _HALF) ^ c1 ^ k0
+        c2 = np.uint32(first >> _HALF) ^ c3 ^ k1
+        c1, c3 = np.uint32(second), np.uint32(first)
+        k0, k1 = np.uint32(k0 + _KEY_STEPS[0]), np.uint32(k1 + _KEY_STEPS[1])
+    return c0, c1, c2, c3
+
+
+@compiled
+def _fill(
+    ids: npt.NDArray[np.int64],
+    out: npt.NDArray[np.float32],
+    key: Key,
+    stream: np.uint32,
+    scale: np.float32,
+) -> None:
+    for i in range(ids.size):
+        row = np.uint64(ids[i])
+        low, high = np.uint32(row), np.uint32(row >> _HALF)
+        for block in range(out.shape[1] // 4):
+            words = philox((np.uint32(block), low, high, stream), key)
+            column = 4 * block
+            # the upper 24 bits, signed, are exact in fp32: one rounding, in the product
+            out[i, column] = np.float32(np.int32(words[0]) >> _SPARE_BITS) * scale
+            out[i, column + 1] = np.float32(np.int32(words[1]) >> _SPARE_BITS) * scale
+            out[i, column + 2] = np.float32(np.int32(words[2]) >> _SPARE_BITS) * scale
+            out[i, column + 3] = np.float32(np.int32(words[3]) >> _SPARE_BITS) * scale

@@ -1,0 +1,299 @@
+"""The planner's loops. What the arrays mean:
+
+- `where[row]`: the latest occurrence of a row among the announced batches, as `slots + position` in the ring; of a row
+  in none of them its slot, or how it is absent: `ABSENT`, or `ABSENT - 1 - batch` if that batch writes it back.
+- `ring[at(position, field)]`: one distinct row of one announced batch. A row's occurrences are chained by `NEXT` and
+  `before[position]`, and the earliest holds its slot (or how it is absent) in `SLOT`.
+- Of every slot: its row, its key, its flags, and in `head` the position of its next occurrence, or `_KEYED - key` if it
+  is queued by key; that may be out of date.
+- Queues: one per key, for slots that no announced batch needs; behind them one per announced batch, for slots needed
+  next by that batch. A slot is in one of them at most. One in a key's queue may have been hit or announced since: that
+  is noticed when its turn comes.
+
+A store that misses the processor's caches stalls all behind it: what a loop will write it asks for ahead of time.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from systems.freq_cache.compiled import compiled, prefetch
+from systems.freq_cache.queues import EMPTY, Queues, clear, pop, push
+
+ABSENT = -1
+NONE = -1
+
+ROW, SLOT, NEXT, WHEN = 0, 1, 2, 3
+FIELDS = 4
+_KEYED = -2
+QUEUED, DIRTY = 1, 2
+"""Flags of a slot: is in a key's queue; its row changed since it was last written back."""
+
+_FAR, _NEAR = 48, 24
+"""How many elements ahead a loop asks for memory: for what an id leads to, and for what that leads to."""
+
+
+class Index(NamedTuple):
+    """Where every row is. Arrays int32 but for `flags`, uint8."""
+
+    where: NDArray[np.int32]
+    row: NDArray[np.int32]
+    key: NDArray[np.int32]
+    head: NDArray[np.int32]
+    flags: NDArray[np.uint8]
+
+
+class Ring(NamedTuple):
+    """The distinct rows of announced batches."""
+
+    fields: NDArray[np.int32]
+    before: NDArray[np.int32]
+
+
+class Order(NamedTuple):
+    """How queues are numbered: `key - base` below `levels`, then `levels + batch % depth`; none is below `lowest`."""
+
+    levels: int
+    base: int
+    depth: int
+    lowest: int
+
+
+@compiled
+def at(position, field):  # type: ignore[no-untyped-def]
+    """Where a field of the ring is. Unsigned: numba would make room for counting from the end."""
+    return np.uint64(FIELDS * position + field)
+
+
+@compiled
+def announce(ids, ends, starts, index, ring, inverse, begin, now):  # type: ignore[no-untyped-def]  # noqa: PLR0917
+    """Enter a batch: find its distinct rows, link each to its earlier occurrence. Returns how many there are."""
+    where, slots, fields = index.where, index.row.size, ring.fields
+    end = begin
+    done = 0
+    for feature in range(ends.size):
+        start = starts[feature]
+        stop = ends[feature]
+        for i in range(done, stop):
+            if i + _FAR < stop:
+                prefetch(where, start + ids[i + _FAR])
+            row = np.uint64(start + ids[i])
+            latest = where[row] - slots
+            if begin <= latest < end:
+                inverse[i] = latest - begin
+                continue
+            fields[at(end, ROW)] = row
+            fields[at(end, SLOT)] = latest + slots
+            fields[at(end, NEXT)] = NONE
+            fields[at(end, WHEN)] = now
+            where[row] = slots + end
+            inverse[i] = end - begin
+            end += 1
+        done = stop
+    for position in range(begin, end):
+        if position + _NEAR < end and fields[at(position + _NEAR, SLOT)] >= slots:
+            prefetch(fields, FIELDS * (fields[at(position + _NEAR, SLOT)] - slots))
+        latest = fields[at(position, SLOT)] - slots
+        ring.before[position] = latest
+        if latest >= 0:
+            fields[at(latest, NEXT)] = position
+    return end - begin
+
+
+@compiled
+def count(inverse, counts):  # type: ignore[no-untyped-def]
+    """Add up how often each distinct row of a batch occurs in it."""
+    for i in range(inverse.size):
+        counts[np.uint64(inverse[i])] += 1
+
+
+@compiled
+def survey(ring, begin, end, rows, missed, missing):  # type: ignore[no-untyped-def]  # noqa: PLR0917
+    """The rows of a batch, whether each is absent, and the positions of those that are.
+
+    Returns the number of these and the last batch to write one of them back.
+    """
+    misses = 0
+    after = NONE
+    for position in range(begin, end):
+        slot = ring.fields[at(position, SLOT)]
+        rows[position - begin] = ring.fields[at(position, ROW)]
+        missed[position - begin] = slot < 0
+        if slot < 0:
+            missing[misses] = position
+            misses += 1
+            after = max(after, ABSENT - 1 - slot)
+    return misses, after
+
+
+@compiled
+def _candidates(queues, order, lowest, newest, now, out, taken):  # type: ignore[no-untyped-def]  # noqa: PLR0917
+    """Take slots off the queues, best victim first, until `out` is full. Returns the lowest key that may be queued."""
+    while taken < out.size and lowest < order.levels:
+        if queues.ends[2 * lowest] == EMPTY:
+            lowest += 1
+        else:
+            out[taken] = pop(queues, lowest)
+            taken += 1
+    batch = newest
+    while taken < out.size and batch > now:
+        queue = order.levels + batch % order.depth
+        if queues.ends[2 * queue] == EMPTY:
+            batch -= 1
+        else:
+            out[taken] = pop(queues, queue)
+            taken += 1
+    return lowest
+
+
+@compiled
+def _queue_by_key(index, queues, order, lowest, slot):  # type: ignore[no-untyped-def]  # noqa: PLR0917
+    key = index.key[slot]
+    queue = max(key - order.base, 0)
+    index.head[slot] = _KEYED - key
+    push(queues, queue, slot)
+    return min(lowest, queue)
+
+
+@compiled
+def replace(missing, keys, fixed, index, ring, queues, order, out, used, begin, end, now, newest):  # type: ignore[no-untyped-def]  # noqa: PLR0917, PLR0913
+    """Give every missing row a slot: a free one, else a victim's. `out` receives slots, written-back rows and slots.
+
+    Returns the number of rows to write back, of slots in use, and the lowest key that may be queued.
+    """
+    slots, back_rows, back_slots = out
+    fields = ring.fields
+    lowest = order.lowest
+    found = min(missing.size, index.row.size - used)
+    for i in range(found):
+        slots[i] = used + i
+    used += found
+    back = 0
+    while found < missing.size:
+        lowest = _candidates(queues, order, lowest, newest, now, slots, found)
+        for i in range(found, missing.size):
+            if i + _FAR < missing.size:
+                prefetch(index.row, slots[i + _FAR])
+                prefetch(index.head, slots[i + _FAR])
+            if i + _NEAR < missing.size:
+                prefetch(index.where, index.row[np.uint64(slots[i + _NEAR])])
+            slot = np.uint64(slots[i])
+            gone = np.uint64(index.row[slot])
+            state = ABSENT
+            if index.flags[slot] & DIRTY:
+                state = ABSENT - 1 - now
+            head = index.head[slot]
+            if head >= 0:  # from the queue of an announced batch, which is never out of date
+                fields[at(head, SLOT)] = state
+            else:
+                position = index.where[gone] - index.row.size
+                if position >= 0:  # hit or announced since it was queued
+                    while ring.before[position] >= 0:
+                        position = ring.before[position]
+                    index.flags[slot] &= ~QUEUED
+                    if not begin <= position < end:  # rows of the batch in hand are queued when it is released
+                        index.head[slot] = position
+                        push(queues, order.levels + fields[at(position, WHEN)] % order.depth, slots[i])
+                    continue
+                if index.key[slot] > _KEYED - head:
+                    lowest = _queue_by_key(index, queues, order, lowest, slots[i])
+                    continue
+                index.where[gone] = state
+            if state != ABSENT:
+                back_rows[back] = gone
+                back_slots[back] = slots[i]
+                back += 1
+            slots[found] = slots[i]
+            found += 1
+    for i in range(missing.size):
+        slot = np.uint64(slots[i])
+        fields[at(missing[i], SLOT)] = slots[i]
+        index.row[slot] = fields[at(missing[i], ROW)]
+        index.flags[slot] = 0
+        if fixed:
+            index.key[slot] = keys[i]
+    return back, used, lowest
+
+
+@compiled
+def release(begin, end, keys, fixed, index, ring, queues, order, slot_of_unique, now, changes):  # type: ignore[no-untyped-def]  # noqa: PLR0917, PLR0913
+    """Let a planned batch go: its rows are queued by their next use, or by their key. Returns the lowest queued key."""
+    clear(queues, order.levels + now % order.depth)  # every slot in it belongs to this batch
+    fields = ring.fields
+    lowest = order.lowest
+    for position in range(begin, end):
+        if position + _NEAR < end:
+            later = fields[at(position + _NEAR, NEXT)]
+            if later >= 0:
+                prefetch(fields, FIELDS * later)
+            else:
+                prefetch(index.where, fields[at(position + _NEAR, ROW)])
+            prefetch(index.flags, max(fields[at(position + _NEAR, SLOT)], 0))
+        slot = fields[at(position, SLOT)]
+        behind = fields[at(position, NEXT)]
+        slot_of_unique[position - begin] = slot
+        state = slot
+        if slot < 0 and changes:
+            state = ABSENT - 1 - now  # an overflow batch writes its absent rows back itself
+        if behind >= 0:
+            fields[at(behind, SLOT)] = state
+            ring.before[behind] = NONE
+        else:
+            index.where[np.uint64(fields[at(position, ROW)])] = state
+        if slot < 0:
+            continue
+        flags = index.flags[slot]
+        if not fixed:
+            index.key[slot] = keys[position - begin]
+        if not flags & QUEUED:
+            if behind >= 0:
+                index.head[slot] = behind
+                push(queues, order.levels + fields[at(behind, WHEN)] % order.depth, slot)
+            else:
+                flags |= QUEUED
+                lowest = _queue_by_key(index, queues, order, lowest, slot)
+        if changes:
+            flags |= DIRTY
+        index.flags[slot] = flags
+    return lowest
+
+
+@compiled
+def fill(rows, keys, index, queues, order):  # type: ignore[no-untyped-def]
+    """Put rows into slots 0, 1, ... of an empty cache."""
+    for slot in range(rows.size):
+        index.where[rows[slot]] = slot
+        index.row[slot] = rows[slot]
+        index.key[slot] = keys[slot]
+        index.flags[slot] = QUEUED
+        _queue_by_key(index, queues, order, 0, slot)
+
+
+@compiled
+def withdraw(begin, end, index, ring, queues, order):  # type: ignore[no-untyped-def]  # noqa: PLR0917
+    """Forget an announced batch, the earliest first, as if it had never come. Returns the lowest queued key."""
+    lowest = order.lowest
+    for position in range(begin, end):
+        row = ring.fields[at(position, ROW)]
+        if index.where[row] < index.row.size:
+            continue  # withdrawn with an earlier batch
+        slot = ring.fields[at(position, SLOT)]
+        index.where[row] = slot
+        if slot >= 0 and not index.flags[slot] & QUEUED:
+            index.flags[slot] |= QUEUED
+            lowest = _queue_by_key(index, queues, order, lowest, slot)
+    return lowest
+
+
+@compiled
+def spread(slot_of_unique, missed, inverse, out):  # type: ignore[no-untyped-def]
+    """The slot of every id of a batch. Returns how many ids ask for a row that was absent."""
+    lookups = 0
+    for i in range(inverse.size):
+        unique = np.uint64(inverse[i])
+        out[i] = slot_of_unique[unique]
+        lookups += missed[unique]
+    return lookups

@@ -1,0 +1,107 @@
+"""First-in-first-out queues of slots, many of them over one store, for compiled code.
+
+A queue is a list of chunks of the store, so that what stands behind the front can be read ahead of its turn. Arrays:
+
+- `store[CHUNK * chunk + i]`: the slots;
+- `link[chunk]`: the chunk behind, in a queue or among the free ones; `link[-1]` is the first free chunk;
+- `ends[2 * queue]`, `ends[2 * queue + 1]`: positions in the store of the front, and behind the back; `EMPTY` if empty.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from systems.freq_cache.compiled import compiled
+
+Int32s = NDArray[np.int32]
+
+_BITS = 5
+CHUNK = 1 << _BITS
+_WITHIN = CHUNK - 1
+EMPTY = -1
+
+class Queues(NamedTuple):
+    """The arrays above, int32."""
+
+    store: Int32s
+    link: Int32s
+    ends: Int32s
+
+
+def empty_queues(*, queues: int, slots: int) -> Queues:
+    """Empty queues, with room for each of `slots` slots once."""
+    chunks = _chunks_for(queues, slots)
+    link = np.arange(1, chunks + 2, dtype=np.int32)
+    link[-2], link[-1] = EMPTY, 0
+    return Queues(np.zeros(CHUNK * chunks, np.int32), link, np.full(2 * queues, EMPTY, np.int32))
+
+
+def rearranged(old: Queues, ends: Int32s, slots: int) -> Queues:
+    """The same slots in queues whose ends are given, with room for each of `slots` slots once."""
+    have, want = old.link.size - 1, _chunks_for(ends.size // 2, slots)
+    if want <= have:
+        return Queues(old.store, old.link, ends)
+    added = np.arange(have + 1, want + 2, dtype=np.int32)
+    added[-2], added[-1] = old.link[-1], have
+    store = np.concatenate([old.store, np.zeros(CHUNK * (want - have), np.int32)])
+    return Queues(store, np.concatenate([old.link[:-1], added]), ends)
+
+
+def _chunks_for(queues: int, slots: int) -> int:
+    """Chunks that always suffice: the first and the last of each queue may be partly full."""
+    return slots // CHUNK + 2 * queues + 1
+
+
+@compiled
+def push(queues, queue, slot):  # type: ignore[no-untyped-def]
+    """Put a slot at the back."""
+    store, link, ends = queues
+    back = ends[2 * queue + 1]
+    if back & _WITHIN == 0 or back == EMPTY:  # the last chunk is full, or there is none
+        chunk = link[-1]
+        link[-1] = link[chunk]
+        link[chunk] = EMPTY
+        if back == EMPTY:
+            ends[2 * queue] = chunk << _BITS
+        else:
+            link[(back - 1) >> _BITS] = chunk
+        back = chunk << _BITS
+    store[back] = slot
+    ends[2 * queue + 1] = back + 1
+
+
+@compiled
+def pop(queues, queue):  # type: ignore[no-untyped-def]
+    """Take the slot at the front of a queue that is not empty."""
+    store, link, ends = queues
+    front = ends[2 * queue]
+    slot = store[front]
+    chunk = front >> _BITS
+    front += 1
+    if front == ends[2 * queue + 1]:
+        ends[2 * queue] = EMPTY
+        ends[2 * queue + 1] = EMPTY
+    elif front & _WITHIN == 0:
+        ends[2 * queue] = link[chunk] << _BITS
+    else:
+        ends[2 * queue] = front
+        return slot
+    link[chunk] = link[-1]
+    link[-1] = chunk
+    return slot
+
+
+@compiled
+def clear(queues, queue):  # type: ignore[no-untyped-def]
+    """Drop all slots of a queue."""
+    front = queues.ends[2 * queue]
+    if front == EMPTY:
+        return
+    last = (queues.ends[2 * queue + 1] - 1) >> _BITS
+    queues.link[last] = queues.link[-1]
+    queues.link[-1] = front >> _BITS
+    queues.ends[2 * queue] = EMPTY
+    queues.ends[2 * queue + 1] = EMPTY

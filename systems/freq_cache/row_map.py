@@ -1,0 +1,171 @@
+"""Where every row of a file tier lies, as committed: one file, replaced as a whole, checked when it is opened.
+
+The file is a line that names the format, a line of JSON (`Committed`), the map, and a CRC-32 of all before it. The map
+is the int32 codes of all rows or, where that is shorter, pairs of row and code for the rows that have been written. A
+row's code is 0 if it was never written, else its position + 1. Numbers are little-endian.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import BinaryIO, TypedDict
+
+import numpy as np
+import numpy.typing as npt
+
+JSON = None | bool | int | float | str | list["JSON"] | dict[str, "JSON"]
+Codes = npt.NDArray[np.int32]
+
+REMEDY = "restore the directory from a copy, or give an empty one to start anew"
+
+_FORMAT = b"freq_cache row map, version "
+_VERSION = b"1"
+_CHUNK = 1 << 20
+_CRC_BYTES = 4
+
+
+class DamagedTier(RuntimeError):
+    """The files of a tier are not what was written."""
+
+
+class Description(TypedDict):
+    """What a map must agree with: rows, and the layout by names."""
+
+    rows: int
+    dim: int
+    dtype: str
+    state: list[tuple[str, int]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Committed:
+    """What a committed map says beside the map.
+
+    Attributes:
+        rows: Rows of the tier.
+        dim, dtype, state: Its `RowLayout`, the dtype by name, the state in storage order.
+        positions: Records of the row file up to the last that is in use.
+        touched: Rows that have been written.
+        extra: What the caller of `commit` gave.
+    """
+
+    rows: int
+    dim: int
+    dtype: str
+    state: list[tuple[str, int]]
+    positions: int
+    touched: int
+    extra: Mapping[str, JSON] = field(default_factory=dict)
+
+    @property
+    def in_pairs(self) -> bool:
+        """Whether only the written rows are in the map."""
+        return 2 * self.touched < self.rows
+
+
+def save_map(path: Path, committed: Committed, codes: Codes) -> None:
+    """Write a map beside `path` and, once it is on the drive, put it in the place of the one there.
+
+    The new name is on the drive only after `sync_directory`.
+
+    Args:
+        path: Where to.
+        committed: What goes with the map.
+        codes: int32 `[rows]`, of either sign: the sign is left out.
+
+    Raises:
+        OSError: the map could not be written; the one at `path` is as before.
+        TypeError, ValueError: `committed.extra` is no JSON.
+    """
+    head = _FORMAT + _VERSION + b"\n" + json.dumps(asdict(committed), allow_nan=False).encode() + b"\n"
+    beside = path.with_suffix(".part")
+    with beside.open("wb") as file:
+        file.write(head)
+        crc = zlib.crc32(head)
+        for chunk in _pairs(codes) if committed.in_pairs else _whole(codes):
+            file.write(chunk)
+            crc = zlib.crc32(chunk, crc)
+        file.write(crc.to_bytes(_CRC_BYTES, "little"))
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+
+
+def sync_directory(path: Path) -> None:
+    """Return when the names in a directory are on the drive."""
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def load_map(path: Path) -> tuple[Committed, Codes]:
+    """Read a map back.
+
+    Returns:
+        What went with it, and the codes, int32 `[rows]`, none negative.
+
+    Raises:
+        DamagedTier: the file is not what was written.
+        ValueError: it has another version.
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        form = file.readline(len(_FORMAT) + 20)
+        if not form.startswith(_FORMAT):
+            raise DamagedTier(f"{path} is no row map: {REMEDY}")
+        if form != _FORMAT + _VERSION + b"\n":
+            found = form[len(_FORMAT) :].decode(errors="replace").strip()
+            raise ValueError(
+                f"{path} has version {found}, this program reads version {_VERSION.decode()}: "
+                "open it with the program that wrote it, or give an empty directory"
+            )
+        _check_sum(path, file)
+        file.seek(len(form))
+        said = json.loads(file.readline())
+        committed = Committed(**{**said, "state": [(name, width) for name, width in said["state"]]})
+        codes = np.zeros(committed.rows, dtype=np.int32)
+        if committed.in_pairs:
+            for start in range(0, committed.touched, _CHUNK):
+                pairs = _read(file, 2 * min(_CHUNK, committed.touched - start)).reshape(-1, 2)
+                codes[pairs[:, 0]] = pairs[:, 1]
+        else:
+            for start in range(0, committed.rows, _CHUNK):
+                codes[start : start + _CHUNK] = _read(file, min(_CHUNK, committed.rows - start))
+    return committed, codes
+
+
+def _check_sum(path: Path, file: BinaryIO) -> None:
+    file.seek(0)
+    left = path.stat().st_size - _CRC_BYTES
+    crc = 0
+    while left > 0:
+        chunk = file.read(min(left, 4 * _CHUNK))
+        if not chunk:
+            break
+        crc = zlib.crc32(chunk, crc)
+        left -= len(chunk)
+    if int.from_bytes(file.read(_CRC_BYTES), "little") != crc:
+        raise DamagedTier(f"{path} is damaged, its checksum does not match: {REMEDY}")
+
+
+def _read(file: BinaryIO, count: int) -> Codes:
+    return np.frombuffer(file.read(4 * count), dtype="<i4")
+
+
+def _pairs(codes: Codes) -> Iterator[bytes]:
+    for start in range(0, codes.size, _CHUNK):
+        chunk = codes[start : start + _CHUNK]
+        written = np.flatnonzero(chunk)
+        yield np.column_stack([start + written, np.abs(chunk[written])]).astype("<i4").tobytes()
+
+
+def _whole(codes: Codes) -> Iterator[bytes]:
+    for start in range(0, codes.size, _CHUNK):
+        yield np.abs(codes[start : start + _CHUNK]).astype("<i4").tobytes()

@@ -1,0 +1,294 @@
+"""Rows kept in fp16 and batches with per-sample weights, where a system has them; refused with a reason elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from plain_training import PlainTraining
+from scenes import (
+    KINDS,
+    TABLES,
+    UVM,
+    VARIANTS,
+    assert_same,
+    batch_of,
+    build,
+    evaluate,
+    gradient_like,
+    on_its_side,
+    optimizer,
+    ragged,
+    repeatable,
+    snapshot,
+    spec_of,
+    table,
+    train,
+)
+from torch import Tensor, nn
+from torchrec import KeyedJaggedTensor
+
+from systems.contract import CacheRatio, EmbeddingSystem, OptimizerKind, Purpose, Rows, Tier, Verdict
+
+ADAGRAD = OptimizerKind.ROWWISE_ADAGRAD
+
+MIXED = (
+    table("users", 41, 16, "clicked", "bought", half=True),
+    table("colours", 7, 4),
+    table("words", 29, 8, mean=True, half=True),
+    table("one_row", 1, 4, half=True),
+    table("shops", 23, 16),
+)
+"""Every width and pooling in fp16, tables of fp32 in between."""
+HALF = ("users", "words", "one_row")
+SINGLE = tuple(table(t.name, t.num_embeddings, t.embedding_dim, *t.feature_names) for t in MIXED if t.name != "words")
+"""The same in fp32, all pooled by sum."""
+
+TAKE_HALF = ["full_gpu", *(variant for variant in UVM if variant.startswith("fbgemm"))]
+ROUNDED_STEP = (OptimizerKind.SGD, OptimizerKind.ADAGRAD)
+"""Optimizers whose step fbgemm's CPU kernels round to fp16 before they subtract it from a half row."""
+TAKE_WEIGHTS = ["reference", "full_gpu"]
+
+
+def started(variant: str, device: torch.device, kind: OptimizerKind = ADAGRAD, ratio: float = 0.4) -> EmbeddingSystem:
+    system = build(variant, device=device, kind=kind, tables=MIXED, budget=CacheRatio(ratio=ratio))
+    PlainTraining(MIXED, optimizer(kind)).start(system)
+    return system
+
+
+def trained(variant: str, device: torch.device, kind: OptimizerKind = ADAGRAD) -> EmbeddingSystem:
+    system = started(variant, device, kind)
+    for seed in range(4):
+        train(system, ragged(seed, MIXED), seed)
+    return system
+
+
+@pytest.mark.parametrize("variant", TAKE_HALF)
+def test_half_rows_are_taken(variant: str, device: torch.device) -> None:
+    system, spec = spec_of(variant, device=device, tables=MIXED)
+    assert system.support(spec).verdict is Verdict.YES
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_half_rows_are_taken_or_refused_naming_their_tables(variant: str, device: torch.device) -> None:
+    system, spec = spec_of(variant, device=device, tables=MIXED)
+    answer = system.support(spec)
+    assert (answer.verdict is Verdict.YES) == (torch.float16 in system.row_types)
+    if answer.verdict is not Verdict.YES:
+        assert answer.verdict is Verdict.UNSUPPORTED
+        assert "users, words, one_row" in answer.reason
+        with pytest.raises(ValueError, match="float32"):
+            system(spec)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("ratio", [0.05, 0.6], ids=["cache smaller than a batch", "cache larger than a batch"])
+def test_half_rows_train_as_plain_torch_that_rounds_after_every_step(
+    variant: str, kind: OptimizerKind, ratio: float, device: torch.device
+) -> None:
+    system = started(variant, device, kind, ratio)
+    plain = PlainTraining(MIXED, optimizer(kind))
+    for seed in range(8):
+        batch = ragged(seed, MIXED)
+        expected = plain.step(batch, gradient_like(plain.pooled(batch), seed))
+        torch.testing.assert_close(train(system, batch, seed), expected.float(), rtol=1e-2, atol=1e-2)
+    system.flush()
+    for name, weights in plain.weights.items():
+        rows = system.read_rows(name, torch.arange(weights.shape[0]))
+        rounds_once = device.type == "cuda" or kind not in ROUNDED_STEP
+        torch.testing.assert_close(rows.weights, weights.float(), rtol=4e-3, atol=1e-3 if rounds_once else 1e-2)
+        # sums in fp32 and float64 seldom lie on different sides of a midpoint between two fp16 numbers
+        if rounds_once and name in HALF and kind is not OptimizerKind.ADAM:
+            assert (rows.weights != weights.float()).float().mean() < 0.05
+        for state, value in plain.state(name).items():
+            torch.testing.assert_close(rows.state[state], value.float(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_half_rows_are_rounded_when_loaded_and_read_in_fp32(variant: str, device: torch.device) -> None:
+    system = started(variant, device)
+    values = torch.randn(5, 16, generator=torch.Generator().manual_seed(0))
+    for name in ("users", "shops"):
+        system.load_rows(name, 3, Rows(values))
+    half = system.read_rows("users", torch.arange(3, 8)).weights
+    assert half.dtype == torch.float32
+    assert torch.equal(half, values.half().float())
+    assert torch.equal(system.read_rows("shops", torch.arange(3, 8)).weights, values)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_half_rows_pool_in_fp32(variant: str, device: torch.device) -> None:
+    system = started(variant, device)
+    system.load_rows("users", 0, Rows(torch.tensor([[1024.0] * 16, [0.25] * 16])))
+    empty = {name: [[]] for t in MIXED for name in t.feature_names}
+    with torch.no_grad():
+        pooled = system(on_its_side(system, batch_of({**empty, "clicked": [[0, 1]]})))["clicked"]
+    assert pooled.dtype == torch.float32
+    assert torch.equal(pooled.cpu(), torch.full((1, 16), 1024.25))  # fp16 would say 1024
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_half_rows_saved_loaded_and_gone_on_equal_never_having_stopped(
+    variant: str, kind: OptimizerKind, device: torch.device
+) -> None:
+    steady, resumed = trained(variant, device, kind), started(variant, device, kind)
+    saved = steady.state_dict()
+    kept = {name: saved[f"embedding_bags.{name}.weight"].dtype for name in steady.tables}
+    assert kept == {t.name: torch.float16 if t.name in HALF else torch.float32 for t in MIXED}
+    assert all(value.dtype == torch.float32 for key, value in saved.items() if "sum" in key)
+    resumed.load_state_dict(saved)
+    assert_same(snapshot(resumed), snapshot(steady))
+    for system in (steady, resumed):
+        for seed in range(10, 13):
+            train(system, ragged(seed, MIXED), seed)
+    assert_same(snapshot(resumed), snapshot(steady), within=10 * repeatable(device))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_half_tables_load_what_tables_of_fp32_saved_and_the_reverse(variant: str, device: torch.device) -> None:
+    half = trained(variant, device)
+    single = build(variant, device=device, kind=ADAGRAD)
+    PlainTraining(TABLES, optimizer(ADAGRAD), seed=5).start(single)
+    fine = snapshot(single)
+    single.load_state_dict(half.state_dict())
+    assert_same(snapshot(single), snapshot(half))
+    half.load_state_dict({f"embedding_bags.{name}": value for name, value in fine.items()})
+    rounded = {
+        name: value.half().float() if name in [f"{table}.weight" for table in HALF] else value
+        for name, value in fine.items()
+    }
+    assert_same(snapshot(half), rounded)
+
+
+@pytest.mark.parametrize("variant", TAKE_HALF)
+def test_half_rows_take_half_the_bytes(variant: str, device: torch.device) -> None:
+    system = started(variant, device)
+    anatomy = system.memory()
+    where = Tier.DEVICE if variant == "full_gpu" else Tier.HOST
+    assert anatomy[where, Purpose.ROWS] == 2 * (41 * 16 + 29 * 8 + 1 * 4) + 4 * (7 * 4 + 23 * 16)
+    assert system.spec.row_bytes == anatomy[where, Purpose.ROWS]
+    assert sum(n for (_, purpose), n in anatomy.items() if purpose is Purpose.STATE) == 4 * (41 + 29 + 1 + 7 + 23)
+
+
+@pytest.mark.parametrize("variant", TAKE_WEIGHTS)
+def test_weights_are_taken(variant: str, device: torch.device) -> None:
+    system, spec = spec_of(variant, device=device, tables=SINGLE, weighted=True)
+    assert system.support(spec).verdict is Verdict.YES
+    assert system(spec).is_weighted()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_weights_are_taken_or_refused_with_a_reason(variant: str, device: torch.device) -> None:
+    system, spec = spec_of(variant, device=device, tables=SINGLE, weighted=True)
+    answer = system.support(spec)
+    assert (answer.verdict is Verdict.YES) == system.takes_weights
+    if answer.verdict is not Verdict.YES:
+        assert answer.verdict is Verdict.UNSUPPORTED
+        assert "weights" in answer.reason
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_weights_with_mean_pooling_are_refused_by_all(variant: str, device: torch.device) -> None:
+    system, spec = spec_of(variant, device=device, tables=TABLES, weighted=True)
+    answer = system.support(spec)
+    assert answer.verdict is Verdict.UNSUPPORTED
+    assert "weights" in answer.reason
+    if system.takes_weights:
+        assert "SUM" in answer.reason
+        assert "words" in answer.reason
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("ratio", [0.05, 0.6], ids=["cache smaller than a batch", "cache larger than a batch"])
+def test_weighted_batches_train_as_plain_torch(
+    variant: str, kind: OptimizerKind, ratio: float, device: torch.device
+) -> None:
+    system = build(variant, device=device, kind=kind, tables=SINGLE, weighted=True, budget=CacheRatio(ratio=ratio))
+    plain = PlainTraining(SINGLE, optimizer(kind))
+    plain.start(system)
+    within = 1e-4 if kind is OptimizerKind.ADAM else 2e-5
+    for seed in range(6):
+        batch = ragged(seed, SINGLE, weighted=True)
+        expected = plain.step(batch, gradient_like(plain.pooled(batch), seed))
+        torch.testing.assert_close(train(system, batch, seed), expected.float(), rtol=within, atol=within)
+    system.flush()
+    for name, weights in plain.weights.items():
+        rows = system.read_rows(name, torch.arange(weights.shape[0]))
+        torch.testing.assert_close(rows.weights, weights.float(), rtol=within, atol=within)
+        for state, value in plain.state(name).items():
+            torch.testing.assert_close(rows.state[state], value.float(), rtol=within, atol=within)
+    batch = ragged(99, SINGLE, weighted=True)
+    torch.testing.assert_close(evaluate(system, batch), plain.pooled(batch).float(), rtol=1e-4, atol=1e-4)
+
+
+def gradient_of_weights(plain: PlainTraining, batch: KeyedJaggedTensor, gradients: dict[str, Tensor]) -> Tensor:
+    """Gradient at the weights of a batch, in its order, by `torch.nn.functional.embedding_bag`."""
+    weights = batch.weights().detach().clone().requires_grad_()
+    pieces = dict(zip(batch.keys(), weights.split(batch.length_per_key()), strict=True))
+    for t in plain.tables:
+        for name in t.feature_names:
+            part = batch[name]
+            pooled = nn.functional.embedding_bag(
+                part.values(), plain.weights[t.name].float(), part.offsets(), mode="sum",
+                per_sample_weights=pieces[name], include_last_offset=True,
+            )  # fmt: skip
+            (pooled * gradients[name]).sum().backward(retain_graph=True)
+    assert weights.grad is not None
+    return weights.grad
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("kind", [OptimizerKind.SGD, ADAGRAD])
+@pytest.mark.parametrize("mixed", [False, True], ids=["fp32", "fp16 among fp32"])
+@pytest.mark.parametrize("shuffle", [False, True], ids=["table order", "any order"])
+@pytest.mark.parametrize("strangers", [False, True], ids=["own features", "and features of no table"])
+def test_gradient_arrives_at_the_weights(
+    variant: str, kind: OptimizerKind, mixed: bool, shuffle: bool, strangers: bool, device: torch.device
+) -> None:
+    tables = tuple(t for t in MIXED if t.name != "words") if mixed else SINGLE
+    system = build(variant, device=device, kind=kind, tables=tables, weighted=True)
+    plain = PlainTraining(tables, optimizer(kind))
+    plain.start(system)
+    around = (table("stranger", 5, 4), *tables) if strangers else tables
+    for seed in range(2):
+        drawn = ragged(seed, around, weighted=True, shuffle_keys=shuffle)
+        weights = drawn.weights().clone().requires_grad_()
+        batch = KeyedJaggedTensor(drawn.keys(), drawn.values(), weights, lengths=drawn.lengths())
+        pooled = system(on_its_side(system, batch))
+        upstream = gradient_like(pooled.values(), seed)
+        (pooled.values() * upstream.to(device)).sum().backward()
+        by_feature = dict(zip(pooled.keys(), upstream.split(pooled.length_per_key(), dim=1), strict=True))
+        expected = gradient_of_weights(plain, drawn, by_feature)
+        assert weights.grad is not None
+        torch.testing.assert_close(weights.grad, expected, rtol=1e-4, atol=1e-4 if not mixed else 2e-2)
+        plain.step(drawn, upstream)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_batch_without_weights_is_refused_where_they_were_announced(variant: str, device: torch.device) -> None:
+    system = build(variant, device=device, tables=SINGLE, weighted=True)
+    with pytest.raises(ValueError, match="weights"):
+        system(on_its_side(system, ragged(0, SINGLE)))
+
+
+@pytest.mark.parametrize("variant", TAKE_WEIGHTS)
+def test_weights_of_one_are_no_weights(variant: str, device: torch.device) -> None:
+    weighted, plain = (build(variant, device=device, tables=SINGLE, weighted=given) for given in (True, False))
+    for system in (weighted, plain):
+        PlainTraining(SINGLE, optimizer(OptimizerKind.SGD)).start(system)
+    for seed in range(3):
+        batch = ragged(seed, SINGLE)
+        ones = torch.ones(batch.values().numel())
+        train(weighted, KeyedJaggedTensor(batch.keys(), batch.values(), ones, lengths=batch.lengths()), seed)
+        train(plain, batch, seed)
+    assert_same(snapshot(weighted), snapshot(plain), within=repeatable(device))
+
+
+def test_spec_is_unweighted_unless_said_otherwise(device: torch.device) -> None:
+    _, spec = spec_of("reference", device=device, tables=SINGLE)
+    assert not spec.weighted
+    assert replace(spec, weighted=True).weighted

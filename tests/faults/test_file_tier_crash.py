@@ -1,0 +1,244 @@
+"""The tier on disk when its process is killed, its commit is cut short, or its drive is full."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from systems.freq_cache import file_tier
+from systems.freq_cache.file_tier import FileTier
+from systems.freq_cache.layout import RowLayout
+from systems.freq_cache.row_file import RowFile
+
+ROWS = 20_000
+BATCH = 3_000
+LAYOUT = RowLayout(12, torch.float32, {"sum": 1})
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def batch(step: int) -> tuple[Tensor, Tensor]:
+    """What is written in a step."""
+    generator = torch.Generator().manual_seed(step)
+    rows = torch.randperm(ROWS, generator=generator)[:BATCH]
+    return rows, torch.randn(BATCH, LAYOUT.width, generator=generator)
+
+
+def is_commit(step: int) -> bool:
+    return step % 3 == 0
+
+
+def after(step: int) -> Tensor:
+    """All records after a step."""
+    records = torch.zeros(ROWS, LAYOUT.width)
+    for done in range(1, step + 1):
+        rows, written = batch(done)
+        records[rows] = written
+    return records
+
+
+def opened(directory: Path) -> FileTier:
+    return FileTier(directory, rows=ROWS, layout=LAYOUT)
+
+
+def held(tier: FileTier) -> Tensor:
+    out = LAYOUT.empty(ROWS)
+    tier.read(torch.arange(ROWS), out)
+    return out
+
+
+def committed_step(tier: FileTier) -> int:
+    step = (tier.committed_extra or {"step": 0})["step"]
+    assert isinstance(step, int)
+    return step
+
+
+def write_for_ever(directory: str) -> None:
+    """What the process does that is killed: go on from the last commit, and say when each is done."""
+    tier = opened(Path(directory))
+    step = committed_step(tier)
+    while True:
+        step += 1
+        tier.write(*batch(step))
+        if is_commit(step):
+            tier.commit({"step": step})
+            sys.stdout.write(f"{step}\n")
+            sys.stdout.flush()
+
+
+@pytest.mark.slow
+def test_killed_process_leaves_exactly_its_last_commit(tmp_path: Path) -> None:
+    command = f"from tests.faults.test_file_tier_crash import write_for_ever; write_for_ever({str(tmp_path)!r})"
+    moments = random.Random(5)
+    last = 0
+    for _ in range(4):
+        child = subprocess.Popen([sys.executable, "-c", command], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        assert child.stdout is not None
+        first = child.stdout.readline()
+        time.sleep(moments.uniform(0, 0.2))
+        child.kill()
+        told = [int(line) for line in (first + child.stdout.read()).splitlines()]
+        child.wait()
+        tier = opened(tmp_path)
+        found = committed_step(tier)
+        # a commit may be done and not yet told
+        assert told[-1] > last
+        assert found in {told[-1], told[-1] + 3}
+        assert torch.equal(held(tier), after(found))
+        tier.close()
+        last = found
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "call", "commit_counts"),
+    [
+        (RowFile, "append", "after", False),
+        (RowFile, "write", "after", False),
+        (RowFile, "sync", "before", False),
+        (RowFile, "sync", "after", False),
+        (os, "fsync", "before", False),
+        (Path, "replace", "before", False),
+        (Path, "replace", "after", True),
+        (file_tier, "sync_directory", "after", True),
+    ],
+)
+def test_end_between_any_two_steps_leaves_one_commit_or_the_other(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: object,
+    name: str,
+    call: str,
+    commit_counts: bool,
+) -> None:
+    for step in range(1, 40):  # so many that free positions are in use
+        if step == 1:
+            tier = opened(tmp_path)
+        tier.write(*batch(step))
+        if is_commit(step):
+            tier.commit({"step": step})
+    original = getattr(owner, name)
+
+    def end(*arguments: object) -> object:
+        if call == "after":
+            original(*arguments)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, end)
+        with pytest.raises(Killed):
+            tier.write(*batch(40))
+            tier.commit({"step": 40})
+    tier.close()
+    again = opened(tmp_path)
+    assert committed_step(again) == (40 if commit_counts else 39)
+    assert torch.equal(held(again), after(committed_step(again)))
+    again.close()
+
+
+def test_part_of_a_map_that_never_took_its_place_does_no_harm(tmp_path: Path) -> None:
+    tier = opened(tmp_path)
+    tier.write(*batch(1))
+    tier.commit({"step": 1})
+    tier.close()
+    (tmp_path / "map.part").write_bytes((tmp_path / "map").read_bytes()[:100])
+    again = opened(tmp_path)
+    assert torch.equal(held(again), after(1))
+    again.write(*batch(2))
+    again.commit({"step": 2})
+    again.close()
+    assert not (tmp_path / "map.part").exists()
+
+
+@contextmanager
+def file_size_limit(size_bytes: int) -> Iterator[None]:
+    """No file may grow beyond a size: a write that would is cut short, the next one fails. Python ignores the signal."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_file_that_may_not_grow_fails_the_write_and_keeps_all_rows(tmp_path: Path) -> None:
+    tier = opened(tmp_path)
+    tier.write(*batch(1))
+    tier.commit({"step": 1})
+    tier.write(*batch(2))
+    limit = (2 * BATCH + BATCH // 2) * LAYOUT.record_bytes + 13
+    for _ in range(2):
+        with file_size_limit(limit), pytest.raises(OSError, match="File too large") as caught:
+            tier.write(*batch(3))
+        assert caught.value.errno == errno.EFBIG
+        assert torch.equal(held(tier), after(2))
+    tier.write(*batch(3))
+    tier.commit({"step": 3})
+    tier.close()
+    again = opened(tmp_path)
+    assert torch.equal(held(again), after(3))
+    again.close()
+
+
+@pytest.fixture
+def small_drive(tmp_path: Path) -> Iterator[Path]:
+    drive = tmp_path / "drive"
+    drive.mkdir()
+    mount = shutil.which("mount")
+    if (
+        mount is None
+        or subprocess.run(
+            [mount, "-t", "tmpfs", "-o", "size=768k", "tmpfs", str(drive)], capture_output=True, check=False
+        ).returncode
+    ):
+        pytest.skip("mounting a small tmpfs is not permitted here")
+    yield drive
+    subprocess.run(["umount", str(drive)], check=True)
+
+
+def test_full_drive_keeps_the_last_commit_and_takes_the_rows_once_there_is_room(small_drive: Path) -> None:
+    tier = opened(small_drive)
+    step = 0
+    with pytest.raises(OSError, match="No space left on device"):
+        for step in range(1, 100):  # noqa: B007
+            tier.write(*batch(step))
+            tier.commit({"step": step})
+    sound = committed_step(tier)
+    assert sound in {step - 1, step - 2}
+    subprocess.run(["mount", "-o", "remount,size=4m", str(small_drive)], check=True)
+    tier.write(*batch(step))
+    tier.commit({"step": step})
+    tier.close()
+    again = opened(small_drive)
+    assert committed_step(again) == step
+    assert torch.equal(held(again), after(step))
+    again.close()
+
+
+def test_full_drive_when_the_process_ends_opens_at_the_last_commit(small_drive: Path) -> None:
+    tier = opened(small_drive)
+    with pytest.raises(OSError, match="No space left on device"):
+        for step in range(1, 100):
+            tier.write(*batch(step))
+            tier.commit({"step": step})
+    last = committed_step(tier)
+    tier.close()
+    again = opened(small_drive)
+    assert committed_step(again) == last > 0
+    assert torch.equal(held(again), after(last))
+    again.close()

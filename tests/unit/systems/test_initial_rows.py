@@ -1,0 +1,92 @@
+"""First values of rows: the published generator, uniform, and the same whichever rows are asked for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from systems.freq_cache.initial_rows import philox, uniform_rows
+
+ONES = 0xFFFFFFFF
+# Known answers of Random123 (kat_vectors, philox 4x32 10): counter and key, then the words.
+KNOWN = [
+    ((0, 0, 0, 0, 0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
+    ((ONES,) * 6, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
+    (
+        (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344, 0xA4093822, 0x299F31D0),
+        (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
+    ),
+]
+
+
+def values(ids: list[int] | Tensor, *, rows: int = 1000, dim: int = 8, seed: int = 7, stream: int = 3) -> Tensor:
+    ids = torch.as_tensor(ids, dtype=torch.int64)
+    out = torch.full((ids.shape[0], dim), torch.nan)
+    uniform_rows(ids, rows=rows, dim=dim, seed=seed, stream=stream, out=out)
+    return out
+
+
+@pytest.mark.parametrize(("counter_and_key", "words"), KNOWN)
+def test_generator_gives_the_published_answers(counter_and_key: tuple[int, ...], words: tuple[int, ...]) -> None:
+    c0, c1, c2, c3, k0, k1 = (np.uint32(word) for word in counter_and_key)
+    assert tuple(int(word) for word in philox((c0, c1, c2, c3), (k0, k1))) == words
+
+
+def test_values_are_the_signed_upper_24_bits_of_the_words() -> None:
+    word = KNOWN[0][1][0]
+    expected = np.float32((word - (word >> 31 << 32)) >> 8) * np.float32(1000**-0.5 * 2.0**-23)
+    assert values([0], dim=4, seed=0, stream=0)[0, 0].item() == expected
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    rows=st.integers(1, 300),
+    dim=st.sampled_from([4, 8, 12, 36, 128]),
+    seed=st.integers(0, 2**64 - 1),
+    stream=st.integers(0, 2**32 - 1),
+    draw=st.data(),
+)
+def test_any_rows_in_any_order_equal_the_whole_table(
+    rows: int, dim: int, seed: int, stream: int, draw: st.DataObject
+) -> None:
+    whole = values(torch.arange(rows), rows=rows, dim=dim, seed=seed, stream=stream)
+    ids = draw.draw(st.lists(st.integers(0, rows - 1), max_size=40))
+    some = values(ids, rows=rows, dim=dim, seed=seed, stream=stream)
+    assert torch.equal(some, whole[torch.tensor(ids, dtype=torch.int64)])
+
+
+def test_values_are_uniform_within_the_bound() -> None:
+    rows = 40_000
+    scaled = values(torch.arange(rows), rows=rows, dim=16).double() * rows**0.5
+    assert -1 <= scaled.min() < -0.9999
+    assert 0.9999 < scaled.max() < 1 + 1e-6
+    counts = torch.histc(scaled.float(), bins=64, min=-1, max=1)
+    expected = scaled.numel() / 64
+    chi_squared = ((counts - expected) ** 2 / expected).sum().item()
+    assert chi_squared < 63 + 5 * (2 * 63) ** 0.5
+    assert abs(torch.corrcoef(scaled.T).fill_diagonal_(0).abs().max().item()) < 5 * rows**-0.5
+
+
+def test_row_column_seed_and_stream_each_change_the_values() -> None:
+    base = values([0, 1, 2**32, 2**40])
+    assert base.flatten().unique().numel() == base.numel()
+    for other in (values([0, 1, 2**32, 2**40], seed=8), values([0], seed=7 + 2**32), values([0], stream=4)):
+        assert not torch.isclose(other, base[: other.shape[0]]).any()
+
+
+@pytest.mark.parametrize("wrong", [{"rows": 0}, {"dim": 6}, {"seed": -1}, {"seed": 2**64}, {"stream": 2**32}])
+def test_number_out_of_its_range_is_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} {next(iter(wrong.values()))}"):
+        values([0], **wrong)
+
+
+@pytest.mark.parametrize(
+    "out", [torch.empty(1, 8), torch.empty(2, 8, dtype=torch.float64), torch.empty(2, 16)[:, :8], torch.empty(2, 4)]
+)
+def test_output_of_another_shape_type_or_stride_is_refused(out: Tensor) -> None:
+    with pytest.raises(ValueError, match=r"contiguous fp32 \[2, 8\]"):
+        uniform_rows(torch.tensor([0, 1]), rows=10, dim=8, seed=0, stream=0, out=out)
