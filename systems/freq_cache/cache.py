@@ -1,21 +1,28 @@
-"""One cache: the rows of all tables of one width and pooling, on the host, and slots for the hot ones on the device."""
+"""One cache: the rows of some tables of one width in a slow tier, and slots for the hot ones on the device."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
-from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, PoolingType
+from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
 from systems.contract import Rows, SparseOptimizer, WorkingSetTooLarge
 from systems.features import Group
-from systems.freq_cache.host_tier import HostTier
-from systems.freq_cache.planner import Moves, Planner
-from systems.freq_cache.policy import Policy
+from systems.freq_cache import planning
+from systems.freq_cache.planner import Ids, Plan, Planner
 from systems.freq_cache.pool import RowPool
+from systems.freq_cache.slow_tier import SlowTier
+from systems.freq_cache.transfer import Arrival, Transfer
+from systems.freq_cache.writer import Writer
+
+_CHUNK_ROWS = 1 << 18
+"""Rows moved at a time where many are: when the cache is filled, flushed, loaded or read."""
 
 
 @dataclass
@@ -33,12 +40,47 @@ class Traffic:
     by_table: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Bags:
+    """What one batch asks of a cache: ids, and the bags they are in.
+
+    Attributes:
+        ids: The ids.
+        offsets: Where bags begin, feature after feature, int64 `[features * batch + 1]`.
+        weights: Of every id, fp32 `[n]`, or None.
+    """
+
+    ids: Ids
+    offsets: Tensor
+    weights: Tensor | None
+
+
+@dataclass
+class Prepared:
+    """A planned batch with all that was sent ahead of it.
+
+    Attributes:
+        plan: What is to move.
+        lookup_misses: Ids whose row was absent.
+        sent: Slots of ids int32, bag offsets, slots to fetch into and to write back int64, on the device.
+        fetched: Records of the first rows to fetch, if they could be read by then.
+        rows_backed, rows_fetched: How far its rows have been moved.
+    """
+
+    plan: Plan
+    lookup_misses: int
+    sent: Arrival
+    fetched: Arrival | None
+    rows_backed: int = 0
+    rows_fetched: int = 0
+
+
 @dataclass
 class _Bypass:
     """A batch looked up outside the cache, whose updated rows have yet to go home."""
 
     pool: RowPool
-    rows: Tensor
+    plan: Plan
     changes: bool
 
 
@@ -54,41 +96,51 @@ class _InFlight:
 
 
 class Cache:
-    """Keeps the host copy and the slots of one group of tables consistent, whatever the order of calls.
+    """Keeps the slow tier and the slots of one group of tables consistent.
 
-    One batch at a time: until its backward has run, or its outputs are gone, every other call is refused, because the
-    rows that backward will update could leave the cache meanwhile and the update would be lost.
+    `enter` and `prepare` plan and touch neither the slots nor rows that have one; one thread may call them while
+    another trains. The rest belongs to the training thread. One batch is in flight at a time: until its backward has
+    run, or its outputs are gone, whatever would move its rows is refused, or its update would be lost.
 
-    `smallest_budget` says which byte budget gives this cache that many slots, for the refusal of a batch with more
-    distinct rows than slots. None: such a batch is looked up in a pool of its own.
+    Args:
+        group: The tables, all of one width, pooling and type.
+        planner: Over the rows of all tables, table after table.
+        tier: The same rows.
+        make_pool: Makes a pool of so many slots.
+        staging_rows: Records that may lie on the device on their way in, and as many on their way out.
+        writer: Of the tier.
+        transfer: To and from the device.
+        smallest_budget: Says which byte budget gives so many slots, for the refusal of a batch with more distinct rows
+            than slots. None: such a batch is looked up in a pool of its own.
     """
 
     def __init__(
         self,
         group: Group,
         *,
-        slots: int,
-        policy: Policy,
-        optimizer: SparseOptimizer,
-        device: torch.device,
+        planner: Planner,
+        tier: SlowTier,
+        make_pool: Callable[[int], RowPool],
+        staging_rows: int,
+        writer: Writer,
+        transfer: Transfer,
         smallest_budget: Callable[[int], int] | None,
     ) -> None:
-        sizes = torch.tensor([table.num_embeddings for table in group.tables])
-        self._starts = sizes.cumsum(0) - sizes
+        sizes = np.array([table.num_embeddings for table in group.tables], np.int64)
+        self._starts = sizes.cumsum() - sizes
         self._start_of_table = {t.name: int(s) for t, s in zip(group.tables, self._starts, strict=True)}
         self._tables = {t.name: t for t in group.tables}
-        order = torch.tensor(group.table_of_feature)
-        self._feature_starts, self._feature_ends = self._starts[order], (self._starts + sizes)[order]
-        self._group = group
-        self._optimizer = optimizer
-        self._device = device
+        order = np.array(group.table_of_feature)
+        self._feature_starts, self._feature_sizes = self._starts[order], sizes[order]
+        self.group = group
+        self.planner = planner
+        self.tier = tier
+        self.writer = writer
+        self._make_pool = make_pool
+        self.pool = make_pool(planner.slots)
+        self.staging_rows = staging_rows
+        self._transfer = transfer
         self._smallest_budget = smallest_budget
-        first: EmbeddingBagConfig = group.tables[0]
-        self._dim: int = first.embedding_dim
-        self._pooling: PoolingType = first.pooling
-        self.host = HostTier(rows=int(sizes.sum()), dim=self._dim, optimizer=optimizer)
-        self.planner = Planner(rows=int(sizes.sum()), slots=slots, policy=policy)
-        self.pool = self._pool(slots)
         self._overflow: RowPool | None = None
         self._bypass: _Bypass | None = None
         self._in_flight: Callable[[], _InFlight | None] = lambda: None
@@ -96,127 +148,112 @@ class Cache:
         self.traffic = Traffic()
         self.count_by_table = False
 
-    def look_up(self, part: KeyedJaggedTensor) -> Tensor:
-        """Pool the rows of a batch, fp32 `[batch, features * dim]`.
+    def bags(self, part: KeyedJaggedTensor) -> Bags:
+        """What a batch asks of this cache."""
+        values = part.values()
+        if values.device.type != "cpu":
+            raise ValueError("the cache plans on the host: pass the features on the CPU")
+        ends = np.cumsum(np.array(part.length_per_key(), np.int64))
+        ids = Ids(values.long().contiguous().numpy(), ends, self._feature_starts)
+        return Bags(ids, part.offsets().long(), part.weights_or_none())
+
+    def check(self, bags: Bags) -> None:
+        """Refuse ids that are outside their table.
 
         Raises:
-            IndexError: an id is outside its table.
-            WorkingSetTooLarge: the batch has more distinct rows than slots and may not overflow.
-            RuntimeError: the batch before waits for its backward.
+            IndexError: there is one; the message names feature, id and table.
         """
-        self._settle()
-        if not self._warm:
-            self._warm = True
-            rows, slots = self.planner.warm_up()
-            self.pool.fill(slots, self.host.gather(rows))
-        ids = self._linear_ids(part)
-        changes = torch.is_grad_enabled()
-        moves = self.planner.plan(ids, changes=changes)
-        self._count(ids, moves)
-        if moves.write_back_rows.numel():
-            self.host.scatter(moves.write_back_rows, self.pool.read(moves.write_back_slots))
-        if moves.fetch_rows.numel():
-            self.pool.fill(moves.fetch_slots, self.host.gather(moves.fetch_rows))
-        pool = self.pool if moves.overflow_rows is None else self._fill_overflow(moves.overflow_rows, changes)
-        pooled = pool.look_up(moves.slots, part.offsets())
+        bad = planning.outside(bags.ids.values, bags.ids.ends, self._feature_sizes)
+        if bad >= 0:
+            feature = int(np.searchsorted(bags.ids.ends, bad, side="right"))
+            table = self.group.tables[self.group.table_of_feature[feature]]
+            raise IndexError(
+                f"feature {self.group.features[feature]}: id {bags.ids.values[bad]} is outside table {table.name} of "
+                f"{table.num_embeddings} rows"
+            )
+
+    def enter(self, bags: Bags, *, changes: bool) -> None:
+        """Announce a batch whose ids were checked. `changes`: it will be trained."""
+        self.planner.announce(bags.ids, changes=changes)
+
+    def prepare(self, bags: Bags) -> Prepared:
+        """Plan the batch entered longest ago, and send ahead what can be sent."""
+        plan = self.planner.plan()
+        slots, lookup_misses = plan.slot_of_id()
+        sent = self._transfer.to_device(
+            torch.from_numpy(slots), bags.offsets, _long(plan.fetch_slots), _long(plan.back_slots)
+        )
+        fetched = None
+        if plan.fetch_rows.size and self.writer.landed(plan.fetch_after):
+            with suppress(OSError):  # read again when they are needed, and heard of then
+                fetched = self._transfer.to_device(self._read(_long(plan.fetch_rows[: self.staging_rows])))
+        return Prepared(plan, lookup_misses, sent, fetched)
+
+    def warm_up(self) -> None:
+        """Fill the cache with the rows that its policy thinks best, before the first batch is entered."""
+        if self._warm:
+            return
+        self._warm = True
+        rows, slots = self.planner.warm_up()
+        for part in range(0, rows.size, _CHUNK_ROWS):
+            self._fill(slots[part : part + _CHUNK_ROWS], rows[part : part + _CHUNK_ROWS])
+
+    def apply(self, prepared: Prepared) -> None:
+        """Move the rows that a batch needs: out of the cache, and into it. Batches in the order of their plans.
+
+        If it fails it may be called again, and goes on where it stopped.
+
+        Raises:
+            OSError: rows could not be read from the slow tier.
+            WriteBackFailed: rows could not be written to it.
+        """
+        plan = prepared.plan
+        _, _, fetch_slots, back_slots = prepared.sent.take()
+        while prepared.rows_backed < plan.back_rows.size:
+            chunk = slice(prepared.rows_backed, prepared.rows_backed + self.staging_rows)
+            rows = _long(plan.back_rows[chunk])
+            records = self._transfer.to_host(self.pool.read(back_slots[chunk]))
+            prepared.rows_backed += rows.numel()
+            self.traffic.rows_written_back += rows.numel()
+            self.writer.write(rows, records, batch=plan.batch)
+        while prepared.rows_fetched < plan.fetch_rows.size:
+            ahead, prepared.fetched = prepared.fetched, None
+            if ahead is None:
+                self.writer.wait(plan.fetch_after)
+                chunk = slice(prepared.rows_fetched, prepared.rows_fetched + self.staging_rows)
+                ahead = self._transfer.to_device(self._read(_long(plan.fetch_rows[chunk])))
+            (fetched,) = ahead.take()
+            stop = prepared.rows_fetched + fetched.shape[0]
+            self.pool.fill(fetch_slots[prepared.rows_fetched : stop], fetched)
+            self.traffic.rows_fetched += fetched.shape[0]
+            prepared.rows_fetched = stop
+        if not plan.overflow:
+            self.writer.executed(plan.batch)
+
+    def look_up(self, prepared: Prepared, weights: Tensor | None) -> Tensor:
+        """Pool the rows of a batch, fp32 `[batch, features * dim]` on the device.
+
+        Raises:
+            WorkingSetTooLarge: the batch has more distinct rows than slots and may not overflow.
+        """
+        plan = prepared.plan
+        slots, offsets, _, _ = prepared.sent.take()
+        self._count(prepared)
+        pool = self.pool
+        if plan.overflow:
+            pool = self._fill_overflow(plan)
+            slots = self._transfer.to_device(torch.from_numpy(plan.inverse)).take()[0]
+        if weights is not None:
+            weights = weights.to(slots.device, non_blocking=True)
+        pooled = pool.look_up(slots, offsets, weights)
         if pooled.requires_grad:
             in_flight = _InFlight()
             pooled.register_hook(in_flight.arrive)
             self._in_flight = weakref.ref(in_flight)
         return pooled
 
-    def load(self, table: str, start: int, rows: Rows) -> None:
-        """Overwrite rows of a table, on the host and in any slot that holds them."""
-        self._settle()
-        first = self._start_of_table[table] + start
-        ids = torch.arange(first, first + rows.weights.shape[0])
-        self.host.scatter(ids, rows)
-        slots = self.planner.slot_of_row.index_select(0, ids)
-        held = (slots >= 0).nonzero().squeeze(1)
-        if held.numel():
-            self.pool.fill(slots[held].long(), self.host.gather(ids[held]))
-            self.planner.dirty.index_fill_(0, slots[held].long(), False)
-
-    def read(self, table: str, ids: Tensor) -> Rows:
-        """Copies of rows of a table, up to date."""
-        self.flush()
-        rows = self._tables[table].num_embeddings
-        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < rows:  # else a neighbour's rows would be read
-            raise IndexError(f"rows {int(ids.min())} to {int(ids.max())} are not all in table {table} of {rows}")
-        return self.host.gather(ids + self._start_of_table[table])
-
-    def flush(self) -> None:
-        """Write every changed row back; the slots stay valid."""
-        self._settle()
-        rows, slots = self.planner.changed()
-        if rows.numel():
-            self.host.scatter(rows, self.pool.read(slots))
-
-    @property
-    def overflow_pool(self) -> RowPool | None:
-        """Device rows kept for batches larger than the cache, once there was one."""
-        return self._overflow
-
-    @property
-    def bytes_per_row(self) -> int:
-        """Bytes that move with one row: weights and optimizer state."""
-        return 4 * self._dim + self._optimizer.state_bytes(self._dim)
-
-    def _pool(self, slots: int) -> RowPool:
-        return RowPool(
-            slots=slots,
-            dim=self._dim,
-            features=len(self._group.features),
-            pooling=self._pooling,
-            optimizer=self._optimizer,
-            device=self._device,
-        )
-
-    def _linear_ids(self, part: KeyedJaggedTensor) -> Tensor:
-        """Ids of all tables in one numbering, table after table."""
-        ids = part.values()
-        if ids.device.type != "cpu":
-            raise ValueError("the cache plans on the host: pass the features on the CPU")
-        counts = torch.tensor(part.length_per_key())
-        linear: Tensor = ids.long() + self._feature_starts.repeat_interleave(counts)
-        outside = (ids < 0) | (linear >= self._feature_ends.repeat_interleave(counts))
-        if outside.any():
-            at = int(outside.nonzero()[0])
-            feature = int((counts.cumsum(0) <= at).sum())
-            table = self._group.tables[self._group.table_of_feature[feature]]
-            raise IndexError(
-                f"feature {self._group.features[feature]}: id {int(ids[at])} is outside table {table.name} of "
-                f"{table.num_embeddings} rows"
-            )
-        return linear
-
-    def _fill_overflow(self, rows: Tensor, changes: bool) -> RowPool:
-        """Bring every row of a batch that exceeds the cache into a pool of its own: cached ones from their slots."""
-        if self._smallest_budget is not None:
-            smallest = self._smallest_budget(rows.numel())
-            raise WorkingSetTooLarge(
-                f"one batch has {rows.numel():,} distinct rows of width {self._dim}, the budget holds "
-                f"{self.planner.slots:,}: the smallest budget that works for it is {smallest:,} bytes "
-                f"({smallest / 2**30:.3f} GiB)"
-            )
-        if self._overflow is None or self._overflow.slots < rows.numel():
-            self._overflow = None  # frees the smaller pool before the larger one is made
-            self._overflow = self._pool(1 << (rows.numel() - 1).bit_length())
-        position = torch.arange(rows.numel())
-        slots = self.planner.slot_of_row.index_select(0, rows)
-        for held, bring in (((slots >= 0), True), ((slots < 0), False)):
-            where = held.nonzero().squeeze(1)
-            if not where.numel():
-                continue
-            if bring:
-                self._overflow.copy_from(self.pool, theirs=slots[where].long(), ours=position[where])
-            else:
-                self._overflow.fill(position[where], self.host.gather(rows[where]))
-        self._bypass = _Bypass(self._overflow, rows, changes)
-        return self._overflow
-
-    def _settle(self) -> None:
-        """Take the rows of a bypassed batch home: to their slot if they have one, else to the host.
+    def settle(self) -> None:
+        """Take the rows of a bypassed batch home: to their slot if they have one, else to the slow tier.
 
         Raises:
             RuntimeError: a batch is in flight.
@@ -230,36 +267,133 @@ class Cache:
         if self._bypass is None:
             return
         bypass, self._bypass = self._bypass, None
-        if not bypass.changes:
-            return
-        slots = self.planner.slot_of_row.index_select(0, bypass.rows)
-        held = (slots >= 0).nonzero().squeeze(1)
-        absent = (slots < 0).nonzero().squeeze(1)
-        if held.numel():
-            self.pool.copy_from(bypass.pool, theirs=held, ours=slots[held].long())
-            self.planner.dirty.index_fill_(0, slots[held].long(), True)
-        self.host.scatter(bypass.rows[absent], bypass.pool.read(absent))
-        self.traffic.rows_written_back += absent.numel()
+        plan = bypass.plan
+        if bypass.changes:
+            held, absent = np.flatnonzero(plan.slots >= 0), np.flatnonzero(plan.slots < 0)
+            if held.size:
+                where, to = self._transfer.to_device(_long(held), _long(plan.slots[held])).take()
+                self.pool.fill(to, bypass.pool.read(where))
+            if absent.size:
+                where = self._transfer.to_device(_long(absent)).take()[0]
+                records = self._transfer.to_host(bypass.pool.read(where))
+                self.writer.write(_long(plan.rows[absent]), records, batch=plan.batch)
+            self.pool.steps = bypass.pool.steps
+            self.traffic.rows_written_back += absent.size
+        self.writer.executed(plan.batch)
 
-    def _count(self, ids: Tensor, moves: Moves) -> None:
-        traffic = self.traffic
+    def flush(self) -> None:
+        """Write every changed row back; the slots stay valid. No batch may be announced."""
+        self.settle()
+        self.writer.wait()
+        rows, slots = self.planner.changed()
+        try:
+            for part in range(0, rows.size, _CHUNK_ROWS):
+                chunk = slice(part, part + _CHUNK_ROWS)
+                where = self._transfer.to_device(_long(slots[chunk])).take()[0]
+                records = self._transfer.to_host(self.pool.read(where)).wait()
+                self.tier.write(_long(rows[chunk]), records)
+        except BaseException:
+            self.planner.change(slots)  # written or not, they will be written again
+            raise
+
+    def load(self, table: str, start: int, rows: Rows) -> None:
+        """Overwrite rows of a table, in the slow tier and in any slot that holds them. No batch may be announced."""
+        self.settle()
+        self.writer.wait()
+        first = self._start_of_table[table] + start
+        count = rows.weights.shape[0]
+        self.tier.write(torch.arange(first, first + count), self.tier.layout.pack(rows))
+        held, slots = self.planner.held(first, first + count)
+        if held.size:
+            self._fill(slots, held)
+
+    def read(self, table: str, ids: Tensor) -> Rows:
+        """Copies of rows of a table, as the slow tier has them."""
+        rows = self._tables[table].num_embeddings
+        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < rows:  # else a neighbour's rows would be read
+            raise IndexError(f"rows {int(ids.min())} to {int(ids.max())} are not all in table {table} of {rows}")
+        records = self.tier.layout.empty(ids.numel())
+        self.tier.read(ids + self._start_of_table[table], records)
+        return self.tier.layout.unpack(records)
+
+    @property
+    def pools(self) -> list[RowPool]:
+        """The slots, and the pool for batches larger than the cache, once there was one."""
+        return [self.pool] if self._overflow is None else [self.pool, self._overflow]
+
+    @property
+    def tables(self) -> list[EmbeddingBagConfig]:
+        """The tables, in the order of their rows."""
+        return list(self._tables.values())
+
+    def start_of(self, table: str) -> int:
+        """The row at which a table starts."""
+        return self._start_of_table[table]
+
+    def _read(self, rows: Tensor) -> Tensor:
+        records = self.tier.layout.empty(rows.numel(), pin=self._transfer.pins)
+        self.tier.read(rows, records)
+        return records
+
+    def _fill(self, slots: planning.NDArray[np.int32], rows: planning.NDArray[np.int32]) -> None:
+        where, records = self._transfer.to_device(_long(slots), self._read(_long(rows))).take()
+        self.pool.fill(where, records)
+
+    def _fill_overflow(self, plan: Plan) -> RowPool:
+        """Bring every row of a batch that exceeds the cache into a pool of its own: cached ones from their slots."""
+        if self._smallest_budget is not None:
+            self.writer.executed(plan.batch)
+            smallest = self._smallest_budget(plan.unique_ids)
+            raise WorkingSetTooLarge(
+                f"one batch has {plan.unique_ids:,} distinct rows of width {self.tier.layout.dim}, the budget holds "
+                f"{self.planner.slots:,}: the smallest budget that works for it is {smallest:,} bytes "
+                f"({smallest / 2**30:.3f} GiB)"
+            )
+        if self._overflow is None or self._overflow.slots < plan.unique_ids:
+            self._overflow = None  # frees the smaller pool before the larger one is made
+            self._overflow = self._make_pool(1 << (plan.unique_ids - 1).bit_length())
+        pool = self._overflow
+        pool.steps = self.pool.steps
+        held, absent = np.flatnonzero(plan.slots >= 0), np.flatnonzero(plan.slots < 0)
+        if held.size:
+            where, source = self._transfer.to_device(_long(held), _long(plan.slots[held])).take()
+            pool.fill(where, self.pool.read(source))
+        self.writer.wait(plan.fetch_after)
+        if absent.size:
+            where, records = self._transfer.to_device(
+                _long(absent), self._read(_long(plan.rows[absent]))
+            ).take()
+            pool.fill(where, records)
+        self._bypass = _Bypass(pool, plan, torch.is_grad_enabled())
+        self.traffic.rows_fetched += absent.size
+        return pool
+
+    def set_hyper_parameters(self, values: Mapping[str, float]) -> None:
+        """Train with other values from the next lookup on."""
+        for pool in self.pools:
+            pool.set_hyper_parameters(values)
+
+    def _count(self, prepared: Prepared) -> None:
+        plan, traffic = prepared.plan, self.traffic
         traffic.steps += 1
-        traffic.lookups += ids.numel()
-        traffic.unique_ids += moves.unique_ids
-        traffic.unique_misses += moves.unique_misses
-        traffic.lookup_misses += moves.lookup_misses
-        traffic.rows_fetched += moves.unique_misses  # an overflow batch brings the rest of them past the slots
-        traffic.rows_written_back += moves.write_back_rows.numel()
-        traffic.overflow_batches += moves.overflow_rows is not None
+        traffic.lookups += plan.inverse.size
+        traffic.unique_ids += plan.unique_ids
+        traffic.unique_misses += plan.unique_misses
+        traffic.lookup_misses += prepared.lookup_misses
+        traffic.overflow_batches += plan.overflow
         if self.count_by_table:
-            self._count_by_table(ids.unique(), moves)
+            self._count_by_table(plan)
 
-    def _count_by_table(self, unique: Tensor, moves: Moves) -> None:
-        """Unique ids and misses by table; sorts the whole batch, so only on demand."""
-        ends = self._starts[1:]
-        tables = len(self._group.tables)
-        seen = torch.bucketize(unique, ends, right=True).bincount(minlength=tables)
-        missed = torch.bucketize(moves.missed_rows, ends, right=True).bincount(minlength=tables)
-        for table, n, m in zip(self._group.tables, seen.tolist(), missed.tolist(), strict=True):
+    def _count_by_table(self, plan: Plan) -> None:
+        tables = len(self.group.tables)
+        table_of_row = np.searchsorted(self._starts, plan.rows, side="right") - 1
+        seen = np.bincount(table_of_row, minlength=tables)
+        missed = np.bincount(table_of_row[plan.missed], minlength=tables)
+        for table, n, m in zip(self.group.tables, seen.tolist(), missed.tolist(), strict=True):
             before = self.traffic.by_table.get(table.name, (0, 0))
             self.traffic.by_table[table.name] = (before[0] + n, before[1] + m)
+
+
+def _long(values: planning.NDArray[np.generic]) -> Tensor:
+    """As an int64 tensor."""
+    return torch.from_numpy(values.astype(np.int64))

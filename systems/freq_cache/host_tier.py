@@ -1,45 +1,34 @@
-"""The slow tier: all rows and their optimizer state in host memory."""
+"""The slow tier in host memory."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from systems.contract import Rows, SparseOptimizer
+from systems.contract import Purpose, Tier
+from systems.freq_cache.layout import RowLayout
+from systems.freq_cache.slow_tier import SlowTier
 
 
-class HostTier:
-    """`rows` rows of one width in pageable host memory; pages that are never written cost nothing."""
+class HostTier(SlowTier):
+    """All records in one block of host memory, which costs nothing where it is never written.
 
-    def __init__(self, *, rows: int, dim: int, optimizer: SparseOptimizer) -> None:
-        self.weights = torch.zeros(rows, dim)
-        self.state = {
-            name: torch.zeros((rows,) if width == 1 else (rows, width))
-            for name, width in optimizer.state_shapes(dim).items()
-        }
+    Pageable, whatever the device: rows are gathered into pinned staging before they cross the link, so that pinning
+    gigabytes, which the system could no longer page, would gain nothing.
+    """
 
-    def gather(self, rows: Tensor) -> Rows:
-        """Copies of rows, int64 `[n]`."""
-        return Rows(
-            self.weights.index_select(0, rows),
-            {name: state.index_select(0, rows) for name, state in self.state.items()},
-        )
+    def __init__(self, *, rows: int, layout: RowLayout) -> None:
+        super().__init__(rows=rows, layout=layout)
+        self.records = torch.zeros(rows, layout.width, dtype=layout.dtype)
 
-    def scatter(self, rows: Tensor, values: Rows) -> None:
-        """Overwrite rows, int64 `[n]`, each once; state that `values` does not name becomes zero."""
-        self.weights.index_copy_(0, rows, values.weights)
-        for name, state in self.state.items():
-            if name in values.state:
-                state.index_copy_(0, rows, values.state[name])
-            else:
-                state.index_fill_(0, rows, 0.0)
+    def read(self, rows: Tensor, out: Tensor) -> None:
+        torch.index_select(self.records, 0, rows, out=out)
 
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of all rows."""
-        return self.weights.nbytes
+    def write(self, rows: Tensor, records: Tensor) -> None:
+        self.records.index_copy_(0, rows, records)
 
-    @property
-    def state_bytes(self) -> int:
-        """Bytes of all optimizer state."""
-        return sum(state.nbytes for state in self.state.values())
+    def memory(self) -> Mapping[tuple[Tier, Purpose], int]:
+        weights = self.rows * self.layout.dim * self.layout.dtype.itemsize
+        return {(Tier.HOST, Purpose.ROWS): weights, (Tier.HOST, Purpose.STATE): self.records.nbytes - weights}

@@ -69,6 +69,18 @@ def at(position, field):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def outside(ids, ends, sizes):  # type: ignore[no-untyped-def]
+    """Where the first id is that its table does not have, or NONE."""
+    done = 0
+    for feature in range(ends.size):
+        for i in range(done, ends[feature]):
+            if not 0 <= ids[i] < sizes[feature]:
+                return i
+        done = ends[feature]
+    return NONE
+
+
+@compiled
 def announce(ids, ends, starts, index, ring, inverse, begin, now):  # type: ignore[no-untyped-def]  # noqa: PLR0917
     """Enter a batch: find its distinct rows, link each to its earlier occurrence. Returns how many there are."""
     where, slots, fields = index.where, index.row.size, ring.fields

@@ -2,85 +2,82 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 from torchrec import PoolingType
 
-from systems.contract import Rows, SparseOptimizer
-from systems.tbe import build_tbe
+from systems.contract import SparseOptimizer
+from systems.freq_cache.layout import RowLayout
+from systems.tbe import build_tbe, set_tbe_steps, tbe_steps
 
 
 class RowPool:
     """`slots` rows of one width on the device, with optimizer state, looked up by fbgemm's TBE.
 
-    On a CUDA device rows travel through pinned staging on the current stream; a copy to the host is waited for, since
-    the caller scatters it at once.
+    All arguments lie on the device, and nothing here waits for it.
     """
 
     def __init__(
         self,
         *,
         slots: int,
-        dim: int,
+        layout: RowLayout,
         features: int,
         pooling: PoolingType,
         optimizer: SparseOptimizer,
         device: torch.device,
     ) -> None:
         self.slots = slots
-        self.device = device
+        self.layout = layout
         self._tbe = build_tbe(
-            [(slots, dim)],
+            [(slots, layout.dim)],
             table_of_feature=[0] * features,
             pooling=pooling,
             optimizer=optimizer,
             device=device,
+            row_type=layout.dtype,
         )
         self.weights: Tensor = self._tbe.split_embedding_weights()[0]
         states = self._tbe.split_optimizer_states()
-        names = optimizer.state_shapes(dim)
-        self.state: dict[str, Tensor] = dict(zip(names, states[0], strict=True)) if states else {}
+        self.state: dict[str, Tensor] = dict(zip(layout.state, states[0], strict=True)) if states else {}
 
-    def look_up(self, slots: Tensor, offsets: Tensor) -> Tensor:
-        """Pool rows by slot: int64 `[n]` and bag offsets, both on the host; fp32 `[batch, features * dim]`."""
-        pooled: Tensor = self._tbe(self._to_device(slots), self._to_device(offsets))
+    def look_up(self, slots: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
+        """Pool rows by slot, int32 `[n]`, in bags, with weights fp32 `[n]`; fp32 `[batch, features * dim]`."""
+        pooled: Tensor = self._tbe(slots, offsets, weights)
         return pooled
 
-    def fill(self, slots: Tensor, rows: Rows) -> None:
-        """Overwrite slots (int64, host) with rows from the host."""
-        where = self._to_device(slots)
-        self.weights.index_copy_(0, where, self._to_device(rows.weights))
-        for name, state in self.state.items():
-            state.index_copy_(0, where, self._to_device(rows.state[name]))
+    def fill(self, slots: Tensor, records: Tensor) -> None:
+        """Overwrite slots, int64 `[n]`, with records."""
+        self.weights.index_copy_(0, slots, self.layout.weights(records))
+        for name, values in self.layout.states(records).items():
+            self.state[name].index_copy_(0, slots, values)
 
-    def read(self, slots: Tensor) -> Rows:
-        """Copies of slots on the host."""
-        where = self._to_device(slots)
-        return Rows(
-            self.weights.index_select(0, where).cpu(),
-            {name: state.index_select(0, where).cpu() for name, state in self.state.items()},
-        )
-
-    def copy_from(self, other: RowPool, *, theirs: Tensor, ours: Tensor) -> None:
-        """Copy slots of another pool into slots of this one, on the device."""
-        source, target = self._to_device(theirs), self._to_device(ours)
-        self.weights.index_copy_(0, target, other.weights.index_select(0, source))
-        for name, state in self.state.items():
-            state.index_copy_(0, target, other.state[name].index_select(0, source))
+    def read(self, slots: Tensor) -> Tensor:
+        """Copies of slots, int64 `[n]`, as records."""
+        if not self.state:
+            return self.weights.index_select(0, slots)
+        records = torch.empty(slots.numel(), self.layout.width, dtype=self.layout.dtype, device=self.weights.device)
+        self.layout.weights(records).copy_(self.weights.index_select(0, slots))
+        for name, values in self.layout.states(records).items():
+            values.copy_(self.state[name].index_select(0, slots))
+        return records
 
     @property
-    def row_bytes(self) -> int:
-        """Bytes of all rows."""
-        return self.weights.nbytes
+    def steps(self) -> int:
+        """Updates so far, as Adam counts them."""
+        return tbe_steps(self._tbe)
+
+    @steps.setter
+    def steps(self, steps: int) -> None:
+        set_tbe_steps(self._tbe, steps)
+
+    def set_hyper_parameters(self, values: Mapping[str, float]) -> None:
+        """Train with other values of `lr`, `eps`, `beta1`, `beta2` from the next lookup on."""
+        self._tbe.update_hyper_parameters(dict(values))
 
     @property
-    def state_bytes(self) -> int:
-        """Bytes of all optimizer state."""
-        return sum(state.nbytes for state in self.state.values())
-
-    def _to_device(self, tensor: Tensor) -> Tensor:
-        """Copy without waiting: from pageable memory torch would wait for all that the device has yet to do."""
-        if self.device.type == "cpu":
-            return tensor
-        # torch keeps the pinned block until the copy, recorded on this stream, has run
-        return tensor.pin_memory().to(self.device, non_blocking=True)
+    def nbytes(self) -> tuple[int, int]:
+        """Bytes of all rows, and of all optimizer state."""
+        return self.weights.nbytes, sum(state.nbytes for state in self.state.values())

@@ -167,7 +167,7 @@ def test_part_of_a_map_that_never_took_its_place_does_no_harm(tmp_path: Path) ->
 
 @contextmanager
 def file_size_limit(size_bytes: int) -> Iterator[None]:
-    """No file may grow beyond a size: a write that would is cut short, the next one fails. Python ignores the signal."""
+    """No file is written beyond a size: a write across it is cut short, one behind it fails."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
     try:
@@ -195,6 +195,28 @@ def test_file_that_may_not_grow_fails_the_write_and_keeps_all_rows(tmp_path: Pat
     again.close()
 
 
+def test_free_positions_that_cannot_be_written_fail_the_write_and_keep_all_rows(tmp_path: Path) -> None:
+    tier = opened(tmp_path)
+    for step in range(1, 40):
+        tier.write(*batch(step))
+        if is_commit(step):
+            tier.commit({"step": step})
+    failures = 0
+    for step in range(40, 48):
+        size_bytes = (tmp_path / "rows.bin").stat().st_size
+        with file_size_limit(size_bytes // 2 + 13):
+            try:
+                tier.write(*batch(step))
+            except OSError as error:
+                assert error.errno == errno.EFBIG
+                assert torch.equal(held(tier), after(step - 1))
+                failures += 1
+        tier.write(*batch(step))
+        assert torch.equal(held(tier), after(step))
+    assert failures
+    tier.close()
+
+
 @pytest.fixture
 def small_drive(tmp_path: Path) -> Iterator[Path]:
     drive = tmp_path / "drive"
@@ -215,7 +237,7 @@ def test_full_drive_keeps_the_last_commit_and_takes_the_rows_once_there_is_room(
     tier = opened(small_drive)
     step = 0
     with pytest.raises(OSError, match="No space left on device"):
-        for step in range(1, 100):  # noqa: B007
+        for step in range(1, 100):
             tier.write(*batch(step))
             tier.commit({"step": step})
     sound = committed_step(tier)
