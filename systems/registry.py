@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # naming systems must not cost an import of torch
 SYSTEMS: dict[str, str] = {
     "reference": "systems.reference:ReferenceSystem",
     "full_gpu": "systems.full_gpu:FullGPU",
-    "freq_cache": "systems.freq_cache:CachedEmbeddingBagCollection",
+    "freq_cache": "systems.freq_cache:FreqCache",
     "torchrec_uvm": "systems.torchrec_uvm:TorchrecUVM",
     "torchrec_uvm_caching": "systems.torchrec_uvm:TorchrecUVMCaching",
     "fbgemm_uvm": "systems.fbgemm_uvm:FbgemmUVM",

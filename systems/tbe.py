@@ -87,6 +87,31 @@ def build_tbe(
     )
 
 
+def build_shared_tbe(rows: int, dim: int, *, table_of_feature: Sequence[int], **options: Any) -> TBE:  # noqa: ANN401
+    """A TBE whose tables all lie in the same `rows` rows: row 5 of one is row 5 of each. No batch may use a row as two.
+
+    fbgemm's kernels work on one table after the other, so this computes what as many tables of their own would, in the
+    same order, and as fast; a single table behind all features is slower and, but for SGD, sums in another order. Row
+    `i` of table `t` is found at `weights_offsets[t] + i * dim` and sorted as `hash_size_cumsum[t] + i`.
+
+    Args:
+        rows: Rows of each table, the same ones. They are those of the first table to whoever reads or writes them.
+        dim: Their width.
+        table_of_feature: As `build_tbe` takes it.
+        options: As `build_tbe` takes them.
+    """
+    tables = max(table_of_feature) + 1
+    tbe = build_tbe([(rows, dim), *[(1, dim)] * (tables - 1)], table_of_feature=table_of_feature, **options)
+    for prefix in ("weights", "momentum1", "momentum2"):
+        if hasattr(tbe, f"{prefix}_offsets"):
+            getattr(tbe, f"{prefix}_offsets").zero_()
+    tbe.rows_per_table.fill_(rows)
+    tbe.hash_size_cumsum.copy_(torch.tensor([rows * t for t in (*table_of_feature, tables)]))
+    tbe.total_hash_size = rows * tables
+    tbe.total_hash_size_bits = tbe.total_hash_size.bit_length()
+    return tbe
+
+
 def optimizer_options(optimizer: SparseOptimizer) -> dict[str, Any]:
     """TBE arguments of an optimizer, every hyper-parameter explicit."""
     return {

@@ -6,15 +6,19 @@ import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
-from systems.contract import Rows, SparseOptimizer, WorkingSetTooLarge
+from systems.contract import Rows, WorkingSetTooLarge
 from systems.features import Group
 from systems.freq_cache import planning
+from systems.freq_cache.direct import DirectMoves
+from systems.freq_cache.host_tier import HostTier
 from systems.freq_cache.planner import Ids, Plan, Planner
 from systems.freq_cache.pool import RowPool
 from systems.freq_cache.slow_tier import SlowTier
@@ -62,7 +66,8 @@ class Prepared:
     Attributes:
         plan: What is to move.
         lookup_misses: Ids whose row was absent.
-        sent: Slots of ids int32, bag offsets, slots to fetch into and to write back int64, on the device.
+        sent: On the device: slots of ids int32 and bag offsets; unless rows move directly also the slots to fetch into
+            and those to write back, int64.
         fetched: Records of the first rows to fetch, if they could be read by then.
         rows_backed, rows_fetched: How far its rows have been moved.
     """
@@ -140,6 +145,8 @@ class Cache:
         self.pool = make_pool(planner.slots)
         self.staging_rows = staging_rows
         self._transfer = transfer
+        same_memory = isinstance(tier, HostTier) and not transfer.pins
+        self._direct = DirectMoves(tier, self.pool) if same_memory and isinstance(tier, HostTier) else None
         self._smallest_budget = smallest_budget
         self._overflow: RowPool | None = None
         self._bypass: _Bypass | None = None
@@ -153,9 +160,12 @@ class Cache:
         values = part.values()
         if values.device.type != "cpu":
             raise ValueError("the cache plans on the host: pass the features on the CPU")
-        ends = np.cumsum(np.array(part.length_per_key(), np.int64))
+        offsets = part.offsets().long()
+        ends = (
+            offsets[part.stride() :: part.stride()].numpy() if part.stride() else np.zeros(len(part.keys()), np.int64)
+        )
         ids = Ids(values.long().contiguous().numpy(), ends, self._feature_starts)
-        return Bags(ids, part.offsets().long(), part.weights_or_none())
+        return Bags(ids, offsets, part.weights_or_none())
 
     def check(self, bags: Bags) -> None:
         """Refuse ids that are outside their table.
@@ -180,6 +190,8 @@ class Cache:
         """Plan the batch entered longest ago, and send ahead what can be sent."""
         plan = self.planner.plan()
         slots, lookup_misses = plan.slot_of_id()
+        if self._direct is not None:
+            return Prepared(plan, lookup_misses, self._transfer.to_device(torch.from_numpy(slots), bags.offsets), None)
         sent = self._transfer.to_device(
             torch.from_numpy(slots), bags.offsets, _long(plan.fetch_slots), _long(plan.back_slots)
         )
@@ -208,6 +220,17 @@ class Cache:
             WriteBackFailed: rows could not be written to it.
         """
         plan = prepared.plan
+        if self._direct is not None:
+            self._direct.move(plan)
+            self.traffic.rows_fetched += plan.fetch_rows.size
+            self.traffic.rows_written_back += plan.back_rows.size
+        else:
+            self._move(prepared)
+        if not plan.overflow:
+            self.writer.executed(plan.batch)
+
+    def _move(self, prepared: Prepared) -> None:
+        plan = prepared.plan
         _, _, fetch_slots, back_slots = prepared.sent.take()
         while prepared.rows_backed < plan.back_rows.size:
             chunk = slice(prepared.rows_backed, prepared.rows_backed + self.staging_rows)
@@ -227,8 +250,6 @@ class Cache:
             self.pool.fill(fetch_slots[prepared.rows_fetched : stop], fetched)
             self.traffic.rows_fetched += fetched.shape[0]
             prepared.rows_fetched = stop
-        if not plan.overflow:
-            self.writer.executed(plan.batch)
 
     def look_up(self, prepared: Prepared, weights: Tensor | None) -> Tensor:
         """Pool the rows of a batch, fp32 `[batch, features * dim]` on the device.
@@ -237,7 +258,7 @@ class Cache:
             WorkingSetTooLarge: the batch has more distinct rows than slots and may not overflow.
         """
         plan = prepared.plan
-        slots, offsets, _, _ = prepared.sent.take()
+        slots, offsets = prepared.sent.take()[:2]
         self._count(prepared)
         pool = self.pool
         if plan.overflow:
@@ -298,11 +319,15 @@ class Cache:
 
     def load(self, table: str, start: int, rows: Rows) -> None:
         """Overwrite rows of a table, in the slow tier and in any slot that holds them. No batch may be announced."""
+        self.load_records(table, start, self.tier.layout.pack(rows))
+
+    def load_records(self, table: str, start: int, records: Tensor) -> None:
+        """The same with rows as records, `[n, width]`."""
         self.settle()
         self.writer.wait()
         first = self._start_of_table[table] + start
-        count = rows.weights.shape[0]
-        self.tier.write(torch.arange(first, first + count), self.tier.layout.pack(rows))
+        count = records.shape[0]
+        self.tier.write(torch.arange(first, first + count), records)
         held, slots = self.planner.held(first, first + count)
         if held.size:
             self._fill(slots, held)
@@ -335,7 +360,7 @@ class Cache:
         self.tier.read(rows, records)
         return records
 
-    def _fill(self, slots: planning.NDArray[np.int32], rows: planning.NDArray[np.int32]) -> None:
+    def _fill(self, slots: NDArray[np.int32], rows: NDArray[np.int32]) -> None:
         where, records = self._transfer.to_device(_long(slots), self._read(_long(rows))).take()
         self.pool.fill(where, records)
 
@@ -360,9 +385,7 @@ class Cache:
             pool.fill(where, self.pool.read(source))
         self.writer.wait(plan.fetch_after)
         if absent.size:
-            where, records = self._transfer.to_device(
-                _long(absent), self._read(_long(plan.rows[absent]))
-            ).take()
+            where, records = self._transfer.to_device(_long(absent), self._read(_long(plan.rows[absent]))).take()
             pool.fill(where, records)
         self._bypass = _Bypass(pool, plan, torch.is_grad_enabled())
         self.traffic.rows_fetched += absent.size
@@ -394,6 +417,6 @@ class Cache:
             self.traffic.by_table[table.name] = (before[0] + n, before[1] + m)
 
 
-def _long(values: planning.NDArray[np.generic]) -> Tensor:
+def _long(values: NDArray[Any]) -> Tensor:
     """As an int64 tensor."""
     return torch.from_numpy(values.astype(np.int64))

@@ -2,53 +2,157 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import cast
+
 import torch
 from torch import Tensor
-from torchrec import KeyedJaggedTensor, KeyedTensor
+from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor
 
 from systems.contract import (
     Anatomy,
+    Budget,
     CacheRatio,
     Counters,
+    DeviceBytes,
     EmbeddingSystem,
     Placement,
     Purpose,
     Rows,
+    SparseOptimizer,
     Support,
     SystemSpec,
     Tier,
     Verdict,
+    row_type_of,
 )
-from systems.features import FeatureGroups, Group
+from systems.features import Group
+from systems.freq_cache import checkpoint, sizing
 from systems.freq_cache.cache import Cache
-from systems.freq_cache.policy import LFU, Policy, StaticFrequency
+from systems.freq_cache.file_tier import FileTier
+from systems.freq_cache.fused_optimizer import FusedOptimizer
+from systems.freq_cache.host_tier import HostTier
+from systems.freq_cache.initial_rows import uniform_rows
+from systems.freq_cache.layout import RowLayout
+from systems.freq_cache.pipeline import Pipeline
+from systems.freq_cache.planner import Planner
+from systems.freq_cache.policy import LFU, LRU, Policy, StaticFrequency
+from systems.freq_cache.pool import RowPool
+from systems.freq_cache.slow_tier import SlowTier
+from systems.freq_cache.transfer import Transfer
+from systems.freq_cache.writer import Writer
+from systems.tbe import ROW_TYPES
 from systems.tbe_system import fbgemm_support
+
+POLICIES = ("static", "lfu", "lru")
 
 
 class CachedEmbeddingBagCollection(EmbeddingSystem):
-    """All rows on the host, the hot ones in device slots; one cache per width and pooling.
+    """All rows in a slow tier, the hot ones in device slots. Trains exactly as tables that fit would.
 
-    `policy=static` ranks rows by their frequency in the training split, `policy=lfu` by occurrences so far. Optimizer
-    state moves with its row, only changed rows are written back, and no index lives on the device. A batch with more
-    distinct rows than slots is looked up in a pool of its own under a cache ratio, and refused under a byte budget.
+    Optimizer state moves with its row, only changed rows are written back, and no index lives on the device. Announce
+    coming batches with `prefetch`, up to `look_ahead` of them beyond the one in hand: they are planned on a thread,
+    their rows are read while the batch before them trains, and no row that they need leaves for one that they do not.
+    A batch that nobody announced is served all the same.
+
+    The update of the rows happens inside backward, by `optimizer`: no other optimizer must see them, and
+    `parameters()` does not show them. `state_dict()` has the keys of an `EmbeddingBagCollection`, and the optimizer
+    state beside them. `fused_optimizer` is for learning-rate schedules.
+
+    Args:
+        tables: As for an `EmbeddingBagCollection`: SUM or MEAN pooling, fp32 or fp16, widths that are multiples of 4.
+        optimizer: SGD, Adagrad, row-wise Adagrad, on CUDA also Adam.
+        cache_ratio: Share of all rows that have a slot. Give this, or `device_bytes`.
+        device_bytes: What rows, optimizer state and staging may take on the device. A batch with more distinct rows
+            than fit is refused; under a ratio it is looked up beside the cache, slower.
+        cache_rows: Slots of single tables that are to have a cache of their own, by name. The others share theirs.
+        policy: What leaves of the rows that no announced batch needs: `static`, the rows least frequent by
+            `frequencies`; `lfu`, those used least so far; `lru`, those not used for longest; or one of your own,
+            made from the number of rows in a cache.
+        look_ahead: Batches that may be announced beyond the one in hand, 0 to 64.
+        frequencies: Accesses per row in the training data, int64 `[rows]` by table name. Policy `static` needs them.
+        is_weighted: Batches carry per-sample weights; SUM pooling only.
+        device: Where lookups compute.
+        batch_lookups: Ids per batch, about; bounds the staging.
+        directory: Keep the rows on disk, in this directory, instead of in host memory. What it holds is gone on with.
+        seed: Of the initial rows, uniform in +-1/sqrt(rows); None: zero.
+
+    Raises:
+        ValueError: the tables or arguments do not go together; the message says what to change.
     """
 
-    variants = {"policy": ("static", "lfu")}
     ids_on_host = True
+    row_types = frozenset(ROW_TYPES)
+    takes_weights = True
 
-    def __init__(self, spec: SystemSpec) -> None:
+    def __init__(
+        self,
+        tables: Sequence[EmbeddingBagConfig],
+        *,
+        optimizer: SparseOptimizer,
+        cache_ratio: float | None = None,
+        device_bytes: int | None = None,
+        cache_rows: Mapping[str, int] | None = None,
+        policy: str | Callable[[int], Policy] = "lfu",
+        look_ahead: int = 0,
+        frequencies: Mapping[str, Tensor] | None = None,
+        is_weighted: bool = False,
+        device: torch.device | str = "cpu",
+        batch_lookups: int = 1 << 16,
+        directory: Path | str | None = None,
+        seed: int | None = 0,
+    ) -> None:
+        if (cache_ratio is None) == (device_bytes is None):
+            raise ValueError("give cache_ratio or device_bytes, one of the two")
+        if not 0 <= look_ahead <= _MOST_LOOK_AHEAD:
+            raise ValueError(f"look_ahead of {look_ahead} is outside 0 to {_MOST_LOOK_AHEAD}")
+        budget: Budget = DeviceBytes(total_bytes=device_bytes) if device_bytes else CacheRatio(ratio=cache_ratio or 0.0)
+        name = policy if isinstance(policy, str) else "own"
+        if isinstance(policy, str) and policy not in POLICIES:
+            raise ValueError(f"policy '{policy}' is none of {', '.join(POLICIES)}")
+        spec = SystemSpec(
+            tables=tuple(tables),
+            optimizer=optimizer,
+            device=torch.device(device),
+            budget=budget,
+            batch_lookups=batch_lookups,
+            frequencies=frequencies,
+            weighted=is_weighted,
+            parameters={"policy": name, "look_ahead": str(look_ahead)},
+        )
         super().__init__(spec)
-        self._groups = _groups(spec)
-        self._caches = tuple(self._build(group) for group in self._groups.groups)
+        self._own_rows = _checked(cache_rows or {}, self.tables)
+        self._policy = policy
+        self._look_ahead = look_ahead
+        self._seed = seed
+        self._directory = None if directory is None else Path(directory)
+        self._hyper: dict[str, float] = {}
+        self._groups = sizing.groups_of(spec, self._own_rows)
+        self._planning: ThreadPoolExecutor | None = None
+        self._writing: ThreadPoolExecutor | None = None
+        if look_ahead:
+            self._planning, self._writing = _threads(self)
+        self._transfer = Transfer(spec.device)
+        self._caches = tuple(self._build(at, group) for at, group in enumerate(self._groups.groups))
         self._cache_of_table = {
             table.name: cache
             for group, cache in zip(self._groups.groups, self._caches, strict=True)
             for table in group.tables
         }
+        chosen = {name: getattr(optimizer, name) for name in ("lr", "eps", "beta1", "beta2")}
+        self.fused_optimizer = FusedOptimizer(chosen, self._set_hyper_parameters)
+        self._reopen()
+        self._pipeline = Pipeline(self._caches, look_ahead=look_ahead, executor=self._planning)
 
     @classmethod
     def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
-        return {Tier.DEVICE: _least_device_bytes(spec), Tier.HOST: spec.row_bytes + spec.state_bytes + 8 * spec.rows}
+        return {
+            Tier.DEVICE: sizing.least_device_bytes(spec),
+            Tier.HOST: spec.row_bytes + spec.state_bytes + sizing.INDEX_BYTES_PER_ROW * spec.rows,
+        }
 
     @classmethod
     def support(cls, spec: SystemSpec) -> Support:
@@ -56,47 +160,139 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
             return Support(
                 Verdict.UNSUPPORTED, "policy=static ranks rows by id frequencies: give them, or use policy=lfu"
             )
-        if len(spec.optimizer.state_shapes(4)) > 1:
-            return Support(Verdict.UNSUPPORTED, "freq_cache has no Adam yet: use sgd or rowwise_adagrad")
         refusal = fbgemm_support(spec)
         return super().support(spec) if refusal.verdict is Verdict.YES else refusal
 
     @property
+    def look_ahead(self) -> int:
+        return self._look_ahead
+
+    @property
     def placement(self) -> Placement:
         on_cuda = self._caches[0].pool.weights.device.type == "cuda"
+        fast, slow = "device" if on_cuda else "RAM", "file" if self._directory else "host" if on_cuda else "RAM"
         # two tiers of the same RAM move real bytes, but no link is crossed: nothing to rank against
-        return Placement(label="host + device slots" if on_cuda else "RAM + slots in RAM", offloads=on_cuda)
+        return Placement(
+            label=f"{slow} + {fast} slots" if fast != slow else "RAM + slots in RAM", offloads=fast != slow
+        )
+
+    def prefetch(self, features: KeyedJaggedTensor) -> None:
+        """Announce a coming batch: the very object that `forward` will get, in order, no more than `look_ahead` ahead.
+
+        Under `torch.no_grad()` it announces a batch that is not to be trained.
+
+        Raises:
+            RuntimeError: the collection was built with `look_ahead=0`.
+        """
+        if not self._look_ahead:
+            raise RuntimeError("the cache was built with look_ahead=0: give look_ahead to announce batches")
+        for cache in self._caches:
+            cache.warm_up()
+        self._pipeline.announce(features, self._groups.split(features))
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
         parts = self._groups.split(features)
-        return self._groups.join([cache.look_up(part) for cache, part in zip(self._caches, parts, strict=True)])
+        for cache in self._caches:
+            cache.warm_up()
+        self.fused_optimizer.pass_on()
+        prepared = self._pipeline.take(features, parts)
+        pooled = [
+            cache.look_up(one, part.weights_or_none())
+            for cache, one, part in zip(self._caches, prepared, parts, strict=True)
+        ]
+        return self._groups.join(pooled)
 
     def load_rows(self, table: str, start: int, rows: Rows) -> None:
         self.check_rows(table, start, rows)
+        self._pipeline.settle()
         self._cache_of_table[table].load(table, start, rows)
 
     def read_rows(self, table: str, ids: Tensor) -> Rows:
+        self.flush()
         return self._cache_of_table[table].read(table, ids)
 
     def flush(self) -> None:
+        """Write every changed row to the slow tier, which is complete then. What is announced stays announced.
+
+        Raises:
+            WriteBackFailed, OSError: the slow tier failed; nothing is lost, and the same call may be repeated.
+        """
+        self._pipeline.settle()
         for cache in self._caches:
             cache.flush()
 
+    def save(self, directory: Path | str) -> None:
+        """Write all rows, their optimizer state and the hyper-parameters to a directory, all or nothing.
+
+        Training goes on from it bit for bit, in a collection of the same tables and optimizer, whatever its cache
+        size, policy, look-ahead and slow tier. What is announced stays announced.
+
+        Raises:
+            OSError: it cannot be written; what the directory held before is still there.
+        """
+        self.flush()
+        checkpoint.save(Path(directory), self._cache_of_table, hyper=self._hyper)
+
+    def load(self, directory: Path | str) -> None:
+        """Go on from what `save` wrote.
+
+        Raises:
+            FileNotFoundError: there is nothing.
+            ValueError: it is of other tables or another optimizer, or damaged; nothing was changed then.
+        """
+        self._pipeline.settle()
+        hyper = checkpoint.load(Path(directory), self._cache_of_table)
+        self.fused_optimizer.param_groups[0].update(hyper)
+
+    def commit(self) -> None:
+        """Make the rows as they are now what the directory holds when it is opened next, after a crash too.
+
+        Raises:
+            RuntimeError: the rows are not kept in a directory; use `save`.
+            OSError: it cannot be written; the directory opens as it was at the last commit.
+        """
+        if self._directory is None:
+            raise RuntimeError("the rows are in host memory: use save(), or build with a directory")
+        self.flush()
+        for cache in self._caches:
+            if isinstance(cache.tier, FileTier):
+                cache.tier.commit({"steps": cache.pool.steps, "hyper": dict(self._hyper)})
+
+    def set_learning_rate(self, lr: float) -> None:
+        self.fused_optimizer.param_groups[0]["lr"] = lr
+
+    def _set_hyper_parameters(self, values: Mapping[str, float]) -> None:
+        self._hyper.update(values)
+        for cache in self._caches:
+            cache.set_hyper_parameters(values)
+
+    def optimizer_steps(self, table: str) -> int:
+        return self._cache_of_table[table].pool.steps
+
+    def set_optimizer_steps(self, table: str, steps: int) -> None:
+        self._cache_of_table[table].pool.steps = steps
+
     def memory(self) -> Anatomy:
-        overflow = [cache.overflow_pool for cache in self._caches if cache.overflow_pool is not None]
-        return {
-            (Tier.DEVICE, Purpose.ROWS): sum(cache.pool.row_bytes for cache in self._caches),
-            (Tier.DEVICE, Purpose.STATE): sum(cache.pool.state_bytes for cache in self._caches),
-            (Tier.DEVICE, Purpose.INDEX): 0,
-            (Tier.DEVICE, Purpose.STAGING): sum(pool.row_bytes + pool.state_bytes for pool in overflow)
-            + 8 * self.spec.batch_lookups,
-            (Tier.HOST, Purpose.ROWS): sum(cache.host.row_bytes for cache in self._caches),
-            (Tier.HOST, Purpose.STATE): sum(cache.host.state_bytes for cache in self._caches),
-            (Tier.HOST, Purpose.INDEX): sum(cache.planner.index_bytes() for cache in self._caches),
-        }
+        anatomy: Anatomy = {(Tier.DEVICE, Purpose.INDEX): 0}
+
+        def add(tier: Tier, purpose: Purpose, count: int) -> None:
+            anatomy[tier, purpose] = anatomy.get((tier, purpose), 0) + count
+
+        for cache in self._caches:
+            rows, state = cache.pool.nbytes
+            add(Tier.DEVICE, Purpose.ROWS, rows)
+            add(Tier.DEVICE, Purpose.STATE, state)
+            overflow = sum(sum(pool.nbytes) for pool in cache.pools[1:])
+            add(Tier.DEVICE, Purpose.STAGING, overflow + 2 * cache.staging_rows * cache.tier.layout.record_bytes)
+            add(Tier.HOST, Purpose.INDEX, cache.planner.index_bytes)
+            add(Tier.HOST, Purpose.STAGING, cache.planner.window_bytes + cache.writer.pending_bytes)
+            for (tier, purpose), count in cache.tier.memory().items():
+                add(tier, purpose, count)
+        add(Tier.DEVICE, Purpose.STAGING, sizing.SLOT_ID_BYTES * self.spec.batch_lookups)
+        return anatomy
 
     def counters(self) -> Counters:
-        parts = [(cache.traffic, cache.bytes_per_row) for cache in self._caches]
+        parts = [(cache.traffic, cache.tier.layout.record_bytes) for cache in self._caches]
         by_table = {name: pair for traffic, _ in parts for name, pair in traffic.by_table.items()}
         return Counters(
             steps=max(traffic.steps for traffic, _ in parts),
@@ -120,57 +316,119 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         for cache in self._caches:
             cache.count_by_table = enabled
 
-    def _build(self, group: Group) -> Cache:
-        rows = _rows(group)
+    def _reopen(self) -> None:
+        """Go on from what a directory of rows was committed with."""
+        for cache in self._caches:
+            extra = cache.tier.committed_extra if isinstance(cache.tier, FileTier) else None
+            if extra is not None:
+                cache.pool.steps = cast(int, extra["steps"])
+                self.fused_optimizer.param_groups[0].update(cast(dict[str, float], extra["hyper"]))
+
+    def _build(self, at: int, group: Group) -> Cache:
+        spec = self.spec
+        first: EmbeddingBagConfig = group.tables[0]
+        layout = RowLayout(first.embedding_dim, row_type_of(first), spec.optimizer.state_shapes(first.embedding_dim))
+        rows = sizing.rows_of(group)
+        slots = sizing.slots_of(spec, group, self._own_rows)
+        tier = self._tier(at, group, rows, layout)
+
+        def make_pool(slots: int) -> RowPool:
+            pool = RowPool(
+                slots=slots,
+                layout=layout,
+                table_of_feature=group.table_of_feature,
+                pooling=first.pooling,
+                optimizer=spec.optimizer,
+                device=spec.device,
+            )
+            pool.set_hyper_parameters(self._hyper)
+            return pool
+
         return Cache(
             group,
-            slots=_slots(self.spec, group),
-            policy=self._policy(group, rows),
-            optimizer=self.spec.optimizer,
-            device=self.spec.device,
+            planner=Planner(rows=rows, slots=slots, policy=self._policy_of(group, rows)),
+            tier=tier,
+            make_pool=make_pool,
+            staging_rows=sizing.staging_rows(spec, slots),
+            writer=Writer(tier, self._writing),
+            transfer=self._transfer,
             smallest_budget=None
-            if isinstance(self.spec.budget, CacheRatio)
-            else lambda slots: _budget_for(self.spec, group, slots),
+            if isinstance(spec.budget, CacheRatio)
+            else lambda slots: sizing.budget_for(spec, group, slots, self._own_rows),
         )
 
-    def _policy(self, group: Group, rows: int) -> Policy:
-        if self.spec.parameters["policy"] == "lfu":
+    def _tier(self, at: int, group: Group, rows: int, layout: RowLayout) -> SlowTier:
+        if self._directory is not None:
+            return FileTier(
+                self._directory / f"cache_{at}", rows=rows, layout=layout, initialize=self._initial_rows(group)
+            )
+        tier = HostTier(rows=rows, layout=layout)
+        if self._seed is not None:
+            initialize = self._initial_rows(group)
+            for start in range(0, rows, _CHUNK_ROWS):
+                ids = torch.arange(start, min(start + _CHUNK_ROWS, rows))
+                out = torch.empty(ids.numel(), layout.dim)
+                initialize(ids, out)
+                layout.weights(tier.records[start : start + _CHUNK_ROWS]).copy_(out)
+        return tier
+
+    def _policy_of(self, group: Group, rows: int) -> Policy:
+        if not isinstance(self._policy, str):
+            return self._policy(rows)
+        if self._policy == "lru":
+            return LRU()
+        if self._policy == "lfu":
             return LFU(rows)
         frequencies = self.spec.frequencies
         if frequencies is None:
             raise ValueError("policy=static needs the frequencies of a SystemSpec")
-        return StaticFrequency(torch.cat([frequencies[table.name] for table in group.tables]))
+        return StaticFrequency([frequencies[table.name].numpy() for table in group.tables])
+
+    def _initial_rows(self, group: Group) -> Callable[[Tensor, Tensor], None]:
+        """First weights of rows of a group, by its own numbering of rows."""
+        order = {name: at for at, name in enumerate(self.tables)}
+        starts = torch.tensor([0, *(table.num_embeddings for table in group.tables)]).cumsum(0)
+        seed = self._seed
+
+        def fill(ids: Tensor, out: Tensor) -> None:
+            if seed is None:
+                out.zero_()
+                return
+            of_row = torch.bucketize(ids, starts, right=True) - 1
+            for at in of_row.unique().tolist():
+                table = group.tables[at]
+                where = (of_row == at).nonzero().squeeze(1)
+                made = torch.empty(where.numel(), table.embedding_dim)
+                uniform_rows(
+                    ids[where] - starts[at],
+                    rows=table.num_embeddings,
+                    dim=table.embedding_dim,
+                    seed=seed,
+                    stream=order[table.name],
+                    out=made,
+                )
+                out[where] = made.to(out.dtype)
+
+        return fill
 
 
-def _groups(spec: SystemSpec) -> FeatureGroups:
-    return FeatureGroups(spec.tables, key=lambda table: (table.embedding_dim, table.pooling))
+_MOST_LOOK_AHEAD = 64
+_CHUNK_ROWS = 1 << 20
 
 
-def _rows(group: Group) -> int:
-    rows: int = sum(table.num_embeddings for table in group.tables)
-    return rows
+def _threads(collection: CachedEmbeddingBagCollection) -> tuple[ThreadPoolExecutor, ThreadPoolExecutor]:
+    """A thread that plans and one that writes back, which end with the collection."""
+    threads = tuple(ThreadPoolExecutor(1, thread_name_prefix=f"cache-{task}") for task in ("planning", "writing"))
+    for thread in threads:
+        weakref.finalize(collection, thread.shutdown, wait=False)
+    return threads[0], threads[1]
 
 
-def _bytes_per_slot(spec: SystemSpec, group: Group) -> int:
-    dim: int = group.tables[0].embedding_dim
-    return 4 * dim + spec.optimizer.state_bytes(dim)
-
-
-def _least_device_bytes(spec: SystemSpec) -> int:
-    """One slot for every cache, and the slot ids of one batch, 8 B each."""
-    return 8 * spec.batch_lookups + sum(_bytes_per_slot(spec, group) for group in _groups(spec).groups)
-
-
-def _slots(spec: SystemSpec, group: Group) -> int:
-    """Slots of a group's cache: the ratio of its rows, or one and what its share (by rows) of a byte budget adds."""
-    rows = _rows(group)
-    if isinstance(spec.budget, CacheRatio):
-        return max(1, int(rows * spec.budget.ratio))
-    left = spec.budget.total_bytes - _least_device_bytes(spec)
-    return min(rows, 1 + left * rows // spec.rows // _bytes_per_slot(spec, group))
-
-
-def _budget_for(spec: SystemSpec, group: Group, slots: int) -> int:
-    """The smallest byte budget that gives a group's cache so many slots."""
-    share = (slots - 1) * _bytes_per_slot(spec, group)
-    return _least_device_bytes(spec) + -(-share * spec.rows // _rows(group))
+def _checked(cache_rows: Mapping[str, int], tables: Mapping[str, EmbeddingBagConfig]) -> dict[str, int]:
+    unknown = sorted(set(cache_rows) - set(tables))
+    if unknown:
+        raise ValueError(f"cache_rows names no table of the collection: {', '.join(unknown)}")
+    empty = sorted(name for name, rows in cache_rows.items() if rows < 1)
+    if empty:
+        raise ValueError(f"cache_rows must be at least 1: {', '.join(empty)}")
+    return dict(cache_rows)

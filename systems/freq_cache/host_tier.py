@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -11,17 +12,20 @@ from systems.contract import Purpose, Tier
 from systems.freq_cache.layout import RowLayout
 from systems.freq_cache.slow_tier import SlowTier
 
+_NUMPY_TYPES = {torch.float32: np.float32, torch.float16: np.float16}
+
 
 class HostTier(SlowTier):
     """All records in one block of host memory, which costs nothing where it is never written.
 
     Pageable, whatever the device: rows are gathered into pinned staging before they cross the link, so that pinning
-    gigabytes, which the system could no longer page, would gain nothing.
+    gigabytes, which the system could no longer page, would gain nothing. numpy asks for huge pages, torch does not;
+    rows at random places are then found with a fraction of the address translations.
     """
 
     def __init__(self, *, rows: int, layout: RowLayout) -> None:
         super().__init__(rows=rows, layout=layout)
-        self.records = torch.zeros(rows, layout.width, dtype=layout.dtype)
+        self.records = torch.from_numpy(np.zeros((rows, layout.width), _NUMPY_TYPES[layout.dtype]))
 
     def read(self, rows: Tensor, out: Tensor) -> None:
         torch.index_select(self.records, 0, rows, out=out)

@@ -7,7 +7,8 @@ It counts instead of carrying a state: the block of four columns `4 b .. 4 b + 3
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Callable
+from typing import Any
 
 import numba
 import numpy as np
@@ -15,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from systems.freq_cache.compiled import Function, compiled
+from systems.freq_cache.compiled import compiled
 
 Words = tuple[np.uint32, np.uint32, np.uint32, np.uint32]
 Key = tuple[np.uint32, np.uint32]
@@ -61,9 +62,10 @@ def uniform_rows(ids: Tensor, *, rows: int, dim: int, seed: int, stream: int, ou
     _fill(ids.numpy(), out.numpy(), key, np.uint32(stream), scale)
 
 
-def _inlined(function: Function) -> Function:
+def _inlined(function: Callable[..., Any]) -> Callable[..., Any]:
     # LLVM turns blocks into vector lanes only if the call is gone before it starts: 0.25 thousand million values/s else
-    return cast(Function, numba.njit(nogil=True, inline="always")(function))
+    made: Callable[..., Any] = numba.njit(nogil=True, inline="always")(function)
+    return made
 
 
 @_inlined

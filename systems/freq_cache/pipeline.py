@@ -1,4 +1,4 @@
-"""The order of things: batches are announced, planned one step ahead on a thread of their own, and looked up in turn."""
+"""Batches are announced, planned one step ahead on a thread of their own, and looked up in turn."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class Pipeline:
                 return coming.prepared.result()
             except IndexError:
                 raise
-            except Exception as error:  # noqa: BLE001 - it may have left a planner between two batches
+            except Exception as error:
                 self._failure = error
         raise PlanningFailed(
             f"planning a batch failed ({type(self._failure).__name__}: {self._failure}): the cache no longer knows "
@@ -180,6 +180,6 @@ def _run(task: Callable[[], Outcome], executor: Executor | None) -> Future[Outco
     future: Future[Outcome] = Future()
     try:
         future.set_result(task())
-    except Exception as error:  # noqa: BLE001 - whoever asks for the outcome gets it
+    except Exception as error:
         future.set_exception(error)
     return future

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from systems.freq_cache import planning, queues
 from systems.freq_cache.planning import ABSENT, FIELDS, Index, Order, Ring
-from systems.freq_cache.queues import empty_queues
 from systems.freq_cache.policy import LEVELS, Policy
+from systems.freq_cache.queues import empty_queues
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
@@ -108,8 +108,8 @@ class Planner:
         self.policy = policy
         self.rows = rows
         self.slots = min(slots, rows)
-        per_slot = [np.zeros(self.slots, np.int32) for _ in range(3)]
-        self._index = Index(np.full(rows, ABSENT, np.int32), *per_slot, np.zeros(self.slots, np.uint8))
+        row, key, head = (np.zeros(self.slots, np.int32) for _ in range(3))
+        self._index = Index(np.full(rows, ABSENT, np.int32), row, key, head, np.zeros(self.slots, np.uint8))
         self._ring = Ring(np.empty(0, np.int32), np.empty(0, np.int32))
         self._order = Order(levels=LEVELS, base=0, depth=2, lowest=LEVELS)
         self._queues = empty_queues(queues=LEVELS + self._order.depth, slots=self.slots)
@@ -176,9 +176,7 @@ class Planner:
         occurrences = np.zeros(unique if self.policy.counts else 0, np.int32)
         if self.policy.counts:
             planning.count(batch.inverse, occurrences)
-        keys = self.policy.keys(
-            fetch_rows if fixed else rows, occurrences, batch=batch.batch, learn=batch.changes
-        )
+        keys = self.policy.keys(fetch_rows if fixed else rows, occurrences, batch=batch.batch, learn=batch.changes)
         self._make_room_for(keys)
         tables = (self._index, self._ring, self._queues)
         out = tuple(np.empty(entering.size, np.int32) for _ in range(3))
@@ -186,9 +184,7 @@ class Planner:
             entering, keys, fixed, *tables, self._order, out, self._used, *span, batch.batch, newest
         )
         self._order = self._order._replace(lowest=lowest)
-        lowest = planning.release(
-            *span, keys, fixed, *tables, self._order, slots, batch.batch, batch.changes
-        )
+        lowest = planning.release(*span, keys, fixed, *tables, self._order, slots, batch.batch, batch.changes)
         self._order = self._order._replace(lowest=lowest)
         return Plan(
             batch=batch.batch,
@@ -218,7 +214,7 @@ class Planner:
         return self._unmark((self._index.flags[: self._used] & planning.DIRTY) > 0)
 
     def held(self, start: int, stop: int) -> tuple[Int32s, Int32s]:
-        """Those of the rows `start` to `stop` that have a slot, and their slots; they count as unchanged from now on."""
+        """Those of the rows `start` to `stop` that have slots, and these; they count as unchanged from now on."""
         rows = self._index.row[: self._used]
         return self._unmark((rows >= start) & (rows < stop))
 

@@ -1,4 +1,6 @@
-"""The planner's loops. What the arrays mean:
+"""The planner's loops.
+
+What the arrays mean:
 
 - `where[row]`: the latest occurrence of a row among the announced batches, as `slots + position` in the ring; of a row
   in none of them its slot, or how it is absent: `ABSENT`, or `ABSENT - 1 - batch` if that batch writes it back.
@@ -21,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from systems.freq_cache.compiled import compiled, prefetch
-from systems.freq_cache.queues import EMPTY, Queues, clear, pop, push
+from systems.freq_cache.queues import EMPTY, clear, pop, push
 
 ABSENT = -1
 NONE = -1
@@ -63,13 +65,13 @@ class Order(NamedTuple):
 
 
 @compiled
-def at(position, field):  # type: ignore[no-untyped-def]
+def at(position, field):
     """Where a field of the ring is. Unsigned: numba would make room for counting from the end."""
     return np.uint64(FIELDS * position + field)
 
 
 @compiled
-def outside(ids, ends, sizes):  # type: ignore[no-untyped-def]
+def outside(ids, ends, sizes):
     """Where the first id is that its table does not have, or NONE."""
     done = 0
     for feature in range(ends.size):
@@ -81,7 +83,7 @@ def outside(ids, ends, sizes):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def announce(ids, ends, starts, index, ring, inverse, begin, now):  # type: ignore[no-untyped-def]  # noqa: PLR0917
+def announce(ids, ends, starts, index, ring, inverse, begin, now):
     """Enter a batch: find its distinct rows, link each to its earlier occurrence. Returns how many there are."""
     where, slots, fields = index.where, index.row.size, ring.fields
     end = begin
@@ -116,14 +118,14 @@ def announce(ids, ends, starts, index, ring, inverse, begin, now):  # type: igno
 
 
 @compiled
-def count(inverse, counts):  # type: ignore[no-untyped-def]
+def count(inverse, counts):
     """Add up how often each distinct row of a batch occurs in it."""
     for i in range(inverse.size):
         counts[np.uint64(inverse[i])] += 1
 
 
 @compiled
-def survey(ring, begin, end, rows, missed, missing):  # type: ignore[no-untyped-def]  # noqa: PLR0917
+def survey(ring, begin, end, rows, missed, missing):
     """The rows of a batch, whether each is absent, and the positions of those that are.
 
     Returns the number of these and the last batch to write one of them back.
@@ -142,7 +144,7 @@ def survey(ring, begin, end, rows, missed, missing):  # type: ignore[no-untyped-
 
 
 @compiled
-def _candidates(queues, order, lowest, newest, now, out, taken):  # type: ignore[no-untyped-def]  # noqa: PLR0917
+def _candidates(queues, order, lowest, newest, now, out, taken):
     """Take slots off the queues, best victim first, until `out` is full. Returns the lowest key that may be queued."""
     while taken < out.size and lowest < order.levels:
         if queues.ends[2 * lowest] == EMPTY:
@@ -162,7 +164,7 @@ def _candidates(queues, order, lowest, newest, now, out, taken):  # type: ignore
 
 
 @compiled
-def _queue_by_key(index, queues, order, lowest, slot):  # type: ignore[no-untyped-def]  # noqa: PLR0917
+def _queue_by_key(index, queues, order, lowest, slot):
     key = index.key[slot]
     queue = max(key - order.base, 0)
     index.head[slot] = _KEYED - key
@@ -171,7 +173,7 @@ def _queue_by_key(index, queues, order, lowest, slot):  # type: ignore[no-untype
 
 
 @compiled
-def replace(missing, keys, fixed, index, ring, queues, order, out, used, begin, end, now, newest):  # type: ignore[no-untyped-def]  # noqa: PLR0917, PLR0913
+def replace(missing, keys, fixed, index, ring, queues, order, out, used, begin, end, now, newest):
     """Give every missing row a slot: a free one, else a victim's. `out` receives slots, written-back rows and slots.
 
     Returns the number of rows to write back, of slots in use, and the lowest key that may be queued.
@@ -231,7 +233,7 @@ def replace(missing, keys, fixed, index, ring, queues, order, out, used, begin, 
 
 
 @compiled
-def release(begin, end, keys, fixed, index, ring, queues, order, slot_of_unique, now, changes):  # type: ignore[no-untyped-def]  # noqa: PLR0917, PLR0913
+def release(begin, end, keys, fixed, index, ring, queues, order, slot_of_unique, now, changes):
     """Let a planned batch go: its rows are queued by their next use, or by their key. Returns the lowest queued key."""
     clear(queues, order.levels + now % order.depth)  # every slot in it belongs to this batch
     fields = ring.fields
@@ -274,7 +276,7 @@ def release(begin, end, keys, fixed, index, ring, queues, order, slot_of_unique,
 
 
 @compiled
-def fill(rows, keys, index, queues, order):  # type: ignore[no-untyped-def]
+def fill(rows, keys, index, queues, order):
     """Put rows into slots 0, 1, ... of an empty cache."""
     for slot in range(rows.size):
         index.where[rows[slot]] = slot
@@ -285,7 +287,7 @@ def fill(rows, keys, index, queues, order):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def withdraw(begin, end, index, ring, queues, order):  # type: ignore[no-untyped-def]  # noqa: PLR0917
+def withdraw(begin, end, index, ring, queues, order):
     """Forget an announced batch, the earliest first, as if it had never come. Returns the lowest queued key."""
     lowest = order.lowest
     for position in range(begin, end):
@@ -301,7 +303,7 @@ def withdraw(begin, end, index, ring, queues, order):  # type: ignore[no-untyped
 
 
 @compiled
-def spread(slot_of_unique, missed, inverse, out):  # type: ignore[no-untyped-def]
+def spread(slot_of_unique, missed, inverse, out):
     """The slot of every id of a batch. Returns how many ids ask for a row that was absent."""
     lookups = 0
     for i in range(inverse.size):

@@ -7,6 +7,7 @@ frequencies differ by a twentieth are equally good victims.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,14 +65,20 @@ class StaticFrequency(Policy):
 
     fixed = True
 
-    def __init__(self, frequencies: NDArray[np.integer]) -> None:
-        if frequencies.size and int(frequencies.min()) < 0:
-            raise ValueError("frequencies count accesses: they cannot be negative")
-        self._levels = np.empty(frequencies.size, np.uint16)
-        _levels_of(frequencies, self._levels)
+    def __init__(self, frequencies: Sequence[NDArray[np.int64]]) -> None:
+        """Take the accesses per row of each table, int64 `[rows]`, in the order of the tables."""
+        self._levels = np.empty(sum(counts.size for counts in frequencies), np.uint16)
+        done = 0
+        for counts in frequencies:
+            if counts.size and int(counts.min()) < 0:
+                raise ValueError("frequencies count accesses: they cannot be negative")
+            _levels_of(counts, self._levels[done : done + counts.size])
+            done += counts.size
 
     def keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:
-        return self._levels[rows].astype(np.int32)
+        keys = np.empty(rows.size, np.int32)
+        _look_up(self._levels, rows, keys)
+        return keys
 
     def best(self, rows: int) -> Int32s:
         best = np.empty(min(rows, self._levels.size), np.int32)
@@ -84,12 +91,15 @@ class StaticFrequency(Policy):
 
 
 class LFU(Policy):
-    """Rank by occurrences so far. Counts survive eviction and never decay, as fbgemm's do; 4 B per row."""
+    """Rank by occurrences so far, which survive eviction; 2 B per row.
+
+    Counts never decay, as fbgemm's do not, and end at 65,535: what occurs so often never leaves anyway.
+    """
 
     counts = True
 
     def __init__(self, rows: int) -> None:
-        self._counts = np.zeros(rows, np.int32)
+        self._counts = np.zeros(rows, np.uint16)
 
     def keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:
         keys = np.empty(rows.size, np.int32)
@@ -122,24 +132,32 @@ def level_of(count: int) -> int:
 
 
 @compiled
-def _levels_of(counts, levels):  # type: ignore[no-untyped-def]
+def _levels_of(counts, levels):
     for row in range(counts.size):
         levels[row] = level_of(min(counts[row], 2**31))
 
 
 @compiled
-def _count(counts, rows, occurrences, keys, learn):  # type: ignore[no-untyped-def]
+def _look_up(levels, rows, keys):
+    for i in range(rows.size):
+        if i + 32 < rows.size:
+            prefetch(levels, rows[i + 32])
+        keys[i] = levels[np.uint64(rows[i])]
+
+
+@compiled
+def _count(counts, rows, occurrences, keys, learn):
     for i in range(rows.size):
         if i + 32 < rows.size:
             prefetch(counts, rows[i + 32])
         row = rows[i]
         if learn:
-            counts[row] = min(counts[row] + occurrences[i], 2**31 - 1)
+            counts[row] = min(np.int64(counts[row]) + occurrences[i], 65_535)
         keys[i] = level_of(counts[row])
 
 
 @compiled
-def _best(levels, rows_at, best):  # type: ignore[no-untyped-def]
+def _best(levels, rows_at, best):
     """Fill `best` with the rows of the highest levels, of equals the lower rows, ascending."""
     wanted = best.size
     for row in range(levels.size):

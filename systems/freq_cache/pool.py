@@ -1,8 +1,8 @@
-"""Rows on the device: a table of slots that all features of one width share, with its fused optimizer."""
+"""Rows on the device: slots that the tables of one width share, with their fused optimizer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from torchrec import PoolingType
 
 from systems.contract import SparseOptimizer
 from systems.freq_cache.layout import RowLayout
-from systems.tbe import build_tbe, set_tbe_steps, tbe_steps
+from systems.tbe import build_shared_tbe, set_tbe_steps, tbe_steps
 
 
 class RowPool:
@@ -24,16 +24,17 @@ class RowPool:
         *,
         slots: int,
         layout: RowLayout,
-        features: int,
+        table_of_feature: Sequence[int],
         pooling: PoolingType,
         optimizer: SparseOptimizer,
         device: torch.device,
     ) -> None:
         self.slots = slots
         self.layout = layout
-        self._tbe = build_tbe(
-            [(slots, layout.dim)],
-            table_of_feature=[0] * features,
+        self._tbe = build_shared_tbe(
+            slots,
+            layout.dim,
+            table_of_feature=table_of_feature,
             pooling=pooling,
             optimizer=optimizer,
             device=device,

@@ -23,6 +23,7 @@ CHUNK = 1 << _BITS
 _WITHIN = CHUNK - 1
 EMPTY = -1
 
+
 class Queues(NamedTuple):
     """The arrays above, int32."""
 
@@ -56,7 +57,7 @@ def _chunks_for(queues: int, slots: int) -> int:
 
 
 @compiled
-def push(queues, queue, slot):  # type: ignore[no-untyped-def]
+def push(queues, queue, slot):
     """Put a slot at the back."""
     store, link, ends = queues
     back = ends[2 * queue + 1]
@@ -74,7 +75,7 @@ def push(queues, queue, slot):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def pop(queues, queue):  # type: ignore[no-untyped-def]
+def pop(queues, queue):
     """Take the slot at the front of a queue that is not empty."""
     store, link, ends = queues
     front = ends[2 * queue]
@@ -95,7 +96,7 @@ def pop(queues, queue):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def clear(queues, queue):  # type: ignore[no-untyped-def]
+def clear(queues, queue):
     """Drop all slots of a queue."""
     front = queues.ends[2 * queue]
     if front == EMPTY:

@@ -41,12 +41,12 @@ class SlowTier(ABC):
             records: `[n, layout.width]` on the host, contiguous.
 
         Raises:
-            OSError: the tier could not take them; what it held before stays readable, and the same call may be repeated.
+            OSError: the tier could not take them; what it held stays readable, and the same call may be repeated.
         """
 
     @abstractmethod
     def memory(self) -> Mapping[tuple[Tier, Purpose], int]:
         """Bytes by tier and purpose."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most hold nothing open
         """Let go of what the tier holds open."""

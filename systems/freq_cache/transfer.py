@@ -1,4 +1,4 @@
-"""Copies between host and device beside the work of the device. On a CPU both are the same memory: nothing is copied."""
+"""Copies between host and device beside the work of the device. On a CPU, where both are one, nothing is copied."""
 
 from __future__ import annotations
 

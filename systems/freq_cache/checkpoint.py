@@ -1,0 +1,192 @@
+"""All rows of a cache in a directory, to go on from: whole or not at all, whatever the size of the cache."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torchrec import EmbeddingBagConfig
+
+from systems.freq_cache.cache import Cache
+from systems.freq_cache.layout import RowLayout
+
+MANIFEST = "manifest.json"
+_VERSION = 1
+_CHUNK_ROWS = 1 << 18
+
+
+class DamagedCheckpoint(ValueError):
+    """A checkpoint is not what was written; the message names the file."""
+
+
+def save(directory: Path, caches: Mapping[str, Cache], *, hyper: Mapping[str, float]) -> None:
+    """Write the rows of all tables, with their optimizer state, as the slow tiers have them.
+
+    The manifest is replaced last and names the files it belongs to: until then the directory holds what it held before.
+
+    Args:
+        directory: Made if it does not exist.
+        caches: The cache of every table.
+        hyper: Hyper-parameters changed since the collection was built.
+
+    Raises:
+        OSError: the files could not be written; what the directory held before is still what it holds.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    mark = uuid.uuid4().hex[:12]
+    written: list[Path] = []
+    tables: dict[str, Any] = {}
+    try:
+        for at, (name, cache) in enumerate(caches.items()):
+            table = _table(cache, name)
+            rows = directory / f"table_{at}.{mark}.rows"
+            written.append(rows)
+            checksum = _write(rows, _records(cache, table))
+            tables[name] = {
+                **_shape(table, cache.tier.layout),
+                "rows_file": rows.name,
+                "rows_crc32": checksum,
+                "steps": cache.pool.steps,
+            }
+            learnt = cache.planner.policy.state
+            if learnt is not None:
+                path = directory / f"table_{at}.{mark}.policy"
+                written.append(path)
+                start = cache.start_of(name)
+                part = np.ascontiguousarray(learnt[start : start + table.num_embeddings])
+                tables[name]["policy"] = {
+                    "name": type(cache.planner.policy).__name__,
+                    "file": path.name,
+                    "crc32": _write(path, iter([part.view(np.uint8).data])),
+                }
+        manifest = {"version": _VERSION, "hyper": dict(hyper), "tables": tables}
+        temporary = directory / f"{MANIFEST}.{mark}"
+        written.append(temporary)
+        _write(temporary, iter([memoryview(json.dumps(manifest, indent=1).encode())]))
+        temporary.replace(directory / MANIFEST)
+    except BaseException:
+        for path in written:
+            path.unlink(missing_ok=True)
+        raise
+    _sync(directory)
+    keep = {path.name for path in written}
+    for old in directory.glob("table_*.*.*"):
+        if old.name not in keep:
+            old.unlink(missing_ok=True)
+
+
+def load(directory: Path, caches: Mapping[str, Cache]) -> Mapping[str, float]:
+    """Overwrite the rows of all tables, with their optimizer state. Returns the hyper-parameters to go on with.
+
+    Raises:
+        FileNotFoundError: the directory holds no checkpoint.
+        ValueError: it is of other tables, another optimizer or another version; nothing was overwritten.
+        DamagedCheckpoint: its files are not what was written; nothing was overwritten.
+    """
+    path = directory / MANIFEST
+    if not path.exists():
+        raise FileNotFoundError(f"{directory} holds no checkpoint: there is no {MANIFEST} in it")
+    try:
+        manifest = json.loads(path.read_text())
+        version, tables = manifest["version"], manifest["tables"]
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise DamagedCheckpoint(f"{path} is not a manifest: {error}") from error
+    if version != _VERSION:
+        raise ValueError(f"{path} is of version {version}, this code reads {_VERSION}")
+    if set(tables) != set(caches):
+        different = ", ".join(sorted(set(tables) ^ set(caches)))
+        raise ValueError(f"{path} is of other tables than the collection: {different} is not in both")
+    for name, cache in caches.items():
+        wanted = _shape(_table(cache, name), cache.tier.layout)
+        found = {key: tables[name].get(key) for key in wanted}
+        if found != wanted:
+            raise ValueError(f"{path}: table {name} is {found}, the collection has {wanted}")
+    for name, cache in caches.items():
+        entry, record_bytes = tables[name], cache.tier.layout.record_bytes
+        _check(directory / entry["rows_file"], entry["rows_crc32"], entry["rows"] * record_bytes)
+        if "policy" in entry:
+            _check(directory / entry["policy"]["file"], entry["policy"]["crc32"], None)
+    for name, cache in caches.items():
+        entry = tables[name]
+        done = 0
+        for records in _read(directory / entry["rows_file"], cache.tier.layout):
+            cache.load_records(name, done, records)
+            done += records.shape[0]
+        cache.pool.steps = entry["steps"]
+        learnt = cache.planner.policy.state
+        if learnt is not None and entry.get("policy", {}).get("name") == type(cache.planner.policy).__name__:
+            start = cache.start_of(name)
+            learnt[start : start + entry["rows"]] = np.fromfile(directory / entry["policy"]["file"], learnt.dtype)
+    hyper: dict[str, float] = manifest["hyper"]
+    return hyper
+
+
+def _table(cache: Cache, name: str) -> EmbeddingBagConfig:
+    return next(table for table in cache.tables if table.name == name)
+
+
+def _shape(table: EmbeddingBagConfig, layout: RowLayout) -> dict[str, Any]:
+    """What must be the same for rows to be read back."""
+    return {
+        "rows": table.num_embeddings,
+        "dim": layout.dim,
+        "dtype": str(layout.dtype).removeprefix("torch."),
+        "state": dict(layout.state),
+    }
+
+
+def _records(cache: Cache, table: EmbeddingBagConfig) -> Iterator[memoryview]:
+    first = cache.start_of(table.name)
+    for start in range(0, table.num_embeddings, _CHUNK_ROWS):
+        rows = torch.arange(first + start, first + min(start + _CHUNK_ROWS, table.num_embeddings))
+        records = cache.tier.layout.empty(rows.numel())
+        cache.tier.read(rows, records)
+        yield records.view(torch.uint8).numpy().reshape(-1).data
+
+
+def _read(path: Path, layout: RowLayout) -> Iterator[Tensor]:
+    with path.open("rb") as file:
+        while data := file.read(_CHUNK_ROWS * layout.record_bytes):
+            yield torch.frombuffer(bytearray(data), dtype=layout.dtype).view(-1, layout.width)
+
+
+def _write(path: Path, parts: Iterator[memoryview]) -> int:
+    checksum = 0
+    with path.open("xb") as file:
+        for part in parts:
+            checksum = zlib.crc32(part, checksum)
+            file.write(part)
+        file.flush()
+        os.fsync(file.fileno())
+    return checksum
+
+
+def _check(path: Path, checksum: int, size: int | None) -> None:
+    if not path.exists():
+        raise DamagedCheckpoint(f"{path} is missing: take an older checkpoint")
+    if size is not None and path.stat().st_size != size:
+        raise DamagedCheckpoint(f"{path} has {path.stat().st_size:,} bytes, not {size:,}: take an older checkpoint")
+    found = 0
+    with path.open("rb") as file:
+        while data := file.read(1 << 24):
+            found = zlib.crc32(data, found)
+    if found != checksum:
+        raise DamagedCheckpoint(
+            f"{path} is damaged (checksum {found:08x}, not {checksum:08x}): take an older checkpoint"
+        )
+
+
+def _sync(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,87 @@
+"""How many slots fit what a cache is given, and what they weigh on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torchrec import EmbeddingBagConfig
+
+from systems.contract import CacheRatio, SystemSpec, row_bytes_of, row_type_of
+from systems.features import FeatureGroups, Group
+
+SLOT_ID_BYTES = 4
+"""Of every id of a batch on the device."""
+
+INDEX_BYTES_PER_ROW = 8
+"""Host bytes of the index per row, at most: 4, and what the policy keeps, and some for the slots."""
+
+
+def groups_of(spec: SystemSpec, cache_rows: Mapping[str, int]) -> FeatureGroups:
+    """Tables that share a cache: of one width, pooling and type, and without slots of their own."""
+
+    def key(table: EmbeddingBagConfig) -> object:
+        own = table.name if table.name in cache_rows else None
+        return own, table.embedding_dim, table.pooling, row_type_of(table)
+
+    return FeatureGroups(spec.tables, key=key, weighted=spec.weighted)
+
+
+def rows_of(group: Group) -> int:
+    """Rows of all tables of a group."""
+    return sum(int(table.num_embeddings) for table in group.tables)
+
+
+def slot_bytes(spec: SystemSpec, group: Group) -> int:
+    """Device bytes of one slot."""
+    first = group.tables[0]
+    return row_bytes_of(first) + spec.optimizer.state_bytes(first.embedding_dim)
+
+
+def staging_rows(spec: SystemSpec, slots: int) -> int:
+    """Rows that may be on their way into a cache at a time, and as many out of it: an eighth of a full working set."""
+    return 1 + min(spec.batch_lookups, slots) // 8
+
+
+def device_bytes(spec: SystemSpec, group: Group, slots: int) -> int:
+    """What a cache takes on the device, its share of the slot ids excepted."""
+    return (slots + 2 * staging_rows(spec, slots)) * slot_bytes(spec, group)
+
+
+def least_device_bytes(spec: SystemSpec, cache_rows: Mapping[str, int] | None = None) -> int:
+    """One slot for every cache that shares the budget, those with slots of their own, and the slot ids of one batch."""
+    own = cache_rows or {}
+    groups = groups_of(spec, own).groups
+    caches = sum(device_bytes(spec, group, _own_slots(group, own) or 1) for group in groups)
+    return SLOT_ID_BYTES * spec.batch_lookups + caches
+
+
+def slots_of(spec: SystemSpec, group: Group, cache_rows: Mapping[str, int]) -> int:
+    """Slots of a cache: its own, or a ratio of its rows, or what its share (by rows) of a byte budget has room for."""
+    rows = rows_of(group)
+    own = _own_slots(group, cache_rows)
+    if own is not None:
+        return own
+    if isinstance(spec.budget, CacheRatio):
+        return max(1, int(rows * spec.budget.ratio))
+    left = spec.budget.total_bytes - least_device_bytes(spec, cache_rows)
+    room = left * rows // _sharing_rows(spec, cache_rows) + device_bytes(spec, group, 1)
+    low, high = 1, rows
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if device_bytes(spec, group, middle) <= room else (low, middle - 1)
+    return low
+
+
+def budget_for(spec: SystemSpec, group: Group, slots: int, cache_rows: Mapping[str, int]) -> int:
+    """The smallest byte budget that gives a cache so many slots."""
+    share = device_bytes(spec, group, slots) - device_bytes(spec, group, 1)
+    return least_device_bytes(spec, cache_rows) + -(-share * _sharing_rows(spec, cache_rows) // rows_of(group))
+
+
+def _sharing_rows(spec: SystemSpec, cache_rows: Mapping[str, int]) -> int:
+    return spec.rows - sum(int(t.num_embeddings) for t in spec.tables if t.name in cache_rows)
+
+
+def _own_slots(group: Group, cache_rows: Mapping[str, int]) -> int | None:
+    own = cache_rows.get(group.tables[0].name)
+    return None if own is None else min(own, rows_of(group))

@@ -1,0 +1,43 @@
+"""The cache as a system of the comparison: built from a spec, its variants chosen by name."""
+
+from __future__ import annotations
+
+import tempfile
+import weakref
+
+from systems.contract import CacheRatio, DeviceBytes, SystemSpec
+from systems.freq_cache.collection import POLICIES, CachedEmbeddingBagCollection
+
+
+class FreqCache(CachedEmbeddingBagCollection):
+    """`CachedEmbeddingBagCollection` as a spec asks for it; rows start at zero, for they are loaded.
+
+    `policy` and `look_ahead` are the collection's. `tier=file` keeps the rows in a temporary directory.
+    """
+
+    variants = {
+        "policy": POLICIES,
+        "look_ahead": ("0", "1", "2", "4", "8", "16", "32", "64"),
+        "tier": ("host", "file"),
+    }
+
+    def __init__(self, spec: SystemSpec) -> None:
+        directory = None
+        if spec.parameters["tier"] == "file":
+            kept = tempfile.TemporaryDirectory(prefix="freq_cache_")
+            weakref.finalize(self, kept.cleanup)
+            directory = kept.name
+        super().__init__(
+            spec.tables,
+            optimizer=spec.optimizer,
+            cache_ratio=spec.budget.ratio if isinstance(spec.budget, CacheRatio) else None,
+            device_bytes=spec.budget.total_bytes if isinstance(spec.budget, DeviceBytes) else None,
+            policy=spec.parameters["policy"],
+            look_ahead=int(spec.parameters["look_ahead"]),
+            frequencies=spec.frequencies,
+            is_weighted=spec.weighted,
+            device=spec.device,
+            batch_lookups=spec.batch_lookups,
+            directory=directory,
+            seed=None,
+        )
