@@ -346,7 +346,7 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
 
         return Cache(
             group,
-            planner=Planner(rows=rows, slots=slots, policy=self._policy_of(group, rows)),
+            planner=Planner(rows=rows, slots=slots, policy=self._policy_of(group, rows), batch_ids=spec.batch_lookups),
             tier=tier,
             make_pool=make_pool,
             staging_rows=sizing.staging_rows(spec, slots),

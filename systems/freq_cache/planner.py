@@ -97,12 +97,14 @@ class Planner:
     last, of equals the one queued first. Never a row of the batch in hand. Missing rows enter in order of first
     occurrence: free slots in order, then those of victims.
 
-    Memory, all on the host: 4 B per row and 17 B per slot, what the policy keeps, and 16 B per distinct row of each
+    `batch_ids` is how many ids to make room for at first, more comes when it is needed.
+
+    Memory, all on the host: 4 B per row and 17 B per slot, what the policy keeps, and 20 B per distinct row of each
     announced batch. Source: arXiv 2208.05321 for the static and LFU keys; look-ahead as cDLRM (arXiv 2006.02779) and
     BagPipe (arXiv 2202.12429) have it, with Belady's rule inside the window.
     """
 
-    def __init__(self, *, rows: int, slots: int, policy: Policy) -> None:
+    def __init__(self, *, rows: int, slots: int, policy: Policy, batch_ids: int = 0) -> None:
         if rows + slots >= _INT32_MAX:
             raise ValueError(f"{rows:,} rows and {slots:,} slots in one cache: the index numbers fewer than 2^31")
         self.policy = policy
@@ -110,7 +112,7 @@ class Planner:
         self.slots = min(slots, rows)
         row, key, head = (np.zeros(self.slots, np.int32) for _ in range(3))
         self._index = Index(np.full(rows, ABSENT, np.int32), row, key, head, np.zeros(self.slots, np.uint8))
-        self._ring = Ring(np.empty(0, np.int32), np.empty(0, np.int32))
+        self._ring = Ring(np.empty(FIELDS * batch_ids, np.int32), np.empty(batch_ids, np.int32))
         self._order = Order(levels=LEVELS, base=0, depth=2, lowest=LEVELS)
         self._queues = empty_queues(queues=LEVELS + self._order.depth, slots=self.slots)
         self._used = 0

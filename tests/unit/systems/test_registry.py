@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from systems import registry
-from systems.freq_cache import CachedEmbeddingBagCollection
+from systems.freq_cache import FreqCache
 from systems.registry import UnknownSystem, Variant, parse_systems, split_list
 
 
@@ -83,8 +83,8 @@ def test_no_system_at_all_is_refused() -> None:
 
 
 def test_class_of_ones_own_is_loaded_by_module_and_name() -> None:
-    variant = Variant.parse("systems.freq_cache:CachedEmbeddingBagCollection[policy=lfu]")
-    assert registry.load(variant) is CachedEmbeddingBagCollection
+    variant = Variant.parse("systems.freq_cache:FreqCache[policy=lfu]")
+    assert registry.load(variant) is FreqCache
 
 
 def test_class_that_is_no_system_is_refused() -> None:
