@@ -61,6 +61,7 @@ def build_tbe(
     device: torch.device,
     location: EmbeddingLocation = EmbeddingLocation.DEVICE,
     row_type: torch.dtype = torch.float32,
+    checked: bool = True,
     **cache_options: Any,  # noqa: ANN401 - passed to fbgemm as they are
 ) -> TBE:
     """A TBE of tables `(rows, dim)` whose update is fused into backward.
@@ -68,7 +69,8 @@ def build_tbe(
     Rows are kept in `row_type`, fp32 or fp16; pooled outputs and optimizer state are fp32 either way, and an updated
     fp16 row is rounded to nearest. (On a CPU SGD and Adagrad also round the step to fp16 before they subtract it,
     row-wise Adagrad does not.) On a CPU the location is HOST whatever was asked: fbgemm has no other there. Ids out of
-    range raise an error instead of being replaced by 0, which is fbgemm's default.
+    range raise an error instead of being replaced by 0, which is fbgemm's default; unless `checked`, they must
+    not occur.
     """
     on_cpu = device.type == "cpu"
     where = EmbeddingLocation.HOST if on_cpu else location
@@ -80,7 +82,7 @@ def build_tbe(
         device=device,
         weights_precision=ROW_TYPES[row_type],
         output_dtype=SparseType.FP32,
-        bounds_check_mode=BoundsCheckMode.FATAL,
+        bounds_check_mode=BoundsCheckMode.FATAL if checked else BoundsCheckMode.NONE,
         stochastic_rounding=False,
         **optimizer_options(optimizer),
         **({} if on_cpu else cache_options),

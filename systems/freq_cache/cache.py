@@ -19,6 +19,7 @@ from systems.features import Group
 from systems.freq_cache import planning
 from systems.freq_cache.direct import DirectMoves
 from systems.freq_cache.host_tier import HostTier
+from systems.freq_cache.planned_update import Distinct
 from systems.freq_cache.planner import Ids, Plan, Planner
 from systems.freq_cache.pool import RowPool
 from systems.freq_cache.slow_tier import SlowTier
@@ -261,12 +262,14 @@ class Cache:
         slots, offsets = prepared.sent.take()[:2]
         self._count(prepared)
         pool = self.pool
+        distinct = Distinct(plan.slots, plan.inverse)
         if plan.overflow:
             pool = self._fill_overflow(plan)
             slots = self._transfer.to_device(torch.from_numpy(plan.inverse)).take()[0]
+            distinct = Distinct(np.arange(plan.unique_ids, dtype=np.int32), plan.inverse)
         if weights is not None:
             weights = weights.to(slots.device, non_blocking=True)
-        pooled = pool.look_up(slots, offsets, weights)
+        pooled = pool.look_up(slots, offsets, weights, distinct)
         if pooled.requires_grad:
             in_flight = _InFlight()
             pooled.register_hook(in_flight.arrive)

@@ -79,6 +79,8 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         batch_lookups: Ids per batch, about; bounds the staging.
         directory: Keep the rows on disk, in this directory, instead of in host memory. What it holds is gone on with.
         seed: Of the initial rows, uniform in +-1/sqrt(rows); None: zero.
+        planned_update: On a CPU, have rows updated from the plan of their batch where that is possible, not by fbgemm's
+            backward, which is slower.
 
     Raises:
         ValueError: the tables or arguments do not go together; the message says what to change.
@@ -104,6 +106,7 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         batch_lookups: int = 1 << 16,
         directory: Path | str | None = None,
         seed: int | None = 0,
+        planned_update: bool = True,
     ) -> None:
         if (cache_ratio is None) == (device_bytes is None):
             raise ValueError("give cache_ratio or device_bytes, one of the two")
@@ -128,6 +131,7 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         self._policy = policy
         self._look_ahead = look_ahead
         self._seed = seed
+        self._planned_update = planned_update
         self._directory = None if directory is None else Path(directory)
         self._hyper: dict[str, float] = {}
         self._groups = sizing.groups_of(spec, self._own_rows)
@@ -340,6 +344,7 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
                 pooling=first.pooling,
                 optimizer=spec.optimizer,
                 device=spec.device,
+                planned_update=self._planned_update,
             )
             pool.set_hyper_parameters(self._hyper)
             return pool

@@ -48,6 +48,16 @@ def prefetch_in(_context: Any, array: Any, _row: Any, _column: Any) -> Any:
     return numba.types.void(array, numba.types.int64, numba.types.int64), generate
 
 
+@intrinsic  # type: ignore[untyped-decorator]
+def multiply_add(_context: Any, a: Any, _b: Any, _c: Any) -> Any:
+    """`a * b + c`, rounded once."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.fma(*arguments)
+
+    return a(a, a, a), generate
+
+
 def _ask(builder: Any, array: Any, index: Any) -> None:
     int32, int64 = ir.IntType(32), ir.IntType(64)
     address = builder.ptrtoint(array.data, int64)

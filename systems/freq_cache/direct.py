@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from systems.freq_cache.compiled import compiled, prefetch_in
+from systems.freq_cache.hands import in_parts
 from systems.freq_cache.host_tier import HostTier
 from systems.freq_cache.planner import Plan
 from systems.freq_cache.pool import RowPool
@@ -35,7 +36,13 @@ class DirectMoves:
 
     def move(self, plan: Plan) -> None:
         """Write back and fetch what a plan says, each slot's old row before its new one."""
-        _exchange(self._rows, self._slots, plan.fetch_rows, plan.fetch_slots, plan.back_rows, plan.back_slots)
+        moves = plan.fetch_rows, plan.fetch_slots, plan.back_rows, plan.back_slots
+        count = plan.fetch_rows.size
+
+        def some_rows(part: int, parts: int) -> None:
+            _exchange(self._rows, self._slots, *moves, count * part // parts, count * (part + 1) // parts)
+
+        in_parts(some_rows)
 
 
 def _words(rows: Tensor, slots: Tensor) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -48,10 +55,14 @@ def _words(rows: Tensor, slots: Tensor) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 @compiled
-def _exchange(rows, slots, fetch_rows, fetch_slots, back_rows, back_slots):
+def _exchange(rows, slots, fetch_rows, fetch_slots, back_rows, back_slots, begin, end):
+    """Moves number `begin` to `end`. Rows leave in the order in which others enter their slots."""
     back = 0
-    for i in range(fetch_rows.size):
-        if i + _AHEAD < fetch_rows.size:
+    for i in range(begin):
+        if back < back_slots.size and back_slots[back] == fetch_slots[i]:
+            back += 1
+    for i in range(begin, end):
+        if i + _AHEAD < end:
             _ask_for(rows, fetch_rows[i + _AHEAD])
             _ask_for(slots, fetch_slots[i + _AHEAD])
         if back + _AHEAD < back_rows.size:

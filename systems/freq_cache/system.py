@@ -12,13 +12,15 @@ from systems.freq_cache.collection import POLICIES, CachedEmbeddingBagCollection
 class FreqCache(CachedEmbeddingBagCollection):
     """`CachedEmbeddingBagCollection` as a spec asks for it; rows start at zero, for they are loaded.
 
-    `policy` and `look_ahead` are the collection's. `tier=file` keeps the rows in a temporary directory.
+    `policy` and `look_ahead` are the collection's. `tier=file` keeps the rows in a temporary directory. `update=fbgemm`
+    leaves the update to the kernel that the other systems use, which tells on a CPU only.
     """
 
     variants = {
         "policy": POLICIES,
         "look_ahead": ("0", "1", "2", "4", "8", "16", "32", "64"),
         "tier": ("host", "file"),
+        "update": ("planned", "fbgemm"),
     }
 
     def __init__(self, spec: SystemSpec) -> None:
@@ -40,4 +42,5 @@ class FreqCache(CachedEmbeddingBagCollection):
             batch_lookups=spec.batch_lookups,
             directory=directory,
             seed=None,
+            planned_update=spec.parameters["update"] == "planned",
         )
