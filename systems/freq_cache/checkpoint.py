@@ -35,7 +35,7 @@ def save(directory: Path, caches: Mapping[str, Cache], *, hyper: Mapping[str, fl
     Args:
         directory: Made if it does not exist.
         caches: The cache of every table.
-        hyper: Hyper-parameters changed since the collection was built.
+        hyper: Hyper-parameters.
 
     Raises:
         OSError: the files could not be written; what the directory held before is still what it holds.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
-from typing import cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -30,7 +32,7 @@ from systems.contract import (
     row_type_of,
 )
 from systems.features import Group
-from systems.freq_cache import checkpoint, sizing
+from systems.freq_cache import checkpoint, commits, sizing
 from systems.freq_cache.cache import Cache
 from systems.freq_cache.file_tier import FileTier
 from systems.freq_cache.fused_optimizer import FusedOptimizer
@@ -41,11 +43,14 @@ from systems.freq_cache.pipeline import Pipeline
 from systems.freq_cache.planner import Planner
 from systems.freq_cache.policy import LFU, LRU, Policy, StaticFrequency
 from systems.freq_cache.pool import RowPool
+from systems.freq_cache.row_map import DamagedTier
 from systems.freq_cache.slow_tier import SlowTier
 from systems.freq_cache.transfer import Transfer
 from systems.freq_cache.writer import Writer
 from systems.tbe import ROW_TYPES
 from systems.tbe_system import fbgemm_support
+
+Batch = TypeVar("Batch")
 
 POLICIES = ("static", "lfu", "lru")
 
@@ -112,7 +117,9 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
             raise ValueError("give cache_ratio or device_bytes, one of the two")
         if not 0 <= look_ahead <= _MOST_LOOK_AHEAD:
             raise ValueError(f"look_ahead of {look_ahead} is outside 0 to {_MOST_LOOK_AHEAD}")
-        budget: Budget = DeviceBytes(total_bytes=device_bytes) if device_bytes else CacheRatio(ratio=cache_ratio or 0.0)
+        budget: Budget = (
+            CacheRatio(ratio=cache_ratio or 0.0) if device_bytes is None else DeviceBytes(total_bytes=device_bytes)
+        )
         name = policy if isinstance(policy, str) else "own"
         if isinstance(policy, str) and policy not in POLICIES:
             raise ValueError(f"policy '{policy}' is none of {', '.join(POLICIES)}")
@@ -124,21 +131,31 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
             batch_lookups=batch_lookups,
             frequencies=frequencies,
             weighted=is_weighted,
-            parameters={"policy": name, "look_ahead": str(look_ahead)},
+            parameters={
+                "policy": name,
+                "look_ahead": str(look_ahead),
+                "tier": "host" if directory is None else "file",
+            },
         )
         super().__init__(spec)
         self._own_rows = _checked(cache_rows or {}, self.tables)
+        if policy == "static":
+            _check_frequencies(frequencies or {}, self.tables)
+        if seed is not None:
+            _check_first_rows(self.tables)
         self._policy = policy
         self._look_ahead = look_ahead
         self._seed = seed
         self._planned_update = planned_update
         self._directory = None if directory is None else Path(directory)
-        self._hyper: dict[str, float] = {}
+        self._commits = commits.read(self._directory) if self._directory is not None else 0
         self._groups = sizing.groups_of(spec, self._own_rows)
-        self._planning: ThreadPoolExecutor | None = None
-        self._writing: ThreadPoolExecutor | None = None
-        if look_ahead:
-            self._planning, self._writing = _threads(self)
+        self._planning, self._writing = (
+            ThreadPoolExecutor(1, thread_name_prefix=f"cache-{task}") if look_ahead else None
+            for task in ("planning", "writing")
+        )
+        chosen = {name: getattr(optimizer, name) for name in _HYPER_PARAMETERS}
+        self.fused_optimizer = FusedOptimizer(chosen, self._set_hyper_parameters)
         self._transfer = Transfer(spec.device)
         self._caches = tuple(self._build(at, group) for at, group in enumerate(self._groups.groups))
         self._cache_of_table = {
@@ -146,17 +163,19 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
             for group, cache in zip(self._groups.groups, self._caches, strict=True)
             for table in group.tables
         }
-        chosen = {name: getattr(optimizer, name) for name in ("lr", "eps", "beta1", "beta2")}
-        self.fused_optimizer = FusedOptimizer(chosen, self._set_hyper_parameters)
+        threads = [thread for thread in (self._planning, self._writing) if thread is not None]
+        self._end = weakref.finalize(self, _end, threads, [cache.tier for cache in self._caches])
         self._reopen()
         self._pipeline = Pipeline(self._caches, look_ahead=look_ahead, executor=self._planning)
 
     @classmethod
     def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
-        return {
-            Tier.DEVICE: sizing.least_device_bytes(spec),
-            Tier.HOST: spec.row_bytes + spec.state_bytes + sizing.INDEX_BYTES_PER_ROW * spec.rows,
-        }
+        ratio = spec.budget.ratio if isinstance(spec.budget, CacheRatio) else 0.0
+        index = sizing.index_bytes(spec.rows, int(spec.rows * ratio))
+        # rows in a file take room on disk once they are written, and a place in the map of the file in memory
+        in_file = spec.parameters.get("tier") == "file"
+        rows = sizing.ROW_INDEX_BYTES * spec.rows if in_file else spec.row_bytes + spec.state_bytes
+        return {Tier.DEVICE: sizing.least_device_bytes(spec), Tier.HOST: index + rows}
 
     @classmethod
     def support(cls, spec: SystemSpec) -> Support:
@@ -180,16 +199,39 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
             label=f"{slow} + {fast} slots" if fast != slow else "RAM + slots in RAM", offloads=fast != slow
         )
 
+    def announced(
+        self, batches: Iterable[Batch], features: Callable[[Batch], KeyedJaggedTensor] = lambda batch: cast(Any, batch)
+    ) -> Iterator[Batch]:
+        """The same batches, each announced as early as `look_ahead` allows. Look each up before the next is asked for.
+
+        Args:
+            batches: What is trained on, as `KeyedJaggedTensor` or anything that holds one.
+            features: Finds it in a batch; it must be the very object that will be looked up.
+        """
+        waiting: deque[Batch] = deque()
+        for batch in batches:
+            waiting.append(batch)
+            if self._look_ahead:
+                self.prefetch(features(batch))
+            if len(waiting) > self._look_ahead:
+                yield waiting.popleft()
+        yield from waiting
+
     def prefetch(self, features: KeyedJaggedTensor) -> None:
         """Announce a coming batch: the very object that `forward` will get, in order, no more than `look_ahead` ahead.
 
         Under `torch.no_grad()` it announces a batch that is not to be trained.
 
         Raises:
-            RuntimeError: the collection was built with `look_ahead=0`.
+            RuntimeError: that many are announced already, or the collection was built with `look_ahead=0`.
         """
         if not self._look_ahead:
             raise RuntimeError("the cache was built with look_ahead=0: give look_ahead to announce batches")
+        if self._pipeline.announced > self._look_ahead:
+            raise RuntimeError(
+                f"{self._pipeline.announced} batches are announced and not looked up, with look_ahead="
+                f"{self._look_ahead}: look up the first of them, or build with more"
+            )
         for cache in self._caches:
             cache.warm_up()
         self._pipeline.announce(features, self._groups.split(features))
@@ -234,6 +276,7 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         Raises:
             OSError: it cannot be written; what the directory held before is still there.
         """
+        self.fused_optimizer.pass_on()
         self.flush()
         checkpoint.save(Path(directory), self._cache_of_table, hyper=self._hyper)
 
@@ -257,16 +300,28 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         """
         if self._directory is None:
             raise RuntimeError("the rows are in host memory: use save(), or build with a directory")
+        self.fused_optimizer.pass_on()
         self.flush()
-        for cache in self._caches:
-            if isinstance(cache.tier, FileTier):
-                cache.tier.commit({"steps": cache.pool.steps, "hyper": dict(self._hyper)})
+        tiers = [(cache.tier, cache.pool.steps) for cache in self._caches if isinstance(cache.tier, FileTier)]
+        for tier, steps in tiers:
+            tier.prepare({"commit": self._commits + 1, "steps": steps, "hyper": {**self._hyper}})
+        commits.write(self._directory, self._commits + 1)
+        self._commits += 1
+        for tier, _ in tiers:
+            tier.finish()
+
+    def close(self) -> None:
+        """End the threads and let go of the directory, in which what was not committed is lost. Cannot be used on."""
+        self._end()
 
     def set_learning_rate(self, lr: float) -> None:
         self.fused_optimizer.param_groups[0]["lr"] = lr
 
+    @property
+    def _hyper(self) -> dict[str, float]:
+        return {name: float(self.fused_optimizer.param_groups[0][name]) for name in _HYPER_PARAMETERS}
+
     def _set_hyper_parameters(self, values: Mapping[str, float]) -> None:
-        self._hyper.update(values)
         for cache in self._caches:
             cache.set_hyper_parameters(values)
 
@@ -322,11 +377,17 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
 
     def _reopen(self) -> None:
         """Go on from what a directory of rows was committed with."""
-        for cache in self._caches:
-            extra = cache.tier.committed_extra if isinstance(cache.tier, FileTier) else None
-            if extra is not None:
-                cache.pool.steps = cast(int, extra["steps"])
-                self.fused_optimizer.param_groups[0].update(cast(dict[str, float], extra["hyper"]))
+        for at, cache in enumerate(self._caches):
+            if not isinstance(cache.tier, FileTier) or not self._commits:
+                continue
+            extra = cache.tier.committed_extra or {}
+            if extra.get("commit") != self._commits:
+                raise DamagedTier(
+                    f"{self._directory} was committed {self._commits} times, cache_{at} in it holds commit "
+                    f"{extra.get('commit')}: restore the directory from a copy"
+                )
+            cache.pool.steps = cast(int, extra["steps"])
+            self.fused_optimizer.param_groups[0].update(cast(dict[str, float], extra["hyper"]))
 
     def _build(self, at: int, group: Group) -> Cache:
         spec = self.spec
@@ -365,7 +426,11 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
     def _tier(self, at: int, group: Group, rows: int, layout: RowLayout) -> SlowTier:
         if self._directory is not None:
             return FileTier(
-                self._directory / f"cache_{at}", rows=rows, layout=layout, initialize=self._initial_rows(group)
+                self._directory / f"cache_{at}",
+                rows=rows,
+                layout=layout,
+                initialize=self._initial_rows(group),
+                decided=lambda extra: extra.get("commit") == self._commits,
             )
         tier = HostTier(rows=rows, layout=layout)
         if self._seed is not None:
@@ -412,21 +477,47 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
                     stream=order[table.name],
                     out=made,
                 )
+                low, high = table.get_weight_init_min(), table.get_weight_init_max()
+                if table.weight_init_min is not None or table.weight_init_max is not None:
+                    made.mul_(table.num_embeddings**0.5 * (high - low) / 2).add_((high + low) / 2)
                 out[where] = made.to(out.dtype)
 
         return fill
 
 
+_HYPER_PARAMETERS = ("lr", "eps", "beta1", "beta2")
 _MOST_LOOK_AHEAD = 64
 _CHUNK_ROWS = 1 << 20
 
 
-def _threads(collection: CachedEmbeddingBagCollection) -> tuple[ThreadPoolExecutor, ThreadPoolExecutor]:
-    """A thread that plans and one that writes back, which end with the collection."""
-    threads = tuple(ThreadPoolExecutor(1, thread_name_prefix=f"cache-{task}") for task in ("planning", "writing"))
+def _end(threads: Sequence[ThreadPoolExecutor], tiers: Sequence[SlowTier]) -> None:
     for thread in threads:
-        weakref.finalize(collection, thread.shutdown, wait=False)
-    return threads[0], threads[1]
+        with suppress(RuntimeError):  # it may be this very thread that found the collection gone
+            thread.shutdown(cancel_futures=True)
+    for tier in tiers:
+        tier.close()
+
+
+def _check_frequencies(frequencies: Mapping[str, Tensor], tables: Mapping[str, EmbeddingBagConfig]) -> None:
+    for name, table in tables.items():
+        found = frequencies.get(name)
+        if found is None:
+            raise ValueError(f"policy=static ranks rows by frequency: give frequencies of table {name}")
+        if tuple(found.shape) != (table.num_embeddings,) or found.dtype != torch.int64:
+            raise ValueError(
+                f"frequencies of table {name} are {found.dtype} {list(found.shape)}: give int64 "
+                f"[{table.num_embeddings}], the accesses of every row"
+            )
+
+
+def _check_first_rows(tables: Mapping[str, EmbeddingBagConfig]) -> None:
+    for name, table in tables.items():
+        made = table.init_fn
+        if made is not None and getattr(made, "func", None) is not torch.nn.init.uniform_:
+            raise ValueError(
+                f"table {name} has an init_fn, which fills a whole table where rows here are made one by one: use "
+                "weight_init_min and weight_init_max, or load rows with load_rows or load_state_dict"
+            )
 
 
 def _checked(cache_rows: Mapping[str, int], tables: Mapping[str, EmbeddingBagConfig]) -> dict[str, int]:

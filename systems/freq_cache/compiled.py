@@ -20,7 +20,10 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     The function must not allocate: without numba's run time no reference is counted inside a loop, which would take
     longer than the loop's work.
     """
-    made: Callable[..., Any] = numba.njit(nogil=True, cache=True, _nrt=False)(function)
+    try:
+        made: Callable[..., Any] = numba.njit(nogil=True, cache=True, _nrt=False)(function)
+    except RuntimeError:  # nowhere to write: compiled anew in every process
+        made = numba.njit(nogil=True, _nrt=False)(function)
     return made
 
 

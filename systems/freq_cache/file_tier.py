@@ -31,6 +31,8 @@ from systems.freq_cache.row_map import (
 )
 from systems.freq_cache.slow_tier import SlowTier
 
+Decided = Callable[[Mapping[str, JSON]], bool]
+"""Whether a commit counts that was prepared with these extras and not finished before the tier was left."""
 Initialize = Callable[[Tensor, Tensor], None]
 """Fills fp32 `[n, dim]`, the second argument, with the first weights of the rows int64 `[n]`, the first."""
 
@@ -53,6 +55,7 @@ class FileTier(SlowTier):
         rows: Rows held, 2**30 at most.
         layout: What a record consists of.
         initialize: First weights of rows, called from any thread; default: zero.
+        decided: Asked about a commit that was prepared and not finished; default: it does not count.
 
     Raises:
         NotADirectoryError: `directory` is something else.
@@ -62,16 +65,27 @@ class FileTier(SlowTier):
         OSError: it cannot be read or written.
     """
 
-    def __init__(self, directory: Path, *, rows: int, layout: RowLayout, initialize: Initialize | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        rows: int,
+        layout: RowLayout,
+        initialize: Initialize | None = None,
+        decided: Decided = lambda _: False,
+    ) -> None:
         super().__init__(rows=rows, layout=layout)
         if rows > _MOST_ROWS:
             raise ValueError(f"a file tier holds {_MOST_ROWS:,} rows at most, not {rows:,}: split the tables")
         self._initialize = initialize
         self._map = directory / "map"
+        self._next = directory / "map.prepared"
+        self._unfinished = False
         self._writing = threading.Lock()
         self._lost = False
         with ExitStack() as opened:
             opened.callback(os.close, _lock(directory))
+            self._settle(decided)
             self._codes, self._positions, self._extra = self._restored()
             self._touched = int(np.count_nonzero(self._codes))
             self._file = RowFile(directory / "rows.bin", record_bytes=layout.record_bytes)
@@ -101,6 +115,7 @@ class FileTier(SlowTier):
     def write(self, rows: Tensor, records: Tensor) -> None:
         data = self._bytes(rows, records)
         with self._writing:
+            self._finish_if_decided()
             before = self._codes_of(rows)
             offered = self._positions.offer(len(data))
             end, appended = self._positions.end, len(data) - offered.size
@@ -125,7 +140,18 @@ class FileTier(SlowTier):
             OSError: the commit could not be made, and the last one still counts. It may be tried again, unless the
                 drive lost rows on their way: then the tier must be opened anew, at the last commit.
         """
+        self.prepare(extra)
+        self.finish()
+
+    def prepare(self, extra: Mapping[str, JSON]) -> None:
+        """The first half of a commit: what can fail. Several tiers commit together if all prepare and then all finish.
+
+        Until `finish` the last commit still counts, and nothing may be written.
+
+        Raises: as `commit`.
+        """
         with self._writing:
+            self._finish_if_decided()
             if self._lost:
                 raise OSError(
                     errno.EIO, "lost rows written since the last commit: open the tier anew", str(self._file.path)
@@ -139,15 +165,44 @@ class FileTier(SlowTier):
             committed = Committed(
                 **self._description(), positions=self._positions.end, touched=self._touched, extra=dict(extra)
             )
-            save_map(self._map, committed, self._codes)
-            for start in range(0, self.rows, _CHUNK):
-                chunk = self._codes[start : start + _CHUNK]
-                new = np.flatnonzero(chunk < 0)
-                chunk[new] = -chunk[new]
-            self._extra = dict(extra)
-            # before this either map may be the one that a crash leaves: no position of either may be used
+            save_map(self._next, committed, self._codes)
             sync_directory(self._map.parent)
-            self._positions.commit()
+            self._prepared = dict(extra)
+
+    def finish(self) -> None:
+        """The second half of a commit. If it fails, the next write or commit tries again before anything else."""
+        with self._writing:
+            self._unfinished = True
+            self._finish_if_decided()
+
+    def _finish_if_decided(self) -> None:
+        if not self._unfinished:
+            return
+        if self._next.exists():
+            self._next.replace(self._map)
+        # before this either map may be the one that a crash leaves: no position of either may be used
+        sync_directory(self._map.parent)
+        for start in range(0, self.rows, _CHUNK):
+            chunk = self._codes[start : start + _CHUNK]
+            new = np.flatnonzero(chunk < 0)
+            chunk[new] = -chunk[new]
+        self._extra = self._prepared
+        self._positions.commit()
+        self._unfinished = False
+
+    def _settle(self, decided: Decided) -> None:
+        """Finish a commit that was prepared, or forget it."""
+        if not self._next.exists():
+            return
+        try:
+            counts = decided(load_map(self._next)[0].extra)
+        except (DamagedTier, ValueError):
+            counts = False  # a crash while it was written: nobody can have relied on it
+        if counts:
+            self._next.replace(self._map)
+        else:
+            self._next.unlink()
+        sync_directory(self._map.parent)
 
     def memory(self) -> Mapping[tuple[Tier, Purpose], int]:
         weights = self.layout.dim * self.layout.dtype.itemsize

@@ -17,6 +17,7 @@ Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 
 _INT32_MAX = 2**31 - 1
+_MOST_LEVELS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -99,9 +100,11 @@ class Planner:
 
     `batch_ids` is how many ids to make room for at first, more comes when it is needed.
 
-    Memory, all on the host: 4 B per row and 17 B per slot, what the policy keeps, and 20 B per distinct row of each
-    announced batch. Source: arXiv 2208.05321 for the static and LFU keys; look-ahead as cDLRM (arXiv 2006.02779) and
-    BagPipe (arXiv 2202.12429) have it, with Belady's rule inside the window.
+    Keys may span 65,536 values: of rows further below the highest, any may leave first.
+
+    Memory, all on the host: 4 B per row and 17 B per slot, what the policy keeps, and 20 B per distinct row and 4 B per
+    id of each announced batch. Source: arXiv 2208.05321 for the static and LFU keys; look-ahead as cDLRM (arXiv
+    2006.02779) and BagPipe (arXiv 2202.12429) have it, with Belady's rule inside the window.
     """
 
     def __init__(self, *, rows: int, slots: int, policy: Policy, batch_ids: int = 0) -> None:
@@ -266,9 +269,16 @@ class Planner:
             return
         old = self._queues.ends.reshape(-1, 2)
         queued = np.flatnonzero(old[: order.levels, 0] != queues.EMPTY)
+        if queued.size and highest - order.base - queued[0] >= _MOST_LEVELS:
+            # rows that are much older than the others are of equal rank from here on
+            last = min(highest - order.base - _MOST_LEVELS // 2, order.levels - 1)
+            queues.merge(self._queues, int(queued[0]), last)
+            queued = np.flatnonzero(old[: order.levels, 0] != queues.EMPTY)
         lowest = int(queued[0]) if queued.size else order.levels
         base = order.base + lowest if queued.size else highest
-        levels = max(order.levels, 2 * (highest - base + 1))
+        if highest - base >= _MOST_LEVELS:  # one queue is left, far below
+            base = highest - _MOST_LEVELS // 2
+        levels = min(max(order.levels, 2 * (highest - base + 1)), _MOST_LEVELS)
         ends = np.full((levels + order.depth, 2), queues.EMPTY, np.int32)
         ends[: order.levels - lowest] = old[lowest : order.levels]
         ends[levels:] = old[order.levels :]

@@ -39,7 +39,7 @@ class Policy(ABC):
             rows: Distinct rows, int32 `[n]`: the batch's, or those of them that enter, if `fixed`.
             occurrences: Of each row in this batch, int32 `[n]`; empty unless `counts`.
             batch: Number of the batch, rising.
-            learn: The batch trains. An evaluated batch must leave the policy as it is.
+            learn: The batch trains. An evaluated batch must leave what was learnt of all rows as it is.
 
         Returns:
             int32 `[n]`.

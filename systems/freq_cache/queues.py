@@ -96,6 +96,17 @@ def pop(queues, queue):
 
 
 @compiled
+def merge(queues, first, last):
+    """Make one queue of `first` to `last`, in that order, and call it `last`."""
+    for queue in range(first + 1, last + 1):
+        while queues.ends[2 * queue] != EMPTY:
+            push(queues, first, pop(queues, queue))
+    if first < last:
+        queues.ends[2 * last], queues.ends[2 * last + 1] = queues.ends[2 * first], queues.ends[2 * first + 1]
+        queues.ends[2 * first], queues.ends[2 * first + 1] = EMPTY, EMPTY
+
+
+@compiled
 def clear(queues, queue):
     """Drop all slots of a queue."""
     front = queues.ends[2 * queue]

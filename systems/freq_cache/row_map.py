@@ -83,7 +83,7 @@ def save_map(path: Path, committed: Committed, codes: Codes) -> None:
         TypeError, ValueError: `committed.extra` is no JSON.
     """
     head = _FORMAT + _VERSION + b"\n" + json.dumps(asdict(committed), allow_nan=False).encode() + b"\n"
-    beside = path.with_suffix(".part")
+    beside = path.with_name("map.part")
     with beside.open("wb") as file:
         file.write(head)
         crc = zlib.crc32(head)

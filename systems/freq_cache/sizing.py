@@ -12,8 +12,14 @@ from systems.features import FeatureGroups, Group
 SLOT_ID_BYTES = 4
 """Of every id of a batch on the device."""
 
-INDEX_BYTES_PER_ROW = 8
-"""Host bytes of the index per row, at most: 4, and what the policy keeps, and some for the slots."""
+ROW_INDEX_BYTES = 4
+"""Of every row on the host: its place in the index; in a file tier, its place in the file."""
+
+POLICY_BYTES = 2
+"""Of every row on the host, at most: what the policy knows of it."""
+
+SLOT_INDEX_BYTES = 17.125
+"""Of every slot on the host: its row, key, next use and flags, and its place in a queue."""
 
 
 def groups_of(spec: SystemSpec, cache_rows: Mapping[str, int]) -> FeatureGroups:
@@ -53,6 +59,11 @@ def least_device_bytes(spec: SystemSpec, cache_rows: Mapping[str, int] | None = 
     groups = groups_of(spec, own).groups
     caches = sum(device_bytes(spec, group, _own_slots(group, own) or 1) for group in groups)
     return SLOT_ID_BYTES * spec.batch_lookups + caches
+
+
+def index_bytes(rows: int, slots: int) -> int:
+    """What index and policy of a cache take on the host, some queues of fixed size excepted."""
+    return int(rows * (ROW_INDEX_BYTES + POLICY_BYTES) + slots * SLOT_INDEX_BYTES)
 
 
 def slots_of(spec: SystemSpec, group: Group, cache_rows: Mapping[str, int]) -> int:

@@ -27,7 +27,7 @@ class FreqCache(CachedEmbeddingBagCollection):
         directory = None
         if spec.parameters["tier"] == "file":
             kept = tempfile.TemporaryDirectory(prefix="freq_cache_")
-            weakref.finalize(self, kept.cleanup)
+            weakref.finalize(self, kept.cleanup)  # registered first, so it comes last
             directory = kept.name
         super().__init__(
             spec.tables,

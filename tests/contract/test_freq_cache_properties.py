@@ -1,358 +1,515 @@
-"""Whatever happens to the cache, in whatever order, it trains as a full table does and moves what it must.
+"""Whatever happens to the cache, in whatever order, it trains as plain torch does and moves what its rules say.
 
-The oracle for traffic is a cache of Python lists and sets, written from the rules alone:
-
-- The first batch finds the slots filled with the rows of the highest scores, of equals the lower rows, in row order.
-- A batch with more distinct rows than slots leaves the slots alone; its absent rows come and, if trained, go home.
-- Else rows leave by lowest score, of equals by lower slot, none of the batch in hand; rows enter the free slots, lower
-  rows into lower slots.
-- Only a row changed since it was last written takes the way back.
+Traffic is foretold by brute force: a planner of lists and sets for every cache, and the pipeline in front of them. Of
+the numbers that train rows by SGD all are small multiples of a power of two, so that no sum is ever rounded and the
+comparison is of bits.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import random
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from brute_force_planner import BruteForcePlan, BruteForcePlanner, ByFrequency, ByRecency, ByUse
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from scenes import batch_of, evaluate, snapshot, spec_of, table, train
+from plain_training import PlainTraining
+from scenes import batch_of, evaluate, spec_of, table, train
+from torch import Tensor
+from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, PoolingType
 
-from systems.contract import CacheRatio, EmbeddingSystem, OptimizerKind, Rows
-from systems.freq_cache.planner import Moves, Planner
-from systems.freq_cache.policy import LFU, Policy, StaticFrequency
+from systems.contract import CacheRatio, OptimizerKind, Rows, SparseOptimizer
+from systems.freq_cache import CachedEmbeddingBagCollection
+from systems.freq_cache.host_tier import HostTier
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+TABLES = (
+    table("users", 13, 8, "clicked", "bought"),
+    table("colours", 5, 4),
+    table("words", 11, 8, mean=True),
+    table("shops", 9, 8),
+)
+"""Three caches, two widths: users and shops share one."""
+
+HALF = (table("users", 13, 8, "clicked", "bought", half=True), *TABLES[1:3], table("shops", 9, 8, half=True))
+NO_MEAN = tuple(t for t in TABLES if t.pooling is PoolingType.SUM)
+
+RATES = {False: (0.5, 0.25), True: (0.125, 0.0625)}
+"""Learning rates for fp32, and for fp16, where sums must stay smaller to be exact."""
+
+WITHIN = 2e-5
+WITHIN_HALF = 1e-2
+"""As in the tests of every system: fp32 against float64, and fp16, which rounds after every step."""
 
 
-class CacheOfLists:
-    """The rules above, in plain Python."""
+@dataclass(frozen=True)
+class Choices:
+    """How a collection is built; whatever is chosen here must not be seen in what it trains."""
 
-    def __init__(self, *, slots: int, scores: list[int], learns: bool) -> None:
-        self.slots: list[int | None] = [None] * slots
-        self.scores = list(scores)
-        self.learns = learns
-        self.dirty: set[int] = set()
+    policy: str
+    look_ahead: int
+    ratio: float
+    own_rows: int | None
+    on_disk: bool
+    batch_lookups: int
+
+
+CHOICES = st.builds(
+    Choices,
+    policy=st.sampled_from(["static", "lfu", "lru"]),
+    look_ahead=st.sampled_from([0, 1, 2, 4, 8]),
+    ratio=st.sampled_from([0.001, 0.1, 0.3, 0.5, 0.7, 1.0]),
+    own_rows=st.sampled_from([None, 1, 6]),
+    on_disk=st.booleans(),
+    batch_lookups=st.sampled_from([1, 16, 512]),
+)
+
+
+@dataclass
+class Coming:
+    """A batch on its way through the brute-force pipeline."""
+
+    batch: KeyedJaggedTensor
+    changes: bool
+    entered: bool = False
+    plans: list[BruteForcePlan] | None = None
+
+
+@dataclass
+class Foretold:
+    """What the counters of a collection must say, and what it takes to know it."""
+
+    tables: tuple[EmbeddingBagConfig, ...]
+    choices: Choices
+    frequencies: dict[str, list[int]]
+    coming: list[Coming] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    by_table: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        groups: dict[object, list[EmbeddingBagConfig]] = {}
+        for t in self.tables:
+            own = t.name == "shops" and self.choices.own_rows is not None
+            groups.setdefault((own, t.embedding_dim, t.pooling, t.data_type), []).append(t)
+        self.groups = list(groups.values())
+        self.planners = [self._planner(group) for group in self.groups]
+        self.passing = [0] * len(self.groups)  # trained rows without a slot that have yet to go home
         self.warm = False
-        self.passing: list[int] = []
-        self.unique_misses = self.fetched = self.written = 0
 
-    def batch(self, ids: list[int], *, changes: bool) -> None:
-        self.settle()
-        if not self.warm:
-            self.warm = True
-            best = sorted(range(len(self.scores)), key=lambda row: (-self.scores[row], row))[: len(self.slots)]
-            self.slots = [*sorted(best)]
-        for row in ids if self.learns else []:
-            self.scores[row] += 1
-        wanted = set(ids)
-        missing = sorted(wanted - set(self.slots))
-        self.unique_misses += len(missing)
-        self.fetched += len(missing)
-        if len(wanted) > len(self.slots):
-            self.passing = sorted(wanted) if changes else []
-            return
-        leaving = sorted((self.scores[row], slot) for slot, row in enumerate(self.slots) if row not in wanted)
-        freed = sorted(slot for _, slot in leaving[: len(missing)])
-        for slot, row in zip(freed, missing, strict=True):
-            self.written += self.slots[slot] in self.dirty
-            self.dirty.discard(self.slots[slot])
-            self.slots[slot] = row
-        if changes:
-            self.dirty |= wanted
+    def _planner(self, group: list[EmbeddingBagConfig]) -> BruteForcePlanner:
+        rows = sum(t.num_embeddings for t in group)
+        own = self.choices.own_rows if group[0].name == "shops" else None
+        ranking = {
+            "static": lambda: ByFrequency([count for t in group for count in self.frequencies[t.name]]),
+            "lfu": ByUse,
+            "lru": ByRecency,
+        }[self.choices.policy]()
+        return BruteForcePlanner(rows=rows, slots=own or max(1, int(rows * self.choices.ratio)), ranking=ranking)
+
+    def announce(self, batch: KeyedJaggedTensor, *, changes: bool) -> None:
+        self._warm_up()
+        self.coming.append(Coming(batch, changes))
+        self._enter_all()
+        known = len(self.coming) - max(self.choices.look_ahead - 1, 0)  # so many have enough others behind them
+        for coming in self.coming[: max(known, 0)]:
+            if coming.plans is None:
+                coming.plans = [planner.plan() for planner in self.planners]
+
+    def look_up(self, batch: KeyedJaggedTensor, *, changes: bool) -> None:
+        self._warm_up()
+        self._go_home()
+        if self.coming and self.coming[0].batch is batch:
+            self._enter_all()
+            now = self.coming.pop(0)
+        else:
+            self.settle()
+            now = Coming(batch, changes)
+            self._enter(now)
+        plans = now.plans or [planner.plan() for planner in self.planners]
+        self._move(plans)
+        overflows = 0
+        for at, plan in enumerate(plans):
+            self.counts["lookups"] += len(plan.inverse)
+            self.counts["unique_ids"] += len(plan.rows)
+            self.counts["unique_misses"] += sum(plan.missed)
+            self.counts["lookup_misses"] += sum(plan.missed[i] for i in plan.inverse)
+            self.counts[f"overflow of {at}"] += plan.overflow
+            self._count_by_table(self.groups[at], plan)
+            if plan.overflow:
+                self.counts["rows_fetched"] += plan.slots.count(-1)
+                self.passing[at] = plan.slots.count(-1) if changes else 0
+            overflows = max(overflows, self.counts[f"overflow of {at}"])
+        self.counts["steps"] += 1
+        self.counts["overflow_batches"] = overflows
 
     def settle(self) -> None:
-        """The rows of a batch that passed the slots by go home before anything else happens."""
-        for row in self.passing:
-            if row in self.slots:
-                self.dirty.add(row)
-            else:
-                self.written += 1
-        self.passing = []
+        """What was planned is moved, and all that is announced will be planned anew."""
+        self._go_home()
+        for coming in self.coming:
+            if coming.plans is not None:
+                self._move(coming.plans)
+            coming.entered, coming.plans = False, None
+        for planner in self.planners:
+            planner.withdraw()
 
     def flush(self) -> None:
         self.settle()
-        self.dirty = set()
+        for planner in self.planners:
+            planner.changed()
 
-    def load(self, start: int, stop: int) -> None:
+    def load(self, name: str, start: int, count: int) -> None:
         self.settle()
-        self.dirty -= set(range(start, stop))
+        for group, planner in zip(self.groups, self.planners, strict=True):
+            if name in [t.name for t in group]:
+                first = start + first_row(group, name)
+                planner.held(first, first + count)
+
+    def _warm_up(self) -> None:
+        for planner in self.planners:
+            if not self.warm:
+                self.counts["warm"] += len(planner.warm_up()[0])
+        self.warm = True
+
+    def _enter_all(self) -> None:
+        for coming in self.coming:
+            if not coming.entered:
+                self._enter(coming)
+
+    def _enter(self, coming: Coming) -> None:
+        coming.entered = True
+        parts = coming.batch.to_dict()
+        for group, planner in zip(self.groups, self.planners, strict=True):
+            ids = [
+                first_row(group, t.name) + i
+                for t in group
+                for feature in t.feature_names
+                for i in parts[feature].values().tolist()
+            ]
+            planner.announce(ids, changes=coming.changes)
+
+    def _move(self, plans: Sequence[BruteForcePlan]) -> None:
+        for plan in plans:
+            self.counts["rows_fetched"] += len(plan.fetch_rows)
+            self.counts["rows_written_back"] += len(plan.back_rows)
+
+    def _go_home(self) -> None:
+        self.counts["rows_written_back"] += sum(self.passing)
+        self.passing = [0] * len(self.groups)
+
+    def _count_by_table(self, group: list[EmbeddingBagConfig], plan: BruteForcePlan) -> None:
+        for t in group:
+            first = first_row(group, t.name)
+            own = [missed for row, missed in zip(plan.rows, plan.missed, strict=True) if 0 <= row - first < rows_of(t)]
+            seen, missed = self.by_table.get(t.name, (0, 0))
+            self.by_table[t.name] = (seen + len(own), missed + sum(own))
 
 
-TABLES = (table("left", 11, 4), table("right", 7, 4, "right_1", "right_2"))
-ROWS, LEFT = 18, 11
-BAGS = st.lists(st.lists(st.integers(0, 10), max_size=4), min_size=2, max_size=2)
-SHORT_BAGS = st.lists(st.lists(st.integers(0, 6), max_size=4), min_size=2, max_size=2)
-BATCH = st.fixed_dictionaries({"right_2": SHORT_BAGS, "left": BAGS, "right_1": SHORT_BAGS})
-FREQUENCIES = st.lists(st.integers(0, 5), min_size=ROWS, max_size=ROWS)
+def rows_of(t: EmbeddingBagConfig) -> int:
+    return int(t.num_embeddings)
 
 
-class CacheBesideFullTable(RuleBasedStateMachine):
-    """The cache, the same tables with every row in place, and the cache of lists, through one sequence of calls."""
+def first_row(group: list[EmbeddingBagConfig], name: str) -> int:
+    """Where a table starts in the rows of its cache."""
+    names = [t.name for t in group]
+    return sum(rows_of(t) for t in group[: names.index(name)])
+
+
+def drawn(tables: tuple[EmbeddingBagConfig, ...], seed: int, *, weighted: bool) -> KeyedJaggedTensor:
+    """Two bags for every feature, of as many ids as a mean divides exactly, small ids more often; some are empty."""
+    draw = random.Random(seed)
+    longest = draw.choice([0, 1, 1, 2, 4])
+    lengths, ids = [], []
+    features = [(name, t) for t in tables for name in t.feature_names]
+    draw.shuffle(features)
+    for _, t in features:
+        for _ in range(2):
+            length = draw.choice([0, longest // 2, longest])
+            lengths.append(length)
+            ids += [int(rows_of(t) * draw.random() ** 2) for _ in range(length)]
+    weights = torch.tensor([draw.choice([-1.0, 0.0, 0.5, 2.0]) for _ in ids]) if weighted else None
+    names = [name for name, _ in features]
+    return KeyedJaggedTensor(names, torch.tensor(ids, dtype=torch.int64), weights, lengths=torch.tensor(lengths))
+
+
+def whole(shape: Sequence[int], seed: int, most: int = 2) -> Tensor:
+    """Small whole numbers."""
+    return torch.randint(-most, most + 1, tuple(shape), generator=torch.Generator().manual_seed(seed)).float()
+
+
+class CacheBesidePlainTraining(RuleBasedStateMachine):
+    """One sequence of calls: to the collection, to plain training, and to what foretells the traffic."""
 
     @initialize(
-        slots=st.integers(1, ROWS),
-        policy=st.sampled_from(["static", "lfu"]),
-        kind=st.sampled_from([OptimizerKind.SGD, OptimizerKind.ROWWISE_ADAGRAD]),
-        scores=FREQUENCIES,
+        choices=CHOICES,
+        kind=st.sampled_from(
+            [OptimizerKind.SGD, OptimizerKind.SGD, OptimizerKind.ROWWISE_ADAGRAD, OptimizerKind.ADAGRAD]
+        ),
+        rows=st.sampled_from(["fp32", "fp32", "fp16", "weighted"]),
+        frequencies=st.integers(0, 2**32),
     )
-    def build(self, slots: int, policy: str, kind: OptimizerKind, scores: list[int]) -> None:
-        self.policy, self.kind, self.scores = policy, kind, scores
-        self.cache, self.oracle = self.fresh(slots)
-        full, spec = spec_of("full_gpu", device=DEVICE, tables=TABLES, kind=kind)
-        self.full: EmbeddingSystem = full(spec)
-        rows = torch.randn(LEFT, 4, generator=torch.Generator().manual_seed(0))
-        for system in (self.cache, self.full):
-            system.load_rows("left", 0, Rows(rows))
-            system.load_rows("right", 0, Rows(rows[:7] + 1.0))
-        self.step = 0
+    def start(self, choices: Choices, kind: OptimizerKind, rows: str, frequencies: int) -> None:
+        self.weighted, self.half = rows == "weighted", rows == "fp16"
+        self.tables = {"fp32": TABLES, "fp16": HALF, "weighted": NO_MEAN}[rows]
+        self.optimizer = SparseOptimizer(kind=kind, lr=RATES[self.half][0], eps=1e-8)
+        draw = random.Random(frequencies)
+        self.frequencies = {t.name: [draw.randrange(6) for _ in range(rows_of(t))] for t in self.tables}
+        self.temporary: list[tempfile.TemporaryDirectory[str]] = []
+        self.plain = PlainTraining(self.tables, self.optimizer)
+        for number, t in enumerate(self.tables):
+            self.plain.weights[t.name] = whole((rows_of(t), t.embedding_dim), number, 16).double() / 8
+        self.steps = 0
+        self.build(choices)
+        self.plain.start(self.system)
+        for t in self.tables:
+            self.foretold.load(t.name, 0, rows_of(t))
 
-    def fresh(self, slots: int) -> tuple[EmbeddingSystem, CacheOfLists]:
-        ratio = 1.0 if slots == ROWS else (slots + 0.5) / ROWS
-        system, spec = spec_of(
-            f"freq_cache[policy={self.policy}]",
+    def build(self, choices: Choices) -> None:
+        self.announced: list[tuple[KeyedJaggedTensor, bool]] = []
+        self.choices = choices
+        self.system = CachedEmbeddingBagCollection(
+            self.tables,
+            optimizer=self.optimizer,
+            cache_ratio=choices.ratio,
+            cache_rows={} if choices.own_rows is None else {"shops": choices.own_rows},
+            policy=choices.policy,
+            look_ahead=choices.look_ahead,
+            frequencies={name: torch.tensor(counts) for name, counts in self.frequencies.items()},
+            is_weighted=self.weighted,
             device=DEVICE,
-            tables=TABLES,
-            kind=self.kind,
-            budget=CacheRatio(ratio=ratio),
+            batch_lookups=choices.batch_lookups,
+            directory=self.directory() if choices.on_disk else None,
         )
-        scores = torch.tensor(self.scores)
-        spec = replace(spec, frequencies={"left": scores[:LEFT], "right": scores[LEFT:]})
-        learns = self.policy == "lfu"
-        return system(spec), CacheOfLists(slots=slots, scores=[0] * ROWS if learns else self.scores, learns=learns)
+        self.system.set_learning_rate(self.plain.optimizer.lr)
+        self.system.count_traffic(True)
+        self.foretold = Foretold(self.tables, choices, self.frequencies)
 
-    @property
-    def tolerance(self) -> float:
-        if DEVICE.type != "cpu":
-            return 1e-3
-        return 0.0 if self.kind is OptimizerKind.SGD else 1e-5
+    def directory(self) -> Path:
+        self.temporary.append(tempfile.TemporaryDirectory())
+        return Path(self.temporary[-1].name)
 
-    def agree(self, ours: torch.Tensor, theirs: torch.Tensor) -> None:
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=self.tolerance)
+    def agree(self, ours: Tensor, theirs: Tensor) -> None:
+        if self.optimizer.kind is OptimizerKind.SGD and not self.half:
+            assert torch.equal(ours, theirs.float())
+        else:
+            within = WITHIN_HALF if self.half else WITHIN
+            torch.testing.assert_close(ours, theirs.float(), rtol=within, atol=within)
 
-    @rule(bags=BATCH)
-    def train(self, bags: dict[str, list[list[int]]]) -> None:
-        self.step += 1
-        batch = batch_of(bags)
-        self.oracle.batch(linear(bags), changes=True)
-        self.agree(train(self.cache, batch, self.step), train(self.full, batch, self.step))
+    def announce(self, seed: int, *, trains: bool) -> None:
+        batch = drawn(self.tables, seed, weighted=self.weighted)
+        self.announced.append((batch, trains))
+        with torch.set_grad_enabled(trains):
+            self.system.prefetch(batch)
+        self.foretold.announce(batch, changes=trains)
 
-    @rule(bags=BATCH)
-    def evaluate(self, bags: dict[str, list[list[int]]]) -> None:
-        batch = batch_of(bags)
-        self.oracle.batch(linear(bags), changes=False)
-        with torch.no_grad():
-            self.agree(self.cache(batch).values().cpu(), self.full(batch.to(DEVICE)).values().cpu())
+    def look_up(self, batch: KeyedJaggedTensor, *, trains: bool) -> None:
+        self.steps += 1
+        self.foretold.look_up(batch, changes=trains)
+        with torch.set_grad_enabled(trains):
+            pooled = self.system(batch).values()
+        if not trains:
+            self.agree(pooled.cpu(), self.plain.pooled(batch))
+            return
+        gradient = whole(pooled.shape, self.steps, 1 if self.half else 2)
+        (pooled * gradient.to(DEVICE)).sum().backward()
+        self.agree(pooled.detach().cpu(), self.plain.step(batch, gradient))
+
+    @rule(seeds=st.lists(st.integers(0, 2**32), min_size=1, max_size=6), trains=st.integers(0, 63))
+    def go_on(self, seeds: list[int], trains: int) -> None:
+        """Steps as a trainer takes them; a bit says whether a batch is trained or evaluated."""
+        for at, seed in enumerate(seeds):
+            trained = bool(trains >> at & 1) or at % 2 == 0
+            if not self.choices.look_ahead:
+                self.look_up(drawn(self.tables, seed, weighted=self.weighted), trains=trained)
+                continue
+            while len(self.announced) <= self.choices.look_ahead:
+                self.announce(seed + len(self.announced), trains=trained)
+            batch, changes = self.announced.pop(0)
+            self.look_up(batch, trains=changes)
+
+    @precondition(lambda self: len(self.announced) < self.choices.look_ahead)
+    @rule(seed=st.integers(0, 2**32), trains=st.booleans())
+    def announce_another(self, seed: int, trains: bool) -> None:
+        self.announce(seed, trains=trains)
+
+    @precondition(lambda self: self.announced)
+    @rule()
+    def look_up_an_announced_batch(self) -> None:
+        batch, trains = self.announced.pop(0)
+        self.look_up(batch, trains=trains)
+
+    @precondition(lambda self: self.announced and self.announced[0][1])
+    @rule()
+    def only_evaluate_a_batch_that_was_to_be_trained(self) -> None:
+        batch, _ = self.announced.pop(0)
+        self.look_up(batch, trains=False)
+
+    @rule(seed=st.integers(0, 2**32), trains=st.booleans())
+    def look_up_a_batch_that_nobody_announced(self, seed: int, trains: bool) -> None:
+        self.look_up(drawn(self.tables, seed, weighted=self.weighted), trains=trains)
+
+    @rule(seed=st.integers(0, 2**32))
+    def look_up_a_batch_and_drop_what_it_pooled(self, seed: int) -> None:
+        batch = drawn(self.tables, seed, weighted=self.weighted)
+        self.foretold.look_up(batch, changes=True)
+        self.agree(self.system(batch).values().detach().cpu(), self.plain.pooled(batch))
 
     @rule()
     def flush(self) -> None:
-        self.cache.flush()
-        self.oracle.flush()
+        self.system.flush()
+        self.foretold.flush()
 
-    @rule(name=st.sampled_from(["left", "right"]), ids=st.lists(st.integers(0, 6), max_size=4))
-    def read(self, name: str, ids: list[int]) -> None:
-        rows = self.cache.read_rows(name, torch.tensor(ids, dtype=torch.int64))
-        self.agree(rows.weights, self.full.read_rows(name, torch.tensor(ids, dtype=torch.int64)).weights)
-        self.oracle.flush()
+    @rule(at=st.integers(0, 3), ids=st.lists(st.integers(0, 4), max_size=4))
+    def read(self, at: int, ids: list[int]) -> None:
+        name = self.tables[at % len(self.tables)].name
+        rows = self.system.read_rows(name, torch.tensor(ids, dtype=torch.int64))
+        self.foretold.flush()
+        self.agree(rows.weights, self.plain.weights[name][ids])
 
-    @rule(name=st.sampled_from(["left", "right"]), start=st.integers(0, 6), data=st.data())
-    def load(self, name: str, start: int, data: st.DataObject) -> None:
-        count = data.draw(st.integers(0, 7 - start))
-        self.step += 1
-        values = Rows(torch.full((count, 4), float(self.step)))
-        self.cache.load_rows(name, start, values)
-        self.full.load_rows(name, start, values)
-        first = start + (LEFT if name == "right" else 0)
-        self.oracle.load(first, first + count)
+    @rule(at=st.integers(0, 3), start=st.integers(0, 5), count=st.integers(0, 13), seed=st.integers(0, 2**32))
+    def load_rows(self, at: int, start: int, count: int, seed: int) -> None:
+        t = self.tables[at % len(self.tables)]
+        count = min(count, rows_of(t) - start)
+        values = whole((count, t.embedding_dim), seed, 16) / 8
+        self.system.load_rows(t.name, start, Rows(values))
+        self.foretold.load(t.name, start, count)
+        where = slice(start, start + count)
+        self.plain.weights[t.name][where] = values.double()
+        self.plain.sums[t.name][where] = 0
+        self.plain.squares[t.name][where] = 0
 
-    @precondition(lambda self: self.step)
-    @rule(slots=st.integers(1, ROWS))
-    def save_and_go_on_elsewhere(self, slots: int) -> None:
-        saved = self.cache.state_dict()
-        self.cache, self.oracle = self.fresh(slots)
-        self.cache.load_state_dict(saved)
+    @rule(second=st.booleans())
+    def set_learning_rate(self, second: bool) -> None:
+        lr = RATES[self.half][second]
+        self.system.set_learning_rate(lr)
+        self.plain.optimizer = replace(self.plain.optimizer, lr=lr)
+
+    @rule(choices=CHOICES, by_directory=st.booleans())
+    def save_and_go_on_elsewhere(self, choices: Choices, by_directory: bool) -> None:
+        saved, directory = None, self.directory()
+        if by_directory:
+            self.system.save(directory)
+        else:
+            saved = self.system.state_dict()
+        same_policy = choices.policy == self.choices.policy
+        learnt = self.learnt()
+        self.build(choices)
+        if saved is None:
+            self.system.load(directory)
+            self.system.set_learning_rate(self.plain.optimizer.lr)
+            if same_policy:
+                self.restore(learnt)
+        else:
+            self.system.load_state_dict(saved)
+        for t in self.tables:
+            self.foretold.load(t.name, 0, rows_of(t))
+
+    @rule(seeds=st.lists(st.integers(0, 2**32), min_size=1, max_size=4))
+    def save_go_on_and_go_back(self, seeds: list[int]) -> None:
+        """What was announced before stays announced."""
+        directory = self.directory()
+        self.system.save(directory)
+        self.foretold.flush()
+        before = {name: weights.clone() for name, weights in self.plain.weights.items()}
+        sums = {name: values.clone() for name, values in self.plain.sums.items()}
+        squares = {name: values.clone() for name, values in self.plain.squares.items()}
+        learnt = self.learnt()
+        for seed in seeds:
+            self.look_up_a_batch_that_nobody_announced(seed, trains=True)
+        self.system.load(directory)
+        self.system.set_learning_rate(self.plain.optimizer.lr)
+        self.plain.weights, self.plain.sums, self.plain.squares = before, sums, squares
+        for t in self.tables:
+            self.foretold.load(t.name, 0, rows_of(t))
+        self.restore(learnt)
+
+    def learnt(self) -> dict[tuple[str, int], int]:
+        """What LFU has counted of every row, by table."""
+        return {
+            (t.name, i): planner.ranking.counts[first_row(group, t.name) + i]
+            for group, planner in zip(self.foretold.groups, self.foretold.planners, strict=True)
+            if isinstance(planner.ranking, ByUse)
+            for t in group
+            for i in range(rows_of(t))
+        }
+
+    def restore(self, learnt: dict[tuple[str, int], int]) -> None:
+        for group, planner in zip(self.foretold.groups, self.foretold.planners, strict=True):
+            if isinstance(planner.ranking, ByUse):
+                for t in group:
+                    for i in range(rows_of(t)):
+                        planner.ranking.counts[first_row(group, t.name) + i] = learnt[t.name, i]
 
     @invariant()
-    def traffic_is_that_of_the_rules(self) -> None:
-        if hasattr(self, "cache"):
-            found = self.cache.counters()
-            assert found.unique_misses == self.oracle.unique_misses
-            assert found.rows_fetched == self.oracle.fetched == self.oracle.unique_misses
-            assert found.rows_written_back == self.oracle.written
+    def traffic_is_as_foretold(self) -> None:
+        if not hasattr(self, "system"):
+            return
+        found, expected = self.system.counters(), self.foretold.counts
+        names = ["steps", "lookups", "unique_ids", "unique_misses", "lookup_misses"]
+        names += ["rows_fetched", "rows_written_back", "overflow_batches"]
+        assert {name: getattr(found, name) for name in names} == {name: expected[name] for name in names}
+        assert (found.per_table or {}) == self.foretold.by_table
 
     def teardown(self) -> None:
-        if not hasattr(self, "full"):
+        if not hasattr(self, "system"):
             return
-        ours, theirs = snapshot(self.cache), snapshot(self.full)
-        assert ours.keys() == theirs.keys()
-        for name, value in ours.items():
-            self.agree(value, theirs[name])
+        for name, weights in self.plain.weights.items():
+            rows = self.system.read_rows(name, torch.arange(weights.shape[0]))
+            self.agree(rows.weights, weights)
+            assert rows.state.keys() == self.plain.state(name).keys()
+            for state, values in self.plain.state(name).items():
+                within = 1e-4 if self.half else WITHIN
+                torch.testing.assert_close(rows.state[state], values.float(), rtol=within, atol=within)
+        del self.system
+        for directory in self.temporary:
+            directory.cleanup()
 
 
-def linear(bags: dict[str, list[list[int]]]) -> list[int]:
-    """Ids of all tables in one numbering, in the order of the tables."""
-    starts = {"left": 0, "right_1": LEFT, "right_2": LEFT}
-    return [starts[name] + i for name, feature in bags.items() for bag in feature for i in bag]
-
-
-TestCacheBesideFullTable = CacheBesideFullTable.TestCase
-TestCacheBesideFullTable.settings = settings(
-    max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+TestCacheBesidePlainTraining = CacheBesidePlainTraining.TestCase
+TestCacheBesidePlainTraining.settings = settings(
+    max_examples=100, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 
-ID_BATCHES = st.lists(st.tuples(st.lists(st.integers(0, 14), max_size=12), st.booleans()), max_size=12)
-POLICY = st.one_of(
-    st.lists(st.integers(0, 6), min_size=15, max_size=15).map(lambda scores: StaticFrequency(torch.tensor(scores))),
-    st.builds(LFU, st.just(15)),
-)
-
-
-def planned(planner: Planner, ids: list[int], *, changes: bool) -> Moves:
-    return planner.plan(torch.tensor(ids, dtype=torch.int64), changes=changes)
-
-
-def residents(planner: Planner) -> dict[int, int]:
-    """Slot by row."""
-    return {row: slot for slot, row in enumerate(planner.row_of_slot.tolist()) if row >= 0}
-
-
-@FEW
-@given(slots=st.integers(1, 15), policy=POLICY, warm=st.booleans(), batches=ID_BATCHES)
-def test_index_stays_consistent_and_only_changed_rows_are_written_back(
-    slots: int, policy: Policy, warm: bool, batches: list[tuple[list[int], bool]]
-) -> None:
-    planner = Planner(rows=15, slots=slots, policy=policy)
-    if warm:
-        planner.warm_up()
-    changed: set[int] = set()
-    for ids, changes in batches:
-        before = residents(planner)
-        moves = planned(planner, ids, changes=changes)
-        now = residents(planner)
-
-        assert now == {row: slot for row, slot in enumerate(planner.slot_of_row.tolist()) if slot >= 0}
-        assert len(now) == len(set(now.values())) <= slots
-        assert moves.unique_ids == len(set(ids))
-        assert moves.missed_rows.tolist() == sorted(set(ids) - before.keys())
-        assert moves.lookup_misses == sum(row not in before for row in ids)
-
-        if moves.overflow_rows is not None:
-            assert len(set(ids)) > slots
-            assert before.items() <= now.items()
-            assert moves.overflow_rows[moves.slots].tolist() == ids
-        else:
-            assert len(set(ids)) <= slots
-            assert planner.row_of_slot[moves.slots].tolist() == ids  # all there, none evicted
-            assert moves.fetch_rows.tolist() == moves.missed_rows.tolist()
-            assert [now[row] for row in moves.fetch_rows.tolist()] == moves.fetch_slots.tolist()
-
-        gone = before.keys() - now.keys()
-        written = moves.write_back_rows.tolist()
-        assert sorted(written) == sorted(gone & changed)
-        assert [before[row] for row in written] == moves.write_back_slots.tolist()
-        changed -= gone
-        if changes and moves.overflow_rows is None:
-            changed |= set(ids)
-        assert {row for row, slot in now.items() if planner.dirty[slot]} == changed
-
-    rows, where = planner.changed()
-    assert set(rows.tolist()) == changed
-    assert planner.row_of_slot[where].tolist() == rows.tolist()
-    assert planner.changed()[0].numel() == 0
-
-
-@FEW
-@given(slots=st.integers(1, 15), policy=POLICY, batches=ID_BATCHES)
-def test_no_row_leaves_while_an_idle_one_of_lower_score_stays(
-    slots: int, policy: Policy, batches: list[tuple[list[int], bool]]
-) -> None:
-    planner = Planner(rows=15, slots=slots, policy=policy)
-    planner.warm_up()
-    for ids, changes in batches:
-        before = residents(planner)
-        planned(planner, ids, changes=changes)
-        now = residents(planner)
-        for gone in before.keys() - now.keys():
-            for stayed in now.keys() & before.keys() - set(ids):
-                rank = (policy.scores[gone].item(), before[gone])
-                assert rank < (policy.scores[stayed].item(), before[stayed])
-
-
-@FEW
-@given(slots=st.integers(1, 15), scores=st.lists(st.integers(0, 6), min_size=15, max_size=15))
-def test_static_policy_starts_with_the_most_frequent_rows(slots: int, scores: list[int]) -> None:
-    planner = Planner(rows=15, slots=slots, policy=StaticFrequency(torch.tensor(scores)))
-    rows, where = planner.warm_up()
-    assert rows.tolist() == sorted(sorted(range(15), key=lambda row: (-scores[row], row))[:slots])
-    assert where.tolist() == list(range(slots))
-    assert planner.warm_up()[0].numel() == 0
-
-
-@FEW
-@given(
-    scores=st.permutations(range(15)),
-    batches=st.lists(st.lists(st.integers(0, 14), min_size=1, max_size=3), max_size=12),
-)
-def test_static_policy_keeps_hot_rows_through_any_number_of_small_batches(
-    scores: list[int], batches: list[list[int]]
-) -> None:
-    """Eight slots, at most three rows a batch: the five most frequent rows can never be among the victims."""
-    planner = Planner(rows=15, slots=8, policy=StaticFrequency(torch.tensor(scores)))
-    planner.warm_up()
-    hottest = {row for row, score in enumerate(scores) if score >= 10}
-    for ids in batches:
-        planned(planner, ids, changes=True)
-        assert hottest <= residents(planner).keys()
-
-
-@FEW
-@given(slots=st.integers(1, 15), policy=POLICY, batches=ID_BATCHES)
-def test_evaluation_alone_writes_nothing_back(
-    slots: int, policy: Policy, batches: list[tuple[list[int], bool]]
-) -> None:
-    planner = Planner(rows=15, slots=slots, policy=policy)
-    for ids, _ in batches:
-        assert planned(planner, ids, changes=False).write_back_rows.numel() == 0
-    assert planner.changed()[0].numel() == 0
-
-
-def test_counts_of_lfu_survive_eviction() -> None:
-    planner = Planner(rows=6, slots=2, policy=LFU(6))
-    planned(planner, [5, 5, 5, 4], changes=False)
-    planned(planner, [0, 1], changes=False)  # both must leave, 5 with a count of 3
-    assert residents(planner).keys() == {0, 1}
-    planned(planner, [5], changes=False)
-    planned(planner, [3], changes=False)  # 5 has 4 by now, the other resident 1
-    assert residents(planner).keys() == {5, 3}
-
-
-def test_row_evicted_and_wanted_next_batch_is_served_fresh() -> None:
+def test_row_evicted_and_wanted_next_batch_is_served_fresh(device: torch.device) -> None:
     tables = (table("rows", 4, 4),)
-    cache, spec = spec_of("freq_cache[policy=lfu]", device=DEVICE, tables=tables, budget=CacheRatio(ratio=0.25))
-    full, full_spec = spec_of("full_gpu", device=DEVICE, tables=tables)
+    cache, spec = spec_of("freq_cache[policy=lfu]", device=device, tables=tables, budget=CacheRatio(ratio=0.25))
+    full, full_spec = spec_of("full_gpu", device=device, tables=tables)
     ours, theirs = cache(spec), full(full_spec)
     for step, row in enumerate([0, 1, 0, 2, 0, 3, 3, 0]):
         batch = batch_of({"rows": [[row, row]]})
         torch.testing.assert_close(train(ours, batch, step), train(theirs, batch, step))
     found = ours.counters()
-    assert (found.unique_misses, found.rows_written_back) == (6, 6)
+    assert (found.unique_misses, found.rows_written_back) == (7, 6)
+
+
+@pytest.fixture
+def one_slot(device: torch.device) -> Iterator[CachedEmbeddingBagCollection]:
+    yield CachedEmbeddingBagCollection(
+        (table("rows", 4, 4),),
+        optimizer=SparseOptimizer(kind=OptimizerKind.SGD, lr=0.5),
+        cache_ratio=0.25,
+        device=device,
+        seed=None,
+    )
 
 
 @pytest.mark.parametrize("call", ["forward", "flush", "read", "load"])
-def test_batch_that_waits_for_its_backward_is_not_overtaken(call: str) -> None:
-    tables = (table("rows", 4, 4),)
-    cache, spec = spec_of("freq_cache[policy=lfu]", device=DEVICE, tables=tables, budget=CacheRatio(ratio=0.25))
-    system = cache(spec)
-    pooled = system(batch_of({"rows": [[0]]})).values()
+def test_batch_that_waits_for_its_backward_is_not_overtaken(one_slot: CachedEmbeddingBagCollection, call: str) -> None:
+    pooled = one_slot(batch_of({"rows": [[0]]})).values()
     calls = {
-        "forward": lambda: evaluate(system, batch_of({"rows": [[1]]})),
-        "flush": system.flush,
-        "read": lambda: system.read_rows("rows", torch.arange(4)),
-        "load": lambda: system.load_rows("rows", 0, Rows(torch.ones(1, 4))),
+        "forward": lambda: evaluate(one_slot, batch_of({"rows": [[1]]})),
+        "flush": one_slot.flush,
+        "read": lambda: one_slot.read_rows("rows", torch.arange(4)),
+        "load": lambda: one_slot.load_rows("rows", 0, Rows(torch.ones(1, 4))),
     }
     with pytest.raises(RuntimeError, match="waits for its backward"):
         calls[call]()
@@ -360,9 +517,49 @@ def test_batch_that_waits_for_its_backward_is_not_overtaken(call: str) -> None:
     calls[call]()
 
 
-def test_batch_whose_outputs_are_dropped_is_not_waited_for() -> None:
-    cache, spec = spec_of("freq_cache[policy=lfu]", device=DEVICE, tables=(table("rows", 4, 4),))
-    system = cache(spec)
-    system(batch_of({"rows": [[0]]}))
-    evaluate(system, batch_of({"rows": [[1]]}))
-    system.flush()
+def test_batch_whose_outputs_are_dropped_is_not_waited_for(one_slot: CachedEmbeddingBagCollection) -> None:
+    one_slot(batch_of({"rows": [[0]]}))
+    evaluate(one_slot, batch_of({"rows": [[1]]}))
+    one_slot.flush()
+
+
+def test_rows_that_an_overflow_batch_writes_back_are_fetched_when_they_are_home(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = HostTier.write
+
+    def late(tier: HostTier, rows: Tensor, records: Tensor) -> None:
+        time.sleep(0.05)
+        write(tier, rows, records)
+
+    cached = CachedEmbeddingBagCollection(
+        (table("rows", 4, 4),),
+        optimizer=SparseOptimizer(kind=OptimizerKind.SGD, lr=1.0),
+        cache_ratio=0.25,
+        look_ahead=1,
+        device=device,
+        seed=None,
+    )
+    monkeypatch.setattr(HostTier, "write", late)
+    for bags in ([[0, 1, 2]], [[2]]):
+        batch = batch_of({"rows": bags})
+        cached.prefetch(batch)
+        pooled = cached(batch).values()
+        pooled.sum().backward()
+    assert torch.equal(pooled.detach().cpu(), torch.full((1, 4), -1.0))
+
+
+@pytest.mark.parametrize("trained", [False, True], ids=["never used", "used"])
+def test_learning_rate_at_the_time_of_a_save_is_gone_on_with(
+    one_slot: CachedEmbeddingBagCollection, trained: bool, tmp_path: Path
+) -> None:
+    for number, (saved, later) in enumerate([(0.5, 0.25), (0.125, 0.25)]):
+        one_slot.set_learning_rate(saved)
+        if trained:
+            train(one_slot, batch_of({"rows": [[0]]}))
+        one_slot.save(tmp_path / str(number))
+        one_slot.set_learning_rate(later)
+        if trained:
+            train(one_slot, batch_of({"rows": [[0]]}))
+        one_slot.load(tmp_path / str(number))
+        assert one_slot.fused_optimizer.param_groups[0]["lr"] == saved

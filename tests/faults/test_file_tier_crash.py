@@ -49,8 +49,8 @@ def after(step: int) -> Tensor:
     return records
 
 
-def opened(directory: Path) -> FileTier:
-    return FileTier(directory, rows=ROWS, layout=LAYOUT)
+def opened(directory: Path, **options: object) -> FileTier:
+    return FileTier(directory, rows=ROWS, layout=LAYOUT, **options)
 
 
 def held(tier: FileTier) -> Tensor:
@@ -106,16 +106,19 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize(
-    ("owner", "name", "call", "commit_counts"),
+    ("owner", "name", "call", "time", "commit_counts"),
     [
-        (RowFile, "append", "after", False),
-        (RowFile, "write", "after", False),
-        (RowFile, "sync", "before", False),
-        (RowFile, "sync", "after", False),
-        (os, "fsync", "before", False),
-        (Path, "replace", "before", False),
-        (Path, "replace", "after", True),
-        (file_tier, "sync_directory", "after", True),
+        (RowFile, "append", "after", 1, False),
+        (RowFile, "write", "after", 1, False),
+        (RowFile, "sync", "before", 1, False),
+        (RowFile, "sync", "after", 1, False),
+        (os, "fsync", "before", 1, False),
+        (Path, "replace", "before", 1, False),
+        (Path, "replace", "after", 1, False),
+        (file_tier, "sync_directory", "after", 1, False),
+        (Path, "replace", "before", 2, False),
+        (Path, "replace", "after", 2, True),
+        (file_tier, "sync_directory", "after", 2, True),
     ],
 )
 def test_end_between_any_two_steps_leaves_one_commit_or_the_other(
@@ -124,6 +127,7 @@ def test_end_between_any_two_steps_leaves_one_commit_or_the_other(
     owner: object,
     name: str,
     call: str,
+    time: int,
     commit_counts: bool,
 ) -> None:
     for step in range(1, 40):  # so many that free positions are in use
@@ -133,11 +137,16 @@ def test_end_between_any_two_steps_leaves_one_commit_or_the_other(
         if is_commit(step):
             tier.commit({"step": step})
     original = getattr(owner, name)
+    calls = 0
 
     def end(*arguments: object) -> object:
-        if call == "after":
+        nonlocal calls
+        calls += 1
+        if call == "after" or calls < time:
             original(*arguments)
-        raise Killed
+        if calls == time:
+            raise Killed
+        return None
 
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, end)
@@ -149,6 +158,59 @@ def test_end_between_any_two_steps_leaves_one_commit_or_the_other(
     assert committed_step(again) == (40 if commit_counts else 39)
     assert torch.equal(held(again), after(committed_step(again)))
     again.close()
+
+
+@pytest.mark.parametrize("counts", [False, True])
+def test_prepared_commit_counts_if_it_was_decided(tmp_path: Path, counts: bool) -> None:
+    tier = opened(tmp_path)
+    for step in (1, 2):
+        tier.write(*batch(step))
+        tier.prepare({"step": step})
+        if step == 1:
+            tier.finish()
+    tier.close()
+    again = opened(tmp_path, decided=lambda extra: counts and extra == {"step": 2})
+    assert committed_step(again) == (2 if counts else 1)
+    assert torch.equal(held(again), after(2 if counts else 1))
+    again.close()
+
+
+def test_prepared_commit_that_was_given_up_is_not_used_by_later_ones(tmp_path: Path) -> None:
+    tier = opened(tmp_path)
+    tier.write(*batch(1))
+    tier.prepare({"step": 1})
+    for step in (2, 3):
+        tier.write(*batch(step))
+    tier.commit({"step": 3})
+    tier.write(*batch(4))
+    tier.close()
+    again = opened(tmp_path)
+    assert committed_step(again) == 3
+    assert torch.equal(held(again), after(3))
+    again.close()
+
+
+def test_commit_that_could_not_be_finished_is_finished_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tier = opened(tmp_path)
+    tier.write(*batch(1))
+    tier.prepare({"step": 1})
+    with monkeypatch.context() as patch:
+        patch.setattr(file_tier, "sync_directory", _fail)
+        for attempt in (tier.finish, lambda: tier.write(*batch(2))):
+            with pytest.raises(OSError, match="no directory today"):
+                attempt()
+    tier.write(*batch(2))
+    assert committed_step(tier) == 1
+    tier.close()
+    again = opened(tmp_path)
+    assert torch.equal(held(again), after(1))
+    again.close()
+
+
+def _fail(_: Path) -> None:
+    raise OSError("no directory today")
 
 
 def test_part_of_a_map_that_never_took_its_place_does_no_harm(tmp_path: Path) -> None:

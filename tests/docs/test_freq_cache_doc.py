@@ -1,0 +1,252 @@
+"""`docs/freq-cache.md`: its code runs, and its numbers are what the code computes."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
+from torchrec.types import DataType
+
+from systems.contract import OptimizerKind, Purpose, SparseOptimizer, Tier
+from systems.freq_cache import LFU, LRU, CachedEmbeddingBagCollection, StaticFrequency, file_tier
+from systems.freq_cache.layout import RowLayout
+from systems.freq_cache.planner import Ids, Planner
+from systems.freq_cache.positions import SPARE
+from workloads.synthetic import SyntheticWorkload
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = (DOCS / "freq-cache.md").read_text()
+FIGURE = DOCS / "figures" / "freq_cache.py"
+UNITS = {"GiB": (2**30, ".2f"), "MiB": (2**20, ".1f")}
+
+
+def section(title: str) -> str:
+    return PAGE.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def tables(text: str) -> list[list[list[str]]]:
+    """Cells of the body of every table."""
+    found = re.findall(r"\n\|[-:| ]+\|\n((?:\|.*\|\n)+)", text)
+    return [[[cell.strip() for cell in line.strip("|").split("|")] for line in body.splitlines()] for body in found]
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """What the page's Python blocks leave behind, run in order in a directory of their own."""
+    names: dict[str, Any] = {"directory": tmp_path_factory.mktemp("page")}
+    torch.manual_seed(0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(names["directory"])
+        for block in re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL):
+            exec(compile(block, "docs/freq-cache.md", "exec"), names)
+        yield names
+
+
+@pytest.fixture(scope="module")
+def figure() -> Iterator[ModuleType]:
+    spec = importlib.util.spec_from_file_location("freq_cache_figure", FIGURE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
+
+
+def test_the_code_of_the_page_does_what_it_says(ran: dict[str, Any]) -> None:
+    assert 0.2 < ran["hit_rate"] < 1
+    assert ran["fetched_bytes"] > 0
+    assert (ran["directory"] / "checkpoint" / "manifest.json").is_file()
+    assert (ran["directory"] / "rows" / "cache_0" / "map").is_file()
+    assert ran["resumed"].fused_optimizer.param_groups[0]["lr"] == pytest.approx(0.1 * 0.5**2)
+
+
+def test_a_saved_optimizer_gives_the_learning_rate_back(ran: dict[str, Any]) -> None:
+    other = CachedEmbeddingBagCollection(
+        ran["tables"], optimizer=SparseOptimizer(kind=OptimizerKind.ROWWISE_ADAGRAD, lr=0.1), cache_ratio=0.1
+    )
+    other.fused_optimizer.load_state_dict(ran["resumed"].fused_optimizer.state_dict())
+    assert other.fused_optimizer.param_groups[0]["lr"] == ran["resumed"].fused_optimizer.param_groups[0]["lr"]
+
+
+def test_bytes_of_a_record_by_optimizer_and_row_type() -> None:
+    by_optimizer = tables(section("How large"))[0]
+    assert [line[0].split("`")[1] for line in by_optimizer] == list(OptimizerKind)
+    for name, full, full_128, half, half_128 in by_optimizer:
+        optimizer = SparseOptimizer(kind=OptimizerKind(name.split("`")[1]), lr=1.0)
+        for dtype, formula, at_128 in ((torch.float32, full, full_128), (torch.float16, half, half_128)):
+            for dim in (4, 16, 128):
+                record = RowLayout(dim, dtype, optimizer.state_shapes(dim)).record_bytes
+                assert record == _evaluated(formula, dim)
+                if dim == 128:
+                    assert f"{record:,}" == at_128
+
+
+@pytest.mark.parametrize("kind", [OptimizerKind.SGD, OptimizerKind.ROWWISE_ADAGRAD, OptimizerKind.ADAGRAD])
+@pytest.mark.parametrize("half", [False, True])
+def test_formulas_are_what_a_live_collection_weighs(kind: OptimizerKind, half: bool) -> None:
+    rows, dim, lookups, ratio = 30_000, 16, 1_000, 0.1
+    table = EmbeddingBagConfig(
+        name="t",
+        feature_names=["t"],
+        num_embeddings=rows,
+        embedding_dim=dim,
+        data_type=DataType.FP16 if half else DataType.FP32,
+    )
+    optimizer = SparseOptimizer(kind=kind, lr=1.0)
+    system = CachedEmbeddingBagCollection([table], optimizer=optimizer, cache_ratio=ratio, batch_lookups=lookups)
+    (line,) = [line for line in tables(section("How large"))[0] if line[0].split("`")[1] == kind]
+    record, slots = _evaluated(line[3 if half else 1], dim), int(rows * ratio)
+    memory = system.memory()
+    assert memory[Tier.DEVICE, Purpose.ROWS] + memory[Tier.DEVICE, Purpose.STATE] == slots * record
+    staging = 2 * (1 + min(lookups, slots) // 8) * record + 4 * lookups
+    assert memory[Tier.DEVICE, Purpose.STAGING] == staging
+    assert memory[Tier.DEVICE, Purpose.INDEX] == 0
+    assert memory[Tier.HOST, Purpose.ROWS] + memory[Tier.HOST, Purpose.STATE] == rows * record
+    assert memory[Tier.HOST, Purpose.INDEX] == pytest.approx(4 * rows + 17.125 * slots + 0.14e6 + 2 * rows, abs=1_000)
+    assert memory[Tier.HOST, Purpose.STAGING] == 20 * lookups
+
+
+def test_a_file_tier_keeps_four_bytes_per_row_in_ram(tmp_path: Path) -> None:
+    table = EmbeddingBagConfig(name="t", feature_names=["t"], num_embeddings=30_000, embedding_dim=16)
+    options = {"optimizer": SparseOptimizer(kind=OptimizerKind.SGD, lr=1.0), "cache_ratio": 0.1}
+    in_ram = CachedEmbeddingBagCollection([table], **options).memory()
+    in_file = CachedEmbeddingBagCollection([table], **options, directory=tmp_path).memory()
+    assert in_file[Tier.HOST, Purpose.INDEX] - in_ram[Tier.HOST, Purpose.INDEX] == 4 * table.num_embeddings
+    assert in_file[Tier.DISK, Purpose.ROWS] == 0
+    assert (Tier.HOST, Purpose.ROWS) not in in_file
+
+
+def test_bytes_that_policies_keep_per_row() -> None:
+    rows = 1_000
+    kept = {"static": StaticFrequency([np.zeros(rows, np.int64)]), "lfu": LFU(rows), "lru": LRU()}
+    stated = {line[0].split("`")[1]: int(line[3]) for line in tables(section("How it works"))[0]}
+    assert stated == {name: policy.nbytes // rows for name, policy in kept.items()}
+
+
+def test_room_of_the_window_grows_as_stated() -> None:
+    ids = 64
+    planner = Planner(rows=100_000, slots=1_000, policy=LRU(), batch_ids=ids)
+    rooms = [planner.window_bytes // 20 // ids]
+    for batch in range(20):
+        values = np.arange(batch * ids, (batch + 1) * ids)
+        planner.announce(Ids(values, np.array([ids]), np.array([0])), changes=True)
+        room, rest = divmod(planner.window_bytes - 4 * ids * planner.announced, 20 * ids)
+        assert rest == 0
+        rooms.append(room)
+    first, *grown = sorted(set(rooms))
+    assert first == 1
+    assert f"grows to {', '.join(map(str, grown))} times that" in PAGE
+
+
+def test_criteo_1tb_fits_what_the_page_says(ran: dict[str, Any]) -> None:
+    stated = _worked_example()
+    slots, record = ran["slots"], 512
+    assert stated["device", f"{slots:,} slots"] == slots * record
+    staged = 1 + ran["spec"].batch_lookups // 8
+    assert stated["device", f"staging, 2 x {staged:,} rows"] == 2 * staged * record
+    assert stated["device", "slot ids"] == ran["slot_id_bytes"]
+    assert stated["device", "total"] == ran["device_bytes"]
+    assert stated["host", "rows"] == ran["spec"].row_bytes
+
+
+def test_index_and_window_of_criteo_1tb(ran: dict[str, Any]) -> None:
+    stated, batch_size = _worked_example(), 16_384
+    workload = SyntheticWorkload.create("criteo_1tb", batch_size=batch_size, seed=0)
+    sizes = np.array([rows for _, rows in workload.tables])
+    assert sizes.sum() == ran["spec"].rows
+    starts, ends = sizes.cumsum() - sizes, np.arange(1, sizes.size + 1) * batch_size
+    planner = Planner(
+        rows=int(sizes.sum()), slots=ran["slots"], policy=LFU(int(sizes.sum())), batch_ids=ran["spec"].batch_lookups
+    )
+    assert stated["host", "index and policy"] == planner.index_bytes
+    for batch in range(65):
+        planner.announce(Ids(workload.batch(batch).features.values().numpy(), ends, starts), changes=True)
+        if batch in (16, 64):
+            assert stated["host", f"window, look-ahead {batch}"] == planner.window_bytes
+    assert f"{planner.plan().unique_ids:,} distinct rows in its first batch" in PAGE
+
+
+def test_other_numbers_of_the_page(ran: dict[str, Any]) -> None:
+    assert f"{16 * ran['spec'].rows / 2**30:.2f} GiB\n  for Criteo 1TB" in PAGE
+    assert f"At most {1 / (1 - SPARE):.1f} times the rows written" in PAGE
+    assert file_tier._MOST_ROWS == 2**30
+    assert "2^30 rows in a file tier" in PAGE
+    with pytest.raises(ValueError, match="0 to 64"):
+        CachedEmbeddingBagCollection(
+            ran["tables"], optimizer=SparseOptimizer(kind=OptimizerKind.SGD, lr=1.0), cache_ratio=0.1, look_ahead=65
+        )
+
+
+def test_first_rows_are_uniform_within_the_stated_bound(ran: dict[str, Any]) -> None:
+    options = {"optimizer": SparseOptimizer(kind=OptimizerKind.SGD, lr=1.0), "cache_ratio": 0.1}
+    first = CachedEmbeddingBagCollection(ran["tables"], **options).state_dict()
+    zero = CachedEmbeddingBagCollection(ran["tables"], **options, seed=None).state_dict()
+    for table in ran["tables"]:
+        name = f"embedding_bags.{table.name}.weight"
+        assert first[name].abs().max().item() == pytest.approx(table.num_embeddings**-0.5, rel=1e-2)
+        assert not zero[name].any()
+
+
+def test_a_second_lookup_before_backward_is_refused(ran: dict[str, Any]) -> None:
+    system = CachedEmbeddingBagCollection(
+        ran["tables"], optimizer=SparseOptimizer(kind=OptimizerKind.SGD, lr=1.0), cache_ratio=0.1
+    )
+    features = KeyedJaggedTensor(["user", "item"], torch.zeros(2, dtype=torch.int64), lengths=torch.tensor([1, 1]))
+    waiting = system(features)
+    with pytest.raises(RuntimeError, match="backward"):
+        system(features)
+    waiting.values().sum().backward()
+
+
+def test_misses_stated_are_those_of_the_figure(figure: ModuleType) -> None:
+    text = section("What policy and look-ahead save")
+    measured = figure.measure(ratios=(0.005, 0.01))
+    for look_ahead, *stated in tables(text)[0]:
+        shares = [measured.misses[policy, int(look_ahead)][1] / measured.bound[1] for policy in figure.POLICIES]
+        assert [f"{share:.2f}" for share in shares] == stated
+    assert f"{measured.rows:,} rows" in text
+    assert f"{measured.unique_ids:,.0f} distinct rows" in text
+    assert f"misses {100 * measured.bound[0]:.0f} %" in section("When not to use it")
+    assert measured.unique_ids / int(0.005 * measured.rows) == pytest.approx(0.5, abs=0.05)
+
+
+def test_figure_is_the_same_file_every_time_and_written_where_asked(figure: ModuleType, tmp_path: Path) -> None:
+    before = figure.OUTPUT.stat()
+    measured = figure.measure(max_rows=20_000, batch_size=16, batches=30, ratios=(0.1, 0.2))
+    drawn = [tmp_path / "first.svg", tmp_path / "second.svg"]
+    for path in drawn:
+        figure.draw(measured, path)
+    assert drawn[0].read_bytes() == drawn[1].read_bytes()
+    assert figure.OUTPUT.stat().st_mtime_ns == before.st_mtime_ns
+
+
+def test_links_of_the_page_lead_somewhere() -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", PAGE):
+        assert (DOCS / target).exists(), target
+
+
+def _evaluated(formula: str, dim: int) -> int:
+    """`4 d + 4` at a width."""
+    factor, constant = re.fullmatch(r"(\d+) d(?: \+ (\d+))?", formula).groups(default="0")
+    return int(factor) * dim + int(constant)
+
+
+def _worked_example() -> dict[tuple[str, str], int]:
+    found = {}
+    for where, what, stated, rounded in tables(section("How large"))[2]:
+        count = int(stated.replace(",", ""))
+        unit, form = UNITS[rounded.split()[1]]
+        assert rounded.split()[0] == format(count / unit, form)
+        found[where, what] = count
+    return found
