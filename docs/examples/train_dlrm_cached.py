@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from itertools import islice, tee
 from pathlib import Path
 
 import torch
@@ -51,10 +50,8 @@ def main() -> None:
     if arguments.load:
         model.load_state_dict(torch.load(arguments.load))
 
-    stream, coming = tee(batches(arguments.steps))
+    stream = embeddings.announced(batches(arguments.steps), lambda batch: batch.sparse_features)
     for step, batch in enumerate(stream):
-        for later in islice(coming, 1 if step else 1 + embeddings.look_ahead):
-            embeddings.prefetch(later.sparse_features)
         optimizer.zero_grad()
         loss, _ = model(batch)
         loss.backward()

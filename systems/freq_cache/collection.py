@@ -148,24 +148,34 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         self._seed = seed
         self._planned_update = planned_update
         self._directory = None if directory is None else Path(directory)
-        self._commits = commits.read(self._directory) if self._directory is not None else 0
         self._groups = sizing.groups_of(spec, self._own_rows)
         self._planning, self._writing = (
             ThreadPoolExecutor(1, thread_name_prefix=f"cache-{task}") if look_ahead else None
             for task in ("planning", "writing")
         )
-        chosen = {name: getattr(optimizer, name) for name in _HYPER_PARAMETERS}
-        self.fused_optimizer = FusedOptimizer(chosen, self._set_hyper_parameters)
         self._transfer = Transfer(spec.device)
-        self._caches = tuple(self._build(at, group) for at, group in enumerate(self._groups.groups))
+        # nothing below refers back to the collection, so that its files and threads go as soon as it does
+        self._caches = caches = list[Cache]()
+
+        def set_hyper_parameters(values: Mapping[str, float]) -> None:
+            for cache in caches:
+                cache.set_hyper_parameters(values)
+
+        chosen = {name: getattr(optimizer, name) for name in ("lr", "eps", "beta1", "beta2")}
+        self.fused_optimizer = FusedOptimizer(chosen, set_hyper_parameters)
+        self._end = weakref.finalize(self, _end, (self._planning, self._writing), caches)
+        try:
+            for at, group in enumerate(self._groups.groups):
+                caches.append(self._build(at, group))
+            self._commits = self._reopen()
+        except BaseException:
+            self._end()
+            raise
         self._cache_of_table = {
             table.name: cache
-            for group, cache in zip(self._groups.groups, self._caches, strict=True)
+            for group, cache in zip(self._groups.groups, caches, strict=True)
             for table in group.tables
         }
-        threads = [thread for thread in (self._planning, self._writing) if thread is not None]
-        self._end = weakref.finalize(self, _end, threads, [cache.tier for cache in self._caches])
-        self._reopen()
         self._pipeline = Pipeline(self._caches, look_ahead=look_ahead, executor=self._planning)
 
     @classmethod
@@ -278,7 +288,7 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         """
         self.fused_optimizer.pass_on()
         self.flush()
-        checkpoint.save(Path(directory), self._cache_of_table, hyper=self._hyper)
+        checkpoint.save(Path(directory), self._cache_of_table, hyper=self.fused_optimizer.hyper)
 
     def load(self, directory: Path | str) -> None:
         """Go on from what `save` wrote.
@@ -304,7 +314,7 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         self.flush()
         tiers = [(cache.tier, cache.pool.steps) for cache in self._caches if isinstance(cache.tier, FileTier)]
         for tier, steps in tiers:
-            tier.prepare({"commit": self._commits + 1, "steps": steps, "hyper": {**self._hyper}})
+            tier.prepare({"commit": self._commits + 1, "steps": steps, "hyper": {**self.fused_optimizer.hyper}})
         commits.write(self._directory, self._commits + 1)
         self._commits += 1
         for tier, _ in tiers:
@@ -316,14 +326,6 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
 
     def set_learning_rate(self, lr: float) -> None:
         self.fused_optimizer.param_groups[0]["lr"] = lr
-
-    @property
-    def _hyper(self) -> dict[str, float]:
-        return {name: float(self.fused_optimizer.param_groups[0][name]) for name in _HYPER_PARAMETERS}
-
-    def _set_hyper_parameters(self, values: Mapping[str, float]) -> None:
-        for cache in self._caches:
-            cache.set_hyper_parameters(values)
 
     def optimizer_steps(self, table: str) -> int:
         return self._cache_of_table[table].pool.steps
@@ -375,19 +377,21 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         for cache in self._caches:
             cache.count_by_table = enabled
 
-    def _reopen(self) -> None:
-        """Go on from what a directory of rows was committed with."""
+    def _reopen(self) -> int:
+        """Go on from what a directory of rows was committed with. Returns the number of that commit, 0 if none."""
+        committed = 0 if self._directory is None else commits.read(self._directory)
         for at, cache in enumerate(self._caches):
-            if not isinstance(cache.tier, FileTier) or not self._commits:
+            if not isinstance(cache.tier, FileTier) or not committed:
                 continue
             extra = cache.tier.committed_extra or {}
-            if extra.get("commit") != self._commits:
+            if extra.get("commit") != committed:
                 raise DamagedTier(
-                    f"{self._directory} was committed {self._commits} times, cache_{at} in it holds commit "
+                    f"{self._directory} was committed {committed} times, cache_{at} in it holds commit "
                     f"{extra.get('commit')}: restore the directory from a copy"
                 )
             cache.pool.steps = cast(int, extra["steps"])
             self.fused_optimizer.param_groups[0].update(cast(dict[str, float], extra["hyper"]))
+        return committed
 
     def _build(self, at: int, group: Group) -> Cache:
         spec = self.spec
@@ -396,6 +400,7 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         rows = sizing.rows_of(group)
         slots = sizing.slots_of(spec, group, self._own_rows)
         tier = self._tier(at, group, rows, layout)
+        fused_optimizer, planned_update = self.fused_optimizer, self._planned_update
 
         def make_pool(slots: int) -> RowPool:
             pool = RowPool(
@@ -405,9 +410,9 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
                 pooling=first.pooling,
                 optimizer=spec.optimizer,
                 device=spec.device,
-                planned_update=self._planned_update,
+                planned_update=planned_update,
             )
-            pool.set_hyper_parameters(self._hyper)
+            pool.set_hyper_parameters(fused_optimizer.hyper)
             return pool
 
         return Cache(
@@ -424,13 +429,14 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         )
 
     def _tier(self, at: int, group: Group, rows: int, layout: RowLayout) -> SlowTier:
-        if self._directory is not None:
+        directory = self._directory
+        if directory is not None:
             return FileTier(
-                self._directory / f"cache_{at}",
+                directory / f"cache_{at}",
                 rows=rows,
                 layout=layout,
                 initialize=self._initial_rows(group),
-                decided=lambda extra: extra.get("commit") == self._commits,
+                decided=lambda extra: extra.get("commit") == commits.read(directory),
             )
         tier = HostTier(rows=rows, layout=layout)
         if self._seed is not None:
@@ -485,17 +491,17 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         return fill
 
 
-_HYPER_PARAMETERS = ("lr", "eps", "beta1", "beta2")
 _MOST_LOOK_AHEAD = 64
 _CHUNK_ROWS = 1 << 20
 
 
-def _end(threads: Sequence[ThreadPoolExecutor], tiers: Sequence[SlowTier]) -> None:
+def _end(threads: Sequence[ThreadPoolExecutor | None], caches: Sequence[Cache]) -> None:
     for thread in threads:
         with suppress(RuntimeError):  # it may be this very thread that found the collection gone
-            thread.shutdown(cancel_futures=True)
-    for tier in tiers:
-        tier.close()
+            if thread is not None:
+                thread.shutdown(cancel_futures=True)
+    for cache in caches:
+        cache.tier.close()
 
 
 def _check_frequencies(frequencies: Mapping[str, Tensor], tables: Mapping[str, EmbeddingBagConfig]) -> None:

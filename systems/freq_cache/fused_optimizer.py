@@ -21,6 +21,11 @@ class FusedOptimizer(torch.optim.Optimizer):
         self._applied = dict(hyper)
         super().__init__([nn.Parameter(torch.empty(0), requires_grad=False)], dict(hyper))
 
+    @property
+    def hyper(self) -> dict[str, float]:
+        """The hyper-parameters of the next lookup."""
+        return {name: float(self.param_groups[0][name]) for name in self._applied}
+
     def step(self, closure: Any = None) -> None:  # type: ignore[override]  # noqa: ANN401 - torch's signature
         """Do nothing: backward has updated the rows."""
 
@@ -29,8 +34,7 @@ class FusedOptimizer(torch.optim.Optimizer):
 
     def pass_on(self) -> None:
         """Apply what changed in `param_groups` since the last call."""
-        wanted = {name: float(self.param_groups[0][name]) for name in self._applied}
-        changed = {name: value for name, value in wanted.items() if value != self._applied[name]}
+        changed = {name: value for name, value in self.hyper.items() if value != self._applied[name]}
         if changed:
             self._applied.update(changed)
             self._apply(changed)
