@@ -17,9 +17,9 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 from systems.contract import Rows, WorkingSetTooLarge
 from systems.features import Group
 from systems.freq_cache import planning
+from systems.freq_cache.cpu_kernels import Distinct
 from systems.freq_cache.direct import DirectMoves
 from systems.freq_cache.host_tier import HostTier
-from systems.freq_cache.planned_update import Distinct
 from systems.freq_cache.planner import Ids, Plan, Planner
 from systems.freq_cache.pool import RowPool
 from systems.freq_cache.slow_tier import SlowTier
@@ -116,8 +116,8 @@ class Cache:
         staging_rows: Records that may lie on the device on their way in, and as many on their way out.
         writer: Of the tier.
         transfer: To and from the device.
-        smallest_budget: Says which byte budget gives so many slots, for the refusal of a batch with more distinct rows
-            than slots. None: such a batch is looked up in a pool of its own.
+        remedy: Says what gives so many slots, for the refusal of a batch with more distinct rows than slots. None: such
+            a batch is looked up in a pool of its own.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Cache:
         staging_rows: int,
         writer: Writer,
         transfer: Transfer,
-        smallest_budget: Callable[[int], int] | None,
+        remedy: Callable[[int], str] | None,
     ) -> None:
         sizes = np.array([table.num_embeddings for table in group.tables], np.int64)
         self._starts = sizes.cumsum() - sizes
@@ -148,7 +148,7 @@ class Cache:
         self._transfer = transfer
         same_memory = isinstance(tier, HostTier) and not transfer.pins
         self._direct = DirectMoves(tier, self.pool) if same_memory and isinstance(tier, HostTier) else None
-        self._smallest_budget = smallest_budget
+        self._remedy = remedy
         self._overflow: RowPool | None = None
         self._bypass: _Bypass | None = None
         self._in_flight: Callable[[], _InFlight | None] = lambda: None
@@ -222,6 +222,7 @@ class Cache:
         """
         plan = prepared.plan
         if self._direct is not None:
+            self.writer.wait(plan.fetch_after)  # an overflow batch writes its rows back beside training
             self._direct.move(plan)
             self.traffic.rows_fetched += plan.fetch_rows.size
             self.traffic.rows_written_back += plan.back_rows.size
@@ -369,13 +370,11 @@ class Cache:
 
     def _fill_overflow(self, plan: Plan) -> RowPool:
         """Bring every row of a batch that exceeds the cache into a pool of its own: cached ones from their slots."""
-        if self._smallest_budget is not None:
+        if self._remedy is not None:
             self.writer.executed(plan.batch)
-            smallest = self._smallest_budget(plan.unique_ids)
             raise WorkingSetTooLarge(
                 f"one batch has {plan.unique_ids:,} distinct rows of width {self.tier.layout.dim}, the budget holds "
-                f"{self.planner.slots:,}: the smallest budget that works for it is {smallest:,} bytes "
-                f"({smallest / 2**30:.3f} GiB)"
+                f"{self.planner.slots:,}: {self._remedy(plan.unique_ids)}"
             )
         if self._overflow is None or self._overflow.slots < plan.unique_ids:
             self._overflow = None  # frees the smaller pool before the larger one is made

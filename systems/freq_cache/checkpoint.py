@@ -78,9 +78,10 @@ def save(directory: Path, caches: Mapping[str, Cache], *, hyper: Mapping[str, fl
         raise
     _sync(directory)
     keep = {path.name for path in written}
-    for old in directory.glob("table_*.*.*"):
-        if old.name not in keep:
-            old.unlink(missing_ok=True)
+    for pattern in ("table_*.*.*", f"{MANIFEST}.*"):
+        for old in directory.glob(pattern):
+            if old.name not in keep:
+                old.unlink(missing_ok=True)
 
 
 def load(directory: Path, caches: Mapping[str, Cache]) -> Mapping[str, float]:
@@ -97,18 +98,22 @@ def load(directory: Path, caches: Mapping[str, Cache]) -> Mapping[str, float]:
     try:
         manifest = json.loads(path.read_text())
         version, tables = manifest["version"], manifest["tables"]
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise DamagedCheckpoint(f"{path} is not a manifest: {error}") from error
+    except (ValueError, KeyError, TypeError) as error:  # not UTF-8, not JSON, not what is written there
+        raise DamagedCheckpoint(f"{path} is not a manifest ({error}): take an older checkpoint") from error
     if version != _VERSION:
-        raise ValueError(f"{path} is of version {version}, this code reads {_VERSION}")
+        raise ValueError(
+            f"{path} is of version {version}, this code reads {_VERSION}: load it with the code that wrote it"
+        )
     if set(tables) != set(caches):
         different = ", ".join(sorted(set(tables) ^ set(caches)))
-        raise ValueError(f"{path} is of other tables than the collection: {different} is not in both")
+        raise ValueError(
+            f"{path} is of other tables than the collection, {different} is not in both: build with its tables"
+        )
     for name, cache in caches.items():
         wanted = _shape(_table(cache, name), cache.tier.layout)
         found = {key: tables[name].get(key) for key in wanted}
         if found != wanted:
-            raise ValueError(f"{path}: table {name} is {found}, the collection has {wanted}")
+            raise ValueError(f"{path}: table {name} is {found}, the collection has {wanted}: build with the former")
     for name, cache in caches.items():
         entry, record_bytes = tables[name], cache.tier.layout.record_bytes
         _check(directory / entry["rows_file"], entry["rows_crc32"], entry["rows"] * record_bytes)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -53,6 +53,7 @@ from systems.tbe_system import fbgemm_support
 Batch = TypeVar("Batch")
 
 POLICIES = ("static", "lfu", "lru")
+KERNELS = ("own", "fbgemm")
 
 
 class CachedEmbeddingBagCollection(EmbeddingSystem):
@@ -84,8 +85,8 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         batch_lookups: Ids per batch, about; bounds the staging.
         directory: Keep the rows on disk, in this directory, instead of in host memory. What it holds is gone on with.
         seed: Of the initial rows, uniform in +-1/sqrt(rows); None: zero.
-        planned_update: On a CPU, have rows updated from the plan of their batch where that is possible, not by fbgemm's
-            backward, which is slower.
+        kernels: On a CPU, `own` look up and update fp32 rows with SUM pooling and no weights from the plan of a batch,
+            and need not sort its ids; `fbgemm` leaves that to fbgemm, as everything else is.
 
     Raises:
         ValueError: the tables or arguments do not go together; the message says what to change.
@@ -111,10 +112,12 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         batch_lookups: int = 1 << 16,
         directory: Path | str | None = None,
         seed: int | None = 0,
-        planned_update: bool = True,
+        kernels: Literal["own", "fbgemm"] = "own",
     ) -> None:
         if (cache_ratio is None) == (device_bytes is None):
             raise ValueError("give cache_ratio or device_bytes, one of the two")
+        if seed is not None and not 0 <= seed < 1 << 64:
+            raise ValueError(f"seed {seed} is outside 0 to 2**64 - 1")
         if not 0 <= look_ahead <= _MOST_LOOK_AHEAD:
             raise ValueError(f"look_ahead of {look_ahead} is outside 0 to {_MOST_LOOK_AHEAD}")
         budget: Budget = (
@@ -123,6 +126,8 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         name = policy if isinstance(policy, str) else "own"
         if isinstance(policy, str) and policy not in POLICIES:
             raise ValueError(f"policy '{policy}' is none of {', '.join(POLICIES)}")
+        if kernels not in KERNELS:
+            raise ValueError(f"kernels '{kernels}' are none of {', '.join(KERNELS)}")
         spec = SystemSpec(
             tables=tuple(tables),
             optimizer=optimizer,
@@ -139,6 +144,12 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         )
         super().__init__(spec)
         self._own_rows = _checked(cache_rows or {}, self.tables)
+        needed = sizing.least_device_bytes(spec, self._own_rows)
+        if isinstance(spec.budget, DeviceBytes) and needed > spec.budget.total_bytes:
+            raise ValueError(
+                f"a device budget of {spec.budget.total_bytes:,} bytes has no room for cache_rows: the smallest that "
+                f"works is {needed:,} bytes"
+            )
         if policy == "static":
             _check_frequencies(frequencies or {}, self.tables)
         if seed is not None:
@@ -146,7 +157,7 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         self._policy = policy
         self._look_ahead = look_ahead
         self._seed = seed
-        self._planned_update = planned_update
+        self._own_kernels = kernels == "own"
         self._directory = None if directory is None else Path(directory)
         self._groups = sizing.groups_of(spec, self._own_rows)
         self._planning, self._writing = (
@@ -312,12 +323,19 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
             raise RuntimeError("the rows are in host memory: use save(), or build with a directory")
         self.fused_optimizer.pass_on()
         self.flush()
-        tiers = [(cache.tier, cache.pool.steps) for cache in self._caches if isinstance(cache.tier, FileTier)]
-        for tier, steps in tiers:
-            tier.prepare({"commit": self._commits + 1, "steps": steps, "hyper": {**self.fused_optimizer.hyper}})
+        tiers = [(cache, cache.tier) for cache in self._caches if isinstance(cache.tier, FileTier)]
+        for cache, tier in tiers:
+            tier.prepare(
+                {
+                    "commit": self._commits + 1,
+                    "tables": [table.name for table in cache.tables],
+                    "steps": cache.pool.steps,
+                    "hyper": {**self.fused_optimizer.hyper},
+                }
+            )
         commits.write(self._directory, self._commits + 1)
         self._commits += 1
-        for tier, _ in tiers:
+        for _, tier in tiers:
             tier.finish()
 
     def close(self) -> None:
@@ -389,6 +407,12 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
                     f"{self._directory} was committed {committed} times, cache_{at} in it holds commit "
                     f"{extra.get('commit')}: restore the directory from a copy"
                 )
+            names = [table.name for table in cache.tables]
+            if extra["tables"] != names:
+                raise ValueError(
+                    f"{self._directory} holds rows of the tables {extra['tables']} where these are asked for: {names}; "
+                    "build with the tables that it was written with, or give an empty directory"
+                )
             cache.pool.steps = cast(int, extra["steps"])
             self.fused_optimizer.param_groups[0].update(cast(dict[str, float], extra["hyper"]))
         return committed
@@ -400,7 +424,7 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         rows = sizing.rows_of(group)
         slots = sizing.slots_of(spec, group, self._own_rows)
         tier = self._tier(at, group, rows, layout)
-        fused_optimizer, planned_update = self.fused_optimizer, self._planned_update
+        fused_optimizer, own_kernels, own_rows = self.fused_optimizer, self._own_kernels, self._own_rows
 
         def make_pool(slots: int) -> RowPool:
             pool = RowPool(
@@ -410,7 +434,7 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
                 pooling=first.pooling,
                 optimizer=spec.optimizer,
                 device=spec.device,
-                planned_update=planned_update,
+                own_kernels=own_kernels,
             )
             pool.set_hyper_parameters(fused_optimizer.hyper)
             return pool
@@ -423,9 +447,9 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
             staging_rows=sizing.staging_rows(spec, slots),
             writer=Writer(tier, self._writing),
             transfer=self._transfer,
-            smallest_budget=None
+            remedy=None
             if isinstance(spec.budget, CacheRatio)
-            else lambda slots: sizing.budget_for(spec, group, slots, self._own_rows),
+            else lambda slots: sizing.remedy(spec, group, slots, own_rows),
         )
 
     def _tier(self, at: int, group: Group, rows: int, layout: RowLayout) -> SlowTier:
@@ -514,6 +538,8 @@ def _check_frequencies(frequencies: Mapping[str, Tensor], tables: Mapping[str, E
                 f"frequencies of table {name} are {found.dtype} {list(found.shape)}: give int64 "
                 f"[{table.num_embeddings}], the accesses of every row"
             )
+        if found.numel() and int(found.min()) < 0:
+            raise ValueError(f"frequencies count accesses: those of table {name} cannot be negative")
 
 
 def _check_first_rows(tables: Mapping[str, EmbeddingBagConfig]) -> None:

@@ -46,10 +46,10 @@ class DirectMoves:
 
 
 def _words(rows: Tensor, slots: Tensor) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The same bytes, `[rows, words]`, as the widest integers that divide a row and both ways from row to row."""
+    """The same bytes, `[rows, words]`, as the widest integers that divide a row. They need not be aligned."""
     arrays = [values.reshape(values.shape[0], -1).numpy() for values in (rows, slots)]
-    lengths = [length for array in arrays for length in (array.shape[1] * array.itemsize, array.strides[0])]
-    size = next(size for size in (8, 4, 2) if all(length % size == 0 for length in lengths))
+    row_bytes = arrays[0].shape[1] * arrays[0].itemsize
+    size = next(size for size in (8, 4, 2) if row_bytes % size == 0)
     first, second = (array.view(f"u{size}") for array in arrays)
     return first, second
 

@@ -1,7 +1,8 @@
-"""Work shared with a second thread: compiled loops that release the GIL, on as many threads as torch computes with."""
+"""Work shared with other threads: compiled loops that release the GIL, on as many threads as torch computes with."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -9,10 +10,13 @@ from functools import cache
 import torch
 
 
-def in_parts(work: Callable[[int, int], None]) -> None:
+def in_parts(work: Callable[[int, int], None], parts: int | None = None) -> None:
     """Call `work(part, parts)` for every part, one of them here; returns when all are done."""
-    parts = torch.get_num_threads()
-    others = [_executor(parts - 1).submit(work, part, parts) for part in range(1, parts)] if parts > 1 else []
+    parts = parts or torch.get_num_threads()
+    if parts == 1:
+        work(0, 1)
+        return
+    others = [_executor().submit(work, part, parts) for part in range(1, parts)]
     try:
         work(0, parts)
     finally:
@@ -23,5 +27,5 @@ def in_parts(work: Callable[[int, int], None]) -> None:
 
 
 @cache
-def _executor(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, thread_name_prefix="cache-moving")
+def _executor() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="cache-part")

@@ -56,6 +56,7 @@ class Pipeline:
         self._executor = executor
         self._coming: deque[_Coming] = deque()
         self._unfinished: _Coming | None = None
+        self._broken: Exception | None = None
         self._failure: Exception | None = None
 
     def announce(self, features: KeyedJaggedTensor, parts: Sequence[KeyedJaggedTensor]) -> None:
@@ -80,6 +81,8 @@ class Pipeline:
         """
         for cache in self._caches:
             cache.settle()
+        if any(coming is self._unfinished for coming in self._coming):
+            self.settle()  # which had failed half-way: batches ahead of that one may have lost their rows
         if self._unfinished is not None:
             unfinished = self._unfinished
             prepared = self._apply(unfinished)
@@ -87,6 +90,8 @@ class Pipeline:
                 return prepared
         if self._coming and self._coming[0].features is features:
             if torch.is_grad_enabled() and not self._coming[0].changes:
+                self.settle()
+                self._coming.popleft()
                 raise RuntimeError("a batch announced under torch.no_grad() is now to be trained: announce it again")
             for later in self._coming:
                 if later.entered is None:
@@ -108,6 +113,8 @@ class Pipeline:
 
         Raises: as `take`.
         """
+        if self._failure is not None:
+            raise self._failed()
         for cache in self._caches:
             cache.settle()
         if self._unfinished is not None:
@@ -143,6 +150,9 @@ class Pipeline:
         def enter() -> None:
             for cache, bags in zip(self._caches, coming.bags, strict=True):
                 cache.check(bags)
+            self._plan(enter_all)
+
+        def enter_all() -> None:
             for cache, bags in zip(self._caches, coming.bags, strict=True):
                 cache.enter(bags, changes=coming.changes)
 
@@ -155,22 +165,40 @@ class Pipeline:
             if entered is None:
                 raise AssertionError("a batch is entered before it is planned")
             entered.result()
+            return self._plan(prepare_all)
+
+        def prepare_all() -> list[Prepared]:
             return [cache.prepare(bags) for cache, bags in zip(self._caches, coming.bags, strict=True)]
 
         coming.prepared = _run(prepare, None if here else self._executor)
+
+    def _plan(self, task: Callable[[], Outcome]) -> Outcome:
+        """Do what changes a planner, unless that has failed before: what it left half done must not be gone on with."""
+        if self._broken is not None:
+            raise self._broken
+        try:
+            return task()
+        except Exception as error:
+            self._broken = error
+            raise
 
     def _outcome(self, coming: _Coming) -> list[Prepared]:
         if self._failure is None and coming.prepared is not None:
             try:
                 return coming.prepared.result()
-            except IndexError:
-                raise
             except Exception as error:
+                if error is not self._broken:
+                    raise  # an id outside its table: the planners never heard of the batch
                 self._failure = error
-        raise PlanningFailed(
+        raise self._failed() from self._failure
+
+    def _failed(self) -> PlanningFailed:
+        failed = PlanningFailed(
             f"planning a batch failed ({type(self._failure).__name__}: {self._failure}): the cache no longer knows "
             "which rows it holds; load what was saved last into a new one"
-        ) from self._failure
+        )
+        failed.__cause__ = self._failure
+        return failed
 
 
 def _run(task: Callable[[], Outcome], executor: Executor | None) -> Future[Outcome]:

@@ -6,9 +6,11 @@ from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from systems.freq_cache import planning, queues
+from systems.freq_cache.hands import in_parts
 from systems.freq_cache.planning import ABSENT, FIELDS, Index, Order, Ring
 from systems.freq_cache.policy import LEVELS, Policy
 from systems.freq_cache.queues import empty_queues
@@ -18,6 +20,8 @@ Int64s = NDArray[np.int64]
 
 _INT32_MAX = 2**31 - 1
 _MOST_LEVELS = 1 << 16
+_PART_IDS = 1 << 16
+"""Ids that are worth a thread."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,9 @@ class Planner:
 
     `batch_ids` is how many ids to make room for at first, more comes when it is needed.
 
-    Keys may span 65,536 values: of rows further below the highest, any may leave first.
+    Victims are found in rounds: the same rows leave, but which of their slots goes to which row is left open. What only
+    withdrawn batches needed joins the end of its key's queue. Keys may span 65,536 values: of rows further below the
+    highest, any may leave first.
 
     Memory, all on the host: 4 B per row and 17 B per slot, what the policy keeps, and 20 B per distinct row and 4 B per
     id of each announced batch. Source: arXiv 2208.05321 for the static and LFU keys; look-ahead as cDLRM (arXiv
@@ -136,7 +142,7 @@ class Planner:
     @property
     def window_bytes(self) -> int:
         """Host bytes kept for announced batches."""
-        return sum(a.nbytes for a in (*self._ring, *(batch.inverse for batch in self._announced)))
+        return sum(a.nbytes for a in (*self._ring, *(batch.inverse for batch in tuple(self._announced))))
 
     def warm_up(self) -> tuple[Int32s, Int32s]:
         """Fill an empty cache with the rows that the policy thinks best. Returns rows and the slots they take."""
@@ -156,9 +162,7 @@ class Planner:
         self._batches += 1
         self._make_depth(len(self._announced) + 2)
         inverse = np.empty(ids.values.size, np.int32)
-        end = begin + planning.announce(
-            ids.values, ids.ends, ids.starts, self._index, self._ring, inverse, begin, batch
-        )
+        end = begin + self._enter(ids, inverse, begin, batch)
         self._cursor = end
         self._announced.append(_Announced(batch, begin, end, inverse, changes))
 
@@ -207,11 +211,11 @@ class Planner:
 
     def withdraw(self) -> None:
         """Forget every announced batch that is not planned, as if it had never come."""
+        for batch in self._announced:  # before their slots are queued by key: there is room for each of them once
+            queues.clear(self._queues, self._order.levels + batch.batch % self._order.depth)
         for batch in self._announced:
             lowest = planning.withdraw(batch.begin, batch.end, self._index, self._ring, self._queues, self._order)
             self._order = self._order._replace(lowest=lowest)
-        for batch in self._announced:
-            queues.clear(self._queues, self._order.levels + batch.batch % self._order.depth)
         self._announced.clear()
 
     def changed(self) -> tuple[Int32s, Int32s]:
@@ -231,6 +235,36 @@ class Planner:
         slots = np.flatnonzero(chosen).astype(np.int32)
         self._index.flags[slots] &= ~np.uint8(planning.DIRTY)
         return self._index.row[slots], slots
+
+    def _enter(self, ids: Ids, inverse: Int32s, begin: int, batch: int) -> int:
+        """Find the distinct rows of a batch, on several threads if it is large: no two tables share a row."""
+        begins = np.empty(ids.ends.size + 1, np.int64)
+        begins[0], begins[1:] = 0, ids.ends
+        parts = min(ids.values.size // _PART_IDS, torch.get_num_threads())
+        if parts < 2:
+            count = planning.announce(ids.values, begins, ids.starts, self._index, self._ring, inverse, begin, batch)
+            planning.link(self._index, self._ring, begin, begin, count)
+            return int(count)
+        changes = np.flatnonzero(np.diff(ids.starts, prepend=-1))  # the first feature of every table
+        shares = np.searchsorted(begins[changes], ids.values.size * np.arange(parts) / parts)
+        edges = [*changes[shares[shares < changes.size]].tolist(), ids.starts.size]
+        found = [0] * (len(edges) - 1)
+
+        def enter(part: int, _: int) -> None:
+            first, last = edges[part], edges[part + 1]
+            rest = (self._index, self._ring, inverse, begin + int(begins[first]), batch)
+            found[part] = planning.announce(ids.values, begins[first : last + 1], ids.starts[first:last], *rest)
+
+        def link(part: int, _: int) -> None:
+            first, before = edges[part], sum(found[:part])
+            planning.link(self._index, self._ring, begin + int(begins[first]), begin + before, found[part])
+            inverse[begins[first] : begins[edges[part + 1]]] += before
+
+        in_parts(enter, len(found))
+        in_parts(link, min(2, len(found)))  # the first stays where it is
+        for part in range(2, len(found)):  # moves down to where those before it have been
+            link(part, len(found))
+        return sum(found)
 
     def _section(self, wanted: int) -> int:
         """Where the ring has room for the rows of one more batch; it grows if it must. Positions stay what they are."""
@@ -262,25 +296,26 @@ class Planner:
         self._queues = queues.rearranged(self._queues, ends.reshape(-1), self.slots)
 
     def _make_room_for(self, keys: Int32s) -> None:
-        """Room for queues up to the highest of keys, by leaving out the empty ones below, else by more queues."""
-        highest = int(keys.max()) if keys.size else 0
+        """Room for queues from the lowest of keys to the highest, by leaving out empty ones, else by more queues."""
+        if not keys.size:
+            return
         order = self._order
-        if highest - order.base < order.levels:
+        least, highest = int(keys.min()), int(keys.max())
+        top = order.base + order.levels
+        if highest < top and (order.base <= least or top - least > _MOST_LEVELS):
             return
         old = self._queues.ends.reshape(-1, 2)
-        queued = np.flatnonzero(old[: order.levels, 0] != queues.EMPTY)
-        if queued.size and highest - order.base - queued[0] >= _MOST_LEVELS:
-            # rows that are much older than the others are of equal rank from here on
-            last = min(highest - order.base - _MOST_LEVELS // 2, order.levels - 1)
-            queues.merge(self._queues, int(queued[0]), last)
-            queued = np.flatnonzero(old[: order.levels, 0] != queues.EMPTY)
-        lowest = int(queued[0]) if queued.size else order.levels
-        base = order.base + lowest if queued.size else highest
-        if highest - base >= _MOST_LEVELS:  # one queue is left, far below
-            base = highest - _MOST_LEVELS // 2
-        levels = min(max(order.levels, 2 * (highest - base + 1)), _MOST_LEVELS)
+        queued = order.base + np.flatnonzero(old[: order.levels, 0] != queues.EMPTY)
+        highest = max([highest, *queued[-1:].tolist()])
+        # rows that are much further down than the others are of equal rank from here on
+        base = max(min([least, *queued[:1].tolist()]), highest - _MOST_LEVELS // 2)
+        far = queued[queued <= base]
+        if far.size:
+            queues.merge(self._queues, int(far[0]) - order.base, int(far[-1]) - order.base)
+            queued = queued[far.size - 1 :]
+        levels = max(order.levels, min(2 * (highest - base + 1), _MOST_LEVELS))
         ends = np.full((levels + order.depth, 2), queues.EMPTY, np.int32)
-        ends[: order.levels - lowest] = old[lowest : order.levels]
+        ends[np.maximum(queued - base, 0)] = old[queued - order.base]
         ends[levels:] = old[order.levels :]
         self._order = order._replace(levels=levels, base=base, lowest=0)
         self._queues = queues.rearranged(self._queues, ends.reshape(-1), self.slots)

@@ -83,15 +83,17 @@ def outside(ids, ends, sizes):
 
 
 @compiled
-def announce(ids, ends, starts, index, ring, inverse, begin, now):
-    """Enter a batch: find its distinct rows, link each to its earlier occurrence. Returns how many there are."""
+def announce(ids, begins, starts, index, ring, inverse, begin, now):
+    """Enter distinct ids of some features of a batch from position `begin` on. Returns how many there are.
+
+    The ids of a feature begin where `begins` says, and end where those of the next do. `inverse` counts from 0.
+    """
     where, slots, fields = index.where, index.row.size, ring.fields
     end = begin
-    done = 0
-    for feature in range(ends.size):
+    for feature in range(starts.size):
         start = starts[feature]
-        stop = ends[feature]
-        for i in range(done, stop):
+        stop = begins[feature + 1]
+        for i in range(begins[feature], stop):
             if i + _FAR < stop:
                 prefetch(where, start + ids[i + _FAR])
             row = np.uint64(start + ids[i])
@@ -106,15 +108,27 @@ def announce(ids, ends, starts, index, ring, inverse, begin, now):
             where[row] = slots + end
             inverse[i] = end - begin
             end += 1
-        done = stop
-    for position in range(begin, end):
-        if position + _NEAR < end and fields[at(position + _NEAR, SLOT)] >= slots:
-            prefetch(fields, FIELDS * (fields[at(position + _NEAR, SLOT)] - slots))
-        latest = fields[at(position, SLOT)] - slots
-        ring.before[position] = latest
-        if latest >= 0:
-            fields[at(latest, NEXT)] = position
     return end - begin
+
+
+@compiled
+def link(index, ring, found, begin, count):
+    """Move entries from `found` on down to `begin` on, and link each to the earlier occurrence of its row."""
+    where, slots, fields = index.where, index.row.size, ring.fields
+    for i in range(count):
+        if i + _NEAR < count:
+            if fields[at(found + i + _NEAR, SLOT)] >= slots:
+                prefetch(fields, FIELDS * (fields[at(found + i + _NEAR, SLOT)] - slots))
+            if found != begin:
+                prefetch(where, fields[at(found + i + _NEAR, ROW)])
+        if found != begin:
+            for field in range(FIELDS):
+                fields[at(begin + i, field)] = fields[at(found + i, field)]
+            where[np.uint64(fields[at(begin + i, ROW)])] = slots + begin + i
+        latest = fields[at(begin + i, SLOT)] - slots
+        ring.before[begin + i] = latest
+        if latest >= 0:
+            fields[at(latest, NEXT)] = begin + i
 
 
 @compiled

@@ -17,7 +17,7 @@ from systems.freq_cache.compiled import compiled, prefetch
 Int32s = NDArray[np.int32]
 
 LEVELS = 512
-"""Keys of counts lie below; 2^31 is level 447."""
+"""Keys of counts lie below; 2^31 is level 448."""
 
 
 class Policy(ABC):

@@ -9,16 +9,15 @@ from torch import Tensor
 from torchrec import PoolingType
 
 from systems.contract import SparseOptimizer
+from systems.freq_cache.cpu_kernels import KINDS, CpuKernels, Distinct
 from systems.freq_cache.layout import RowLayout
-from systems.freq_cache.planned_update import KINDS, Distinct, PlannedUpdate
 from systems.tbe import build_shared_tbe, set_tbe_steps, tbe_steps
 
 
 class RowPool:
-    """`slots` rows of one width on the device, with optimizer state, looked up by fbgemm's TBE.
+    """`slots` rows of one width on the device, with optimizer state, looked up and updated by fbgemm's TBE.
 
-    fbgemm's backward updates them too, except on a CPU, for fp32 rows pooled by SUM without weights, when
-    `planned_update` is set: then the plan of the batch does.
+    Except, with `own_kernels`, on a CPU where rows are fp32 and pooled by SUM without weights: there by `CpuKernels`.
 
     All arguments lie on the device, and nothing here waits for it.
     """
@@ -32,7 +31,7 @@ class RowPool:
         pooling: PoolingType,
         optimizer: SparseOptimizer,
         device: torch.device,
-        planned_update: bool,
+        own_kernels: bool,
     ) -> None:
         self.slots = slots
         self.layout = layout
@@ -51,22 +50,20 @@ class RowPool:
         self.state: dict[str, Tensor] = dict(zip(layout.state, states[0], strict=True)) if states else {}
         self._hyper = {"lr": optimizer.lr, "eps": optimizer.eps}
         can = device.type == "cpu" and layout.dtype == torch.float32 and pooling is PoolingType.SUM
-        self._planned: PlannedUpdate | None = None
-        if planned_update and can and optimizer.kind in KINDS:
+        self._kernels: CpuKernels | None = None
+        if own_kernels and can and optimizer.kind in KINDS:
             state = next(iter(self.state.values()), None)
-            self._planned = PlannedUpdate(self.weights, state, kind=optimizer.kind, table_of_feature=table_of_feature)
+            self._kernels = CpuKernels(self.weights, state, kind=optimizer.kind, table_of_feature=table_of_feature)
 
     def look_up(self, slots: Tensor, offsets: Tensor, weights: Tensor | None, distinct: Distinct) -> Tensor:
         """Pool rows by slot, int32 `[n]`, in bags, with weights fp32 `[n]`; fp32 `[batch, features * dim]`.
 
         `distinct` says the same of slots by distinct row.
         """
-        if self._planned is None or weights is not None or not torch.is_grad_enabled():
-            pooled: Tensor = self._tbe(slots, offsets, weights)
-            return pooled
-        with torch.no_grad():
-            pooled = self._tbe(slots, offsets)
-        return self._planned.attach(pooled, offsets, distinct, self._hyper)
+        if self._kernels is not None and weights is None:
+            return self._kernels.look_up(slots, offsets, distinct, self._hyper)
+        pooled: Tensor = self._tbe(slots, offsets, weights)
+        return pooled
 
     def fill(self, slots: Tensor, records: Tensor) -> None:
         """Overwrite slots, int64 `[n]`, with records."""

@@ -89,6 +89,14 @@ def budget_for(spec: SystemSpec, group: Group, slots: int, cache_rows: Mapping[s
     return least_device_bytes(spec, cache_rows) + -(-share * _sharing_rows(spec, cache_rows) // rows_of(group))
 
 
+def remedy(spec: SystemSpec, group: Group, slots: int, cache_rows: Mapping[str, int]) -> str:
+    """What to give so that a cache has so many slots."""
+    if _own_slots(group, cache_rows) is not None:
+        return f"give table {group.tables[0].name} cache_rows of at least {slots:,}"
+    smallest = budget_for(spec, group, slots, cache_rows)
+    return f"the smallest budget that works for it is {smallest:,} bytes ({smallest / 2**30:.3f} GiB)"
+
+
 def _sharing_rows(spec: SystemSpec, cache_rows: Mapping[str, int]) -> int:
     return spec.rows - sum(int(t.num_embeddings) for t in spec.tables if t.name in cache_rows)
 

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import tempfile
 import weakref
+from typing import Any, cast
 
 from systems.contract import CacheRatio, DeviceBytes, SystemSpec
-from systems.freq_cache.collection import POLICIES, CachedEmbeddingBagCollection
+from systems.freq_cache.collection import KERNELS, POLICIES, CachedEmbeddingBagCollection
 
 
 class FreqCache(CachedEmbeddingBagCollection):
     """`CachedEmbeddingBagCollection` as a spec asks for it; rows start at zero, for they are loaded.
 
-    `policy` and `look_ahead` are the collection's. `tier=file` keeps the rows in a temporary directory. `update=fbgemm`
-    leaves the update to the kernel that the other systems use, which tells on a CPU only.
+    `policy` and `look_ahead` are the collection's. `tier=file` keeps the rows in a temporary directory.
+    `kernels=fbgemm` looks up and updates slots by the kernels of the other systems on a CPU too.
     """
 
     variants = {
         "policy": POLICIES,
         "look_ahead": ("0", "1", "2", "4", "8", "16", "32", "64"),
         "tier": ("host", "file"),
-        "update": ("planned", "fbgemm"),
+        "kernels": KERNELS,
     }
 
     def __init__(self, spec: SystemSpec) -> None:
@@ -42,5 +43,5 @@ class FreqCache(CachedEmbeddingBagCollection):
             batch_lookups=spec.batch_lookups,
             directory=directory,
             seed=None,
-            planned_update=spec.parameters["update"] == "planned",
+            kernels=cast(Any, spec.parameters["kernels"]),
         )

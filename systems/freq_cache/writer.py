@@ -46,14 +46,18 @@ class Writer:
             write.done = self._executor.submit(self._store, write)
 
     def executed(self, batch: int) -> None:
-        """All that a batch writes back has been given to `write`."""
+        """All that a batch writes back has been given to `write`. What failed by now is tried once more.
+
+        Raises:
+            WriteBackFailed: it failed again; its cause says why.
+        """
         with self._lock:
             self._executed = batch
             while self._writes and _succeeded(self._writes[0]):
                 self._writes.popleft()
-            failed = next((w.done for w in self._writes if w.done is not None and w.done.done()), None)
-        if failed is not None and failed.exception() is not None:
-            raise _failure() from failed.exception()
+            failed = next((w for w in self._writes if w.done is not None and w.done.done()), None)
+        if failed is not None:
+            self.wait(failed.batch)
 
     def landed(self, batch: int) -> bool:
         """Whether the slow tier holds all that batches up to this one write back."""
@@ -100,6 +104,5 @@ def _succeeded(write: _Write) -> bool:
 
 def _failure() -> WriteBackFailed:
     return WriteBackFailed(
-        "changed rows could not be written to the slow tier; they are kept in memory: remove the cause and call "
-        "flush(), or save() elsewhere"
+        "changed rows could not be written to the slow tier; they are kept in memory: remove the cause and call flush()"
     )

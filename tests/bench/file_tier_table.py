@@ -29,6 +29,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -37,16 +38,17 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
+from zipf_tables import ZipfTables, criteo_1tb_sizes
 
+from systems.contract import OptimizerKind, SparseOptimizer
+from systems.freq_cache import CachedEmbeddingBagCollection
 from systems.freq_cache.file_tier import FileTier
 from systems.freq_cache.initial_rows import uniform_rows
 from systems.freq_cache.layout import RowLayout
-from workloads.bijection import RankScrambler
 from workloads.schema import CRITEO_1TB
-from workloads.zipf import RankLaw, RankSampler
 
 LR = 0.01
-EXPONENT = 1.05
 SEED = 0
 FILL_ROWS = 1 << 17
 
@@ -62,6 +64,7 @@ class Setting:
         warmup_steps: Steps before the first window.
         page_cache_bytes: Page cache that each side may use.
         filled: Whether all rows are written before the warm-up.
+        cache_ratio: Share of the rows that has a slot, on the side that has slots.
     """
 
     rows: int
@@ -72,6 +75,7 @@ class Setting:
     warmup_steps: int
     page_cache_bytes: int
     filled: bool
+    cache_ratio: float
 
 
 Step = Callable[[Tensor], None]
@@ -81,26 +85,16 @@ Build = Callable[[Path, Setting], Step]
 
 
 class IdStream:
-    """Batches of row ids; equal settings give equal batches."""
+    """Batches of row ids, int64 `[26 * samples]`, table after table; equal settings give equal batches."""
 
     def __init__(self, setting: Setting) -> None:
-        published = [rows for _, rows in CRITEO_1TB.categorical]
-        sizes = [max(1, round(rows * setting.rows / sum(published))) for rows in published]
-        sizes[int(np.argmax(sizes))] += setting.rows - sum(sizes)
-        self._sampler = RankSampler([_zipf(rows) for rows in sizes])
-        self._scrambler = RankScrambler(sizes, generator=np.random.Philox(SEED))
+        sizes = criteo_1tb_sizes(setting.rows)
+        self._tables = ZipfTables(sizes, seed=SEED)
         self._starts = np.cumsum([0, *sizes[:-1]])[:, None]
-        self._generator = np.random.Generator(np.random.Philox(SEED + 1))
         self._batch = setting.batch
 
     def __next__(self) -> Tensor:
-        uniform = self._generator.random((len(self._starts), self._batch))
-        return torch.from_numpy((self._scrambler.ids(self._sampler.ranks(uniform)) + self._starts).reshape(-1))
-
-
-def _zipf(rows: int) -> RankLaw:
-    weights = RankLaw(rows=rows + 1, head=(0.0,), exponent=EXPONENT, shift=0.0).probabilities(1, 2)
-    return RankLaw(rows=rows, head=(float(weights[0]) if rows > 1 else 1.0,), exponent=EXPONENT, shift=1.0)
+        return torch.from_numpy((self._tables.ids(self._batch) + self._starts).reshape(-1))
 
 
 def mapped_table(directory: Path, setting: Setting, *, advice: int | None = None) -> Step:
@@ -157,10 +151,47 @@ def file_tier_without_cache(directory: Path, setting: Setting) -> Step:
     return step
 
 
+def cached_file_tier(directory: Path, setting: Setting) -> Step:
+    """The cache over a file tier, of `--cache-ratio` of the rows, LFU, every batch announced one step ahead."""
+    sizes = criteo_1tb_sizes(setting.rows)
+    names = [f"t{at}" for at in range(len(sizes))]
+    tables = [
+        EmbeddingBagConfig(name=name, feature_names=[name], num_embeddings=rows, embedding_dim=setting.dim)
+        for name, rows in zip(names, sizes, strict=True)
+    ]
+    collection = CachedEmbeddingBagCollection(
+        tables,
+        optimizer=SparseOptimizer(kind=OptimizerKind.SGD, lr=LR),
+        cache_ratio=setting.cache_ratio,
+        look_ahead=1,
+        batch_lookups=setting.batch * len(sizes),
+        directory=directory,
+        seed=SEED,
+    )
+    if setting.filled:
+        (cache,) = collection._caches
+        for ids, first in _first_rows(setting):
+            cache.tier.write(ids, first)
+    starts = torch.from_numpy(np.cumsum([0, *sizes[:-1]]))[:, None]
+    direction = _direction(setting).view(len(sizes), setting.batch, setting.dim).transpose(0, 1).flatten(1)
+    lengths = torch.ones(len(sizes) * setting.batch, dtype=torch.int64)
+    waiting: deque[KeyedJaggedTensor] = deque()
+
+    def step(ids: Tensor) -> None:
+        features = KeyedJaggedTensor(names, (ids.view(len(sizes), -1) - starts).view(-1), lengths=lengths)
+        collection.prefetch(features)
+        waiting.append(features)
+        if len(waiting) > 1:  # trains on the batch before
+            (collection(waiting.popleft()).values() * direction).sum().backward()
+
+    return step
+
+
 SIDES: dict[str, Build] = {
     "mapped_table": mapped_table,
     "mapped_table_random": mapped_table_random,
     "file_tier_without_cache": file_tier_without_cache,
+    "cached_file_tier": cached_file_tier,
 }
 
 
@@ -259,7 +290,7 @@ def run_side(name: str, directory: Path, setting: Setting, group: MemoryGroup) -
             step(ids)
         speeds.append(setting.steps * setting.batch / (time.perf_counter() - start))
     after = traffic_bytes()
-    files = [path.stat() for path in directory.iterdir()]
+    files = [path.stat() for path in directory.rglob("*") if path.is_file()]
     record = {
         "side": name,
         "samples_per_s": statistics.median(speeds),
@@ -283,6 +314,7 @@ def main() -> None:
     parser.add_argument("--windows", type=int, default=5)
     parser.add_argument("--warmup-steps", type=int, default=10)
     parser.add_argument("--page-cache-bytes", type=int, default=2 << 30)
+    parser.add_argument("--cache-ratio", type=float, default=0.01, help="of the side that has a cache")
     parser.add_argument("--filled", action="store_true", help="write all rows first")
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
     parser.add_argument("--directory", type=Path, help="where the tables go; default: the system's temporary directory")

@@ -28,7 +28,9 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, PoolingType
 
 from systems.contract import CacheRatio, OptimizerKind, Rows, SparseOptimizer
 from systems.freq_cache import CachedEmbeddingBagCollection
+from systems.freq_cache.file_tier import FileTier
 from systems.freq_cache.host_tier import HostTier
+from systems.freq_cache.slow_tier import SlowTier
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -523,30 +525,36 @@ def test_batch_whose_outputs_are_dropped_is_not_waited_for(one_slot: CachedEmbed
     one_slot.flush()
 
 
-def test_rows_that_an_overflow_batch_writes_back_are_fetched_when_they_are_home(
-    device: torch.device, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("tier", [HostTier, FileTier])
+def test_rows_on_their_way_back_are_fetched_when_they_are_home(
+    tier: type[SlowTier], device: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = HostTier.write
-
-    def late(tier: HostTier, rows: Tensor, records: Tensor) -> None:
-        time.sleep(0.05)
-        write(tier, rows, records)
-
+    """One slot and a tier slow to write: every row was evicted by the batch before, or went past the slot."""
     cached = CachedEmbeddingBagCollection(
         (table("rows", 4, 4),),
         optimizer=SparseOptimizer(kind=OptimizerKind.SGD, lr=1.0),
         cache_ratio=0.25,
         look_ahead=1,
         device=device,
+        directory=tmp_path if tier is FileTier else None,
         seed=None,
     )
-    monkeypatch.setattr(HostTier, "write", late)
-    for bags in ([[0, 1, 2]], [[2]]):
-        batch = batch_of({"rows": bags})
+    write = tier.write
+
+    def late(self: SlowTier, rows: Tensor, records: Tensor) -> None:
+        time.sleep(0.03)
+        write(self, rows, records)
+
+    monkeypatch.setattr(tier, "write", late)
+    times = [0, 0, 0, 0]
+    for rows in ([0, 1, 2], [2], [1], [2], [1], [0, 2], [0], [2]):
+        batch = batch_of({"rows": [rows]})
         cached.prefetch(batch)
         pooled = cached(batch).values()
         pooled.sum().backward()
-    assert torch.equal(pooled.detach().cpu(), torch.full((1, 4), -1.0))
+        assert torch.equal(pooled.detach().cpu(), torch.full((1, 4), -1.0 * sum(times[row] for row in rows)))
+        for row in rows:
+            times[row] += 1
 
 
 @pytest.mark.parametrize("trained", [False, True], ids=["never used", "used"])

@@ -462,7 +462,7 @@ def test_flush_that_fails_leaves_announced_batches_to_be_trained(refuses: str, r
     disk = Disk(refuses=refuses)
     collection = watched(disk, look_ahead=2)
     train(collection, range(5))
-    coming = {step: batch(step) for step in range(5, 9)}
+    coming = {step: batch(step) for step in range(5, 8)}
     disk.full, disk.room = True, room
     for features in coming.values():
         collection.prefetch(features)
@@ -471,7 +471,7 @@ def test_flush_that_fails_leaves_announced_batches_to_be_trained(refuses: str, r
     disk.full = False
     for step, features in coming.items():
         learn(collection(features).values(), step)
-    assert_same(snapshot(collection), plain_after(9))
+    assert_same(snapshot(collection), plain_after(8))
 
 
 @LOOK_AHEAD

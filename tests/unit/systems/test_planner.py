@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
 import pytest
+import torch
 from brute_force_planner import BruteForcePlan, BruteForcePlanner, ByFrequency, ByRecency, ByUse, Ranking
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -297,6 +298,26 @@ def test_announcing_and_withdrawing_for_ever_takes_no_more_room(name: str) -> No
         if at > 150:
             rooms.add(both.fast.window_bytes)
     assert len(rooms) == 1
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["in order", "last part first"])
+def test_batch_entered_in_parts_is_that_entered_whole(order: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts are worked on at the same time, so they must not care which of them is done first."""
+
+    def in_parts(work: Callable[[int, int], None], parts: int) -> None:
+        for part in range(parts)[::order]:
+            work(part, parts)
+
+    monkeypatch.setattr(planner_module, "in_parts", in_parts)
+    monkeypatch.setattr(planner_module, "_PART_IDS", 1)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    draw = random.Random(7)
+    starts = [20 * (feature // 2) for feature in range(12)]  # two features to a table
+    both = Both(rows=120, slots=90, policy=same_policies("lfu", [0] * 120), starts=starts)
+    for number in range(60):
+        both.announce([[draw.randrange(20) for _ in range(draw.choice([0, 1, 4, 12]))] for _ in starts])
+        if number >= 3:
+            both.plan()
 
 
 def test_batches_that_outgrow_the_window_are_linked_across_its_growth() -> None:

@@ -1,0 +1,376 @@
+"""What the frequency-aware cache costs and saves, on this machine. One command per figure:
+
+    python tests/bench/cache_figures.py planning --out results/cache/planning.json
+    python tests/bench/cache_figures.py stage --out results/cache/stage.json
+    python tests/bench/cache_figures.py table-size --out results/cache/table_size.json
+    python tests/bench/cache_figures.py miss-cost --out results/cache/miss_cost.json
+    python tests/bench/cache_figures.py misses --out results/cache/misses.json
+
+- `planning`: a batch of 16,384 x 26 ids over the 177,944,275 rows of Criteo 1TB, 1 % of them cached.
+- `stage`: plan, move, look up, backward, update of 53,248 ids over 1 M x 32 fp32, 5 % cached, against full tables of
+  fbgemm's on the same batches.
+- `table-size`: the same step with equal slots, and equal misses, over tables of 1 M to 178 M rows.
+- `miss-cost`: the same step over one table, by how many of its rows are missing.
+- `misses`: unique misses per batch of the full-size Criteo Kaggle stream, against the batch-granular minimum of Belady.
+
+Ids follow Zipf's law with exponent 1.05 in every table, ranks scrambled over the rows, and no batch comes twice; making
+them is outside the clock. What is compared runs in one process, in blocks of steps that take turns, forth and back;
+ratios are medians over the blocks of one turn each. The record says what the machine is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # else OpenMP's threads spin on cores that others need
+
+import numpy as np
+import torch
+from torch import Tensor
+from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
+from zipf_tables import ZipfTables, criteo_1tb_sizes
+
+from systems import registry
+from systems.contract import CacheRatio, EmbeddingSystem, OptimizerKind, Rows, SparseOptimizer, SystemSpec
+from systems.freq_cache import LFU, LRU, CachedEmbeddingBagCollection, Policy, StaticFrequency
+from systems.freq_cache.planner import Ids, Plan, Planner
+from workloads.synthetic import SyntheticWorkload
+
+KAGGLE_BATCH = 16_384
+POLICIES = ("static", "lfu", "lru")
+_LOAD_ROWS = 1 << 20
+
+
+def planning(setting: argparse.Namespace) -> dict[str, Any]:
+    """Milliseconds to announce and plan a batch, by policy."""
+    sizes = criteo_1tb_sizes(setting.rows or 177_944_275)
+    samples = (setting.lookups or 425_984) // len(sizes)
+    stream = ZipfTables(sizes)
+    batches = [ids_of(stream.ids(samples), sizes) for _ in range(setting.steps)]
+    frequencies = [counts.numpy() for counts in stream.frequencies()]
+    results = {}
+    for look_ahead in (0, 16):
+        for policy in POLICIES:
+            planner = planner_of(policy, frequencies, ratio=setting.ratio or 0.01)
+            times, misses = [], []
+            for batch in batches:
+                start = time.perf_counter()
+                planner.announce(batch, changes=True)
+                if planner.announced > look_ahead:
+                    plan = planner.plan()
+                    plan.slot_of_id()
+                    times.append(1e3 * (time.perf_counter() - start))
+                    misses.append(plan.unique_misses)
+            steady = slice(len(times) // 2, None)
+            results[f"{policy}, look-ahead {look_ahead}"] = {
+                "ms_per_batch": statistics.median(times[steady]),
+                "ms_p90": float(np.quantile(times[steady], 0.9)),
+                "million_ids_per_s": batches[0].values.size / statistics.median(times[steady]) / 1e3,
+                "unique_misses_per_batch": statistics.mean(misses[steady]),
+                "slots": planner.slots,
+                "host_index_bytes_per_row": planner.index_bytes / planner.rows,
+                "device_index_bytes_per_row": 0,
+            }
+    return {"ids_per_batch": batches[0].values.size, "rows": sum(sizes), "results": results}
+
+
+def stage(setting: argparse.Namespace) -> dict[str, Any]:
+    """Milliseconds of an embedding step, and throughput relative to full tables, by tables and optimizer."""
+    lookups = setting.lookups or 53_248
+    results = {}
+    for tables in (26, 1):
+        rows = setting.rows or 1_000_000
+        sizes = [rows // tables] * tables
+        for kind in (OptimizerKind.SGD, OptimizerKind.ROWWISE_ADAGRAD):
+            names = ["full_gpu", *(f"freq_cache[look_ahead={n}]" for n in (0, 1, 4)), "freq_cache[kernels=fbgemm]"]
+            found = compare(names, ZipfTables(sizes), lookups // tables, kind, setting)
+            results[f"{tables} tables, {kind.value}"] = found
+    return {"lookups": lookups, "rows": rows, "dim": setting.dim, "results": results}
+
+
+def table_size(setting: argparse.Namespace) -> dict[str, Any]:
+    """Milliseconds of a step by rows of the table, at equal slots and misses: a sliding window of fresh rows."""
+    slots, hits, misses = 50_000, 10_000, 10_000
+    results: dict[str, dict[str, float]] = {}
+    sizes = [1_000_000, 10_000_000, 50_000_000, setting.rows or 177_944_275]
+    for size in sizes:
+        system = cached(size, slots, setting.dim, setting.lookups or 53_248)
+        steps = sliding(size, slots=slots, hits=hits, misses=misses, lookups=setting.lookups or 53_248)
+        times = timed(system, steps, setting)
+        counters = system.counters()
+        results[f"{size:,} rows"] = {
+            "ms_per_step": statistics.median(times),
+            "unique_misses_per_step": counters.unique_misses / counters.steps,
+        }
+        del system
+    first = results[f"{sizes[0]:,} rows"]["ms_per_step"]
+    for found in results.values():
+        found["relative_cost"] = found["ms_per_step"] / first
+    return {"slots": slots, "dim": setting.dim, "results": results}
+
+
+def miss_cost(setting: argparse.Namespace) -> dict[str, Any]:
+    """Milliseconds of a step by its misses, 20,000 distinct rows of 1 M each time, and the line through them."""
+    lookups, distinct = setting.lookups or 53_248, 20_000
+    results = {}
+    for misses in (0, 2_500, 5_000, 10_000, 15_000, 20_000):
+        system = cached(1_000_000, 50_000, setting.dim, lookups)
+        times = timed(
+            system, sliding(1_000_000, slots=50_000, hits=distinct - misses, misses=misses, lookups=lookups), setting
+        )
+        results[f"{misses:,} misses"] = {"misses": misses, "ms_per_step": statistics.median(times)}
+    x, y = (np.array([found[name] for found in results.values()]) for name in ("misses", "ms_per_step"))
+    slope, intercept = np.polyfit(x, y, 1)
+    spread = 1 - np.sum((y - slope * x - intercept) ** 2) / np.sum((y - y.mean()) ** 2)
+    line = {"ns_per_miss": 1e6 * float(slope), "ms_without": float(intercept), "r_squared": float(spread)}
+    return {"lookups": lookups, "distinct_rows": distinct, "dim": setting.dim, "line": line, "results": results}
+
+
+def misses(setting: argparse.Namespace) -> dict[str, Any]:
+    """Unique misses per batch of the Criteo Kaggle stream by policy and look-ahead, against Belady's minimum."""
+    workload = SyntheticWorkload.create("criteo_kaggle", batch_size=KAGGLE_BATCH, seed=0, max_rows=setting.rows)
+    sizes = [rows for _, rows in workload.tables]
+    batches = [ids_of(_features(workload, index), sizes) for index in range(setting.steps)]
+    frequencies = [workload.frequencies()[name].numpy() for name, _ in workload.tables]
+    ratio = setting.ratio or 0.01
+    steady = slice(setting.steps // 3, setting.steps - 64)
+
+    def run(policy: str, look_ahead: int) -> float:
+        planner = planner_of(policy, frequencies, ratio=ratio)
+        counted = [plan.unique_misses for plan in planned(planner, batches, look_ahead)]
+        return statistics.mean(counted[steady])
+
+    best = run("static", len(batches))
+    results = {}
+    for policy in POLICIES:
+        for look_ahead in (0, 1, 4, 16, 64):
+            count = run(policy, look_ahead)
+            results[f"{policy}, look-ahead {look_ahead}"] = {"unique_misses": count, "relative_to_belady": count / best}
+    return {
+        "workload": "criteo_kaggle, synthetic",
+        "rows": sum(sizes),
+        "cache_ratio": ratio,
+        "batches_counted": len(range(*steady.indices(setting.steps))),
+        "belady_unique_misses": best,
+        "results": results,
+    }
+
+
+def ids_of(ids: np.ndarray, sizes: Sequence[int]) -> Ids:
+    """Ids `[tables, samples]` as a planner takes them."""
+    starts = np.cumsum(sizes) - sizes
+    return Ids(ids.reshape(-1), np.arange(1, len(sizes) + 1) * ids.shape[1], starts)
+
+
+def planner_of(policy: str, frequencies: Sequence[np.ndarray], *, ratio: float) -> Planner:
+    """A planner that has been warmed up."""
+    rows = sum(counts.size for counts in frequencies)
+    made: Policy = StaticFrequency(frequencies) if policy == "static" else LFU(rows) if policy == "lfu" else LRU()
+    planner = Planner(rows=rows, slots=int(rows * ratio), policy=made)
+    planner.warm_up()
+    return planner
+
+
+def planned(planner: Planner, batches: Sequence[Ids], look_ahead: int) -> Iterator[Plan]:
+    """The plans of batches that are announced so many ahead."""
+    for at, batch in enumerate(batches):
+        planner.announce(batch, changes=True)
+        if at >= look_ahead:
+            yield planner.plan()
+    while planner.announced:
+        yield planner.plan()
+
+
+def compare(
+    variants: Sequence[str], stream: ZipfTables, samples: int, kind: OptimizerKind, setting: argparse.Namespace
+) -> dict[str, Any]:
+    """Times of systems on the same batches, in turns. The answers of the last step of every block must agree."""
+    tables = [f"t{at}" for at in range(len(stream.sizes))]
+    frequencies = dict(zip(tables, stream.frequencies(), strict=True))
+    systems = {name: system_of(name, stream.sizes, samples, kind, frequencies, setting) for name in variants}
+    batches = [features_of(tables, stream.ids(samples)) for _ in range(setting.steps)]
+    gradient = torch.randn(samples, len(tables) * setting.dim, generator=torch.Generator().manual_seed(0)) / samples
+    at = dict.fromkeys(systems, 0)
+    for system in systems.values():
+        for batch in batches[: system.look_ahead]:
+            system.prefetch(batch)
+    times: dict[str, list[float]] = {name: [] for name in systems}
+    last: dict[str, Tensor] = {}
+    for turn in range(setting.steps // setting.block):
+        for name in list(systems)[:: 1 if turn % 2 else -1]:
+            system, begin = systems[name], at[name]
+            time.sleep(0.02)  # what the turn before left to threads is over
+            start = time.perf_counter()
+            for index in range(begin, begin + setting.block):
+                coming = index + system.look_ahead
+                if coming > index and coming < len(batches):
+                    system.prefetch(batches[coming])
+                pooled = system(batches[index]).values()
+                pooled.backward(gradient)
+            times[name].append(1e3 * (time.perf_counter() - start) / setting.block)
+            at[name], last[name] = begin + setting.block, pooled.detach()
+        for name, answer in last.items():
+            if kind is OptimizerKind.SGD and not torch.equal(answer, last[variants[0]]):
+                raise SystemExit(f"{name} answers otherwise than {variants[0]}")
+            torch.testing.assert_close(answer, last[variants[0]], rtol=1e-4, atol=1e-5)
+    steady = slice(len(times[variants[0]]) // 4, None)
+    results = {}
+    for name, found in times.items():
+        ratios = [base / own for base, own in zip(times[variants[0]][steady], found[steady], strict=True)]
+        counters = systems[name].counters()
+        results[name] = {
+            "ms_per_step": statistics.median(found[steady]),
+            "throughput_relative_to_full": statistics.median(ratios),
+            "quartiles": [float(np.quantile(ratios, share)) for share in (0.25, 0.75)],
+            "unique_hit_rate": 1 - (counters.unique_misses or 0) / (counters.unique_ids or 1),
+        }
+    return results
+
+
+def system_of(
+    name: str,
+    sizes: Sequence[int],
+    samples: int,
+    kind: OptimizerKind,
+    frequencies: Mapping[str, Tensor],
+    setting: argparse.Namespace,
+) -> EmbeddingSystem:
+    """A system over equal tables, loaded with equal rows."""
+    chosen = registry.Variant.parse(name)
+    made = registry.load(chosen)
+    tables = [config(f"t{at}", rows, setting.dim) for at, rows in enumerate(sizes)]
+    spec = SystemSpec(
+        tables=tuple(tables),
+        optimizer=SparseOptimizer(kind=kind, lr=0.05),
+        device=torch.device("cpu"),
+        budget=CacheRatio(ratio=setting.ratio or 0.05),
+        batch_lookups=samples * len(sizes),
+        frequencies=frequencies,
+        parameters=registry.resolved_parameters(chosen, made),
+    )
+    system = made(spec)
+    generator = torch.Generator().manual_seed(0)
+    for table in tables:
+        for start in range(0, table.num_embeddings, _LOAD_ROWS):
+            rows = min(_LOAD_ROWS, table.num_embeddings - start)
+            system.load_rows(table.name, start, Rows(torch.randn(rows, setting.dim, generator=generator)))
+    return system
+
+
+def config(name: str, rows: int, dim: int) -> EmbeddingBagConfig:
+    """A table with a feature of the same name."""
+    return EmbeddingBagConfig(name=name, feature_names=[name], num_embeddings=rows, embedding_dim=dim)
+
+
+def features_of(names: list[str], ids: np.ndarray) -> KeyedJaggedTensor:
+    """Ids `[tables, samples]`, one per bag."""
+    return KeyedJaggedTensor(names, torch.from_numpy(ids.reshape(-1)), lengths=torch.ones(ids.size, dtype=torch.int64))
+
+
+def cached(rows: int, slots: int, dim: int, lookups: int) -> CachedEmbeddingBagCollection:
+    """A cache of so many slots over one table."""
+    return CachedEmbeddingBagCollection(
+        [config("t", rows, dim)],
+        optimizer=SparseOptimizer(kind=OptimizerKind.SGD, lr=0.05),
+        cache_ratio=0.5,
+        cache_rows={"t": slots},
+        policy="lru",
+        batch_lookups=lookups,
+        seed=None,
+    )
+
+
+def sliding(size: int, *, slots: int, hits: int, misses: int, lookups: int) -> Iterator[KeyedJaggedTensor]:
+    """Batches with so many distinct rows that were used last and so many that come for the first time in long."""
+    generator = np.random.default_rng(0)
+    order = generator.permutation(size)[: max(4 * slots, 200_000)] if size > slots else np.arange(size)
+    used = 0
+    recent: deque[np.ndarray] = deque()
+    for step in range(1_000_000):
+        fresh = order[(used + np.arange(misses if step else hits + misses)) % order.size]
+        used += fresh.size
+        old = generator.choice(np.concatenate(list(recent)), hits, replace=False) if step and hits else fresh[:0]
+        rows = np.concatenate([fresh, old])
+        recent.append(fresh)
+        while len(recent) > 2 and sum(part.size for part in recent) > hits + misses:
+            recent.popleft()
+        ids = np.concatenate([rows, generator.choice(rows, lookups - rows.size)])
+        yield features_of(["t"], generator.permutation(ids)[None])
+
+
+def timed(system: EmbeddingSystem, stream: Iterator[KeyedJaggedTensor], setting: argparse.Namespace) -> list[float]:
+    """Milliseconds of every step after a warm-up."""
+    times = []
+    for step, batch in zip(range(setting.steps), stream, strict=False):
+        gradient = torch.full((batch.stride(), setting.dim), 1e-3)
+        if step == setting.steps // 3:
+            system.reset_counters()
+        start = time.perf_counter()
+        system(batch).values().backward(gradient)
+        times.append(1e3 * (time.perf_counter() - start))
+    return times[setting.steps // 3 :]
+
+
+def _features(workload: SyntheticWorkload, index: int) -> np.ndarray:
+    values: np.ndarray = workload.batch(index).features.values().numpy()
+    return values.reshape(len(workload.tables), -1)
+
+
+def environment() -> dict[str, Any]:
+    """What the figures were measured on."""
+    models = [
+        line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line
+    ]
+    packages = ("torch", "fbgemm-gpu-cpu", "fbgemm-gpu", "torchrec", "numba", "numpy")
+    installed = {dist.name.lower().replace("_", "-"): dist.version for dist in metadata.distributions() if dist.name}
+    return {
+        "device": f"cpu, {torch.get_num_threads()} threads",
+        "cpu": models[0] if models else platform.processor(),
+        "python": platform.python_version(),
+        "packages": {name: installed[name] for name in packages if name in installed},
+        "load_average": os.getloadavg()[0],
+    }
+
+
+FIGURES = {
+    "planning": planning,
+    "stage": stage,
+    "table-size": table_size,
+    "miss-cost": miss_cost,
+    "misses": misses,
+}
+STEPS = {"planning": 120, "stage": 400, "table-size": 90, "miss-cost": 90, "misses": 250}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("figure", choices=FIGURES)
+    parser.add_argument("--rows", type=int, help="of all tables; default: those of the figure")
+    parser.add_argument("--lookups", type=int, help="ids per batch; default: those of the figure")
+    parser.add_argument("--ratio", type=float, help="cached rows as a share of all; default: that of the figure")
+    parser.add_argument("--dim", type=int, default=32)
+    parser.add_argument("--steps", type=int, help="batches; default: those of the figure")
+    parser.add_argument("--block", type=int, default=20, help="steps per turn")
+    parser.add_argument("--out", type=Path, required=True)
+    setting = parser.parse_args(arguments)
+    setting.steps = setting.steps or STEPS[setting.figure]
+    record = {"figure": setting.figure, "environment": environment(), "steps": setting.steps}
+    record |= FIGURES[setting.figure](setting)
+    setting.out.parent.mkdir(parents=True, exist_ok=True)
+    setting.out.write_text(json.dumps(record, indent=1) + "\n")
+    sys.stdout.write(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
