@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from systems.contract import OptimizerKind
-from systems.freq_cache.compiled import compiled, multiply_add, prefetch_in
+from systems.freq_cache.compiled import add_values, compiled, copy_values, multiply_add, prefetch_in
 from systems.freq_cache.hands import in_parts
 
 Floats = NDArray[np.float32]
@@ -26,7 +26,7 @@ KINDS = (OptimizerKind.SGD, OptimizerKind.ROWWISE_ADAGRAD, OptimizerKind.ADAGRAD
 
 _SGD, _ROWWISE = 0, 1
 _AHEAD = 8
-_BAGS_AHEAD = 2
+_IDS_AHEAD = 32
 _LINE = 16
 """fp32 values per cache line."""
 
@@ -118,7 +118,7 @@ class CpuKernels:
         sums = self._room(0, rows)
 
         def some_columns(part: int, parts: int) -> None:
-            mine = dim * part // parts, dim * (part + 1) // parts
+            mine = (dim // 4 * at // parts * 4 for at in (part, part + 1))
             _sum(bags, 0, self._features, offsets, distinct.inverse, 0, sums, *mine)
 
         def some_rows(part: int, parts: int) -> None:
@@ -152,25 +152,22 @@ def _pool(weights, slots, offsets, out, begin, end):
     """Sum the rows of the bags of samples `begin` to `end`."""
     batch, dim = out.shape[0], weights.shape[1]
     features = out.shape[1] // dim
+    ahead = 1 + _IDS_AHEAD // features
     for bag in range(begin, end):
         for feature in range(features):
             here = feature * batch + bag
-            if bag + _BAGS_AHEAD < end and offsets[here + _BAGS_AHEAD] < slots.size:
+            if bag + ahead < end and offsets[here + ahead] < slots.size:
                 for d in range(0, dim, _LINE):
-                    prefetch_in(weights, slots[offsets[here + _BAGS_AHEAD]], d)
-            sample, column = np.uint64(bag), np.uint64(feature * dim)
+                    prefetch_in(weights, slots[offsets[here + ahead]], d)
+            column = feature * dim
             first, last = offsets[here], offsets[here + 1]
             if first == last:
                 for d in range(dim):
-                    out[sample, column + np.uint64(d)] = np.float32(0)
+                    out[np.uint64(bag), np.uint64(column + d)] = np.float32(0)
                 continue
-            slot = np.uint64(slots[first])
-            for d in range(dim):
-                out[sample, column + np.uint64(d)] = weights[slot, np.uint64(d)]
+            copy_values(out, bag, column, weights, slots[first], 0, dim)
             for i in range(first + 1, last):
-                slot = np.uint64(slots[i])
-                for d in range(dim):
-                    out[sample, column + np.uint64(d)] += weights[slot, np.uint64(d)]
+                add_values(out, bag, column, weights, slots[i], 0, dim)
 
 
 @compiled
@@ -202,9 +199,7 @@ def _sum(bags, begin, end, offsets, inverse, first, sums, low, high):
                 for d in range(low, high, _LINE):
                     prefetch_in(bags, bag + _AHEAD, column + d)
             for i in range(offsets[feature * batch + bag], offsets[feature * batch + bag + 1]):
-                row = np.uint64(inverse[i] - first)
-                for d in range(low, high):
-                    sums[row, np.uint64(d)] += bags[np.uint64(bag), np.uint64(column + d)]
+                add_values(sums, inverse[i] - first, low, bags, bag, column + low, high - low)
     return count
 
 
