@@ -21,7 +21,8 @@ Int64s = NDArray[np.int64]
 _INT32_MAX = 2**31 - 1
 _MOST_LEVELS = 1 << 16
 _PART_IDS = 1 << 16
-"""Ids that are worth a thread."""
+_PART_ROWS = 1 << 14
+"""Ids and distinct rows that are worth a thread."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,15 @@ class Plan:
     def slot_of_id(self) -> tuple[Int32s, int]:
         """The slot of every id, int32 `[n]`, and how many ids ask for a row that was absent."""
         out = np.empty(self.inverse.size, np.int32)
-        return out, planning.spread(self.slots, self.missed, self.inverse, out)
+        parts = max(1, min(out.size // _PART_IDS, torch.get_num_threads()))
+        missed = [0] * parts
+
+        def spread(part: int, _: int) -> None:
+            mine = slice(out.size * part // parts, out.size * (part + 1) // parts)
+            missed[part] = planning.spread(self.slots, self.missed, self.inverse[mine], out[mine])
+
+        in_parts(spread, parts)
+        return out, sum(missed)
 
 
 @dataclass
@@ -193,8 +202,7 @@ class Planner:
             entering, keys, fixed, *tables, self._order, out, self._used, *span, batch.batch, newest
         )
         self._order = self._order._replace(lowest=lowest)
-        lowest = planning.release(*span, keys, fixed, *tables, self._order, slots, batch.batch, batch.changes)
-        self._order = self._order._replace(lowest=lowest)
+        self._release(batch, keys, slots)
         return Plan(
             batch=batch.batch,
             rows=rows,
@@ -265,6 +273,37 @@ class Planner:
         for part in range(2, len(found)):  # moves down to where those before it have been
             link(part, len(found))
         return sum(found)
+
+    def _release(self, batch: _Announced, keys: Int32s, slots: Int32s) -> None:
+        """Let the rows of a planned batch go, on several threads if they are many, and queue their slots in order."""
+        queues.clear(self._queues, self._order.levels + batch.batch % self._order.depth)  # they are all of this batch
+        unique = batch.end - batch.begin
+        parts = max(1, min(unique // _PART_ROWS, torch.get_num_threads()))
+        loose = np.empty(unique, np.int32)
+        found = [0] * parts
+        fixed = self.policy.fixed
+
+        def release(part: int, _: int) -> None:
+            start, stop = unique * part // parts, unique * (part + 1) // parts
+            found[part] = planning.release(
+                batch.begin + start,
+                batch.begin + stop,
+                keys if fixed else keys[start:stop],
+                fixed,
+                self._index,
+                self._ring,
+                slots[start:stop],
+                loose[start:stop],
+                batch.batch,
+                batch.changes,
+            )
+
+        in_parts(release, parts)
+        for part in range(parts):
+            start = unique * part // parts
+            mine = loose[start : start + found[part]]
+            lowest = planning.enqueue(mine, self._index, self._ring, self._queues, self._order)
+            self._order = self._order._replace(lowest=lowest)
 
     def _section(self, wanted: int) -> int:
         """Where the ring has room for the rows of one more batch; it grows if it must. Positions stay what they are."""

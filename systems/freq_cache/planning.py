@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from systems.freq_cache.compiled import compiled, prefetch
-from systems.freq_cache.queues import EMPTY, clear, pop, push
+from systems.freq_cache.queues import EMPTY, pop, push
 
 ABSENT = -1
 NONE = -1
@@ -34,7 +34,7 @@ _KEYED = -2
 QUEUED, DIRTY = 1, 2
 """Flags of a slot: is in a key's queue; its row changed since it was last written back."""
 
-_FAR, _NEAR = 48, 24
+_FAR, _NEAR = 96, 24
 """How many elements ahead a loop asks for memory: for what an id leads to, and for what that leads to."""
 
 
@@ -247,11 +247,14 @@ def replace(missing, keys, fixed, index, ring, queues, order, out, used, begin, 
 
 
 @compiled
-def release(begin, end, keys, fixed, index, ring, queues, order, slot_of_unique, now, changes):
-    """Let a planned batch go: its rows are queued by their next use, or by their key. Returns the lowest queued key."""
-    clear(queues, order.levels + now % order.depth)  # every slot in it belongs to this batch
+def release(begin, end, keys, fixed, index, ring, slot_of_unique, loose, now, changes):
+    """Let the rows of a planned batch at some positions go, each to its next use or out of the ring.
+
+    `slot_of_unique` and `keys` are of these rows. `loose` receives the positions whose slots are in no queue, and has
+    room for all. Returns how many there are.
+    """
     fields = ring.fields
-    lowest = order.lowest
+    found = 0
     for position in range(begin, end):
         if position + _NEAR < end:
             later = fields[at(position + _NEAR, NEXT)]
@@ -276,16 +279,31 @@ def release(begin, end, keys, fixed, index, ring, queues, order, slot_of_unique,
         flags = index.flags[slot]
         if not fixed:
             index.key[slot] = keys[position - begin]
-        if not flags & QUEUED:
-            if behind >= 0:
-                index.head[slot] = behind
-                push(queues, order.levels + fields[at(behind, WHEN)] % order.depth, slot)
-            else:
-                flags |= QUEUED
-                lowest = _queue_by_key(index, queues, order, lowest, slot)
+        loose[found] = position
+        found += not flags & QUEUED
         if changes:
             flags |= DIRTY
         index.flags[slot] = flags
+    return found
+
+
+@compiled
+def enqueue(loose, index, ring, queues, order):
+    """Queue the slots of released positions by their next use, or by their key. Returns the lowest queued key."""
+    fields = ring.fields
+    lowest = order.lowest
+    for i in range(loose.size):
+        if i + _NEAR < loose.size:
+            prefetch(index.head, fields[at(loose[i + _NEAR], SLOT)])
+            prefetch(index.key, fields[at(loose[i + _NEAR], SLOT)])
+        slot = fields[at(loose[i], SLOT)]
+        behind = fields[at(loose[i], NEXT)]
+        if behind >= 0:
+            index.head[slot] = behind
+            push(queues, order.levels + fields[at(behind, WHEN)] % order.depth, slot)
+        else:
+            index.flags[slot] |= QUEUED
+            lowest = _queue_by_key(index, queues, order, lowest, slot)
     return lowest
 
 

@@ -7,17 +7,22 @@ frequencies differ by a twentieth are equally good victims.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from systems.freq_cache.compiled import compiled, prefetch
+from systems.freq_cache.hands import in_parts
 
 Int32s = NDArray[np.int32]
 
 LEVELS = 512
 """Keys of counts lie below; 2^31 is level 448."""
+
+_PART_ROWS = 1 << 13
+"""Rows that are worth a thread."""
 
 
 class Policy(ABC):
@@ -77,7 +82,7 @@ class StaticFrequency(Policy):
 
     def keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:
         keys = np.empty(rows.size, np.int32)
-        _look_up(self._levels, rows, keys)
+        _in_parts(rows.size, lambda mine: _look_up(self._levels, rows[mine], keys[mine]))
         return keys
 
     def best(self, rows: int) -> Int32s:
@@ -103,7 +108,7 @@ class LFU(Policy):
 
     def keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:
         keys = np.empty(rows.size, np.int32)
-        _count(self._counts, rows, occurrences, keys, learn)
+        _in_parts(rows.size, lambda mine: _count(self._counts, rows[mine], occurrences[mine], keys[mine], learn))
         return keys
 
     @property
@@ -120,6 +125,12 @@ class LRU(Policy):
 
     def keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:
         return np.full(rows.size, batch, np.int32)
+
+
+def _in_parts(rows: int, work: Callable[[slice], None]) -> None:
+    """Have rows, each of which occurs once, worked on by several threads if they are many."""
+    parts = max(1, min(rows // _PART_ROWS, torch.get_num_threads()))
+    in_parts(lambda part, _: work(slice(rows * part // parts, rows * (part + 1) // parts)), parts)
 
 
 @compiled
