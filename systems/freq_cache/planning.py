@@ -116,11 +116,11 @@ def link(index, ring, found, begin, count):
     """Move entries from `found` on down to `begin` on, and link each to the earlier occurrence of its row."""
     where, slots, fields = index.where, index.row.size, ring.fields
     for i in range(count):
-        if i + _NEAR < count:
-            if fields[at(found + i + _NEAR, SLOT)] >= slots:
-                prefetch(fields, FIELDS * (fields[at(found + i + _NEAR, SLOT)] - slots))
+        if i + _FAR < count:
+            if fields[at(found + i + _FAR, SLOT)] >= slots:
+                prefetch(fields, FIELDS * (fields[at(found + i + _FAR, SLOT)] - slots))
             if found != begin:
-                prefetch(where, fields[at(found + i + _NEAR, ROW)])
+                prefetch(where, fields[at(found + i + _FAR, ROW)])
         if found != begin:
             for field in range(FIELDS):
                 fields[at(begin + i, field)] = fields[at(found + i, field)]
@@ -295,7 +295,11 @@ def enqueue(loose, index, ring, queues, order):
     for i in range(loose.size):
         if i + _NEAR < loose.size:
             prefetch(index.head, fields[at(loose[i + _NEAR], SLOT)])
-            prefetch(index.key, fields[at(loose[i + _NEAR], SLOT)])
+            later = fields[at(loose[i + _NEAR], NEXT)]
+            if later >= 0:
+                prefetch(fields, FIELDS * later)
+            else:
+                prefetch(index.key, fields[at(loose[i + _NEAR], SLOT)])
         slot = fields[at(loose[i], SLOT)]
         behind = fields[at(loose[i], NEXT)]
         if behind >= 0:
