@@ -47,9 +47,10 @@ from systems.freq_cache import LFU, LRU, CachedEmbeddingBagCollection, Policy, S
 from systems.freq_cache.planner import Ids, Plan, Planner
 from workloads.synthetic import SyntheticWorkload
 
-KAGGLE_BATCH = 16_384
 POLICIES = ("static", "lfu", "lru")
 _LOAD_ROWS = 1 << 20
+_ROTATING_ROWS = 1_000_000
+"""Rows that miss in turn, at random places of the table, as many in any table."""
 
 
 def planning(setting: argparse.Namespace) -> dict[str, Any]:
@@ -103,10 +104,11 @@ def table_size(setting: argparse.Namespace) -> dict[str, Any]:
     """Milliseconds of a step by rows of the table, at equal slots and misses: a sliding window of fresh rows."""
     slots, hits, misses = 50_000, 10_000, 10_000
     results: dict[str, dict[str, float]] = {}
-    sizes = [1_000_000, 10_000_000, 50_000_000, setting.rows or 177_944_275]
+    largest = setting.rows or 177_944_275
+    sizes = [*(size for size in (1_000_000, 10_000_000, 50_000_000) if size < largest), largest]
     for size in sizes:
         system = cached(size, slots, setting.dim, setting.lookups or 53_248)
-        steps = sliding(size, slots=slots, hits=hits, misses=misses, lookups=setting.lookups or 53_248)
+        steps = sliding(size, hits=hits, misses=misses, lookups=setting.lookups or 53_248)
         times = timed(system, steps, setting)
         counters = system.counters()
         results[f"{size:,} rows"] = {
@@ -126,9 +128,7 @@ def miss_cost(setting: argparse.Namespace) -> dict[str, Any]:
     results = {}
     for misses in (0, 2_500, 5_000, 10_000, 15_000, 20_000):
         system = cached(1_000_000, 50_000, setting.dim, lookups)
-        times = timed(
-            system, sliding(1_000_000, slots=50_000, hits=distinct - misses, misses=misses, lookups=lookups), setting
-        )
+        times = timed(system, sliding(1_000_000, hits=distinct - misses, misses=misses, lookups=lookups), setting)
         results[f"{misses:,} misses"] = {"misses": misses, "ms_per_step": statistics.median(times)}
     x, y = (np.array([found[name] for found in results.values()]) for name in ("misses", "ms_per_step"))
     slope, intercept = np.polyfit(x, y, 1)
@@ -139,24 +139,30 @@ def miss_cost(setting: argparse.Namespace) -> dict[str, Any]:
 
 def misses(setting: argparse.Namespace) -> dict[str, Any]:
     """Unique misses per batch of the Criteo Kaggle stream by policy and look-ahead, against Belady's minimum."""
-    workload = SyntheticWorkload.create("criteo_kaggle", batch_size=KAGGLE_BATCH, seed=0, max_rows=setting.rows)
+    samples = (setting.lookups or 425_984) // 26
+    workload = SyntheticWorkload.create("criteo_kaggle", batch_size=samples, seed=0, max_rows=setting.rows)
     sizes = [rows for _, rows in workload.tables]
     batches = [ids_of(_features(workload, index), sizes) for index in range(setting.steps)]
     frequencies = [workload.frequencies()[name].numpy() for name, _ in workload.tables]
     ratio = setting.ratio or 0.01
-    steady = slice(setting.steps // 3, setting.steps - 64)
+    steady = slice(setting.steps // 3, -64)  # the last batches have less to look ahead to
 
-    def run(policy: str, look_ahead: int) -> float:
+    def run(policy: str, look_ahead: int) -> tuple[float, float]:
         planner = planner_of(policy, frequencies, ratio=ratio)
+        start = time.perf_counter()
         counted = [plan.unique_misses for plan in planned(planner, batches, look_ahead)]
-        return statistics.mean(counted[steady])
+        return statistics.mean(counted[steady]), 1e3 * (time.perf_counter() - start) / len(batches)
 
-    best = run("static", len(batches))
+    best, _ = run("static", len(batches))
     results = {}
     for policy in POLICIES:
         for look_ahead in (0, 1, 4, 16, 64):
-            count = run(policy, look_ahead)
-            results[f"{policy}, look-ahead {look_ahead}"] = {"unique_misses": count, "relative_to_belady": count / best}
+            count, ms = run(policy, look_ahead)
+            results[f"{policy}, look-ahead {look_ahead}"] = {
+                "unique_misses": count,
+                "relative_to_belady": count / best,
+                "ms_per_batch": ms,
+            }
     return {
         "workload": "criteo_kaggle, synthetic",
         "rows": sum(sizes),
@@ -187,9 +193,15 @@ def planned(planner: Planner, batches: Sequence[Ids], look_ahead: int) -> Iterat
     for at, batch in enumerate(batches):
         planner.announce(batch, changes=True)
         if at >= look_ahead:
-            yield planner.plan()
+            yield _plan(planner)
     while planner.announced:
-        yield planner.plan()
+        yield _plan(planner)
+
+
+def _plan(planner: Planner) -> Plan:
+    plan = planner.plan()
+    plan.slot_of_id()
+    return plan
 
 
 def compare(
@@ -292,10 +304,10 @@ def cached(rows: int, slots: int, dim: int, lookups: int) -> CachedEmbeddingBagC
     )
 
 
-def sliding(size: int, *, slots: int, hits: int, misses: int, lookups: int) -> Iterator[KeyedJaggedTensor]:
+def sliding(size: int, *, hits: int, misses: int, lookups: int) -> Iterator[KeyedJaggedTensor]:
     """Batches with so many distinct rows that were used last and so many that come for the first time in long."""
     generator = np.random.default_rng(0)
-    order = generator.permutation(size)[: max(4 * slots, 200_000)] if size > slots else np.arange(size)
+    order = generator.choice(size, min(size, _ROTATING_ROWS), replace=False)
     used = 0
     recent: deque[np.ndarray] = deque()
     for step in range(1_000_000):
@@ -303,8 +315,9 @@ def sliding(size: int, *, slots: int, hits: int, misses: int, lookups: int) -> I
         used += fresh.size
         old = generator.choice(np.concatenate(list(recent)), hits, replace=False) if step and hits else fresh[:0]
         rows = np.concatenate([fresh, old])
-        recent.append(fresh)
-        while len(recent) > 2 and sum(part.size for part in recent) > hits + misses:
+        if fresh.size:
+            recent.append(fresh)
+        while len(recent) > 1 and sum(part.size for part in recent) - recent[0].size >= hits:
             recent.popleft()
         ids = np.concatenate([rows, generator.choice(rows, lookups - rows.size)])
         yield features_of(["t"], generator.permutation(ids)[None])
