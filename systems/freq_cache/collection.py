@@ -174,13 +174,13 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
 
         chosen = {name: getattr(optimizer, name) for name in ("lr", "eps", "beta1", "beta2")}
         self.fused_optimizer = FusedOptimizer(chosen, set_hyper_parameters)
-        self._end = weakref.finalize(self, _end, (self._planning, self._writing), caches)
+        weakref.finalize(self, _let_go, (self._planning, self._writing), caches)
         try:
             for at, group in enumerate(self._groups.groups):
                 caches.append(self._build(at, group))
             self._commits = self._reopen()
         except BaseException:
-            self._end()
+            self.close()
             raise
         self._cache_of_table = {
             table.name: cache
@@ -340,7 +340,7 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
 
     def close(self) -> None:
         """End the threads and let go of the directory, in which what was not committed is lost. Cannot be used on."""
-        self._end()
+        _end((self._planning, self._writing), self._caches)
 
     def set_learning_rate(self, lr: float) -> None:
         self.fused_optimizer.param_groups[0]["lr"] = lr
@@ -517,6 +517,11 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
 
 _MOST_LOOK_AHEAD = 64
 _CHUNK_ROWS = 1 << 20
+
+
+def _let_go(threads: Sequence[ThreadPoolExecutor | None], caches: list[Cache]) -> None:
+    _end(threads, caches)
+    caches.clear()  # whatever still refers to the list, the rows go now
 
 
 def _end(threads: Sequence[ThreadPoolExecutor | None], caches: Sequence[Cache]) -> None:

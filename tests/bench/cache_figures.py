@@ -9,7 +9,8 @@
 - `planning`: a batch of 16,384 x 26 ids over the 177,944,275 rows of Criteo 1TB, 1 % of them cached.
 - `stage`: plan, move, look up, backward, update of 53,248 ids over 1 M x 32 fp32, 5 % cached, against full tables of
   fbgemm's on the same batches.
-- `table-size`: the same step with equal slots, and equal misses, over tables of 1 M to 178 M rows.
+- `table-size`: the same step with equal slots and misses over tables of 1 M to 178 M rows; with `--dim 16` they fit in
+  24 GB together.
 - `miss-cost`: the same step over one table, by how many of its rows are missing.
 - `misses`: unique misses per batch of the full-size Criteo Kaggle stream, against the batch-granular minimum of Belady.
 
@@ -101,38 +102,33 @@ def stage(setting: argparse.Namespace) -> dict[str, Any]:
 
 
 def table_size(setting: argparse.Namespace) -> dict[str, Any]:
-    """Milliseconds of a step by rows of the table, at equal slots and misses: a sliding window of fresh rows."""
-    slots, hits, misses = 50_000, 10_000, 10_000
-    results: dict[str, dict[str, float]] = {}
+    """Milliseconds of a step by rows of the table, at equal slots and misses."""
+    slots, hits, misses, lookups = 50_000, 10_000, 10_000, setting.lookups or 53_248
     largest = setting.rows or 177_944_275
     sizes = [*(size for size in (1_000_000, 10_000_000, 50_000_000) if size < largest), largest]
-    for size in sizes:
-        system = cached(size, slots, setting.dim, setting.lookups or 53_248)
-        steps = sliding(size, hits=hits, misses=misses, lookups=setting.lookups or 53_248)
-        times = timed(system, steps, setting)
-        counters = system.counters()
-        results[f"{size:,} rows"] = {
-            "ms_per_step": statistics.median(times),
-            "unique_misses_per_step": counters.unique_misses / counters.steps,
-        }
-        del system
-    first = results[f"{sizes[0]:,} rows"]["ms_per_step"]
-    for found in results.values():
-        found["relative_cost"] = found["ms_per_step"] / first
-    return {"slots": slots, "dim": setting.dim, "results": results}
+    runs = {
+        f"{size:,} rows": (cached(size, slots, setting.dim, lookups), sliding(size, hits, misses, lookups))
+        for size in sizes
+    }
+    results = in_turns(runs, setting)
+    return {"slots": slots, "dim": setting.dim, "lookups": lookups, "results": results}
 
 
 def miss_cost(setting: argparse.Namespace) -> dict[str, Any]:
     """Milliseconds of a step by its misses, 20,000 distinct rows of 1 M each time, and the line through them."""
     lookups, distinct = setting.lookups or 53_248, 20_000
-    results = {}
-    for misses in (0, 2_500, 5_000, 10_000, 15_000, 20_000):
-        system = cached(1_000_000, 50_000, setting.dim, lookups)
-        times = timed(system, sliding(1_000_000, hits=distinct - misses, misses=misses, lookups=lookups), setting)
-        results[f"{misses:,} misses"] = {"misses": misses, "ms_per_step": statistics.median(times)}
-    x, y = (np.array([found[name] for found in results.values()]) for name in ("misses", "ms_per_step"))
-    slope, intercept = np.polyfit(x, y, 1)
-    spread = 1 - np.sum((y - slope * x - intercept) ** 2) / np.sum((y - y.mean()) ** 2)
+    counts = (0, 2_500, 5_000, 10_000, 15_000, 20_000)
+    runs = {
+        f"{misses:,} misses": (
+            cached(1_000_000, 50_000, setting.dim, lookups),
+            sliding(1_000_000, distinct - misses, misses, lookups),
+        )
+        for misses in counts
+    }
+    results = in_turns(runs, setting)
+    times = np.array([found["ms_per_step"] for found in results.values()])
+    slope, intercept = np.polyfit(counts, times, 1)
+    spread = 1 - np.sum((times - slope * np.array(counts) - intercept) ** 2) / np.sum((times - times.mean()) ** 2)
     line = {"ns_per_miss": 1e6 * float(slope), "ms_without": float(intercept), "r_squared": float(spread)}
     return {"lookups": lookups, "distinct_rows": distinct, "dim": setting.dim, "line": line, "results": results}
 
@@ -304,7 +300,7 @@ def cached(rows: int, slots: int, dim: int, lookups: int) -> CachedEmbeddingBagC
     )
 
 
-def sliding(size: int, *, hits: int, misses: int, lookups: int) -> Iterator[KeyedJaggedTensor]:
+def sliding(size: int, hits: int, misses: int, lookups: int) -> Iterator[KeyedJaggedTensor]:
     """Batches with so many distinct rows that were used last and so many that come for the first time in long."""
     generator = np.random.default_rng(0)
     order = generator.choice(size, min(size, _ROTATING_ROWS), replace=False)
@@ -323,17 +319,35 @@ def sliding(size: int, *, hits: int, misses: int, lookups: int) -> Iterator[Keye
         yield features_of(["t"], generator.permutation(ids)[None])
 
 
-def timed(system: EmbeddingSystem, stream: Iterator[KeyedJaggedTensor], setting: argparse.Namespace) -> list[float]:
-    """Milliseconds of every step after a warm-up."""
-    times = []
-    for step, batch in zip(range(setting.steps), stream, strict=False):
-        gradient = torch.full((batch.stride(), setting.dim), 1e-3)
-        if step == setting.steps // 3:
-            system.reset_counters()
-        start = time.perf_counter()
-        system(batch).values().backward(gradient)
-        times.append(1e3 * (time.perf_counter() - start))
-    return times[setting.steps // 3 :]
+def in_turns(
+    runs: Mapping[str, tuple[EmbeddingSystem, Iterator[KeyedJaggedTensor]]], setting: argparse.Namespace
+) -> dict[str, dict[str, float]]:
+    """Times of systems that train on streams of their own, in turns, and relative to the first."""
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for turn in range(setting.steps // setting.block):
+        for name in list(runs)[:: 1 if turn % 2 else -1]:
+            system, stream = runs[name]
+            batches = [next(stream) for _ in range(setting.block)]
+            gradient = torch.full((batches[0].stride(), setting.dim), 1e-3)
+            if turn == setting.steps // setting.block // 2:
+                system.reset_counters()
+            for index, batch in enumerate(batches):
+                if index == setting.block // 4:
+                    start = time.perf_counter()
+                system(batch).values().backward(gradient)
+            times[name].append(1e3 * (time.perf_counter() - start) / (setting.block - setting.block // 4))
+    first = next(iter(runs))
+    steady = slice(len(times[first]) // 3, None)
+    results = {}
+    for name, (system, _) in runs.items():
+        counters = system.counters()
+        ratios = [own / base for own, base in zip(times[name][steady], times[first][steady], strict=True)]
+        results[name] = {
+            "ms_per_step": statistics.median(times[name][steady]),
+            "relative_cost": statistics.median(ratios),
+            "unique_misses_per_step": (counters.unique_misses or 0) / counters.steps,
+        }
+    return results
 
 
 def _features(workload: SyntheticWorkload, index: int) -> np.ndarray:
@@ -364,7 +378,7 @@ FIGURES = {
     "miss-cost": miss_cost,
     "misses": misses,
 }
-STEPS = {"planning": 120, "stage": 600, "table-size": 90, "miss-cost": 90, "misses": 250}
+STEPS = {"planning": 120, "stage": 600, "table-size": 240, "miss-cost": 240, "misses": 250}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -375,7 +389,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--ratio", type=float, help="cached rows as a share of all; default: that of the figure")
     parser.add_argument("--dim", type=int, default=32)
     parser.add_argument("--steps", type=int, help="batches; default: those of the figure")
-    parser.add_argument("--block", type=int, default=40, help="steps per turn")
+    parser.add_argument("--block", type=int, default=24, help="steps per turn")
     parser.add_argument("--out", type=Path, required=True)
     setting = parser.parse_args(arguments)
     setting.steps = setting.steps or STEPS[setting.figure]

@@ -11,8 +11,8 @@ import pytest
 TINY = {
     "planning": ["--rows", "50000", "--lookups", "2600", "--steps", "40"],
     "stage": ["--rows", "5200", "--lookups", "520", "--steps", "16", "--block", "4"],
-    "table-size": ["--rows", "100000", "--lookups", "24000", "--dim", "4", "--steps", "6"],
-    "miss-cost": ["--lookups", "24000", "--dim", "4", "--steps", "9"],
+    "table-size": ["--rows", "100000", "--lookups", "24000", "--dim", "4", "--steps", "8", "--block", "4"],
+    "miss-cost": ["--lookups", "24000", "--dim", "4", "--steps", "8", "--block", "4"],
     "misses": ["--rows", "20000", "--lookups", "2600", "--steps", "100"],
 }
 
@@ -36,7 +36,7 @@ def test_look_ahead_never_beats_the_minimum(tmp_path: Path) -> None:
 
 def test_steps_of_a_miss_cost_run_miss_what_they_say() -> None:
     system = cache_figures.cached(1_000_000, 50_000, 4, 24_000)
-    stream = cache_figures.sliding(1_000_000, hits=15_000, misses=5_000, lookups=24_000)
+    stream = cache_figures.sliding(1_000_000, 15_000, 5_000, 24_000)
     for step, batch in zip(range(8), stream, strict=False):
         if step == 4:
             system.reset_counters()

@@ -113,6 +113,24 @@ def test_arguments_that_do_not_go_together_are_refused(choices: dict[str, Any], 
         built(**choices)
 
 
+def test_rows_go_with_their_collection_at_once() -> None:
+    collection = CachedEmbeddingBagCollection(
+        [EmbeddingBagConfig(name="t", feature_names=["t"], num_embeddings=100, embedding_dim=4)],
+        optimizer=SparseOptimizer(kind=OptimizerKind.SGD, lr=1.0),
+        cache_ratio=0.1,
+        look_ahead=1,
+    )
+    features = KeyedJaggedTensor(["t"], torch.arange(5), lengths=torch.ones(5, dtype=torch.int64))
+    collection(features).values().sum().backward()
+    rows = weakref.ref(collection._caches[0].tier)
+    gc.disable()
+    try:
+        del collection
+        assert rows() is None
+    finally:
+        gc.enable()
+
+
 def test_seed_out_of_range_is_refused_before_any_row_on_disk_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="seed -1"):
         built(directory=tmp_path, seed=-1)
