@@ -79,6 +79,15 @@ def test_a_saved_optimizer_gives_the_learning_rate_back(ran: dict[str, Any]) -> 
     assert other.fused_optimizer.param_groups[0]["lr"] == ran["resumed"].fused_optimizer.param_groups[0]["lr"]
 
 
+def test_measured_figures_are_those_of_the_records() -> None:
+    spec = importlib.util.spec_from_file_location("cache_table", DOCS / "figures" / "cache_table.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.table() in section("Measured")
+
+
 def test_bytes_of_a_record_by_optimizer_and_row_type() -> None:
     by_optimizer = tables(section("How large"))[0]
     assert [line[0].split("`")[1] for line in by_optimizer] == list(OptimizerKind)

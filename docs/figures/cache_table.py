@@ -1,0 +1,83 @@
+"""The measured figures of `docs/freq-cache.md` as a table, from the records in `results/cache`.
+
+python docs/figures/cache_table.py
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+RECORDS = Path(__file__).resolve().parents[2] / "results" / "cache"
+POLICIES = ("static", "lfu", "lru")
+
+
+def record(name: str) -> dict[str, Any]:
+    """What a benchmark left."""
+    found: dict[str, Any] = json.loads((RECORDS / f"{name}.json").read_text())
+    return found
+
+
+def lines() -> list[tuple[str, str]]:
+    """What was measured, and the figure."""
+    planning, stage = record("planning"), record("stage")["results"]
+    sizes, cost, misses = record("table_size")["results"], record("miss_cost")["line"], record("misses")["results"]
+    file = {side["side"]: side for side in record("file_tier")["sides"]}
+
+    def by_policy(results: dict[str, Any], look_ahead: int, key: str, form: str) -> str:
+        return " / ".join(f"{results[f'{policy}, look-ahead {look_ahead}'][key]:{form}}" for policy in POLICIES)
+
+    def relative(tables: int, kind: str) -> str:
+        found = stage[f"{tables} tables, {kind}"]
+        names = ("freq_cache[look_ahead=0]", "freq_cache[look_ahead=1]", "freq_cache[kernels=fbgemm]")
+        return " / ".join(f"{found[name]['throughput_relative_to_full']:.2f}" for name in names)
+
+    made = [
+        (
+            f"planning {planning['ids_per_batch']:,} ids over {planning['rows']:,} rows, 1 %, ms, static / LFU / LRU",
+            by_policy(planning["results"], 0, "ms_per_batch", ".1f"),
+        ),
+        ("the same with look-ahead 16", by_policy(planning["results"], 16, "ms_per_batch", ".1f")),
+        (
+            "index and policy on the host, B per row",
+            by_policy(planning["results"], 0, "host_index_bytes_per_row", ".2f"),
+        ),
+        (
+            "misses against Belady's, Kaggle stream, 1 %, look-ahead 0",
+            by_policy(misses, 0, "relative_to_belady", ".2f"),
+        ),
+        ("look-ahead 16", by_policy(misses, 16, "relative_to_belady", ".2f")),
+        ("look-ahead 64", by_policy(misses, 64, "relative_to_belady", ".2f")),
+    ]
+    made += [
+        (f"embedding step against {shape}, {kind}: look-ahead 0 / 1 / fbgemm's kernels", relative(tables, kind))
+        for tables, shape in ((26, "26 full tables of 38,461 rows"), (1, "a full table of 1,000,000 rows"))
+        for kind in ("sgd", "rowwise_adagrad")
+    ]
+    made += [
+        (
+            f"cost of that step by rows of the table: {' / '.join(name.removesuffix(' rows') for name in sizes)}",
+            " / ".join(f"{found['relative_cost']:.2f}" for found in sizes.values()),
+        ),
+        ("cost of a miss in it, ns (R^2 of a straight line)", f"{cost['ns_per_miss']:.0f} ({cost['r_squared']:.2f})"),
+        (
+            "rows in a file, 177,944,275 x 128: samples/s, cache / file tier alone / mapped `nn.EmbeddingBag`",
+            " / ".join(
+                f"{file[side]['samples_per_s']:,.0f}"
+                for side in ("cached_file_tier", "file_tier_without_cache", "mapped_table_random")
+            ),
+        ),
+        ("its peak resident memory, GB", f"{file['cached_file_tier']['peak_rss_bytes'] / 1e9:.1f}"),
+    ]
+    return made
+
+
+def table() -> str:
+    """Markdown."""
+    return "\n".join(["| what | |", "|---|---:|", *(f"| {what} | {figure} |" for what, figure in lines())])
+
+
+if __name__ == "__main__":
+    sys.stdout.write(table() + "\n")
