@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 # Before torch loads libgomp: its threads spin at barriers by default and crawl when tests share the cores.
@@ -16,6 +17,23 @@ import torch
 def device() -> torch.device:
     """CUDA where there is a device: the same tests then cover that path."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.fixture(scope="module")
+def work_in_parts() -> Iterator[None]:
+    """Have the cache share work among threads however little there is of it."""
+    from systems.freq_cache import cpu_kernels, direct, planner, policy
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module, least in (
+            (cpu_kernels, "_PART_IDS"),
+            (direct, "_PART_ROWS"),
+            (planner, "_PART_IDS"),
+            (planner, "_PART_ROWS"),
+            (policy, "_PART_ROWS"),
+        ):
+            patch.setattr(module, least, 1)
+        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from systems.contract import OptimizerKind
 from systems.freq_cache.compiled import add_values, compiled, copy_values, multiply_add, prefetch_in
-from systems.freq_cache.hands import in_parts
+from systems.freq_cache.hands import in_parts, parts_of
 
 Floats = NDArray[np.float32]
 Int32s = NDArray[np.int32]
@@ -27,6 +27,8 @@ KINDS = (OptimizerKind.SGD, OptimizerKind.ROWWISE_ADAGRAD, OptimizerKind.ADAGRAD
 _SGD, _ROWWISE = 0, 1
 _AHEAD = 8
 _IDS_AHEAD = 32
+_PART_IDS = 1 << 13
+"""Ids that are worth a thread."""
 _LINE = 16
 """fp32 values per cache line."""
 
@@ -81,7 +83,7 @@ class CpuKernels:
         def some_bags(part: int, parts: int) -> None:
             _pool(self._weights, of_id, bounds, out, batch * part // parts, batch * (part + 1) // parts)
 
-        in_parts(some_bags)
+        in_parts(some_bags, parts_of(of_id.size, least=_PART_IDS))
         if not torch.is_grad_enabled():
             return pooled
         anchor = torch.empty(0, requires_grad=True)  # what makes autograd come by
@@ -92,14 +94,15 @@ class CpuKernels:
 
     def update(self, gradient: Tensor, offsets: Int64s, distinct: Distinct, hyper: Mapping[str, float]) -> None:
         """Update the rows of a batch by the gradient of what was pooled."""
-        bags = gradient.contiguous().numpy()
+        bags = gradient.detach().contiguous().numpy()
         rates = np.float32(hyper["lr"]), np.float32(hyper["eps"])
-        if torch.get_num_threads() < self._begins.size:
-            self._by_tables(bags, offsets, distinct, rates)
+        parts = parts_of(distinct.inverse.size, least=_PART_IDS)
+        if parts < self._begins.size:
+            self._by_tables(bags, offsets, distinct, rates, parts)
         else:
-            self._by_columns(bags, offsets, distinct, rates)
+            self._by_columns(bags, offsets, distinct, rates, parts)
 
-    def _by_tables(self, bags: Floats, offsets: Int64s, distinct: Distinct, rates: tuple[Any, Any]) -> None:
+    def _by_tables(self, bags: Floats, offsets: Int64s, distinct: Distinct, rates: tuple[Any, Any], parts: int) -> None:
         """Every thread takes some tables, one after the other: the sums of one table stay in the processor's cache."""
         ends = offsets[self._begins * bags.shape[0]]  # of the ids of each table
         most = int(np.diff(ends).max())
@@ -110,9 +113,11 @@ class CpuKernels:
             seen = int(distinct.inverse[: ends[first]].max(initial=-1)) + 1
             _tables(bags, begins, offsets, *distinct, seen, sums, self._weights, self._state, self._kind, *rates)
 
-        in_parts(some_tables)
+        in_parts(some_tables, parts)
 
-    def _by_columns(self, bags: Floats, offsets: Int64s, distinct: Distinct, rates: tuple[Any, Any]) -> None:
+    def _by_columns(
+        self, bags: Floats, offsets: Int64s, distinct: Distinct, rates: tuple[Any, Any], parts: int
+    ) -> None:
         """Every thread sums some columns of all tables, and then updates some rows."""
         rows, dim = distinct.slots.size, self._weights.shape[1]
         sums = self._room(0, rows)
@@ -125,8 +130,8 @@ class CpuKernels:
             mine = slice(rows * part // parts, rows * (part + 1) // parts)
             _apply(self._weights, self._state, distinct.slots[mine], sums[mine], self._kind, *rates)
 
-        in_parts(some_columns)
-        in_parts(some_rows)
+        in_parts(some_columns, parts)
+        in_parts(some_rows, parts)
 
     def _room(self, part: int, rows: int) -> Floats:
         room = self._sums.get(part)

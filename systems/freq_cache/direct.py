@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from systems.freq_cache.compiled import compiled, prefetch_in
-from systems.freq_cache.hands import in_parts
+from systems.freq_cache.hands import in_parts, parts_of
 from systems.freq_cache.host_tier import HostTier
 from systems.freq_cache.planner import Plan
 from systems.freq_cache.pool import RowPool
@@ -19,6 +19,8 @@ _MOST_PARTS = 3
 
 _AHEAD = 8
 _LINE_BYTES = 64
+_PART_ROWS = 1 << 11
+"""Rows that are worth a thread."""
 _1, _2, _3 = np.uint64(1), np.uint64(2), np.uint64(3)
 
 
@@ -42,7 +44,7 @@ class DirectMoves:
         def some_rows(part: int, parts: int) -> None:
             _exchange(self._rows, self._slots, *moves, count * part // parts, count * (part + 1) // parts)
 
-        in_parts(some_rows)
+        in_parts(some_rows, parts_of(count, least=_PART_ROWS))
 
 
 def _words(rows: Tensor, slots: Tensor) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -10,9 +10,13 @@ from functools import cache
 import torch
 
 
-def in_parts(work: Callable[[int, int], None], parts: int | None = None) -> None:
+def parts_of(items: int, *, least: int) -> int:
+    """On how many threads to work on so many items, of which `least` are worth a thread."""
+    return max(1, min(items // least, torch.get_num_threads()))
+
+
+def in_parts(work: Callable[[int, int], None], parts: int) -> None:
     """Call `work(part, parts)` for every part, one of them here; returns when all are done."""
-    parts = parts or torch.get_num_threads()
     if parts == 1:
         work(0, 1)
         return

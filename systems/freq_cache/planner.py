@@ -6,11 +6,10 @@ from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from systems.freq_cache import planning, queues
-from systems.freq_cache.hands import in_parts
+from systems.freq_cache.hands import in_parts, parts_of
 from systems.freq_cache.planning import ABSENT, FIELDS, Index, Order, Ring
 from systems.freq_cache.policy import LEVELS, Policy
 from systems.freq_cache.queues import empty_queues
@@ -81,7 +80,7 @@ class Plan:
     def slot_of_id(self) -> tuple[Int32s, int]:
         """The slot of every id, int32 `[n]`, and how many ids ask for a row that was absent."""
         out = np.empty(self.inverse.size, np.int32)
-        parts = max(1, min(out.size // _PART_IDS, torch.get_num_threads()))
+        parts = parts_of(out.size, least=_PART_IDS)
         missed = [0] * parts
 
         def spread(part: int, _: int) -> None:
@@ -248,8 +247,8 @@ class Planner:
         """Find the distinct rows of a batch, on several threads if it is large: no two tables share a row."""
         begins = np.empty(ids.ends.size + 1, np.int64)
         begins[0], begins[1:] = 0, ids.ends
-        parts = min(ids.values.size // _PART_IDS, torch.get_num_threads())
-        if parts < 2:
+        parts = parts_of(ids.values.size, least=_PART_IDS)
+        if parts == 1:
             count = planning.announce(ids.values, begins, ids.starts, self._index, self._ring, inverse, begin, batch)
             planning.link(self._index, self._ring, begin, begin, count)
             return int(count)
@@ -278,7 +277,7 @@ class Planner:
         """Let the rows of a planned batch go, on several threads if they are many, and queue their slots in order."""
         queues.clear(self._queues, self._order.levels + batch.batch % self._order.depth)  # they are all of this batch
         unique = batch.end - batch.begin
-        parts = max(1, min(unique // _PART_ROWS, torch.get_num_threads()))
+        parts = parts_of(unique, least=_PART_ROWS)
         loose = np.empty(unique, np.int32)
         found = [0] * parts
         fixed = self.policy.fixed

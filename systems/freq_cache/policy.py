@@ -10,11 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from systems.freq_cache.compiled import compiled, prefetch
-from systems.freq_cache.hands import in_parts
+from systems.freq_cache.hands import in_parts, parts_of
 
 Int32s = NDArray[np.int32]
 
@@ -129,7 +128,7 @@ class LRU(Policy):
 
 def _in_parts(rows: int, work: Callable[[slice], None]) -> None:
     """Have rows, each of which occurs once, worked on by several threads if they are many."""
-    parts = max(1, min(rows // _PART_ROWS, torch.get_num_threads()))
+    parts = parts_of(rows, least=_PART_ROWS)
     in_parts(lambda part, _: work(slice(rows * part // parts, rows * (part + 1) // parts)), parts)
 
 

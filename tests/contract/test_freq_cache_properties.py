@@ -32,6 +32,7 @@ from systems.freq_cache.file_tier import FileTier
 from systems.freq_cache.host_tier import HostTier
 from systems.freq_cache.slow_tier import SlowTier
 
+pytestmark = pytest.mark.usefixtures("work_in_parts")
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 TABLES = (

@@ -16,6 +16,7 @@ from systems.freq_cache.cpu_kernels import KINDS, Distinct
 from systems.freq_cache.layout import RowLayout
 from systems.freq_cache.pool import RowPool
 
+pytestmark = pytest.mark.usefixtures("work_in_parts")
 SLOTS = 40
 
 
