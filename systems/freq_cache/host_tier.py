@@ -13,6 +13,7 @@ from systems.freq_cache.layout import RowLayout
 from systems.freq_cache.slow_tier import SlowTier
 
 _NUMPY_TYPES = {torch.float32: np.float32, torch.float16: np.float16}
+_LINE_BYTES = 64
 
 
 class HostTier(SlowTier):
@@ -20,12 +21,16 @@ class HostTier(SlowTier):
 
     Pageable, whatever the device: rows are gathered into pinned staging before they cross the link, so that pinning
     gigabytes, which the system could no longer page, would gain nothing. numpy asks for huge pages, torch does not;
-    rows at random places are then found with a fraction of the address translations.
+    rows at random places are then found with a fraction of the address translations. The block begins with a cache
+    line: a record of 64 B then lies in one of them, not in two.
     """
 
     def __init__(self, *, rows: int, layout: RowLayout) -> None:
         super().__init__(rows=rows, layout=layout)
-        self.records = torch.from_numpy(np.zeros((rows, layout.width), _NUMPY_TYPES[layout.dtype]))
+        block = np.zeros(rows * layout.record_bytes + _LINE_BYTES, np.uint8)
+        start = -block.ctypes.data % _LINE_BYTES
+        inside = block[start : start + rows * layout.record_bytes].view(_NUMPY_TYPES[layout.dtype])
+        self.records = torch.from_numpy(inside.reshape(rows, layout.width))
 
     def read(self, rows: Tensor, out: Tensor) -> None:
         torch.index_select(self.records, 0, rows, out=out)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from systems.freq_cache import planning, queues
 from systems.freq_cache.hands import in_parts, parts_of
-from systems.freq_cache.planning import ABSENT, FIELDS, Index, Order, Ring
+from systems.freq_cache.planning import ABSENT, FIELDS, NONE, Index, Order
 from systems.freq_cache.policy import LEVELS, Policy
 from systems.freq_cache.queues import empty_queues
 
@@ -116,7 +116,7 @@ class Planner:
     withdrawn batches needed joins the end of its key's queue. Keys may span 65,536 values: of rows further below the
     highest, any may leave first.
 
-    Memory, all on the host: 4 B per row and 17 B per slot, what the policy keeps, and 20 B per distinct row and 4 B per
+    Memory, all on the host: 4 B per row and 17 B per slot, what the policy keeps, and 16 B per distinct row and 4 B per
     id of each announced batch. Source: arXiv 2208.05321 for the static and LFU keys; look-ahead as cDLRM (arXiv
     2006.02779) and BagPipe (arXiv 2202.12429) have it, with Belady's rule inside the window.
     """
@@ -127,9 +127,10 @@ class Planner:
         self.policy = policy
         self.rows = rows
         self.slots = min(slots, rows)
-        row, key, head = (np.zeros(self.slots, np.int32) for _ in range(3))
-        self._index = Index(np.full(rows, ABSENT, np.int32), row, key, head, np.zeros(self.slots, np.uint8))
-        self._ring = Ring(np.empty(FIELDS * batch_ids, np.int32), np.empty(batch_ids, np.int32))
+        row, key = np.zeros(self.slots, np.int32), np.zeros(self.slots, np.int32)
+        head, flags = np.full(self.slots, NONE, np.int32), np.zeros(self.slots, np.uint8)
+        self._index = Index(np.full(rows, ABSENT, np.int32), row, key, head, flags)
+        self._ring = np.empty(FIELDS * batch_ids, np.int32)
         self._order = Order(levels=LEVELS, base=0, depth=2, lowest=LEVELS)
         self._queues = empty_queues(queues=LEVELS + self._order.depth, slots=self.slots)
         self._used = 0
@@ -150,7 +151,7 @@ class Planner:
     @property
     def window_bytes(self) -> int:
         """Host bytes kept for announced batches."""
-        return sum(a.nbytes for a in (*self._ring, *(batch.inverse for batch in tuple(self._announced))))
+        return self._ring.nbytes + sum(batch.inverse.nbytes for batch in tuple(self._announced))
 
     def warm_up(self) -> tuple[Int32s, Int32s]:
         """Fill an empty cache with the rows that the policy thinks best. Returns rows and the slots they take."""
@@ -196,7 +197,7 @@ class Planner:
         keys = self.policy.keys(fetch_rows if fixed else rows, occurrences, batch=batch.batch, learn=batch.changes)
         self._make_room_for(keys)
         tables = (self._index, self._ring, self._queues)
-        out = tuple(np.empty(entering.size, np.int32) for _ in range(3))
+        out = tuple(np.empty(entering.size, np.int32) for _ in range(4))
         back, self._used, lowest = planning.replace(
             entering, keys, fixed, *tables, self._order, out, self._used, *span, batch.batch, newest
         )
@@ -306,7 +307,7 @@ class Planner:
 
     def _section(self, wanted: int) -> int:
         """Where the ring has room for the rows of one more batch; it grows if it must. Positions stay what they are."""
-        size = self._ring.before.size
+        size = self._ring.size // FIELDS
         for begin in (self._cursor, 0):
             end = begin + wanted
             if end <= size and all(end <= live.begin or begin >= live.end for live in self._announced):
@@ -314,9 +315,9 @@ class Planner:
         grown = max(2 * size, size + 2 * wanted)
         if self.slots + grown >= _INT32_MAX:
             raise ValueError("too many ids are announced at once: announce fewer batches ahead")
-        fields, before = np.empty(FIELDS * grown, np.int32), np.empty(grown, np.int32)
-        fields[: FIELDS * size], before[:size] = self._ring
-        self._ring = Ring(fields, before)
+        ring = np.empty(FIELDS * grown, np.int32)
+        ring[: self._ring.size] = self._ring
+        self._ring = ring
         return size
 
     def _make_depth(self, batches: int) -> None:

@@ -4,10 +4,9 @@ What the arrays mean:
 
 - `where[row]`: the latest occurrence of a row among the announced batches, as `slots + position` in the ring; of a row
   in none of them its slot, or how it is absent: `ABSENT`, or `ABSENT - 1 - batch` if that batch writes it back.
-- `ring[at(position, field)]`: one distinct row of one announced batch. A row's occurrences are chained by `NEXT` and
-  `before[position]`, and the earliest holds its slot (or how it is absent) in `SLOT`.
-- Of every slot: its row, its key, its flags, and in `head` the position of its next occurrence, or `_KEYED - key` if it
-  is queued by key; that may be out of date.
+- `ring[at(position, field)]`: one distinct row of one announced batch. A row's occurrences are chained by `NEXT`, and
+  the earliest holds its slot (or how it is absent) in `SLOT`.
+- Of every slot: its row, its key, its flags, and in `head` the position of its next occurrence, or `NONE`.
 - Queues: one per key, for slots that no announced batch needs; behind them one per announced batch, for slots needed
   next by that batch. A slot is in one of them at most. One in a key's queue may have been hit or announced since: that
   is noticed when its turn comes.
@@ -30,7 +29,6 @@ NONE = -1
 
 ROW, SLOT, NEXT, WHEN = 0, 1, 2, 3
 FIELDS = 4
-_KEYED = -2
 QUEUED, DIRTY = 1, 2
 """Flags of a slot: is in a key's queue; its row changed since it was last written back."""
 
@@ -46,13 +44,6 @@ class Index(NamedTuple):
     key: NDArray[np.int32]
     head: NDArray[np.int32]
     flags: NDArray[np.uint8]
-
-
-class Ring(NamedTuple):
-    """The distinct rows of announced batches."""
-
-    fields: NDArray[np.int32]
-    before: NDArray[np.int32]
 
 
 class Order(NamedTuple):
@@ -88,7 +79,7 @@ def announce(ids, begins, starts, index, ring, inverse, begin, now):
 
     The ids of a feature begin where `begins` says, and end where those of the next do. `inverse` counts from 0.
     """
-    where, slots, fields = index.where, index.row.size, ring.fields
+    where, slots = index.where, index.row.size
     end = begin
     for feature in range(starts.size):
         start = starts[feature]
@@ -101,10 +92,10 @@ def announce(ids, begins, starts, index, ring, inverse, begin, now):
             if begin <= latest < end:
                 inverse[i] = latest - begin
                 continue
-            fields[at(end, ROW)] = row
-            fields[at(end, SLOT)] = latest + slots
-            fields[at(end, NEXT)] = NONE
-            fields[at(end, WHEN)] = now
+            ring[at(end, ROW)] = row
+            ring[at(end, SLOT)] = latest + slots
+            ring[at(end, NEXT)] = NONE
+            ring[at(end, WHEN)] = now
             where[row] = slots + end
             inverse[i] = end - begin
             end += 1
@@ -113,22 +104,26 @@ def announce(ids, begins, starts, index, ring, inverse, begin, now):
 
 @compiled
 def link(index, ring, found, begin, count):
-    """Move entries from `found` on down to `begin` on, and link each to the earlier occurrence of its row."""
-    where, slots, fields = index.where, index.row.size, ring.fields
+    """Move entries from `found` on down to `begin` on, and tell the earlier occurrence of each, else its slot."""
+    where, slots = index.where, index.row.size
     for i in range(count):
         if i + _FAR < count:
-            if fields[at(found + i + _FAR, SLOT)] >= slots:
-                prefetch(fields, FIELDS * (fields[at(found + i + _FAR, SLOT)] - slots))
+            ahead = ring[at(found + i + _FAR, SLOT)]
+            if ahead >= slots:
+                prefetch(ring, FIELDS * (ahead - slots))
+            else:
+                prefetch(index.head, max(ahead, 0))
             if found != begin:
-                prefetch(where, fields[at(found + i + _FAR, ROW)])
+                prefetch(where, ring[at(found + i + _FAR, ROW)])
         if found != begin:
             for field in range(FIELDS):
-                fields[at(begin + i, field)] = fields[at(found + i, field)]
-            where[np.uint64(fields[at(begin + i, ROW)])] = slots + begin + i
-        latest = fields[at(begin + i, SLOT)] - slots
-        ring.before[begin + i] = latest
-        if latest >= 0:
-            fields[at(latest, NEXT)] = begin + i
+                ring[at(begin + i, field)] = ring[at(found + i, field)]
+            where[np.uint64(ring[at(begin + i, ROW)])] = slots + begin + i
+        latest = ring[at(begin + i, SLOT)]
+        if latest >= slots:
+            ring[at(latest - slots, NEXT)] = begin + i
+        elif latest >= 0:
+            index.head[np.uint64(latest)] = begin + i
 
 
 @compiled
@@ -147,8 +142,8 @@ def survey(ring, begin, end, rows, missed, missing):
     misses = 0
     after = NONE
     for position in range(begin, end):
-        slot = ring.fields[at(position, SLOT)]
-        rows[position - begin] = ring.fields[at(position, ROW)]
+        slot = ring[at(position, SLOT)]
+        rows[position - begin] = ring[at(position, ROW)]
         missed[position - begin] = slot < 0
         if slot < 0:
             missing[misses] = position
@@ -158,13 +153,17 @@ def survey(ring, begin, end, rows, missed, missing):
 
 
 @compiled
-def _candidates(queues, order, lowest, newest, now, out, taken):
-    """Take slots off the queues, best victim first, until `out` is full. Returns the lowest key that may be queued."""
+def _candidates(queues, order, lowest, newest, now, out, levels, taken):
+    """Take slots off the queues, best victim first, until `out` is full. Returns the lowest key that may be queued.
+
+    `levels` receives the queues that they come from.
+    """
     while taken < out.size and lowest < order.levels:
         if queues.ends[2 * lowest] == EMPTY:
             lowest += 1
         else:
             out[taken] = pop(queues, lowest)
+            levels[taken] = lowest
             taken += 1
     batch = newest
     while taken < out.size and batch > now:
@@ -173,15 +172,14 @@ def _candidates(queues, order, lowest, newest, now, out, taken):
             batch -= 1
         else:
             out[taken] = pop(queues, queue)
+            levels[taken] = queue
             taken += 1
     return lowest
 
 
 @compiled
 def _queue_by_key(index, queues, order, lowest, slot):
-    key = index.key[slot]
-    queue = max(key - order.base, 0)
-    index.head[slot] = _KEYED - key
+    queue = max(index.key[slot] - order.base, 0)
     push(queues, queue, slot)
     return min(lowest, queue)
 
@@ -192,8 +190,7 @@ def replace(missing, keys, fixed, index, ring, queues, order, out, used, begin, 
 
     Returns the number of rows to write back, of slots in use, and the lowest key that may be queued.
     """
-    slots, back_rows, back_slots = out
-    fields = ring.fields
+    slots, back_rows, back_slots, levels = out
     lowest = order.lowest
     found = min(missing.size, index.row.size - used)
     for i in range(found):
@@ -201,34 +198,34 @@ def replace(missing, keys, fixed, index, ring, queues, order, out, used, begin, 
     used += found
     back = 0
     while found < missing.size:
-        lowest = _candidates(queues, order, lowest, newest, now, slots, found)
+        lowest = _candidates(queues, order, lowest, newest, now, slots, levels, found)
         for i in range(found, missing.size):
             if i + _FAR < missing.size:
                 prefetch(index.row, slots[i + _FAR])
                 prefetch(index.head, slots[i + _FAR])
             if i + _NEAR < missing.size:
-                prefetch(index.where, index.row[np.uint64(slots[i + _NEAR])])
-            slot = np.uint64(slots[i])
+                ahead = np.uint64(slots[i + _NEAR])
+                if index.head[ahead] >= 0:
+                    prefetch(ring, FIELDS * index.head[ahead])
+                else:
+                    prefetch(index.where, index.row[ahead])
+            slot, level, head = np.uint64(slots[i]), levels[i], index.head[np.uint64(slots[i])]
+            if level < order.levels:
+                if head >= 0:  # hit or announced since it was queued
+                    index.flags[slot] &= ~QUEUED
+                    if not begin <= head < end:  # rows of the batch in hand are queued when it is released
+                        push(queues, order.levels + ring[at(head, WHEN)] % order.depth, slots[i])
+                    continue
+                if index.key[slot] - order.base > level:
+                    lowest = _queue_by_key(index, queues, order, lowest, slots[i])
+                    continue
             gone = np.uint64(index.row[slot])
             state = ABSENT
             if index.flags[slot] & DIRTY:
                 state = ABSENT - 1 - now
-            head = index.head[slot]
-            if head >= 0:  # from the queue of an announced batch, which is never out of date
-                fields[at(head, SLOT)] = state
+            if head >= 0:
+                ring[at(head, SLOT)] = state
             else:
-                position = index.where[gone] - index.row.size
-                if position >= 0:  # hit or announced since it was queued
-                    while ring.before[position] >= 0:
-                        position = ring.before[position]
-                    index.flags[slot] &= ~QUEUED
-                    if not begin <= position < end:  # rows of the batch in hand are queued when it is released
-                        index.head[slot] = position
-                        push(queues, order.levels + fields[at(position, WHEN)] % order.depth, slots[i])
-                    continue
-                if index.key[slot] > _KEYED - head:
-                    lowest = _queue_by_key(index, queues, order, lowest, slots[i])
-                    continue
                 index.where[gone] = state
             if state != ABSENT:
                 back_rows[back] = gone
@@ -238,8 +235,8 @@ def replace(missing, keys, fixed, index, ring, queues, order, out, used, begin, 
             found += 1
     for i in range(missing.size):
         slot = np.uint64(slots[i])
-        fields[at(missing[i], SLOT)] = slots[i]
-        index.row[slot] = fields[at(missing[i], ROW)]
+        ring[at(missing[i], SLOT)] = slots[i]
+        index.row[slot] = ring[at(missing[i], ROW)]
         index.flags[slot] = 0
         if fixed:
             index.key[slot] = keys[i]
@@ -253,30 +250,31 @@ def release(begin, end, keys, fixed, index, ring, slot_of_unique, loose, now, ch
     `slot_of_unique` and `keys` are of these rows. `loose` receives the positions whose slots are in no queue, and has
     room for all. Returns how many there are.
     """
-    fields = ring.fields
     found = 0
     for position in range(begin, end):
         if position + _NEAR < end:
-            later = fields[at(position + _NEAR, NEXT)]
+            later = ring[at(position + _NEAR, NEXT)]
             if later >= 0:
-                prefetch(fields, FIELDS * later)
+                prefetch(ring, FIELDS * later)
             else:
-                prefetch(index.where, fields[at(position + _NEAR, ROW)])
-            prefetch(index.flags, max(fields[at(position + _NEAR, SLOT)], 0))
-        slot = fields[at(position, SLOT)]
-        behind = fields[at(position, NEXT)]
+                prefetch(index.where, ring[at(position + _NEAR, ROW)])
+            ahead = max(ring[at(position + _NEAR, SLOT)], 0)
+            prefetch(index.flags, ahead)
+            prefetch(index.head, ahead)
+        slot = ring[at(position, SLOT)]
+        behind = ring[at(position, NEXT)]
         slot_of_unique[position - begin] = slot
         state = slot
         if slot < 0 and changes:
             state = ABSENT - 1 - now  # an overflow batch writes its absent rows back itself
         if behind >= 0:
-            fields[at(behind, SLOT)] = state
-            ring.before[behind] = NONE
+            ring[at(behind, SLOT)] = state
         else:
-            index.where[np.uint64(fields[at(position, ROW)])] = state
+            index.where[np.uint64(ring[at(position, ROW)])] = state
         if slot < 0:
             continue
         flags = index.flags[slot]
+        index.head[slot] = behind
         if not fixed:
             index.key[slot] = keys[position - begin]
         loose[found] = position
@@ -290,21 +288,18 @@ def release(begin, end, keys, fixed, index, ring, slot_of_unique, loose, now, ch
 @compiled
 def enqueue(loose, index, ring, queues, order):
     """Queue the slots of released positions by their next use, or by their key. Returns the lowest queued key."""
-    fields = ring.fields
     lowest = order.lowest
     for i in range(loose.size):
         if i + _NEAR < loose.size:
-            prefetch(index.head, fields[at(loose[i + _NEAR], SLOT)])
-            later = fields[at(loose[i + _NEAR], NEXT)]
+            later = ring[at(loose[i + _NEAR], NEXT)]
             if later >= 0:
-                prefetch(fields, FIELDS * later)
+                prefetch(ring, FIELDS * later)
             else:
-                prefetch(index.key, fields[at(loose[i + _NEAR], SLOT)])
-        slot = fields[at(loose[i], SLOT)]
-        behind = fields[at(loose[i], NEXT)]
+                prefetch(index.key, ring[at(loose[i + _NEAR], SLOT)])
+        slot = ring[at(loose[i], SLOT)]
+        behind = ring[at(loose[i], NEXT)]
         if behind >= 0:
-            index.head[slot] = behind
-            push(queues, order.levels + fields[at(behind, WHEN)] % order.depth, slot)
+            push(queues, order.levels + ring[at(behind, WHEN)] % order.depth, slot)
         else:
             index.flags[slot] |= QUEUED
             lowest = _queue_by_key(index, queues, order, lowest, slot)
@@ -327,12 +322,15 @@ def withdraw(begin, end, index, ring, queues, order):
     """Forget an announced batch, the earliest first, as if it had never come. Returns the lowest queued key."""
     lowest = order.lowest
     for position in range(begin, end):
-        row = ring.fields[at(position, ROW)]
+        row = ring[at(position, ROW)]
         if index.where[row] < index.row.size:
             continue  # withdrawn with an earlier batch
-        slot = ring.fields[at(position, SLOT)]
+        slot = ring[at(position, SLOT)]
         index.where[row] = slot
-        if slot >= 0 and not index.flags[slot] & QUEUED:
+        if slot < 0:
+            continue
+        index.head[slot] = NONE
+        if not index.flags[slot] & QUEUED:
             index.flags[slot] |= QUEUED
             lowest = _queue_by_key(index, queues, order, lowest, slot)
     return lowest
