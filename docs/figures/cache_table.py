@@ -57,11 +57,17 @@ def lines() -> list[tuple[str, str]]:
         for kind in ("sgd", "rowwise_adagrad")
     ]
     made += [
-        (
-            f"cost of that step by rows of the table: {' / '.join(name.removesuffix(' rows') for name in sizes)}",
-            " / ".join(f"{found['relative_cost']:.2f}" for found in sizes.values()),
+        *(
+            (
+                f"{what}, cost by rows of the table: {' / '.join(name.removesuffix(' rows') for name in found)}",
+                " / ".join(f"{one['relative_cost']:.2f}" for one in found.values()),
+            )
+            for what, found in sizes.items()
         ),
-        ("cost of a miss in it, ns (R^2 of a straight line)", f"{cost['ns_per_miss']:.0f} ({cost['r_squared']:.2f})"),
+        (
+            "cost of a miss in an embedding step, ns (R^2 of a straight line)",
+            f"{cost['ns_per_miss']:.0f} ({cost['r_squared']:.2f})",
+        ),
         (
             "rows in a file, 177,944,275 x 128: samples/s, cache / file tier alone / mapped `nn.EmbeddingBag`",
             " / ".join(

@@ -9,14 +9,14 @@
 - `planning`: a batch of 16,384 x 26 ids over the 177,944,275 rows of Criteo 1TB, 1 % of them cached.
 - `stage`: plan, move, look up, backward, update of 53,248 ids over 1 M x 32 fp32, 5 % cached, against full tables of
   fbgemm's on the same batches.
-- `table-size`: the same step with equal slots and misses over tables of 1 M to 178 M rows; with `--dim 16` they fit in
-  24 GB together.
+- `table-size`: the same step with equal slots and misses over tables of 1 M to 178 M rows, alone and inside the DLRM of
+  `--scale small`; with `--dim 16` they fit in 24 GB together.
 - `miss-cost`: the same step over one table, by how many of its rows are missing.
 - `misses`: unique misses per batch of the full-size Criteo Kaggle stream, against the batch-granular minimum of Belady.
 
 Ids follow Zipf's law with exponent 1.05 in every table, ranks scrambled over the rows, and no batch comes twice; making
-them is outside the clock. What is compared runs in one process, in blocks of steps that take turns, forth and back;
-ratios are medians over the blocks of one turn each. The record says what the machine is.
+them, bag offsets included, is outside the clock. What is compared runs in one process, in blocks of steps that take
+turns, forth and back; ratios are medians over the blocks of one turn each. The record says what the machine is.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import statistics
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -42,10 +42,12 @@ from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 from zipf_tables import ZipfTables, criteo_1tb_sizes
 
+from suite.scales import SMALL
 from systems import registry
 from systems.contract import CacheRatio, EmbeddingSystem, OptimizerKind, Rows, SparseOptimizer, SystemSpec
 from systems.freq_cache import LFU, LRU, CachedEmbeddingBagCollection, Policy, StaticFrequency
 from systems.freq_cache.planner import Ids, Plan, Planner
+from workloads.dlrm import build_dlrm
 from workloads.synthetic import SyntheticWorkload
 
 POLICIES = ("static", "lfu", "lru")
@@ -106,11 +108,12 @@ def table_size(setting: argparse.Namespace) -> dict[str, Any]:
     slots, hits, misses, lookups = 50_000, 10_000, 10_000, setting.lookups or 53_248
     largest = setting.rows or 177_944_275
     sizes = [*(size for size in (1_000_000, 10_000_000, 50_000_000) if size < largest), largest]
-    runs = {
-        f"{size:,} rows": (cached(size, slots, setting.dim, lookups), sliding(size, hits, misses, lookups))
-        for size in sizes
-    }
-    results = in_turns(runs, setting)
+    caches = {size: cached(size, slots, setting.dim, lookups, features=26) for size in sizes}
+    streams = {size: sliding(size, hits, misses, lookups, features=26) for size in sizes}
+    results = {}
+    for what, step_of in (("embedding step", embedding_step), ("DLRM step", dlrm_step)):
+        runs = {f"{size:,} rows": (cache, step_of(cache), streams[size]) for size, cache in caches.items()}
+        results[what] = in_turns(runs, setting)
     return {"slots": slots, "dim": setting.dim, "lookups": lookups, "results": results}
 
 
@@ -118,13 +121,11 @@ def miss_cost(setting: argparse.Namespace) -> dict[str, Any]:
     """Milliseconds of a step by its misses, 20,000 distinct rows of 1 M each time, and the line through them."""
     lookups, distinct = setting.lookups or 53_248, 20_000
     counts = (0, 2_500, 5_000, 10_000, 15_000, 20_000)
-    runs = {
-        f"{misses:,} misses": (
-            cached(1_000_000, 50_000, setting.dim, lookups),
-            sliding(1_000_000, distinct - misses, misses, lookups),
-        )
-        for misses in counts
-    }
+    runs = {}
+    for misses in counts:
+        cache = cached(1_000_000, 50_000, setting.dim, lookups)
+        stream = sliding(1_000_000, distinct - misses, misses, lookups)
+        runs[f"{misses:,} misses"] = (cache, embedding_step(cache), stream)
     results = in_turns(runs, setting)
     times = np.array([found["ms_per_step"] for found in results.values()])
     slope, intercept = np.polyfit(counts, times, 1)
@@ -283,14 +284,20 @@ def config(name: str, rows: int, dim: int) -> EmbeddingBagConfig:
 
 
 def features_of(names: list[str], ids: np.ndarray) -> KeyedJaggedTensor:
-    """Ids `[tables, samples]`, one per bag."""
-    return KeyedJaggedTensor(names, torch.from_numpy(ids.reshape(-1)), lengths=torch.ones(ids.size, dtype=torch.int64))
+    """Ids `[features, samples]`, one per bag.
+
+    With their offsets: were these made at the first lookup, then whoever came first would pay for them, and what stays
+    behind of them would break up the memory that answers are written to, which costs more than a lookup.
+    """
+    values, ends = torch.from_numpy(ids.reshape(-1)), torch.arange(ids.size + 1)
+    return KeyedJaggedTensor(names, values, lengths=torch.ones_like(values), offsets=ends, stride=ids.shape[1])
 
 
-def cached(rows: int, slots: int, dim: int, lookups: int) -> CachedEmbeddingBagCollection:
+def cached(rows: int, slots: int, dim: int, lookups: int, *, features: int = 1) -> CachedEmbeddingBagCollection:
     """A cache of so many slots over one table."""
+    names = [f"f{at}" for at in range(features)]
     return CachedEmbeddingBagCollection(
-        [config("t", rows, dim)],
+        [EmbeddingBagConfig(name="t", feature_names=names, num_embeddings=rows, embedding_dim=dim)],
         optimizer=SparseOptimizer(kind=OptimizerKind.SGD, lr=0.05),
         cache_ratio=0.5,
         cache_rows={"t": slots},
@@ -300,7 +307,40 @@ def cached(rows: int, slots: int, dim: int, lookups: int) -> CachedEmbeddingBagC
     )
 
 
-def sliding(size: int, hits: int, misses: int, lookups: int) -> Iterator[KeyedJaggedTensor]:
+def embedding_step(cache: CachedEmbeddingBagCollection) -> Callable[[KeyedJaggedTensor], None]:
+    """Plan, move, look up, backward, update."""
+
+    def step(batch: KeyedJaggedTensor) -> None:
+        values = cache(batch).values()
+        values.backward(torch.full_like(values, 1e-3))
+
+    return step
+
+
+def dlrm_step(cache: CachedEmbeddingBagCollection) -> Callable[[KeyedJaggedTensor], None]:
+    """A training step of the DLRM of `--scale small` around a cache."""
+    (table,) = cache.embedding_bag_configs()
+    model = build_dlrm(
+        cache,
+        dense_columns=13,
+        embedding_dim=table.embedding_dim,
+        bottom_mlp=SMALL.bottom_mlp,
+        top_mlp=SMALL.top_mlp,
+        seed=0,
+        device=torch.device("cpu"),
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+
+    def step(batch: KeyedJaggedTensor) -> None:
+        logits = model(torch.ones(batch.stride(), 13), batch)
+        optimizer.zero_grad()
+        torch.nn.functional.binary_cross_entropy_with_logits(logits, torch.ones_like(logits)).backward()
+        optimizer.step()
+
+    return step
+
+
+def sliding(size: int, hits: int, misses: int, lookups: int, *, features: int = 1) -> Iterator[KeyedJaggedTensor]:
     """Batches with so many distinct rows that were used last and so many that come for the first time in long."""
     generator = np.random.default_rng(0)
     order = generator.choice(size, min(size, _ROTATING_ROWS), replace=False)
@@ -316,31 +356,33 @@ def sliding(size: int, hits: int, misses: int, lookups: int) -> Iterator[KeyedJa
         while len(recent) > 1 and sum(part.size for part in recent) - recent[0].size >= hits:
             recent.popleft()
         ids = np.concatenate([rows, generator.choice(rows, lookups - rows.size)])
-        yield features_of(["t"], generator.permutation(ids)[None])
+        yield features_of([f"f{at}" for at in range(features)], generator.permutation(ids).reshape(features, -1))
 
 
 def in_turns(
-    runs: Mapping[str, tuple[EmbeddingSystem, Iterator[KeyedJaggedTensor]]], setting: argparse.Namespace
+    runs: Mapping[
+        str, tuple[CachedEmbeddingBagCollection, Callable[[KeyedJaggedTensor], None], Iterator[KeyedJaggedTensor]]
+    ],
+    setting: argparse.Namespace,
 ) -> dict[str, dict[str, float]]:
-    """Times of systems that train on streams of their own, in turns, and relative to the first."""
+    """Times of steps with caches that train on streams of their own, in turns, and relative to the first."""
     times: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(setting.steps // setting.block):
         for name in list(runs)[:: 1 if turn % 2 else -1]:
-            system, stream = runs[name]
+            cache, step, stream = runs[name]
             batches = [next(stream) for _ in range(setting.block)]
-            gradient = torch.full((batches[0].stride(), setting.dim), 1e-3)
             if turn == setting.steps // setting.block // 2:
-                system.reset_counters()
+                cache.reset_counters()
             for index, batch in enumerate(batches):
                 if index == setting.block // 4:
                     start = time.perf_counter()
-                system(batch).values().backward(gradient)
+                step(batch)
             times[name].append(1e3 * (time.perf_counter() - start) / (setting.block - setting.block // 4))
     first = next(iter(runs))
     steady = slice(len(times[first]) // 3, None)
     results = {}
-    for name, (system, _) in runs.items():
-        counters = system.counters()
+    for name, (cache, _, _) in runs.items():
+        counters = cache.counters()
         ratios = [own / base for own, base in zip(times[name][steady], times[first][steady], strict=True)]
         results[name] = {
             "ms_per_step": statistics.median(times[name][steady]),

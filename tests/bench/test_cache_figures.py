@@ -11,7 +11,7 @@ import pytest
 TINY = {
     "planning": ["--rows", "50000", "--lookups", "2600", "--steps", "40"],
     "stage": ["--rows", "5200", "--lookups", "520", "--steps", "16", "--block", "4"],
-    "table-size": ["--rows", "100000", "--lookups", "24000", "--dim", "4", "--steps", "8", "--block", "4"],
+    "table-size": ["--rows", "100000", "--lookups", "24024", "--dim", "4", "--steps", "8", "--block", "4"],
     "miss-cost": ["--lookups", "24000", "--dim", "4", "--steps", "8", "--block", "4"],
     "misses": ["--rows", "20000", "--lookups", "2600", "--steps", "100"],
 }
