@@ -123,7 +123,7 @@ def test_formulas_are_what_a_live_collection_weighs(kind: OptimizerKind, half: b
     assert memory[Tier.DEVICE, Purpose.INDEX] == 0
     assert memory[Tier.HOST, Purpose.ROWS] + memory[Tier.HOST, Purpose.STATE] == rows * record
     assert memory[Tier.HOST, Purpose.INDEX] == pytest.approx(4 * rows + 17.125 * slots + 0.14e6 + 2 * rows, abs=1_000)
-    assert memory[Tier.HOST, Purpose.STAGING] == 20 * lookups
+    assert memory[Tier.HOST, Purpose.STAGING] == 16 * lookups
 
 
 def test_a_file_tier_keeps_four_bytes_per_row_in_ram(tmp_path: Path) -> None:
@@ -146,11 +146,11 @@ def test_bytes_that_policies_keep_per_row() -> None:
 def test_room_of_the_window_grows_as_stated() -> None:
     ids = 64
     planner = Planner(rows=100_000, slots=1_000, policy=LRU(), batch_ids=ids)
-    rooms = [planner.window_bytes // 20 // ids]
+    rooms = [planner.window_bytes // 16 // ids]
     for batch in range(20):
         values = np.arange(batch * ids, (batch + 1) * ids)
         planner.announce(Ids(values, np.array([ids]), np.array([0])), changes=True)
-        room, rest = divmod(planner.window_bytes - 4 * ids * planner.announced, 20 * ids)
+        room, rest = divmod(planner.window_bytes - 4 * ids * planner.announced, 16 * ids)
         assert rest == 0
         rooms.append(room)
     first, *grown = sorted(set(rooms))
