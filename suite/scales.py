@@ -12,6 +12,8 @@ class Scale:
     Attributes:
         max_rows: Synthetic tables are capped alike to hold about so many rows in all; None: published sizes.
         bottom_mlp: Hidden widths of the bottom MLP; its output is the embedding dim.
+        epoch_samples: Training samples of one synthetic epoch, after which a DLRM has learnt most of what the labels
+            hold; None: those of the published split.
         lr: Learning rate by optimizer. Row-wise Adagrad learns as much at 0.03, but there rounding alone moves the
             AUROC of two exact systems apart by 2e-4; at 0.01 by 2e-5. The SGD rate of `full` is the published one.
         timeout_s, stall_s: Of one cell.
@@ -29,6 +31,7 @@ class Scale:
     window_steps: int
     counted_steps: int
     evaluation_batches: int
+    epoch_samples: int | None
     lr: dict[str, float]
     timeout_s: float
     stall_s: float
@@ -47,6 +50,7 @@ SMOKE = Scale(
     window_steps=4,
     counted_steps=4,
     evaluation_batches=8,
+    epoch_samples=512_000,
     lr={"sgd": 1.0, "rowwise_adagrad": 0.01, "adagrad": 0.01, "adam": 0.001},
     timeout_s=120,
     stall_s=60,
@@ -64,6 +68,7 @@ SMALL = Scale(
     window_steps=16,
     counted_steps=20,
     evaluation_batches=40,
+    epoch_samples=8_192_000,
     lr={"sgd": 1.0, "rowwise_adagrad": 0.01, "adagrad": 0.01, "adam": 0.001},
     timeout_s=300,
     stall_s=60,
@@ -81,6 +86,7 @@ FULL = Scale(
     window_steps=50,
     counted_steps=150,
     evaluation_batches=60,
+    epoch_samples=None,
     lr={"sgd": 1.0, "rowwise_adagrad": 0.01, "adagrad": 0.01, "adam": 0.001},
     timeout_s=7200,
     stall_s=900,

@@ -13,13 +13,9 @@ import torch
 from torch import Tensor
 from torchrec import KeyedJaggedTensor
 
+from workloads.split import Split
 
-class Split(enum.StrEnum):
-    """Parts of a dataset, in time order."""
-
-    TRAIN = "train"
-    VALIDATION = "validation"
-    TEST = "test"
+__all__ = ["Batch", "DataKind", "Split", "Workload"]
 
 
 class DataKind(enum.StrEnum):
@@ -35,7 +31,7 @@ class Batch:
 
     Attributes:
         dense: Dense features, fp32 `[batch, dense columns]`.
-        features: Row ids, one per table and sample, values int64 ordered by feature then sample.
+        features: Row ids, values int64 ordered by feature then sample; bags may have any length, 0 too.
         labels: fp32 `[batch]`, 0 or 1.
     """
 
@@ -70,6 +66,47 @@ class Batch:
         )
         return cls(dense=torch.from_numpy(dense), features=features, labels=torch.from_numpy(labels))
 
+    @classmethod
+    def of_bags(
+        cls,
+        *,
+        keys: list[str],
+        ids: npt.NDArray[np.int64],
+        lengths: npt.NDArray[np.int64],
+        dense: npt.NDArray[np.float32],
+        labels: npt.NDArray[np.float32],
+    ) -> Batch:
+        """A batch with a bag of any length per feature and sample.
+
+        Args:
+            keys: Feature names.
+            ids: int64 `[sum of lengths]`, by feature, then sample, then place in the bag.
+            lengths: int64 `[features, batch]`, C-contiguous.
+            dense: fp32 `[batch, dense columns]`.
+            labels: fp32 `[batch]`.
+
+        Raises:
+            ValueError: the lengths do not sum to the number of ids.
+        """
+        offsets = bag_offsets(lengths)
+        if offsets[-1] != ids.size:
+            raise ValueError(f"the bags hold {offsets[-1]} ids together, but there are {ids.size}")
+        features = KeyedJaggedTensor(
+            keys=keys,
+            values=torch.from_numpy(ids),
+            lengths=torch.from_numpy(lengths.reshape(-1)),
+            offsets=torch.from_numpy(offsets),
+            stride=lengths.shape[1],
+        )
+        return cls(dense=torch.from_numpy(dense), features=features, labels=torch.from_numpy(labels))
+
+
+def bag_offsets(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Where each bag begins, and the end: int64 `[bags + 1]`."""
+    offsets = np.zeros(lengths.size + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
 
 class Workload(Protocol):
     """A dataset cut to one batch size, every batch reachable by its index."""
@@ -98,6 +135,10 @@ class Workload(Protocol):
     def best_auroc(self) -> float | None:
         """AUROC of the model that generated the labels, on its own stream; None where labels are real."""
 
+    @property
+    def batch_lookups(self) -> int:
+        """Ids per batch over all tables, at most."""
+
     def epoch_rows(self) -> int:
         """Samples of the training split that time per epoch refers to."""
 
@@ -111,8 +152,15 @@ class Workload(Protocol):
             IndexError: the split has no batch of that index.
         """
 
-    def frequencies(self) -> Mapping[str, Tensor]:
-        """Accesses per row, int64 `[rows]` by table, expected or counted on the training split alone."""
+    def frequencies(self, prefix: float = 1.0) -> Mapping[str, Tensor]:
+        """Accesses per row, int64 `[rows]` by table, expected or counted on the training split alone.
+
+        Args:
+            prefix: Only the first such share of the training split is counted, above 0 to 1.
+
+        Raises:
+            ValueError: the prefix is out of range.
+        """
 
     def shrunk(self, *, max_table_rows: int, batch_size: int) -> Workload:
         """A small copy for verification: table sizes capped (ids folded into them), another batch size."""

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
-Words = npt.NDArray[np.uint64]
+from workloads.draws import ROUNDS, scramble
 
-_ROUNDS = 3
+Ints = npt.NDArray[np.int64]
 
 
 class RankScrambler:
@@ -26,12 +25,14 @@ class RankScrambler:
 
     def __init__(self, rows: Sequence[int], *, generator: np.random.Philox) -> None:
         bits = [(count - 1).bit_length() for count in rows]
-        self._rows = np.asarray(rows, dtype=np.uint64)[:, None]
-        self._mask = np.asarray([(1 << width) - 1 for width in bits], dtype=np.uint64)[:, None]
-        self._shift = np.asarray([max(1, (width + 1) // 2) for width in bits], dtype=np.uint64)[:, None]
-        keys = generator.random_raw(2 * _ROUNDS * len(rows)).reshape(2, _ROUNDS, len(rows), 1)
-        self._multipliers: Words = keys[0] | np.uint64(1)
-        self._offsets: Words = keys[1]
+        keys = generator.random_raw(2 * ROUNDS * len(rows)).reshape(2, ROUNDS, len(rows))
+        self._parameters = (
+            np.asarray(rows, dtype=np.uint64),
+            np.ascontiguousarray(keys[0].T) | np.uint64(1),
+            np.ascontiguousarray(keys[1].T),
+            np.asarray([(1 << width) - 1 for width in bits], dtype=np.uint64),
+            np.asarray([max(1, (width + 1) // 2) for width in bits], dtype=np.uint64),
+        )
 
     def ids(self, ranks: Ints) -> Ints:
         """Row ids of ranks.
@@ -42,41 +43,23 @@ class RankScrambler:
         Returns:
             int64 `[tables, n]`, C-contiguous.
         """
-        return self._scramble(ranks, slice(None))
+        starts = np.arange(ranks.shape[0] + 1, dtype=np.int64) * ranks.shape[1]
+        return self.jagged_ids(ranks.reshape(-1), starts).reshape(ranks.shape)
+
+    def jagged_ids(self, ranks: Ints, starts: Ints) -> Ints:
+        """Row ids of ranks, tables behind one another.
+
+        Args:
+            ranks: int64 `[n]`.
+            starts: Where every table's ranks begin, and `n`: int64 `[tables + 1]`.
+        """
+        return self._scrambled(ranks, starts, first_table=0)
 
     def table_ids(self, table: int, ranks: Ints) -> Ints:
         """Row ids of one table's ranks, int64 `[n]`."""
-        ids: Ints = self._scramble(ranks[None], slice(table, table + 1))[0]
+        return self._scrambled(ranks, np.asarray([0, ranks.size], dtype=np.int64), first_table=table)
+
+    def _scrambled(self, ranks: Ints, starts: Ints, *, first_table: int) -> Ints:
+        ids = np.empty(ranks.shape, dtype=np.int64)
+        scramble(np.ascontiguousarray(ranks), starts, first_table, *self._parameters, ids)
         return ids
-
-    def _scramble(self, ranks: Ints, tables: slice) -> Ints:
-        rows = self._rows[tables]
-        words = ranks.astype(np.uint64, order="C")
-        self._mix(
-            words, self._multipliers[:, tables], self._offsets[:, tables], self._mask[tables], self._shift[tables]
-        )
-        flat = words.reshape(-1)
-        astray = np.flatnonzero(words >= rows)
-        while astray.size:
-            table = astray // ranks.shape[1] + (tables.start or 0)
-            again = flat[astray]
-            self._mix(
-                again,
-                self._multipliers[:, table, 0],
-                self._offsets[:, table, 0],
-                self._mask[table, 0],
-                self._shift[table, 0],
-            )
-            flat[astray] = again
-            astray = astray[again >= self._rows[table, 0]]
-        return words.view(np.int64)
-
-    @staticmethod
-    def _mix(words: Words, multipliers: Words, offsets: Words, mask: Words, shift: Words) -> None:
-        """Permute `[0, mask]` in place; parameters are `[rounds, ...]` and broadcast against the words."""
-        for multiplier, offset in zip(multipliers, offsets, strict=True):
-            # The offset keeps 0, the most frequent rank of every table, from being a fixed point.
-            words += offset
-            words *= multiplier
-            words &= mask
-            words ^= words >> shift

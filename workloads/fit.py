@@ -3,9 +3,10 @@
 Input are the figures in statistics.json, measured on samples of real rows (a source per dataset). Missing values are
 left out of them for Criteo; in Avazu a grouped column's most frequent id is its missing marker and is part of them.
 
-The ten most frequent ids get their measured shares. Of the tail, the exponent is solved so that as many draws as the
-sample has rows give the measured number of distinct ids at the published table size; among the shifts tried, the one is
-taken whose share of ids seen once and whose share of accesses to the first 1 % of ids are nearest to the measured ones.
+The ten most frequent ids get their measured shares. Of the tail, the exponent is solved for every shift tried, so that
+as many draws as the sample has rows give about the measured number of distinct ids at the published table size. Among
+these laws the one is taken whose number of distinct ids follows the sample's at every smaller number of rows as well:
+that curve tells how flat the tail begins, how it ends, and how many distinct ids a batch has.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ STATISTICS_FILE = Path(__file__).with_name("statistics.json")
 _HEAD = 10
 _STEEPEST = 6.0
 _SHIFTS = np.concatenate([[0.0], np.geomspace(1.0, 1e4, 33)])
+_DISTINCT_FACTORS = (0.94, 0.97, 1.0, 1.03, 1.06)
+"""How far a law may leave the number of distinct ids of the whole sample, in exchange for those of its parts."""
+_SHARE_WEIGHT = 0.5
 
 
 class MeasuredTable(TypedDict):
@@ -33,11 +37,12 @@ class MeasuredTable(TypedDict):
 
     Shares are of the rows in which the column is not missing: of the most frequent 1 % of the ids seen, of the most
     frequent id, of the ten most frequent, and of each from the second to the tenth. These last come from the sample's
-    leading rows and serve as proportions. `singles` is the share of distinct ids seen once.
+    leading rows and serve as proportions. `growth` is the number of distinct ids to expect in so many of those leading
+    rows, taken at random (`tests/bench/fidelity.py` measures it).
     """
 
     distinct: int
-    singles: float
+    growth: dict[str, float]
     top1_percent: float
     top1: float
     top10: float
@@ -123,17 +128,22 @@ def fit_table(measured: MeasuredTable, *, rows: int, draws: int, forced: float, 
     if law.tail_mass == 0:
         return law
     present = draws * (1.0 - forced)
-    distinct = measured["distinct"] - (1 if counted else 0)
+    marker = 1 if counted else 0
+    distinct = measured["distinct"] - marker
+    growth = {int(taken): ids - marker for taken, ids in measured["growth"].items()} | {draws: distinct}
     first_percent = max(1, measured["distinct"] // 100) + own_row
     share = (measured["top1_percent"] - counted) / (1.0 - counted)
 
     def misfit(law: RankLaw) -> float:
-        off_distinct = abs(law.expected_distinct(present) / distinct - 1.0)
-        off_singles = abs(law.expected_single(present) / distinct - measured["singles"])
+        off = [law.expected_distinct(taken * (1.0 - forced)) / max(ids, 1.0) - 1.0 for taken, ids in growth.items()]
         off_share = abs(float(law.probabilities(0, first_percent).sum()) - share)
-        return 10.0 * off_distinct + off_singles + 2.0 * off_share
+        return float(np.sqrt(np.mean(np.square(off)))) + _SHARE_WEIGHT * off_share
 
-    laws = (_solve_exponent(replace(law, shift=float(shift)), draws=present, distinct=distinct) for shift in _SHIFTS)
+    laws = (
+        _solve_exponent(replace(law, shift=float(shift)), draws=present, distinct=distinct * factor)
+        for shift in _SHIFTS
+        for factor in _DISTINCT_FACTORS
+    )
     return min(laws, key=misfit)
 
 

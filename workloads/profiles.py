@@ -89,7 +89,7 @@ def load_profile(dataset: str, *, rows: dict[str, int]) -> DatasetProfile:
 
     Args:
         dataset: Name of a schema.
-        rows: Rows by table, in the order of the schema, none above the published size.
+        rows: Rows by table, in the order of the schema.
 
     Raises:
         KeyError: profiles.json lacks the dataset or one of the tables.
@@ -107,7 +107,7 @@ def load_profile(dataset: str, *, rows: dict[str, int]) -> DatasetProfile:
             shift=fitted["shift"],
         )
         tables[name] = TableProfile(
-            law=law.capped(count),
+            law=law.resized(count),
             group=group,
             forced_from=0.0 if fitted["inside"] else share,
             forced_below=share if fitted["inside"] else 1.0,

@@ -1,13 +1,16 @@
-"""The three click-log datasets as published: columns, table sizes, splits and counts.
+"""The three click-log datasets as published, and two multi-hot ones made from them: columns, table sizes, splits.
 
 Sources of every figure: hpcaitech/CachedEmbedding `recsys/datasets/{criteo,avazu}.py` @a2af3d7e (table sizes, splits),
 facebookresearch/dlrm `torchrec_dlrm/README.MD` @090956ee and Oneflow-Inc/models `split_day_23.sh` (Criteo 1TB rows),
-openbenchmark/BARS LR/FM logs (positives of Criteo Kaggle and Avazu).
+openbenchmark/BARS LR/FM logs (positives of Criteo Kaggle and Avazu), mlcommons/training
+`recommendation_v2/torchrec_dlrm/README.MD` @3e2f7317 (table sizes and bags of MLPerf's DLRM v2).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from workloads.bags import MLPERF_HOTNESS, BagLaw
 
 _CRITEO_CATEGORICAL = tuple(f"C{i}" for i in range(1, 27))
 _CRITEO_INTEGER = tuple(f"I{i}" for i in range(1, 14))
@@ -20,11 +23,16 @@ _TERABYTE_ROWS = (
     45833188, 36746, 17245, 7413, 20243, 3, 7114, 1441, 62, 29275261, 1572176, 345138, 10,
     2209, 11267, 128, 4, 974, 14, 48937457, 11316796, 40094537, 452104, 12606, 104, 35,
 )  # fmt: skip
+_MLPERF_ROWS = (
+    40000000, 39060, 17295, 7424, 20265, 3, 7122, 1543, 63, 40000000, 3067956, 405282, 10,
+    2209, 11938, 155, 4, 976, 14, 40000000, 40000000, 40000000, 590152, 12973, 108, 36,
+)  # fmt: skip
 _AVAZU_TABLES = (
     ("C1", 7), ("banner_pos", 7), ("site_id", 4737), ("site_domain", 7745), ("site_category", 26), ("app_id", 8552),
     ("app_domain", 559), ("app_category", 36), ("device_id", 2686408), ("device_ip", 6729486), ("device_model", 8251),
     ("device_type", 5), ("device_conn_type", 4),
 )  # fmt: skip
+_LIST_ROWS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +46,8 @@ class DatasetSchema:
         dense: Dense columns, in order.
         train_rows, validation_rows, test_rows: Rows of the published splits, in time order.
         ctr: Share of positive labels. Criteo 1TB's is that of the 80,000-row sample: none is published.
+        bags: Lengths of bags, where a sample has other than one id per column.
+        like: Name of the dataset whose measured access patterns the stream follows; None: its own.
     """
 
     name: str
@@ -48,6 +58,24 @@ class DatasetSchema:
     validation_rows: int
     test_rows: int
     ctr: float
+    bags: BagLaw | None = None
+    like: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse bags of other columns.
+
+        Raises:
+            ValueError: the bags have another number of columns than the dataset.
+        """
+        if self.bags is not None and len(self.bags.longest) != len(self.categorical):
+            raise ValueError(
+                f"{self.name}: bags are given for {len(self.bags.longest)} columns, there are {len(self.categorical)}"
+            )
+
+    @property
+    def profile(self) -> str:
+        """Name of the dataset whose measured access patterns the stream follows."""
+        return self.like or self.name
 
     @property
     def rows(self) -> int:
@@ -91,4 +119,41 @@ CRITEO_1TB = DatasetSchema(
     ctr=0.0322,
 )
 
-SCHEMAS = {schema.name: schema for schema in (CRITEO_KAGGLE, AVAZU, CRITEO_1TB)}
+MLPERF_DLRM_V2 = DatasetSchema(
+    name="mlperf_dlrm_v2",
+    title="MLPerf DLRM v2",
+    categorical=tuple(zip(_CRITEO_CATEGORICAL, _MLPERF_ROWS, strict=True)),
+    dense=_CRITEO_INTEGER,
+    train_rows=CRITEO_1TB.train_rows,
+    validation_rows=CRITEO_1TB.validation_rows,
+    test_rows=CRITEO_1TB.test_rows,
+    ctr=CRITEO_1TB.ctr,
+    bags=BagLaw.fixed(MLPERF_HOTNESS),
+    like=CRITEO_1TB.name,
+)
+"""Criteo 1TB with tables of at most 40 million rows and a fixed number of ids per column.
+
+The laws are those measured on Criteo 1TB: equal heads, exponents and shifts, and the tail's mass spread over the rows
+of this table size. The first id of a bag is what Criteo 1TB's own draw would be, the others are drawn from the table's
+law, each on its own. MLPerf (facebookresearch/dlrm `torchrec_dlrm/multi_hot.py` @0422268b) draws the others once for
+every row, uniformly over the table, and repeats them whenever that row is first: there a bag touches more rare rows.
+"""
+CRITEO_KAGGLE_BAGS = replace(
+    CRITEO_KAGGLE,
+    name="criteo_kaggle_bags",
+    title="Criteo Kaggle, bags",
+    bags=BagLaw.geometric(tuple(16 if rows >= _LIST_ROWS else 1 for rows in _KAGGLE_ROWS), times=4),
+    like=CRITEO_KAGGLE.name,
+)
+"""Criteo Kaggle with bags of 0 to 64 ids.
+
+A missing value is an empty bag, so that columns are empty together as often as measured: up to 82 % of a column's bags.
+Columns of fewer than a thousand rows are attributes and have one id. The others are lists of geometric length, 16 in
+the mean: over all columns, empty bags included, 8.8 ids per bag. The traces in facebookresearch/dlrm_datasets have 8.3
+to 15.8 (856 tables, 2021) and 13.6 (788 tables, 2022).
+"""
+
+DATASETS = {schema.name: schema for schema in (CRITEO_KAGGLE, AVAZU, CRITEO_1TB)}
+"""The datasets that exist as files."""
+SCHEMAS = DATASETS | {schema.name: schema for schema in (MLPERF_DLRM_V2, CRITEO_KAGGLE_BAGS)}
+"""Everything that a stream can be made of."""

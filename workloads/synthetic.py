@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,28 +11,49 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from workloads.batch import Batch, DataKind, Split
+from workloads.batch import Batch, DataKind, Split, bag_offsets
 from workloads.bijection import RankScrambler
+from workloads.dense import DenseSampler
+from workloads.draws import place_firsts, to_uniform
 from workloads.planted import PlantedModel
 from workloads.profiles import load_profile
 from workloads.schema import SCHEMAS, DatasetSchema
+from workloads.temporal import MOVING_ROWS, Track, label, split_name
+from workloads.timelines import KEYS, TimedTable, timeline_of
 from workloads.zipf import RankSampler
 
-BEST_AUROC: Mapping[str, float] = {"criteo_kaggle": 0.80, "avazu": 0.76, "criteo_1tb": 0.80}
+BEST_AUROC: Mapping[str, float] = {
+    "criteo_kaggle": 0.80,
+    "avazu": 0.76,
+    "criteo_1tb": 0.80,
+    "mlperf_dlrm_v2": 0.80,
+    "criteo_kaggle_bags": 0.80,
+}
 """AUROC that the planted model of a dataset reaches on its own stream."""
 
 _STREAMS = {Split.TRAIN: 0, Split.VALIDATION: 1, Split.TEST: 2}
-_CALIBRATION, _BIJECTIONS, _PLANTED = 3, 4, 5
+_CALIBRATION, _BIJECTIONS, _PLANTED, _TIMELINE = 3, 4, 5, 6
 _CALIBRATION_ROWS = 1 << 16
-_FREQUENCY_CHUNK = 1 << 16
 
 
 @dataclass(frozen=True)
 class _Samples:
-    """One draw: ranks int64 `[tables, n]`, dense fp32 `[dense columns, n]`, label thresholds float64 `[n]`."""
+    """One draw of `n` samples.
+
+    Attributes:
+        ranks: int64 `[tables, n]`; with bags flat, by table, then sample, then place in the bag.
+        lengths: Ids per bag, int64 `[tables, n]`; None: one each.
+        starts: Where every table's ranks begin, and their number, int64 `[tables + 1]`.
+        dense: fp32 `[dense columns, n]`.
+        dense_by_sample: The same, `[n, dense columns]`.
+        thresholds: A sample is clicked where its probability is above, float64 `[n]`.
+    """
 
     ranks: npt.NDArray[np.int64]
+    lengths: npt.NDArray[np.int64] | None
+    starts: npt.NDArray[np.int64]
     dense: npt.NDArray[np.float32]
+    dense_by_sample: npt.NDArray[np.float32]
     thresholds: npt.NDArray[np.float64]
 
 
@@ -40,7 +61,8 @@ class SyntheticWorkload:
     """A synthetic stream shaped like one of the datasets. Implements `Workload`.
 
     Per table, ranks follow a bounded Zipf law with the measured heavy hitters, missing values strike the measured
-    groups of columns together, and a bijection scatters ranks over row ids. Other dependence between columns is left
+    groups of columns together, and a bijection scatters ranks over row ids. Where the schema has bags, the first id of
+    a bag is such a draw and the others are further draws from the table's law. Other dependence between columns is left
     out. Every batch has a counter range of its own (Philox): the same in any process, and unlike any other batch.
 
     Args:
@@ -48,12 +70,15 @@ class SyntheticWorkload:
         rows: Rows by table, in the order of the schema.
         batch_size: Samples per batch.
         seed: Of the stream, the bijections and the planted model, 0 to 2**64 - 1.
+        track: How the stream depends on time; None: not at all.
 
     Raises:
         ValueError: the batch size or the seed is out of range.
     """
 
-    def __init__(self, *, schema: DatasetSchema, rows: Mapping[str, int], batch_size: int, seed: int) -> None:
+    def __init__(
+        self, *, schema: DatasetSchema, rows: Mapping[str, int], batch_size: int, seed: int, track: Track | None = None
+    ) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size is {batch_size}: give at least 1 sample per batch")
         if not 0 <= seed < 1 << 64:
@@ -62,13 +87,25 @@ class SyntheticWorkload:
         self._rows = dict(rows)
         self._batch_size = batch_size
         self._seed = seed
+        self._track = track
         self._keys = list(self._rows)
-        self._profile = load_profile(schema.name, rows=self._rows)
+        self._profile = load_profile(schema.profile, rows=self._rows)
+        self._dense = DenseSampler(list(self._profile.dense.values()))
         self._sampler = RankSampler([table.law for table in self._profile.tables.values()])
         self._scrambler = RankScrambler(list(self._rows.values()), generator=self._generator(_BIJECTIONS, 0))
+        self._timeline = timeline_of(
+            track,
+            [
+                TimedTable(law=table.law, pinned=int(table.group is not None), moves=published >= MOVING_ROWS)
+                for table, (_, published) in zip(self._profile.tables.values(), schema.categorical, strict=True)
+            ],
+            keys=self._generator(_TIMELINE, 0).random_raw((len(self._rows), KEYS)),
+            train_samples=schema.train_rows,
+        )
         calibration = self._draw(_CALIBRATION, 0, _CALIBRATION_ROWS)
         self._planted = PlantedModel.calibrated(
             ranks=calibration.ranks,
+            lengths=calibration.lengths,
             dense=calibration.dense,
             generator=self._generator(_PLANTED, 0),
             ctr=schema.ctr,
@@ -80,7 +117,7 @@ class SyntheticWorkload:
         """A stream at the published table sizes, or at smaller ones.
 
         Args:
-            dataset: Name of a schema.
+            dataset: Name of a schema, or `schema@track`; see `workloads.temporal`.
             batch_size: Samples per batch.
             seed: Equal seeds give equal streams.
             max_rows: Rows that all tables may hold together; one common cap, small tables keep their size.
@@ -88,18 +125,19 @@ class SyntheticWorkload:
         Raises:
             ValueError: the dataset is unknown or a number is out of range.
         """
+        dataset, track = split_name(dataset)
         if dataset not in SCHEMAS:
             raise ValueError(f"unknown dataset {dataset!r}: choose one of {', '.join(SCHEMAS)}")
         schema = SCHEMAS[dataset]
         sizes = [rows for _, rows in schema.categorical]
         cap = max(sizes) if max_rows is None else _common_cap(sizes, max_rows=max_rows)
         rows = {name: min(count, cap) for name, count in schema.categorical}
-        return cls(schema=schema, rows=rows, batch_size=batch_size, seed=seed)
+        return cls(schema=schema, rows=rows, batch_size=batch_size, seed=seed, track=track)
 
     @property
     def name(self) -> str:
         """The workload's name on the command line."""
-        return self._schema.name
+        return f"{self._schema.name}@{label(self._track)}" if self._track else self._schema.name
 
     @property
     def kind(self) -> DataKind:
@@ -126,6 +164,12 @@ class SyntheticWorkload:
         """AUROC of the planted model on its own stream."""
         return self._planted.best_auroc
 
+    @property
+    def batch_lookups(self) -> int:
+        """Ids per batch over all tables, at most."""
+        bags = self._schema.bags
+        return self._batch_size * (sum(bags.longest) if bags else len(self._rows))
+
     def epoch_rows(self) -> int:
         """Samples of the published training split."""
         return self._schema.train_rows
@@ -146,13 +190,13 @@ class SyntheticWorkload:
             IndexError: the split has no batch of that index.
         """
         samples = self._samples(index, split)
-        labels = samples.thresholds < self._planted.probabilities(samples.ranks, samples.dense)
-        return Batch.one_hot(
-            keys=self._keys,
-            ids=self._scrambler.ids(samples.ranks),
-            dense=np.ascontiguousarray(samples.dense.T),
-            labels=labels.astype(np.float32),
-        )
+        labels = samples.thresholds < self._probabilities(samples)
+        ids = self._scrambler.jagged_ids(samples.ranks.reshape(-1), samples.starts)
+        dense, clicks = samples.dense_by_sample, labels.astype(np.float32)
+        if samples.lengths is None:
+            ids = ids.reshape(len(self._rows), -1)
+            return Batch.one_hot(keys=self._keys, ids=ids, dense=dense, labels=clicks)
+        return Batch.of_bags(keys=self._keys, ids=ids, lengths=samples.lengths, dense=dense, labels=clicks)
 
     def probabilities(self, index: int, split: Split = Split.TRAIN) -> Tensor:
         """True click probabilities of a batch, float64 `[batch]`: what no model can beat.
@@ -160,25 +204,34 @@ class SyntheticWorkload:
         Raises:
             IndexError: the split has no batch of that index.
         """
-        samples = self._samples(index, split)
-        return torch.from_numpy(self._planted.probabilities(samples.ranks, samples.dense))
+        return torch.from_numpy(self._probabilities(self._samples(index, split)))
 
-    def frequencies(self) -> Mapping[str, Tensor]:
+    def frequencies(self, prefix: float = 1.0) -> Mapping[str, Tensor]:
         """Expected accesses per row over the training split, rounded, int64 `[rows]` by table.
 
-        Worked out from the law, nothing is drawn. Beside the result it takes a few chunks of 2**16 ranks.
+        Worked out from the law and the track, nothing is drawn. Beside the result it takes a few chunks of 2**16 ranks.
+
+        Args:
+            prefix: Only the first such share of the training split is counted, above 0 to 1.
+
+        Raises:
+            ValueError: the prefix is out of range.
         """
+        if not 0.0 < prefix <= 1.0:
+            raise ValueError(f"prefix is {prefix}: give a share of the training split, above 0 to 1")
+        samples = max(1, round(prefix * self._schema.train_rows))
         frequencies: dict[str, Tensor] = {}
-        for number, (name, table) in enumerate(self._profile.tables.items()):
-            rows = self._rows[name]
-            accesses = np.empty(rows, dtype=np.int64)
-            for start in range(0, rows, _FREQUENCY_CHUNK):
-                stop = min(rows, start + _FREQUENCY_CHUNK)
-                shares = table.law.probabilities(start, stop) * (1.0 - table.forced)
-                if start == 0:
+        bags = self._schema.bags
+        lengths = bags.mean if bags else (1.0,) * len(self._rows)
+        missing_is_empty = bags is not None and bags.missing_is_empty
+        for number, ((name, table), length) in enumerate(zip(self._profile.tables.items(), lengths, strict=True)):
+            accesses = np.empty(self._rows[name], dtype=np.int64)
+            for start, drawn in self._timeline.shares(number, samples):
+                shares = drawn * (length - table.forced * (length if missing_is_empty else 1.0))
+                if start == 0 and not missing_is_empty:
                     shares[0] += table.forced
-                ids = self._scrambler.table_ids(number, np.arange(start, stop, dtype=np.int64))
-                accesses[ids] = np.rint(shares * self._schema.train_rows).astype(np.int64)
+                ids = self._scrambler.table_ids(number, np.arange(start, start + shares.size, dtype=np.int64))
+                accesses[ids] = np.rint(shares * samples).astype(np.int64)
             frequencies[name] = torch.from_numpy(accesses)
         return frequencies
 
@@ -191,7 +244,9 @@ class SyntheticWorkload:
         if max_table_rows < 1:
             raise ValueError(f"max_table_rows is {max_table_rows}: give at least 1 row per table")
         rows = {name: min(count, max_table_rows) for name, count in self._rows.items()}
-        return SyntheticWorkload(schema=self._schema, rows=rows, batch_size=batch_size, seed=self._seed)
+        return SyntheticWorkload(
+            schema=self._schema, rows=rows, batch_size=batch_size, seed=self._seed, track=self._track
+        )
 
     def _samples(self, index: int, split: Split) -> _Samples:
         count = self.batches(split)
@@ -213,33 +268,58 @@ class SyntheticWorkload:
         )
 
     def _draw(self, stream: int, index: int, size: int) -> _Samples:
-        tables, groups, columns = len(self._rows), len(self._profile.groups), self.dense_columns
+        tables, groups = len(self._rows), len(self._profile.groups)
         generator = self._generator(stream, index)
         # Raw words only: unlike the distributions of numpy, their values are the same in every release.
-        uniform = _uniform(generator.random_raw((tables + groups + 1, size)))
-        ranks = self._sampler.ranks(uniform[:tables])
-        events = uniform[tables : tables + groups]
+        uniform = _uniform(generator, (tables + groups + 1, size))
+        dense, dense_by_sample = self._dense.draw(generator, size)
+        missing = self._missing(uniform[tables : tables + groups])
+        bags = self._schema.bags
+        lookups, lengths, starts = uniform[:tables].reshape(-1), None, np.arange(tables + 1, dtype=np.int64) * size
+        if bags is not None:
+            lengths = bags.lengths(_uniform(generator, (tables, size)), missing)
+            offsets = bag_offsets(lengths)
+            firsts, lookups, starts = lookups, _uniform(generator, (int(offsets[-1]),)), offsets[::size].copy()
+            place_firsts(firsts, offsets, lookups)
+        times = None if self._track is None else _by_lookup(self._times(stream, index, size), tables, lengths)
+        if times is not None:
+            self._timeline.redraw(lookups, starts, times)
+        ranks = self._sampler.jagged_ranks(lookups, starts)
+        if bags is None:
+            np.copyto(ranks.reshape(tables, size), 0, where=missing)
+        elif not bags.missing_is_empty:
+            ranks[offsets[:-1].reshape(tables, size)[missing]] = 0
+        if times is not None:
+            self._timeline.identify(ranks, starts, times)
+        return _Samples(
+            ranks=ranks.reshape(tables, size) if lengths is None else ranks,
+            lengths=lengths,
+            starts=starts,
+            dense=dense,
+            dense_by_sample=dense_by_sample,
+            thresholds=uniform[-1],
+        )
+
+    def _missing(self, events: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+        """Where a value is missing, bool `[tables, n]`, by the events of the groups, `[groups, n]`."""
+        missing = np.zeros((len(self._rows), events.shape[1]), dtype=np.bool_)
         for number, table in enumerate(self._profile.tables.values()):
             if table.group is not None:
                 event = events[table.group]
-                ranks[number][(event >= table.forced_from) & (event < table.forced_below)] = 0
-        return _Samples(ranks=ranks, dense=self._draw_dense(generator, (columns, size)), thresholds=uniform[-1])
+                np.logical_and(event >= table.forced_from, event < table.forced_below, out=missing[number])
+        return missing
 
-    def _draw_dense(self, generator: np.random.Philox, shape: tuple[int, int]) -> npt.NDArray[np.float32]:
-        """Values of log(1 + count), about normal, cut at 0; a missing value is 0."""
-        columns = list(self._profile.dense.values())
-        cells = shape[0] * shape[1]
-        lanes = generator.random_raw(cells).view(np.uint16).reshape(4, *shape)
-        # The sum of four even numbers is close to a normal one (Irwin and Hall), and exact on any machine.
-        normal = lanes.sum(axis=0, dtype=np.int32).astype(np.float32)
-        normal -= np.float32(2.0 * 65535)
-        normal *= _float_column([column["std"] / (65536.0 * np.sqrt(1.0 / 3.0)) for column in columns])
-        normal += _float_column([column["mean"] for column in columns])
-        np.maximum(normal, 0.0, out=normal)
-        coins = generator.random_raw(-(-cells // 4)).view(np.uint16)[:cells].reshape(shape)
-        present = coins >= _float_column([round(column["missing"] * 65536.0) for column in columns])
-        values: npt.NDArray[np.float32] = normal * present
-        return values
+    def _probabilities(self, samples: _Samples) -> npt.NDArray[np.float64]:
+        return self._planted.probabilities(samples.ranks, samples.dense, samples.lengths)
+
+    def _times(self, stream: int, index: int, size: int) -> npt.NDArray[np.int64]:
+        """When the samples of a draw happen, counted from the beginning of the training split, int64 `[size]`."""
+        samples = np.arange(size, dtype=np.int64)
+        train, validation = self._schema.train_rows, self._schema.validation_rows
+        if stream == _CALIBRATION:  # all of the training split, evenly
+            return samples * train // size
+        begin = {_STREAMS[Split.TRAIN]: 0, _STREAMS[Split.VALIDATION]: train, _STREAMS[Split.TEST]: train + validation}
+        return samples + (begin[stream] + index * size)
 
 
 def _common_cap(sizes: list[int], *, max_rows: int) -> int:
@@ -255,12 +335,16 @@ def _common_cap(sizes: list[int], *, max_rows: int) -> int:
     return low
 
 
-def _uniform(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
-    """Words as float64 in [0, 1)."""
-    uniform = (words >> np.uint64(11)).astype(np.float64)
-    uniform *= 2.0**-53
+def _uniform(generator: np.random.Philox, shape: tuple[int, ...]) -> npt.NDArray[np.float64]:
+    """The generator's next words as float64 in [0, 1)."""
+    uniform = np.empty(shape)
+    to_uniform(generator.random_raw(uniform.size), uniform.reshape(-1))
     return uniform
 
 
-def _float_column(values: Iterable[float]) -> npt.NDArray[np.float32]:
-    return np.asarray(list(values), dtype=np.float32)[:, None]
+def _by_lookup(
+    times: npt.NDArray[np.int64], tables: int, lengths: npt.NDArray[np.int64] | None
+) -> npt.NDArray[np.int64]:
+    """The samples' times, `[n]`, for every lookup of every table, flat."""
+    by_bag = np.tile(times, tables)
+    return by_bag if lengths is None else np.repeat(by_bag, lengths.reshape(-1))

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from workloads.draws import to_power, to_ranks
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
@@ -63,13 +65,13 @@ class RankLaw:
         power = 1.0 - self.exponent
         return power if abs(power) > _SINGULAR else _SINGULAR
 
-    def capped(self, rows: int) -> RankLaw:
-        """The same law on a smaller table: the head keeps its shares, the tail its mass on fewer ranks.
+    def resized(self, rows: int) -> RankLaw:
+        """The same law on a table of another size: the head keeps its shares, the tail its mass on other ranks.
 
         Args:
-            rows: Rows of the smaller table; a number not below the present one changes nothing.
+            rows: Rows of the other table.
         """
-        if rows >= self.rows:
+        if rows == self.rows:
             return self
         head = self.head[:rows]
         if rows <= len(self.head):
@@ -86,11 +88,6 @@ class RankLaw:
         """Expected number of different ranks in independent draws, each rank counted with its own probability."""
         probabilities, ranks = self._grouped()
         return float((-np.expm1(draws * np.log1p(-probabilities)) * ranks).sum())
-
-    def expected_single(self, draws: float) -> float:
-        """Expected number of ranks drawn exactly once."""
-        probabilities, ranks = self._grouped()
-        return float((draws * probabilities * np.exp((draws - 1) * np.log1p(-probabilities)) * ranks).sum())
 
     def _between(self, edges: Floats) -> Floats:
         """Probability between each edge and the next, edges in ranks, ascending, whole below the head's end."""
@@ -116,7 +113,7 @@ class RankLaw:
 
 
 class RankSampler:
-    """Turns uniform numbers into ranks, for all tables at once.
+    """Turns uniform numbers into ranks, for all tables at once, with the same result on every machine.
 
     Args:
         laws: One law per table.
@@ -124,28 +121,23 @@ class RankSampler:
 
     def __init__(self, laws: Sequence[RankLaw]) -> None:
         longest = max(len(law.head) for law in laws)
-        # Tables with shorter heads never pass the borders that they lack: 2 is above every uniform number.
-        borders = np.full((longest, len(laws), 1), 2.0)
+        borders = np.full((len(laws), longest), 2.0)
         for table, law in enumerate(laws):
-            borders[: len(law.head), table, 0] = np.cumsum(law.head)
+            borders[table, : len(law.head)] = np.cumsum(law.head)
             if law.tail_mass == 0:
-                borders[len(law.head) - 1, table, 0] = 2.0
-        self._borders = borders
-        first = _column([len(law.head) for law in laws])
-        shift = _column([law.shift for law in laws])
-        power = _column([law.power for law in laws])
-        self._low = (first + shift) ** power
-        high = (_column([law.rows for law in laws]) + shift) ** power
-        tail_mass = _column([law.tail_mass for law in laws])
-        self._slope = np.divide(high - self._low, tail_mass, out=np.zeros_like(high), where=tail_mass > 0)
-        self._head_mass = 1.0 - tail_mass
-        self._inverse_power = 1.0 / power
-        self._shift = shift
-        self._first = first.astype(np.int64)
-        self._last = _column([law.rows for law in laws]).astype(np.int64) - 1
+                borders[table, len(law.head) - 1] = 2.0  # above every uniform number
+        first, last = (np.asarray(ends, dtype=np.int64) for ends in zip(*map(_tail_ranks, laws), strict=True))
+        shift = np.asarray([law.shift for law in laws])
+        exponent = np.asarray([law.power for law in laws])
+        low, high = np.empty(len(laws)), np.empty(len(laws))
+        to_power(first + shift, exponent, low)
+        to_power(last + 1 + shift, exponent, high)
+        tail_mass = np.asarray([law.tail_mass for law in laws])
+        slope = np.divide(high - low, tail_mass, out=np.zeros_like(high), where=tail_mass > 0)
+        self._parameters = (borders, low, slope, 1.0 - tail_mass, 1.0 / exponent, shift, first, last)
 
     def ranks(self, uniform: Floats) -> Ints:
-        """Ranks of uniform numbers.
+        """Ranks of as many uniform numbers for every table.
 
         Args:
             uniform: float64 `[tables, n]` in [0, 1).
@@ -153,19 +145,24 @@ class RankSampler:
         Returns:
             int64 `[tables, n]`, each below its table's rows.
         """
-        heads = np.zeros(uniform.shape, dtype=np.int8)
-        for border in self._borders:
-            heads += uniform >= border
-        position = np.maximum(uniform - self._head_mass, 0.0)
-        position *= self._slope
-        position += self._low
-        np.power(position, self._inverse_power, out=position)
-        position -= self._shift
-        # Rounding at either end of the power may leave the tail by one rank.
-        ranks = np.clip(position.astype(np.int64), self._first, self._last)
-        np.copyto(ranks, heads, where=heads < self._first)
+        starts = np.arange(uniform.shape[0] + 1, dtype=np.int64) * uniform.shape[1]
+        return self.jagged_ranks(uniform.reshape(-1), starts).reshape(uniform.shape)
+
+    def jagged_ranks(self, uniform: Floats, starts: Ints) -> Ints:
+        """Ranks of uniform numbers, tables behind one another.
+
+        Args:
+            uniform: float64 `[n]` in [0, 1).
+            starts: Where every table's numbers begin, and `n`: int64 `[tables + 1]`.
+
+        Returns:
+            int64 `[n]`.
+        """
+        ranks = np.empty(uniform.shape, dtype=np.int64)
+        to_ranks(uniform, starts, *self._parameters, ranks)
         return ranks
 
 
-def _column(values: Sequence[float]) -> Floats:
-    return np.asarray(values, dtype=np.float64)[:, None]
+def _tail_ranks(law: RankLaw) -> tuple[int, int]:
+    """First and last rank behind the head."""
+    return len(law.head), law.rows - 1

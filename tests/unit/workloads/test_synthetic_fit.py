@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from tests.bench.fidelity import FOLDER, LONG, growth
 from workloads.fit import STATISTICS_FILE, fit_dataset
 from workloads.profiles import PROFILES_FILE, load_profile
 from workloads.schema import SCHEMAS
@@ -12,7 +13,7 @@ def measured():
     return json.loads(STATISTICS_FILE.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("dataset", list(SCHEMAS))
+@pytest.mark.parametrize("dataset", list(LONG))
 def test_profile_covers_the_schema_and_names_its_source(dataset):
     entry = json.loads(PROFILES_FILE.read_text(encoding="utf-8"))[dataset]
     assert {name: table["rows"] for name, table in entry["tables"].items()} == dict(SCHEMAS[dataset].categorical)
@@ -30,7 +31,15 @@ def test_committed_profile_is_what_the_fit_writes(measured):
         assert table["shift"] == pytest.approx(committed["tables"][name]["shift"], abs=1e-3), name
 
 
-@pytest.mark.parametrize("dataset", list(SCHEMAS))
+@pytest.mark.parametrize("dataset", ["criteo_kaggle", "avazu"])
+def test_growth_curves_are_those_of_the_samples(dataset, measured):
+    path = FOLDER / LONG[dataset]
+    if not path.exists():
+        pytest.skip(f"{path} is absent: set EMBEDDING_OFFLOAD_DATA to the folder with {LONG[dataset]}")
+    assert growth(dataset) == {name: table["growth"] for name, table in measured[dataset]["tables"].items()}
+
+
+@pytest.mark.parametrize("dataset", list(LONG))
 def test_fitted_law_gives_the_measured_distinct_ids_and_heavy_hitters(dataset, measured):
     figures = measured[dataset]
     profile = load_profile(dataset, rows=dict(SCHEMAS[dataset].categorical))
@@ -39,6 +48,10 @@ def test_fitted_law_gives_the_measured_distinct_ids_and_heavy_hitters(dataset, m
         draws = figures["rows"] * (1.0 - table.forced)
         if column["distinct"] > 100:
             assert table.law.expected_distinct(draws) == pytest.approx(column["distinct"], rel=0.10), name
+        if column["distinct"] > 1000:
+            for rows, distinct in column["growth"].items():
+                drawn = table.law.expected_distinct(int(rows) * (1.0 - table.forced))
+                assert drawn == pytest.approx(distinct, rel=0.15), (name, rows)
         first = 1 if table.group is not None and not figures["groups_are_defaults"] else 0
         share = table.law.head[first]
         if figures["groups_are_defaults"]:

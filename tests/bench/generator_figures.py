@@ -1,0 +1,95 @@
+"""What a batch of each synthetic stream costs at full size, on one core.
+
+    python tests/bench/generator_figures.py
+    python tests/bench/generator_figures.py --workloads criteo_1tb,criteo_1tb@drift --batches 50
+
+A batch has 16,384 samples with ids, dense features and labels. Beside its time stands that of drawing as many random
+words as it uses with numpy's Philox: no generator that takes its words from there can be faster. The time of
+the processor is that of one thread, whatever else the machine does. Compilation and the first batch are left out; the
+others lie all over the training split.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from suite.scales import FULL
+from workloads.batch import Split
+from workloads.schema import SCHEMAS
+from workloads.synthetic import SyntheticWorkload
+
+
+class CountedWorkload(SyntheticWorkload):
+    """Tells how many random words its last draw took."""
+
+    def _generator(self, stream: int, index: int) -> np.random.Philox:
+        self._last = super()._generator(stream, index)
+        return self._last
+
+    @property
+    def words(self) -> int:
+        """Random words of the last draw; Philox makes four per step of its counter."""
+        return 4 * int(self._last.state["state"]["counter"][0])
+
+
+def measure(name: str, *, batch_size: int, batches: int) -> dict[str, float]:
+    """Median milliseconds per batch, by the clock and of the processor, and those of its words alone."""
+    workload = CountedWorkload.create(name, batch_size=batch_size, seed=0)
+    lookups = workload.batch(0).features.values().numel()
+    words = workload.words
+    generator = np.random.Philox(key=1)
+    indices = np.linspace(0, workload.batches(Split.TRAIN) - 1, batches, dtype=np.int64).tolist()
+    made = [_milliseconds(lambda index=index: workload.batch(index)) for index in indices]
+    drawn = [_milliseconds(lambda: generator.random_raw(words)) for _ in indices]
+    clock_ms, cpu_ms = (statistics.median(times) for times in zip(*made, strict=True))
+    return {
+        "ids": lookups,
+        "ms": clock_ms,
+        "cpu_ms": cpu_ms,
+        "words": words,
+        "words_cpu_ms": statistics.median(cpu for _, cpu in drawn),
+    }
+
+
+def _milliseconds(work: Callable[[], object]) -> tuple[float, float]:
+    clock, cpu = time.perf_counter(), time.process_time()
+    work()
+    return (time.perf_counter() - clock) * 1e3, (time.process_time() - cpu) * 1e3
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print a line per workload."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workloads", default=",".join(SCHEMAS), help="names, with a track or without")
+    parser.add_argument("--batch-size", type=int, default=FULL.batch_size)
+    parser.add_argument("--batches", type=int, default=30)
+    asked = parser.parse_args(arguments)
+    sys.stdout.write(_line("workload", "ids", "ms", "CPU ms", "words", "words alone, CPU ms"))
+    for name in asked.workloads.split(","):
+        found = measure(name, batch_size=asked.batch_size, batches=asked.batches)
+        sys.stdout.write(
+            _line(
+                name,
+                f"{found['ids']:,}",
+                f"{found['ms']:.2f}",
+                f"{found['cpu_ms']:.2f}",
+                f"{found['words']:,}",
+                f"{found['words_cpu_ms']:.2f}",
+            )
+        )
+        sys.stdout.flush()
+
+
+def _line(name: str, *cells: str) -> str:
+    widths = (10, 8, 8, 11, 20)
+    return f"{name:<28}" + "".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True)) + "\n"
+
+
+if __name__ == "__main__":
+    main()

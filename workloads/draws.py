@@ -1,0 +1,253 @@
+"""The compiled loops of the synthetic streams: random words to ranks and bags, ranks to row ids and effects on labels.
+
+Where lookups are flat, tables lie behind one another, in a table its samples, and in a bag its ids.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from workloads.compiled import bits_of, compiled, float_of
+
+ROUNDS = 3
+"""Of a permutation of ranks."""
+_LN2, _LOG2E = 0.6931471805599453, 1.4426950408889634
+_ROUND = 1.5 * 2.0**52  # added to a small float64, it leaves the nearest whole number in the low bits
+_SQRT2_BITS = 0x3FF6A09E667F3BCD
+_BLOCK = 1024  # so many numbers stay in the first cache while a few loops pass over them
+_BAGS = 256
+# The finaliser of SplitMix64 (Steele, Lea and Flood 2014), one round short: 53 even bits are enough here.
+_HASH_SHIFT = np.uint64(30)
+_HASH_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
+_RANK_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+
+
+@compiled
+def power(base, exponent):
+    """`base ** exponent` from additions, multiplications and one division, hence the same bits on every machine.
+
+    The libraries' power differs in the last bit from one machine to another. The base must be a positive normal number
+    and the result one too. Relative error below `1e-15 * (1 + |log2 of the result|)`: both series are cut where the
+    next term is below 1e-16.
+    """
+    bits = bits_of(base)
+    # base = 2 ** whole * part, the part between the square roots of 1/2 and 2
+    whole = (bits - _SQRT2_BITS >> 52) + 1
+    part = float_of(bits - (whole << 52))
+    f = (part - 1.0) / (part + 1.0)
+    s = f * f
+    # log(part) = 2 atanh(f)
+    series = 1.0 / 21.0
+    series = series * s + 1.0 / 19.0
+    series = series * s + 1.0 / 17.0
+    series = series * s + 1.0 / 15.0
+    series = series * s + 1.0 / 13.0
+    series = series * s + 1.0 / 11.0
+    series = series * s + 1.0 / 9.0
+    series = series * s + 1.0 / 7.0
+    series = series * s + 1.0 / 5.0
+    series = series * s + 1.0 / 3.0
+    log2 = whole + (2.0 * f + 2.0 * f * s * series) * _LOG2E
+    target = exponent * log2
+    rounded = target + _ROUND
+    x = (target - (rounded - _ROUND)) * _LN2
+    series = 1.0 / 6227020800.0
+    series = series * x + 1.0 / 479001600.0
+    series = series * x + 1.0 / 39916800.0
+    series = series * x + 1.0 / 3628800.0
+    series = series * x + 1.0 / 362880.0
+    series = series * x + 1.0 / 40320.0
+    series = series * x + 1.0 / 5040.0
+    series = series * x + 1.0 / 720.0
+    series = series * x + 1.0 / 120.0
+    series = series * x + 1.0 / 24.0
+    series = series * x + 1.0 / 6.0
+    series = series * x + 0.5
+    series = series * x + 1.0
+    series = series * x + 1.0
+    return float_of(bits_of(series) + (bits_of(rounded) << 52))
+
+
+@compiled
+def to_uniform(words, uniform):
+    """Words as float64 in [0, 1), both flat."""
+    for i in range(words.size):
+        uniform[i] = np.int64(words[i] >> np.uint64(11)) * 2.0**-53
+
+
+@compiled
+def to_power(base, exponent, result):
+    """`power` of every element, all flat."""
+    for i in range(base.size):
+        result[i] = power(base[i], exponent[i])
+
+
+@compiled
+def to_ranks(uniform, starts, borders, low, slope, head_mass, inverse_power, shift, first, last, ranks):
+    """Invert every table's distribution; the tables lie behind one another. See `RankSampler`."""
+    positions = np.empty(_BLOCK)
+    for t in range(starts.size - 1):
+        for start in range(starts[t], starts[t + 1], _BLOCK):
+            stop = min(start + _BLOCK, starts[t + 1])
+            u, found = uniform[start:stop], ranks[start:stop]
+            _tail_positions(u, low[t], slope[t], head_mass[t], positions)
+            _tail_ranks(positions, inverse_power[t], shift[t], first[t], last[t], found)
+            for head in range(first[t] - 1, -1, -1):
+                _head_rank(u, head, borders[t, head], found)
+
+
+# Apart from the next: the compiler would turn the maximum into a branch around the power.
+@compiled
+def _tail_positions(uniform, low, slope, head_mass, positions):
+    for i in range(uniform.size):
+        positions[i] = max(uniform[i] - head_mass, 0.0) * slope + low
+
+
+@compiled
+def _tail_ranks(positions, inverse_power, shift, first, last, ranks):
+    for i in range(ranks.size):
+        rank = np.int64(power(positions[i], inverse_power) - shift)
+        # Rounding at either end of the power may leave the tail by one rank.
+        ranks[i] = min(max(rank, first), last)
+
+
+@compiled
+def _head_rank(uniform, rank, border, ranks):
+    for i in range(ranks.size):
+        ranks[i] = rank if uniform[i] < border else ranks[i]
+
+
+@compiled
+def to_lengths(uniform, longest, more, lengths):
+    """Lengths of bags, `[tables, n]`, by the law of `BagLaw`."""
+    for t in range(lengths.shape[0]):
+        for i in range(lengths.shape[1]):
+            length, left = 1, more[t]
+            while length < longest[t] and uniform[t, i] < left:
+                length += 1
+                left *= more[t]
+            lengths[t, i] = length
+
+
+@compiled
+def place_firsts(firsts, offsets, values):
+    """Put the numbers `firsts` at the beginning of the bags that are not empty, all flat."""
+    for bag in range(firsts.size):
+        if offsets[bag] < offsets[bag + 1]:
+            values[offsets[bag]] = firsts[bag]
+
+
+@compiled
+def _mix(word, multipliers, offsets, mask, shift):
+    # The offsets keep 0, the most frequent rank of every table, from being a fixed point.
+    for turn in range(ROUNDS):
+        word = ((word + offsets[turn]) * multipliers[turn]) & mask
+        word ^= word >> shift
+    return word
+
+
+@compiled
+def scramble(ranks, starts, first_table, rows, multipliers, offsets, mask, shift, ids):
+    """Row ids of ranks, the tables behind one another from `first_table` on. See `RankScrambler`."""
+    astray = np.empty(_BLOCK, np.int64)
+    for part in range(starts.size - 1):
+        t = first_table + part
+        for start in range(starts[part], starts[part + 1], _BLOCK):
+            stop = min(start + _BLOCK, starts[part + 1])
+            found = ids[start:stop]
+            _mix_all(ranks[start:stop], multipliers[t], offsets[t], mask[t], shift[t], found)
+            _walk(rows[t], multipliers[t], offsets[t], mask[t], shift[t], found, astray)
+
+
+@compiled
+def _mix_all(ranks, multipliers, offsets, mask, shift, ids):
+    for i in range(ids.size):
+        ids[i] = _mix(np.uint64(ranks[i]), multipliers, offsets, mask, shift)
+
+
+@compiled
+def _walk(rows, multipliers, offsets, mask, shift, ids, astray):
+    # What is astray goes into a list without a branch: the processor would guess wrong for a third of the ids.
+    count = 0
+    for i in range(ids.size):
+        astray[count] = i
+        count += np.uint64(ids[i]) >= rows
+    while count > 0:
+        left = 0
+        for j in range(count):
+            i = astray[j]
+            word = _mix(np.uint64(ids[i]), multipliers, offsets, mask, shift)
+            ids[i] = word
+            astray[left] = i
+            left += word >= rows
+        count = left
+
+
+@compiled
+def to_dense(words, coins, scale, mean, missing, by_column, by_sample):
+    """Dense features in two layouts, from `words`, uint16 `[4, columns, n]`, and `coins`, `[columns, n]`.
+
+    `scale` applies to the sum of four words around its mean; a coin below `missing` makes the value 0. `by_column` is
+    `[columns, n]`, `by_sample` `[n, columns]`. See `DenseSampler`.
+    """
+    columns, samples = by_column.shape
+    for start in range(0, samples, _BLOCK):
+        stop = min(start + _BLOCK, samples)
+        for c in range(columns):
+            values = by_column[c, start:stop]
+            first, second = words[0, c, start:stop], words[1, c, start:stop]
+            third, fourth = words[2, c, start:stop], words[3, c, start:stop]
+            _to_values(first, second, third, fourth, coins[c, start:stop], scale[c], mean[c], missing[c], values)
+            for i in range(stop - start):
+                by_sample[start + i, c] = values[i]
+
+
+@compiled
+def _to_values(first, second, third, fourth, coins, scale, mean, missing, values):
+    for i in range(values.size):
+        total = np.int32(first[i]) + np.int32(second[i]) + np.int32(third[i]) + np.int32(fourth[i])
+        value = np.float32(np.float32(total - 131070) * scale) + mean
+        present = (np.int64(coins[i]) >= missing) & (value > np.float32(0.0))
+        values[i] = value if present else np.float32(0.0)
+
+
+@compiled
+def sum_effects(ranks, keys, half_rank, total):
+    """Add the effects of every sample's ids, ranks `[tables, n]`, to `total`, `[n]`. See `PlantedModel`."""
+    effects = np.empty(_BLOCK)
+    for t in range(ranks.shape[0]):
+        for start in range(0, total.size, _BLOCK):
+            stop = min(start + _BLOCK, total.size)
+            _to_effects(ranks[t, start:stop], keys[t], half_rank, effects)
+            for i in range(stop - start):
+                total[start + i] += effects[i]
+
+
+@compiled
+def sum_bag_effects(ranks, offsets, keys, half_rank, total):
+    """Add the mean effect of every bag's ids to its sample in `total`, `[n]`; an empty bag adds nothing.
+
+    Ranks are flat, `offsets` say where the bags begin: by table, then by sample.
+    """
+    samples = total.size
+    for t in range(keys.size):
+        for sample in range(0, samples, _BAGS):
+            stop = min(sample + _BAGS, samples)
+            first, last = offsets[t * samples + sample], offsets[t * samples + stop]
+            effects = np.empty(last - first)
+            _to_effects(ranks[first:last], keys[t], half_rank, effects)
+            for i in range(sample, stop):
+                start, end = offsets[t * samples + i], offsets[t * samples + i + 1]
+                in_bag = 0.0
+                for place in range(start, end):
+                    in_bag += effects[place - first]
+                if end > start:
+                    total[i] += in_bag / (end - start)
+
+
+@compiled
+def _to_effects(ranks, key, half_rank, effects):
+    for i in range(ranks.size):
+        word = np.uint64(ranks[i]) * _RANK_FACTOR + key
+        word = (word ^ (word >> _HASH_SHIFT)) * _HASH_FACTOR
+        effects[i] = np.int64(word) * 2.0**-63 / (ranks[i] * (1.0 / half_rank) + 1.0)

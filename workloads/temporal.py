@@ -1,0 +1,201 @@
+"""Temporal structure of synthetic streams, as named tracks: `criteo_kaggle@drift`, `avazu@flash[peak=0.3]`.
+
+Without a track the samples of a stream are independent draws from one law. A track says how the stream depends on time.
+Time is a sample's number: 0 at the beginning of the training split, and validation and test follow it. Small tables are
+attributes (a country, a kind of device) and keep still; tables of at least `MOVING_ROWS` rows as published follow the
+track. An id that stands for a missing value is always the same.
+
+Where a default rests on figures of Avazu, these are of 14,000 rows of the first of its ten days, hour by hour.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+from workloads.errors import DataError
+
+MOVING_ROWS = 1000
+"""Published rows from which a table follows a track."""
+
+_NAME = re.compile(r"^(?P<name>\w+)(?:\[(?P<parameters>[^\[\]]*)\])?$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recency:
+    """Reuse beyond the marginal law: some ids are copied from an earlier sample of the stream.
+
+    The number of samples back is log-uniform: an octave up to `2 ** octaves` is chosen, then a distance in it. What is
+    copied may be a copy itself. Which ids are frequent does not change: a copy follows the law of what it copies. The
+    first samples have nothing to copy and draw.
+
+    Defaults: rare ids of the real samples come back sooner than in shuffled rows, near and far: within 512 rows by
+    0.5 % of their lookups in Criteo Kaggle (C3), within 4,096 by 1.9 % in Criteo 1TB (C1). The published logs are
+    thinned, and one that keeps every q-th sample shows one q-th of the copies. 0.1 over 20 octaves is 6 % within 4,096:
+    about what a threefold thinning would leave as seen in Criteo 1TB.
+
+    Attributes:
+        probability: That a lookup copies.
+        octaves: Base-2 logarithm of the farthest distance, in samples.
+    """
+
+    name: ClassVar[str] = "recency"
+    probability: float = 0.1
+    octaves: int = 20
+
+    def __post_init__(self) -> None:
+        """Refuse what is no track."""
+        _within(self, "probability", low=0.0, high=0.9)
+        _within(self, "octaves", low=1, high=40)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drift:
+    """Popularity moves from id to id; how popular the most popular, the second, ... are never changes.
+
+    Every popular place of a table is held by `takers` ids in turn, each for one lifetime; the others are among the rare
+    ids meanwhile. Places change hands at times of their own. Of the most popular ids a share of `1 - distance /
+    lifetime` is left after a distance shorter than a lifetime, and none after one lifetime until every taker had its
+    turn.
+
+    Defaults: in Avazu the 30 most frequent ad ids (C14) of an hour take 62 % of the lookups of that hour, 33 % eight
+    hours later and 17 % sixteen hours later: a straight line that ends after about a day, one tenth of the dataset.
+    (Sites and device models hold their places: this track has drift in all large tables.) 16 takers of a tenth each
+    reach beyond the test split.
+
+    Attributes:
+        lifetime: How long an id holds a place, in training splits.
+        takers: Ids that take turns on a place.
+    """
+
+    name: ClassVar[str] = "drift"
+    lifetime: float = 0.1
+    takers: int = 16
+
+    def __post_init__(self) -> None:
+        """Refuse what is no track."""
+        _within(self, "lifetime", low=1e-3, high=1e3)
+        _within(self, "takers", low=2, high=1 << 16)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlashCrowd:
+    """At known times a few rare ids become hot for a while, then fade.
+
+    Time is cut into periods of `every` samples. After a quiet quarter of a period a crowd comes to each large table
+    with probability `tables`: for a quarter of the period a share `peak` of the table's lookups goes to `ids` rare
+    ids, chosen anew for every crowd, then the share falls in a straight line to 0 at the end of the period. The other
+    lookups follow the law.
+
+    Defaults: in Avazu a campaign (C17) below 0.2 % of the lookups before rises to 14 % within an hour; ids of ads (C14)
+    do so to 3 to 8 % five times in seventeen hours. An hour is 168,000 samples: three hours are 2 ** 19.
+
+    Attributes:
+        every: Samples from crowd to crowd, a multiple of 4.
+        peak: Share of a table's lookups that a crowd takes at its height.
+        ids: Ids per crowd and table.
+        tables: Probability that a crowd concerns a table.
+    """
+
+    name: ClassVar[str] = "flash"
+    every: int = 1 << 19
+    peak: float = 0.15
+    ids: int = 256
+    tables: float = 0.5
+
+    def __post_init__(self) -> None:
+        """Refuse what is no track."""
+        _within(self, "every", low=4, high=1 << 40)
+        if self.every % 4:
+            raise DataError(f"every of @{self.name} is {self.every}: give a multiple of 4, a crowd has four quarters")
+        _within(self, "peak", low=0.0, high=1.0)
+        _within(self, "ids", low=1, high=1 << 20)
+        _within(self, "tables", low=0.0, high=1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Growth:
+    """The vocabulary grows: at the beginning a share `start` of the rare ids exist, at the end of training all do.
+
+    Ids appear in an order that has nothing to do with their frequency, at a constant rate of `(1 - start) * rare ids /
+    training samples` per table and sample. An id that does not exist yet is never drawn; its share goes to the rare ids
+    that do, in proportion. The heavy hitters of a table, the explicit head of its law, exist from the beginning.
+
+    Default: in Avazu 12.5 % of a half-day's lookups of ad ids (C14) go to ids that the half-day before did not have,
+    where shuffled rows have 1.3 %. From one half to all, 14 % of the lookups of rare ids in the second half of training
+    go to ids that were not there in the first.
+
+    Attributes:
+        start: Share of the rare ids that exist at the beginning.
+    """
+
+    name: ClassVar[str] = "growth"
+    start: float = 0.5
+
+    def __post_init__(self) -> None:
+        """Refuse what is no track."""
+        _within(self, "start", low=0.25, high=1.0)
+
+
+Track = Recency | Drift | FlashCrowd | Growth
+
+TRACKS: Mapping[str, type[Track]] = {track.name: track for track in (Recency, Drift, FlashCrowd, Growth)}
+"""Tracks by name; their parameters have defaults."""
+
+
+def split_name(name: str) -> tuple[str, Track | None]:
+    """Read `dataset`, `dataset@track` or `dataset@track[parameter=value,...]`.
+
+    Raises:
+        DataError: no such track or parameter, or a value out of range.
+    """
+    dataset, sign, text = name.partition("@")
+    return dataset, parse_track(text) if sign else None
+
+
+def parse_track(text: str) -> Track:
+    """Read `track` or `track[parameter=value,...]`.
+
+    Raises:
+        DataError: no such track or parameter, or a value out of range.
+    """
+    match = _NAME.match(text.strip())
+    if match is None or match["name"] not in TRACKS:
+        raise DataError(f"unknown track {text!r}: choose one of {', '.join(TRACKS)}, or leave out the @")
+    track = TRACKS[match["name"]]
+    kinds: dict[str, type[int] | type[float]] = {
+        field.name: int if isinstance(field.default, int) else float for field in fields(track)
+    }
+    values: dict[str, float] = {}
+    for part in filter(None, (part.strip() for part in (match["parameters"] or "").split(","))):
+        key, _, value = (piece.strip() for piece in part.partition("="))
+        if key not in kinds:
+            raise DataError(f"@{track.name} has no parameter {key!r}: it has {', '.join(kinds)}")
+        if key in values:
+            raise DataError(f"@{text} gives {key} twice")
+        try:
+            values[key] = kinds[key](value)
+        except ValueError:
+            raise DataError(f"{key} of @{track.name} is {value!r}: give {_KINDS[kinds[key]]}") from None
+    return track(**values)  # type: ignore[arg-type]
+
+
+def label(track: Track) -> str:
+    """The track as `parse_track` reads it: its name, and the parameters that are not the default ones."""
+    changed = [
+        f"{field.name}={getattr(track, field.name)!r}"
+        for field in fields(track)
+        if getattr(track, field.name) != field.default
+    ]
+    return f"{track.name}[{','.join(changed)}]" if changed else track.name
+
+
+_KINDS = {int: "a whole number", float: "a number"}
+
+
+def _within(track: Track, name: str, *, low: float, high: float) -> None:
+    value = getattr(track, name)
+    if not low <= value <= high:
+        raise DataError(f"{name} of @{track.name} is {value}: give {low:g} to {high:g}")
