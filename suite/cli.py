@@ -7,6 +7,7 @@ import importlib.util
 import json
 import logging
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated
 
@@ -16,13 +17,24 @@ from rich.console import Console
 from suite.console import make_display
 from suite.environment import capture, visible_gpu
 from suite.memory import available_host_bytes
-from suite.plan import BadOption, Dataset, Options, check_options, parse_bytes, parse_workloads, plan_cells
+from suite.plan import (
+    BadOption,
+    Dataset,
+    Options,
+    check_options,
+    parse_bytes,
+    parse_frequencies,
+    parse_prepared,
+    parse_workloads,
+    plan_cells,
+)
 from suite.record import Cell
 from suite.runner import Choice, Locked, Runner, exit_code
 from suite.scales import SCALES
 from suite.store import StoreError
 from systems import registry
-from workloads.schema import SCHEMAS
+from workloads.schema import DATASETS, SCHEMAS
+from workloads.temporal import TRACKS
 
 _USAGE = 2
 
@@ -61,7 +73,12 @@ def run(
     systems: Annotated[
         str, typer.Option(help="all, or names, with variants: freq_cache, fbgemm_uvm_caching[policy=lfu]")
     ] = "all",
-    workloads: Annotated[str, typer.Option(help="all, or some of criteo_kaggle, avazu, criteo_1tb")] = "all",
+    workloads: Annotated[
+        str,
+        typer.Option(
+            help="all (the published datasets, or what --data-dir holds), or names: avazu, criteo_kaggle@drift"
+        ),
+    ] = "all",
     scale: Annotated[
         ScaleName | None,
         typer.Option(help="Size of tables, model and steps; default: the largest that suits the device"),
@@ -78,6 +95,12 @@ def run(
         float | None, typer.Option(help="Cached rows as a share of all rows; default: the scale's")
     ] = None,
     device_budget: Annotated[str | None, typer.Option(help="Equal bytes instead of equal ratio, e.g. 1.5GiB")] = None,
+    frequency_prefix: Annotated[
+        float, typer.Option(help="Share of the training split that row frequencies are taken from")
+    ] = 1.0,
+    frequencies: Annotated[
+        str, typer.Option(help="exact, or sketch:64MB for estimates in bounded memory, error in the record")
+    ] = "exact",
     steps: Annotated[int | None, typer.Option(help="Training steps per cell; default: the scale's")] = None,
     rounds: Annotated[int, typer.Option(help="Interleaved repetitions; intervals need at least 2")] = 1,
     seed: Annotated[int, typer.Option(help="Of streams, rows, dense weights and order")] = 0,
@@ -123,10 +146,12 @@ def run(
             batch_size=batch_size,
             embedding_dim=embedding_dim,
             cache_ratio=cache_ratio,
-            device_budget_bytes=None if device_budget is None else parse_bytes(device_budget),
+            device_budget_bytes=None if device_budget is None else parse_bytes(device_budget, flag="--device-budget"),
             steps=steps,
             rounds=rounds,
             seed=seed,
+            frequency_prefix=frequency_prefix,
+            frequency_sketch_bytes=parse_frequencies(frequencies),
         )
         check_options(options)
         cells, notes = plan_cells(options, datasets=datasets, host_bytes=available_host_bytes())
@@ -195,23 +220,22 @@ def _datasets(data_dir: Path, workloads: str) -> tuple[dict[str, Dataset], tuple
     """The prepared datasets to train on; `all` means all that the directory holds.
 
     Raises:
-        DataError: nothing is prepared there, or not what was asked for.
+        BadOption: it does not hold what was asked for.
+        DataError: nothing is prepared there, or it is damaged.
     """
-    from workloads.errors import DataError
-    from workloads.manifest import prepare_command
     from workloads.prepared import PreparedWorkload, find_prepared
 
     prepared = find_prepared(data_dir)
-    names = parse_workloads(workloads) if workloads.strip() != "all" else tuple(n for n in SCHEMAS if n in prepared)
+    names = parse_prepared(workloads, prepared, data_dir=data_dir)
     found = {}
     for name in names:
-        if name not in prepared:
-            raise DataError(
-                f"--data-dir: {data_dir} holds no {name}, only {', '.join(prepared)}. "
-                f"Make it: {prepare_command(data_dir / name)}"
-            )
         workload = PreparedWorkload.open(prepared[name], batch_size=1)
-        found[name] = Dataset(folder=prepared[name], digest=workload.digest, training_rows=workload.epoch_rows())
+        found[name] = Dataset(
+            folder=prepared[name],
+            digest=workload.digest,
+            training_rows=workload.epoch_rows(),
+            table_rows=sum(rows for _, rows in workload.tables),
+        )
     return found, names
 
 
@@ -254,15 +278,27 @@ def _list(console: Console) -> None:
                 line(f"  {name}: unavailable, {error}")
                 continue
             variants = "; ".join(f"{key}={'|'.join(values)}" for key, values in found.variants.items())
-            summary = (found.__doc__ or "").strip().splitlines()[0]
-            line(f"  {name}{f' [{variants}]' if variants else ''}: {summary}")
+            line(f"  {name}{f' [{variants}]' if variants else ''}: {_summary(found)}")
     line("Your own system: module:Class")
-    line("Workloads (all):")
-    for schema in SCHEMAS.values():
-        line(f"  {schema.name}: {schema.title}, {len(schema.categorical)} tables, {schema.table_rows:,} rows in full")
+    for title, schemas in (
+        ("Workloads (all):", DATASETS.values()),
+        ("More synthetic workloads, by name:", [s for s in SCHEMAS.values() if s.name not in DATASETS]),
+    ):
+        line(title)
+        for schema in schemas:
+            tables = f"{len(schema.categorical)} tables, {schema.table_rows:,} rows in full"
+            line(f"  {schema.name}: {schema.title}, {tables}")
+    line("Tracks of synthetic workloads, e.g. avazu@drift, with their parameters and defaults:")
+    for name, track in TRACKS.items():
+        line(f"  {name} [{', '.join(f'{field.name}={field.default}' for field in fields(track))}]: {_summary(track)}")
+    line("Your own data: prepare them, then name their directory with --data-dir")
     line("Scales:")
     for scale in SCALES.values():
         rows = "published table sizes" if scale.max_rows is None else f"about {scale.max_rows:,} rows"
         line(f"  {scale.name}: {rows}, dim {scale.embedding_dim}, batch {scale.batch_size}")
     if importlib.util.find_spec("fbgemm_gpu") is None:
         line("fbgemm-gpu is not installed: run make setup")
+
+
+def _summary(thing: type) -> str:
+    return (thing.__doc__ or "").strip().splitlines()[0]

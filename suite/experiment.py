@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from functools import partial
 from statistics import median
 from typing import Protocol
 
@@ -16,9 +16,11 @@ from torch import Tensor
 from torchmetrics.classification import BinaryAccuracy, BinaryAUROC
 
 from suite import memory
+from suite.feed import Feed, FeedPlan, open_feed, plan_feed, usable_cores
 from suite.messages import Outcome
-from suite.record import Cell, Measurement, Memory, Quality, Timing, Traffic, Verification
+from suite.record import Cell, FrequencySource, Measurement, Memory, Quality, Timing, Traffic, Verification
 from suite.status import Status
+from suite.streams import open_workload
 from suite.training import Run, Trainer, load_initial_rows, tables_of
 from suite.verify import verify
 from systems import registry
@@ -36,9 +38,7 @@ from systems.contract import (
 )
 from workloads.batch import Split, Workload
 from workloads.dlrm import build_dlrm
-from workloads.manifest import read_manifest
-from workloads.prepared import PreparedWorkload
-from workloads.synthetic import SyntheticWorkload
+from workloads.frequency import prefix_of, sketched
 
 _STATUS_OF_VERDICT = {
     Verdict.UNSUPPORTED: Status.UNSUPPORTED,
@@ -65,7 +65,8 @@ def run_cell(cell: Cell, reporter: Reporter) -> Outcome:
         variant = registry.Variant.parse(cell.system)
         system_class = registry.load(variant)
         workload = open_workload(cell)
-        spec = _spec(cell, variant, system_class, workload)
+        frequencies = _LazyFrequencies(workload, cell=cell, beat=reporter.beat)
+        spec = _spec(cell, variant, system_class, workload, frequencies)
         support = _machine_support(system_class, spec)
     if support.verdict is not Verdict.YES:
         return Outcome(status=_STATUS_OF_VERDICT[support.verdict], reason=support.reason)
@@ -81,8 +82,49 @@ def run_cell(cell: Cell, reporter: Reporter) -> Outcome:
     baseline_bytes = memory.rss_bytes()
     if not memory.reset_peaks(spec.device):
         notes += ("the peak of host memory could not be reset and includes imports and verification",)
-    with phases("build"):
-        system, trainer = _build(cell, spec, system_class, workload, reporter)
+    plan = _feed_plan(cell, spec)
+    torch.set_num_threads(plan.threads)
+    reopen = partial(open_workload, cell)
+    pin_memory = spec.device.type == "cuda"
+    with open_feed(plan, workload, reopen=reopen, total=cell.steps, pin_memory=pin_memory) as feed:
+        with phases("build"):
+            system, trainer = _build(cell, spec, system_class, workload=workload, feed=feed, reporter=reporter)
+        measurement = _measured(
+            cell,
+            system=system,
+            trainer=trainer,
+            workload=workload,
+            plan=plan,
+            frequencies=frequencies,
+            baseline_bytes=baseline_bytes,
+            phases=phases,
+            reporter=reporter,
+        )
+    return Outcome(status=Status.OK, verification=verification, measurement=measurement, notes=notes)
+
+
+def _feed_plan(cell: Cell, spec: SystemSpec) -> FeedPlan:
+    return plan_feed(
+        device=cell.device,
+        lookups=cell.steps * spec.batch_lookups,
+        cores=usable_cores(),
+        threads=torch.get_num_threads(),
+    )
+
+
+def _measured(
+    cell: Cell,
+    *,
+    system: EmbeddingSystem,
+    trainer: Trainer,
+    workload: Workload,
+    plan: FeedPlan,
+    frequencies: _LazyFrequencies,
+    baseline_bytes: int,
+    phases: _Phases,
+    reporter: Reporter,
+) -> Measurement:
+    """Warm up, time, count and evaluate."""
     with phases("warm up"):
         warm_up = trainer.run(cell.warmup_steps, on_step=lambda step: reporter.beat(step, cell.warmup_steps))
     with phases("train"):
@@ -99,9 +141,9 @@ def run_cell(cell: Cell, reporter: Reporter) -> Outcome:
     with phases("evaluate"):
         quality = _evaluate(cell, trainer, workload, reporter, final_loss=counted.loss)
     runs = [warm_up, *windows, counted]
-    timing = _timing(cell, runs=runs, windows=windows, phases=phases)
+    timing = _timing(cell, runs=runs, windows=windows, plan=plan, phases=phases)
     whole_epoch = cell.steps == workload.batches(Split.TRAIN)
-    measurement = Measurement(
+    return Measurement(
         placement=system.placement.label,
         offloads=system.placement.offloads,
         timing=timing,
@@ -110,8 +152,8 @@ def run_cell(cell: Cell, reporter: Reporter) -> Outcome:
         traffic=traffic,
         epoch_s=sum(r.duration_s for r in runs) if whole_epoch else workload.epoch_rows() / timing.samples_per_s,
         epoch_measured=whole_epoch,
+        frequencies=frequencies.source,
     )
-    return Outcome(status=Status.OK, verification=verification, measurement=measurement, notes=notes)
 
 
 class _Phases:
@@ -140,7 +182,13 @@ class _Phases:
 
 
 def _build(
-    cell: Cell, spec: SystemSpec, system_class: type[EmbeddingSystem], workload: Workload, reporter: Reporter
+    cell: Cell,
+    spec: SystemSpec,
+    system_class: type[EmbeddingSystem],
+    *,
+    workload: Workload,
+    feed: Feed,
+    reporter: Reporter,
 ) -> tuple[EmbeddingSystem, Trainer]:
     system = system_class(spec)
     load_initial_rows(system, seed=cell.seed, on_chunk=reporter.beat)
@@ -153,31 +201,45 @@ def _build(
         seed=cell.seed,
         device=spec.device,
     )
-    return system, Trainer(model, system, workload=workload, total_steps=cell.steps)
-
-
-def open_workload(cell: Cell, *, whole_split: Split | None = None) -> Workload:
-    """The stream that a cell trains on; `whole_split` makes one batch of all rows of that split of real data."""
-    if cell.data == "real":
-        if cell.data_dir is None:
-            raise ValueError("a cell on real data needs a data directory")
-        folder = Path(cell.data_dir)
-        rows = read_manifest(folder).splits[whole_split].rows if whole_split else cell.batch_size
-        return PreparedWorkload.open(folder, batch_size=rows, seed=cell.seed)
-    return SyntheticWorkload.create(cell.workload, batch_size=cell.batch_size, seed=cell.seed, max_rows=cell.max_rows)
+    return system, Trainer(model, system, feed=feed, total_steps=cell.steps, on_batch=reporter.beat)
 
 
 class _LazyFrequencies(Mapping[str, Tensor]):
-    """Frequencies that are counted when a system first asks: at full scale they take seconds and gigabytes."""
+    """Frequencies that are counted when a system first asks: at full scale they take seconds and gigabytes.
 
-    def __init__(self, workload: Workload) -> None:
+    Attributes:
+        source: Where they came from; None as long as nobody asked.
+    """
+
+    def __init__(self, workload: Workload, *, cell: Cell, beat: Callable[[], None] = lambda: None) -> None:
         self._workload = workload
+        self._prefix = cell.frequency_prefix
+        self._sketch_bytes = cell.frequency_sketch_bytes
+        self._beat = beat
         self._counted: Mapping[str, Tensor] | None = None
+        self.source: FrequencySource | None = None
 
     def _all(self) -> Mapping[str, Tensor]:
         if self._counted is None:
-            self._counted = self._workload.frequencies()
+            self._counted = self._exact() if self._sketch_bytes is None else self._sketched(self._sketch_bytes)
         return self._counted
+
+    def _exact(self) -> Mapping[str, Tensor]:
+        counted = self._workload.frequencies(self._prefix)
+        samples = prefix_of(self._workload.epoch_rows(), self._prefix)
+        self.source = FrequencySource(prefix=self._prefix, samples=samples)
+        return counted
+
+    def _sketched(self, memory_bytes: int) -> Mapping[str, Tensor]:
+        found = sketched(self._workload, prefix=self._prefix, memory_bytes=memory_bytes, on_batch=self._beat)
+        self.source = FrequencySource(
+            prefix=self._prefix,
+            samples=found.samples,
+            sketch_bytes=memory_bytes,
+            error_accesses=max(found.error.values()),
+            error_share=max(error / max(1, found.lookups[name]) for name, error in found.error.items()),
+        )
+        return found.accesses
 
     def __getitem__(self, table: str) -> Tensor:
         return self._all()[table]
@@ -189,7 +251,13 @@ class _LazyFrequencies(Mapping[str, Tensor]):
         return len(self._workload.tables)
 
 
-def _spec(cell: Cell, variant: registry.Variant, system_class: type[EmbeddingSystem], workload: Workload) -> SystemSpec:
+def _spec(
+    cell: Cell,
+    variant: registry.Variant,
+    system_class: type[EmbeddingSystem],
+    workload: Workload,
+    frequencies: _LazyFrequencies,
+) -> SystemSpec:
     budget: Budget
     if cell.device_budget_bytes is not None:
         budget = DeviceBytes(total_bytes=cell.device_budget_bytes)
@@ -203,8 +271,8 @@ def _spec(cell: Cell, variant: registry.Variant, system_class: type[EmbeddingSys
         optimizer=SparseOptimizer(kind=OptimizerKind(cell.optimizer), lr=cell.lr, eps=cell.eps),
         device=torch.device(cell.device),
         budget=budget,
-        batch_lookups=cell.batch_size * len(tables),
-        frequencies=_LazyFrequencies(workload),
+        batch_lookups=workload.batch_lookups,
+        frequencies=frequencies,
         parameters=registry.resolved_parameters(variant, system_class),
     )
 
@@ -245,7 +313,7 @@ def _timed_windows(cell: Cell, trainer: Trainer, reporter: Reporter) -> list[Run
     return windows
 
 
-def _timing(cell: Cell, *, runs: Sequence[Run], windows: Sequence[Run], phases: _Phases) -> Timing:
+def _timing(cell: Cell, *, runs: Sequence[Run], windows: Sequence[Run], plan: FeedPlan, phases: _Phases) -> Timing:
     steps_per_s = median(run.steps / run.duration_s for run in windows)
     return Timing(
         window_s=tuple(run.duration_s for run in windows),
@@ -253,6 +321,10 @@ def _timing(cell: Cell, *, runs: Sequence[Run], windows: Sequence[Run], phases: 
         steps_per_s=steps_per_s,
         samples_per_s=steps_per_s * cell.batch_size,
         data_s_per_step=sum(run.data_s for run in runs) / cell.steps,
+        data_wait_s=sum(run.wait_s for run in windows),
+        batches_made=plan.mode.value,
+        producers=plan.producers,
+        training_threads=plan.threads,
         build_s=phases.seconds("build"),
         verify_s=phases.seconds("verify"),
         evaluate_s=phases.seconds("evaluate"),

@@ -38,8 +38,8 @@ class GroupKey:
     def of(cls, record: Record) -> GroupKey:
         """The key of the group that a record belongs to."""
         cell, environment = record.cell, record.environment
-        known = list(SCHEMAS)
-        order = known.index(cell.workload) if cell.workload in known else len(known)
+        known, dataset = list(SCHEMAS), cell.workload.partition("@")[0]
+        order = known.index(dataset) if dataset in known else len(known)
         return cls(
             workload_order=(order, cell.workload),
             device=device_title(cell, environment),
@@ -74,9 +74,10 @@ class Group:
 
     @property
     def title(self) -> str:
-        """The dataset as people call it."""
-        schema = SCHEMAS.get(self.cell.workload)
-        return schema.title if schema else self.cell.workload
+        """The dataset as people call it, with its track; data of one's own by their name."""
+        dataset, at, track = self.cell.workload.partition("@")
+        schema = SCHEMAS.get(dataset)
+        return f"{schema.title if schema else dataset}{' ' + at if at else ''}{track}"
 
     @cached_property
     def rounds_by_system(self) -> dict[str, tuple[Record, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -13,7 +13,9 @@ from pathlib import Path
 from suite.record import Cell
 from suite.scales import FULL, SCALES, SMALL, Scale
 from systems.registry import Variant, split_list
-from workloads.schema import SCHEMAS
+from workloads.errors import DataError
+from workloads.schema import DATASETS, SCHEMAS
+from workloads.temporal import label, split_name
 
 _LEAST_STEPS = 16
 """Of a run on a small real dataset, before the batch is halved any further."""
@@ -53,6 +55,8 @@ class Options:
     steps: int | None = None
     rounds: int = 1
     seed: int = 0
+    frequency_prefix: float = 1.0
+    frequency_sketch_bytes: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,27 +66,70 @@ class Dataset:
     folder: Path
     digest: str
     training_rows: int
+    table_rows: int
 
 
 def parse_workloads(text: str) -> tuple[str, ...]:
-    """The workloads that `--workloads` names, each once.
+    """The synthetic workloads that `--workloads` names, each once: `all` or names, with a track or without.
 
     Raises:
-        BadOption: one is unknown; the near ones are named.
+        BadOption: one is unknown, and the near ones are named, or its track is.
     """
-    names = [name for part in split_list(text) for name in (SCHEMAS if part == "all" else [part])]
-    for name in names:
-        if name not in SCHEMAS:
-            near = difflib.get_close_matches(name, list(SCHEMAS), n=3, cutoff=0.4)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(SCHEMAS)}"
-            raise BadOption(f"--workloads: unknown workload '{name}': {hint}")
+    names = [name for part in split_list(text) for name in (DATASETS if part == "all" else [_synthetic(part)])]
     if not names:
         raise BadOption(f"--workloads: none named: give all, or some of {', '.join(SCHEMAS)}")
     return tuple(dict.fromkeys(names))
 
 
-def parse_bytes(text: str) -> int:
-    """Bytes of `1.5GiB`, `800MB` or `1000000`.
+def _synthetic(name: str) -> str:
+    """The name as the workload itself spells it."""
+    try:
+        dataset, track = split_name(name)
+    except DataError as error:
+        raise BadOption(f"--workloads: {error}") from None
+    if dataset not in SCHEMAS:
+        hint = _near(dataset, SCHEMAS) or f"known: {', '.join(SCHEMAS)}; your own data go with --data-dir"
+        raise BadOption(f"--workloads: unknown workload '{dataset}': {hint}")
+    return f"{dataset}@{label(track)}" if track else dataset
+
+
+def parse_prepared(text: str, folders: Mapping[str, Path], *, data_dir: Path) -> tuple[str, ...]:
+    """The prepared datasets that `--workloads` names, each once; `all`: all there are, the published ones first.
+
+    Args:
+        text: The option.
+        folders: Datasets that `data_dir` holds, of any name.
+        data_dir: For the message.
+
+    Raises:
+        BadOption: one is not there.
+    """
+    there = [*(name for name in SCHEMAS if name in folders), *sorted(name for name in folders if name not in SCHEMAS)]
+    names = [name for part in split_list(text) for name in (there if part == "all" else [part])]
+    for name in names:
+        if name in folders:
+            continue
+        if "@" in name:
+            raise BadOption(f"--workloads: {name} is a synthetic stream: leave out --data-dir, or the track")
+        from workloads.manifest import prepare_command  # brings torch, which planning does without
+
+        hint = _near(name, there)
+        make = f"Make it: {prepare_command(data_dir / name)}"
+        raise BadOption(
+            f"--data-dir: {data_dir} holds no {name}, only {', '.join(there)}{hint and '; ' + hint}. {make}"
+        )
+    if not names:
+        raise BadOption(f"--workloads: none named: give all, or some of {', '.join(there)}")
+    return tuple(dict.fromkeys(names))
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.4)
+    return f"did you mean {' or '.join(near)}?" if near else ""
+
+
+def parse_bytes(text: str, *, flag: str) -> int:
+    """Bytes of `1.5GiB`, `800MB` or `1000000`, given with an option.
 
     Raises:
         BadOption: not a positive size.
@@ -92,8 +139,22 @@ def parse_bytes(text: str) -> int:
     # a fraction, because a float rounds large sizes and overflows on huge ones
     size = 0 if match is None or unit is None else int(Fraction(match[1]) * unit)
     if size < 1:
-        raise BadOption(f"--device-budget: '{text}' is not a size: write 1.5GiB, 800MB or a number of bytes")
+        raise BadOption(f"{flag}: '{text}' is not a size: write 1.5GiB, 800MB or a number of bytes")
     return size
+
+
+def parse_frequencies(text: str) -> int | None:
+    """Bytes of the sketch that `--frequencies` asks for; None for exact ones.
+
+    Raises:
+        BadOption: neither `exact` nor `sketch:SIZE`.
+    """
+    kind, _, size = text.strip().partition(":")
+    if kind == "exact" and not size:
+        return None
+    if kind == "sketch" and size:
+        return parse_bytes(size, flag="--frequencies")
+    raise BadOption(f"--frequencies: '{text}' is not a way to count: write exact, or sketch:64MB")
 
 
 def check_options(options: Options) -> None:
@@ -108,6 +169,7 @@ def check_options(options: Options) -> None:
         ("--steps", options.steps is None or options.steps >= 4, "at least 4"),
         ("--lr", options.lr is None or options.lr > 0, "above 0"),
         ("--seed", 0 <= options.seed < _SEEDS, "from 0 to 2**63 - 1"),
+        ("--frequency-prefix", 0 < options.frequency_prefix <= 1, "above 0 and at most 1"),
         ("--cache-ratio", options.cache_ratio is None or 0 < options.cache_ratio <= 1, "above 0 and at most 1"),
         (
             "--embedding-dim",
@@ -123,11 +185,18 @@ def check_options(options: Options) -> None:
         raise BadOption("--cache-ratio and --device-budget exclude each other: a budget sets every system's cache size")
 
 
-def default_scale(workload: str, *, device: str, host_bytes: int) -> tuple[Scale, str]:
-    """The scale where none was asked for, and why: `small` on a CPU, else the largest that fits the host's memory."""
+def default_scale(workload: str, *, table_rows: int, device: str, host_bytes: int) -> tuple[Scale, str]:
+    """The scale where none was asked for, and why: `small` on a CPU, else the largest that fits the host's memory.
+
+    Args:
+        workload: For the message.
+        table_rows: Rows of all tables at full scale.
+        device: `cpu` or `cuda`.
+        host_bytes: Host memory available.
+    """
     if device == "cpu":
         return SMALL, f"{workload}: scale small, the default without a GPU"
-    needed = SCHEMAS[workload].table_rows * FULL.embedding_dim * 4 * _HOST_OVERHEAD
+    needed = table_rows * FULL.embedding_dim * 4 * _HOST_OVERHEAD
     if needed <= host_bytes:
         return FULL, f"{workload}: scale full, the default with a GPU"
     return SMALL, (
@@ -152,13 +221,13 @@ def plan_cells(
     settings: dict[str, Cell] = {}
     notes: list[str] = []
     for workload in options.workloads:
+        dataset = datasets[workload] if datasets is not None else None
+        training_rows, table_rows = _size(workload, dataset)
         if options.scale is None:
-            scale, why = default_scale(workload, device=options.device, host_bytes=host_bytes)
+            scale, why = default_scale(workload, table_rows=table_rows, device=options.device, host_bytes=host_bytes)
             notes.append(why)
         else:
             scale = SCALES[options.scale]
-        dataset = datasets[workload] if datasets is not None else None
-        training_rows = SCHEMAS[workload].train_rows if dataset is None else dataset.training_rows
         scale, changes = _adjusted(scale, options, training_rows)
         notes += [f"{workload}: {change}" for change in changes]
         settings[workload] = _setting(workload, scale, options, dataset)
@@ -169,6 +238,26 @@ def plan_cells(
             random.Random(f"{options.seed}/{number}/{workload}").shuffle(order)
             cells += [setting.model_copy(update={"system": str(variant), "round": number}) for variant in order]
     return cells, notes
+
+
+def _size(workload: str, dataset: Dataset | None) -> tuple[int, int]:
+    """Training rows, and rows of all tables at full scale."""
+    if dataset is not None:
+        return dataset.training_rows, dataset.table_rows
+    schema = SCHEMAS[split_name(workload)[0]]
+    return schema.train_rows, schema.table_rows
+
+
+def _learning_rate(scale: Scale, optimizer: str, workload: str, dataset: Dataset | None) -> float:
+    """The scale's rate; of plain SGD on bags, a part of it.
+
+    Tables pool by sum and SGD moves every row of a bag by the same gradient, so the pooled vector moves by as many
+    steps as the bag has ids: at a rate of 1 the loss of `mlperf_dlrm_v2` is NaN within 24 steps.
+    """
+    bags = SCHEMAS[split_name(workload)[0]].bags if dataset is None else None
+    if bags is None or optimizer != "sgd":
+        return scale.lr[optimizer]
+    return round(scale.lr[optimizer] / bags.mean_hotness, 2)
 
 
 def _setting(workload: str, scale: Scale, options: Options, dataset: Dataset | None) -> Cell:
@@ -182,7 +271,7 @@ def _setting(workload: str, scale: Scale, options: Options, dataset: Dataset | N
         scale=scale.name,
         device="cuda" if options.device == "cuda" else "cpu",
         optimizer=options.optimizer,
-        lr=options.lr if options.lr is not None else scale.lr[options.optimizer],
+        lr=options.lr if options.lr is not None else _learning_rate(scale, options.optimizer, workload, dataset),
         eps=1e-8,
         batch_size=scale.batch_size,
         embedding_dim=scale.embedding_dim,
@@ -197,6 +286,8 @@ def _setting(workload: str, scale: Scale, options: Options, dataset: Dataset | N
         counted_steps=scale.counted_steps,
         evaluation_batches=scale.evaluation_batches,
         seed=options.seed,
+        frequency_prefix=options.frequency_prefix,
+        frequency_sketch_bytes=options.frequency_sketch_bytes,
     )
 
 

@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict
 from suite.status import Status
 
 SCHEMA_VERSION: Final = 1
+_LATER_FIELDS: Final = ("frequency_prefix", "frequency_sketch_bytes")
+"""Of `Cell`: added after the first records were published."""
 
 
 class _Model(BaseModel):
@@ -53,6 +55,10 @@ class Cell(_Model):
     evaluation_batches: int
     seed: int
     round: int = 0
+    frequency_prefix: float = 1.0
+    """Share of the training split, from its beginning, that frequencies for systems are taken from."""
+    frequency_sketch_bytes: int | None = None
+    """Frequencies come from a sketch of so many bytes; None: exact counts, or a synthetic stream's own law."""
 
     @property
     def steps(self) -> int:
@@ -67,8 +73,15 @@ class Cell(_Model):
     @property
     def setting(self) -> str:
         """Digest of everything but the system and the round: cells that share it are comparable."""
-        blob = self.model_dump_json(exclude={"system", "round", "data_dir"})
-        return hashlib.sha256(blob.encode()).hexdigest()[:12]
+        return hashlib.sha256(self.identity("system", "round").encode()).hexdigest()[:12]
+
+    def identity(self, *without: str) -> str:
+        """The configuration as JSON, less where the data lie and the fields named.
+
+        Fields that came later are left out at their defaults, so that the digests of older records hold.
+        """
+        at_default = {name for name in _LATER_FIELDS if getattr(self, name) == type(self).model_fields[name].default}
+        return self.model_dump_json(exclude={"data_dir", *without, *at_default})
 
 
 class Environment(_Model):
@@ -104,11 +117,24 @@ class Timing(_Model):
     """Median over windows."""
     samples_per_s: float
     data_s_per_step: float
-    """Making one batch, outside the windows."""
+    """Making one batch, or waiting until it was made, outside the clock; mean over all steps."""
+    data_wait_s: float | None = None
+    """Of all timed windows together, spent waiting for a batch. None in records older than this field."""
+    batches_made: str | None = None
+    """By whom batches were made, and when; see `suite.feed.Mode`."""
+    producers: int | None = None
+    """Processes beside the training process that made batches."""
+    training_threads: int | None = None
+    """Threads that the training process computed with on the host."""
     build_s: float
     verify_s: float
     evaluate_s: float
     total_s: float
+
+    @property
+    def data_wait_share(self) -> float | None:
+        """Share of the timed windows spent waiting for batches."""
+        return None if self.data_wait_s is None else self.data_wait_s / sum(self.window_s)
 
 
 class Quality(_Model):
@@ -180,6 +206,21 @@ class Verification(_Model):
         return bool(self.checks) and all(check.passed for check in self.checks)
 
 
+class FrequencySource(_Model):
+    """Where the frequencies came from that a system asked for."""
+
+    prefix: float
+    """Share of the training split, from its beginning."""
+    samples: int
+    """Samples that they are counted over, or expected in."""
+    sketch_bytes: int | None = None
+    """None: exact."""
+    error_accesses: int = 0
+    """Most by which a sketched count may be too low, over all tables; none is too high."""
+    error_share: float = 0.0
+    """The same relative to all accesses of the table, the largest over all tables."""
+
+
 class Measurement(_Model):
     """What an `ok` cell measured (a `wrong_answer` one keeps its verification alone)."""
 
@@ -192,6 +233,8 @@ class Measurement(_Model):
     epoch_s: float
     epoch_measured: bool
     """A whole epoch ran; otherwise the time is extrapolated from throughput."""
+    frequencies: FrequencySource | None = None
+    """None: the system asked for none (or the record is older than this field)."""
 
 
 class Record(_Model):
@@ -219,7 +262,7 @@ class Record(_Model):
 def record_key(cell: Cell, environment: Environment) -> str:
     """Digest under which a cell's record is found again: configuration, code, package versions and machine."""
     parts = [
-        cell.model_dump_json(exclude={"data_dir"}),
+        cell.identity(),
         environment.code,
         environment.machine,
         *(f"{name}={version}" for name, version in sorted(environment.packages.items())),

@@ -15,6 +15,9 @@ from suite.status import Status
 QUALITY_TOLERANCE = 1e-9
 """AUROC and accuracy may differ by so much between rounds, which train alike, before the table says so."""
 
+WAIT_SHARE = 0.02
+"""Of the timed windows, above which waiting for batches is said beside the numbers."""
+
 SEVERITY = (
     Status.OK,
     Status.UNSUPPORTED,
@@ -188,6 +191,12 @@ def _notes(runs: Sequence[Record], measurements: Sequence[Measurement]) -> tuple
     overflow = sum(m.traffic.overflow_batches for m in measurements)
     if overflow:
         notes.append(f"{overflow} counted batches had more distinct rows than the cache has slots")
+    waits = [share for m in measurements if (share := m.timing.data_wait_share) is not None]
+    if waits and max(waits) > WAIT_SHARE:
+        notes.append(
+            f"up to {100 * max(waits):.1f} % of the timed windows went by waiting for batches: the system is faster "
+            "than the table says"
+        )
     return tuple(dict.fromkeys(notes))
 
 

@@ -120,7 +120,7 @@ def facts(group: Group) -> tuple[tuple[str, str], ...]:
         (
             "Training",
             f"{cell.optimizer}, lr {cell.lr:g}, eps {cell.eps:g}, batch {cell.batch_size:,}, "
-            f"dim {cell.embedding_dim}, {_budget(group)}, seed {cell.seed}",
+            f"dim {cell.embedding_dim}, {_budget(group)}, seed {cell.seed}{_frequencies(group)}",
         ),
         (
             "Steps",
@@ -238,6 +238,16 @@ def _budget(group: Group) -> str:
     if cell.device_budget_bytes is not None:
         parts.append(f"device budget {gigabytes(cell.device_budget_bytes)} GB")
     return ", ".join(parts) or "no cache ratio or device budget"
+
+
+def _frequencies(group: Group) -> str:
+    """Where frequencies come from, unless exactly from the whole training split."""
+    cell = group.cell
+    sketch = cell.frequency_sketch_bytes
+    if cell.frequency_prefix == 1 and sketch is None:
+        return ""
+    how = "" if sketch is None else f" by a sketch of {sketch / 1e6:g} MB"
+    return f", frequencies{how} from the first {100 * cell.frequency_prefix:g} % of training"
 
 
 def _best_auroc(group: Group) -> str:

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torchrec import EmbeddingBagConfig, PoolingType
 from torchrec.models.dlrm import DLRM
 
+from suite.feed import BeforeTheClock, Feed, InProcess, OnBatch
 from systems.contract import EmbeddingSystem, OptimizerKind, Rows, SparseOptimizer
-from workloads.batch import Batch, Split, Workload
+from workloads.batch import Batch, Workload
 from workloads.dlrm import initial_rows
 
 _INIT_ROWS = 1 << 20
@@ -63,36 +64,61 @@ def synchronize(device: torch.device) -> None:
 
 @dataclass(frozen=True)
 class Run:
-    """A run of steps. `loss` is that of its last step; `data_s` went by before the clock started."""
+    """A run of steps.
+
+    Attributes:
+        steps: How many.
+        duration_s: From synchronisation to synchronisation.
+        data_s: Spent on batches before the clock started.
+        wait_s: Of `duration_s`, spent waiting for batches.
+        loss: Of the last step.
+    """
 
     steps: int
     duration_s: float
     data_s: float
+    wait_s: float
     loss: float
 
 
 class Trainer:
     """Trains on batches 0, 1, 2, ... of a workload's training split, each used once.
 
-    Batches are made before the clock of a run starts, those that the system's look-ahead reaches into included. Copies
-    to the device are part of the run.
+    Copies to the device are part of a run. Waiting for batches is too, and measured.
+
+    Args:
+        model: Has the system in the embedding collection's place.
+        system: Announces to it the batches that its look-ahead reaches.
+        feed: Where batches come from; see `in_process`.
+        total_steps: Of all runs together; nothing is announced past it.
+        on_batch: Called for every batch that is made before the clock of a run.
     """
 
-    def __init__(self, model: DLRM, system: EmbeddingSystem, *, workload: Workload, total_steps: int) -> None:
+    def __init__(
+        self,
+        model: DLRM,
+        system: EmbeddingSystem,
+        *,
+        feed: Feed,
+        total_steps: int,
+        on_batch: OnBatch = lambda: None,
+    ) -> None:
         self._model = model
         self._system = system
-        self._workload = workload
+        self._feed = feed
         self._total = total_steps
+        self._on_batch = on_batch
         self._device = system.spec.device
         self._optimizer = dense_optimizer(model, system.spec.optimizer)
         self._criterion = nn.BCEWithLogitsLoss()
-        self._made = 0
-        self._ready: deque[Batch] = deque()
+        self._taken = 0
+        self._waited_s = 0.0
         self._announced: deque[Batch] = deque()
 
     def run(self, steps: int, on_step: OnStep = lambda _: None) -> Run:
         """Train `steps` more steps."""
-        data_s = self._make(steps + self._system.look_ahead)
+        data_s = self._fill(steps + self._system.look_ahead)
+        self._waited_s = 0.0
         self._model.train()
         loss = torch.zeros(())
         synchronize(self._device)  # nothing of an earlier run may finish on this one's time
@@ -102,7 +128,7 @@ class Trainer:
             on_step(step + 1)
         synchronize(self._device)  # work still in flight belongs to this run
         duration_s = time.perf_counter() - start
-        return Run(steps=steps, duration_s=duration_s, data_s=data_s, loss=float(loss))
+        return Run(steps=steps, duration_s=duration_s, data_s=data_s, wait_s=self._waited_s, loss=float(loss))
 
     def logits(self, batch: Batch) -> Tensor:
         """Logits of one batch, `[batch]`, without touching anything."""
@@ -121,23 +147,27 @@ class Trainer:
         logits: Tensor = self._model(dense_features=batch.dense, sparse_features=batch.features)
         return logits.squeeze(-1)
 
-    def _make(self, steps: int) -> float:
-        """Make batches until `steps` wait, short of the end. Returns the seconds that took."""
+    def _fill(self, steps: int) -> float:
+        """Have the feed ready for a run that reaches `steps` batches ahead, short of the end. Returns the seconds."""
         start = time.perf_counter()
-        while len(self._ready) + len(self._announced) < steps and self._made < self._total:
-            batch = self._workload.batch(self._made, Split.TRAIN)
-            self._ready.append(_pinned(batch) if self._device.type == "cuda" else batch)
-            self._made += 1
+        self._feed.fill(min(steps - len(self._announced), self._total - self._taken), self._on_batch)
         return time.perf_counter() - start
 
     def _next(self) -> Batch:
         """The next batch, after announcing those behind it as far as the system looks ahead."""
-        while self._ready and len(self._announced) <= self._system.look_ahead:
-            batch = self._staged(self._ready.popleft())
+        while self._taken < self._total and len(self._announced) <= self._system.look_ahead:
+            batch = self._staged(self._take())
             if self._system.look_ahead:
                 self._system.prefetch(batch.features)
             self._announced.append(batch)
         return self._announced.popleft()
+
+    def _take(self) -> Batch:
+        start = time.perf_counter()
+        batch = self._feed.take()
+        self._waited_s += time.perf_counter() - start
+        self._taken += 1
+        return batch
 
     def _staged(self, batch: Batch) -> Batch:
         if self._device.type == "cpu":
@@ -147,6 +177,6 @@ class Trainer:
         return Batch(dense, features, batch.labels.to(self._device, non_blocking=True))
 
 
-def _pinned(batch: Batch) -> Batch:
-    batch.features.length_per_key()  # cached here and carried along; asked of ids on the device it would wait for them
-    return Batch(batch.dense.pin_memory(), batch.features.pin_memory(), batch.labels.pin_memory())
+def in_process(workload: Workload, device: torch.device) -> Feed:
+    """Batches made in this process, before the clock of the run that uses them."""
+    return BeforeTheClock(InProcess(workload, pin_memory=device.type == "cuda"))

@@ -16,7 +16,7 @@ from torch import Tensor
 from torchrec import KeyedJaggedTensor
 
 from suite.record import Check, Verification
-from suite.training import Trainer, load_initial_rows, tables_of
+from suite.training import Trainer, in_process, load_initial_rows, tables_of
 from systems.contract import CacheRatio, EmbeddingSystem, OptimizerKind, SparseOptimizer, SystemSpec, Verdict
 from systems.reference import ReferenceSystem
 from workloads.batch import Workload
@@ -97,12 +97,15 @@ def tolerance(spec: SystemSpec) -> float:
 
 def _shrunk_spec(spec: SystemSpec, *, workload: Workload, kind: OptimizerKind) -> SystemSpec:
     tables = tables_of(workload, spec.tables[0].embedding_dim)
+    lr = LR[kind]
+    if kind is OptimizerKind.SGD:  # by which a pooled vector moves as often as its bag has ids: to NaN with a hundred
+        lr *= workload.batch_size * len(tables) / workload.batch_lookups
     return replace(
         spec,
         tables=tables,
-        optimizer=SparseOptimizer(kind=kind, lr=LR[kind], eps=max(spec.optimizer.eps, MIN_EPS.get(kind, 0.0))),
+        optimizer=SparseOptimizer(kind=kind, lr=lr, eps=max(spec.optimizer.eps, MIN_EPS.get(kind, 0.0))),
         budget=CacheRatio(ratio=CACHE_RATIO),
-        batch_lookups=4 * workload.batch_size * len(tables),
+        batch_lookups=4 * workload.batch_lookups,
         frequencies=workload.frequencies(),
     )
 
@@ -171,7 +174,7 @@ def _trainer(system: EmbeddingSystem, workload: Workload, seed: int) -> Trainer:
         seed=seed,
         device=system.spec.device,
     )
-    return Trainer(model, system, workload=workload, total_steps=STEPS)
+    return Trainer(model, system, feed=in_process(workload, system.spec.device), total_steps=STEPS)
 
 
 def _bags(spec: SystemSpec, seed: int) -> KeyedJaggedTensor:

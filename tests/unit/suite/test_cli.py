@@ -6,6 +6,7 @@ import csv
 import fcntl
 import json
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from suite.status import Status
 from suite.store import RecordStore, StoreError
 from systems.registry import CONTROLS, SYSTEMS
 from workloads.prepare import prepare
-from workloads.schema import SCHEMAS
+from workloads.schema import DATASETS, SCHEMAS
 
 TINY = ["--scale", "smoke", "--device", "cpu", "--steps", "5", "--batch-size", "32", "--embedding-dim", "4"]
 
@@ -132,7 +133,7 @@ def test_dry_run_as_json_is_one_cell_per_line(tmp_path):
         *TINY,
     )
     cells = [json.loads(line) for line in result.stdout.splitlines()]
-    assert len(cells) == len(SYSTEMS) * len(SCHEMAS)
+    assert len(cells) == len(SYSTEMS) * len(DATASETS)
     assert {(c["state"], c["device_budget_bytes"], c["cache_ratio"]) for c in cells} == {("to run", 1 << 20, None)}
 
 
@@ -166,6 +167,9 @@ def test_default_of_the_device_is_told(tmp_path, monkeypatch):
         (["--device-budget", "0.1"], "--device-budget: '0.1' is not a size"),
         (["--cache-ratio", "0.1", "--device-budget", "1GiB"], "--cache-ratio and --device-budget exclude each other"),
         (["--cache-ratio", "1.5"], "--cache-ratio: 1.5 is out of range"),
+        (["--frequency-prefix", "0"], "--frequency-prefix: 0.0 is out of range, it must be above 0 and at most 1"),
+        (["--frequencies", "sketch"], "--frequencies: 'sketch' is not a way to count: write exact, or sketch:64MB"),
+        (["--workloads", "avazu@drifty"], "--workloads: unknown track 'drifty': choose one of recency"),
         (["--steps", "3"], "--steps: 3 is out of range, it must be at least 4"),
         (["--timeout", "0"], "--timeout: 0.0 is out of range"),
         (["--timeout", "nan"], "--timeout: nan is out of range"),
@@ -230,7 +234,7 @@ def test_half_prepared_directory_says_so_and_names_the_command(tmp_path, prepare
     half.mkdir(parents=True)
     (half / "train_ids.npy").write_bytes((prepared / "criteo_kaggle" / "train_ids.npy").read_bytes())
     message = refused("--data-dir", tmp_path / "data", *TINY)
-    assert f"cut short in {half}: delete it and prepare again" in message
+    assert f"cut short in {half}: run its command again to go on, or delete it" in message
     assert "python -m workloads prepare" in message
 
 
@@ -396,3 +400,37 @@ def test_help_shows_examples_and_exit_codes():
     assert result.exit_code == 0
     assert "run_bench.py --systems all" in result.stdout
     assert "130 after Ctrl-C" in " ".join(result.stdout.replace("│", " ").split())
+
+
+def named(folder, name):
+    """A copy of a prepared dataset under another name, as data of one's own have it."""
+    copy = folder.parent.parent / f"own-{name}" / name
+    shutil.copytree(folder, copy)
+    manifest = json.loads((copy / "manifest.json").read_text())
+    (copy / "manifest.json").write_text(json.dumps({**manifest, "dataset": name}))
+    return copy.parent
+
+
+def test_data_of_ones_own_are_found_by_all_and_by_name(tmp_path, prepared):
+    own = named(prepared / "criteo_kaggle", "my_shop")
+    for workloads in ("all", "my_shop"):
+        result = call(
+            "--data-dir", own, "--workloads", workloads, "--systems", "reference", "--dry-run", "--json",
+            "--out", tmp_path, *TINY,
+        )  # fmt: skip
+        assert result.exit_code == 0, result.output
+        (cell,) = [json.loads(line) for line in result.stdout.splitlines()]
+        assert (cell["workload"], cell["data"], cell["data_dir"]) == ("my_shop", "real", str(own / "my_shop"))
+    assert "holds no my_shp, only my_shop; did you mean my_shop?" in refused("--data-dir", own, "--workloads", "my_shp")
+
+
+@pytest.mark.usefixtures("no_workers")
+def test_frequency_options_reach_every_cell(tmp_path):
+    result = call(
+        "--systems", "reference,full_gpu", "--workloads", "avazu@drift", "--frequency-prefix", "0.1",
+        "--frequencies", "sketch:2MB", "--dry-run", "--json", "--out", tmp_path, *TINY,
+    )  # fmt: skip
+    cells = [json.loads(line) for line in result.stdout.splitlines()]
+    assert {(c["workload"], c["frequency_prefix"], c["frequency_sketch_bytes"]) for c in cells} == {
+        ("avazu@drift", 0.1, 2_000_000)
+    }

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from suite import experiment, memory
+from suite import experiment, memory, streams
 from suite.experiment import open_workload, run_cell
+from suite.feed import FeedPlan, Mode
+from suite.record import FrequencySource
 from suite.status import Status
 from systems.reference import ReferenceSystem
 from tests.faults.cells import fake, tiny_cell
@@ -114,11 +116,35 @@ def test_refused_reset_of_the_peak_is_noted(monkeypatch):
 def test_frequencies_are_counted_only_when_asked_for(monkeypatch):
     asked = []
     workload = open_workload(tiny_cell())
-    monkeypatch.setattr(workload, "frequencies", lambda: asked.append(1) or {"C1": torch.ones(7)})
-    lazy = experiment._LazyFrequencies(workload)
-    assert (list(lazy), len(lazy), asked) == ([name for name, _ in workload.tables], 13, [])
+    monkeypatch.setattr(workload, "frequencies", lambda prefix: asked.append(prefix) or {"C1": torch.ones(7)})
+    lazy = experiment._LazyFrequencies(workload, cell=tiny_cell(frequency_prefix=0.25))
+    assert (list(lazy), len(lazy), asked, lazy.source) == ([name for name, _ in workload.tables], 13, [], None)
     assert lazy["C1"].sum() == lazy["C1"].numel() == 7
-    assert asked == [1]
+    assert asked == [0.25]
+    assert lazy.source == FrequencySource(prefix=0.25, samples=round(workload.epoch_rows() / 4))
+
+
+class AsksForFrequencies(ReferenceSystem):
+    """Adds up the accesses of its tables."""
+
+    def __init__(self, spec):
+        super().__init__(spec)
+        type(self).accesses = {name: int(counts.sum()) for name, counts in spec.frequencies.items()}
+
+
+def test_sketched_frequencies_of_a_prefix_reach_the_system_with_their_error_in_the_record(monkeypatch):
+    monkeypatch.setattr(experiment.registry, "load", lambda variant: AsksForFrequencies)
+    # unverified, because verification has frequencies of its own
+    monkeypatch.setattr(experiment.registry, "CONTROLS", {"reference": ""})
+    cell = tiny_cell(frequency_prefix=1e-5, frequency_sketch_bytes=40_000)
+    source = run_cell(cell, Phases()).measurement.frequencies
+    batches = round(1e-5 * open_workload(cell).batches(Split.TRAIN))
+    assert (source.prefix, source.samples, source.sketch_bytes) == (1e-5, batches * 32, 40_000)
+    assert source.error_accesses > 0
+    assert 0 < source.error_share < 0.1
+    seen = AsksForFrequencies.accesses
+    assert seen["banner_pos"] == source.samples
+    assert 0 < seen["device_ip"] < source.samples
 
 
 def test_cell_without_a_budget_is_refused():
@@ -146,13 +172,30 @@ def test_evaluation_is_on_the_test_split_and_touches_no_row(monkeypatch):
 
     modes, splits = [], []
     monkeypatch.setattr(experiment.registry, "load", lambda variant: Watched)
-    real = experiment.SyntheticWorkload.batch
+    real = streams.SyntheticWorkload.batch
 
     def batch(self, index, split=Split.TRAIN):
         splits.append(split)
         return real(self, index, split)
 
-    monkeypatch.setattr(experiment.SyntheticWorkload, "batch", batch)
+    monkeypatch.setattr(streams.SyntheticWorkload, "batch", batch)
     assert run_cell(tiny_cell("no_embeddings"), Phases()).status is Status.OK
     assert splits == [Split.TRAIN] * 5 + [Split.TEST] * 2
     assert modes == [(True, True)] * 5 + [(False, False)] * 2
+
+
+def test_cell_fed_by_producers_trains_on_the_same_batches_and_says_how_it_was_fed(ran, monkeypatch):
+    cell, alone, _ = ran
+    plan = FeedPlan(mode=Mode.BEFORE, producers=1, threads=1)
+    monkeypatch.setattr(experiment, "plan_feed", lambda **_: plan)
+    monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
+    fed = run_cell(cell, Phases())
+    assert fed.status is Status.OK
+    assert fed.measurement.quality == alone.measurement.quality
+    assert fed.measurement.traffic == alone.measurement.traffic
+    timing = fed.measurement.timing
+    assert (timing.batches_made, timing.producers, timing.training_threads) == ("by producers, before the clock", 1, 1)
+    assert 0 <= timing.data_wait_s <= sum(timing.window_s)
+    timing = alone.measurement.timing
+    assert (timing.batches_made, timing.producers) == ("by the training process, before the clock", 0)
+    assert timing.data_wait_share < 0.5

@@ -19,11 +19,13 @@ from suite.plan import (
     default_scale,
     fitted_to_epoch,
     parse_bytes,
+    parse_frequencies,
+    parse_prepared,
     parse_workloads,
     plan_cells,
     with_steps,
 )
-from suite.scales import FULL, SCALES, SMALL, SMOKE
+from suite.scales import SCALES, SMALL, SMOKE
 from systems.contract import OptimizerKind
 from systems.registry import SYSTEMS, UnknownSystem, Variant, parse_systems, split_list
 from workloads.schema import SCHEMAS
@@ -109,7 +111,7 @@ def test_what_is_asked_for_goes_into_every_cell():
 
 
 def test_real_data_name_their_directory_and_digest_and_have_no_cap():
-    dataset = Dataset(folder=Path("data/avazu"), digest="feed", training_rows=10**6)
+    dataset = Dataset(folder=Path("data/avazu"), digest="feed", training_rows=10**6, table_rows=10**4)
     cells, notes = plan_cells(options(workloads=("avazu",)), datasets={"avazu": dataset}, host_bytes=TB)
     assert {(c.data, c.data_dir, c.data_digest, c.max_rows) for c in cells} == {("real", "data/avazu", "feed", None)}
     assert notes == []
@@ -117,8 +119,8 @@ def test_real_data_name_their_directory_and_digest_and_have_no_cap():
 
 def test_small_dataset_shrinks_its_own_cells_alone_and_the_note_says_so():
     datasets = {
-        "avazu": Dataset(folder=Path("a"), digest="1", training_rows=1000),
-        "criteo_kaggle": Dataset(folder=Path("b"), digest="2", training_rows=10**6),
+        "avazu": Dataset(folder=Path("a"), digest="1", training_rows=1000, table_rows=10**4),
+        "criteo_kaggle": Dataset(folder=Path("b"), digest="2", training_rows=10**6, table_rows=10**4),
     }
     cells, notes = plan_cells(options(), datasets=datasets, host_bytes=TB)
     assert all(note.startswith("avazu: ") for note in notes)
@@ -174,16 +176,27 @@ def test_dataset_that_is_large_enough_changes_nothing():
 
 
 def test_cpu_is_small_whatever_its_memory():
-    assert default_scale("criteo_1tb", device="cpu", host_bytes=10**15)[0] is SMALL
+    assert default_scale("criteo_1tb", table_rows=10**8, device="cpu", host_bytes=10**15)[0] is SMALL
 
 
-@pytest.mark.parametrize("workload", list(SCHEMAS))
+@pytest.mark.parametrize("workload", [*SCHEMAS, "avazu@drift", "mlperf_dlrm_v2@recency"])
 def test_gpu_is_full_where_the_host_holds_all_rows_and_else_says_what_that_takes(workload):
-    needed = int(SCHEMAS[workload].table_rows * 128 * 4 * 1.25)
-    assert default_scale(workload, device="cuda", host_bytes=needed + 1)[0] is FULL
-    scale, why = default_scale(workload, device="cuda", host_bytes=needed - 10**6)
-    assert scale is SMALL
-    assert f"{needed / 1e9:.0f} GB of host memory" in why
+    asked = options(workloads=(workload,), device="cuda", scale=None)
+    needed = int(SCHEMAS[workload.partition("@")[0]].table_rows * 128 * 4 * 1.25)
+    cells, notes = plan_cells(asked, datasets=None, host_bytes=needed + 1)
+    assert {cell.scale for cell in cells} == {"full"}
+    cells, notes = plan_cells(asked, datasets=None, host_bytes=needed - 10**6)
+    assert {cell.scale for cell in cells} == {"small"}
+    assert notes[0].startswith(f"{workload}: scale small")
+    assert f"{needed / 1e9:.0f} GB of host memory" in notes[0]
+
+
+def test_scale_of_ones_own_data_follows_from_their_own_tables():
+    dataset = Dataset(folder=Path("data/my_shop"), digest="feed", training_rows=10**9, table_rows=10**6)
+    asked = options(workloads=("my_shop",), device="cuda", scale=None)
+    for host_bytes, scale in ((10**9, "full"), (10**8, "small")):
+        cells, _ = plan_cells(asked, datasets={"my_shop": dataset}, host_bytes=host_bytes)
+        assert {(cell.workload, cell.data, cell.scale) for cell in cells} == {("my_shop", "real", scale)}
 
 
 def test_default_scale_is_told_and_an_asked_one_needs_no_note():
@@ -220,7 +233,7 @@ def test_large_workload_falls_back_alone():
     ],
 )
 def test_bytes_of_a_size(text, size):
-    assert parse_bytes(text) == size
+    assert parse_bytes(text, flag="--device-budget") == size
 
 
 @pytest.mark.parametrize(
@@ -228,10 +241,10 @@ def test_bytes_of_a_size(text, size):
 )
 def test_what_is_no_size_is_refused_with_an_example(text):
     if text == "1.5":
-        assert parse_bytes(text) == 1
+        assert parse_bytes(text, flag="--device-budget") == 1
         return
     with pytest.raises(BadOption, match=r"--device-budget: '.*' is not a size: write 1\.5GiB, 800MB"):
-        parse_bytes(text)
+        parse_bytes(text, flag="--device-budget")
 
 
 @pytest.mark.parametrize(
@@ -247,6 +260,9 @@ def test_what_is_no_size_is_refused_with_an_example(text):
         ({"cache_ratio": 0.0}, "--cache-ratio: 0.0"),
         ({"cache_ratio": 1.1}, "--cache-ratio: 1.1"),
         ({"cache_ratio": float("nan")}, "--cache-ratio: nan"),
+        ({"frequency_prefix": 0.0}, "--frequency-prefix: 0.0"),
+        ({"frequency_prefix": 1.5}, "--frequency-prefix: 1.5"),
+        ({"frequency_prefix": float("nan")}, "--frequency-prefix: nan"),
         ({"embedding_dim": 30}, "--embedding-dim: 30"),
         ({"embedding_dim": 0}, "--embedding-dim: 0"),
         ({"cache_ratio": 0.1, "device_budget_bytes": 1}, "--cache-ratio and --device-budget exclude each other"),
@@ -264,6 +280,7 @@ def test_option_out_of_range_names_flag_and_value(changes, flag):
     [
         {},
         {"cache_ratio": 1.0},
+        {"frequency_prefix": 1e-9},
         {"embedding_dim": 4},
         {"steps": 4},
         {"seed": 2**63 - 1},
@@ -281,12 +298,62 @@ def test_workloads_are_taken_in_order_and_once():
     assert parse_workloads("avazu,all") == ("avazu", "criteo_kaggle", "criteo_1tb")
 
 
+def test_tracks_are_spelled_one_way_whatever_their_parameters_are_given_as():
+    text = "avazu@drift, avazu@drift[lifetime=0.10], avazu@flash[peak=.3, ids=8], mlperf_dlrm_v2"
+    assert parse_workloads(text) == ("avazu@drift", "avazu@flash[peak=0.3,ids=8]", "mlperf_dlrm_v2")
+    cells = planned(workloads=("avazu", "avazu@drift"))
+    assert len({cell.setting for cell in cells}) == 2
+
+
+FOLDERS = {"zoo": Path("d/zoo"), "avazu": Path("d/avazu"), "my_shop": Path("d/my_shop")}
+
+
+def test_prepared_datasets_of_any_name_are_taken_and_all_are_those_that_are_there():
+    assert parse_prepared("all", FOLDERS, data_dir=Path("d")) == ("avazu", "my_shop", "zoo")
+    assert parse_prepared("zoo,avazu,zoo", FOLDERS, data_dir=Path("d")) == ("zoo", "avazu")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("my_shp", "--data-dir: d holds no my_shp, only avazu, my_shop, zoo; did you mean my_shop"),
+        ("criteo_1tb", "holds no criteo_1tb, only .* Make it: python -m workloads prepare criteo_1tb"),
+        ("avazu@drift", "--workloads: avazu@drift is a synthetic stream: leave out --data-dir, or the track"),
+        ("", "--workloads: none named: give all, or some of avazu, my_shop, zoo"),
+    ],
+)
+def test_dataset_that_is_not_there_is_refused_with_those_that_are(text, message):
+    with pytest.raises(BadOption, match=message):
+        parse_prepared(text, FOLDERS, data_dir=Path("d"))
+
+
+def test_frequencies_are_exact_or_sketched_in_so_many_bytes():
+    assert parse_frequencies("exact") is None
+    assert parse_frequencies("sketch:64MB") == 64_000_000
+    for text in ("", "sketch", "sketch:", "exact:1MB", "bloom:1MB"):
+        with pytest.raises(BadOption, match=r"--frequencies: '.*' is not a way to count: write exact, or sketch:64MB"):
+            parse_frequencies(text)
+    with pytest.raises(BadOption, match="--frequencies: 'much' is not a size"):
+        parse_frequencies("sketch:much")
+
+
+def test_frequencies_tell_settings_apart_and_the_usual_ones_leave_digests_as_they_were():
+    usual = planned()[0]
+    assert "frequency" not in usual.identity()
+    changed = [planned(frequency_prefix=0.1)[0], planned(frequency_sketch_bytes=10**6)[0]]
+    assert (changed[0].frequency_prefix, changed[1].frequency_sketch_bytes) == (0.1, 10**6)
+    assert len({cell.setting for cell in (usual, *changed)}) == 3
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("criteo", r"--workloads: unknown workload 'criteo': did you mean criteo_\w+"),
         ("zzz", "--workloads: unknown workload 'zzz': known: criteo_kaggle"),
         (" , ", "--workloads: none named: give all, or some of"),
+        ("avzu@drift", "--workloads: unknown workload 'avzu': did you mean avazu"),
+        ("avazu@drifty", "--workloads: unknown track 'drifty': choose one of recency, drift"),
+        ("avazu@drift[lifetme=1]", "--workloads: @drift has no parameter 'lifetme': it has lifetime"),
     ],
 )
 def test_unknown_workload_suggests_near_ones(text, message):
@@ -324,3 +391,18 @@ def test_bracketed_variants_are_kept_whole_and_written_one_way():
 def test_unknown_or_malformed_system_says_what_is_known(text, message):
     with pytest.raises(UnknownSystem, match=message):
         parse_systems(text)
+
+
+@pytest.mark.parametrize(
+    ("workload", "optimizer", "lr", "expected"),
+    [
+        ("mlperf_dlrm_v2", "sgd", None, 0.12),  # 1 over 214 / 26 ids per bag
+        ("mlperf_dlrm_v2@drift", "sgd", None, 0.12),
+        ("mlperf_dlrm_v2", "sgd", 0.5, 0.5),
+        ("mlperf_dlrm_v2", "rowwise_adagrad", None, 0.01),
+        ("criteo_1tb", "sgd", None, 1.0),
+    ],
+)
+def test_sgd_on_bags_takes_smaller_steps_unless_told_otherwise(workload, optimizer, lr, expected):
+    cells, _ = plan_cells(options(workloads=(workload,), optimizer=optimizer, lr=lr), datasets=None, host_bytes=2**40)
+    assert {cell.lr for cell in cells} == {expected}

@@ -105,6 +105,42 @@ def test_tables_follow_the_datasets_order() -> None:
     assert [group.title for group in shown] == ["Criteo Kaggle", "Avazu", "Criteo 1TB", "unheard_of"]
 
 
+def test_tracks_stand_behind_their_dataset_and_have_no_published_rows():
+    names = ["my_shop", "avazu@drift[lifetime=0.2]", "avazu", "criteo_kaggle@growth"]
+    shown = group_records([record(setting={"workload": name}) for name in names])
+    assert [group.title for group in shown] == [
+        "Criteo Kaggle @growth",
+        "Avazu",
+        "Avazu @drift[lifetime=0.2]",
+        "my_shop",
+    ]
+    assert [bool(section(group).published) for group in shown] == [False, True, False, False]
+
+
+def test_frequencies_are_a_fact_of_the_table_unless_they_are_the_usual_ones():
+    def training(**setting):
+        return dict(section(only_group([record(setting=setting)])).facts)["Training"]
+
+    assert training().endswith("seed 1")
+    assert training(frequency_prefix=0.1).endswith("seed 1, frequencies from the first 10 % of training")
+    sketched = training(frequency_prefix=0.5, frequency_sketch_bytes=64_000_000)
+    assert sketched.endswith("frequencies by a sketch of 64 MB from the first 50 % of training")
+
+
+def test_waiting_for_batches_is_a_note_above_two_per_cent_and_in_no_table_below():
+    def notes(wait_share):
+        made = record()
+        timing = made.measurement.timing
+        timing = timing.model_copy(update={"data_wait_s": wait_share * sum(timing.window_s)})
+        made = made.model_copy(update={"measurement": made.measurement.model_copy(update={"timing": timing})})
+        return row_of([made], made.cell.system).notes
+
+    assert notes(0.019) == ()
+    assert notes(0.034) == (
+        "up to 3.4 % of the timed windows went by waiting for batches: the system is faster than the table says",
+    )
+
+
 def test_latest_run_of_a_round_counts_and_mixed_code_is_said() -> None:
     old = record("a", samples_per_s=100, where=environment(code="old"), started_at="2026-01-01T00:00:00+00:00")
     new = record("a", samples_per_s=200, where=environment(code="new"), started_at="2026-01-02T00:00:00+00:00")

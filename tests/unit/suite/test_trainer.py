@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from suite.training import Trainer, dense_optimizer, load_initial_rows, tables_of
+from suite.training import Trainer, dense_optimizer, in_process, load_initial_rows, tables_of
 from systems.contract import CacheRatio, OptimizerKind, Rows, SparseOptimizer, SystemSpec
 from systems.reference import ReferenceSystem
 from workloads.dlrm import build_dlrm
@@ -70,7 +70,7 @@ def spec(workload, kind=OptimizerKind.SGD):
     )
 
 
-def trained_on(system, workload, total):
+def trained_on(system, workload, total, feed=None):
     load_initial_rows(system, seed=0)
     model = build_dlrm(
         system,
@@ -81,7 +81,7 @@ def trained_on(system, workload, total):
         seed=0,
         device=CPU,
     )
-    return model, Trainer(model, system, workload=workload, total_steps=total)
+    return model, Trainer(model, system, feed=feed or in_process(workload, CPU), total_steps=total)
 
 
 def same(seen, expected):

@@ -1,0 +1,117 @@
+"""Batches made by other processes: the same as without them, in order, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.unit.workloads.produced import FAILING, SAMPLES, SLOW, Bags, equal, nothing_to_open, open_avazu
+from workloads.batch import Split
+from workloads.producer import Producer, ProducerDied, WorkerTraceback
+
+ROOT = Path(__file__).resolve().parents[3]
+pytestmark = pytest.mark.timeout(120)
+
+
+def named_memory():
+    return set(Path("/dev/shm").iterdir())
+
+
+def ended(pids):
+    end = time.monotonic() + 20
+    while time.monotonic() < end and any(map(psutil.pid_exists, pids)):
+        time.sleep(0.05)
+    return not any(map(psutil.pid_exists, pids))
+
+
+def test_batches_are_those_of_the_workload_in_order_and_stay_valid_after_their_slots_are_used_again():
+    workload, before = open_avazu(), named_memory()
+    with Producer(open_avazu, total=12, workers=2, slots=3) as producer:
+        producer.request(7)
+        taken = [producer.take() for _ in range(7)]
+        with pytest.raises(IndexError, match="batch 7 was not requested: 7 of 12 batches were"):
+            producer.take()
+        producer.request(100)
+        producer.settle()  # all slots are full now
+        taken += [producer.take() for _ in range(5)]
+        with pytest.raises(IndexError):
+            producer.take()
+        assert named_memory() == before
+        pids = producer.pids
+    assert len(set(pids)) == 2
+    assert ended(pids)
+    assert all(equal(batch, workload.batch(index)) for index, batch in enumerate(taken))
+
+
+def test_bags_of_any_length_come_through_failures_raise_in_their_turn_and_a_killed_worker_is_noticed():
+    with Producer(Bags, total=9, workers=1, slots=2) as producer:
+        producer.request(9)
+        for index in range(FAILING):
+            batch = producer.take()
+            assert equal(batch, Bags().batch(index, Split.TRAIN))
+        assert batch.features.values().numel() > 3 * SAMPLES  # more than the slots held at first
+        with pytest.raises(ValueError, match="four is not to be had") as caught:
+            producer.take()
+        assert isinstance(caught.value.__cause__, WorkerTraceback)
+        assert "produced.py" in str(caught.value.__cause__)
+        with pytest.raises(RuntimeError, match="Refused: no batch 5: not this one either"):
+            producer.take()
+        with pytest.raises(ValueError, match="batches with weights cannot be produced ahead"):
+            producer.take()
+        (pid,) = producer.pids
+        os.kill(pid, signal.SIGKILL)
+        died = rf"producer process {pid} was killed by signal 9, SIGKILL .* before it had made batch {SLOW}"
+        with pytest.raises(ProducerDied, match=died):
+            producer.take()
+
+
+def test_workload_that_cannot_be_opened_says_so_when_a_batch_is_taken():
+    with Producer(nothing_to_open, total=1, workers=1, slots=1) as producer:
+        producer.request(1)
+        with pytest.raises(FileNotFoundError, match="no data in this place"):
+            producer.take()
+
+
+def test_workers_end_with_a_parent_that_is_terminated_and_leave_nothing_behind(tmp_path):
+    before = named_memory()
+    script = tmp_path / "train.py"
+    script.write_text(
+        textwrap.dedent("""
+        import time
+        from tests.unit.workloads.produced import Bags
+        from workloads.producer import Producer
+
+        if __name__ == "__main__":
+            with Producer(Bags, total=3, workers=1, slots=2) as producer:
+                producer.request(3)
+                producer.take()
+                print(*producer.pids, flush=True)
+                time.sleep(60)
+        """)
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        [sys.executable, str(script)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as parent:
+        pids = [int(word) for word in parent.stdout.readline().split()]
+        assert len(pids) == 1
+        parent.terminate()
+        _, errors = parent.communicate(timeout=30)
+    assert ended(pids)
+    assert "resource_tracker" not in errors
+    assert "Traceback" not in errors
+    assert named_memory() == before
+
+
+@pytest.mark.parametrize("wrong", [{"workers": 0}, {"slots": 0}, {"total": -1}], ids=str)
+def test_numbers_out_of_range_are_refused(wrong):
+    with pytest.raises(ValueError, match="give at least 1, 1 and 0"):
+        Producer(Bags, **{"total": 1, "workers": 1, "slots": 1, **wrong})

@@ -1,0 +1,196 @@
+"""How often rows are accessed: counted, or estimated by a sketch of bounded memory, on the training split alone.
+
+What the functions here see is the training split by their types: `TrainingIds` are made from its array of ids and from
+nothing else, and `sketched` reads `Split.TRAIN` only. No row of validation or test can reach a frequency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from datasketches import frequent_items_error_type, frequent_items_sketch
+from torch import Tensor
+from torchrec import KeyedJaggedTensor
+
+from workloads.batch import Split, Workload
+from workloads.compiled import compiled
+from workloads.errors import DataError
+
+_BLOCK_ROWS = 1 << 16
+_BLOCK_IDS = 1 << 22
+"""Ids that wait until they are counted together: a sketch is told of a distinct id once per block, not per access."""
+_ENTRY_BYTES = 48
+"""Of a sketch, per place of its hash map: id, count and state, the Python number that the id is, and some room."""
+_LOAD = 0.75
+_LEAST_LG = 3
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class TrainingIds:
+    """Row ids of a training split in time order, integers `[rows, tables]`."""
+
+    ids: npt.NDArray[np.generic]
+
+    def first(self, share: float) -> TrainingIds:
+        """The rows of the first `share` of the split; see `prefix_of`."""
+        return TrainingIds(self.ids[: prefix_of(len(self.ids), share)])
+
+
+def prefix_of(count: int, share: float) -> int:
+    """How many of `count` rows, or batches, the first `share` of them is: rounded, at least 1.
+
+    Raises:
+        ValueError: the share is not above 0 and at most 1.
+    """
+    if not 0 < share <= 1:
+        raise ValueError(f"prefix is {share}: give a share of the training split, above 0 to 1")
+    return min(count, max(1, round(share * count)))
+
+
+def counted(training: TrainingIds, table_rows: list[int]) -> list[Ints]:
+    """Accesses per row, int64 `[rows]` by table, in one pass; beside them it takes a block of ids."""
+    counts = [np.zeros(rows, dtype=np.int64) for rows in table_rows]
+    for start in range(0, len(training.ids), _BLOCK_ROWS):
+        block = np.array(training.ids[start : start + _BLOCK_ROWS].T, dtype=np.int64, order="C")
+        for ids, into in zip(block, counts, strict=True):
+            _count(ids, into)
+    return counts
+
+
+@compiled
+def _count(ids: Ints, counts: Ints) -> None:
+    for i in range(ids.size):
+        counts[ids[i]] += 1
+
+
+@dataclass(frozen=True)
+class SketchedFrequencies:
+    """Estimated accesses.
+
+    Attributes:
+        accesses: int64 `[rows]` by table. Never above the truth; 0 for the rows that the sketch does not hold.
+        error: By table, how far below the truth an estimate may be; 0: the counts are exact.
+        lookups: By table, all accesses.
+        samples: That were seen.
+    """
+
+    accesses: Mapping[str, Tensor]
+    error: Mapping[str, int]
+    lookups: Mapping[str, int]
+    samples: int
+
+
+class FrequencySketch:
+    """The most frequent rows of every table, in bounded memory.
+
+    One frequent-items sketch of Apache DataSketches per table (Misra-Gries with decrements by a median: Anderson et
+    al., "A High-Performance Algorithm for Identifying Frequent Items in Data Streams", 2017). A cache wants to know
+    which rows are hot: this sketch holds just those, with a bound that always holds. A count-min sketch would have to
+    be asked for every row of a table, and would call rare rows hot where they collide with hot ones.
+
+    With a hash map of `m` places no estimate is off by more than `3.5 / m` of its table's accesses; tables of at most
+    `0.75 m` rows are counted exactly. All large tables get maps of one size.
+
+    Args:
+        table_rows: Rows by table.
+        memory_bytes: For all sketches together. 32 MB of ids that wait to be counted come on top.
+
+    Raises:
+        DataError: the memory is too small for one sketch per table.
+    """
+
+    def __init__(self, table_rows: Mapping[str, int], *, memory_bytes: int) -> None:
+        self._rows = dict(table_rows)
+        wanted = {name: _lg_of(rows) for name, rows in self._rows.items()}
+        if _bytes(wanted.values(), _LEAST_LG) > memory_bytes:
+            raise DataError(
+                f"{memory_bytes:,} bytes are too few for a frequency sketch of {len(wanted)} tables: "
+                f"give at least {_bytes(wanted.values(), _LEAST_LG):,}"
+            )
+        cap = _LEAST_LG
+        while cap < max(wanted.values()) and _bytes(wanted.values(), cap + 1) <= memory_bytes:
+            cap += 1
+        self._sketches = {name: frequent_items_sketch(min(lg, cap)) for name, lg in wanted.items()}
+        self._waiting: dict[str, list[Ints]] = {name: [] for name in wanted}
+        self._waiting_ids = 0
+
+    def add(self, features: KeyedJaggedTensor) -> None:
+        """Count the ids of a batch; features are named for their tables."""
+        for name, bags in features.to_dict().items():
+            ids = bags.values().numpy()
+            self._waiting[name].append(ids)
+            self._waiting_ids += ids.size
+        if self._waiting_ids >= _BLOCK_IDS:
+            self._flush()
+
+    def result(self, *, samples: int) -> SketchedFrequencies:
+        """What was seen so far, in `samples` samples."""
+        self._flush()
+        return SketchedFrequencies(
+            accesses={name: self._accesses(name) for name in self._rows},
+            # of an id that was never there, all that is known is how much the sketch may have lost
+            error={name: int(sketch.get_upper_bound(-1)) for name, sketch in self._sketches.items()},
+            lookups={name: int(sketch.total_weight) for name, sketch in self._sketches.items()},
+            samples=samples,
+        )
+
+    def _flush(self) -> None:
+        for name, parts in self._waiting.items():
+            ids, accesses = np.unique(np.concatenate([np.empty(0, np.int64), *parts]), return_counts=True)
+            update = self._sketches[name].update
+            for row, count in zip(ids.tolist(), accesses.tolist(), strict=True):
+                update(row, count)
+            parts.clear()
+        self._waiting_ids = 0
+
+    def _accesses(self, name: str) -> Tensor:
+        # numpy's zeros take no memory until they are written to
+        accesses = np.zeros(self._rows[name], dtype=np.int64)
+        found = self._sketches[name].get_frequent_items(frequent_items_error_type.NO_FALSE_NEGATIVES, 0)
+        for row, _estimate, lower, _upper in found:
+            accesses[row] = lower
+        return torch.from_numpy(accesses)
+
+
+def sketched(
+    workload: Workload, *, prefix: float, memory_bytes: int, on_batch: Callable[[], None] = lambda: None
+) -> SketchedFrequencies:
+    """Estimate accesses from the first whole batches of the training split.
+
+    Args:
+        workload: Any; its batches are made or read one by one.
+        prefix: Share of the training batches to see, above 0 to 1.
+        memory_bytes: See `FrequencySketch`.
+        on_batch: Called after every batch, to show that something happens.
+
+    Raises:
+        DataError: the memory is too small.
+        ValueError: the prefix is out of range.
+    """
+    sketch = FrequencySketch(dict(workload.tables), memory_bytes=memory_bytes)
+    seen = 0
+    for features in _training_features(workload, prefix):
+        sketch.add(features)
+        seen += features.stride()
+        on_batch()
+    return sketch.result(samples=seen)
+
+
+def _training_features(workload: Workload, prefix: float) -> Iterator[KeyedJaggedTensor]:
+    for index in range(prefix_of(workload.batches(Split.TRAIN), prefix)):
+        yield workload.batch(index, Split.TRAIN).features
+
+
+def _lg_of(rows: int) -> int:
+    """Base-2 logarithm of the smallest map that holds so many rows exactly."""
+    return max(_LEAST_LG, int(np.ceil(np.log2(rows / _LOAD))))
+
+
+def _bytes(wanted: Iterable[int], cap: int) -> int:
+    return sum(_ENTRY_BYTES << min(lg, cap) for lg in wanted)

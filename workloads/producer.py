@@ -1,0 +1,354 @@
+"""Batches made ahead by other processes: spawned workers write them into memory that they share with the trainer.
+
+The memory has no name (`memfd_create`): nothing can be left behind in /dev/shm however the processes end, and the
+64 MB that containers give to /dev/shm do not limit it. It is a ring of slots that grow with what they hold, so bags may
+have any length. Whoever takes a batch gets a copy of its own, valid for as long as it is kept.
+"""
+
+from __future__ import annotations
+
+import mmap
+import multiprocessing
+import os
+import pickle
+import signal
+import traceback
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing import connection, reduction
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+from torchrec import KeyedJaggedTensor
+
+from workloads.batch import Batch, Split, Workload
+
+_ALIGNMENT = 64
+_JOIN_S = 10.0
+_NICENESS = 5
+"""Where a producer and the trainer want the same core, the trainer gets most of it."""
+
+OpenWorkload = Callable[[], Workload]
+"""Opens the workload in a producer; it is pickled, so it must be a function of a module or a `functools.partial` of
+one."""
+
+
+class ProducerDied(RuntimeError):
+    """A producer process ended although batches were still wanted of it."""
+
+
+class WorkerTraceback(Exception):
+    """The cause of an exception that came from a worker: where it was raised there, as text."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """An exception on its way to the trainer."""
+
+    error: Exception
+    where: str
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """What a slot holds: keys and samples of the features, and the arrays by dtype and shape, one after another.
+
+    The arrays are dense, labels and values, and unless every bag has one id lengths and offsets.
+    """
+
+    keys: tuple[str, ...]
+    stride: int
+    arrays: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+class _Slot:
+    """A piece of shared memory without a name. It grows with what is put in; one process uses it at a time."""
+
+    def __init__(self, handle: int | None = None) -> None:
+        self._handle = os.memfd_create("batch") if handle is None else handle
+        self._map: mmap.mmap | None = None
+
+    def __reduce__(self) -> tuple[Callable[[Any], _Slot], tuple[Any]]:
+        """Into a process that is being spawned, the file descriptor goes along."""
+        return _received, (reduction.DupFd(self._handle),)
+
+    def put(self, batch: Batch) -> _Contents:
+        features = batch.features
+        if features.weights_or_none() is not None:
+            raise ValueError("batches with weights cannot be produced ahead: make them in the training process")
+        tensors = [batch.dense, batch.labels, features.values()]
+        if not _one_id_per_bag(features):
+            tensors += [features.lengths(), features.offsets()]
+        arrays = [tensor.numpy() for tensor in tensors]
+        contents = _Contents(
+            keys=tuple(features.keys()),
+            stride=features.stride(),
+            arrays=tuple((array.dtype.str, array.shape) for array in arrays),
+        )
+        for view, array in zip(self._views(contents), arrays, strict=True):
+            view[...] = array
+        return contents
+
+    def get(self, contents: _Contents, *, pin_memory: bool) -> list[Tensor]:
+        """Copies of the arrays."""
+        found = [torch.from_numpy(view) for view in self._views(contents)]
+        return [torch.empty(view.shape, dtype=view.dtype, pin_memory=pin_memory).copy_(view) for view in found]
+
+    def close(self) -> None:
+        self._map = None
+        os.close(self._handle)
+
+    def _views(self, contents: _Contents) -> list[np.ndarray]:
+        starts, end = [], 0
+        for dtype, shape in contents.arrays:
+            starts.append(end)
+            size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+            end += -(-size // _ALIGNMENT) * _ALIGNMENT
+        memory = self._mapped(end)
+        return [
+            np.ndarray(shape, dtype, buffer=memory, offset=start)
+            for (dtype, shape), start in zip(contents.arrays, starts, strict=True)
+        ]
+
+    def _mapped(self, size: int) -> mmap.mmap:
+        if self._map is None or len(self._map) < size:
+            if os.fstat(self._handle).st_size < size:
+                os.ftruncate(self._handle, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
+            self._map = mmap.mmap(self._handle, 0)
+        return self._map
+
+
+def _received(handle: Any) -> _Slot:  # noqa: ANN401 - what DupFd returns has no public type
+    return _Slot(handle.detach())
+
+
+@dataclass
+class _Worker:
+    process: SpawnProcess
+    pipe: Connection
+    asked: set[int] = field(default_factory=set)
+    """Batches that it has still to make."""
+
+
+class Producer:
+    """Makes batches 0, 1, 2, ... of a workload's training split in worker processes and hands them out in order.
+
+    The batches are, bit for bit, those of `workload.batch`. A context manager: on the way out the workers end. Should
+    this process die, they end as well, since each ends with its pipe. Not for use by several threads at once.
+
+    Args:
+        open_workload: Opens the workload in a worker; see `OpenWorkload`.
+        total: Batches in all.
+        workers: Processes, at least 1. Each computes on one thread.
+        slots: Batches that may be made and not yet taken, at least 1.
+        pin_memory: Hand out batches in pinned memory, for copies to a CUDA device that do not wait.
+
+    Raises:
+        ValueError: a number is out of range.
+    """
+
+    def __init__(
+        self, open_workload: OpenWorkload, *, total: int, workers: int, slots: int, pin_memory: bool = False
+    ) -> None:
+        if min(workers, slots) < 1 or total < 0:
+            raise ValueError(f"{workers} workers, {slots} slots, {total} batches: give at least 1, 1 and 0")
+        self._total = total
+        self._pin_memory = pin_memory
+        self._wanted = self._asked = self._taken = 0
+        self._made: dict[int, tuple[int, _Contents | _Failure]] = {}
+        self._ones: dict[int, tuple[Tensor, Tensor]] = {}
+        self._slots = [_Slot() for _ in range(slots)]
+        self._free = deque(range(slots))
+        self._workers: list[_Worker] = []
+        try:
+            for _ in range(workers):
+                self._workers.append(_started(open_workload, self._slots))
+        except BaseException:
+            self.close()
+            raise
+
+    def request(self, count: int) -> None:
+        """Let the workers make `count` more batches, short of the end; they make nothing that was not requested."""
+        self._wanted = min(self._total, self._wanted + count)
+        self._ask()
+
+    def settle(self) -> None:
+        """Wait until the workers have nothing to do: all that was requested is made, or all slots are full."""
+        while any(worker.asked for worker in self._workers):
+            self._listen()
+
+    def take(self) -> Batch:
+        """The next batch, waiting for it where need be. Its memory is its own.
+
+        Raises:
+            IndexError: it was not requested.
+            ProducerDied: the worker that had to make it is gone.
+            Exception: whatever making it raised, with the worker's traceback as its cause.
+        """
+        index = self._taken
+        if index >= self._wanted:
+            raise IndexError(f"batch {index} was not requested: {self._wanted} of {self._total} batches were")
+        while index not in self._made:
+            self._listen()
+        slot, contents = self._made.pop(index)
+        self._taken += 1
+        if isinstance(contents, _Failure):
+            self._give(slot)
+            raise contents.error from WorkerTraceback(contents.where)
+        batch = self._batch(self._slots[slot].get(contents, pin_memory=self._pin_memory), contents)
+        self._give(slot)
+        return batch
+
+    def close(self) -> None:
+        """End the workers and give the memory back."""
+        for worker in self._workers:
+            worker.pipe.close()
+        for worker in self._workers:
+            worker.process.join(_JOIN_S)
+            if worker.process.is_alive():
+                worker.process.kill()
+                worker.process.join()
+            worker.process.close()
+        for slot in self._slots:
+            slot.close()
+        self._workers, self._slots = [], []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Process ids of the workers."""
+        return tuple(worker.process.pid or 0 for worker in self._workers)
+
+    def _give(self, slot: int) -> None:
+        self._free.append(slot)
+        self._ask()
+
+    def _ask(self) -> None:
+        """Give the free slots to the workers that have the least to do."""
+        while self._free and self._asked < self._wanted:
+            worker = min(self._workers, key=lambda worker: len(worker.asked))
+            slot = self._free.popleft()
+            worker.asked.add(self._asked)
+            try:
+                worker.pipe.send((self._asked, slot))
+            except (BrokenPipeError, ConnectionResetError):
+                raise _death(worker) from None
+            self._asked += 1
+
+    def _listen(self) -> None:
+        """Wait until a worker has said something, and hear all that was said."""
+        busy = {worker.pipe: worker for worker in self._workers if worker.asked}
+        for pipe in connection.wait(list(busy)):
+            worker = busy[pipe]  # type: ignore[index]  # `wait` gives back what it was given
+            try:
+                index, slot, contents = worker.pipe.recv()
+            except (EOFError, ConnectionResetError):
+                raise _death(worker) from None
+            worker.asked.discard(index)
+            self._made[index] = (slot, contents)
+
+    def _batch(self, arrays: list[Tensor], contents: _Contents) -> Batch:
+        dense, labels, values, *bags = arrays
+        lengths, offsets = bags or self._one_each(values.numel())
+        features = KeyedJaggedTensor(
+            keys=list(contents.keys), values=values, lengths=lengths, offsets=offsets, stride=contents.stride
+        )
+        if self._pin_memory:
+            features.length_per_key()  # cached here and carried along; asked of ids on the device it would wait
+        return Batch(dense, features, labels)
+
+    def _one_each(self, bags: int) -> tuple[Tensor, Tensor]:
+        """Lengths and offsets of bags with one id each: made once, shared by all batches of a size."""
+        if bags not in self._ones:
+            lengths, offsets = torch.ones(bags, dtype=torch.int64), torch.arange(bags + 1, dtype=torch.int64)
+            self._ones[bags] = (lengths.pin_memory(), offsets.pin_memory()) if self._pin_memory else (lengths, offsets)
+        return self._ones[bags]
+
+
+def _started(open_workload: OpenWorkload, slots: list[_Slot]) -> _Worker:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    with theirs:  # the worker holds a copy; while this one is open, its death would not be seen
+        process = context.Process(target=_work, args=(theirs, slots, open_workload), daemon=True)
+        try:
+            process.start()
+        except BaseException:
+            ours.close()
+            raise
+    return _Worker(process, ours)
+
+
+def _death(worker: _Worker) -> ProducerDied:
+    """How a worker ended, in a sentence."""
+    worker.process.join(_JOIN_S)
+    code, pid = worker.process.exitcode, worker.process.pid
+    how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with exit code {code}"
+    why = ", SIGKILL (by a person, a job scheduler or for want of memory)" if code == -signal.SIGKILL else ""
+    return ProducerDied(f"the producer process {pid} {how}{why} before it had made batch {min(worker.asked)}")
+
+
+def _one_id_per_bag(features: KeyedJaggedTensor) -> bool:
+    lengths = features.lengths()
+    return lengths.dtype == torch.int64 and lengths.numel() == features.values().numel() and bool((lengths == 1).all())
+
+
+def _work(pipe: Connection, slots: list[_Slot], open_workload: OpenWorkload) -> None:
+    """The life of a worker: batches are asked for by index and slot until the pipe closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the trainer to handle; its end closes the pipe
+    torch.set_num_threads(1)
+    os.nice(_NICENESS)
+    batch_of = _opened(open_workload)
+    contents: _Contents | _Failure
+    while True:
+        try:
+            index, slot = pipe.recv()
+        except (EOFError, ConnectionResetError):
+            return
+        try:
+            contents = slots[slot].put(batch_of(index))
+        except Exception as error:
+            contents = _failure(error)
+        try:
+            pipe.send((index, slot, contents))
+        except (BrokenPipeError, ConnectionResetError):
+            return
+
+
+def _opened(open_workload: OpenWorkload) -> Callable[[int], Batch]:
+    """What makes batches by index; where the workload cannot be opened, each batch asked for says so."""
+    try:
+        workload = open_workload()
+    except Exception as problem:
+        error = problem  # Python forgets `problem` at the end of this block
+
+        def refuse(index: int) -> Batch:
+            raise error
+
+        return refuse
+    return lambda index: workload.batch(index, Split.TRAIN)
+
+
+def _failure(error: Exception) -> _Failure:
+    """An exception with its traceback; one that does not survive pickling is told by its name and message."""
+    where = "".join(traceback.format_exception(error))
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    return _Failure(error, where)
