@@ -1,25 +1,48 @@
-"""Command line: `python -m workloads prepare` and `python -m workloads verify`."""
+"""Command line: `python -m workloads` with `prepare`, `verify` or `describe`."""
 
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from typer.core import TyperCommand
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from typer.core import TyperCommand, TyperGroup
 
+from workloads.columns import FORMATS, RawFormat
 from workloads.errors import DataError
-from workloads.manifest import Manifest, Settings
-from workloads.prepare import prepare
-from workloads.prepared import PreparedWorkload
-from workloads.schema import SCHEMAS
+from workloads.manifest import FileRecord, IdRule, Manifest, Settings
+from workloads.memory import Memory
+from workloads.own_schema import read_schema
+from workloads.prepare import Report, prepare
 
 USER_ERROR = 2
 REPORT_EVERY_S = 2.0
+RESUMED_S = 0.2
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Prepare raw click logs for training.")
+
+class _Commands(TyperGroup):
+    """Imports `describe` only when it is asked for: torch, which it needs, would take 300 MB from a preparation."""
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        return [*super().list_commands(ctx), "describe"]
+
+    def get_command(self, ctx: typer.Context, cmd_name: str) -> TyperCommand | None:  # type: ignore[override]
+        if cmd_name != "describe":
+            return super().get_command(ctx, cmd_name)  # type: ignore[return-value]
+        from workloads.describe.command import describe_command
+
+        alone = typer.Typer(add_completion=False)
+        alone.command("describe")(describe_command)
+        return typer.main.get_command(alone)  # type: ignore[return-value]
+
+
+app = typer.Typer(
+    cls=_Commands, add_completion=False, no_args_is_help=True, help="Prepare raw click logs for training."
+)
 _out = Console(soft_wrap=True, markup=False, highlight=False)
 _err = Console(soft_wrap=True, markup=False, highlight=False, stderr=True)
 
@@ -40,53 +63,126 @@ class _ManyInputs(TyperCommand):
 
 
 class _Progress:
-    """Rows and rows per second, now and then."""
+    """Rows, rows per second and the remaining time: a bar on a terminal, a line now and then elsewhere."""
 
     def __init__(self) -> None:
-        self.stage = ""
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(),
+            console=_err,
+            transient=True,
+            disable=not _err.is_terminal,
+        )
+        self._task: TaskID | None = None
+        self._step = ""
         self._start = self._shown = time.monotonic()
+        self._before = self._rows_before = 0
 
-    def __call__(self, stage: str, rows: int) -> None:
+    def __enter__(self) -> _Progress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def __call__(self, report: Report) -> None:
         now = time.monotonic()
-        if stage != self.stage:
-            self.stage, self._start, self._shown = stage, now, now
-        elif now - self._shown >= REPORT_EVERY_S:
+        if report.step != self._step:
+            self._step, self._start, self._shown = report.step, now, now
+            self._before = self._rows_before = 0
+            if self._task is not None:
+                self._bar.remove_task(self._task)
+            self._task = self._bar.add_task(report.step, total=report.total or None, rate="")
+        if now - self._start < RESUMED_S:  # what an earlier run has finished says nothing of the speed
+            self._before, self._rows_before = report.done, report.rows
+        rate = (report.rows - self._rows_before) / max(now - self._start, RESUMED_S)
+        words = f"{report.rows:,} rows, {rate:,.0f} rows/s"
+        if self._task is not None:
+            self._bar.update(self._task, completed=report.done, rate=words)
+        if not _err.is_terminal and now - self._shown >= REPORT_EVERY_S:
             self._shown = now
-            _err.print(f"{stage}: {rows:,} rows, {rows / (now - self._start):,.0f} rows/s")
+            done = report.done - self._before
+            left = (report.total - report.done) * (now - self._start) / done if report.total and done else None
+            share = f", {report.done / report.total:.0%}" if report.total else ""
+            words += share + (f", {timedelta(seconds=round(left))} left" if left is not None else "")
+            _err.print(f"{report.step}: {words}")
 
 
 @app.command("prepare", cls=_ManyInputs)
 def prepare_command(
     *,
-    dataset: Annotated[str, typer.Argument(help=f"One of: {', '.join(SCHEMAS)}.")],
+    dataset: Annotated[
+        str | None, typer.Argument(help=f"One of: {', '.join(FORMATS)}; none with --schema.", show_default=False)
+    ] = None,
     inputs: Annotated[
         list[Path],
-        typer.Option("--input", help="Raw files in time order, plain, gzip or zstd; takes several, may be repeated."),
+        typer.Option(
+            "--input", help="Raw files in time order: text plain, gzip or zstd, or Parquet; takes several, repeatable."
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", help="Directory that gets a directory of the dataset's name.")],
+    schema: Annotated[
+        Path | None, typer.Option("--schema", help="TOML file that describes the columns of files of your own.")
+    ] = None,
+    ids: Annotated[
+        IdRule, typer.Option(help="Ids to rows: by rank of frequency, or hashed: the id modulo the table's rows.")
+    ] = IdRule.RANK,
+    table_rows: Annotated[int | None, typer.Option(help="Largest size of a table of hashed ids.")] = None,
     min_count: Annotated[int, typer.Option(help="Ids seen less often in training share row 0.")] = 1,
     skip_bad_rows: Annotated[int, typer.Option(help="Malformed rows that may be left out.")] = 0,
+    memory: Annotated[str, typer.Option(help="Peak resident memory, of each worker with --scheduler.")] = "8GB",
+    scheduler: Annotated[
+        str | None, typer.Option(help="Address of a Dask scheduler whose workers see the same files.")
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier output, at the very end.")] = False,
+    restart: Annotated[bool, typer.Option("--restart", help="Forget what a run cut short has finished.")] = False,
 ) -> None:
-    """Turn the raw files of a dataset into arrays, splits and id counts."""
+    """Turn the raw files of a dataset into arrays, splits and id counts; a run cut short goes on where it stopped."""
     start = time.monotonic()
-    settings = Settings(min_count=min_count, skip_bad_rows=skip_bad_rows)
+    settings = Settings(min_count=min_count, skip_bad_rows=skip_bad_rows, ids=ids, table_rows=table_rows)
     try:
-        manifest = prepare(dataset, inputs, out=out, settings=settings, overwrite=overwrite, progress=_Progress())
+        raw, described = _format(dataset, schema)
+        with _Progress() as progress:
+            manifest = prepare(
+                raw,
+                inputs,
+                out=out,
+                settings=settings,
+                overwrite=overwrite,
+                restart=restart,
+                memory=Memory.parse(memory),
+                scheduler=scheduler,
+                schema_file=described,
+                progress=progress,
+            )
     except DataError as error:
         raise _failed(error) from error
-    _summarise(manifest, out / dataset, seconds=time.monotonic() - start)
+    _summarise(manifest, out / manifest.dataset, seconds=time.monotonic() - start)
 
 
 @app.command("verify")
 def verify_command(folder: Annotated[Path, typer.Argument(help="Directory that holds manifest.json.")]) -> None:
     """Compare every file of a prepared dataset with its sha256 in the manifest."""
+    from workloads.prepared import PreparedWorkload
+
     try:
         workload = PreparedWorkload.open(folder, batch_size=1)
         workload.verify()
     except DataError as error:
         raise _failed(error) from error
     _out.print(f"{folder}: {len(workload.manifest.files)} files are as prepared")
+
+
+def _format(dataset: str | None, schema: Path | None) -> tuple[str | RawFormat, FileRecord | None]:
+    """The dataset to prepare, and the file that describes it if it is the user's own."""
+    if dataset is not None and schema is None:
+        return dataset, None
+    if dataset is None and schema is not None:
+        return read_schema(schema)
+    raise DataError(f"name a dataset ({', '.join(FORMATS)}) or give --schema FILE, one of the two")
 
 
 def _summarise(manifest: Manifest, folder: Path, *, seconds: float) -> None:
@@ -97,7 +193,8 @@ def _summarise(manifest: Manifest, folder: Path, *, seconds: float) -> None:
     for name, split in manifest.splits.items():
         _out.print(f"  {name:<10} {split.rows:>13,} rows, CTR {split.ctr:.4f}")
     total = sum(table.rows for table in manifest.tables)
-    _out.print(f"  {len(manifest.tables)} tables, {total:,} rows; smallest training integer {manifest.integer_minimum}")
+    smallest = "" if manifest.integer_minimum is None else f"; smallest training integer {manifest.integer_minimum}"
+    _out.print(f"  {len(manifest.tables)} tables, {total:,} rows{smallest}")
     if manifest.skipped_rows:
         _out.print(f"  left out {manifest.skipped_rows} bad rows")
 

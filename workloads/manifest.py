@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
+import enum
 import io
+import os
 import shlex
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
-import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from workloads.batch import Split
 from workloads.errors import DataError
-from workloads.schema import SCHEMAS
+from workloads.schema import DATASETS
+from workloads.split import Split
 
-VERSION = 1
+VERSION = 2
 MANIFEST = "manifest.json"
 COUNTS = "counts.npy"
+DATASET_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 TEMPORARY = ".partial-"  # in the name of a directory that is still being written
 
 
@@ -28,6 +30,13 @@ def array_file(split: Split, part: str) -> str:
 
 
 DATA_FILES = (*(array_file(split, part) for split in Split for part in ("dense", "ids", "labels")), COUNTS)
+
+
+class IdRule(enum.StrEnum):
+    """How ids become rows of a table."""
+
+    RANK = "rank"
+    HASHED = "hashed"
 
 
 class _Record(BaseModel):
@@ -48,18 +57,25 @@ class InputRecord(FileRecord):
     rows: int
 
 
-class TableRecord(_Record):
-    """A table: row 0 and one row for each of the kept among the `training_ids` distinct ids of the training split."""
+class ColumnRecord(_Record):
+    """A column of the raw files that is used, with what it holds: a name of `columns.Kind` in lower case."""
 
     name: str
-    rows: int
-    training_ids: int
+    kind: str
+
+
+class TableRecord(_Record):
+    """A table, and the distinct ids of the training split that share its rows."""
+
+    name: str
+    rows: int = Field(ge=1)
+    training_ids: int = Field(ge=0)
 
 
 class SplitRecord(_Record):
     """A split; `ctr` is the share of positive labels."""
 
-    rows: int
+    rows: int = Field(ge=1)
     positives: int
     ctr: float
 
@@ -68,26 +84,54 @@ class Settings(_Record):
     """What the user may choose.
 
     Attributes:
-        min_count: Ids seen less often than this in the training split share row 0.
+        min_count: Ids seen less often than this in the training split share row 0, when ids are ranked.
         skip_bad_rows: Malformed rows that may be left out.
+        ids: Rows by rank of frequency, or ids modulo the size of the table.
+        table_rows: Largest size of a table of hashed ids; None for the sizes that the dataset has.
     """
 
     min_count: int = 1
     skip_bad_rows: int = 0
+    ids: IdRule = IdRule.RANK
+    table_rows: int | None = None
 
 
 class Manifest(_Record):
-    """The content of manifest.json; nothing in it depends on when or where it was written."""
+    """The content of manifest.json; nothing in it depends on when or where it was written.
+
+    Attributes:
+        version: Of these fields.
+        dataset: Name on the command line.
+        label: Name of the label's column.
+        columns: All raw columns that were used, in order.
+        tables: Categorical columns, in order of the ids.
+        id_rule: How ids became rows, and which row unknown ids get.
+        dense_columns: Dense columns, in order.
+        dense_rule: What was done to their values.
+        integer_minimum: Smallest integer of the training split; None where no dense column holds integers.
+        splits: Rows by split.
+        split_rule: Which rows these are.
+        skipped_rows: Bad rows left out.
+        settings: What the user chose.
+        schema_file: The file that described the columns; None for a known dataset.
+        inputs: Raw files, in time order.
+        files: Arrays.
+    """
 
     version: int = VERSION
-    dataset: str
-    tables: tuple[TableRecord, ...]
+    dataset: str = Field(pattern=DATASET_NAME)
+    label: str
+    columns: tuple[ColumnRecord, ...]
+    tables: tuple[TableRecord, ...] = Field(min_length=1)
+    id_rule: str
     dense_columns: tuple[str, ...]
-    integer_minimum: int
+    dense_rule: str
+    integer_minimum: int | None
     splits: dict[str, SplitRecord]
     split_rule: str
     skipped_rows: int
     settings: Settings
+    schema_file: FileRecord | None = None
     inputs: tuple[InputRecord, ...]
     files: tuple[FileRecord, ...]
 
@@ -95,17 +139,43 @@ class Manifest(_Record):
         """Write manifest.json."""
         (folder / MANIFEST).write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
 
-    def array(self, name: str) -> tuple[tuple[int, ...], np.dtype[np.generic]]:
+    def array(self, name: str) -> ArrayFile:
         """Shape and dtype that one of `DATA_FILES` must have."""
         if name == COUNTS:
-            return (sum(table.rows for table in self.tables),), np.dtype(np.int64)
+            return ArrayFile((sum(table.rows for table in self.tables),), np.dtype(np.int64))
         split, part = name.removesuffix(".npy").split("_")
         rows = self.splits[split].rows
         if part == "dense":
-            return (rows, len(self.dense_columns)), np.dtype(np.float32)
+            return ArrayFile((rows, len(self.dense_columns)), np.dtype(np.float32))
         if part == "ids":
-            return (rows, len(self.tables)), np.dtype(np.int32)
-        return (rows,), np.dtype(np.uint8)
+            return ArrayFile((rows, len(self.tables)), np.dtype(np.int32))
+        return ArrayFile((rows,), np.dtype(np.uint8))
+
+
+@dataclass(frozen=True)
+class ArrayFile:
+    """An .npy file of known shape, to be written in pieces at any place."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+
+    @cached_property
+    def header(self) -> bytes:
+        """What stands before the values."""
+        stream = io.BytesIO()
+        descr = np.lib.format.dtype_to_descr(self.dtype)
+        np.lib.format.write_array_header_1_0(stream, {"descr": descr, "fortran_order": False, "shape": self.shape})
+        return stream.getvalue()
+
+    def offset(self, row: int) -> int:
+        """Where a row begins in the file; of the row after the last one: the size of the file."""
+        return len(self.header) + row * int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize
+
+    def create(self, path: Path) -> None:
+        """Make the file in its full size; one that is there already keeps its values."""
+        with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as stream:
+            stream.write(self.header)
+            stream.truncate(self.offset(self.shape[0]))
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -131,19 +201,25 @@ def read_manifest(folder: Path) -> Manifest:
         problem = f"{path} is damaged ({where}: {first['msg']})"
         raise DataError(f"{problem}. Make the data again: {prepare_command(folder)}") from error
     missing = set(DATA_FILES) - {file.name for file in manifest.files} | set(Split) - set(manifest.splits)
-    if missing or manifest.dataset not in SCHEMAS:
-        what = f"lacks {', '.join(sorted(missing))}" if missing else f"names the unknown dataset {manifest.dataset}"
-        raise DataError(f"{path} {what}. Make the data again: {prepare_command(folder)}")
+    if missing:
+        raise DataError(f"{path} lacks {', '.join(sorted(missing))}. Make the data again: {prepare_command(folder)}")
     return manifest
 
 
 def prepare_command(folder: Path, manifest: Manifest | None = None) -> str:
     """The command that makes the prepared dataset in `folder`, raw files by name where a manifest knows them."""
+    dataset = folder.name if folder.name in DATASETS else "DATASET"
+    inputs, settings = ["FILE..."], Settings()
+    words = ["python", "-m", "workloads", "prepare"]
     if manifest is not None:
         dataset, inputs, settings = manifest.dataset, [file.name for file in manifest.inputs], manifest.settings
+    if manifest is not None and manifest.schema_file is not None:
+        words += ["--schema", manifest.schema_file.name]
     else:
-        dataset, inputs, settings = folder.name if folder.name in SCHEMAS else "DATASET", ["FILE..."], Settings()
-    words = ["python", "-m", "workloads", "prepare", dataset, "--input", *inputs, "--out", str(folder.parent)]
+        words += [dataset]
+    words += ["--input", *inputs, "--out", str(folder.parent)]
+    words += ["--ids", settings.ids] * (settings.ids is not IdRule.RANK)
+    words += ["--table-rows", str(settings.table_rows)] * (settings.table_rows is not None)
     words += ["--min-count", str(settings.min_count)] * (settings.min_count != 1)
     words += ["--skip-bad-rows", str(settings.skip_bad_rows)] * (settings.skip_bad_rows != 0)
     words += ["--overwrite"] * folder.exists()
@@ -152,44 +228,3 @@ def prepare_command(folder: Path, manifest: Manifest | None = None) -> str:
 
 class _Version(BaseModel):
     version: int
-
-
-class NpyWriter:
-    """Writes an .npy file of known shape from blocks of its rows and sums it on the way.
-
-    Plain writes, not a memory map: a full disk then is an error that can be handled, not a signal that kills.
-    """
-
-    def __init__(self, path: Path, *, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> None:
-        self._path = path
-        self._dtype = dtype
-        self._digest = hashlib.sha256()
-        self._stream = path.open("wb")
-        header = io.BytesIO()
-        descr = np.lib.format.dtype_to_descr(dtype)
-        np.lib.format.write_array_header_1_0(header, {"descr": descr, "fortran_order": False, "shape": shape})
-        self._bytes = 0
-        self._write(header.getvalue())
-
-    def append(self, block: npt.NDArray[np.generic]) -> None:
-        """Append rows; the dtype must be the file's."""
-        if block.dtype != self._dtype:
-            raise TypeError(f"{self._path.name}: {block.dtype} rows for a {self._dtype} file")
-        self._write(np.ascontiguousarray(block).data)
-
-    def record(self) -> FileRecord:
-        """The finished file."""
-        return FileRecord(name=self._path.name, bytes=self._bytes, sha256=self._digest.hexdigest())
-
-    def _write(self, data: bytes | memoryview) -> None:
-        self._stream.write(data)
-        self._digest.update(data)
-        self._bytes += len(data) if isinstance(data, bytes) else data.nbytes
-
-    def __enter__(self) -> NpyWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stream.close()

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from workloads.batch import Batch, DataKind, Split
 from workloads.errors import DataError
+from workloads.frequency import TrainingIds, counted
 from workloads.manifest import (
     COUNTS,
     DATA_FILES,
@@ -96,6 +97,11 @@ class PreparedWorkload:
         """Dense features per sample."""
         return len(self._manifest.dense_columns)
 
+    @property
+    def batch_lookups(self) -> int:
+        """Ids per batch over all tables: one per sample and table."""
+        return self.batch_size * len(self._manifest.tables)
+
     def epoch_rows(self) -> int:
         """Samples of the training split."""
         return self._manifest.splits[Split.TRAIN].rows
@@ -124,10 +130,22 @@ class PreparedWorkload:
             labels=arrays.labels[rows].astype(np.float32),
         )
 
-    def frequencies(self) -> Mapping[str, Tensor]:
-        """Accesses per row counted on the training split, int64 `[rows]` by table."""
-        stops = np.cumsum([table.rows for table in self._manifest.tables])
-        counts = np.split(self._counts, stops[:-1])
+    def frequencies(self, prefix: float = 1.0) -> Mapping[str, Tensor]:
+        """Accesses per row counted on the training split, int64 `[rows]` by table.
+
+        Args:
+            prefix: Only the first such share of the training rows is counted, above 0 to 1.
+
+        Raises:
+            ValueError: the prefix is out of range.
+        """
+        counts: list[npt.NDArray[np.int64]]
+        if prefix == 1:  # counted when the data were prepared
+            stops = np.cumsum([table.rows for table in self._manifest.tables])
+            counts = np.split(self._counts, stops[:-1])
+        else:
+            training = TrainingIds(self._arrays[Split.TRAIN].ids).first(prefix)
+            counts = counted(training, [table.rows for table in self._manifest.tables])
         return {name: _folded(part, rows) for (name, rows), part in zip(self.tables, counts, strict=True)}
 
     def shrunk(self, *, max_table_rows: int, batch_size: int) -> PreparedWorkload:
@@ -173,7 +191,9 @@ def find_prepared(data_dir: Path) -> dict[str, Path]:
         if dataset in found:
             raise DataError(f"{found[dataset]} and {folder} both hold {dataset}: keep one, or name its directory")
         found[dataset] = folder
-    note = f"preparation was cut short in {', '.join(half)}: delete it and prepare again" if half else ""
+    note = (
+        f"preparation was cut short in {', '.join(half)}: run its command again to go on, or delete it" if half else ""
+    )
     if not found:
         problem = f"{data_dir} holds no prepared dataset{'; ' + note if note else ''}"
         raise DataError(f"{problem}. Make one: {prepare_command(data_dir / 'DATASET')}")
@@ -208,9 +228,11 @@ def _map(folder: Path, manifest: Manifest, name: str) -> npt.NDArray[np.generic]
         if isinstance(error, DataError):
             raise
         raise DataError(f"{path} is not an array file ({error}). {remedy}") from error
-    shape, dtype = manifest.array(name)
-    if array.shape != shape or array.dtype != dtype:
-        raise DataError(f"{path} holds {array.dtype} {array.shape}, expected {dtype} {shape}. {remedy}")
+    expected = manifest.array(name)
+    if array.shape != expected.shape or array.dtype != expected.dtype:
+        raise DataError(
+            f"{path} holds {array.dtype} {array.shape}, expected {expected.dtype} {expected.shape}. {remedy}"
+        )
     return array
 
 

@@ -2,21 +2,23 @@ import errno
 import gzip
 import os
 import random
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+import workloads.encoding
 import workloads.manifest
-from workloads.batch import Split
+import workloads.prepare
+import workloads.staging
+from workloads.encoding import scaled
 from workloads.errors import DataError
-from workloads.manifest import Settings, read_manifest
-from workloads.prepare import Vocabulary, prepare, scaled, split_rows
-from workloads.raw import RAW_ID
-from workloads.schema import SCHEMAS
+from workloads.manifest import IdRule, Settings, read_manifest
+from workloads.memory import Memory
+from workloads.prepare import prepare
+from workloads.schema import DATASETS
+from workloads.split import Split
+from workloads.splits import split_rows
 
 DATA = Path(os.environ.get("EMBEDDING_OFFLOAD_DATA", Path(__file__).parents[4] / "shared" / "data"))
 
@@ -58,7 +60,7 @@ def table_counts(folder, table):
 # Splits
 
 
-@pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS)
+@pytest.mark.parametrize("schema", DATASETS.values(), ids=DATASETS)
 def test_split_rules_give_the_published_rows_of_the_full_datasets(schema):
     files = [schema.rows] if schema.name != "criteo_1tb" else [schema.train_rows, 178_274_637]
     splits, _ = split_rows(schema.name, files)
@@ -81,24 +83,6 @@ def test_too_few_rows_for_every_split_is_an_error_that_names_the_empty_ones(data
 
 
 # Values and ids
-
-
-@given(st.lists(st.sampled_from(["", "0", "1", "2", "f" * 16, "f" * 15]), min_size=1), st.integers(1, 4))
-def test_rows_rank_training_ids_by_count_then_first_appearance(ids, min_count):
-    raw = np.array([(int(i or "0", 16), i == "") for i in ids], RAW_ID)
-    vocabulary = Vocabulary.of(raw, min_count=min_count)
-    ranked = [i for i, count in Counter(ids).most_common() if count >= min_count]  # ties in order of first appearance
-    expected = [ranked.index(i) + 1 if i in ranked else 0 for i in ids]
-    assert vocabulary.encode(raw).tolist() == expected
-    assert vocabulary.counts.tolist() == np.bincount(expected, minlength=len(ranked) + 1).tolist()
-    assert vocabulary.training_ids == len(set(ids))
-
-
-def test_missing_id_unseen_in_training_maps_to_row_zero():
-    vocabulary = Vocabulary.of(np.array([(5, False)], RAW_ID), min_count=1)
-    assert vocabulary.encode(np.array([(0, True), (0, False), (5, False)], RAW_ID)).tolist() == [0, 0, 1]
-    only_missing = Vocabulary.of(np.array([(0, True)], RAW_ID), min_count=1)
-    assert only_missing.encode(np.array([(0, True), (0, False)], RAW_ID)).tolist() == [1, 0]
 
 
 def test_ids_and_counts_of_a_file_worked_out_by_hand(tmp_path):
@@ -173,11 +157,65 @@ def test_avazu_sample_has_its_published_columns_and_rates(tmp_path):
     if not sample.exists():
         pytest.skip(f"{sample} is not here; set EMBEDDING_OFFLOAD_DATA")
     manifest = prepare("avazu", [sample], out=tmp_path)
-    assert [table.name for table in manifest.tables] == [name for name, _ in SCHEMAS["avazu"].categorical]
-    assert manifest.dense_columns == SCHEMAS["avazu"].dense
+    assert [table.name for table in manifest.tables] == [name for name, _ in DATASETS["avazu"].categorical]
+    assert manifest.dense_columns == DATASETS["avazu"].dense
     assert [split.rows for split in manifest.splits.values()] == [12_600, 700, 700]
     assert manifest.splits["train"].ctr == pytest.approx(0.17, abs=0.02)
     assert manifest.integer_minimum == -1  # C20
+
+
+# Hashed ids
+
+
+def hashed(rows=None):
+    return Settings(ids=IdRule.HASHED, table_rows=rows)
+
+
+def test_hashed_ids_are_values_modulo_the_published_table_sizes_as_in_torchrec(tmp_path):
+    from torchrec.datasets.criteo import BinaryCriteoUtils, InMemoryBinaryCriteoIterDataPipe
+
+    source = kaggle_file(tmp_path / "rows", random_rows(140))
+    paths = [[str(tmp_path / f"{name}.npy")] for name in ("dense", "sparse", "labels")]
+    BinaryCriteoUtils.tsv_to_npys(str(source), *(path for (path,) in paths))
+    sizes = [min(rows, 50) for _, rows in DATASETS["criteo_kaggle"].categorical]
+    pipe = InMemoryBinaryCriteoIterDataPipe(
+        stage="train", dense_paths=paths[0], sparse_paths=paths[1], labels_paths=paths[2], batch_size=140, rank=0,
+        world_size=1, hashes=sizes,
+    )  # fmt: skip
+    expected = next(iter(pipe)).sparse_features.values().reshape(26, 140).T.numpy()
+    manifest = prepare("criteo_kaggle", [source], out=tmp_path, settings=hashed(50))
+    arrays = load(tmp_path / "criteo_kaggle")
+    assert np.array_equal(np.concatenate([arrays[f"{split}_ids.npy"] for split in Split]), expected)
+    assert [table.rows for table in manifest.tables] == sizes
+    assert "modulo" in manifest.id_rule
+    for table, size in enumerate(sizes):
+        counts = table_counts(tmp_path / "criteo_kaggle", table)
+        assert counts == np.bincount(expected[:120, table], minlength=size).tolist()
+
+
+def test_hashed_integers_below_zero_and_64_bit_values_stay_inside_their_table(tmp_path):
+    header = ",".join(["id", "click", "hour", *(n for n, _ in DATASETS["avazu"].categorical), *DATASETS["avazu"].dense])
+    row = ["1", "0", "14102100", "-3", "0", *["ffffffffffffffff"] * 9, "1", "2", *["0"] * 8]
+    (tmp_path / "rows").write_text("\n".join([header, *[",".join(row)] * 20]))
+    prepare("avazu", [tmp_path / "rows"], out=tmp_path, settings=hashed())
+    ids = load(tmp_path / "avazu")["train_ids.npy"]
+    assert ids[0, :3].tolist() == [-3 % 7, 0, (2**64 - 1) % 4737]
+
+
+# Bounded memory
+
+
+@pytest.mark.parametrize("ids", IdRule)
+def test_blocks_merges_and_ranks_in_small_pieces_give_the_same_bytes(tmp_path, monkeypatch, ids):
+    sources = [kaggle_file(tmp_path / f"day_{n}", random_rows(300, seed=n)) for n in range(3)]
+    settings = Settings(ids=ids, table_rows=40 if ids is IdRule.HASHED else None)
+    whole = prepare("criteo_1tb", sources, out=tmp_path / "one", settings=settings)
+    monkeypatch.setattr(Memory, "text_block_bytes", 5000)
+    monkeypatch.setattr(Memory, "merged_ids", 40)
+    monkeypatch.setattr(Memory, "ranked_ids", 7)
+    prepare("criteo_1tb", sources, out=tmp_path / "two", settings=settings)
+    assert content(tmp_path / "one") == content(tmp_path / "two")
+    assert whole.tables[0].rows > 21
 
 
 # Settings and bad rows
@@ -268,25 +306,30 @@ def interrupt(*_args, **_kwargs):
 @pytest.mark.parametrize(
     ("owner", "name", "failure", "error", "message"),
     [
-        (workloads.prepare._Staging, "append", full_disk, DataError, "no space left .* is intact"),
-        (workloads.manifest.NpyWriter, "append", full_disk, DataError, "no space left .* is intact"),
-        (workloads.manifest.Manifest, "write", full_disk, DataError, "no space left .* is intact"),
-        (workloads.manifest.NpyWriter, "append", interrupt, KeyboardInterrupt, ""),
-        (workloads.prepare.Vocabulary, "encode", interrupt, KeyboardInterrupt, ""),
+        (workloads.staging._Columns, "append", full_disk, DataError, "no space left .* is intact"),
+        (workloads.encoding._Arrays, "write", full_disk, DataError, "no space left .* is intact; run again to go on"),
+        (workloads.manifest.Manifest, "write", full_disk, DataError, "no space left .* is intact; run again to go on"),
+        (workloads.encoding._Arrays, "write", interrupt, KeyboardInterrupt, ""),
+        (workloads.staging._Columns, "append", interrupt, KeyboardInterrupt, ""),
     ],
     ids=["disk full while reading", "disk full while writing", "disk full at the manifest", "Ctrl-C", "Ctrl-C earlier"],
 )
-def test_failure_leaves_the_previous_output_intact_and_nothing_beside_it(
+def test_failure_leaves_the_previous_output_intact_and_the_next_run_goes_on(
     tmp_path, monkeypatch, owner, name, failure, error, message
 ):
-    source = kaggle_file(tmp_path / "t", random_rows(50))
+    source, other = (kaggle_file(tmp_path / str(seed), random_rows(50, seed=seed)) for seed in (1, 2))
     prepare("criteo_kaggle", [source], out=tmp_path / "out")
+    prepare("criteo_kaggle", [other], out=tmp_path / "expected")
     before = content(tmp_path / "out")
-    monkeypatch.setattr(owner, name, failure)
-    with pytest.raises(error, match=message):
-        prepare("criteo_kaggle", [source], out=tmp_path / "out", overwrite=True)
-    assert content(tmp_path / "out") == before
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["criteo_kaggle"]
+    with monkeypatch.context() as broken:
+        broken.setattr(owner, name, failure)
+        with pytest.raises(error, match=message):
+            prepare("criteo_kaggle", [other], out=tmp_path / "out", overwrite=True)
+    left = {path.name for path in (tmp_path / "out").iterdir()}
+    assert left == {"criteo_kaggle"} | ({".criteo_kaggle.partial-work"} if name == "write" else set())
+    assert content(tmp_path / "out" / "criteo_kaggle") == {Path(k).name: v for k, v in before.items()}
+    prepare("criteo_kaggle", [other], out=tmp_path / "out", overwrite=True)
+    assert content(tmp_path / "out") == content(tmp_path / "expected")
 
 
 def test_failed_last_rename_puts_the_previous_output_back(tmp_path, monkeypatch):
@@ -294,10 +337,10 @@ def test_failed_last_rename_puts_the_previous_output_back(tmp_path, monkeypatch)
     prepare("criteo_kaggle", [source], out=tmp_path / "out")
     before = content(tmp_path / "out")
     rename = Path.rename
-    monkeypatch.setattr(Path, "rename", lambda p, to: full_disk() if p.name == "made" else rename(p, to))
+    monkeypatch.setattr(Path, "rename", lambda p, to: full_disk() if p.name.startswith("made-") else rename(p, to))
     with pytest.raises(DataError, match="no space left"):
         prepare("criteo_kaggle", [source], out=tmp_path / "out", overwrite=True)
-    assert content(tmp_path / "out") == before
+    assert content(tmp_path / "out" / "criteo_kaggle") == {Path(k).name: v for k, v in before.items()}
 
 
 @pytest.mark.parametrize(
@@ -309,6 +352,9 @@ def test_failed_last_rename_puts_the_previous_output_back(tmp_path, monkeypatch)
         ("criteo_kaggle", "x\n", {"skip_bad_rows": 1}, "holds no good row"),
         ("criteo_kaggle", kaggle_row(), {}, "1 rows leave no row for train and test"),
         ("criteo_kaggle", kaggle_row(), {"min_count": 0}, "--min-count must be at least 1"),
+        ("criteo_kaggle", kaggle_row(), {"table_rows": 9}, "--table-rows bounds tables .*: add --ids hashed"),
+        ("criteo_kaggle", kaggle_row(), {"ids": IdRule.HASHED, "table_rows": 0}, "--table-rows must be from 1"),
+        ("criteo_kaggle", kaggle_row(), {"ids": IdRule.HASHED, "min_count": 2}, "leave it out with --ids hashed"),
     ],
 )
 def test_unusable_request_is_an_error_in_a_sentence(tmp_path, dataset, text, settings, message):

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from workloads.batch import DataKind, Split
+from workloads.batch import DataKind
 from workloads.errors import DataError
 from workloads.manifest import DATA_FILES, Settings, read_manifest
 from workloads.prepare import prepare
 from workloads.prepared import PreparedWorkload, find_prepared
+from workloads.split import Split
 
 ROWS = 98  # 84 train, 7 validation, 7 test
 
@@ -170,12 +171,13 @@ def test_missing_manifest_names_the_command(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 99}, "has version 99; this program reads version 1"),
+        ({"version": 1}, "has version 1; this program reads version 2"),
         ({"version": None}, r"is damaged \(version"),
         ({"tables": 3}, r"is damaged \(tables"),
         ({"splits": {}}, "lacks test, train, validation"),
         ({"files": []}, "lacks counts.npy, test_dense.npy"),
-        ({"dataset": "movies"}, "names the unknown dataset movies"),
+        ({"dataset": "../movies"}, r"is damaged \(dataset"),
+        ({"tables": []}, r"is damaged \(tables"),
         ({"surprise": 1}, r"is damaged \(surprise"),
     ],
 )

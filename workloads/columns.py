@@ -1,0 +1,188 @@
+"""How raw rows are written: columns, what each may hold, and what becomes of it."""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+
+from workloads.schema import AVAZU, CRITEO_1TB, CRITEO_KAGGLE, DatasetSchema
+
+LARGEST_INTEGER = 10**18 - 1
+LARGEST_FLOAT32 = 3.4028234663852886e38
+
+
+class Kind(enum.Enum):
+    """What a column may hold: its word in schema files, the pattern of its text, and the same in words."""
+
+    LABEL = ("label", rb"[01]", "0 or 1")
+    DENSE_INTEGER = ("dense_integer", rb"(?:-?[0-9]{1,18})?", "an integer of at most 18 digits, or nothing")
+    DENSE_FLOAT = (
+        "dense_float",
+        rb"(?:-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)?",
+        "a finite 32-bit float, or nothing",
+    )
+    CATEGORICAL_INTEGER = ("categorical_integer", rb"(?:-?[0-9]{1,18})?", "an integer of at most 18 digits, or nothing")
+    CATEGORICAL_HEX = ("categorical_hex", rb"[0-9a-fA-F]{0,16}", "at most 16 hex digits, or nothing")
+    CATEGORICAL_STRING = ("categorical_string", rb"(?s:.*)", "text in UTF-8, or nothing")
+    TIME = (
+        "time",
+        rb"[0-9]{1,18}|[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?",
+        "an integer or YYYY-MM-DD HH:MM:SS",
+    )
+    IGNORED = ("ignored", rb"(?s:.*)", "anything")
+
+    @property
+    def word(self) -> str:
+        """Its name in schema files and manifests."""
+        return self.value[0]
+
+    @property
+    def expected(self) -> str:
+        """What the text must be, in words."""
+        return self.value[2]
+
+    @property
+    def dense(self) -> bool:
+        """Whether the column is a dense feature."""
+        return self in {Kind.DENSE_INTEGER, Kind.DENSE_FLOAT}
+
+    @property
+    def categorical(self) -> bool:
+        """Whether the column is embedded."""
+        return self in {Kind.CATEGORICAL_INTEGER, Kind.CATEGORICAL_HEX, Kind.CATEGORICAL_STRING}
+
+    def accepts(self, field: bytes) -> bool:
+        """Whether one field of a row may stand in such a column: exact, one field at a time."""
+        if not re.fullmatch(self.value[1], field):
+            return False
+        if self is Kind.DENSE_FLOAT and field:
+            return math.isfinite(float(field)) and abs(float(field)) <= LARGEST_FLOAT32
+        if self is Kind.TIME and b"-" in field:
+            return _is_date(field.decode())
+        return self is not Kind.CATEGORICAL_STRING or _is_utf8(field)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of raw rows.
+
+    Attributes:
+        name: Its name; that of the table for a categorical column.
+        kind: What it holds.
+        rows: Rows of its table when ids are hashed: the published size, or what a schema file says.
+    """
+
+    name: str
+    kind: Kind
+    rows: int | None = None
+
+
+@dataclass(frozen=True)
+class Fractions:
+    """Shares of the rows that train and validate, in time order; the rest tests."""
+
+    train: float = 0.9
+    validation: float = 0.05
+
+
+@dataclass(frozen=True)
+class RawFormat:
+    """How the rows of a dataset are written.
+
+    Attributes:
+        dataset: Name of the dataset.
+        columns: All columns: in file order for text, found by name in Parquet and where `named` says so.
+        separator: One byte between the fields of a line.
+        header: Whether the first line of every file names the columns.
+        named: Whether columns are found by the names in the header, in any order and among others.
+        quote: One byte around fields that hold the separator, or None where quotes are plain characters.
+        fractions: Split of a dataset that has no published one.
+    """
+
+    dataset: str
+    columns: tuple[Column, ...]
+    separator: bytes
+    header: bool = False
+    named: bool = False
+    quote: bytes | None = None
+    fractions: Fractions | None = None
+
+    @cached_property
+    def used(self) -> tuple[Column, ...]:
+        """Columns that are read, in order."""
+        return tuple(column for column in self.columns if column.kind is not Kind.IGNORED)
+
+    @cached_property
+    def label(self) -> Column:
+        """The label."""
+        return next(column for column in self.columns if column.kind is Kind.LABEL)
+
+    @cached_property
+    def dense(self) -> tuple[Column, ...]:
+        """Dense columns, in order."""
+        return tuple(column for column in self.columns if column.kind.dense)
+
+    @cached_property
+    def categorical(self) -> tuple[Column, ...]:
+        """Embedded columns, in order."""
+        return tuple(column for column in self.columns if column.kind.categorical)
+
+    @cached_property
+    def time(self) -> Column | None:
+        """The column that rows are ordered by, if one is."""
+        return next((column for column in self.columns if column.kind is Kind.TIME), None)
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for formats that read the same values from a file."""
+        words = [[column.name, column.kind.word] for column in self.columns]
+        quote = self.quote.decode() if self.quote else None
+        facts = json.dumps([words, self.separator.decode(), self.header, self.named, quote])
+        return hashlib.sha256(facts.encode()).hexdigest()
+
+
+def _criteo(schema: DatasetSchema) -> RawFormat:
+    integers = (Column(name, Kind.DENSE_INTEGER) for name in schema.dense)
+    ids = (Column(name, Kind.CATEGORICAL_HEX, rows) for name, rows in schema.categorical)
+    return RawFormat(schema.name, (Column("label", Kind.LABEL), *integers, *ids), separator=b"\t")
+
+
+def _avazu() -> RawFormat:
+    numbered = {"C1", "banner_pos", "device_type", "device_conn_type"}
+    first: Sequence[Column] = [Column("id", Kind.IGNORED), Column("click", Kind.LABEL), Column("hour", Kind.IGNORED)]
+    ids = (
+        Column(n, Kind.CATEGORICAL_INTEGER if n in numbered else Kind.CATEGORICAL_HEX, rows)
+        for n, rows in AVAZU.categorical
+    )
+    integers = (Column(name, Kind.DENSE_INTEGER) for name in AVAZU.dense)
+    return RawFormat(AVAZU.name, (*first, *ids, *integers), separator=b",", header=True)
+
+
+def _is_utf8(field: bytes) -> bool:
+    try:
+        field.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _is_date(field: str) -> bool:
+    try:
+        datetime.fromisoformat(field)
+    except ValueError:
+        return False
+    return True
+
+
+FORMATS = {
+    CRITEO_KAGGLE.name: _criteo(CRITEO_KAGGLE),
+    AVAZU.name: _avazu(),
+    CRITEO_1TB.name: _criteo(CRITEO_1TB),
+}

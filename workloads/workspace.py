@@ -1,0 +1,98 @@
+"""The work folder of a preparation: finished steps outlive a killed process and are used again by the next one."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from workloads.errors import DataError
+
+DONE = "done.json"
+UNFINISHED = ".unfinished"
+
+
+def key_of(*facts: object) -> str:
+    """A short name for what a step depends on: equal facts, equal key."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:20]
+
+
+def done(folder: Path) -> dict[str, Any] | None:
+    """What a finished step noted, or None where the step has not been finished."""
+    try:
+        note: dict[str, Any] = json.loads((folder / DONE).read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return note
+
+
+@contextmanager
+def step(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """A folder to fill and a note to write; both are in place once the block has ended without an error.
+
+    The name says what the step depends on (`key_of`), so that a finished folder is right by being there.
+    """
+    unfinished = folder.with_name(folder.name + UNFINISHED)
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    note: dict[str, Any] = {}
+    try:
+        yield unfinished, note
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+    (unfinished / DONE).write_text(json.dumps(note))
+    shutil.rmtree(folder, ignore_errors=True)
+    unfinished.rename(folder)
+
+
+@contextmanager
+def work_folder(folder: Path, *, restart: bool) -> Iterator[Path]:
+    """The folder of finished steps, for one process at a time; it goes when all is done, or when it holds nothing.
+
+    Args:
+        folder: Where it is, or will be.
+        restart: Begin with an empty one.
+
+    Raises:
+        DataError: another process works in it.
+    """
+    folder.mkdir(exist_ok=True)
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise DataError(f"another preparation works in {folder}: wait for it, or choose another --out") from error
+        if restart:
+            _empty(folder)
+        try:
+            yield folder
+        except BaseException:
+            if not any(done(entry) for entry in folder.iterdir()):
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+def identity(path: Path) -> Mapping[str, object]:
+    """What tells an input from a changed one without reading it; a pipe equals nothing, not even itself."""
+    found = path.stat()
+    nonce = "" if path.is_file() else os.urandom(8).hex()
+    return {"path": str(path.resolve()), "bytes": found.st_size, "mtime_ns": found.st_mtime_ns, "nonce": nonce}
+
+
+def _empty(folder: Path) -> None:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
