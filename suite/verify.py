@@ -100,6 +100,7 @@ def _shrunk_spec(spec: SystemSpec, *, workload: Workload, kind: OptimizerKind) -
     lr = LR[kind]
     if kind is OptimizerKind.SGD:  # by which a pooled vector moves as often as its bag has ids: to NaN with a hundred
         lr *= workload.batch_size * len(tables) / workload.batch_lookups
+        lr = 2.0 ** math.floor(math.log2(lr))  # a product that needs no rounding: before 1.8 fbgemm rounds it apart
     return replace(
         spec,
         tables=tables,

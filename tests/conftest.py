@@ -11,6 +11,10 @@ os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 
 import pytest
 import torch
+from hypothesis import settings
+
+settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")
