@@ -103,7 +103,7 @@ def test_sums_are_those_of_plain_arithmetic(samples: int, features: int, seed: i
             change[slot] += gradient.view(samples, features, 8)[sample, feature]
     assert torch.equal(pooled, expected.flatten(1))
     pooled.backward(gradient)
-    torch.testing.assert_close(made.weights, before - 0.1 * change, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(made.weights, before - LR * change, rtol=1e-6, atol=1e-6)
 
 
 def test_lookup_without_gradients_leaves_the_rows_alone() -> None:
