@@ -61,3 +61,16 @@ def test_misses_under_tracks_are_those_of_the_record() -> None:
             misses, relative = found[policy]["unique_misses"], found[policy]["relative_to_plain"]
             expected.append(f"{misses:,.0f}" + (f" ({relative:.2f})" if name.startswith("@") else ""))
         assert cells.split(" | ") == expected
+
+
+def test_learnt_aurocs_are_those_of_the_record() -> None:
+    found = json.loads((ROOT / "results" / "streams" / "learnable.json").read_text())
+    section = page("synthetic").split("AUROC after one epoch")[1].split("##")[0]
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", section, re.MULTILINE)
+    assert len(rows) == 3
+    for dataset, cells in rows:
+        runs = {run["kind"]: run for run in found if run["dataset"] == dataset}
+        learnt, control = runs["all rows"], runs["no embeddings"]
+        assert cells.split(" | ") == [f"{x:.4f}" for x in (learnt["optimum"], learnt["auroc"], control["auroc"])]
+        assert learnt["gap"] < 0.02
+        assert learnt["auroc"] - control["auroc"] > 0.03
