@@ -237,6 +237,29 @@ class Measurement(_Model):
     """None: the system asked for none (or the record is older than this field)."""
 
 
+class Prediction(_Model):
+    """What the cost model said of a cell before it ran; see `suite.advise`."""
+
+    steps_per_s: float
+    samples_per_s: float
+    terms_s: dict[str, float]
+    """Exposed seconds of a step by named cost; their sum is the step."""
+    hit_rate: float | None = None
+    """Of the simulated cache; None where there is none."""
+    calibrated_at: str
+    """ISO 8601, UTC. The machine is the record's own."""
+
+
+class Optimum(_Model):
+    """The least that any cache of as many slots could have missed and moved in the counted steps; simulated."""
+
+    slots: int
+    steps: int
+    unique_misses: int
+    bytes_moved: int
+    """Both ways."""
+
+
 class Record(_Model):
     """One run of one cell."""
 
@@ -257,6 +280,10 @@ class Record(_Model):
     environment: Environment
     verification: Verification | None = None
     measurement: Measurement | None = None
+    prediction: Prediction | None = None
+    """None: predictions were switched off, or not possible, or the record is older than this field."""
+    optimum: Optimum | None = None
+    """None: the system has no cache, or predictions were switched off, or the record is older than this field."""
 
 
 def record_key(cell: Cell, environment: Environment) -> str:

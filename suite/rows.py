@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from suite.groups import REFERENCE, Group, base_name, is_baseline
-from suite.record import Check, Measurement, Record, Traffic
+from suite.record import Check, Measurement, Optimum, Record, Traffic
 from suite.statistics import PairedRatio, paired_ratio, samples_per_s_by_round
 from suite.status import Status
 
@@ -45,6 +45,10 @@ class Row:
         ratio, ratio_low, ratio_high: Speed relative to the all-on-device baseline, paired by round, 95 % interval.
         unique_ids, unique_misses, lookups, lookup_misses: Summed over rounds.
         device_rows_bytes, ...: The system's own account of its device memory.
+        misses_over_optimum, bytes_over_minimum: Relative to the least that any cache of as many slots could miss and
+            move in the same steps.
+        predicted_steps_per_s: By the cost model, before the cells ran.
+        prediction_error: Of the predicted time of a step, relative to the measured one; positive: predicted slower.
         verified: `bitwise`, `within <tolerance>`, `no`; None where the cell failed before it was verified.
         notes: What the reader has to know beside the numbers.
     """
@@ -73,6 +77,10 @@ class Row:
     device_state_bytes: int | None = None
     device_index_bytes: int | None = None
     device_staging_bytes: int | None = None
+    misses_over_optimum: float | None = None
+    bytes_over_minimum: float | None = None
+    predicted_steps_per_s: float | None = None
+    prediction_error: float | None = None
     verified: str | None = None
     placement: str | None = None
     offloads: bool | None = None
@@ -127,6 +135,9 @@ def _merge(runs: Sequence[Record], baseline: Sequence[Record]) -> Row:
         device_state_bytes=_device_bytes(measurements, "state"),
         device_index_bytes=_device_bytes(measurements, "index"),
         device_staging_bytes=_device_bytes(measurements, "staging"),
+        misses_over_optimum=_over(runs, lambda traffic: traffic.unique_misses, lambda best: best.unique_misses),
+        bytes_over_minimum=_over(runs, _bytes_moved, lambda best: best.bytes_moved),
+        **_predicted(runs),
         placement=" / ".join(dict.fromkeys(m.placement for m in measurements)),
         offloads=all(m.offloads for m in measurements),
     )
@@ -154,6 +165,40 @@ def _traffic(counted: Sequence[Traffic]) -> dict[str, Any]:
         "hit_rate": 1 - misses / ids if ids and misses is not None else None,
         "fetched_bytes_per_step": fetched / steps if steps and fetched is not None else None,
         "written_back_bytes_per_step": written_back / steps if steps and written_back is not None else None,
+    }
+
+
+def _bytes_moved(traffic: Traffic) -> int | None:
+    if traffic.bytes_fetched is None or traffic.bytes_written_back is None:
+        return None
+    return traffic.bytes_fetched + traffic.bytes_written_back
+
+
+def _over(
+    runs: Sequence[Record], counted: Callable[[Traffic], int | None], least: Callable[[Optimum], int]
+) -> float | None:
+    """Median over rounds of what was counted per step, relative to the least possible."""
+    ratios = []
+    for run in runs:
+        if run.measurement is None or run.optimum is None:
+            continue
+        found, best = counted(run.measurement.traffic), least(run.optimum)
+        if found is not None and best:
+            ratios.append(found / run.measurement.traffic.steps * run.optimum.steps / best)
+    return statistics.median(ratios) if ratios else None
+
+
+def _predicted(runs: Sequence[Record]) -> dict[str, float]:
+    pairs = [
+        (run.prediction.steps_per_s, run.measurement.timing.steps_per_s)
+        for run in runs
+        if run.prediction is not None and run.measurement is not None
+    ]
+    if not pairs:
+        return {}
+    return {
+        "predicted_steps_per_s": statistics.median(predicted for predicted, _ in pairs),
+        "prediction_error": statistics.median(measured / predicted - 1 for predicted, measured in pairs),
     }
 
 

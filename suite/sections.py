@@ -26,6 +26,9 @@ LEGEND = (
     "GPU GB: torch's peaks; CPU GB: peak resident memory of the process. "
     "vs full_gpu: samples/s relative to the all-on-device baseline, paired by round, with a 95 % interval. "
     "Hit rate: share of a batch's distinct rows that were on the device before anything was fetched. "
+    "Optimal misses and minimum bytes: of Belady's rule, simulated on the same steps with as many slots. "
+    "Predicted: by a cost model calibrated before the cells ran (python -m suite advise); its error is that of the "
+    "time of a step, positive where the model was too slow. "
     "Rows, state, index and staging MB: device memory by purpose, by the system's own account. "
     "Verified: trained beside the reference before timing; bitwise, or the largest difference of any loss, row or "
     "(relative to its size) optimizer state."
@@ -127,12 +130,21 @@ def facts(group: Group) -> tuple[tuple[str, str], ...]:
             f"{cell.warmup_steps} warm-up, {cell.windows} x {cell.window_steps} timed, {cell.counted_steps} counted; "
             f"rounds: {max(len(runs) for runs in group.rounds_by_system.values())}",
         ),
+        *_predictions(group),
         ("Versions", _versions(group)),
     )
 
 
 def _share(value: float | None) -> str:
     return MISSING if value is None else f"{value:.5f}"
+
+
+def _percent(value: float | None) -> str:
+    return MISSING if value is None else f"{100 * value:.0f} %"
+
+
+def _signed(value: float | None) -> str:
+    return MISSING if value is None else f"{100 * value:+.0f} %"
 
 
 def _epoch(row: Row) -> str:
@@ -161,10 +173,14 @@ COLUMNS = (
     Column("hit rate", lambda row: MISSING if row.hit_rate is None else f"{100 * row.hit_rate:.2f} %", explains=True),
     Column("MB fetched per it", lambda row: megabytes(row.fetched_bytes_per_step), explains=True),
     Column("MB written back per it", lambda row: megabytes(row.written_back_bytes_per_step), explains=True),
+    Column("misses, % of optimal", lambda row: _percent(row.misses_over_optimum), explains=True),
+    Column("bytes over minimum", lambda row: amount(row.bytes_over_minimum), explains=True),
     Column("rows MB", lambda row: megabytes(row.device_rows_bytes), explains=True),
     Column("state MB", lambda row: megabytes(row.device_state_bytes), explains=True),
     Column("index MB", lambda row: megabytes(row.device_index_bytes), explains=True),
     Column("staging MB", lambda row: megabytes(row.device_staging_bytes), explains=True),
+    Column("predicted it/s", lambda row: amount(row.predicted_steps_per_s), explains=True),
+    Column("error of prediction", lambda row: _signed(row.prediction_error), explains=True),
     Column("verified", lambda row: row.verified or MISSING, explains=True, text=True),
     Column("placement", lambda row: row.placement or MISSING, explains=True, text=True),
     Column("status", lambda row: row.status.value, explains=True, text=True),
@@ -259,6 +275,14 @@ def _best_auroc(group: Group) -> str:
         if record.measurement is not None and record.measurement.quality.best_auroc is not None
     ]
     return f"; best possible AUROC {_share(statistics.median(known) if known else None)}"
+
+
+def _predictions(group: Group) -> tuple[tuple[str, str], ...]:
+    errors = [abs(row.prediction_error) for row in merged_rows(group) if row.prediction_error is not None]
+    if not errors:
+        return ()
+    cells = f"{len(errors)} system{'s' if len(errors) > 1 else ''}"
+    return (("Predicted", f"median absolute error {100 * statistics.median(errors):.1f} % over {cells}"),)
 
 
 def _versions(group: Group) -> str:

@@ -11,6 +11,8 @@ from suite.record import (
     Environment,
     Measurement,
     Memory,
+    Optimum,
+    Prediction,
     Quality,
     Record,
     Timing,
@@ -128,6 +130,21 @@ def measurement(
     )
 
 
+def prediction(steps_per_s: float) -> Prediction:
+    step_s = 1 / steps_per_s
+    return Prediction(
+        steps_per_s=steps_per_s,
+        samples_per_s=16384 * steps_per_s,
+        terms_s={"dense step": 0.75 * step_s, "embedding kernels": 0.25 * step_s},
+        hit_rate=0.95,
+        calibrated_at="2026-11-01T11:59:00+00:00",
+    )
+
+
+def optimum() -> Optimum:
+    return Optimum(slots=337_625, steps=10, unique_misses=40_000, bytes_moved=37_152_000)
+
+
 def record(
     system: str = "cache[policy=lfu]",
     *,
@@ -141,6 +158,8 @@ def record(
     checked: Verification | None = None,
     where: Environment | None = None,
     setting: dict[str, Any] | None = None,
+    predicted: Prediction | None = None,
+    least: Optimum | None = None,
     **measured: Any,
 ) -> Record:
     """A record; `measured` goes to `measurement`, `setting` to `cell`. Only `ok` records carry a measurement."""
@@ -159,6 +178,8 @@ def record(
         environment=this_environment,
         verification=checked if checked is not None else (verification() if ok else None),
         measurement=measurement(samples_per_s, device=this_cell.device, **measured) if ok else None,
+        prediction=predicted,
+        optimum=least,
     )
 
 
@@ -173,7 +194,13 @@ def gpu_run() -> list[Record]:
         *rounds(
             "full_gpu", [1_600_000, 1_640_000, 1_620_000], offloads=False, placement="device", allocated_bytes=18 * GB
         ),
-        *rounds("cache[policy=lfu]", [820_000, 838_000, 829_000], notes=("look-ahead reduced to 16",)),
+        *rounds(
+            "cache[policy=lfu]",
+            [820_000, 838_000, 829_000],
+            notes=("look-ahead reduced to 16",),
+            predicted=prediction(55.0),
+            least=optimum(),
+        ),
         *rounds(
             "fbgemm_uvm_caching[policy=lru]",
             [800_000, 850_000, 815_000],

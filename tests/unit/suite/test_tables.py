@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 import pytest
-from fabricate import cpu_run, environment, gpu_run, record, rounds, shuffled, verification
+from fabricate import cpu_run, environment, gpu_run, optimum, prediction, record, rounds, shuffled, verification
 from rich.console import Console
 
 from suite.frames import frame
@@ -370,3 +370,27 @@ def test_system_with_nothing_on_the_device_shows_no_device_bytes() -> None:
     measurement = found.measurement.model_copy(update={"memory": memory})
     cells = cells_of([found.model_copy(update={"measurement": measurement})], "a")
     assert {cells[name] for name in ("rows MB", "state MB", "index MB", "staging MB")} == {"n/a"}
+
+
+def test_misses_and_bytes_stand_beside_the_least_possible_per_step():
+    made = record(least=optimum())  # 50,000 misses and 46.44 MB in 10 steps
+    row = row_of([made], made.cell.system)
+    assert row.misses_over_optimum == pytest.approx(1.25)
+    assert row.bytes_over_minimum == pytest.approx(1.25)
+    half = made.model_copy(update={"optimum": optimum().model_copy(update={"steps": 5})})
+    assert row_of([half], made.cell.system).misses_over_optimum == pytest.approx(0.625)
+    cells = cells_of([made], made.cell.system)
+    assert (cells["misses, % of optimal"], cells["bytes over minimum"]) == ("125 %", "1.25")
+    assert cells_of([record()], made.cell.system)["misses, % of optimal"] == "n/a"
+
+
+def test_a_prediction_that_is_too_slow_has_a_positive_error_and_the_median_is_a_fact():
+    made = [
+        record("a", samples_per_s=16384 * 50, predicted=prediction(40.0)),
+        record("b", samples_per_s=16384 * 50, predicted=prediction(100.0)),
+        record("c", samples_per_s=16384 * 50),
+    ]
+    assert [cells_of(made, name)["error of prediction"] for name in "abc"] == ["+25 %", "-50 %", "n/a"]
+    facts = dict(section(only_group(made)).facts)
+    assert facts["Predicted"] == "median absolute error 37.5 % over 2 systems"
+    assert "Predicted" not in dict(section(only_group(made[2:])).facts)
