@@ -21,7 +21,8 @@ _INT32_MAX = 2**31 - 1
 _MOST_LEVELS = 1 << 16
 _PART_IDS = 1 << 16
 _PART_ROWS = 1 << 14
-"""Ids and distinct rows that are worth a thread."""
+_PART_MISSES = 1 << 13
+"""Ids, distinct rows and missing rows that are worth a thread."""
 
 
 @dataclass(frozen=True)
@@ -182,11 +183,10 @@ class Planner:
         """
         newest = self._announced[-1].batch
         batch = self._announced.popleft()
-        span = (batch.begin, batch.end)
         unique = batch.end - batch.begin
         rows, missing, slots = (np.empty(unique, np.int32) for _ in range(3))
         missed = np.empty(unique, np.bool_)
-        misses, fetch_after = planning.survey(self._ring, *span, rows, missed, missing)
+        misses, fetch_after = planning.survey(self._ring, batch.begin, batch.end, rows, missed, missing)
         overflow = unique > self.slots
         entering = missing[: self.slots - self._used if overflow else misses]
         fetch_rows = rows[entering - batch.begin]
@@ -196,12 +196,7 @@ class Planner:
             planning.count(batch.inverse, occurrences)
         keys = self.policy.keys(fetch_rows if fixed else rows, occurrences, batch=batch.batch, learn=batch.changes)
         self._make_room_for(keys)
-        tables = (self._index, self._ring, self._queues)
-        out = tuple(np.empty(entering.size, np.int32) for _ in range(4))
-        back, self._used, lowest = planning.replace(
-            entering, keys, fixed, *tables, self._order, out, self._used, *span, batch.batch, newest
-        )
-        self._order = self._order._replace(lowest=lowest)
+        fetch_slots, back_rows, back_slots = self._replace(batch, entering, keys, newest)
         self._release(batch, keys, slots)
         return Plan(
             batch=batch.batch,
@@ -210,9 +205,9 @@ class Planner:
             missed=missed,
             inverse=batch.inverse,
             fetch_rows=fetch_rows,
-            fetch_slots=out[0],
-            back_rows=out[1][:back],
-            back_slots=out[2][:back],
+            fetch_slots=fetch_slots,
+            back_rows=back_rows,
+            back_slots=back_slots,
             fetch_after=fetch_after,
             overflow=overflow,
         )
@@ -273,6 +268,57 @@ class Planner:
         for part in range(2, len(found)):  # moves down to where those before it have been
             link(part, len(found))
         return sum(found)
+
+    def _replace(self, batch: _Announced, entering: Int32s, keys: Int32s, newest: int) -> tuple[Int32s, Int32s, Int32s]:
+        """Give the rows at some positions of a batch slots, on several threads if they are many.
+
+        Returns their slots, and the rows to write back with the slots that these leave.
+        """
+        slots, room, back_rows, back_slots = (np.empty(entering.size, np.int32) for _ in range(4))
+        fixed, span = self.policy.fixed, (batch.begin, batch.end)
+        free, lowest = planning.choose(
+            entering.size,
+            fixed,
+            self._index,
+            self._ring,
+            self._queues,
+            self._order,
+            slots,
+            room,
+            self._used,
+            *span,
+            newest,
+            batch.batch,
+        )
+        self._used += free
+        self._order = self._order._replace(lowest=lowest)
+        parts = parts_of(entering.size, least=_PART_MISSES)
+        found = [0] * parts
+
+        def replace(part: int, _: int) -> None:
+            start, stop = entering.size * part // parts, entering.size * (part + 1) // parts
+            mine = slice(start, stop)
+            found[part] = planning.replace(
+                entering[mine],
+                slots[mine],
+                min(max(free - start, 0), stop - start),
+                keys[mine] if fixed else keys,
+                fixed,
+                self._index,
+                self._ring,
+                back_rows[mine],
+                back_slots[mine],
+                batch.batch,
+            )
+
+        in_parts(replace, parts)
+        done = found[0]
+        for part in range(1, parts):  # close the gaps between what the threads found
+            start = entering.size * part // parts
+            for back in (back_rows, back_slots):
+                back[done : done + found[part]] = back[start : start + found[part]]
+            done += found[part]
+        return slots, back_rows[:done], back_slots[:done]
 
     def _release(self, batch: _Announced, keys: Int32s, slots: Int32s) -> None:
         """Let the rows of a planned batch go, on several threads if they are many, and queue their slots in order."""

@@ -185,30 +185,23 @@ def _queue_by_key(index, queues, order, lowest, slot):
 
 
 @compiled
-def replace(missing, keys, fixed, index, ring, queues, order, out, used, begin, end, now, newest):
-    """Give every missing row a slot: a free one, else a victim's. `out` receives slots, written-back rows and slots.
+def choose(wanted, fixed, index, ring, queues, order, slots, levels, used, begin, end, newest, now):
+    """Find a slot for each of `wanted` rows: free ones, then those of victims. `slots` receives them, `levels` is room.
 
-    Returns the number of rows to write back, of slots in use, and the lowest key that may be queued.
+    Returns the number of free ones, and the lowest key that may be queued.
     """
-    slots, back_rows, back_slots, levels = out
     lowest = order.lowest
-    found = min(missing.size, index.row.size - used)
-    for i in range(found):
+    free = min(wanted, index.row.size - used)
+    for i in range(free):
         slots[i] = used + i
-    used += found
-    back = 0
-    while found < missing.size:
+    found = free
+    while found < wanted:
         lowest = _candidates(queues, order, lowest, newest, now, slots, levels, found)
-        for i in range(found, missing.size):
-            if i + _FAR < missing.size:
-                prefetch(index.row, slots[i + _FAR])
+        for i in range(found, wanted):
+            if i + _FAR < wanted:
                 prefetch(index.head, slots[i + _FAR])
-            if i + _NEAR < missing.size:
-                ahead = np.uint64(slots[i + _NEAR])
-                if index.head[ahead] >= 0:
-                    prefetch(ring, FIELDS * index.head[ahead])
-                else:
-                    prefetch(index.where, index.row[ahead])
+                if not fixed:
+                    prefetch(index.key, slots[i + _FAR])
             slot, level, head = np.uint64(slots[i]), levels[i], index.head[np.uint64(slots[i])]
             if level < order.levels:
                 if head >= 0:  # hit or announced since it was queued
@@ -216,31 +209,52 @@ def replace(missing, keys, fixed, index, ring, queues, order, out, used, begin, 
                     if not begin <= head < end:  # rows of the batch in hand are queued when it is released
                         push(queues, order.levels + ring[at(head, WHEN)] % order.depth, slots[i])
                     continue
-                if index.key[slot] - order.base > level:
+                if not fixed and index.key[slot] - order.base > level:
                     lowest = _queue_by_key(index, queues, order, lowest, slots[i])
                     continue
-            gone = np.uint64(index.row[slot])
+            slots[found] = slots[i]
+            found += 1
+    return free, lowest
+
+
+@compiled
+def replace(missing, slots, free, keys, fixed, index, ring, back_rows, back_slots, now):
+    """Give missing rows their slots, of which the first `free` are free, and let the victims in the others go.
+
+    The arrays are of these rows. `back_rows` and `back_slots` receive what is to be written back. Returns how many.
+    """
+    back = 0
+    for i in range(missing.size):
+        if i + _FAR < missing.size:
+            ahead = np.uint64(slots[i + _FAR])
+            prefetch(index.row, ahead)
+            prefetch(index.flags, ahead)
+            prefetch(index.key, ahead)
+        if i + _NEAR < missing.size:
+            ahead = np.uint64(slots[i + _NEAR])
+            if index.head[ahead] >= 0:
+                prefetch(ring, FIELDS * index.head[ahead])
+            else:
+                prefetch(index.where, index.row[ahead])
+        slot = np.uint64(slots[i])
+        if i >= free:
+            head, gone = index.head[slot], np.uint64(index.row[slot])
             state = ABSENT
             if index.flags[slot] & DIRTY:
                 state = ABSENT - 1 - now
+                back_rows[back] = gone
+                back_slots[back] = slots[i]
+                back += 1
             if head >= 0:
                 ring[at(head, SLOT)] = state
             else:
                 index.where[gone] = state
-            if state != ABSENT:
-                back_rows[back] = gone
-                back_slots[back] = slots[i]
-                back += 1
-            slots[found] = slots[i]
-            found += 1
-    for i in range(missing.size):
-        slot = np.uint64(slots[i])
         ring[at(missing[i], SLOT)] = slots[i]
         index.row[slot] = ring[at(missing[i], ROW)]
         index.flags[slot] = 0
         if fixed:
             index.key[slot] = keys[i]
-    return back, used, lowest
+    return back
 
 
 @compiled
