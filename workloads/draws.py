@@ -184,30 +184,34 @@ def _walk(rows, multipliers, offsets, mask, shift, ids, astray):
 
 
 @compiled
-def to_dense(words, coins, scale, mean, missing, by_column, by_sample):
-    """Dense features in two layouts, from `words`, uint16 `[4, columns, n]`, and `coins`, `[columns, n]`.
+def to_dense(words, coins, missing, scale, mean, by_column, by_sample):
+    """Dense features in two layouts, from `words`, uint16 `[4, columns, n]`, and `coins`, in [0, 1), float64 `[n]`.
 
-    `scale` applies to the sum of four words around its mean; a coin below `missing` makes the value 0. `by_column` is
-    `[columns, n]`, `by_sample` `[n, columns]`. See `DenseSampler`.
+    `missing` has a word for each of equal parts of [0, 1): a bit per column whose value is 0 there. `scale` applies to
+    the sum of four words around its mean. `by_column` is `[columns, n]`, `by_sample` `[n, columns]`. See
+    `DenseSampler`.
     """
     columns, samples = by_column.shape
+    absent = np.empty(_BLOCK, missing.dtype)
     for start in range(0, samples, _BLOCK):
         stop = min(start + _BLOCK, samples)
+        for i in range(stop - start):
+            absent[i] = missing[np.int64(coins[start + i] * missing.size)]
         for c in range(columns):
             values = by_column[c, start:stop]
             first, second = words[0, c, start:stop], words[1, c, start:stop]
             third, fourth = words[2, c, start:stop], words[3, c, start:stop]
-            _to_values(first, second, third, fourth, coins[c, start:stop], scale[c], mean[c], missing[c], values)
+            _to_values(first, second, third, fourth, absent, np.uint32(1 << c), scale[c], mean[c], values)
             for i in range(stop - start):
                 by_sample[start + i, c] = values[i]
 
 
 @compiled
-def _to_values(first, second, third, fourth, coins, scale, mean, missing, values):
+def _to_values(first, second, third, fourth, absent, column, scale, mean, values):
     for i in range(values.size):
         total = np.int32(first[i]) + np.int32(second[i]) + np.int32(third[i]) + np.int32(fourth[i])
         value = np.float32(np.float32(total - 131070) * scale) + mean
-        present = (np.int64(coins[i]) >= missing) & (value > np.float32(0.0))
+        present = ((absent[i] & column) == 0) & (value > np.float32(0.0))
         values[i] = value if present else np.float32(0.0)
 
 

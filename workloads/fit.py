@@ -18,7 +18,7 @@ from typing import TypedDict
 
 import numpy as np
 
-from workloads.profiles import PROFILES_FILE, DatasetEntry, DenseEntry, TableEntry
+from workloads.profiles import PROFILES_FILE, DatasetEntry, DenseEntry, MissingEntry, TableEntry
 from workloads.schema import SCHEMAS, DatasetSchema
 from workloads.zipf import RankLaw
 
@@ -58,6 +58,18 @@ class MeasuredGroup(TypedDict):
     outside: list[str]
 
 
+class MeasuredMissing(TypedDict):
+    """Rows of a sample by the dense columns missing in them, where a group's event happens and where it does not.
+
+    A pattern is the names of the missing columns with a space between them, the empty one where none is missing
+    (`tests/bench/fidelity.py` counts them). `group` is the group of tables on which they depend most.
+    """
+
+    group: str
+    inside: dict[str, int]
+    outside: dict[str, int]
+
+
 class MeasuredDataset(TypedDict):
     """Figures of one sample."""
 
@@ -67,6 +79,7 @@ class MeasuredDataset(TypedDict):
     groups_are_defaults: bool
     tables: dict[str, MeasuredTable]
     dense: dict[str, DenseEntry]
+    dense_missing: MeasuredMissing
 
 
 def fit_dataset(schema: DatasetSchema, measured: MeasuredDataset) -> DatasetEntry:
@@ -100,7 +113,27 @@ def fit_dataset(schema: DatasetSchema, measured: MeasuredDataset) -> DatasetEntr
             "inside": inside,
         }
     groups = [group["share"] for group in measured["groups"]]
-    return {"source": measured["source"], "groups": groups, "tables": entries, "dense": measured["dense"]}
+    return {
+        "source": measured["source"],
+        "groups": groups,
+        "tables": entries,
+        "dense": measured["dense"],
+        "dense_missing": fit_missing(measured),
+    }
+
+
+def fit_missing(measured: MeasuredDataset) -> MissingEntry:
+    """Shares of the patterns in which dense columns are missing."""
+    patterns = measured["dense_missing"]
+    return {
+        "group": [group["name"] for group in measured["groups"]].index(patterns["group"]),
+        "inside": _shares(patterns["inside"]),
+        "outside": _shares(patterns["outside"]),
+    }
+
+
+def _shares(rows: dict[str, int]) -> dict[str, float]:
+    return {pattern: round(count / sum(rows.values()), 9) for pattern, count in rows.items()}
 
 
 def fit_table(measured: MeasuredTable, *, rows: int, draws: int, forced: float, forced_is_counted: bool) -> RankLaw:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import bisect
 import hashlib
+import itertools
+import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,7 +16,7 @@ import polars as pl
 
 from workloads.columns import LARGEST_FLOAT32, LARGEST_INTEGER, Column, Kind, RawFormat
 from workloads.errors import DataError
-from workloads.parsing import BadRows, finished, hashed_strings
+from workloads.parsing import BadRows, TimeOrder, finished, hashed_strings, out_of_order, sorted_name
 
 # One row of one column while it is checked and converted.
 BYTES_PER_VALUE = 16
@@ -37,28 +41,31 @@ class ParquetRows:
         raw: The columns.
         path: The file.
         bad: Counts the bad rows.
+        order: Watches over the time column.
     """
 
     raw: RawFormat
     path: Path
     bad: BadRows
+    order: TimeOrder = field(default_factory=TimeOrder)
+    _rows: int = field(default=0, init=False)
 
     def frames(self, block_bytes: int) -> Iterator[pl.DataFrame]:
         """The good rows, in order, in frames of about `block_bytes`; columns as in `parsing.TextRows`.
 
         Raises:
-            DataError: the file cannot be read, lacks a column or has one of a wrong type, or has more bad rows than
-                allowed.
+            DataError: the file cannot be read, lacks a column or has one of a wrong type, is not in time order, or has
+                more bad rows than allowed.
         """
         step = max(1, block_bytes // (BYTES_PER_VALUE * len(self.raw.used)))
-        rows = self._read("the footer", self._checked_rows)
+        self._rows = rows = self._read(lambda: "the footer", self._checked_rows)
         if rows == 0:
             raise DataError(f"{self.path} is empty: give a file with rows")
         scan = pl.scan_parquet(self.path, glob=False).select(column.name for column in self.raw.used)
         for start in range(0, rows, step):
-            where = f"rows {start + 1} to {min(start + step, rows)}"
+            where = partial(self._span, start, min(start + step, rows))
             block = self._read(where, scan.slice(start, step).collect)
-            yield self._typed(block, first=start + 1)
+            yield self._typed(block, first=start)
 
     def sha256(self) -> str:
         """Sum of the whole file."""
@@ -83,14 +90,39 @@ class ParquetRows:
                 )
         return int(pl.scan_parquet(self.path, glob=False).select(pl.len()).collect().item())
 
-    def _read(self, what: str, read: Callable[[], _T]) -> _T:
+    def _read(self, what: Callable[[], str], read: Callable[[], _T]) -> _T:
         try:
             return read()
         except OSError as error:
             raise DataError(f"{self.path} cannot be read: {error.strerror or error}") from error
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             reason = str(error).partition("\n")[0][:200]
-            raise DataError(f"{self.path}: {what} cannot be read ({reason}): write or download it again") from error
+            raise DataError(f"{self.path}: {what()} cannot be read ({reason}): write or download it again") from error
+
+    @cached_property
+    def _edges(self) -> list[int]:
+        """Rows before each row group, and those of all; read when an error has to name a place."""
+        edges = list(itertools.accumulate(row_group_rows(self.path), initial=0))
+        if edges[-1] != self._rows:
+            raise DataError(
+                f"{self.path}: {edges[-1]} rows in the row groups, {self._rows} in the footer: write it again"
+            )
+        return edges
+
+    def _group(self, row: int) -> int:
+        return bisect.bisect_right(self._edges, row) - 1
+
+    def _place(self, row: int) -> str:
+        """A row, counted from 0, in words that count from 1."""
+        group, groups = self._group(row), len(self._edges) - 1
+        first, stop = self._edges[group : group + 2]
+        return f"row {row + 1} (row group {group + 1} of {groups}, row {row - first + 1} of {stop - first} in it)"
+
+    def _span(self, start: int, stop: int) -> str:
+        """The rows from `start` to before `stop` in the same words."""
+        first, last = self._group(start) + 1, self._group(stop - 1) + 1
+        groups = f"row group {first}" if first == last else f"row groups {first} to {last}"
+        return f"rows {start + 1} to {stop} ({groups} of {len(self._edges) - 1})"
 
     def _typed(self, block: pl.DataFrame, *, first: int) -> pl.DataFrame:
         used = self.raw.used
@@ -100,14 +132,131 @@ class ParquetRows:
             column = next(column for column in used if not good[column.name][position])
             found = block[column.name][position]
             self.bad.add(
-                f" row {first + position}: column {column.name}: found {found!r}, expected {_expected(column)}"
+                f" {self._place(first + position)}: column {column.name}: found {found!r}, expected {_expected(column)}"
             )
+        rows = pl.int_range(first, first + block.height, eager=True)
         if len(bad_rows):
-            block = block.filter(good.select(pl.all_horizontal(pl.all())).to_series())
+            kept = good.select(pl.all_horizontal(pl.all())).to_series()
+            block, rows = block.filter(kept), rows.filter(kept)
         values = block.select(_value(column, block.schema[column.name]) for column in used)
+        self._check_order(values, rows)
         strings = [column.name for column in used if column.kind is Kind.CATEGORICAL_STRING]
         hashes = [hashed_strings(values[name].replace("", None)) for name in strings]
         return finished(values, used).with_columns(hashes)
+
+    def _check_order(self, values: pl.DataFrame, rows: pl.Series) -> None:
+        time = self.raw.time
+        if time is None:
+            return
+        back = self.order.first_back(values[time.name])
+        if back is not None:
+            sorting = (
+                f"pl.read_parquet({json.dumps(str(self.path))}, glob=False).sort({json.dumps(time.name)}, "
+                f"maintain_order=True).write_parquet({sorted_name(self.path)})"
+            )
+            raise out_of_order(f"{self.path}: {self._place(rows[back])}", time, sorting=sorting)
+
+
+def row_group_rows(path: Path) -> list[int]:
+    """Rows of each row group, from the footer.
+
+    The footer is Thrift's compact protocol before four bytes with its length and the magic; row groups are field 4 of
+    `FileMetaData`, their rows field 3 of `RowGroup` (apache/parquet-format `parquet.thrift`, apache/thrift
+    `doc/specs/thrift-compact-protocol.md`).
+
+    Raises:
+        DataError: the footer is damaged.
+    """
+    with path.open("rb") as stream:
+        size = stream.seek(-8, 2)
+        length = int.from_bytes(stream.read(4), "little")
+        stream.seek(max(0, size - length))
+        footer = _Compact(stream.read(length))
+    groups: list[int] = []
+    try:
+        for number, kind in footer.fields():
+            if number == 4 and kind == _LIST:
+                count, _ = footer.list_header()
+                groups += [_rows_of_group(footer) for _ in range(count)]
+            else:
+                footer.skip(kind)
+    except (IndexError, RecursionError) as error:
+        raise DataError(f"{path}: the row groups in the footer cannot be read: write or download it again") from error
+    return groups
+
+
+def _rows_of_group(footer: _Compact) -> int:
+    rows = 0
+    for number, kind in footer.fields():
+        if number == 3 and kind == _INTEGER:
+            rows = footer.integer()
+        else:
+            footer.skip(kind)
+    return rows
+
+
+_INTEGER, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 6, 7, 8, 9, 10, 11, 12
+
+
+class _Compact:
+    """Reads values of Thrift's compact protocol one after another; IndexError at the end of the bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def fields(self) -> Iterator[tuple[int, int]]:
+        """Number and type of every field of a struct; its value must be read or skipped before the next."""
+        number = 0
+        while (head := self._byte()) != 0:
+            number = number + (head >> 4) if head >> 4 else self.integer()
+            yield number, head & 15
+
+    def list_header(self) -> tuple[int, int]:
+        """Length and type of the elements of a list or set."""
+        head = self._byte()
+        return (self._unsigned() if head >> 4 == 15 else head >> 4), head & 15
+
+    def integer(self) -> int:
+        """A signed integer of any width but one byte."""
+        word = self._unsigned()
+        return (word >> 1) ^ -(word & 1)
+
+    def skip(self, kind: int, *, element: bool = False) -> None:
+        """Pass over a value; as a field, a boolean is in its type, as an element it has a byte."""
+        if kind == _STRUCT:
+            for _, inner in self.fields():
+                self.skip(inner)
+        elif kind in {_LIST, _SET}:
+            count, inner = self.list_header()
+            for _ in range(count):
+                self.skip(inner, element=True)
+        elif kind == _MAP:
+            count = self._unsigned()
+            kinds = self._byte() if count else 0
+            for _ in range(count):
+                self.skip(kinds >> 4, element=True)
+                self.skip(kinds & 15, element=True)
+        elif kind == _BINARY:
+            length = self._unsigned()
+            self._at += length
+        elif kind == _DOUBLE:
+            self._at += 8
+        elif kind > 3:
+            self._unsigned()
+        elif kind == 3 or element:
+            self._byte()
+
+    def _unsigned(self) -> int:
+        word, shift = 0, 0
+        while (byte := self._byte()) & 128:
+            word |= (byte & 127) << shift
+            shift += 7
+        return word | byte << shift
+
+    def _byte(self) -> int:
+        self._at += 1
+        return self._data[self._at - 1]
 
 
 def _good(column: Column) -> pl.Expr:

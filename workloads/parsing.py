@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import csv
+import json
 import logging
+import shlex
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import polars as pl
 
@@ -66,6 +69,41 @@ def too_many_bad_rows(path: Path, problem: str, *, allowed: int) -> DataError:
     return DataError(f"{path}:{problem}{note}. Mend the row, or leave such rows out with --skip-bad-rows N")
 
 
+class TimeOrder:
+    """Watches over the time column of one file."""
+
+    def __init__(self) -> None:
+        self._last: int | None = None
+
+    def first_back(self, times: pl.Series) -> int | None:
+        """The first of the next rows that is earlier than the row before it; None where none is."""
+        values = times.to_numpy()
+        if not values.size:
+            return None
+        back = np.flatnonzero(np.diff(values, prepend=values[0] if self._last is None else self._last) < 0)
+        self._last = int(values[-1])
+        return int(back[0]) if back.size else None
+
+
+def out_of_order(where: str, column: Column, *, sorting: str) -> DataError:
+    """The error for a row that goes back in time.
+
+    Args:
+        where: File and row.
+        column: The time column.
+        sorting: Python code that sorts the file.
+    """
+    return DataError(
+        f"{where}: column {column.name}: earlier than the row before it. Sort the file by time, then name the sorted "
+        f"one: python -c {shlex.quote('import polars as pl; ' + sorting)}"
+    )
+
+
+def sorted_name(path: Path) -> str:
+    """Where the sorting code of `out_of_order` writes, as a word of Python."""
+    return json.dumps(f"{path}.sorted")
+
+
 @dataclass
 class TextRows:
     """Parses one text file.
@@ -78,17 +116,20 @@ class TextRows:
         raw: How rows are written; the columns in file order.
         file: The file.
         bad: Counts the bad rows.
+        order: Watches over the time column.
     """
 
     raw: RawFormat
     file: RawFile
     bad: BadRows
+    order: TimeOrder = field(default_factory=TimeOrder)
 
     def frames(self, block_bytes: int) -> Iterator[pl.DataFrame]:
         """The good rows, in order, about `block_bytes` of text at a time.
 
         Raises:
-            DataError: the file cannot be read, lacks its header, or has more bad rows than allowed.
+            DataError: the file cannot be read, lacks its header, is not in time order, or has more bad rows than
+                allowed.
         """
         for found in self.file.blocks(block_bytes):
             block = found
@@ -102,6 +143,7 @@ class TextRows:
     def _typed(self, block: TextBlock) -> pl.DataFrame:
         frame = self._fast(block)
         if frame is not None:
+            self._check_order(frame, range(block.first, block.first + frame.height))
             return frame
         if len(block.text) > SLOW_BYTES:
             return pl.concat([self._typed(part) for part in _cut(block)])
@@ -131,6 +173,7 @@ class TextRows:
 
     def _slow(self, block: TextBlock) -> pl.DataFrame:
         rows: list[list[str]] = []
+        lines: list[int] = []
         positions = [i for i, column in enumerate(self.raw.columns) if column.kind is not Kind.IGNORED]
         for number, line in enumerate(block.text.removesuffix(b"\n").split(b"\n"), start=block.first):
             fields, problem = self._fields(line, block.line_end)
@@ -138,12 +181,35 @@ class TextRows:
                 self.bad.add(f"{number}: {problem}")
             else:
                 rows.append([fields[position].decode() for position in positions])
+                lines.append(number)
         schema = {column.name: pl.String for column in self.raw.used}
         texts = pl.DataFrame(rows, schema=schema, orient="row").with_columns(pl.all().replace("", None))
         frame = typed(texts, self.raw.used)
         if frame is None:
             raise AssertionError(f"{self.file.path}: the two ways of reading lines from {block.first} on disagree")
+        self._check_order(frame, lines)
         return frame
+
+    def _check_order(self, frame: pl.DataFrame, lines: Sequence[int]) -> None:
+        time = self.raw.time
+        if time is None:
+            return
+        back = self.order.first_back(frame[time.name])
+        if back is not None:
+            raise out_of_order(f"{self.file.path}:{lines[back]}", time, sorting=self._sorting(time))
+
+    def _sorting(self, time: Column) -> str:
+        """Python code that sorts the file by its time column and leaves its fields as they are."""
+        raw = self.raw
+        key = f"pl.col({json.dumps(time.name)})" if raw.header else f"pl.nth({raw.columns.index(time)})"
+        separator = f"separator={json.dumps(raw.separator.decode())}"
+        quote = "None" if raw.quote is None else json.dumps(raw.quote.decode())
+        style = ', quote_style="never"' if raw.quote is None else f", quote_char={quote}"
+        return (
+            f"pl.read_csv({json.dumps(str(self.file.path))}, has_header={raw.header}, {separator}, quote_char={quote}, "
+            f"infer_schema=False).sort({key}.cast(int, strict=False), {key}, maintain_order=True)"
+            f".write_csv({sorted_name(self.file.path)}, include_header={raw.header}, {separator}{style})"
+        )
 
     def _fields(self, line: bytes, line_end: bytes) -> tuple[list[bytes], str]:
         """The fields of a line, and what is wrong with it if anything is."""
@@ -163,10 +229,10 @@ class TextRows:
             return [], f"{len(fields)} columns found, expected {expected} separated by {_words(self.raw.separator)}"
         if self.raw.header and fields == [column.name.encode() for column in self.raw.columns]:
             return [], "the header again: were files joined? Leave out all headers but the first"
-        for column, field in zip(self.raw.columns, fields, strict=True):
-            if not column.kind.accepts(field):
-                note = "" if field.isascii() else " (not plain text: is the file packed or in another encoding?)"
-                return [], f"column {column.name}: found {_shown(field)}{note}, expected {column.kind.expected}"
+        for column, text in zip(self.raw.columns, fields, strict=True):
+            if not column.kind.accepts(text):
+                note = "" if text.isascii() else " (not plain text: is the file packed or in another encoding?)"
+                return [], f"column {column.name}: found {_shown(text)}{note}, expected {column.kind.expected}"
         return fields, ""
 
     def _quoted(self, text: bytes) -> bool:

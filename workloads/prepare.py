@@ -226,7 +226,10 @@ class _Build:
                 raise too_many_bad_rows(path, problems[allowed - bad], allowed=allowed)
             bad += len(problems)
             if last is not None and note["times"] and note["times"][0] < last:
-                raise DataError(f"{path} begins earlier than the file before it ends: name the files in time order")
+                raise DataError(
+                    f"{path} begins earlier than the file before it ends: name the files in time order; where their "
+                    "times overlap, join them into one file and sort it"
+                )
             last = note["times"][1] if note["times"] else None
         return staged
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,11 +26,22 @@ class TableEntry(TypedDict):
 
 
 class DenseEntry(TypedDict):
-    """One dense column in profiles.json: share of missing values, mean and deviation of log(1 + value)."""
+    """One dense column in profiles.json: mean and deviation of log(1 + value)."""
 
-    missing: float
     mean: float
     std: float
+
+
+class MissingEntry(TypedDict):
+    """How dense columns go missing together, in profiles.json.
+
+    A pattern is the names of the columns that a sample lacks, with a space between them. `inside` and `outside` have
+    the shares of the patterns among the samples in which the event of a group of tables happens, and among the others.
+    """
+
+    group: int
+    inside: dict[str, float]
+    outside: dict[str, float]
 
 
 class DatasetEntry(TypedDict):
@@ -39,6 +51,7 @@ class DatasetEntry(TypedDict):
     groups: list[float]
     tables: dict[str, TableEntry]
     dense: dict[str, DenseEntry]
+    dense_missing: MissingEntry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,18 +77,34 @@ class TableProfile:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DenseProfile:
+    """Values of one dense column.
+
+    Attributes:
+        mean, std: Mean and deviation of log(1 + value).
+        missing: Ranges of a group's uniform number in which the value is missing, each from its start to below its end.
+    """
+
+    mean: float
+    std: float
+    missing: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class DatasetProfile:
     """How a dataset is accessed.
 
     Attributes:
         groups: Probability of each group's event, drawn once per sample for all its tables.
         tables: Profiles by table, in the order of the schema.
-        dense: Missing share, mean and deviation by dense column.
+        dense: Profiles by dense column.
+        dense_group: Index of the group whose number also says which dense columns are missing.
     """
 
     groups: tuple[float, ...]
     tables: dict[str, TableProfile]
-    dense: dict[str, DenseEntry]
+    dense: dict[str, DenseProfile]
+    dense_group: int
 
 
 @functools.cache
@@ -112,4 +141,23 @@ def load_profile(dataset: str, *, rows: dict[str, int]) -> DatasetProfile:
             forced_from=0.0 if fitted["inside"] else share,
             forced_below=share if fitted["inside"] else 1.0,
         )
-    return DatasetProfile(groups=tuple(entry["groups"]), tables=tables, dense=entry["dense"])
+    group = entry["dense_missing"]["group"]
+    spans = _pattern_spans(entry["dense_missing"], share=entry["groups"][group])
+    dense = {
+        name: DenseProfile(
+            mean=column["mean"],
+            std=column["std"],
+            missing=tuple(span for pattern, span in spans if name in pattern),
+        )
+        for name, column in entry["dense"].items()
+    }
+    return DatasetProfile(groups=tuple(entry["groups"]), tables=tables, dense=dense, dense_group=group)
+
+
+def _pattern_spans(entry: MissingEntry, *, share: float) -> list[tuple[list[str], tuple[float, float]]]:
+    """Every pattern with its range of the group's number: those inside the event below its share, the others above."""
+    spans: list[tuple[list[str], tuple[float, float]]] = []
+    for shares, start, stop in ((entry["inside"], 0.0, share), (entry["outside"], share, 1.0)):
+        edges = [start + (stop - start) * below for below in itertools.accumulate(shares.values(), initial=0.0)]
+        spans += zip((pattern.split() for pattern in shares), itertools.pairwise(edges), strict=True)
+    return spans

@@ -144,14 +144,14 @@ def stage(task: StageTask, advance: Advance = unheard) -> Path:
         if is_parquet(task.path):
             parquet = ParquetRows(task.raw, task.path, bad)
             for frame in ahead(parquet.frames(task.memory.text_block_bytes)):
-                columns.append(frame, task.path)
+                columns.append(frame)
                 advance(0, columns.rows)
             note |= {"bytes": task.path.stat().st_size, "sha256": parquet.sha256()}
             advance(note["bytes"], columns.rows)
         else:
             file = RawFile(task.path)
             for frame in ahead(TextRows(task.raw, file, bad).frames(task.memory.text_block_bytes)):
-                columns.append(frame, task.path)
+                columns.append(frame)
                 advance(file.bytes_read, columns.rows)
             note |= {"bytes": file.bytes_read, "sha256": file.sha256}
         if columns.rows == 0:
@@ -185,12 +185,13 @@ class _Columns:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def append(self, frame: pl.DataFrame, path: Path) -> None:
+    def append(self, frame: pl.DataFrame) -> None:
         """Write one block."""
         if frame.height == 0:
             return
         if self._raw.time:
-            self._check_order(frame[self._raw.time.name].to_numpy(), path)
+            times = frame[self._raw.time.name]
+            self.times = [self.times[0] if self.times else int(times[0]), int(times[-1])]
         self._streams["labels"].write(frame[self._raw.label.name].to_numpy().data)
         dense = [self._append_dense(i, frame[column.name]) for i, column in enumerate(self._raw.dense)]
         integers = [frame[column.name] for column in self._raw.dense if column.kind is Kind.DENSE_INTEGER]
@@ -221,15 +222,6 @@ class _Columns:
         for array in (block.values, block.counts, block.first, codes):
             stream.write(np.ascontiguousarray(array).data)
         return offset, len(block.values), codes.itemsize, block.missing, block.missing_first
-
-    def _check_order(self, times: npt.NDArray[np.int64], path: Path) -> None:
-        last = self.times[1] if self.times else int(times[0])
-        back = np.flatnonzero(np.diff(times, prepend=last) < 0)
-        if len(back):
-            raise DataError(
-                f"{path}: row {self.rows + int(back[0]) + 1} is earlier than the row before it: sort the file by time"
-            )
-        self.times = [self.times[0] if self.times else int(times[0]), int(times[-1])]
 
 
 class StagedFile:

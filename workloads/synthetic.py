@@ -272,8 +272,9 @@ class SyntheticWorkload:
         generator = self._generator(stream, index)
         # Raw words only: unlike the distributions of numpy, their values are the same in every release.
         uniform = _uniform(generator, (tables + groups + 1, size))
-        dense, dense_by_sample = self._dense.draw(generator, size)
-        missing = self._missing(uniform[tables : tables + groups])
+        events = uniform[tables : tables + groups]
+        dense, dense_by_sample = self._dense.draw(generator, events[self._profile.dense_group])
+        missing = self._missing(events)
         bags = self._schema.bags
         lookups, lengths, starts = uniform[:tables].reshape(-1), None, np.arange(tables + 1, dtype=np.int64) * size
         if bags is not None:

@@ -10,9 +10,10 @@ A bound is what the streams promise for a sample that covers hours or days. Samp
 without bounds: ids return within the hour, so that equally many rows have fewer distinct ids, and a stream of
 independent samples cannot show both.
 
-    python tests/bench/fidelity.py --write-growth
+    python tests/bench/fidelity.py --write-statistics
 
-measures the growth curves that `workloads.fit` reads, and puts them into workloads/statistics.json.
+measures the growth curves and the missing dense columns that `workloads.fit` reads, and puts them into
+workloads/statistics.json.
 """
 
 from __future__ import annotations
@@ -24,21 +25,23 @@ import math
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from rich.console import Console
-from rich.table import Table
+from bench_tables import numbers, print_table
 
-from workloads.fit import STATISTICS_FILE
+from workloads.batch import Split
+from workloads.dense import DenseSampler
+from workloads.fit import STATISTICS_FILE, MeasuredMissing
 from workloads.schema import SCHEMAS
 from workloads.synthetic import SyntheticWorkload
 
 Codes = dict[str, npt.NDArray[np.int64]]
+Mask = npt.NDArray[np.bool_]
 
 FOLDER = Path(os.environ.get("EMBEDDING_OFFLOAD_DATA") or Path(__file__).parents[3] / "shared" / "data")
 LONG = {
@@ -55,6 +58,8 @@ TOP_BOUND = 0.03
 DISTINCT_BOUND = 0.10
 TABLE_BOUND = 0.25
 CTR_BOUND = 0.005
+DENSE_PAIR = "both missing:"
+MIXED_PAIR = "both missing, beyond chance:"
 GROUP_BOUND = 0.02  # and the noise of both draws, see `group_bound`
 UNIQUE_BOUND = 0.10
 _CANDIDATES = 16
@@ -62,6 +67,8 @@ AVAZU_MARKERS = {
     "site_id": "85f751fd", "site_domain": "c4e18dd6", "site_category": "50e219e0", "app_id": "ecad2386",
     "app_domain": "7801e8d9", "app_category": "07d7df22",
 }  # fmt: skip
+AVAZU_MISSING_INTEGER = "-1"  # of C20; no other integer column has it
+_FAR = 1000.0
 GROWTH_ROWS = (64, 256, 1024, 4096, 16384)
 
 
@@ -72,17 +79,20 @@ class Rows:
     Attributes:
         ids: By table, int64 `[rows]`; a missing value is an id like any other.
         missing: By table, the id that stands for a missing value; only where there is one and it is known.
+        gaps: By dense column, where its value is missing, bool `[rows]`.
     """
 
     ids: Codes
     missing: dict[str, int]
+    gaps: Mapping[str, Mask]
 
     @property
     def count(self) -> int:
         return len(next(iter(self.ids.values())))
 
     def part(self, start: int, stop: int) -> Rows:
-        return Rows({name: ids[start:stop] for name, ids in self.ids.items()}, self.missing)
+        ids = {name: column[start:stop] for name, column in self.ids.items()}
+        return Rows(ids, self.missing, {name: gaps[start:stop] for name, gaps in self.gaps.items()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,11 +118,11 @@ class Line:
 
 
 def read_rows(dataset: str, path: Path) -> Rows:
-    """The categorical columns of a sample, ids numbered by first appearance."""
+    """The categorical columns of a sample, ids numbered by first appearance, and the gaps of the dense ones."""
     schema = SCHEMAS[dataset]
     names = [name for name, _ in schema.categorical]
     layout = {} if dataset == "avazu" else {"sep": "\t", "header": None, "names": ["label", *schema.dense, *names]}
-    frame = pd.read_csv(path, dtype=str, usecols=names, **layout).fillna("")
+    frame = pd.read_csv(path, dtype=str, usecols=[*schema.dense, *names], **layout).fillna("")
     markers = AVAZU_MARKERS if dataset == "avazu" else dict.fromkeys(names, "")
     ids: Codes = {}
     missing: dict[str, int] = {}
@@ -121,7 +131,8 @@ def read_rows(dataset: str, path: Path) -> Rows:
         ids[name] = codes
         if markers.get(name) in set(values):
             missing[name] = list(values).index(markers[name])
-    return Rows(ids, missing)
+    marker = AVAZU_MISSING_INTEGER if dataset == "avazu" else ""
+    return Rows(ids, missing, {name: (frame[name] == marker).to_numpy() for name in schema.dense})
 
 
 def sample_click_rate(dataset: str, path: Path) -> tuple[float, float]:
@@ -136,7 +147,15 @@ def draw_rows(dataset: str, *, rows: int, seed: int) -> Rows:
     """So many synthetic rows at the published table sizes."""
     workload = SyntheticWorkload.create(dataset, batch_size=rows, seed=seed)
     ids = workload.batch(0).features.values().view(len(workload.tables), rows).numpy()
-    return Rows({name: column for (name, _), column in zip(workload.tables, ids, strict=True)}, {})
+    # A missing dense value and one cut at 0 look alike. Far above 0 nothing is cut, and what is missing is still 0.
+    columns = workload._profile.dense
+    workload._dense = DenseSampler([replace(column, mean=_FAR) for column in columns.values()])
+    gaps = workload._samples(0, Split.TRAIN).dense == 0
+    return Rows(
+        {name: column for (name, _), column in zip(workload.tables, ids, strict=True)},
+        {},
+        dict(zip(columns, gaps, strict=True)),
+    )
 
 
 def click_rate(dataset: str, *, seed: int) -> float:
@@ -182,29 +201,63 @@ def groups(dataset: str) -> dict[str, tuple[str, ...]]:
     return {name: tuple(tables) for name, tables in sides}
 
 
-def jointly_missing(real: Rows, synthetic: Rows, tables: Sequence[str]) -> tuple[float, float]:
-    """Share of rows with all columns of a group missing, of either kind of rows.
+def jointly_missing(real: Rows, synthetic: Rows, tables: Sequence[str]) -> tuple[Mask, Mask]:
+    """The rows with all tables of a group missing, of either kind of rows.
 
     A synthetic row does not say which id stands for a missing value. Of a group it is the id of the first column beside
-    which every other column has one id throughout; without such an id the share is 0. Of a lone column it is the id
-    that has the real marker's place in the order of frequency.
+    which every other column has one id throughout; without such an id there is no such row. Of a lone column it is the
+    id that has the real marker's place in the order of frequency.
     """
     masks = [real.ids[name] == real.missing[name] for name in tables]
-    real_share = float(np.logical_and.reduce(masks).mean())
+    together = np.logical_and.reduce(masks)
     first = synthetic.ids[tables[0]]
     values, frequency = np.unique(first, return_counts=True)
     ordered = values[np.argsort(frequency)[::-1][:_CANDIDATES]]
     if len(tables) == 1:
         place = int((counts(real.ids[tables[0]]) > masks[0].sum()).sum())
-        return real_share, float((first == ordered[place]).mean())
+        return together, first == ordered[place]
     for value in ordered:
         rows = first == value
         if all(np.ptp(synthetic.ids[name][rows]) == 0 for name in tables[1:]):
-            return real_share, float(rows.mean())
-    return real_share, 0.0
+            return together, rows
+    return together, np.zeros(first.size, np.bool_)
 
 
-def group_bound(share: float, *, rows: int) -> float:
+def alike(gaps: Mapping[str, Mask]) -> list[tuple[str, ...]]:
+    """The dense columns that have missing values, those together that are missing in the very same rows."""
+    found: dict[bytes, list[str]] = {}
+    for name, rows in gaps.items():
+        if rows.any():
+            found.setdefault(rows.tobytes(), []).append(name)
+    return [tuple(names) for names in found.values()]
+
+
+def joint_share(first: Mask, second: Mask) -> float:
+    """Share of rows in which both are missing."""
+    return float((first & second).mean())
+
+
+def beyond_chance(first: Mask, second: Mask) -> float:
+    """Share of rows in which both are missing, less what it would be if they were independent."""
+    return joint_share(first, second) - float(first.mean() * second.mean())
+
+
+def farthest_pair(
+    pairs: Iterable[tuple[str, tuple[Mask, Mask], tuple[Mask, Mask]]], measure: Callable[[Mask, Mask], float]
+) -> tuple[str, float, float, float]:
+    """Of pairs of columns, each with its real and its synthetic gaps, the one that is farthest off for its bound.
+
+    Returns:
+        The pair's name, what the measure says of the real and of the synthetic gaps, and the bound.
+    """
+    measured = [
+        (name, measure(real, more_real), measure(ours, more_ours), group_bound(joint_share(real, more_real), real.size))
+        for name, (real, ours), (more_real, more_ours) in pairs
+    ]
+    return max(measured, key=lambda pair: abs(pair[2] - pair[1]) / pair[3])
+
+
+def group_bound(share: float, rows: int) -> float:
     """0.02, which app traffic needs as it follows the hour of the day, and three standard deviations of the draws."""
     return GROUP_BOUND + 3.0 * math.sqrt(2.0 * share * (1.0 - share) / rows)
 
@@ -234,10 +287,30 @@ def compare(dataset: str, sample: str, real: Rows, synthetic: Rows, *, bounded: 
     if real.count >= BATCH:
         shares = (unique_share(real), unique_share(synthetic))
         yield line(f"unique ids per lookup, batches of {BATCH:,}", *shares, UNIQUE_BOUND, relative=True)
-    for group, tables in groups(dataset).items():
-        if all(name in real.missing for name in tables):
-            shares = jointly_missing(real, synthetic, tables)
-            yield line(group, *shares, group_bound(shares[0], rows=real.count), relative=False)
+    events = {
+        group: jointly_missing(real, synthetic, tables)
+        for group, tables in groups(dataset).items()
+        if all(name in real.missing for name in tables)
+    }
+
+    for group, masks in events.items():
+        shares = (float(masks[0].mean()), float(masks[1].mean()))
+        yield line(group, *shares, group_bound(shares[0], real.count), relative=False)
+    sets = alike(real.gaps)
+    for names in sets:
+        if len(names) > 1:
+            theirs, ours = (float(np.all([rows.gaps[n] for n in names], axis=0).mean()) for rows in (real, synthetic))
+            bound = group_bound(theirs, real.count)
+            yield line(f"missing in {', '.join(names)}", theirs, ours, bound, relative=False)
+    gaps = {names[0]: (real.gaps[names[0]], synthetic.gaps[names[0]]) for names in sets}
+    if len(gaps) > 1:
+        pairs = ((f"{a}, {b}", gaps[a], gaps[b]) for a, b in itertools.combinations(gaps, 2))
+        name, *figures = farthest_pair(pairs, joint_share)
+        yield line(f"{DENSE_PAIR} {name}", *figures, relative=False)
+    if gaps and events:
+        pairs = ((f"{a}, {b}", gaps[a], events[b]) for a, b in itertools.product(gaps, events))
+        name, *figures = farthest_pair(pairs, beyond_chance)
+        yield line(f"{MIXED_PAIR} {name}", *figures, relative=False)
 
 
 def farthest(lines: Sequence[Sequence[Line]]) -> list[Line]:
@@ -305,12 +378,43 @@ def growth(dataset: str) -> dict[str, dict[str, float]]:
     return curves
 
 
-def write_growth() -> None:
-    """Put the measured curves into statistics.json."""
+def dense_missing(dataset: str) -> MeasuredMissing:
+    """Rows of the long sample by the dense columns missing in them, in and outside the event they depend on most.
+
+    That is the group with the largest difference between a joint share and the product of the two shares.
+    """
+    rows = read_rows(dataset, FOLDER / LONG[dataset])
+    groups = json.loads(STATISTICS_FILE.read_text(encoding="utf-8"))[dataset]["groups"]
+    events = {
+        group["name"]: np.logical_and.reduce([rows.ids[name] == rows.missing[name] for name in group["inside"]])
+        for group in groups
+    }
+
+    def dependence(event: Mask) -> float:
+        return max(abs((gaps & event).mean() - gaps.mean() * event.mean()) for gaps in rows.gaps.values())
+
+    group = max(events, key=lambda name: dependence(events[name]))
+    return {
+        "group": group,
+        "inside": patterns(rows.gaps, events[group]),
+        "outside": patterns(rows.gaps, ~events[group]),
+    }
+
+
+def patterns(gaps: Mapping[str, Mask], chosen: Mask) -> dict[str, int]:
+    """Chosen rows by the names of their missing columns, the most frequent pattern first."""
+    rows = np.stack(list(gaps.values()), axis=1)[chosen]
+    found = Counter(" ".join(itertools.compress(gaps, row)) for row in rows)
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+
+def write_statistics() -> None:
+    """Put the measured curves and patterns into statistics.json."""
     measured = json.loads(STATISTICS_FILE.read_text(encoding="utf-8"))
     for dataset in LONG:
         for name, curve in growth(dataset).items():
             measured[dataset]["tables"][name]["growth"] = curve
+        measured[dataset]["dense_missing"] = dense_missing(dataset)
     STATISTICS_FILE.write_text(laid_out(measured, levels=3) + "\n", encoding="utf-8")
 
 
@@ -327,27 +431,16 @@ def laid_out(value: object, *, levels: int, indent: str = "") -> str:
     return opening + "\n" + ",\n".join(inner + item for item in items) + "\n" + indent + closing
 
 
-def show(lines: Sequence[Line]) -> None:
-    """Print the table."""
-    console = Console(width=150 if not sys.stdout.isatty() else None)
-    table = Table("dataset", "rows", "figure")
-    for title in ("real", "synthetic", "off", "bound", ""):
-        table.add_column(title, justify="right")
-    for line in lines:
-        unit = "{:+.1%}" if line.relative else "{:+.4f}"
-        number = "{:,.0f}" if line.real > 1 else "{:.4f}"
-        bound = "" if line.bound is None else (f"{line.bound:.0%}" if line.relative else f"{line.bound:.3g}")
-        verdict = "" if line.bound is None else ("holds" if line.holds else "FAILS")
-        table.add_row(
-            line.dataset, line.sample, line.figure, number.format(line.real), number.format(line.synthetic),
-            unit.format(line.off), bound, verdict,
-        )  # fmt: skip
-    console.print(table)
-
-
-def numbers(text: str) -> list[int]:
-    """Numbers between commas."""
-    return [int(number) for number in text.split(",")]
+def cells(line: Line) -> tuple[str, ...]:
+    """A line of the table."""
+    unit = "{:+.1%}" if line.relative else "{:+.4f}"
+    number = "{:,.0f}" if line.real > 1 else "{:.4f}"
+    bound = "" if line.bound is None else (f"{line.bound:.0%}" if line.relative else f"{line.bound:.3g}")
+    verdict = "" if line.bound is None else ("holds" if line.holds else "FAILS")
+    return (
+        line.dataset, line.sample, line.figure, number.format(line.real), number.format(line.synthetic),
+        unit.format(line.off), bound, verdict,
+    )  # fmt: skip
 
 
 def main() -> int:
@@ -357,18 +450,18 @@ def main() -> int:
     parser.add_argument("--parts", type=int, default=2, help="default: %(default)s")
     parser.add_argument("--seeds", type=numbers, default="0,1,2", help="default: %(default)s")
     parser.add_argument("--out", type=Path, help="write the lines as JSON")
-    parser.add_argument("--write-growth", action="store_true", help="measure the growth curves, then run workloads.fit")
+    parser.add_argument("--write-statistics", action="store_true", help="measure them, then run workloads.fit")
     arguments = parser.parse_args()
     datasets = arguments.datasets.split(",")
     if unknown := set(datasets) - set(LONG):
         parser.error(f"--datasets {','.join(sorted(unknown))}: choose from {', '.join(LONG)}")
     if not FOLDER.is_dir():
         parser.error(f"the samples are not in {FOLDER}: set EMBEDDING_OFFLOAD_DATA")
-    if arguments.write_growth:
-        write_growth()
+    if arguments.write_statistics:
+        write_statistics()
         return 0
     lines = [line for dataset in datasets for line in all_lines(dataset, parts=arguments.parts, seeds=arguments.seeds)]
-    show(lines)
+    print_table(("dataset", "rows", "figure"), ("real", "synthetic", "off", "bound", ""), map(cells, lines))
     if arguments.out:
         record = [asdict(line) | {"off": line.off, "holds": line.holds} for line in lines]
         arguments.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

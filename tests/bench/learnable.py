@@ -1,8 +1,10 @@
 """What a DLRM learns in one epoch of a synthetic stream, and how much of it the number of embedding rows decides.
 
     nice python tests/bench/learnable.py [--datasets avazu,...] [--seeds 0,1] [--scale small] [--out FILE]
+    nice python tests/bench/learnable.py --datasets mlperf_dlrm_v2,criteo_kaggle_bags
 
-For each dataset and seed it trains, each time from the start, on the same epoch:
+The three one-hot datasets are the default; the multi-hot workloads are asked for by name. For each dataset and seed it
+trains, each time from the start, on the same epoch:
 
 - `all rows`: every table whole, in `full_gpu`;
 - `10 % of rows`, `1 % of rows`: ids folded into so many rows per table (id modulo rows, as hashed ids are);
@@ -28,19 +30,19 @@ from pathlib import Path
 os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # before torch loads libgomp, as the harness's workers do
 
 import torch
-from rich.console import Console
-from rich.table import Table
+from bench_tables import console, numbers, print_table
 from torch import Tensor
 from torchmetrics.classification import BinaryAUROC
 from torchrec import KeyedJaggedTensor
 
+from suite.plan import _learning_rate
 from suite.scales import SCALES, Scale
 from suite.training import Trainer, in_process, load_initial_rows, tables_of
 from systems import registry
 from systems.contract import CacheRatio, OptimizerKind, SparseOptimizer, SystemSpec
 from workloads.batch import Batch, Split
 from workloads.dlrm import build_dlrm
-from workloads.schema import DATASETS
+from workloads.schema import DATASETS, SCHEMAS
 from workloads.synthetic import SyntheticWorkload
 
 GAP_BOUND = 0.02
@@ -135,7 +137,7 @@ def train_epoch(
     stream = SyntheticWorkload.create(dataset, batch_size=scale.batch_size, seed=seed, max_rows=scale.max_rows)
     workload = FoldedWorkload(stream, share=kind.rows) if kind.rows < 1 else stream
     tables = tables_of(workload, scale.embedding_dim)
-    lr = scale.lr[optimizer]
+    lr = _learning_rate(scale, optimizer.value, dataset, None)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     system = registry.load(registry.Variant.parse(kind.system))(
         SystemSpec(
@@ -200,23 +202,20 @@ def failures(results: Sequence[Result]) -> list[str]:
     return said
 
 
-def show(results: Sequence[Result], console: Console) -> None:
+def show(results: Sequence[Result]) -> None:
     """Print the table."""
-    table = Table("dataset", "seed", "trained with")
-    for title in ("rows", "samples", "stated", "optimum", "AUROC", "gap", "train s", "data s"):
-        table.add_column(title, justify="right")
-    for result in results:
-        table.add_row(
-            result.dataset, str(result.seed), result.kind, f"{result.rows:,}", f"{result.samples:,}",
-            f"{result.stated:.4f}", f"{result.optimum:.4f}", f"{result.auroc:.4f}", f"{result.gap:.4f}",
-            f"{result.train_s:.0f}", f"{result.data_s:.0f}",
-        )  # fmt: skip
-    console.print(table)
-
-
-def numbers(text: str) -> list[int]:
-    """Numbers between commas."""
-    return [int(number) for number in text.split(",")]
+    print_table(
+        ("dataset", "seed", "trained with"),
+        ("rows", "samples", "stated", "optimum", "AUROC", "gap", "train s", "data s"),
+        (
+            (
+                result.dataset, str(result.seed), result.kind, f"{result.rows:,}", f"{result.samples:,}",
+                f"{result.stated:.4f}", f"{result.optimum:.4f}", f"{result.auroc:.4f}", f"{result.gap:.4f}",
+                f"{result.train_s:.0f}", f"{result.data_s:.0f}",
+            )
+            for result in results
+        ),
+    )  # fmt: skip
 
 
 def main() -> int:
@@ -238,11 +237,10 @@ def main() -> int:
     if scale.epoch_samples is None:
         parser.error(f"--scale {scale.name}: its epoch is the published one; give --epoch-samples")
     datasets, wanted = arguments.datasets.split(","), arguments.kinds.split(",")
-    if unknown := set(datasets) - set(DATASETS):
-        parser.error(f"--datasets {','.join(sorted(unknown))}: choose from {', '.join(DATASETS)}")
+    if unknown := set(datasets) - set(SCHEMAS):
+        parser.error(f"--datasets {','.join(sorted(unknown))}: choose from {', '.join(SCHEMAS)}")
     if unknown := set(wanted) - {kind.name for kind in KINDS}:
         parser.error(f"--kinds {','.join(sorted(unknown))}: choose from {', '.join(kind.name for kind in KINDS)}")
-    console = Console(width=None if sys.stdout.isatty() else 150)
     results: list[Result] = []
     for dataset in datasets:
         for seed in arguments.seeds:
@@ -260,9 +258,9 @@ def main() -> int:
                 if arguments.out:
                     record = [asdict(result) | {"gap": result.gap} for result in results]
                     arguments.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    show(results, console)
+    show(results)
     for failure in failures(results):
-        console.print(failure)
+        console().print(failure)
     return 1 if failures(results) else 0
 
 

@@ -1,5 +1,8 @@
 import csv
 import io
+import shlex
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from workloads.errors import DataError
 from workloads.manifest import IdRule, Settings, read_manifest
 from workloads.memory import Memory
 from workloads.own_schema import read_schema
+from workloads.parquet_rows import row_group_rows
 from workloads.parsing import hashed_strings
 from workloads.prepare import prepare
 from workloads.prepared import PreparedWorkload, find_prepared
@@ -161,26 +165,85 @@ def test_hashed_ids_use_the_rows_of_the_schema_file(tmp_path, schema):
 
 
 def test_rows_out_of_time_order_are_refused_within_and_across_files(tmp_path, schema):
-    changed("when", 6, 7).write_parquet(tmp_path / "a")
-    with pytest.raises(DataError, match=r"a: row 7 is earlier than the row before it: sort the file by time"):
+    changed("when", 6, 7).write_parquet(tmp_path / "a", row_group_size=4)
+    place = r"a: row 7 \(row group 2 of 3, row 3 of 4 in it\): column when: earlier than the row before it\. Sort"
+    with pytest.raises(DataError, match=place):
+        own(schema, [tmp_path / "a"], tmp_path / "out")
+    changed("when", 6, 7).write_csv(tmp_path / "a")
+    with pytest.raises(DataError, match=r"a:8: column when: earlier than the row before it\. Sort"):
         own(schema, [tmp_path / "a"], tmp_path / "out")
     frame = pl.DataFrame(ROWS)
     frame[:5].write_csv(tmp_path / "first")
     frame[5:].write_csv(tmp_path / "second")
-    with pytest.raises(DataError, match="first begins earlier than the file before it ends"):
+    with pytest.raises(DataError, match=r"first begins earlier .* join them into one file and sort it"):
         own(schema, [tmp_path / "second", tmp_path / "first"], tmp_path / "out")
     own(schema, [tmp_path / "first", tmp_path / "second"], tmp_path / "out")
     assert rows_of(tmp_path / "out", "labels").tolist() == ROWS["bought"]
 
 
+@pytest.mark.parametrize("slow", [False, True])
+def test_line_that_goes_back_in_time_is_named_also_behind_lines_left_out(tmp_path, schema, slow):
+    lines = changed("when", 6, 7).write_csv().splitlines()
+    if slow:
+        lines[3] = "bad"
+    (tmp_path / "rows").write_text("\n".join([*lines, ""]))
+    with pytest.raises(DataError, match=r"rows:8: column when: earlier"):
+        own(schema, [tmp_path / "rows"], tmp_path / "out", settings=Settings(skip_bad_rows=1))
+
+
+def write_text_without_header(frame, path):
+    frame.with_columns(pl.col("user").str.replace("ann", '"ann|b"')).write_csv(
+        path, include_header=False, separator=";", quote_style="never"
+    )
+
+
+@pytest.mark.parametrize(
+    ("write", "setting"),
+    [
+        (lambda frame, path: frame.write_parquet(path, row_group_size=3), ""),
+        (lambda frame, path: frame.write_csv(path), ""),
+        (lambda frame, path: frame.with_columns(pl.from_epoch("when", "d")).write_parquet(path), ""),
+        (lambda frame, path: frame.with_columns(pl.from_epoch("when", "s").cast(pl.String)).write_csv(path), ""),
+        (write_text_without_header, '\nheader = false\nseparator = ";"\nquote = ""'),
+    ],
+)  # fmt: skip
+def test_command_in_the_error_sorts_the_file_and_keeps_its_values(tmp_path, schema, write, setting):
+    schema.write_text(SCHEMA.replace('name = "shop"', f'name = "shop"{setting}', 1))
+    write(pl.DataFrame(ROWS), tmp_path / "in order.rows")
+    own(schema, [tmp_path / "in order.rows"], tmp_path / "one")
+    write(pl.DataFrame(ROWS).sample(fraction=1, shuffle=True, seed=1), tmp_path / "mixed up.rows")
+    with pytest.raises(DataError, match="earlier than the row before it") as refused:
+        own(schema, [tmp_path / "mixed up.rows"], tmp_path / "two")
+    _, code = shlex.split(str(refused.value).partition(": python ")[2])
+    subprocess.run([sys.executable, "-c", code], check=True)
+    own(schema, [tmp_path / "mixed up.rows.sorted"], tmp_path / "two")
+    for part in ("ids", "dense", "labels"):  # two rows of ROWS share a time, and either order of them is right
+        assert np.array_equal(rows_of(tmp_path / "one", part)[2:], rows_of(tmp_path / "two", part)[2:])
+
+
+def test_rows_of_each_row_group_are_those_of_the_footer(tmp_path):
+    frame = pl.DataFrame({f"a{i}": np.arange(1000) for i in range(40)} | {"s": ["x"] * 1000, "l": [[1, 2]] * 1000})
+    for size in (1, 7, 999, 1000, 5000):
+        frame[:300].write_parquet(tmp_path / "rows", row_group_size=size, statistics="full")
+        expected = [min(size, 300 - start) for start in range(0, 300, size)]
+        assert row_group_rows(tmp_path / "rows") == expected
+
+
+def test_footer_that_cannot_be_read_is_a_data_error(tmp_path):
+    for footer in (b"", b"\x19", b"\x49\xfc\xff\xff\xff\x0f", b"\x1c" * 5000):
+        (tmp_path / "rows").write_bytes(b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+        with pytest.raises(DataError, match="rows: the row groups in the footer cannot be read"):
+            row_group_rows(tmp_path / "rows")
+
+
 @pytest.mark.parametrize(
     ("frame", "message"),
     [
-        (changed("price", 3, float("nan")), r"row 4: column price: found nan, expected a finite 32-bit float"),
-        (changed("price", 3, 1e39), r"row 4: column price: found 1e\+39, expected"),
-        (changed("bought", 9, 2), r"row 10: column bought: found 2, expected 0 or 1"),
-        (changed("bought", 0, None), r"row 1: column bought: found None, expected 0 or 1"),
-        (changed("shelf", 2, 10**18), r"row 3: column shelf: found 1000000000000000000, expected an integer"),
+        (changed("price", 3, float("nan")), r"\(row group 1 of 3, row 4 of 4 in it\): column price: found nan"),
+        (changed("price", 3, 1e39), r"row 4 \(.*\): column price: found 1e\+39, expected"),
+        (changed("bought", 9, 2), r"rows: row 10 \(row group 3 of 3, row 2 of 2 in it\): column bought: found 2,"),
+        (changed("bought", 0, None), r"row 1 \(row group 1 of 3, row 1 of 4 in it\): column bought: found None,"),
+        (changed("shelf", 2, 10**18), r"row 3 \(.*\): column shelf: found 1000000000000000000, expected an integer"),
         (pl.DataFrame(ROWS).drop("user"), r"no column user among when, bought, .*put the schema file right"),
         (pl.DataFrame(ROWS).with_columns(pl.col("shelf").cast(pl.String)), r"column shelf has type String"),
         (pl.DataFrame(ROWS).with_columns(user=1), r"column user has type Int\d+, expected text or categories"),

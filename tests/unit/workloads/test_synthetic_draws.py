@@ -14,7 +14,7 @@ from workloads.batch import bag_offsets
 from workloads.bijection import RankScrambler
 from workloads.dense import DenseSampler
 from workloads.draws import sum_bag_effects, sum_effects, to_power, to_uniform
-from workloads.profiles import load_profile
+from workloads.profiles import DenseProfile, load_profile
 from workloads.schema import SCHEMAS
 from workloads.synthetic import SyntheticWorkload
 from workloads.zipf import RankLaw, RankSampler
@@ -125,20 +125,39 @@ def test_row_ids_of_tables_of_unequal_numbers_of_lookups_are_those_of_each_table
 
 def test_dense_features_are_those_of_plain_numpy():
     columns = list(profile_of("criteo_kaggle").dense.values())
-    by_column, by_sample = DenseSampler(columns).draw(np.random.Philox(key=4), SIZE)
-    generator = np.random.Philox(key=4)
-    cells = len(columns) * SIZE
-    lanes = generator.random_raw(cells).view(np.uint16).reshape(4, len(columns), SIZE)
-    coins = generator.random_raw(-(-cells // 4)).view(np.uint16)[:cells].reshape(len(columns), SIZE)
-    std, mean, missing = (
-        np.array([column[name] for column in columns])[:, None] for name in ("std", "mean", "missing")
-    )
+    coins = np.random.default_rng(3).random(SIZE)
+    by_column, by_sample = DenseSampler(columns).draw(np.random.Philox(key=4), coins)
+    lanes = np.random.Philox(key=4).random_raw(len(columns) * SIZE).view(np.uint16).reshape(4, len(columns), SIZE)
+    std, mean = (np.array([getattr(column, name) for column in columns])[:, None] for name in ("std", "mean"))
     values = lanes.sum(axis=0, dtype=np.int32).astype(np.float32) - np.float32(131070)
     values = values * (std / (65536.0 * np.sqrt(1.0 / 3.0))).astype(np.float32) + mean.astype(np.float32)
-    values = np.where(coins >= np.round(missing * 65536), np.maximum(values, 0), 0)
+    steps = np.floor(coins * 65536)
+    missing = np.array(
+        [
+            np.any(
+                [(steps >= round(start * 65536)) & (steps < round(stop * 65536)) for start, stop in column.missing], 0
+            )
+            if column.missing
+            else np.zeros(SIZE, bool)
+            for column in columns
+        ]
+    )
+    values = np.where(missing, np.float32(0), np.maximum(values, 0))
     assert values.dtype == by_column.dtype == by_sample.dtype == np.float32
     assert np.array_equal(by_column, values)
     assert np.array_equal(by_sample, values.T)
+
+
+def test_value_is_missing_where_the_coin_lies_in_one_of_its_ranges_and_nowhere_else():
+    ranges = [((0.0, 0.25), (0.75, 1.0)), ((0.25, 0.5),), ()]
+    columns = [DenseProfile(mean=1000.0, std=1.0, missing=missing) for missing in ranges]
+    coins = np.array([0.0, 0.2499, 0.25, 0.4999, 0.5, 0.7499, 0.75, np.nextafter(1.0, 0.0)])
+    by_column, _ = DenseSampler(columns).draw(np.random.Philox(key=1), coins)
+    assert (by_column == 0).tolist() == [
+        [True, True, False, False, False, False, True, True],
+        [False, False, True, True, False, False, False, False],
+        [False] * 8,
+    ]
 
 
 def test_effects_on_labels_are_those_of_plain_numpy():

@@ -1,9 +1,11 @@
+import itertools
 import json
 
+import numpy as np
 import pytest
 
-from tests.bench.fidelity import FOLDER, LONG, growth
-from workloads.fit import STATISTICS_FILE, fit_dataset
+from tests.bench.fidelity import FOLDER, LONG, dense_missing, growth
+from workloads.fit import STATISTICS_FILE, fit_dataset, fit_missing
 from workloads.profiles import PROFILES_FILE, load_profile
 from workloads.schema import SCHEMAS
 
@@ -19,6 +21,31 @@ def test_profile_covers_the_schema_and_names_its_source(dataset):
     assert {name: table["rows"] for name, table in entry["tables"].items()} == dict(SCHEMAS[dataset].categorical)
     assert list(entry["dense"]) == list(SCHEMAS[dataset].dense)
     assert "@" in entry["source"]
+
+
+@pytest.mark.parametrize("dataset", list(LONG))
+def test_committed_dense_columns_are_what_the_fit_writes(dataset, measured):
+    committed = json.loads(PROFILES_FILE.read_text(encoding="utf-8"))[dataset]
+    assert committed["dense"] == measured[dataset]["dense"]
+    assert committed["dense_missing"] == fit_missing(measured[dataset])
+
+
+@pytest.mark.parametrize("dataset", list(LONG))
+def test_dense_columns_are_missing_as_often_together_and_in_an_event_as_in_the_measured_rows(dataset, measured):
+    counted = measured[dataset]["dense_missing"]
+    profile = load_profile(dataset, rows=dict(SCHEMAS[dataset].categorical))
+    share = profile.groups[profile.dense_group]
+    for side, inside in (("inside", True), ("outside", False)):
+        rows = sum(counted[side].values())
+        coins = (np.arange(100_000) + 0.5) / 100_000 * (share if inside else 1.0 - share) + (0.0 if inside else share)
+        missing = {
+            name: np.any([(coins >= start) & (coins < stop) for start, stop in column.missing], axis=0)
+            for name, column in profile.dense.items()
+            if column.missing
+        }
+        for first, second in itertools.combinations_with_replacement(missing, 2):
+            together = sum(n for pattern, n in counted[side].items() if {first, second} <= set(pattern.split()))
+            assert (missing[first] & missing[second]).mean() == pytest.approx(together / rows, abs=1e-3)
 
 
 def test_committed_profile_is_what_the_fit_writes(measured):
@@ -37,6 +64,14 @@ def test_growth_curves_are_those_of_the_samples(dataset, measured):
     if not path.exists():
         pytest.skip(f"{path} is absent: set EMBEDDING_OFFLOAD_DATA to the folder with {LONG[dataset]}")
     assert growth(dataset) == {name: table["growth"] for name, table in measured[dataset]["tables"].items()}
+
+
+@pytest.mark.parametrize("dataset", ["criteo_kaggle", "avazu"])
+def test_missing_patterns_are_those_of_the_samples(dataset, measured):
+    path = FOLDER / LONG[dataset]
+    if not path.exists():
+        pytest.skip(f"{path} is absent: set EMBEDDING_OFFLOAD_DATA to the folder with {LONG[dataset]}")
+    assert dense_missing(dataset) == measured[dataset]["dense_missing"]
 
 
 @pytest.mark.parametrize("dataset", list(LONG))

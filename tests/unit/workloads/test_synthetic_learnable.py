@@ -20,6 +20,7 @@ from tests.bench.learnable import (
     train_epoch,
 )
 from workloads.batch import Split
+from workloads.schema import SCHEMAS
 from workloads.synthetic import SyntheticWorkload
 
 
@@ -52,6 +53,14 @@ def test_epoch_comes_near_the_optimum_and_fewer_rows_learn_less():
     assert results[ALL_ROWS].auroc > results[TENTH].auroc + 0.008
     assert results[TENTH].auroc > results[HUNDREDTH].auroc + 0.008
     assert results[HUNDREDTH].auroc > results[NO_EMBEDDINGS].auroc + 0.03
+
+
+@pytest.mark.parametrize("dataset", ["mlperf_dlrm_v2", "criteo_kaggle_bags"])
+def test_multi_hot_stream_trains_at_the_rate_of_the_harness(dataset):
+    result = train_epoch(dataset, TENTH, scale=SMOKE, steps=3, optimizer=OptimizerKind.SGD, seed=0, test_samples=2_000)
+    assert result.lr == round(SMOKE.lr["sgd"] / SCHEMAS[dataset].bags.mean_hotness, 2) < 0.2
+    assert result.rows < SMOKE.max_rows / 5
+    assert 0.3 < result.auroc < result.optimum
 
 
 def test_folded_ids_stay_below_their_share_of_rows_and_change_nothing_else():
