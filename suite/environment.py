@@ -19,15 +19,20 @@ log = logging.getLogger(__name__)
 
 SOURCE_PACKAGES = ("suite", "systems", "workloads")
 _PRESENTING = (
-    "cli", "console", "frames", "groups", "published", "quantities",
+    "__main__", "cli", "console", "forecast", "forecaster", "frames", "groups", "published", "quantities",
     "render", "rows", "sections", "statistics", "tables",
 )  # fmt: skip
-"""Modules that show records or read options; what they decide is in the cell itself."""
+"""Modules that show records, predict, or read options; what they decide is in the cell itself."""
+_PREDICTING = ("suite/advise/", "suite/simulate/")
+"""Folders that replay and predict; they measure no cell."""
 DISTRIBUTIONS = (
+    "datasketches",
     "fbgemm-gpu",
     "fbgemm-gpu-cpu",
+    "numba",
     "numpy",
     "pandas",
+    "polars",
     "tensordict",
     "torch",
     "torchmetrics",
@@ -105,7 +110,10 @@ def code_digest(project: Path) -> str:
         path
         for package in SOURCE_PACKAGES
         for path in (project / package).rglob("*")
-        if path.suffix in (".py", ".json") and path.is_file() and path.stem not in _PRESENTING
+        if path.suffix in (".py", ".json")
+        and path.is_file()
+        and path.stem not in _PRESENTING
+        and not path.relative_to(project).as_posix().startswith(_PREDICTING)
     ]
     for path in sorted(files, key=lambda path: path.relative_to(project).as_posix()):
         content = path.read_bytes()

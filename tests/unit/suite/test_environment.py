@@ -62,7 +62,7 @@ def test_capture_describes_this_machine_without_importing_torch() -> None:
         "import sys; from suite.environment import capture; e = capture(threads=3);"
         "assert 'torch' not in sys.modules, 'torch was imported';"
         "assert e.threads == 3 and e.cores >= 1 and e.memory_bytes > 2**28 and e.cpu and e.machine;"
-        "assert e.packages['torch'] and 'numpy' in e.packages"
+        "assert {'torch', 'numpy', 'numba', 'polars', 'datasketches'} <= set(e.packages)"
     )
     root = Path(environment.__file__).parent.parent
     done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=False)
@@ -200,3 +200,11 @@ def test_commit_of_an_enclosing_repository_is_not_ours(repository: Path) -> None
     inner = repository / "venv" / "site-packages"
     inner.mkdir(parents=True)
     assert git_state(inner) == (None, None)
+
+
+@pytest.mark.parametrize("file", ["suite/simulate/new.py", "suite/advise/hardware/new.json", "suite/forecast.py"])
+def test_what_only_predicts_leaves_measured_cells_done(project: Path, file: str) -> None:
+    before = code_digest(project)
+    (project / file).parent.mkdir(parents=True, exist_ok=True)
+    (project / file).write_text("1")
+    assert code_digest(project) == before
