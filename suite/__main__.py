@@ -1,0 +1,58 @@
+"""Command line: `python -m suite` with `simulate`, `curves` or `advise`."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+COMMANDS = {
+    "simulate": (
+        "suite.simulate.command:simulate_command",
+        "Replay a stream of ids through caches: what each policy misses and moves, and the least that one could.",
+    ),
+    "curves": (
+        "suite.simulate.curves_command:curves_command",
+        "Misses of an LRU cache at every size, and how to split slots among tables.",
+    ),
+    "advise": (
+        "suite.advise.command:advise_command",
+        "Predict step time, throughput and device bytes of every system, and recommend one.",
+    ),
+}
+"""`module:function` and one line of help by name."""
+
+
+class _Commands(TyperGroup):
+    """Imports a command when it is called, not when it is listed: torch and the compiled loops take seconds."""
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        return list(COMMANDS)
+
+    def get_command(self, ctx: typer.Context, cmd_name: str) -> TyperCommand | None:  # type: ignore[override]
+        return TyperCommand(cmd_name, help=COMMANDS[cmd_name][1]) if cmd_name in COMMANDS else None
+
+    def resolve_command(self, ctx: typer.Context, args: list[str]) -> tuple[str | None, Any, list[str]]:  # type: ignore[override]
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command if name is None else _imported(name), rest
+
+
+def _imported(name: str) -> TyperCommand:
+    module, _, function = COMMANDS[name][0].partition(":")
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
+    alone.command(name)(getattr(importlib.import_module(module), function))
+    return typer.main.get_command(alone)  # type: ignore[return-value]
+
+
+app = typer.Typer(cls=_Commands, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+@app.callback()
+def suite() -> None:
+    """Replay caches without training, and advise on their size. The comparison itself is `run_bench.py`."""
+
+
+if __name__ == "__main__":
+    app()

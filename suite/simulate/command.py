@@ -1,0 +1,321 @@
+"""Command line: `python -m suite simulate`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Self
+
+import numpy as np
+import typer
+from rich.console import Console
+
+from suite.cli import ScaleName
+from suite.environment import capture
+from suite.plan import BadOption
+from suite.scales import SCALES
+from suite.simulate import results, simulate_figures, simulate_tables
+from suite.simulate.model import RowBytes, Span
+from suite.simulate.options import open_trace
+from suite.simulate.progress import Shown
+from suite.simulate.registry import parse_policies
+from suite.simulate.results import Configuration, Simulation, Stream, bound_of, row_of
+from suite.simulate.sweep import OpenTrace, Outcome, SimulatedCell, plan_jobs, run_cells, slots_of
+from suite.simulate.trace import Trace
+from suite.simulate.trace_file import FileTrace
+from suite.store import StoreError
+from systems.contract import OptimizerKind, SparseOptimizer
+from systems.registry import Variant
+
+WARMUP_BATCHES = 50
+COUNTED_BATCHES = 100
+POINTS = 9
+_USAGE = 2
+_INTERRUPTED = 130
+_OPTIMUM = Variant("belady")
+
+
+def simulate_command(
+    *,
+    workload: Annotated[
+        str, typer.Option(help="A synthetic stream, as in criteo_kaggle@drift, or one that --data-dir holds")
+    ] = "criteo_kaggle",
+    scale: Annotated[
+        ScaleName, typer.Option(help="Table sizes of synthetic streams; batch size, ratio and dim by default")
+    ] = ScaleName.FULL,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Replay a dataset made by `python -m workloads prepare`")
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="Replay ids of your own: .npy, .npz or .parquet, instead of a workload")
+    ] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Samples per batch; default: the scale's")] = None,
+    seed: Annotated[int, typer.Option(help="Of synthetic streams")] = 0,
+    policies: Annotated[
+        str, typer.Option(help="all, or names, with variants: freq_cache[policy=lru,look_ahead=16],s3fifo")
+    ] = "all",
+    cache_ratio: Annotated[
+        str | None,
+        typer.Option(help="Cached share of all rows: 0.01, or 0.01,0.05, or 0.001:0.5; default: the scale's"),
+    ] = None,
+    points: Annotated[int, typer.Option(help="Sizes from one end of --cache-ratio A:B to the other")] = POINTS,
+    batches: Annotated[
+        int | None, typer.Option(help=f"Batches to count; default: {COUNTED_BATCHES}, fewer on a short stream")
+    ] = None,
+    epoch: Annotated[bool, typer.Option("--epoch", help="Count all batches behind the warm-up")] = False,
+    warmup: Annotated[
+        int | None, typer.Option(help=f"Batches to replay before; default: {WARMUP_BATCHES}, fewer on a short stream")
+    ] = None,
+    per_table: Annotated[bool, typer.Option("--per-table", help="Misses by table too, of the one cache")] = False,
+    frequency_prefix: Annotated[
+        float, typer.Option(help="Share of the training split that policies are given row frequencies of")
+    ] = 1.0,
+    optimizer: Annotated[OptimizerKind, typer.Option(help="Whose state moves with a row")] = OptimizerKind.SGD,
+    embedding_dim: Annotated[int | None, typer.Option(help="Width of every row; default: the scale's")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="Replays side by side; default: by cores, work and 4 GB of memory")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory that gets JSON, CSV and a figure")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON instead of tables")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress")] = False,
+) -> None:
+    """Replay a stream of ids through caches: what each policy misses and moves, and the least that one could.
+
+    No weights, no training: counters equal those of a trained system, at a hundred times the speed. The default
+    warm-up leaves large caches that start empty not full yet: give --warmup, or --epoch, where that matters.
+
+    Examples: `python -m suite simulate --scale small`; `python -m suite simulate --workload avazu@drift --policies
+    freq_cache[policy=lfu],lru,s3fifo --cache-ratio 0.001:0.5 --out curves/`; `python -m suite simulate --trace
+    ids.npy --batch-size 4096 --cache-ratio 0.05 --epoch`.
+
+    The exit code is 0 if all was replayed, 1 if a policy failed, 2 for a wrong option or bad data, 130 after Ctrl-C.
+    """
+    errors = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
+    try:
+        asked = _Asked.checked(
+            policies=policies,
+            cache_ratio=cache_ratio if cache_ratio is not None else str(SCALES[scale].cache_ratio),
+            points=points,
+            row=_row(optimizer, embedding_dim if embedding_dim is not None else SCALES[scale].embedding_dim),
+            jobs=jobs,
+        )
+        _check_counts(batches=batches, warmup=warmup, epoch=epoch)
+        if out is not None:
+            _check_output(out)
+        open_it = partial(
+            open_trace,
+            workload=workload,
+            scale=scale.value,
+            data_dir=data_dir,
+            trace=trace,
+            batch_size=batch_size,
+            seed=seed,
+            frequency_prefix=frequency_prefix,
+        )
+        opened = open_it()
+        samples = SCALES[scale].batch_size if batch_size is None else batch_size
+        again: OpenTrace = open_it
+        if trace is not None:  # whose sizes are known now
+            sizes = [rows for _, rows in opened.tables]
+            again = partial(FileTrace.open, trace, batch_size=samples, prefix=frequency_prefix, rows=sizes)
+        span = _span(opened, batches=batches, warmup=warmup, epoch=epoch)
+        with Shown(quiet=quiet) as shown:
+            found = _simulated(asked, opened, again=again, span=span, shown=shown)
+    except ValueError as error:
+        # every error of options, names and data is a ValueError with a sentence for the user
+        errors.print(f"error: {error}", style="red")
+        raise typer.Exit(_USAGE) from None
+    simulation = Simulation(
+        stream=Stream(
+            name=opened.name,
+            workload=None if trace is not None else workload,
+            trace_file=None if trace is None else str(trace),
+            data_dir=None if data_dir is None else str(data_dir),
+            scale=scale.value,
+            batch_size=samples,
+            seed=seed,
+            frequency_prefix=frequency_prefix,
+            tables=dict(opened.tables),
+            rows=opened.rows,
+            batches=opened.length,
+        ),
+        configuration=Configuration(
+            policies=tuple(map(str, asked.policies)),
+            cache_ratios=asked.ratios,
+            warmup_batches=span.counted_from,
+            counted_batches=span.stop - span.counted_from,
+            optimizer=optimizer.value,
+            embedding_dim=asked.row.dim,
+        ),
+        environment=capture(threads=len(os.sched_getaffinity(0))),
+        complete=found.complete,
+        rows=found.rows(opened, per_table=per_table),
+    )
+    _print(simulation, as_json=as_json)
+    if out is not None:
+        try:
+            files = results.write(simulation, out)
+            files.append(simulate_figures.draw(simulation, out))
+        except (StoreError, OSError) as error:
+            errors.print(f"error: {error}", style="red")
+            raise typer.Exit(1) from None
+        errors.print(f"Wrote {', '.join(path.name for path in files)} to {out}")
+    if not found.complete:
+        raise typer.Exit(_INTERRUPTED)
+    raise typer.Exit(int(any(row.status == "failed" for row in simulation.rows)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """What to replay."""
+
+    policies: tuple[Variant, ...]
+    ratios: tuple[float, ...]
+    row: RowBytes
+    jobs: int | None
+
+    @classmethod
+    def checked(cls, *, policies: str, cache_ratio: str, points: int, row: RowBytes, jobs: int | None) -> Self:
+        """Read the options. Raises `BadOption` for the first that cannot be."""
+        if jobs is not None and jobs < 1:
+            raise BadOption(f"--jobs: {jobs} is out of range, it must be at least 1")
+        ratios = parse_ratios(cache_ratio, points=points)
+        return cls(policies=tuple(parse_policies(policies)), ratios=ratios, row=row, jobs=jobs)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What became of the cells, by cache ratio and policy, and whether all ended."""
+
+    cells: Mapping[tuple[float, Variant], SimulatedCell]
+    outcomes: Mapping[SimulatedCell, Outcome]
+    complete: bool
+
+    def rows(self, trace: Trace, *, per_table: bool) -> tuple[results.Row, ...]:
+        """In order of cache size and policy."""
+        return tuple(
+            row_of(self.outcomes[cell], ratio=ratio, trace=trace, found=self.outcomes, per_table=per_table)
+            for (ratio, _), cell in self.cells.items()
+            if cell in self.outcomes
+        )
+
+
+def parse_ratios(text: str, *, points: int) -> tuple[float, ...]:
+    """Cache ratios of `0.01`, `0.01,0.05` or `0.001:0.5`, ascending, each once.
+
+    Args:
+        text: The option.
+        points: Of a range, whose ratios lie evenly on a logarithmic scale; rounded to three digits.
+
+    Raises:
+        BadOption: a ratio is no number or outside (0, 1], or the range is none.
+    """
+    low, colon, high = text.partition(":")
+    if not colon:
+        return tuple(sorted({_ratio(part) for part in text.split(",")}))
+    first, last = _ratio(low), _ratio(high)
+    if points < 2:
+        raise BadOption(f"--points: {points} is out of range, a range of ratios has at least 2")
+    if first >= last:
+        raise BadOption(f"--cache-ratio: '{text}' is no range: write the smaller ratio first, as in 0.001:0.5")
+    between = [float(f"{ratio:.3g}") for ratio in np.geomspace(first, last, points)[1:-1]]
+    return tuple(sorted({first, *between, last}))
+
+
+def _ratio(text: str) -> float:
+    try:
+        ratio = float(text)
+    except ValueError:
+        raise BadOption(
+            f"--cache-ratio: '{text.strip()}' is not a number: write 0.01, or 0.01,0.05, or 0.001:0.5"
+        ) from None
+    if not 0 < ratio <= 1:  # NaN compares false with everything
+        raise BadOption(f"--cache-ratio: {text.strip()} is out of range, it must be above 0 and at most 1")
+    return ratio
+
+
+def _row(optimizer: OptimizerKind, dim: int) -> RowBytes:
+    if dim < 4 or dim % 4:
+        raise BadOption(f"--embedding-dim: {dim} is out of range, it must be a multiple of 4")
+    return RowBytes(weights=4 * dim, optimizer=SparseOptimizer(kind=optimizer, lr=0.0), dim=dim)
+
+
+def _check_counts(*, batches: int | None, warmup: int | None, epoch: bool) -> None:
+    if epoch and batches is not None:
+        raise BadOption("--epoch and --batches exclude each other")
+    if batches is not None and batches < 1:
+        raise BadOption(f"--batches: {batches} is out of range, it must be at least 1")
+    if warmup is not None and warmup < 0:
+        raise BadOption(f"--warmup: {warmup} is out of range, it must be at least 0")
+
+
+def _span(trace: Trace, *, batches: int | None, warmup: int | None, epoch: bool) -> Span:
+    """What to replay of a trace; defaults shrink to what it has."""
+    if not trace.length:
+        raise BadOption(f"--batch-size: {trace.name} has not one full batch: give a smaller one")
+    before = min(WARMUP_BATCHES, trace.length // 3) if warmup is None else warmup
+    if before >= trace.length:
+        raise BadOption(f"--warmup: {trace.name} has {trace.length} batches, none is left to count after {before}")
+    left = trace.length - before
+    counted = left if epoch else min(COUNTED_BATCHES, left) if batches is None else batches
+    if counted > left:
+        raise BadOption(
+            f"--batches: {trace.name} has {trace.length} batches, {left} after a warm-up of {before}, not {counted}"
+        )
+    return Span(counted_from=before, stop=before + counted)
+
+
+def _check_output(out: Path) -> None:
+    """Find out before a long replay that its results could not be written."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadOption(f"--out: cannot make {out}: {error.strerror or error}") from None
+    if not os.access(out, os.W_OK):
+        raise BadOption(f"--out: {out} cannot be written: choose another directory")
+
+
+def _simulated(asked: _Asked, trace: Trace, *, again: OpenTrace, span: Span, shown: Shown) -> _Found:
+    """Replay every policy at every cache size, and the optimum with as many slots as each has."""
+    slots = {ratio: slots_of(trace.rows, ratio) for ratio in asked.ratios}
+    cells = {
+        (ratio, policy): SimulatedCell(policy=policy, slots=count)
+        for ratio, count in slots.items()
+        for policy in asked.policies
+    }
+    # The optimum goes first: if the run is cut short, what is there can be compared with it.
+    optima = [SimulatedCell(policy=_OPTIMUM, slots=count) for count in slots.values()]
+    by_policy = sorted(cells.values(), key=lambda cell: asked.policies.index(cell.policy))
+    order = list(dict.fromkeys([*optima, *by_policy]))
+    lookups = len(order) * span.stop * trace.batch_lookups
+    jobs = asked.jobs or plan_jobs(rows=trace.rows, lookups=lookups, cores=len(os.sched_getaffinity(0)))
+    found: dict[SimulatedCell, Outcome] = {}
+
+    def run(wanted: Sequence[SimulatedCell]) -> None:
+        shown.expect(len(wanted), len(wanted) * span.stop)
+        reopen = again if jobs > 1 and len(wanted) > 1 else lambda: trace
+        side_by_side = min(jobs, max(1, len(wanted)))
+        for outcome in run_cells(
+            wanted, open_trace=reopen, span=span, row=asked.row, jobs=side_by_side, on_batches=shown.advance
+        ):
+            found[outcome.cell] = outcome
+            shown.finished()
+
+    complete = True
+    try:
+        run(order)
+        bounds = dict.fromkeys(bound_of(outcome, trace.rows) for outcome in found.values())
+        run([cell for cell in bounds if cell is not None and cell not in found])
+    except KeyboardInterrupt:
+        complete = False
+    return _Found(cells, found, complete)
+
+
+def _print(simulation: Simulation, *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(simulation.model_dump_json())
+        return
+    simulate_tables.show(simulation, Console(markup=False, highlight=False))

@@ -1,0 +1,146 @@
+"""What is simulated is what training counts: every counter of the cache, and of rows read in place, exactly."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+import torch
+from scenes import optimizer
+
+from suite.simulate.model import RowBytes, Setting, Span, Tally, replay
+from suite.simulate.registry import build as build_model
+from suite.simulate.sweep import slots_of
+from suite.simulate.trace import WorkloadTrace
+from suite.training import tables_of
+from systems.contract import CacheRatio, Counters, OptimizerKind, SystemSpec
+from systems.counting import UniqueCounter
+from systems.freq_cache import FreqCache
+from systems.registry import Variant, resolved_parameters
+from workloads.synthetic import SyntheticWorkload
+
+DIM = 4
+WARMUP, STOP = 8, 26
+OVERFLOWING, CROWDED, ROOMY = 0.02, 0.12, 0.6
+"""Cache ratios: every batch exceeds the slots, few slots are left beside a batch, and most rows have one."""
+
+
+def stream(name: str = "criteo_kaggle", samples: int = 24) -> SyntheticWorkload:
+    return SyntheticWorkload.create(name, batch_size=samples, seed=3, max_rows=3000)
+
+
+def trained(workload: SyntheticWorkload, parameters: dict[str, str], *, ratio: float, kind: OptimizerKind) -> Counters:
+    """Counters of a cache that trains, over the batches `WARMUP` to `STOP`."""
+    system = FreqCache(
+        SystemSpec(
+            tables=tables_of(workload, DIM),
+            optimizer=optimizer(kind),
+            device=torch.device("cpu"),
+            budget=CacheRatio(ratio=ratio),
+            batch_lookups=workload.batch_lookups,
+            frequencies=workload.frequencies() if parameters["policy"] == "static" else None,
+            parameters=resolved_parameters(Variant("freq_cache", tuple(parameters.items())), FreqCache),
+        )
+    )
+    batches = (workload.batch(index).features for index in range(STOP))
+    for number, features in enumerate(system.announced(batches)):
+        if number == WARMUP:
+            system.reset_counters()
+            system.count_traffic(True)
+        system(features).values().sum().backward()
+    return system.counters()
+
+
+def simulated(workload: SyntheticWorkload, policy: Variant, *, ratio: float) -> tuple[Tally, WorkloadTrace]:
+    trace = WorkloadTrace(workload)
+    setting = Setting(trace=trace, span=Span(counted_from=WARMUP, stop=STOP), slots=slots_of(trace.rows, ratio))
+    return replay(build_model(policy, setting)), trace
+
+
+def assert_equal(tally: Tally, counters: Counters, *, trace: WorkloadTrace, moved: tuple[int, int]) -> None:
+    assert counters == Counters(
+        steps=tally.batches,
+        lookups=tally.lookups,
+        unique_ids=tally.unique_ids,
+        unique_misses=tally.unique_misses,
+        lookup_misses=tally.lookup_misses,
+        rows_fetched=tally.rows_fetched,
+        rows_written_back=tally.rows_written_back,
+        bytes_fetched=moved[0],
+        bytes_written_back=moved[1],
+        overflow_batches=tally.overflow_batches,
+        per_table={
+            name: (int(unique), int(missed))
+            for (name, _), (unique, missed) in zip(trace.tables, tally.by_table, strict=True)
+        },
+    )
+
+
+def assert_simulation_is_training(
+    workload: SyntheticWorkload, parameters: dict[str, str], *, ratio: float, kind: OptimizerKind = OptimizerKind.SGD
+) -> Tally:
+    counters = trained(workload, parameters, ratio=ratio, kind=kind)
+    policy = Variant("freq_cache", tuple(parameters.items()))
+    tally, trace = simulated(workload, policy, ratio=ratio)
+    model = build_model(policy, Setting(trace=trace, span=Span(counted_from=0, stop=1), slots=9))
+    row = RowBytes(weights=4 * DIM, optimizer=optimizer(kind), dim=DIM)
+    assert_equal(tally, counters, trace=trace, moved=model.bytes_moved(tally, row))
+    return tally
+
+
+@pytest.mark.parametrize("ratio", [OVERFLOWING, CROWDED, ROOMY])
+@pytest.mark.parametrize("look_ahead", ["0", "1", "2", "16"])
+@pytest.mark.parametrize("policy", ["static", "lfu", "lru"])
+def test_simulated_cache_counts_what_the_trained_one_counts(policy: str, look_ahead: str, ratio: float) -> None:
+    tally = assert_simulation_is_training(stream(), {"policy": policy, "look_ahead": look_ahead}, ratio=ratio)
+    assert (tally.overflow_batches == tally.batches) == (ratio == OVERFLOWING)
+    assert 0 < tally.unique_misses < tally.unique_ids
+
+
+@pytest.mark.parametrize("kind", list(OptimizerKind))
+def test_bytes_have_the_optimizer_state_in_them(kind: OptimizerKind) -> None:
+    if kind is OptimizerKind.ADAM:
+        pytest.skip("fbgemm has no Adam on a CPU")
+    assert_simulation_is_training(stream(), {"policy": "lfu", "look_ahead": "2"}, ratio=CROWDED, kind=kind)
+
+
+@pytest.mark.parametrize("name", ["criteo_kaggle_bags", "avazu@recency[probability=0.5,octaves=6]"])
+def test_streams_of_every_kind_are_counted_alike(name: str) -> None:
+    assert_simulation_is_training(stream(name, 8), {"policy": "lru", "look_ahead": "4"}, ratio=CROWDED)
+
+
+def test_batches_that_now_and_then_exceed_the_slots_are_counted_alike() -> None:
+    """Rows changed beside the cache come home when the next batch is looked up, whether that is counted or not."""
+    workload = stream("criteo_kaggle_bags", 8)
+    trace = WorkloadTrace(workload)
+    setting = Setting(trace=trace, span=Span(counted_from=0, stop=STOP), slots=trace.rows)
+    distinct = deque[int]()
+    model = build_model(Variant("uvm"), setting)
+    whole = replay(model)
+    for index in range(STOP):
+        ids = trace.ids(index)
+        distinct.append(len({(f, i) for f, part in enumerate(_by_feature(ids)) for i in part}))
+    assert sum(distinct) == whole.unique_ids
+    ratio = (sorted(distinct)[STOP // 2] + 0.5) / trace.rows
+    for look_ahead in ("0", "4"):
+        tally = assert_simulation_is_training(workload, {"policy": "lfu", "look_ahead": look_ahead}, ratio=ratio)
+        assert 0 < tally.overflow_batches < tally.batches
+
+
+def _by_feature(ids) -> list[list[int]]:
+    ends = ids.ends.tolist()
+    return [ids.values[start:end].tolist() for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+@pytest.mark.parametrize("name", ["criteo_kaggle", "criteo_kaggle_bags"])
+@pytest.mark.parametrize("kind", list(OptimizerKind))
+def test_simulated_uvm_counts_what_the_systems_count(kind: OptimizerKind, name: str) -> None:
+    workload = stream(name, 8)
+    counter = UniqueCounter(tables_of(workload, DIM))
+    counter.enabled = True
+    for index in range(WARMUP, STOP):
+        counter.observe(workload.batch(index).features)
+    tally, trace = simulated(workload, Variant("uvm"), ratio=CROWDED)
+    model = build_model(Variant("uvm"), Setting(trace=trace, span=Span(counted_from=0, stop=1), slots=9))
+    row = RowBytes(weights=4 * DIM, optimizer=optimizer(kind), dim=DIM)
+    assert_equal(tally, counter.uncached_uvm(optimizer(kind)), trace=trace, moved=model.bytes_moved(tally, row))

@@ -1,0 +1,163 @@
+"""The simulated cache of fbgemm against the real one on a CUDA device: its own statistics, and the row in every way."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+import pytest
+import torch
+from scenes import build, table
+from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
+
+from suite.simulate.fbgemm import FbgemmCacheModel, cache_miss_counter, uvm_cache_stats
+from suite.simulate.model import Setting, Span, Tally, replay
+from suite.simulate.trace import Int64s, Trace
+from systems.contract import CacheRatio, OptimizerKind
+from systems.fbgemm_uvm import FbgemmUVMCaching
+from systems.freq_cache.planner import Ids
+from systems.tbe import TBE
+
+pytestmark = pytest.mark.cuda
+
+TABLES = (table("users", 4000, 8, "clicked", "bought"), table("colours", 37, 8), table("shops", 900, 8))
+"""One width, one pooling: one TBE, one cache. A table behind two features, and one smaller than a set."""
+
+BATCHES = 40
+SAMPLES = 256
+RATIOS = [0.005, 0.05, 0.2, 1.0]
+"""One set; sets that overflow at every batch; room for a batch and not for two; more slots than rows."""
+
+
+class CrowdedTrace(Trace):
+    """Bags of 0 to 3 ids, low ids far more often than high ones."""
+
+    name = "crowded"
+    tables = tuple((t.name, t.num_embeddings) for t in TABLES)
+    length = BATCHES
+    batch_lookups = 3 * SAMPLES * sum(len(t.feature_names) for t in TABLES)
+
+    def lengths_and_parts(self, index: int) -> tuple[Int64s, list[Int64s]]:
+        draw = np.random.default_rng((7, index))
+        rows = [t.num_embeddings for t in TABLES for _ in t.feature_names]
+        lengths = draw.integers(0, 4, (len(rows), SAMPLES))
+        parts = [(draw.random(n) ** 3 * r).astype(np.int64) for n, r in zip(lengths.sum(axis=1), rows, strict=True)]
+        return lengths, parts
+
+    def ids(self, index: int) -> Ids:
+        _, parts = self.lengths_and_parts(index)
+        ends = np.cumsum([part.size for part in parts], dtype=np.int64)
+        of_feature = [start for t, start in zip(TABLES, self.table_starts, strict=True) for _ in t.feature_names]
+        return Ids(np.concatenate(parts), ends, np.array(of_feature, np.int64))
+
+    def features(self, index: int, device: torch.device) -> KeyedJaggedTensor:
+        lengths, parts = self.lengths_and_parts(index)
+        names = [name for t in TABLES for name in t.feature_names]
+        ids = torch.from_numpy(np.concatenate(parts))
+        return KeyedJaggedTensor(names, ids, lengths=torch.from_numpy(lengths.ravel())).to(device)
+
+    def frequencies(self) -> list[Int64s]:
+        raise AssertionError("fbgemm knows nothing beforehand")
+
+
+TRACE = CrowdedTrace()
+
+
+def rows_of(tables: Sequence[EmbeddingBagConfig]) -> int:
+    return sum(t.num_embeddings for t in tables)
+
+
+def real(policy: str, prefetch: str, ratio: float, device: torch.device) -> tuple[FbgemmUVMCaching, TBE]:
+    variant = f"fbgemm_uvm_caching[policy={policy},memory=host_mapped,prefetch={prefetch}]"
+    budget = CacheRatio(ratio=ratio)
+    system = build(
+        variant, device=device, tables=TABLES, kind=OptimizerKind.SGD, budget=budget, batch_lookups=TRACE.batch_lookups
+    )
+    caching = cast(FbgemmUVMCaching, system)
+    (tbe,) = caching.live_tbes
+    return caching, tbe
+
+
+def train_all(system: FbgemmUVMCaching, device: torch.device) -> None:
+    """Announce each batch as far ahead as the system looks, as `replay` does, and train it."""
+    waiting: deque[KeyedJaggedTensor] = deque()
+
+    def step() -> None:
+        system(waiting.popleft()).values().sum().backward()
+
+    for index in range(BATCHES):
+        waiting.append(TRACE.features(index, device))
+        if system.look_ahead:
+            system.prefetch(waiting[-1])
+        if len(waiting) > system.look_ahead:
+            step()
+    while waiting:
+        step()
+    torch.cuda.synchronize()
+
+
+def simulated(policy: str, prefetch: str, ratio: float) -> tuple[FbgemmCacheModel, Tally]:
+    slots = max(1, int(rows_of(TABLES) * ratio))
+    setting = Setting(trace=TRACE, span=Span(counted_from=0, stop=BATCHES), slots=slots)
+    model = FbgemmCacheModel(setting, {"policy": policy, "prefetch": prefetch})
+    return model, replay(model)
+
+
+def assert_same_rows_in_every_way(model: FbgemmCacheModel, tbe: TBE) -> None:
+    assert model.cached_rows.tolist() == tbe.lxu_cache_state.tolist()
+
+
+@pytest.mark.parametrize("ratio", RATIOS)
+@pytest.mark.parametrize("prefetch", ["off", "on"])
+def test_lru_has_the_six_statistics_that_fbgemm_counts(prefetch: str, ratio: float, device: torch.device) -> None:
+    system, tbe = real("lru", prefetch, ratio, device)
+    system.count_traffic(True)
+    system.reset_counters()
+    train_all(system, device)
+    model, tally = simulated("lru", prefetch, ratio)
+    names = list(uvm_cache_stats(tally))
+    assert dict(zip(names, tbe.uvm_cache_stats.tolist(), strict=True)) == uvm_cache_stats(tally)
+    assert_same_rows_in_every_way(model, tbe)
+
+
+@pytest.mark.parametrize("ratio", RATIOS)
+def test_lru_counts_what_the_system_that_trains_reports(ratio: float, device: torch.device) -> None:
+    """But for rows written back: the system takes evictions to be as many as insertions, the model counts them."""
+    system, _ = real("lru", "off", ratio, device)
+    system.count_traffic(True)
+    system.reset_counters()
+    train_all(system, device)
+    model, tally = simulated("lru", "off", ratio)
+    counters = system.counters()
+    assert counters.steps == tally.batches
+    assert counters.lookups == tally.lookups
+    assert counters.unique_ids == tally.unique_ids
+    assert counters.unique_misses == tally.unique_misses
+    assert counters.rows_fetched == tally.rows_fetched
+    still_empty = int((model.cached_rows < 0).sum())
+    assert counters.rows_written_back == tally.rows_written_back + model.slots - still_empty
+
+
+@pytest.mark.parametrize("ratio", RATIOS)
+def test_lfu_misses_what_the_miss_counter_counts(ratio: float, device: torch.device) -> None:
+    system, tbe = real("lfu", "off", ratio, device)
+    system.count_traffic(True)
+    system.reset_counters()
+    train_all(system, device)
+    model, tally = simulated("lfu", "off", ratio)
+    assert tuple(tbe.cache_miss_counter.tolist()) == cache_miss_counter(tally)
+    assert_same_rows_in_every_way(model, tbe)
+
+
+@pytest.mark.parametrize("ratio", RATIOS)
+def test_lfu_has_the_conflict_misses_that_fbgemm_counts(ratio: float, device: torch.device) -> None:
+    """In a run of its own: the miss counter's lookups would be counted here too."""
+    system, tbe = real("lfu", "off", ratio, device)
+    system.count_traffic(False)
+    tbe.gather_uvm_cache_stats = True
+    system.reset_counters()
+    train_all(system, device)
+    _, tally = simulated("lfu", "off", ratio)
+    assert tbe.uvm_cache_stats.tolist() == [0, 0, 0, 0, 0, uvm_cache_stats(tally)["num_conflict_misses"]]

@@ -1,0 +1,122 @@
+"""The cache of cDLRM does what its sets, told one by one, do."""
+
+from __future__ import annotations
+
+import pytest
+from brute_force_published import BruteForceCDLRM
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from listed_traces import ListedTrace, assert_counts, setting, skewed_trace, traces
+
+from suite.simulate.cdlrm import CDLRMModel, most_sets, taken_for_prime
+from suite.simulate.model import CannotReplay, RowBytes, Tally, replay
+from systems.contract import OptimizerKind, SparseOptimizer
+
+SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def model_of(trace: ListedTrace, *, slots: int, look_ahead: int, counted_from: int = 0) -> CDLRMModel:
+    return CDLRMModel(setting(trace, slots, counted_from), {"look_ahead": str(look_ahead)})
+
+
+def assert_equal(trace: ListedTrace, *, sets: int, look_ahead: int, counted_from: int = 0) -> Tally:
+    told = BruteForceCDLRM(trace, sets=sets)
+    slots = 16 * sum(told.sets)
+    model = model_of(trace, slots=slots, look_ahead=look_ahead, counted_from=counted_from)
+    assert model.slots == slots
+    tally = assert_counts(model, told.told(look_ahead))
+    counted = told.details[counted_from:]
+    assert tally.details == {
+        "auxiliary_lookups": sum(window.auxiliary for window in counted),
+        "rows_left_out": sum(window.left_out for window in counted),
+        "rows_overwritten": sum(window.overwritten for window in counted),
+    }
+    return tally
+
+
+@SETTINGS
+@given(
+    trace=traces(most_rows=200, most_ids=40).filter(lambda trace: max(rows for _, rows in trace.tables) >= 3),
+    look_ahead=st.sampled_from([1, 2, 3, 64]),
+    counted_from=st.integers(0, 3),
+)
+def test_cache_equals_sets_told_one_by_one(trace, look_ahead, counted_from):
+    assert_equal(trace, sets=3, look_ahead=look_ahead, counted_from=min(counted_from, trace.length - 1))
+
+
+@pytest.mark.parametrize("look_ahead", [2, 16])
+def test_cache_equals_sets_told_one_by_one_over_many_batches(look_ahead):
+    trace = skewed_trace(tables=[4000, 900, 3], batches=70, samples=60)
+    tally = assert_equal(trace, sets=11, look_ahead=look_ahead)
+    assert tally.rows_written_back > 500
+    assert tally.details["rows_overwritten"] > 100
+
+
+@SETTINGS
+@given(trace=traces(most_rows=60, most_ids=30).filter(lambda trace: max(rows for _, rows in trace.tables) >= 3))
+def test_rows_fetched_and_not_written_back_are_cached_or_read_past_the_cache_or_overwritten(trace):
+    model = model_of(trace, slots=16 * sum(min(rows, 3) for _, rows in trace.tables), look_ahead=2)
+    tally = replay(model)
+    loaded = tally.rows_fetched - tally.details["auxiliary_lookups"]
+    overwriting_empty = loaded - tally.rows_written_back - int((model._cache.cached >= 0).sum())
+    assert 0 <= overwriting_empty <= tally.details["rows_overwritten"]
+
+
+def test_window_that_fits_is_loaded_before_its_batches_come():
+    trace = ListedTrace([64], [[0], [1], [2], [1]])  # of different sets
+    tally = replay(model_of(trace, slots=16 * 3, look_ahead=64))
+    assert (tally.unique_misses, tally.rows_fetched, tally.details["auxiliary_lookups"]) == (3, 3, 0)
+
+
+def test_set_full_of_rows_that_the_window_needs_takes_no_other():
+    cached = [*range(0, 48, 3)]  # all of set 0
+    batches = [[row] for row in cached]  # one at a time, each draws some way
+    trace = ListedTrace([99], [*batches * 40, cached, [*cached, 51, 51]])
+    tally = replay(model_of(trace, slots=48, look_ahead=1, counted_from=trace.length - 1))
+    assert tally.unique_misses == 1
+    assert tally.details == {"auxiliary_lookups": 2, "rows_left_out": 1, "rows_overwritten": 0}
+
+
+def test_sets_are_the_most_that_fit_and_that_the_program_would_take():
+    assert [n for n in range(30) if taken_for_prime(n)] == [
+        *[
+            3,
+            4,
+            5,
+            6,
+            7,
+            8,
+            9,
+            10,
+            11,
+            13,
+            14,
+            16,
+            17,
+            19,
+            22,
+            23,
+            25,
+            26,
+            29,
+        ]  # it divides by 3 and more, below the root
+    ]
+    assert most_sets([1000, 1000, 3], 16 * (21 + 21 + 3)) == 19
+    assert most_sets([1000, 1000, 3], 16 * (22 + 22 + 3)) == 22
+    assert most_sets([1000, 1000, 3], 16 * (23 + 23 + 3) - 1) == 22
+
+
+def test_slots_too_few_for_every_table_are_refused():
+    trace = skewed_trace(tables=[400, 90, 2], batches=2, samples=15)
+    assert model_of(trace, slots=16 * 8, look_ahead=2).slots == 16 * 8
+    with pytest.raises(CannotReplay, match=r"3 tables take at least 128 slots, not 127.*--cache-ratio"):
+        model_of(trace, slots=16 * 8 - 1, look_ahead=2)
+
+
+def test_only_weights_move():
+    trace = skewed_trace(tables=[900], batches=10, samples=50)
+    model = model_of(trace, slots=48, look_ahead=2)
+    tally = replay(model)
+    row = RowBytes(weights=64, optimizer=SparseOptimizer(kind=OptimizerKind.ADAM, lr=0.1), dim=16)
+    assert tally.rows_written_back > 0
+    assert model.bytes_moved(tally, row) == (64 * tally.rows_fetched, 64 * tally.rows_written_back)

@@ -1,0 +1,288 @@
+"""`python -m suite simulate`: what it refuses, replays, prints and writes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner, Result
+
+from suite.__main__ import COMMANDS, app
+from suite.plan import BadOption
+from suite.simulate import command, progress, simulate_tables
+from suite.simulate.command import parse_ratios
+from suite.simulate.registry import load
+from suite.simulate.results import Simulation
+from suite.simulate.sweep import Outcome
+from systems.registry import Variant
+
+SMOKE = ["--scale", "smoke", "--workload", "avazu", "--batches", "6", "--warmup", "2"]
+FEW = "freq_cache[policy=lru],freq_cache[policy=lru,look_ahead=16],fbgemm_uvm_caching,uvm"
+
+
+def call(*words: object) -> Result:
+    return CliRunner().invoke(app, ["simulate", *map(str, words)], env={"COLUMNS": "80", "NO_COLOR": "1"})
+
+
+def done(*words: object) -> Result:
+    result = call(*words)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def refused(*words: object) -> str:
+    result = call(*words)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    return " ".join(result.stderr.split())
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Simulation, Path, str]:
+    """Four sizes, by table, written to a directory that was not there."""
+    out = tmp_path_factory.mktemp("swept") / "new" / "out"
+    result = done(
+        *SMOKE, "--policies", FEW, "--cache-ratio", "0.001:0.5", "--points", 4, "--per-table", "--out", out, "--quiet"
+    )
+    return Simulation.model_validate_json((out / "simulation.json").read_text()), out, result.stdout
+
+
+def test_every_policy_has_a_row_at_every_size(swept: tuple[Simulation, Path, str]) -> None:
+    simulation, _, _ = swept
+    policies = ["freq_cache[policy=lru]", "freq_cache[policy=lru,look_ahead=16]", "fbgemm_uvm_caching", "uvm"]
+    ratios = (0.001, 0.00794, 0.063, 0.5)
+    assert simulation.configuration.policies == (*policies, "belady", "compulsory")
+    assert simulation.configuration.cache_ratios == ratios
+    expected = [(policy, ratio) for ratio in ratios for policy in simulation.configuration.policies]
+    assert [(row.policy, row.cache_ratio) for row in simulation.rows] == expected
+    assert simulation.complete
+    rows = simulation.stream.rows
+    assert {row.slots_asked for row in simulation.rows} == {max(1, int(rows * ratio)) for ratio in ratios}
+
+
+def test_nothing_misses_less_than_the_least(swept: tuple[Simulation, Path, str]) -> None:
+    simulation, _, _ = swept
+    for row in simulation.rows:
+        assert row.traffic is not None
+        assert row.traffic.batches == 6
+        if row.policy == "compulsory":
+            assert row.least is None
+            continue
+        assert row.least is not None
+        assert row.least.slots == max(row.slots, row.slots_asked)
+        past_it = load(Variant(row.policy.split("[")[0])).bypasses
+        assert row.least.policy == ("belady[bypass=on]" if past_it else "belady")
+        assert row.traffic.unique_misses >= row.least.unique_misses
+        if row.policy == "belady":
+            assert row.of_least_misses == row.of_least_bytes == 1.0
+
+
+def test_counts_by_table_add_up(swept: tuple[Simulation, Path, str]) -> None:
+    simulation, out, _ = swept
+    by_table = list(csv.DictReader((out / "simulation_tables.csv").open()))
+    assert len(by_table) == len(simulation.rows) * 13
+    for row in simulation.rows:
+        assert row.traffic is not None
+        assert row.traffic.per_table is not None
+        assert list(row.traffic.per_table) == list(simulation.stream.tables)
+        sums = [sum(pair[i] for pair in row.traffic.per_table.values()) for i in (0, 1)]
+        assert sums == [row.traffic.unique_ids, row.traffic.unique_misses]
+
+
+def test_csv_says_what_json_says(swept: tuple[Simulation, Path, str]) -> None:
+    simulation, out, _ = swept
+    lines = list(csv.DictReader((out / "simulation.csv").open()))
+    for line, row in zip(lines, simulation.rows, strict=True):
+        assert row.traffic is not None
+        assert (line["policy"], float(line["cache_ratio"])) == (row.policy, row.cache_ratio)
+        assert int(line["unique_misses"]) == row.traffic.unique_misses
+        assert int(line["bytes_fetched"]) == row.traffic.bytes_fetched
+        assert float(line["hit_rate"]) == row.traffic.hit_rate
+        assert (float(line["misses_of_least"]) if line["misses_of_least"] else None) == row.of_least_misses
+
+
+def test_figure_has_every_policy_and_is_the_same_each_time(swept: tuple[Simulation, Path, str], tmp_path: Path) -> None:
+    simulation, out, _ = swept
+    drawn = (out / "miss_rate.svg").read_text()
+    for policy in simulation.configuration.policies:
+        assert policy.split("[")[0] in drawn
+    assert command.simulate_figures.draw(simulation, tmp_path).read_text() == drawn
+
+
+def test_many_sizes_are_columns_and_few_have_tables_of_their_own(swept: tuple[Simulation, Path, str]) -> None:
+    _, _, printed = swept
+    assert "Hit rate in %, by cached share of the rows in %" in printed
+    assert "slots\n" not in printed
+    assert "Cache of 10 % of the rows: " in done(*SMOKE, "--policies", "uvm", "--cache-ratio", "0.1").stdout
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_tables_fit_the_terminal(swept: tuple[Simulation, Path, str], width: int) -> None:
+    simulation, _, _ = swept
+    few = simulation.model_copy(
+        update={"configuration": simulation.configuration.model_copy(update={"cache_ratios": (0.063,)})}
+    )
+    for shown in (simulation, few):
+        text = io.StringIO()
+        simulate_tables.show(shown, Console(file=text, width=width, markup=False, highlight=False))
+        lines = text.getvalue().splitlines()
+        assert max(map(len, lines)) <= width
+        assert "…" not in text.getvalue()
+
+
+def test_table_shows_what_was_counted() -> None:
+    printed = done(*SMOKE, "--policies", "freq_cache[policy=lru]", "--cache-ratio", "0.1", "--embedding-dim", 8).stdout
+    found = json.loads(done(*SMOKE, "--policies", "freq_cache[policy=lru]", "--cache-ratio", "0.1", "--json").stdout)
+    traffic = found["rows"][0]["traffic"]
+    line = next(line.split() for line in printed.splitlines() if line.startswith("freq_cache[policy=lru]"))
+    assert line[1] == f"{100 * (1 - traffic['unique_misses'] / traffic['unique_ids']):.2f}"
+    assert float(line[2].replace(",", "")) == pytest.approx(traffic["unique_misses"] / 6, rel=5e-3)
+    assert float(line[4]) == pytest.approx(traffic["rows_fetched"] * 8 * 4 / 6 / 1e6, rel=5e-2)
+
+
+def test_a_trace_file_is_replayed(tmp_path: Path) -> None:
+    ids = np.random.default_rng(0).integers(0, 300, (400, 2))
+    np.save(tmp_path / "mine.npy", ids)
+    whole = ["--trace", tmp_path / "mine.npy", "--batch-size", 50, "--epoch", "--warmup", 0, "--json"]
+    here, there = (
+        json.loads(done(*whole, "--cache-ratio", "0.5", "--policies", "lru,uvm", "--jobs", jobs).stdout)
+        for jobs in (1, 2)
+    )
+    assert here["stream"]["name"] == "mine.npy"
+    assert here["stream"]["workload"] is None
+    assert here["configuration"]["counted_batches"] == 8
+    lru = here["rows"][0]["traffic"]
+    assert lru["unique_ids"] == sum(len(set(ids[i : i + 50, t].tolist())) for i in range(0, 400, 50) for t in (0, 1))
+    assert [row["traffic"] for row in here["rows"]] == [row["traffic"] for row in there["rows"]]
+
+
+def test_short_stream_gets_a_shorter_warm_up_by_default(tmp_path: Path) -> None:
+    np.save(tmp_path / "t.npy", np.zeros((90, 1), int))
+    found = json.loads(done("--trace", tmp_path / "t.npy", "--batch-size", 10, "--policies", "uvm", "--json").stdout)
+    assert (found["configuration"]["warmup_batches"], found["configuration"]["counted_batches"]) == (3, 6)
+
+
+def test_a_policy_that_cannot_run_is_a_row_and_no_failure() -> None:
+    result = done(*SMOKE, "--policies", "colossalai", "--cache-ratio", "0.001")
+    assert "colossalai cannot run at 0.1 %: " in result.stdout
+    assert "n/a" in result.stdout
+
+
+def test_a_policy_that_fails_makes_the_exit_code_1(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from suite.simulate.model import CacheModel\n"
+        "class Broken(CacheModel):\n"
+        "    source = 'test'\n"
+        "    def step(self, batch, tally):\n"
+        "        raise RuntimeError('a bug')\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(tmp_path)
+        result = call(*SMOKE, "--policies", "mine:Broken,uvm")
+    assert result.exit_code == 1
+    assert "mine:Broken failed at 10 %: RuntimeError: a bug" in " ".join(result.stdout.split())
+    assert "uvm" in result.stdout
+
+
+def test_interrupt_keeps_what_was_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_cells = command.run_cells
+
+    def until_the_third(*args, **options):
+        for number, outcome in enumerate(run_cells(*args, **options)):
+            if number == 3:
+                raise KeyboardInterrupt
+            assert isinstance(outcome, Outcome)
+            yield outcome
+
+    monkeypatch.setattr(command, "run_cells", until_the_third)
+    result = call(*SMOKE, "--policies", "uvm,lru", "--cache-ratio", "0.05,0.1", "--out", tmp_path)
+    assert result.exit_code == 130
+    kept = Simulation.model_validate_json((tmp_path / "simulation.json").read_text())
+    assert not kept.complete
+    assert [row.policy for row in kept.rows] == ["uvm", "belady", "belady"]  # the optimum came first
+    assert "Interrupted" in result.stdout
+
+
+def test_logs_get_progress_as_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
+    assert "of 4 replays, " in done(*SMOKE, "--policies", "uvm").stderr
+    assert done(*SMOKE, "--policies", "uvm", "--quiet").stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--policies", "belad"], "did you mean belady"),
+        (["--cache-ratio", "0"], "--cache-ratio: 0 is out of range, it must be above 0 and at most 1"),
+        (["--cache-ratio", "0.1,1.5"], "--cache-ratio: 1.5 is out of range"),
+        (["--cache-ratio", "nan"], "--cache-ratio: nan is out of range"),
+        (["--cache-ratio", "half"], "--cache-ratio: 'half' is not a number"),
+        (["--cache-ratio", "0.5:0.1"], "write the smaller ratio first"),
+        (["--cache-ratio", "0.1:0.5", "--points", "1"], "--points: 1 is out of range"),
+        (["--batches", "0"], "--batches: 0 is out of range"),
+        (["--batches", "5", "--epoch"], "--epoch and --batches exclude each other"),
+        (["--warmup", "-1"], "--warmup: -1 is out of range"),
+        (["--warmup", "99999999"], "none is left to count after 99999999"),
+        (["--batches", "99999999"], "not 99999999"),
+        (["--embedding-dim", "6"], "--embedding-dim: 6 is out of range, it must be a multiple of 4"),
+        (["--jobs", "0"], "--jobs: 0 is out of range"),
+        (["--batch-size", "0"], "--batch-size: 0 is out of range"),
+        (["--workload", "avazoo"], "did you mean avazu"),
+        (["--trace", "missing.npy"], "there is no file missing.npy"),
+        (["--data-dir", "missing"], "missing"),
+        (["--out", "/proc/out"], "--out: cannot make /proc/out"),
+        (["--frequency-prefix", "2"], "--frequency-prefix: 2.0 is out of range"),
+        (["--seed", "-1"], "seed is -1"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(words: list[str], sentence: str) -> None:
+    scale = [] if "--workload" in words else ["--workload", "avazu"]
+    assert sentence in refused("--scale", "smoke", "--policies", "uvm", *scale, *words)
+
+
+def test_ids_outside_their_table_are_refused_from_processes_too(tmp_path: Path) -> None:
+    ids = np.zeros((90, 1), int)
+    ids[33] = 7
+    np.savez(tmp_path / "t.npz", ids=ids, rows=np.array([5]))
+    for jobs in (1, 2):
+        said = refused("--trace", tmp_path / "t.npz", "--batch-size", 10, "--policies", "uvm", "--jobs", jobs)
+        assert "row 33: id 7 is outside the table's 5 rows" in said
+
+
+def test_ratios_of_a_range_lie_evenly_on_a_logarithmic_scale() -> None:
+    assert parse_ratios("0.001:0.1", points=3) == (0.001, 0.01, 0.1)
+    assert parse_ratios("0.5,0.01,0.5", points=9) == (0.01, 0.5)
+    assert parse_ratios("1", points=9) == (1.0,)
+    with pytest.raises(BadOption):
+        parse_ratios("", points=9)
+
+
+# The commands of `python -m suite`
+
+
+def test_help_lists_the_commands_without_importing_them() -> None:
+    script = (
+        "import sys; from typer.testing import CliRunner; from suite.__main__ import app; "
+        "print(CliRunner().invoke(app, ['--help']).output); assert 'torch' not in sys.modules"
+    )
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert all(name in said for name in COMMANDS)
+
+
+def test_help_of_a_command_has_its_options_and_examples() -> None:
+    said = CliRunner().invoke(app, ["simulate", "--help"], env={"COLUMNS": "100", "NO_COLOR": "1"}).output
+    assert "--policies" in said
+    assert "python -m suite simulate --scale small" in said
+
+
+def test_unknown_commands_are_refused() -> None:
+    result = CliRunner().invoke(app, ["simulat"])
+    assert result.exit_code == 2
+    assert "No such command 'simulat'" in result.output

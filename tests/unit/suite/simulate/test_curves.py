@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from suite.plan import BadOption
+from suite.simulate.curves import LEAST_SAMPLED_ROWS, Depths, miss_curves
+from suite.simulate.model import Span
+from suite.simulate.trace import OneTable, Trace
+from systems.freq_cache.planner import Ids, Planner
+from systems.freq_cache.policy import LRU, Policy
+
+
+class ListedTrace(Trace):
+    """Batches given as a list of ids for each table."""
+
+    def __init__(self, sizes, batches):
+        self.name = "listed"
+        self.tables = tuple((f"t{place}", size) for place, size in enumerate(sizes))
+        self.length = len(batches)
+        self.batch_lookups = max(sum(map(len, batch)) for batch in batches)
+        self._batches = [
+            Ids(
+                np.concatenate([np.array(ids, np.int64) for ids in batch]),
+                np.cumsum([len(ids) for ids in batch]),
+                self.table_starts,
+            )
+            for batch in batches
+        ]
+
+    def ids(self, index):
+        return self._batches[index]
+
+    def frequencies(self):
+        raise NotImplementedError
+
+
+def zipf_trace(sizes, *, batches, samples, exponent=1.05, seed=0):
+    """Ids by Zipf's law, the ranks scattered over the rows."""
+    generator = np.random.default_rng(seed)
+    drawn = []
+    for size in sizes:
+        weights = np.arange(1, size + 1, dtype=float) ** -exponent
+        scattered = generator.permutation(size)
+        drawn.append(scattered[generator.choice(size, (batches, samples), p=weights / weights.sum())])
+    return ListedTrace(sizes, [[ids[batch] for ids in drawn] for batch in range(batches)])
+
+
+class Recency(Policy):
+    """Least recently used, the rows of one batch in order of first occurrence: every row has a key of its own.
+
+    The planner's `LRU` gives all rows of a batch one key, and queues a row that is hit only when its turn to leave has
+    come; which of the rows of one batch leaves first then depends on the size of the cache.
+    """
+
+    def __init__(self):
+        self._next = 0
+
+    def keys(self, rows, occurrences, *, batch, learn):
+        self._next += rows.size
+        return np.arange(self._next - rows.size, self._next, dtype=np.int32)
+
+
+def planned(trace, slots, span, policy):
+    """Unique misses, lookup misses, distinct rows and lookups of our planner without look-ahead."""
+    planner = Planner(rows=trace.rows, slots=slots, policy=policy)
+    counts = np.zeros(4, np.int64)
+    for number in range(span.stop):
+        planner.announce(trace.ids(number), changes=True)
+        plan = planner.plan()
+        if number >= span.counted_from:
+            counts += (plan.unique_misses, plan.slot_of_id()[1], plan.unique_ids, trace.ids(number).values.size)
+    return counts.tolist()
+
+
+def fewest_and_most_misses(trace, slots, span):
+    """Unique misses if of the rows whose last batch is the same the right ones leave first, or the wrong ones."""
+    last = {}
+    fewest = most = 0
+    for number in range(span.stop):
+        ids = trace.ids(number)
+        rows = set((ids.values + np.repeat(ids.starts, np.diff(ids.ends, prepend=0))).tolist())
+        for row in rows:
+            newer = sum(other > last[row] for other in last.values()) if row in last else slots
+            as_new = sum(other == last[row] for other in last.values()) if row in last else 0
+            if number >= span.counted_from:
+                fewest += newer >= slots
+                most += newer + as_new > slots or row not in last
+        last |= dict.fromkeys(rows, number)
+    return fewest, most
+
+
+def counters(curve, slots):
+    return [curve.misses(slots), curve.lookup_misses(slots), curve.unique_ids, curve.lookups]
+
+
+sizes_and_batches = st.lists(st.integers(1, 14), min_size=1, max_size=3).flatmap(
+    lambda sizes: st.tuples(
+        st.just(sizes),
+        st.lists(
+            st.tuples(*(st.lists(st.integers(0, size - 1), min_size=0, max_size=12) for size in sizes)),
+            min_size=1,
+            max_size=12,
+        ),
+    )
+)
+
+
+@settings(max_examples=60)
+@given(sizes_and_batches, st.data())
+def test_every_size_from_the_largest_batch_on_equals_our_planner_counter_for_counter(made, data):
+    trace = ListedTrace(*made)
+    span = Span(counted_from=data.draw(st.integers(0, trace.length - 1)), stop=trace.length)
+    curves = miss_curves(trace, span, per_table=True)
+    for slots in range(max(1, curves.pooled.largest_batch), trace.rows + 2):
+        assert counters(curves.pooled, slots) == planned(trace, slots, span, Recency())
+    for place, curve in enumerate(curves.tables):
+        for slots in range(max(1, curve.largest_batch), curve.rows + 2):
+            assert counters(curve, slots) == planned(OneTable(trace, place), slots, span, Recency())
+
+
+@settings(max_examples=60)
+@given(sizes_and_batches)
+def test_lru_of_our_planner_differs_only_in_which_row_of_a_batch_leaves_first(made):
+    trace = ListedTrace(*made)
+    span = Span(counted_from=0, stop=trace.length)
+    curve = miss_curves(trace, span).pooled
+    for slots in range(max(1, curve.largest_batch), trace.rows + 2):
+        fewest, most = fewest_and_most_misses(trace, slots, span)
+        assert fewest <= curve.misses(slots) <= most
+        assert fewest <= planned(trace, slots, span, LRU())[0] <= most
+
+
+def test_lru_of_our_planner_is_the_curve_within_a_hundredth():
+    trace = zipf_trace([3_000, 40, 9_000], batches=60, samples=300)
+    span = Span(counted_from=20, stop=60)
+    curve = miss_curves(trace, span).pooled
+    for slots in (curve.largest_batch, 777, 1_500, 4_000):
+        assert curve.misses(slots) == pytest.approx(planned(trace, slots, span, LRU())[0], rel=0.01)
+    assert counters(curve, trace.rows) == planned(trace, trace.rows, span, LRU())
+
+
+def test_a_long_trace_equals_our_planner_at_a_few_sizes():
+    trace = zipf_trace([3_000, 40, 9_000], batches=40, samples=300)
+    span = Span(counted_from=15, stop=40)
+    curves = miss_curves(trace, span, per_table=True)
+    for slots in (curves.pooled.largest_batch, 777, 1_500, 4_000, trace.rows):
+        assert counters(curves.pooled, slots) == planned(trace, slots, span, Recency())
+    for place, curve in enumerate(curves.tables):
+        for slots in {curve.largest_batch, (curve.largest_batch + curve.rows) // 2}:
+            assert counters(curve, slots) == planned(OneTable(trace, place), slots, span, Recency())
+
+
+def test_below_the_largest_batch_the_curve_says_that_it_does_not_hold():
+    trace = ListedTrace([10], [[[0, 1, 2, 3, 4]], [[0]], [[0]]])
+    curve = miss_curves(trace, Span(counted_from=1, stop=3)).pooled
+    assert curve.largest_batch == 5  # of the batch that does not count
+    assert [slots for slots in range(8) if curve.holds(slots)] == [5, 6, 7]
+    # row 0 occurred first in its batch, so it lies deepest
+    assert [curve.misses(slots) for slots in range(7)] == [2, 1, 1, 1, 1, 0, 0]
+
+
+def test_a_row_is_missed_where_others_of_the_same_batch_occurred_later():
+    trace = ListedTrace([4], [[[0, 1]], [[2]], [[1]], [[0]]])
+    curve = miss_curves(trace, Span(counted_from=2, stop=4)).pooled
+    # 1 lies below 2 alone, and 0 below 1 and 2
+    assert [curve.misses(slots) for slots in range(5)] == [2, 2, 1, 0, 0]
+
+
+def test_progress_is_told_after_every_batch():
+    told = []
+    trace = ListedTrace([4], [[[0]], [[1]], [[2]]])
+    miss_curves(trace, Span(counted_from=1, stop=3), progress=lambda done, total: told.append((done, total)))
+    assert told == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_nothing_to_count_is_refused():
+    with pytest.raises(ValueError, match="nothing to count"):
+        miss_curves(ListedTrace([4], [[[0]]]), Span(counted_from=1, stop=1))
+
+
+def test_sums_over_depths_are_those_of_numpy_on_both_sides_of_every_chunk():
+    counts = np.random.default_rng(0).integers(0, 1000, 10_000).astype(np.int32)
+    depths = Depths(6_000_000, counts)
+    for depth in (0, 1, 4095, 4096, 4097, 8192, 9_999, 10_000, 10_001, 10**9):
+        assert depths.beyond(depth) == 6_000_000 - counts[:depth].sum()
+    assert Depths(7, counts[:0]).beyond(3) == 7
+
+
+def test_a_sample_of_all_rows_is_exact():
+    trace = zipf_trace([3_000, 40], batches=30, samples=200)
+    span = Span(counted_from=10, stop=30)
+    exact, sampled = (miss_curves(trace, span, share, True) for share in (None, 1.0))
+    for one, other in zip((exact.pooled, *exact.tables), (sampled.pooled, *sampled.tables), strict=True):
+        assert (other.share, other.used_rows, other.largest_batch) == (1, one.used_rows, one.largest_batch)
+        for slots in (0, 1, 150, 170, 900, 4_000):
+            assert counters(one, slots) == counters(other, slots)
+            assert other.error(slots) == 0
+
+
+def test_a_sample_is_as_near_to_the_exact_curve_as_its_error_says():
+    trace = zipf_trace([60_000, 300, 90_000], batches=80, samples=2_000)
+    span = Span(counted_from=30, stop=80)
+    exact = miss_curves(trace, span, per_table=True)
+    sampled = miss_curves(trace, span, 0.1, True)
+    sizes = np.geomspace(exact.pooled.largest_batch, 40_000, 12).astype(int).tolist()
+    curve, truth = sampled.pooled, exact.pooled
+    off = np.array([curve.misses(slots) - truth.misses(slots) for slots in sizes])
+    errors = np.array([curve.error(slots) for slots in sizes])
+    assert (np.abs(off) < 3.5 * errors).all()
+    # the error is neither nothing nor everything: a few per cent of the misses
+    assert (errors < 0.08 * np.array([truth.misses(slots) for slots in sizes])).all()
+    assert curve.unique_ids == pytest.approx(truth.unique_ids, rel=0.01)
+    assert curve.lookups == truth.lookups
+    assert curve.used_rows == pytest.approx(truth.used_rows, rel=0.05)
+    for table, true in zip(sampled.tables, exact.tables, strict=True):
+        assert table.lookups == true.lookups
+        assert table.unique_ids == pytest.approx(true.unique_ids, rel=0.02)
+        for slots in (true.largest_batch, 2 * true.largest_batch, true.used_rows // 2):
+            assert abs(table.misses(slots) - true.misses(slots)) <= 3.5 * table.error(slots)
+    small = sampled.tables[1]
+    assert small.share == 1
+    assert [small.misses(slots) for slots in range(301)] == [exact.tables[1].misses(slots) for slots in range(301)]
+    assert sampled.tables[0].share > LEAST_SAMPLED_ROWS / 60_000 * 0.95
+
+
+def test_errors_of_many_traces_are_as_large_as_they_say():
+    """Over traces, the squared deviation is in the mean about the square of the error."""
+    squares = []
+    for seed in range(24):
+        trace = zipf_trace([20_000], batches=24, samples=1_500, seed=seed)
+        span = Span(counted_from=8, stop=24)
+        truth, curve = miss_curves(trace, span).pooled, miss_curves(trace, span, 0.1).pooled
+        squares += [((curve.misses(n) - truth.misses(n)) / curve.error(n)) ** 2 for n in (2_000, 5_000)]
+    assert 0.4 < np.mean(squares) < 2.5
+
+
+@pytest.mark.parametrize("share", [0.0, -1.0, 1.5, float("nan")])
+def test_a_sample_that_is_no_share_is_refused(share):
+    with pytest.raises(BadOption, match=r"--sample.*above 0 and at most 1"):
+        miss_curves(ListedTrace([4], [[[0]]]), Span(counted_from=0, stop=1), share)
+
+
+def test_a_sample_of_too_few_rows_is_refused_with_one_that_will_do():
+    trace = zipf_trace([2_000], batches=2, samples=10)
+    span = Span(counted_from=0, stop=2)
+    with pytest.raises(BadOption, match=r"--sample: 0.001 of 2,000 rows is too few .* give 0.26"):
+        miss_curves(trace, span, 0.001)
+    assert miss_curves(trace, span, 0.26).pooled.share == pytest.approx(0.26, rel=0.2)

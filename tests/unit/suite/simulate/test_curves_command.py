@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import ast
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from suite.plan import BadOption
+from suite.simulate.curves import miss_curves
+from suite.simulate.curves_command import curves_command, parse_slots
+from suite.simulate.curves_tables import cache_rows_text, curve_sizes
+from suite.simulate.model import Span
+from suite.simulate.options import open_trace
+
+SMOKE = ("--workload", "criteo_kaggle", "--scale", "smoke", "--warmup", "4", "--batches", "6")
+
+
+def run(*arguments):
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(curves_command)
+    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "80"})
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("curves")
+    result = run(*SMOKE, "--split", "0.2", "--out", str(folder))
+    assert result.exit_code == 0, result.output
+    return folder, result
+
+
+@pytest.fixture(scope="module")
+def smoke_curves():
+    trace = open_trace(workload="criteo_kaggle", scale="smoke")
+    return miss_curves(trace, Span(counted_from=4, stop=10), per_table=True)
+
+
+def test_tables_fit_80_columns_and_name_what_was_followed(written):
+    shown = written[1].stdout
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "6 batches counted after 4 of warm-up" in shown
+    assert "One LRU cache for all tables" in shown
+    assert "9,998 slots, 20.000% of the rows" in shown
+    assert "caches of their own have" in shown
+
+
+def test_csv_holds_the_curves_of_the_library(written, smoke_curves):
+    points = pd.read_csv(written[0] / "curves.csv")
+    assert points["table"].drop_duplicates().tolist() == ["all", *(curve.name for curve in smoke_curves.tables)]
+    for name, curve in [("all", smoke_curves.pooled), *((curve.name, curve) for curve in smoke_curves.tables)]:
+        part = points[points["table"] == name]
+        assert part["slots"].tolist() == curve_sizes(curve)
+        assert part["unique_misses"].tolist() == [curve.misses(slots) for slots in part["slots"]]
+        assert part["lookup_misses"].tolist() == [curve.lookup_misses(slots) for slots in part["slots"]]
+        assert part["holds_every_batch"].tolist() == [slots >= curve.largest_batch for slots in part["slots"]]
+        assert np.allclose(part["unique_miss_rate"], part["unique_misses"] / curve.unique_ids)
+
+
+def test_the_printed_division_is_python_and_that_of_the_files(written):
+    folder, result = written
+    text = result.stdout[result.stdout.index("cache_rows={") + len("cache_rows=") :]
+    printed = ast.literal_eval(text[: text.index("}") + 1])
+    record = json.loads((folder / "curves.json").read_text())
+    table = pd.read_csv(folder / "split.csv")
+    assert printed == record["split"]["cache_rows"] == dict(zip(table["table"], table["slots"], strict=True))
+    assert sum(printed.values()) == 9_998
+    assert record["split"]["unique_misses"] == table["unique_misses"].sum()
+
+
+def test_json_says_what_was_followed_and_where(written):
+    record = json.loads((written[0] / "curves.json").read_text())
+    assert (record["trace"], record["warmup_batches"], record["counted_batches"]) == ("criteo_kaggle", 4, 6)
+    assert record["stream"] | {"batch_size": 256, "scale": "smoke", "seed": 0} == record["stream"]
+    assert record["environment"]["packages"]["numpy"] == np.__version__
+    assert record["curves"]["all"]["lookups"] == 6 * 256 * 26
+    assert record["sample"] is None
+
+
+def test_figures_are_the_same_bytes_for_the_same_curves(written, tmp_path):
+    for name in ("curves.svg", "tables.svg"):
+        assert (written[0] / name).read_text().startswith("<?xml")
+    assert run(*SMOKE, "--split", "9998", "--out", str(tmp_path), "--quiet").exit_code == 0
+    for name in ("curves.svg", "tables.svg", "curves.csv", "split.csv"):
+        assert (tmp_path / name).read_bytes() == (written[0] / name).read_bytes()
+
+
+def test_without_tables_only_the_shared_cache_is_shown_and_written(tmp_path):
+    result = run(*SMOKE, "--out", str(tmp_path))
+    assert result.exit_code == 0
+    assert "of its own" not in result.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["curves.csv", "curves.json", "curves.svg"]
+
+
+def test_a_sample_is_called_one_and_has_errors(tmp_path):
+    result = run(*SMOKE, "--sample", "0.2", "--per-table")
+    assert result.exit_code == 0
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    assert "from a sample of 2" in result.stdout
+    assert "standard error" in result.stdout
+    record = json.loads(run(*SMOKE, "--sample", "0.2", "--json").stdout)
+    curve = record["curves"]["all"]
+    assert curve["sampled_share"] == pytest.approx(0.2, abs=0.02)
+    assert max(curve["standard_error"]) > 0
+
+
+def test_a_trace_of_ids_is_followed(tmp_path):
+    ids = np.random.default_rng(0).integers(0, 500, (4_000, 3))
+    np.save(tmp_path / "ids.npy", ids)
+    result = run("--trace", str(tmp_path / "ids.npy"), "--batch-size", "100", "--json")
+    assert result.exit_code == 0, result.output
+    record = json.loads(result.stdout)
+    assert record["warmup_batches"] == 13  # a third of what there is
+    assert record["counted_batches"] == 27
+    assert record["curves"]["all"]["lookups"] == 27 * 300
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--split", "many"), "--split: 'many' is no number: write slots, as in 338000, or a share, as in 0.01"),
+        (("--split", "0"), "--split: 0 slots are out of range"),
+        (("--split", "50001"), "--split: 50,001 slots are out of range, it must be 1 to the 49,990 rows"),
+        (("--split", "1.5"), "--split: 1.5 is out of range, a share of the rows is above 0 and at most 1"),
+        (("--split", "700"), "--split: 700 slots are too few to divide"),
+        (("--sample", "2"), "--sample: 2 is out of range, it must be above 0 and at most 1"),
+        (("--sample", "0.0001"), "--sample: 0.0001 of 49,990 rows is too few to tell an error: give"),
+        (("--batches", "0"), "--batches: 0 is out of range, it must be at least 1"),
+        (("--warmup", "-1"), "--warmup: -1 is out of range, it must be at least 0"),
+        (("--batch-size", "0"), "--batch-size: 0 is out of range"),
+        (("--workload", "avazu,criteo_1tb"), "--workload: give one of avazu, criteo_1tb"),
+        (("--batches", "10000000"), "--batches: criteo_kaggle has"),
+        (("--warmup", "10000000"), "--warmup: criteo_kaggle has"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(arguments, sentence):
+    result = run(*SMOKE, *arguments)
+    assert result.exit_code == 2
+    assert f"error: {sentence}" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_directory_that_cannot_be_made_is_refused_before_the_work(tmp_path):
+    (tmp_path / "file").write_text("")
+    result = run(*SMOKE, "--out", str(tmp_path / "file" / "below"))
+    assert result.exit_code == 2
+    assert "error: --out: cannot make" in result.stderr
+
+
+def test_slots_are_read_as_a_number_or_a_share():
+    assert parse_slots("338000", rows=10**7) == 338_000
+    assert parse_slots("0.01", rows=12_345) == 123
+    assert parse_slots("1.0", rows=12_345) == 12_345
+    assert parse_slots("1e-9", rows=12_345) == 1
+    with pytest.raises(BadOption, match="out of range"):
+        parse_slots("0.0", rows=10)
+
+
+def test_sizes_of_a_curve_ascend_and_hold_its_ends(smoke_curves):
+    for curve in (smoke_curves.pooled, *smoke_curves.tables):
+        sizes = curve_sizes(curve)
+        assert sizes == sorted(set(sizes))
+        assert {1, curve.largest_batch, curve.used_rows, curve.rows} <= set(sizes)
+
+
+def test_division_text_wraps_at_80_columns():
+    cache_rows = {f"a table with a name {place}": 10**place for place in range(9)}
+    text = cache_rows_text(cache_rows)
+    assert max(map(len, text.splitlines())) <= 80
+    assert ast.literal_eval(text.removeprefix("cache_rows=")) == cache_rows

@@ -1,0 +1,357 @@
+"""The simulated cache of fbgemm against its kernels retold, and against facts that are known of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from brute_force_fbgemm import BruteForceCache, bitonic_sort, murmur_set
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from suite.simulate import fbgemm
+from suite.simulate.fbgemm import FbgemmCacheModel, cache_miss_counter, set_of, uvm_cache_stats
+from suite.simulate.model import CannotReplay, RowBytes, Setting, Span, Tally, replay
+from suite.simulate.trace import Int64s, Trace
+from suite.simulate.warp_sort import warp_sort
+from systems.contract import OptimizerKind, SparseOptimizer
+from systems.freq_cache.planner import Ids
+
+VARIANTS = [("lru", "off"), ("lru", "on"), ("lfu", "off")]
+
+
+class WrittenTrace(Trace):
+    """Batches written out, each a list of ids for every table."""
+
+    name = "written"
+
+    def __init__(self, tables: dict[str, int], batches: list[list[list[int]]]) -> None:
+        self.tables = tuple(tables.items())
+        self.batches = batches
+        self.length = len(batches)
+        self.batch_lookups = max((sum(map(len, batch)) for batch in batches), default=0)
+
+    def ids(self, index: int) -> Ids:
+        parts = self.batches[index]
+        values = np.array([i for part in parts for i in part], np.int64)
+        return Ids(values, np.cumsum([len(part) for part in parts], dtype=np.int64), self.table_starts)
+
+    def numbered(self, index: int) -> list[int]:
+        """The rows of a batch as the one cache numbers them."""
+        return [
+            int(start) + i for start, part in zip(self.table_starts, self.batches[index], strict=True) for i in part
+        ]
+
+    def frequencies(self) -> list[Int64s]:
+        raise AssertionError("fbgemm knows nothing beforehand")
+
+
+def replayed(
+    trace: Trace, *, slots: int, policy: str, prefetch: str = "off", counted_from: int = 0
+) -> tuple[FbgemmCacheModel, Tally]:
+    setting = Setting(trace=trace, span=Span(counted_from=counted_from, stop=trace.length), slots=slots)
+    model = FbgemmCacheModel(setting, {"policy": policy, "prefetch": prefetch})
+    return model, replay(model)
+
+
+def brute_force(trace: WrittenTrace, *, sets: int, policy: str, prefetch: str) -> BruteForceCache:
+    cache = BruteForceCache(sets=sets, policy=policy, locks_lines=prefetch == "on")
+    ahead = int(prefetch == "on")
+    for index in range(trace.length + ahead):
+        if index < trace.length:
+            cache.prefetch(trace.numbered(index))
+        if index >= ahead and cache.prefetched:
+            cache.forward_and_backward()
+    return cache
+
+
+def assert_equal_counters(trace: WrittenTrace, *, slots: int, policy: str, prefetch: str) -> Counter[str]:
+    model, tally = replayed(trace, slots=slots, policy=policy, prefetch=prefetch)
+    cache = brute_force(trace, sets=max(1, -(-slots // 32)), policy=policy, prefetch=prefetch)
+    moved = cache.moved
+    assert model.cached_rows.tolist() == [[-1 if row is None else row for row in ways] for ways in cache.state]
+    assert model.slots == 32 * len(cache.state)
+    assert tally.batches == trace.length
+    assert tally.lookups == sum(len(trace.numbered(i)) for i in range(trace.length))
+    assert tally.unique_ids == sum(len(set(trace.numbered(i))) for i in range(trace.length))
+    assert cache_miss_counter(tally) == tuple(cache.miss_counter)
+    assert tally.lookup_misses == cache.lookup_misses
+    assert tally.details["inserted"] == moved["inserted"]
+    assert tally.details["evicted"] == moved["evicted"]
+    assert tally.details["conflict_unique_misses"] == moved["absent in forward"]
+    assert tally.details["conflict_lookups"] == moved["read in forward"]
+    assert tally.details["conflict_updates"] == moved["updated in backward"]
+    assert tally.rows_fetched == moved["inserted"] + moved["read in forward"] + moved["updated in backward"]
+    assert tally.rows_written_back == moved["evicted"] + moved["updated in backward"]
+    stats = list(uvm_cache_stats(tally).values())
+    if policy == "lru":
+        assert stats == cache.stats
+    assert stats[5] == cache.stats[5]
+    table_of = np.searchsorted(trace.table_starts, cache.missed_rows, side="right") - 1
+    assert tally.by_table[:, 1].tolist() == np.bincount(table_of, minlength=len(trace.tables)).tolist()
+    return moved
+
+
+@st.composite
+def traces(draw: st.DrawFn) -> WrittenTrace:
+    """Few rows that come often, or many more than there is room for; in either case with many equal counts."""
+    tables = {
+        f"t{i}": rows
+        for i, rows in enumerate(draw(st.lists(st.sampled_from([1, 5, 40, 90, 300]), min_size=1, max_size=3)))
+    }
+    seed = draw(st.integers(0, 2**32 - 1))
+    rng = np.random.default_rng(seed)
+    skew = draw(st.sampled_from([1.0, 2.0, 4.0]))
+    batches = []
+    for _ in range(draw(st.integers(1, 12))):
+        most = draw(st.sampled_from([0, 3, 40, 120]))
+        sizes = rng.integers(0, most + 1, len(tables))
+        rows_of = tables.values()
+        batches.append(
+            [(rng.random(n) ** skew * rows).astype(int).tolist() for n, rows in zip(sizes, rows_of, strict=True)]
+        )
+    return WrittenTrace(tables, batches)
+
+
+@pytest.mark.parametrize(("policy", "prefetch"), VARIANTS)
+@settings(max_examples=250)
+@given(trace=traces(), slots=st.sampled_from([1, 32, 33, 64, 96, 130, 320]))
+def test_every_counter_equals_that_of_the_kernels_retold(
+    policy: str, prefetch: str, trace: WrittenTrace, slots: int
+) -> None:
+    assert_equal_counters(trace, slots=slots, policy=policy, prefetch=prefetch)
+
+
+@pytest.mark.parametrize(("policy", "prefetch"), VARIANTS)
+@pytest.mark.parametrize("slots", [64, 320])
+def test_counters_stay_equal_on_a_long_crowded_stream(policy: str, prefetch: str, slots: int) -> None:
+    rng = np.random.default_rng(3)
+    tables = {"big": 3000, "small": 50}
+    batches = [
+        [(rng.random(n) ** 3 * rows).astype(int).tolist() for n, rows in zip((400, 30), tables.values(), strict=True)]
+        for _ in range(60)
+    ]
+    moved = assert_equal_counters(WrittenTrace(tables, batches), slots=slots, policy=policy, prefetch=prefetch)
+    assert moved["evicted"] > 100  # or it would not be crowded
+
+
+@pytest.mark.parametrize("prefetch", ["off", "on"])
+def test_batch_that_finds_ways_of_one_age_takes_them_in_the_order_of_the_network(prefetch: str) -> None:
+    """32 rows, then every other of them again: what leaves next depends on how equal stamps are ordered."""
+    again = list(range(0, 32, 2))
+    batches = [[list(range(32))], [again], [list(range(40, 51))], [list(range(32))], [list(range(60, 75))], [again]]
+    trace = WrittenTrace({"t": 100}, batches)
+    assert_equal_counters(trace, slots=32, policy="lru", prefetch=prefetch)
+
+
+def test_counts_of_more_ids_than_32_bits_hold_decide_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(4)
+    batches = [[(rng.random(300) ** 3 * 900).astype(int).tolist()] for _ in range(20)]
+    trace = WrittenTrace({"t": 900}, batches)
+    narrow, _ = replayed(trace, slots=64, policy="lfu")
+    monkeypatch.setattr(fbgemm, "_INT32_MAX", 20 * 300 - 1)
+    wide, _ = replayed(trace, slots=64, policy="lfu")
+    assert narrow._count.dtype == np.int32
+    assert wide._count.dtype == np.int64
+    assert np.array_equal(wide._count, narrow._count)
+    assert_equal_counters(trace, slots=64, policy="lfu", prefetch="off")
+
+
+keys_of_a_warp = st.lists(st.integers(-1, 3), min_size=32, max_size=32)
+
+
+@given(keys=keys_of_a_warp)
+@example(keys=[0] * 32)
+@example(keys=list(range(32, 0, -1)))
+def test_ways_are_ordered_as_by_the_lanes_of_a_warp(keys: list[int]) -> None:
+    sorted_keys, lanes = np.array(keys, np.int64), np.empty(32, np.int32)
+    warp_sort(sorted_keys, lanes)
+    assert (sorted_keys.tolist(), lanes.tolist()) == bitonic_sort(keys)
+    assert sorted_keys.tolist() == sorted(keys)
+    assert sorted(lanes.tolist()) == list(range(32))
+
+
+def test_ways_of_equal_keys_keep_their_order_only_if_all_are_equal() -> None:
+    _, lanes = bitonic_sort([7] * 32)
+    assert lanes == list(range(32))
+    _, lanes = bitonic_sort([1, 0, 1, 0] * 8)
+    assert lanes != sorted(range(32), key=lambda lane: [1, 0, 1, 0][lane % 4])
+
+
+def test_rows_hash_to_the_sets_that_fbgemm_chooses() -> None:
+    """Source: `cache_slot` in fbgemm v1.8.0 `split_embeddings_cache/common.cuh`, computed by hand for these rows."""
+    rows = [0, 1, 2, 5, 900]
+    assert [int(set_of(row, 4)) for row in rows] == [0, 0, 3, 1, 3]
+    assert [murmur_set(row, 4) for row in rows] == [0, 0, 3, 1, 3]
+
+
+@given(row=st.integers(0, 2**31 - 1), sets=st.integers(1, 2**26))
+def test_any_row_hashes_as_integers_of_any_size_would(row: int, sets: int) -> None:
+    assert set_of(row, sets) == murmur_set(row, sets)
+
+
+@pytest.mark.parametrize(("slots", "rounded"), [(1, 32), (32, 32), (33, 64), (338_000, 338_016)])
+def test_slots_are_rounded_up_to_whole_sets(slots: int, rounded: int) -> None:
+    trace = WrittenTrace({"t": 4}, [[[0]]])
+    model, _ = replayed(trace, slots=slots, policy="lru")
+    assert model.slots == rounded
+
+
+def test_lru_prefers_low_rows_and_counts_the_rest_as_conflicts() -> None:
+    """40 rows, each twice, for one set of 32: the last 8 find no place."""
+    trace = WrittenTrace({"t": 40}, [[[*range(39, -1, -1), *range(40)]], [list(range(32))], [[39]]])
+    _, tally = replayed(trace, slots=32, policy="lru")
+    assert uvm_cache_stats(tally) == {
+        "num_calls": 3,
+        "num_requested_indices": 80 + 32 + 1,
+        "num_unique_indices": 40 + 32 + 1,
+        "num_unique_misses": 40 + 0 + 1,
+        "num_conflict_unique_misses": 8,
+        "num_conflict_misses": 16,
+    }
+    assert tally.rows_fetched == 32 + 16 + 8 + 1
+    assert tally.rows_written_back == 8 + 1
+    assert tally.overflow_batches == 1
+    assert tally.lookup_misses == 80 + 1
+
+
+def test_lru_keeps_what_the_batch_uses() -> None:
+    full, clash = list(range(32)), [*range(30), 32, 33, 34]
+    _, tally = replayed(WrittenTrace({"t": 40}, [[full], [clash], [clash]]), slots=32, policy="lru")
+    assert tally.details["evicted"] == 2
+    assert tally.details["conflict_unique_misses"] == 2  # row 34, in either batch
+    assert tally.unique_misses == 32 + 3 + 1
+
+
+def test_lfu_gives_away_a_row_that_the_batch_uses_and_reads_it_over_the_link() -> None:
+    """32 rows seen once; then row 0 is hit once more, and 32 newcomers come three times each: all of the old leave."""
+    newcomers = [row for row in range(32, 64) for _ in range(3)]
+    _, tally = replayed(WrittenTrace({"t": 64}, [[list(range(32))], [[0, *newcomers]]]), slots=32, policy="lfu")
+    assert tally.details["evicted"] == 32
+    assert tally.unique_misses == 64  # row 0 was there when its batch arrived
+    assert tally.details["conflict_unique_misses"] == tally.details["conflict_lookups"] == 1
+    assert tally.rows_fetched == 64 + 1 + 1
+    assert tally.rows_written_back == 32 + 1
+
+
+def test_lfu_admits_a_newcomer_of_an_equal_count_and_refuses_one_of_a_lower() -> None:
+    twice = [*range(32), *range(32)]
+    _, refused = replayed(WrittenTrace({"t": 40}, [[twice], [[32]]]), slots=32, policy="lfu")
+    _, admitted = replayed(WrittenTrace({"t": 40}, [[twice], [[32, 32]]]), slots=32, policy="lfu")
+    assert refused.details["conflict_lookups"] == 1
+    assert refused.details["evicted"] == 0
+    assert admitted.details["conflict_lookups"] == 0
+    assert admitted.details["evicted"] == 1
+
+
+def test_lfu_remembers_the_count_of_a_row_that_left() -> None:
+    """Row 32 takes a place by its third use, is driven out by rows used four times, and comes back by its fourth."""
+    thrice, four_times = [32] * 3, [row for row in range(40, 72) for _ in range(4)]
+    _, tally = replayed(WrittenTrace({"t": 80}, [[thrice], [four_times], [[32]]]), slots=32, policy="lfu")
+    assert tally.details["inserted"] == 1 + 32 + 1
+    assert tally.details["conflict_unique_misses"] == 0
+
+
+def test_prefetched_batch_leaves_lines_of_the_batch_before_alone() -> None:
+    """A full set, all of it locked until its batch is trained: nothing of the next batch finds a place."""
+    trace = WrittenTrace({"t": 64}, [[list(range(32))], [list(range(32, 64))]])
+    _, plain = replayed(trace, slots=32, policy="lru")
+    _, prefetching = replayed(trace, slots=32, policy="lru", prefetch="on")
+    assert plain.details["conflict_unique_misses"] == 0
+    assert prefetching.details["conflict_unique_misses"] == 32
+
+
+def test_row_placed_by_the_next_batch_is_not_updated_over_the_link() -> None:
+    """Rows 32 to 35 find no place; 32 does with the next batch, for ways that nobody uses have come free by then."""
+    batches = [[list(range(16))], [list(range(16, 36))], [[32]]]
+    trace = WrittenTrace({"t": 40}, batches)
+    moved = assert_equal_counters(trace, slots=32, policy="lru", prefetch="on")
+    assert moved["absent in forward"] == 4
+    assert moved["updated in backward"] == 3
+
+
+def test_batches_before_the_counted_ones_fill_the_cache_and_count_nothing() -> None:
+    trace = WrittenTrace({"t": 40}, [[[1, 2, 3]], [[1, 2, 4]]])
+    _, tally = replayed(trace, slots=32, policy="lru", counted_from=1)
+    assert (tally.batches, tally.unique_misses, tally.rows_fetched) == (1, 1, 1)
+
+
+def test_empty_batch_is_no_call_but_ages_the_cache() -> None:
+    trace = WrittenTrace({"t": 100}, [[[]], [list(range(32))], [[]], [[40]]])
+    assert_equal_counters(trace, slots=32, policy="lru", prefetch="off")
+    _, tally = replayed(trace, slots=32, policy="lru")
+    assert tally.batches == 4
+    assert uvm_cache_stats(tally)["num_calls"] == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "state"),
+    [
+        (OptimizerKind.SGD, 0),
+        (OptimizerKind.ROWWISE_ADAGRAD, 0),
+        (OptimizerKind.ADAGRAD, 4 * 16),
+        (OptimizerKind.ADAM, 8 * 16),
+    ],
+)
+def test_optimizer_state_moves_past_the_cache_unless_it_is_one_number_per_row(kind: OptimizerKind, state: int) -> None:
+    model, tally = replayed(WrittenTrace({"t": 40}, [[[0, 0, 1]], [[0, 1, 2]]]), slots=32, policy="lru")
+    row = RowBytes(weights=64, optimizer=SparseOptimizer(kind=kind, lr=0.1, eps=1e-8), dim=16)
+    fetched, written = model.bytes_moved(tally, row)
+    assert fetched == 3 * 64 + 5 * state
+    assert written == 5 * state
+
+
+def test_lfu_that_would_prefetch_cannot_be_replayed() -> None:
+    with pytest.raises(CannotReplay, match="policy=lru only"):
+        replayed(WrittenTrace({"t": 4}, [[[0]]]), slots=32, policy="lfu", prefetch="on")
+
+
+def test_lfu_of_more_sets_than_fbgemm_can_number_cannot_be_replayed() -> None:
+    with pytest.raises(CannotReplay, match="at most 16,777,214 sets"):
+        replayed(WrittenTrace({"t": 4}, [[[0]]]), slots=32 * (2**24 - 1), policy="lfu")
+
+
+class ZipfTrace(Trace):
+    """26 tables of 10,000 rows, one id of each per sample, by the powers of the rank, rank by rank shuffled."""
+
+    name = "zipf"
+    tables = tuple((f"t{i}", 10_000) for i in range(26))
+    length = 50
+    batch_lookups = 26 * 2048
+
+    def __init__(self) -> None:
+        weights = np.arange(1, 10_001, dtype=np.float64) ** -1.05
+        self.cumulative = np.cumsum(weights) / weights.sum()
+        rng = np.random.default_rng(0)
+        self.row_of_rank = [rng.permutation(10_000) for _ in self.tables]
+
+    def ids(self, index: int) -> Ids:
+        rng = np.random.default_rng((1, index))
+        parts = [rows[np.searchsorted(self.cumulative, rng.random(2048))] for rows in self.row_of_rank]
+        return Ids(np.concatenate(parts), np.arange(1, 27, dtype=np.int64) * 2048, self.table_starts)
+
+    def frequencies(self) -> list[Int64s]:
+        raise AssertionError("fbgemm knows nothing beforehand")
+
+
+@pytest.mark.parametrize(
+    ("ratio", "lru_hits", "lru_misses", "lfu_hits", "lfu_misses"),
+    [
+        (0.01, 0.160, 0.951, 0.590, 0.879),
+        (0.05, 0.755, 0.770, 0.748, 0.628),
+        (0.1, 0.996, 0.628, 0.816, 0.494),
+        (0.2, 1.000, 0.463, 0.889, 0.362),
+    ],
+)
+def test_rates_are_near_those_of_an_earlier_prototype(
+    ratio: float, lru_hits: float, lru_misses: float, lfu_hits: float, lfu_misses: float
+) -> None:
+    """The prototype ordered ties otherwise and drew other ids of the same distribution: within 0.02 of its rates.
+
+    Hits are those of the lookup, which comes after populating; misses those of distinct rows before it.
+    """
+    for policy, hits, misses in (("lru", lru_hits, lru_misses), ("lfu", lfu_hits, lfu_misses)):
+        _, tally = replayed(ZipfTrace(), slots=int(260_000 * ratio), policy=policy, counted_from=30)
+        assert 1 - tally.details["conflict_lookups"] / tally.lookups == pytest.approx(hits, abs=0.02)
+        assert tally.miss_rate == pytest.approx(misses, abs=0.02)

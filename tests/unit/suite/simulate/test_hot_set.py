@@ -1,0 +1,59 @@
+"""A fixed hot set misses all other rows, and frequencies rank rows as a sort would."""
+
+from __future__ import annotations
+
+import numpy as np
+from brute_force_published import by_frequency, hot_set
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from listed_traces import ListedTrace, assert_counts, setting, skewed_trace, traces
+
+from suite.simulate.hot_set import HotSetModel, ranks, ranks_of
+from suite.simulate.model import RowBytes, replay
+from systems.contract import OptimizerKind, SparseOptimizer
+
+SETTINGS = settings(max_examples=150, deadline=None)
+COUNTS = st.one_of(st.integers(0, 5), st.integers((1 << 16) - 2, (1 << 16) + 2), st.integers(0, 1 << 40))
+
+
+@SETTINGS
+@given(trace=traces(), slots=st.integers(1, 60), counted_from=st.integers(0, 3))
+def test_hot_set_equals_a_set(trace, slots, counted_from):
+    model = HotSetModel(setting(trace, slots, min(counted_from, trace.length)), {})
+    assert_counts(model, hot_set(trace, slots))
+
+
+@SETTINGS
+@given(tables=st.lists(st.lists(COUNTS, max_size=30), min_size=1, max_size=3).filter(any))
+def test_rows_rank_by_frequency_then_by_number(tables):
+    counts = [count for table in tables for count in table]
+    trace = ListedTrace([len(counts)], [[0]], counts)
+    found = ranks_of([np.array(table, np.int64) for table in tables])
+    assert np.argsort(found).tolist() == by_frequency(trace)
+
+
+def test_ranks_are_made_once_per_trace():
+    trace = skewed_trace(tables=[30], batches=2, samples=5)
+    assert ranks(trace) is ranks(trace)
+
+
+def test_hot_set_chosen_by_what_comes_misses_less_than_one_chosen_by_what_came():
+    trace = skewed_trace(tables=[300, 50], batches=40, samples=20)
+    first = ListedTrace([300, 50], trace.batches[:2])
+    known = ListedTrace([300, 50], trace.batches, first.counts)
+    told, guessed = (replay(HotSetModel(setting(each, 40), {})) for each in (trace, known))
+    assert 0 < told.unique_misses < guessed.unique_misses
+
+
+def test_set_of_all_rows_misses_nothing():
+    trace = skewed_trace(tables=[30, 20], batches=5, samples=20)
+    assert replay(HotSetModel(setting(trace, 50), {})).unique_misses == 0
+
+
+def test_optimizer_state_of_cold_rows_stays_on_the_host():
+    trace = skewed_trace(tables=[50], batches=10, samples=5)
+    model = HotSetModel(setting(trace, 10), {})
+    tally = replay(model)
+    row = RowBytes(weights=64, optimizer=SparseOptimizer(kind=OptimizerKind.ADAM, lr=0.1), dim=16)
+    assert tally.rows_fetched == tally.rows_written_back == tally.unique_misses > 0
+    assert model.bytes_moved(tally, row) == (64 * tally.rows_fetched, 64 * tally.rows_written_back)

@@ -1,0 +1,80 @@
+"""The simulated cache of ours against the rules of its planner, told once more in lists and sets."""
+
+from __future__ import annotations
+
+import pytest
+from brute_force_planner import BruteForcePlanner, ByFrequency, ByRecency, ByUse
+from hypothesis import given
+from hypothesis import strategies as st
+from listed_traces import ListedTrace, Step, assert_counts, setting, skewed_trace, traces
+
+from suite.simulate.model import replay
+from suite.simulate.ours import FreqCacheModel
+
+RANKINGS = {"static": lambda trace: ByFrequency(trace.counts), "lfu": lambda _: ByUse(), "lru": lambda _: ByRecency()}
+
+
+def model(trace: ListedTrace, slots: int, *, policy: str, look_ahead: int, counted_from: int = 0) -> FreqCacheModel:
+    return FreqCacheModel(setting(trace, slots, counted_from), {"policy": policy, "look_ahead": str(look_ahead)})
+
+
+def told(trace: ListedTrace, slots: int, *, policy: str, known_behind: int) -> list[Step]:
+    planner = BruteForcePlanner(rows=trace.rows, slots=slots, ranking=RANKINGS[policy](trace), one_by_one=True)
+    planner.warm_up()
+    steps, beside = [], 0
+    for index in range(trace.length + known_behind):
+        if index < trace.length:
+            planner.announce(trace.batches[index], changes=True)
+        if index < known_behind:
+            continue
+        plan = planner.plan()
+        missed = {row for row, absent in zip(plan.rows, plan.missed, strict=True) if absent}
+        back, beside = len(plan.back_rows) + beside, sum(slot < 0 for slot in plan.slots)
+        steps.append(Step(missed, len(plan.fetch_rows) + beside, back))
+    return steps
+
+
+@given(
+    trace=traces(),
+    slots=st.integers(1, 24),
+    policy=st.sampled_from(list(RANKINGS)),
+    look_ahead=st.sampled_from([0, 1, 2, 4]),
+    counted_from=st.integers(0, 4),
+)
+def test_counters_follow_the_rules(
+    trace: ListedTrace, slots: int, policy: str, look_ahead: int, counted_from: int
+) -> None:
+    steps = told(trace, slots, policy=policy, known_behind=max(0, look_ahead - 1))
+    simulated = model(
+        trace, slots, policy=policy, look_ahead=look_ahead, counted_from=min(counted_from, trace.length - 1)
+    )
+    assert_counts(simulated, steps)
+
+
+def test_look_ahead_of_one_knows_no_more_than_none() -> None:
+    trace = skewed_trace(tables=(60, 90), batches=30, samples=12)
+    misses = [replay(model(trace, 40, policy="lru", look_ahead=n)).unique_misses for n in (0, 1, 2, 16)]
+    assert misses[0] == misses[1] > misses[2] > misses[3]
+
+
+def test_a_cache_of_all_rows_known_beforehand_misses_nothing() -> None:
+    trace = skewed_trace(tables=(20, 30), batches=10, samples=12)
+    simulated = model(trace, 1000, policy="static", look_ahead=0)
+    assert simulated.slots == trace.rows
+    assert replay(simulated).unique_misses == 0
+
+
+def test_caches_of_several_sizes_share_the_ranks_of_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = skewed_trace(tables=(20, 30), batches=10, samples=12)
+    first = replay(model(trace, 10, policy="static", look_ahead=0))
+    monkeypatch.setattr(trace, "frequencies", lambda: pytest.fail("asked for once more"))
+    second = replay(model(trace, 10, policy="static", look_ahead=0))
+    assert first.unique_misses == second.unique_misses
+
+
+@pytest.mark.usefixtures("work_in_parts")
+def test_counters_do_not_depend_on_threads() -> None:
+    """The fixture has every loop shared among threads; `test_counters_follow_the_rules` runs on one."""
+    trace = skewed_trace(tables=(60, 90, 7), batches=30, samples=40)
+    for policy in RANKINGS:
+        assert_counts(model(trace, 70, policy=policy, look_ahead=4), told(trace, 70, policy=policy, known_behind=3))

@@ -1,0 +1,142 @@
+"""LRU, S3-FIFO and SIEVE do by the batch what their rules say of rows, and LRU what the planner does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from brute_force_queues import (
+    BruteForceLru,
+    BruteForceQueues,
+    BruteForceS3Fifo,
+    BruteForceSieve,
+    planned,
+    told,
+)
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from listed_traces import ListedTrace, assert_counts, setting, skewed_trace, traces
+
+from suite.simulate.model import CacheModel, RowBytes, replay
+from suite.simulate.queues import LruModel, S3FifoModel, SieveModel
+from systems.contract import OptimizerKind, SparseOptimizer
+
+SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+PAIRS: list[tuple[type[CacheModel], type[BruteForceQueues]]] = [
+    (S3FifoModel, BruteForceS3Fifo),
+    (SieveModel, BruteForceSieve),
+]
+MODELS = [LruModel, S3FifoModel, SieveModel]
+
+
+def one_row_a_batch(rows: list[int], *, of: int = 64) -> ListedTrace:
+    return ListedTrace([of], [[row] for row in rows])
+
+
+def misses(model: type[CacheModel], trace: ListedTrace, slots: int) -> list[int]:
+    """Of batches of one row each, those that missed."""
+    parts = [ListedTrace([64], trace.batches[: n + 1]) for n in range(trace.length)]
+    tallies = [replay(model(setting(part, slots, part.length - 1), {})) for part in parts]
+    return [n for n, tally in enumerate(tallies) if tally.unique_misses]
+
+
+@pytest.mark.parametrize(("model", "brute_force"), PAIRS)
+@SETTINGS
+@given(trace=traces(), slots=st.integers(1, 60), counted_from=st.integers(0, 3))
+def test_queues_equal_lists(model, brute_force, trace, slots, counted_from):
+    slots = min(slots, trace.rows)
+    steps = told(trace, brute_force(slots))
+    assert_counts(model(setting(trace, slots, min(counted_from, trace.length)), {}), steps)
+
+
+@pytest.mark.parametrize(("model", "brute_force"), PAIRS)
+@pytest.mark.parametrize("slots", [30, 47, 60, 150])
+def test_queues_equal_lists_over_many_batches(model, brute_force, slots):
+    trace = skewed_trace(tables=[200, 90, 3], batches=60, samples=20)
+    tally = assert_counts(model(setting(trace, slots), {}), told(trace, brute_force(slots)))
+    assert tally.rows_written_back > 250
+
+
+@SETTINGS
+@given(trace=traces(), slots=st.integers(1, 60))
+def test_lru_equals_the_planner(trace, slots):
+    assert_counts(LruModel(setting(trace, slots), {}), planned(trace, slots))
+
+
+@pytest.mark.parametrize("slots", [20, 47, 60, 150])
+def test_lru_equals_the_planner_over_many_batches(slots):
+    trace = skewed_trace(tables=[200, 90, 3], batches=300, samples=20)
+    tally = assert_counts(LruModel(setting(trace, slots), {}), planned(trace, slots))
+    assert tally.rows_written_back > 1000
+
+
+@SETTINGS
+@given(rows=st.lists(st.integers(0, 30), min_size=1, max_size=80), slots=st.integers(1, 20))
+def test_lru_of_single_rows_is_the_textbooks(rows, slots):
+    trace = one_row_a_batch(rows)
+    assert_counts(LruModel(setting(trace, slots), {}), told(trace, BruteForceLru(slots)))
+
+
+def test_lru_sends_the_rows_of_the_oldest_batch_away_first():
+    trace = ListedTrace([9], [[0, 1], [2, 3], [0], [4], [5], [1, 2, 3, 0]])  # 4 takes 1's slot, 5 that of 2 or 3
+    tally = replay(LruModel(setting(trace, 4, 5), {}))
+    assert (tally.unique_misses, tally.rows_fetched, tally.rows_written_back) == (2, 2, 2)
+
+
+def test_s3_fifo_keeps_a_row_hit_twice_through_a_scan_that_lru_loses_it_to():
+    rows = [0, 0, 0, *range(1, 25), 0]
+    assert misses(S3FifoModel, one_row_a_batch(rows), 10)[-1] == len(rows) - 2
+    assert misses(LruModel, one_row_a_batch(rows), 10)[-1] == len(rows) - 1
+
+
+def test_s3_fifo_brings_a_row_that_its_ghost_knows_into_the_main_queue():
+    scan = [*range(1, 11)]  # sends 0 away, then 1 when it comes back
+    rows = [0, *scan, 0, *range(20, 28), 0, *range(30, 50), 0]
+    missed = misses(S3FifoModel, one_row_a_batch(rows), 10)
+    assert 11 in missed, "the ghost has no weights"
+    assert 20 not in missed
+    assert misses(S3FifoModel, one_row_a_batch([0, *range(20, 50), 0]), 10)[-1] == 31, "a scan alone sends it away"
+
+
+def test_sieve_spares_rows_hit_since_its_hand_came_by():
+    rows = [0, 1, 2, 3, 0, 1, 4, 5, 0, 1, 2]  # 4 and 5 take the slots of 2 and 3; 0 and 1 are unmarked, and still there
+    assert misses(SieveModel, one_row_a_batch(rows), 4) == [0, 1, 2, 3, 6, 7, 10]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_batch_larger_than_the_cache_drives_nothing_out(model):
+    trace = ListedTrace([20], [[0, 1, 2, 2], [*range(3, 13), 3], [0, 1, 2, 3]])
+    made = model(setting(trace, 4, 1), {})
+    tally = replay(made)
+    assert tally.overflow_batches == 1
+    assert tally.unique_misses == 10  # 3 took the free slot, the others went past the cache, the last batch hits
+    assert tally.lookup_misses == 11
+    assert (tally.rows_fetched, tally.rows_written_back) == (10, 9)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@SETTINGS
+@given(trace=traces(), slots=st.integers(1, 60))
+def test_what_is_fetched_is_written_back_or_still_there(model, trace, slots):
+    made = model(setting(trace, slots), {})
+    tally = replay(made)
+    held = int((made._place >= 0).sum()) if model is not S3FifoModel else made._used
+    assert tally.rows_fetched == tally.unique_misses
+    assert tally.rows_fetched - tally.rows_written_back == held <= made.slots
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_cache_as_large_as_the_tables_misses_first_occurrences_only(model):
+    trace = skewed_trace(tables=[200, 90, 3], batches=40, samples=20)
+    tally = replay(model(setting(trace, trace.rows), {}))
+    assert tally.unique_misses == len({row for batch in trace.batches for row in batch})
+    assert tally.rows_written_back == 0
+
+
+def test_optimizer_state_moves_with_its_row():
+    trace = skewed_trace(tables=[50], batches=10, samples=5)
+    made = SieveModel(setting(trace, 10), {})
+    tally = replay(made)
+    adagrad = SparseOptimizer(kind=OptimizerKind.ADAGRAD, lr=0.1, eps=1e-8)
+    row = RowBytes(weights=64, optimizer=adagrad, dim=16)
+    assert made.bytes_moved(tally, row) == (128 * tally.rows_fetched, 128 * tally.rows_written_back)
+    assert np.array_equal(tally.by_table.sum(0), [tally.unique_ids, tally.unique_misses])

@@ -1,0 +1,75 @@
+"""Policies by name: what a list stands for, and what is said of one that is none."""
+
+from __future__ import annotations
+
+import pytest
+from listed_traces import setting, skewed_trace
+
+from suite.plan import BadOption
+from suite.simulate.model import CacheModel, Tally
+from suite.simulate.registry import BOUNDS, MODELS, build, load, parameters_of, parse_policies
+from suite.simulate.trace import Seen
+from systems.registry import Variant
+
+
+class OfMyOwn(CacheModel):
+    """Named on the command line as `test_registry:OfMyOwn`."""
+
+    source = "test"
+    variants = {"colour": ("red", "blue")}
+
+    def step(self, batch: Seen, tally: Tally | None) -> None:
+        raise NotImplementedError
+
+
+def names(text: str) -> list[str]:
+    return [str(variant) for variant in parse_policies(text)]
+
+
+def test_all_has_every_model_in_it_and_each_variant_once() -> None:
+    found = parse_policies("all")
+    assert {variant.name for variant in found} == set(MODELS)
+    resolved = [(variant.name, *sorted(parameters_of(variant).items())) for variant in found]
+    assert len(set(resolved)) == len(resolved)
+
+
+def test_every_model_says_where_its_rules_come_from() -> None:
+    for name in MODELS:
+        assert load(Variant(name)).source
+
+
+def test_bounds_are_there_whatever_is_named() -> None:
+    assert names("uvm") == ["uvm", *BOUNDS]
+    assert names("belady,uvm") == ["belady", "uvm", "compulsory"]
+
+
+def test_a_variant_written_out_is_the_default_all_the_same() -> None:
+    assert names("freq_cache,freq_cache[policy=static,look_ahead=0]")[:-2] == ["freq_cache"]
+    assert names("freq_cache[look_ahead=4, policy=lru]")[0] == "freq_cache[look_ahead=4,policy=lru]"
+
+
+def test_a_model_of_ones_own_is_taken() -> None:
+    trace = skewed_trace(tables=(9,), batches=2, samples=3)
+    variant = parse_policies("test_registry:OfMyOwn[colour=blue]")[0]
+    model = build(variant, setting(trace, 4))
+    assert (type(model).__name__, model.parameters) == ("OfMyOwn", {"colour": "blue"})
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "none named: give all, or some of freq_cache"),
+        ("belad", "unknown policy 'belad': did you mean belady"),
+        ("xyz", "unknown policy 'xyz': known: freq_cache"),
+        ("lru[", r"'lru\[' is not a policy: write name or name\[parameter=value"),
+        ("freq_cache[lru]", r"'freq_cache\[lru\]': write parameters as parameter=value"),
+        ("freq_cache[policy=lru,policy=lfu]", "gives a parameter twice"),
+        ("freq_cache[size=3]", "freq_cache has no parameter 'size'; it takes: policy, look_ahead"),
+        ("freq_cache[policy=fifo]", "'policy' is one of static, lfu, lru"),
+        ("no_such_module:Model", "cannot import no_such_module:Model"),
+        ("suite.simulate.model:Tally", "suite.simulate.model:Tally is not a CacheModel"),
+    ],
+)
+def test_what_is_no_policy_is_refused_by_name(text: str, sentence: str) -> None:
+    with pytest.raises(BadOption, match=f"--policies: .*{sentence}"):
+        parse_policies(text)

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_curves import Recency, planned, zipf_trace
+from torchrec import EmbeddingBagConfig
+
+from suite.plan import BadOption
+from suite.simulate.curves import Curve, Curves, Depths, Measured, miss_curves
+from suite.simulate.model import Span
+from suite.simulate.split import Split, divide_greedily, split_slots
+from suite.simulate.trace import OneTable
+from systems.contract import OptimizerKind, SparseOptimizer
+from systems.freq_cache.collection import CachedEmbeddingBagCollection
+
+
+def curve_of(hits, *, misses=0, largest_batch=1, rows=None, name="t"):
+    """A curve from its hits by depth, and misses of every cache."""
+    counts = np.array(hits, np.int32)
+    total = int(counts.sum()) + misses
+    return Curve(
+        name=name,
+        rows=counts.size if rows is None else rows,
+        unique_ids=total,
+        lookups=total,
+        largest_batch=largest_batch,
+        whole=Measured(1.0, Depths(total, counts), Depths(total, counts)),
+        groups=(),
+    )
+
+
+def fewest_misses(tables, slots):
+    """Over all ways of giving so many slots."""
+    ranges = [range(curve.largest_batch, curve.rows + 1) for curve in tables]
+    return min(
+        sum(curve.misses(given) for curve, given in zip(tables, way, strict=True))
+        for way in itertools.product(*ranges)
+        if sum(way) <= slots
+    )
+
+
+convex = st.lists(st.integers(0, 9), min_size=1, max_size=7).map(lambda hits: sorted(hits, reverse=True))
+
+
+@given(st.lists(st.tuples(convex, st.integers(0, 5)), min_size=1, max_size=3), st.integers(0, 22))
+def test_no_division_of_convex_curves_misses_less(made, more):
+    tables = [curve_of(hits, misses=misses) for hits, misses in made]
+    slots = len(tables) + more
+    division = divide_greedily(tables, slots)
+    assert sum(division.slots) <= slots
+    assert division.total_misses == fewest_misses(tables, slots)
+
+
+@given(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=7), min_size=1, max_size=3), st.integers(0, 22))
+def test_a_division_of_any_curves_is_at_most_one_step_from_the_best(made, more):
+    tables = [curve_of(hits) for hits in made]
+    slots = len(tables) + more
+    division = divide_greedily(tables, slots)
+    assert all(1 <= given <= curve.rows for given, curve in zip(division.slots, tables, strict=True))
+    assert sum(division.slots) <= slots
+    # what lies behind a step that was taken in part is all that the best could have more
+    most_in_a_step = max(sum(hits) for hits in made)
+    assert 0 <= division.total_misses - fewest_misses(tables, slots) <= most_in_a_step
+
+
+def test_a_cliff_is_taken_whole_before_a_gentle_slope():
+    cliff = curve_of([0, 0, 0, 100])  # nothing helps but all four rows: 33 for each slot after the first
+    slope = curve_of([10, 9, 8, 7])
+    assert divide_greedily([cliff, slope], 5).slots == (4, 1)
+    assert divide_greedily([cliff, slope], 7).slots == (4, 3)
+
+
+def test_predicted_misses_are_what_caches_of_these_sizes_miss():
+    trace = zipf_trace([2_000, 30, 6_000, 700], batches=30, samples=150)
+    span = Span(counted_from=12, stop=30)
+    curves = miss_curves(trace, span, per_table=True)
+    split = split_slots(curves, 900)
+    assert sum(split.greedy.slots) == 900
+    assert 890 < sum(split.equal.slots) <= 900
+    for division in (split.greedy, split.equal):
+        for place, (slots, misses) in enumerate(zip(division.slots, division.misses, strict=True)):
+            assert planned(OneTable(trace, place), slots, span, Recency())[0] == misses
+            assert slots >= curves.tables[place].largest_batch
+    assert planned(trace, 900, span, Recency())[0] == split.shared_misses
+    assert split.greedy.total_misses <= split.equal.total_misses
+
+
+def test_equal_shares_give_every_table_the_same_share_of_its_rows():
+    trace = zipf_trace([2_000, 4_000], batches=20, samples=100)
+    split = split_slots(miss_curves(trace, Span(counted_from=0, stop=20), per_table=True), 1_200)
+    assert split.equal.slots == (400, 800)
+
+
+def test_slots_for_all_rows_leave_over_what_no_row_was_used_for():
+    trace = zipf_trace([300, 500], batches=10, samples=40)
+    curves = miss_curves(trace, Span(counted_from=0, stop=10), per_table=True)
+    split = split_slots(curves, 800)
+    assert split.greedy.slots == tuple(curve.used_rows for curve in curves.tables)
+    assert split.unused == 800 - sum(curve.used_rows for curve in curves.tables) > 0
+    assert split.equal.slots == (300, 500)
+    assert split.greedy.total_misses == split.equal.total_misses == split.shared_misses
+
+
+def test_too_few_slots_for_the_largest_batches_are_refused():
+    curves = curves_of(curve_of([1] * 9, largest_batch=4, name="a"), curve_of([1] * 9, largest_batch=3, name="b"))
+    with pytest.raises(BadOption, match=r"--split: 6 slots are too few to divide: .*7 distinct rows together"):
+        split_slots(curves, 6)
+    assert split_slots(curves, 7).greedy.slots == (4, 3)
+
+
+def curves_of(*tables):
+    hits = np.sort(np.concatenate([curve.whole.unique.counts for curve in tables]))[::-1]
+    return Curves(trace="made", span=Span(counted_from=0, stop=1), sample=None, pooled=curve_of(hits), tables=tables)
+
+
+def split_of(own, shared, *, errors=(0.0, 0.0)):
+    tables = [curve_of([0], misses=own, name="a")]
+    return Split(
+        slots=1,
+        names=("a",),
+        greedy=divide_greedily(tables, 1),
+        equal=divide_greedily(tables, 1),
+        shared_misses=shared,
+        shared_error=errors[0],
+        greedy_error=errors[1],
+        unique_ids=1000,
+    )
+
+
+@pytest.mark.parametrize(
+    ("split", "answer"),
+    [
+        (split_of(90, 100), "Worth it: caches of their own have 10.0% fewer misses than one shared by all tables."),
+        (split_of(99, 100), "Hardly worth it: caches of their own have only 1.0% fewer misses than one shared"),
+        (split_of(105, 100), "Not worth it: caches of their own have 5.0% more misses than one shared by all tables."),
+        (split_of(0, 0), "Not worth it: caches of their own have 0.0% fewer misses"),
+        (split_of(90, 100, errors=(3.0, 4.0)), "The sample is too small to tell: caches of their own are estimated at"),
+        (split_of(80, 100, errors=(3.0, 4.0)), "Worth it: caches of their own have 20.0% fewer misses"),
+    ],
+)
+def test_one_sentence_says_whether_it_is_worth_it(split, answer):
+    assert split.answer.startswith(answer)
+
+
+def test_the_division_can_be_given_to_the_collection():
+    trace = zipf_trace([300, 500], batches=10, samples=40)
+    split = split_slots(miss_curves(trace, Span(counted_from=0, stop=10), per_table=True), 200)
+    tables = [
+        EmbeddingBagConfig(name=name, feature_names=[name], num_embeddings=rows, embedding_dim=4)
+        for name, rows in trace.tables
+    ]
+    optimizer = SparseOptimizer(kind=OptimizerKind.SGD, lr=0.1)
+    cache = CachedEmbeddingBagCollection(
+        tables, optimizer=optimizer, cache_ratio=0.5, cache_rows=split.cache_rows(), policy="lru"
+    )
+    assert split.cache_rows() == dict(zip(["t0", "t1"], split.greedy.slots, strict=True))
+    assert cache.memory() is not None
+
+
+def test_a_sampled_curve_is_divided_in_slots_of_all_rows():
+    trace = zipf_trace([30_000, 60_000], batches=40, samples=1_500)
+    span = Span(counted_from=10, stop=40)
+    exact, sampled = (split_slots(miss_curves(trace, span, share, True), 12_000) for share in (None, 0.1))
+    assert sum(sampled.greedy.slots) == pytest.approx(12_000, abs=20)
+    # what the exact curves say of the division that the sample found
+    truth = miss_curves(trace, span, per_table=True).tables
+    found = sum(curve.misses(slots) for curve, slots in zip(truth, sampled.greedy.slots, strict=True))
+    assert exact.greedy.total_misses <= found < 1.01 * exact.greedy.total_misses
+    assert abs(sampled.greedy.total_misses - found) < 4 * sampled.greedy_error
+
+
+def test_a_table_that_no_batch_uses_gets_one_slot():
+    unused = curve_of([], rows=50, largest_batch=0)
+    assert divide_greedily([unused, curve_of([3, 2, 1])], 3).slots == (1, 2)

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from suite.simulate.stack import LARGEST, LOOKUPS, ON_STACK, UNIQUE, LruStacks, RowSample
+from systems.freq_cache.planner import Ids
+
+
+class ListedStack:
+    """An LRU stack as a list, the most recent row last, and how deep the rows of batches lay."""
+
+    def __init__(self):
+        self.rows, self.depths, self.unique, self.lookups, self.largest = [], [], 0, 0, 0
+
+    def access(self, rows, occurrences, *, counted):
+        self.largest = max(self.largest, len(rows))
+        if counted:
+            self.unique += len(rows)
+            self.lookups += sum(occurrences)
+            for row, times in zip(rows, occurrences, strict=True):
+                if row in self.rows:
+                    self.depths.append((len(self.rows) - 1 - self.rows.index(row), times))
+        self.rows = [row for row in self.rows if row not in rows] + rows
+
+
+def batches_of(sizes):
+    """Batches of distinct rows of stacks of these sizes, with occurrences."""
+    rows = st.lists(st.integers(0, sum(sizes) - 1), unique=True, max_size=sum(sizes))
+    return st.lists(rows.flatmap(lambda rows: st.tuples(st.just(rows), _occurrences(len(rows)))), max_size=12)
+
+
+def _occurrences(count):
+    return st.lists(st.integers(1, 9), min_size=count, max_size=count)
+
+
+def follow(sizes, batches, *, counted_from, most_lookups=1000):
+    """The stacks after batches, and lists that saw the same."""
+    stacks = LruStacks(np.array(sizes), most_lookups=most_lookups)
+    lists = [ListedStack() for _ in sizes]
+    ends = np.cumsum(sizes)
+    for number, (rows, occurrences) in enumerate(batches):
+        counted = number >= counted_from
+        stacks.access(np.array(rows, np.int32), np.array(occurrences, np.int32), counted=counted)
+        for place, (end, size) in enumerate(zip(ends, sizes, strict=True)):
+            mine = [i for i, row in enumerate(rows) if end - size <= row < end]
+            lists[place].access([rows[i] for i in mine], [occurrences[i] for i in mine], counted=counted)
+    return stacks, lists
+
+
+def same(stacks, lists):
+    for place, expected in enumerate(lists):
+        totals = stacks.totals[place]
+        assert totals[UNIQUE] == expected.unique
+        assert totals[LOOKUPS] == expected.lookups
+        assert totals[ON_STACK] == len(expected.rows)
+        assert totals[LARGEST] == expected.largest
+        unique, lookups = stacks.depths(place)
+        assert unique.tolist() == [sum(at == depth for at, _ in expected.depths) for depth in range(unique.size)]
+        wanted = [sum(times for at, times in expected.depths if at == depth) for depth in range(unique.size)]
+        assert lookups.tolist() == wanted
+        assert sum(wanted) == sum(times for _, times in expected.depths)
+
+
+@given(st.data(), st.lists(st.integers(0, 12), min_size=1, max_size=4).filter(any), st.integers(0, 4))
+def test_depths_are_those_of_lists(data, sizes, counted_from):
+    same(*follow(sizes, data.draw(batches_of(sizes)), counted_from=counted_from))
+
+
+def test_depths_stay_right_when_slots_run_out_and_rows_are_numbered_anew():
+    generator = np.random.default_rng(0)
+    sizes = [700, 3, 1500]
+    batches = []
+    for _ in range(200):
+        rows = generator.permutation(sum(sizes))[: generator.integers(1, 900)].tolist()
+        batches.append((rows, generator.integers(1, 5, len(rows)).tolist()))
+    # each stack has 8,192 slots
+    assert sum(row >= 703 for rows, _ in batches for row in rows) > 4 * 8192
+    same(*follow(sizes, batches, counted_from=10))
+
+
+def test_more_ids_than_32_bits_count_are_counted():
+    stacks = LruStacks(np.array([2]), most_lookups=1 << 33)
+    often = np.array([2**31 - 1], np.int32)
+    for _ in range(4):
+        stacks.access(np.array([1], np.int32), often, counted=True)
+    assert stacks.totals[0, LOOKUPS] == 4 * (2**31 - 1)
+    assert stacks.depths(0)[1].tolist() == [3 * (2**31 - 1)]
+
+
+@pytest.mark.parametrize("by_table", [False, True])
+def test_sampled_rows_are_numbered_stratum_after_stratum(by_table):
+    sizes = np.array([5_000, 90, 20_000])
+    sample = RowSample(sizes, np.array([0.2, 1.0, 0.05]), by_table=by_table)
+    ids = Ids(np.concatenate([np.arange(size) for size in sizes]), sizes.cumsum(), sizes.cumsum() - sizes)
+    members = sample.of(ids)
+    assert sorted(members.tolist()) == list(range(sample.sizes.sum()))  # each row of the sample has a number of its own
+    per_table = [
+        sample.of(Ids(np.arange(size), np.array([size]), np.array([start]))).size
+        for size, start in zip(sizes, ids.starts, strict=True)
+    ]
+    assert per_table[1] == 90
+    assert per_table[0] == pytest.approx(1_000, abs=150)
+    assert per_table[2] == pytest.approx(1_000, abs=150)
+    if by_table:
+        assert sample.sizes.reshape(3, -1).sum(axis=1).tolist() == per_table
+        bounds = np.cumsum(per_table)
+        assert members[: per_table[0]].max() < bounds[0] <= members[per_table[0] : bounds[1]].min()
+    assert sample.sizes.min() > 0
+
+
+def test_a_row_is_always_or_never_in_the_sample():
+    sizes = np.array([1_000, 1_000])
+    sample = RowSample(sizes, np.array([0.3, 0.3]), by_table=False)
+    generator = np.random.default_rng(1)
+    number = {}
+    for _ in range(20):
+        values = generator.integers(0, 1_000, 300)
+        for table in (0, 1):
+            starts = np.array([1_000 * table])
+            for value in values:
+                found = sample.of(Ids(np.array([value]), np.array([1]), starts)).tolist()
+                assert number.setdefault((table, int(value)), found) == found
+    assert 400 < sum(map(len, number.values())) < 800
+    # of two lists of ids the answers are those of the single ids, in order
+    both = sample.of(Ids(np.concatenate([values, values]), np.array([300, 600]), np.array([0, 1_000])))
+    assert both.tolist() == [one for table in (0, 1) for value in values for one in number[table, int(value)]]
+
+
+def test_a_larger_sample_holds_the_smaller():
+    sizes = np.array([10_000])
+    small, large = (RowSample(sizes, np.array([share]), by_table=False) for share in (0.1, 0.4))
+    chosen = [
+        {value for value in range(10_000) if sample.of(Ids(np.array([value]), np.array([1]), np.array([0]))).size}
+        for sample in (small, large)
+    ]
+    assert chosen[0] < chosen[1]

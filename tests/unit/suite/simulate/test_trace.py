@@ -1,0 +1,115 @@
+"""Traces: batches by index, distinct rows, one table of several, replay in order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from listed_traces import ListedTrace, setting, skewed_trace, traces
+
+from suite.plan import BadOption
+from suite.simulate.model import CacheModel, Tally, replay
+from suite.simulate.options import open_trace
+from suite.simulate.trace import Distinct, OneTable, Seen, WorkloadTrace, replayed
+from suite.simulate.uvm import UncachedModel
+from workloads.synthetic import SyntheticWorkload
+
+
+@given(trace=traces())
+def test_distinct_rows_come_in_order_of_first_occurrence(trace: ListedTrace) -> None:
+    distinct = Distinct(trace.rows)
+    for index, batch in enumerate(trace.batches):
+        rows, occurrences = distinct.of(trace.ids(index))
+        assert rows.tolist() == list(dict.fromkeys(batch))
+        assert occurrences.tolist() == [batch.count(row) for row in rows.tolist()]
+
+
+def test_workload_trace_has_the_ids_and_frequencies_of_its_workload() -> None:
+    workload = SyntheticWorkload.create("criteo_kaggle_bags", batch_size=5, seed=1, max_rows=2000)
+    trace = WorkloadTrace(workload, prefix=0.5)
+    parts = workload.batch(7).features.to_dict()
+    ids = trace.ids(7)
+    for table, (name, _) in enumerate(trace.tables):
+        begin = ids.ends[table - 1] if table else 0
+        assert ids.values[begin : ids.ends[table]].tolist() == parts[name].values().tolist()
+    assert trace.table_starts.tolist() == np.cumsum([0, *(rows for _, rows in trace.tables)])[:-1].tolist()
+    expected = workload.frequencies(0.5)
+    for (name, _), found in zip(trace.tables, trace.frequencies(), strict=True):
+        assert found.tolist() == expected[name].tolist()
+
+
+def test_one_table_of_a_trace_stands_alone() -> None:
+    trace = skewed_trace(tables=(9, 30, 5), batches=4, samples=6)
+    alone = OneTable(trace, 1)
+    assert (alone.rows, alone.length) == (30, 4)
+    assert alone.ids(2).values.tolist() == [row - 9 for row in trace.batches[2] if 9 <= row < 39]
+    assert alone.frequencies()[0].tolist() == trace.frequencies()[1].tolist()
+
+
+def test_batches_are_announced_ahead_and_stepped_in_order() -> None:
+    trace = skewed_trace(tables=(9,), batches=6, samples=3)
+    log = []
+
+    class Watching(CacheModel):
+        source = "test"
+        look_ahead = 2
+
+        def announce(self, batch: Seen) -> None:
+            log.append(f"announce {batch.number}")
+
+        def step(self, batch: Seen, tally: Tally | None) -> None:
+            log.append(f"step {batch.number}{'' if tally is None else ' counted'}")
+
+    told = []
+    replay(Watching(setting(trace, 4, counted_from=4), {}), on_batch=lambda: told.append(len(log)))
+    assert log[:5] == ["announce 0", "announce 1", "announce 2", "step 0", "announce 3"]
+    assert log[-2:] == ["step 4 counted", "step 5 counted"]
+    assert len(log) == 12
+    assert len(told) == 6
+
+
+def test_an_error_while_a_batch_is_made_reaches_the_replay() -> None:
+    trace = skewed_trace(tables=(9,), batches=6, samples=3)
+    made = trace.ids
+
+    def ids(index: int):
+        if index == 3:
+            raise OSError("gone")
+        return made(index)
+
+    trace.ids = ids
+    with pytest.raises(OSError, match="gone"):
+        list(replayed(trace, 0, 6))
+
+
+@given(trace=traces())
+def test_tally_counts_by_table(trace: ListedTrace) -> None:
+    tally = replay(UncachedModel(setting(trace, 3), {}))
+    expected = np.zeros((len(trace.tables), 2), np.int64)
+    for batch in trace.batches:
+        for row in set(batch):
+            expected[trace.table_of(row)] += 1
+    assert tally.by_table.tolist() == expected.tolist()
+    assert tally.unique_ids == tally.unique_misses == expected[:, 0].sum()
+    assert tally.miss_rate == 1.0
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"workload": "avazu,criteo_kaggle"}, "--workload: give one of avazu, criteo_kaggle"),
+        ({"workload": "avazoo"}, "did you mean avazu"),
+        ({"batch_size": 0}, "--batch-size: 0 is out of range"),
+        ({"frequency_prefix": 0.0}, "--frequency-prefix: 0.0 is out of range"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(options: dict[str, object], sentence: str) -> None:
+    with pytest.raises(BadOption, match=sentence):
+        open_trace(**{"workload": "avazu", "scale": "smoke", **options})
+
+
+def test_stream_is_opened_as_asked_for() -> None:
+    trace = open_trace(workload="avazu@drift", scale="smoke", batch_size=7)
+    assert trace.name == "avazu@drift"
+    assert trace.rows <= 50_000
+    assert trace.ids(0).values.size == 7 * len(trace.tables)

@@ -1,0 +1,267 @@
+"""Traces of one's own: what a file may hold, and what is said of one that cannot be replayed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from numpy.typing import NDArray
+
+from suite.simulate import trace_file, trace_sources
+from suite.simulate.options import open_trace
+from suite.simulate.trace import Trace
+from suite.simulate.trace_file import FileTrace
+from workloads.errors import DataError
+
+SAMPLES, TABLES, BATCH = 100, 3, 30
+
+
+def one_hot(seed: int = 0) -> NDArray[np.int64]:
+    return np.random.default_rng(seed).integers(0, [50, 7, 1000], (SAMPLES, TABLES))
+
+
+def bags(seed: int = 0) -> list[list[list[int]]]:
+    """Of every sample, of every table."""
+    draw = np.random.default_rng(seed)
+    return [[draw.integers(0, 40, draw.integers(0, 4)).tolist() for _ in range(TABLES)] for _ in range(SAMPLES)]
+
+
+def saved(path: Path, ids: NDArray[np.int64]) -> Path:
+    match path.name:
+        case "ids.npy":
+            np.save(path, ids)
+        case "unsigned.npy":
+            np.save(path, ids.astype(np.uint32))
+        case "fortran.npy":
+            np.save(path, np.asfortranarray(ids.astype(np.int16)))
+        case "plain.npz":
+            np.savez(path, ids=ids)
+        case "fortran.npz":
+            np.savez(path, ids=np.asfortranarray(ids))
+        case "compressed.npz":
+            np.savez_compressed(path, ids=ids)
+        case "ids.parquet":
+            pl.DataFrame({f"c{i}": ids[:, i] for i in range(TABLES)}).write_parquet(path, row_group_size=17)
+    return path
+
+
+KINDS = [
+    "ids.npy",
+    "unsigned.npy",
+    "fortran.npy",
+    "plain.npz",
+    "fortran.npz",
+    "compressed.npz",
+    "ids.parquet",
+]
+
+
+def by_table(trace: Trace, index: int) -> list[list[int]]:
+    ids = trace.ids(index)
+    assert ids.values.dtype == np.int64
+    assert ids.starts.tolist() == trace.table_starts.tolist()
+    return [part.tolist() for part in np.split(ids.values, ids.ends[:-1])]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_batches_are_the_samples_in_their_order(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace_sources, "_BLOCK_SAMPLES", 8)
+    ids = one_hot()
+    trace = FileTrace.open(saved(tmp_path / name, ids), BATCH)
+    assert (trace.length, trace.batch_lookups) == (SAMPLES // BATCH, BATCH * TABLES)
+    assert [rows for _, rows in trace.tables] == (ids.max(axis=0) + 1).tolist()
+    for index in (2, 0, 1):  # in any order
+        assert by_table(trace, index) == ids[index * BATCH : (index + 1) * BATCH].T.tolist()
+    with pytest.raises(IndexError, match="there is no batch 3, only 3"):
+        trace.ids(3)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_frequencies_are_counted_over_the_first_samples(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace_sources, "_BLOCK_SAMPLES", 8)
+    ids = one_hot()
+    trace = FileTrace.open(saved(tmp_path / name, ids), BATCH, prefix=0.25)
+    for table, counts in enumerate(trace.frequencies()):
+        rows = trace.tables[table][1]
+        assert counts.tolist() == np.bincount(ids[:25, table], minlength=rows).tolist()
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_bags_of_any_length_are_read(save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace_sources, "_BLOCK_SAMPLES", 8)
+    samples = bags()
+    flat = [bag for sample in samples for bag in sample]
+    offsets = np.cumsum([0, *map(len, flat)])
+    ids = np.array([i for bag in flat for i in bag])
+    save(tmp_path / "bags.npz", ids=ids, offsets=offsets, names=np.array(["x", "y", "z"]), rows=np.array([40, 50, 60]))
+    trace = FileTrace.open(tmp_path / "bags.npz", BATCH)
+    assert trace.tables == (("x", 40), ("y", 50), ("z", 60))
+    most = 0
+    for index in range(trace.length):
+        mine = samples[index * BATCH : (index + 1) * BATCH]
+        expected = [[i for sample in mine for i in sample[table]] for table in range(TABLES)]
+        assert by_table(trace, index) == expected
+        most = max(most, sum(map(len, expected)))
+    assert trace.batch_lookups == most
+    counts = trace.frequencies()
+    assert counts[1].tolist() == np.bincount([i for s in samples for i in s[1]], minlength=50).tolist()
+
+
+def test_arrays_are_mapped_not_loaded(tmp_path: Path) -> None:
+    for name in ("ids.npy", "plain.npz"):
+        trace = FileTrace.open(saved(tmp_path / name, one_hot()), BATCH)
+        assert isinstance(trace._source._ids, np.memmap)
+
+
+def test_names_come_from_the_file(tmp_path: Path) -> None:
+    assert FileTrace.open(saved(tmp_path / "ids.parquet", one_hot()), BATCH).tables[1][0] == "c1"
+    assert FileTrace.open(saved(tmp_path / "ids.npy", one_hot()), BATCH).tables[1][0] == "table_1"
+
+
+def test_known_sizes_spare_the_reading_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = saved(tmp_path / "ids.npy", one_hot())
+    monkeypatch.setattr(trace_file, "_sizes", lambda _: pytest.fail("read once more"))
+    trace = FileTrace.open(path, BATCH, rows=[50, 7, 1000])
+    assert [rows for _, rows in trace.tables] == [50, 7, 1000]
+
+
+def test_options_open_a_trace_file(tmp_path: Path) -> None:
+    path = saved(tmp_path / "ids.npy", one_hot())
+    assert open_trace(workload="", scale="smoke", trace=path, batch_size=10).length == 10
+
+
+# What cannot be replayed
+
+
+def refusal(path: Path, batch_size: int = BATCH) -> str:
+    with pytest.raises(DataError) as caught:
+        trace = FileTrace.open(path, batch_size)
+        for index in range(trace.length):
+            trace.ids(index)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_negative_id_is_named_with_its_place(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name == "unsigned.npy":
+        pytest.skip("it has none")
+    monkeypatch.setattr(trace_sources, "_BLOCK_SAMPLES", 8)
+    ids = one_hot()
+    ids[77, 1] = -5
+    said = refusal(saved(tmp_path / name, ids))
+    assert str(tmp_path / name) in said
+    column = "column 'c1'" if name == "ids.parquet" else "column 1 ('table_1')"
+    assert f"{column}, row 77: id -5 is negative" in said
+
+
+def test_an_id_outside_its_table_is_named_when_its_batch_comes(tmp_path: Path) -> None:
+    ids = one_hot()
+    ids[44, 2] = 1000
+    np.savez(tmp_path / "t.npz", ids=ids, rows=np.array([50, 7, 1000]))
+    trace = FileTrace.open(tmp_path / "t.npz", BATCH)
+    trace.ids(0)
+    with pytest.raises(DataError, match=r"column 2 \('table_2'\), row 44: id 1000 is outside the table's 1,000 rows"):
+        trace.ids(1)
+    with pytest.raises(DataError, match="row 44"):
+        trace.frequencies()
+
+
+def test_an_id_in_a_bag_is_named_by_its_sample(tmp_path: Path) -> None:
+    ids, offsets = np.array([1, 2, 3, 90, 4]), np.array([0, 1, 1, 3, 5])
+    np.savez(tmp_path / "t.npz", ids=ids, offsets=offsets, rows=np.array([9, 9]))
+    assert "column 1 ('table_1'), row 1: id 90 is outside the table's 9 rows" in refusal(tmp_path / "t.npz", 2)
+
+
+def test_an_id_too_large_for_any_table_is_named(tmp_path: Path) -> None:
+    ids = one_hot()
+    ids[3, 0] = 2**40
+    assert "row 3: id 1099511627776 does not fit 2^31 rows" in refusal(saved(tmp_path / "ids.npy", ids))
+
+
+def test_tables_that_are_too_large_together_are_refused(tmp_path: Path) -> None:
+    ids = one_hot()
+    ids[0] = 2**30
+    assert "the simulator numbers fewer than 2^31" in refusal(saved(tmp_path / "ids.npy", ids))
+
+
+def test_a_missing_id_is_named(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"a": list(range(50)), "b": [1] * 33 + [None] + [1] * 16})
+    frame.write_parquet(tmp_path / "t.parquet")
+    assert "column 'b', row 33: the id is missing" in refusal(tmp_path / "t.parquet")
+
+
+def test_fewer_samples_than_a_batch_are_refused(tmp_path: Path) -> None:
+    said = refusal(saved(tmp_path / "ids.npy", one_hot()), batch_size=101)
+    assert "holds 100 samples, a batch has 101: give --batch-size of at most 100" in said
+
+
+@pytest.mark.parametrize("name", ["empty.npy", "empty.npz", "empty.parquet"])
+def test_an_empty_trace_is_refused(name: str, tmp_path: Path) -> None:
+    path, ids = tmp_path / name, np.zeros((0, TABLES), np.int64)
+    if name.endswith("parquet"):
+        pl.DataFrame({"a": ids[:, 0]}).write_parquet(path)
+    elif name.endswith("npz"):
+        np.savez(path, ids=ids)
+    else:
+        np.save(path, ids)
+    assert "holds no samples" in refusal(path)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "sentence"),
+    [
+        ({"ids": np.zeros((9, 2))}, "ids are float64: give integers"),
+        ({"ids": np.zeros((9, 2), bool)}, "ids are bool: give integers"),
+        ({"ids": np.zeros(9, int)}, r"ids of shape \[9\]: give \[samples, tables\]"),
+        ({"ids": np.zeros((9, 0), int)}, r"ids of shape \[9, 0\]"),
+        ({"indices": np.zeros((9, 2), int)}, "holds indices: give ids"),
+        ({"ids": np.zeros((9, 2), int), "row": np.ones(2, int)}, "holds ids, row: give ids"),
+        ({"ids": np.zeros((9, 2), int), "rows": np.ones(3, int)}, "rows of 3 tables, ids of 2"),
+        ({"ids": np.zeros((9, 2), int), "rows": np.zeros(2, int)}, "rows has 0: every table has at least 1"),
+        ({"ids": np.zeros((9, 2), int), "names": np.array(["a", "a"])}, "2 names, 1 of them different, for 2 tables"),
+        ({"ids": np.zeros(9, int), "offsets": np.arange(10)}, "give rows or names too"),
+        (
+            {"ids": np.zeros(9, int), "offsets": np.arange(10), "rows": np.ones(2, int)},
+            r"offsets \[samples \* 2 \+ 1\]",
+        ),
+        ({"ids": np.zeros(9, int), "offsets": np.arange(9), "rows": np.ones(2, int)}, "offsets run from 0 to 8"),
+        (
+            {"ids": np.zeros(4, int), "offsets": np.array([0, 3, 1, 3, 4]), "rows": np.ones(2, int)},
+            "fall within sample 0",
+        ),
+        ({"ids": np.zeros(4, int), "offsets": np.array([0.0, 4.0]), "rows": np.ones(1, int)}, "offsets are float64"),
+    ],
+)
+def test_arrays_that_are_no_trace_are_refused(arrays, sentence: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "t.npz", **arrays)
+    with pytest.raises(DataError, match=sentence):
+        FileTrace.open(tmp_path / "t.npz", 1)
+
+
+def test_columns_that_are_no_integers_are_named(tmp_path: Path) -> None:
+    pl.DataFrame({"a": [1, 2], "click": [0.5, 0.5], "day": ["x", "y"]}).write_parquet(tmp_path / "t.parquet")
+    said = refusal(tmp_path / "t.parquet", 1)
+    assert "not integers: column click (Float64), day (String)" in said
+
+
+@pytest.mark.parametrize("name", ["t.npy", "t.npz", "t.parquet"])
+def test_files_that_cannot_be_read_are_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"not what the name says, and long enough to have a header" * 5)
+    assert f"cannot read {tmp_path / name}" in refusal(tmp_path / name)
+
+
+def test_objects_are_not_unpickled(tmp_path: Path) -> None:
+    np.save(tmp_path / "t.npy", np.array([[{}]], dtype=object), allow_pickle=True)
+    np.savez(tmp_path / "t.npz", ids=np.array([[{}]], dtype=object))
+    for name in ("t.npy", "t.npz"):
+        assert "cannot read" in refusal(tmp_path / name, 1)
+
+
+def test_files_of_other_kinds_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("1,2\n")
+    assert "ends in '.csv': give a .npy, .npz or .parquet file" in refusal(tmp_path / "t.csv")
+    assert "there is no file" in refusal(tmp_path / "missing.npy")
