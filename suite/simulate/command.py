@@ -19,7 +19,7 @@ from suite.plan import BadOption
 from suite.scales import SCALES
 from suite.simulate import results, simulate_figures, simulate_tables
 from suite.simulate.model import RowBytes, Span
-from suite.simulate.options import open_trace
+from suite.simulate.options import COUNTED_BATCHES, WARMUP_BATCHES, check_counts, check_output, open_trace, span_of
 from suite.simulate.progress import Shown
 from suite.simulate.registry import parse_policies
 from suite.simulate.results import Configuration, Simulation, Stream, bound_of, row_of
@@ -30,8 +30,6 @@ from suite.store import StoreError
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.registry import Variant
 
-WARMUP_BATCHES = 50
-COUNTED_BATCHES = 100
 POINTS = 9
 _USAGE = 2
 _INTERRUPTED = 130
@@ -102,9 +100,9 @@ def simulate_command(
             row=_row(optimizer, embedding_dim if embedding_dim is not None else SCALES[scale].embedding_dim),
             jobs=jobs,
         )
-        _check_counts(batches=batches, warmup=warmup, epoch=epoch)
+        check_counts(batches=batches, warmup=warmup, epoch=epoch)
         if out is not None:
-            _check_output(out)
+            check_output(out)
         open_it = partial(
             open_trace,
             workload=workload,
@@ -121,7 +119,7 @@ def simulate_command(
         if trace is not None:  # whose sizes are known now
             sizes = [rows for _, rows in opened.tables]
             again = partial(FileTrace.open, trace, batch_size=samples, prefix=frequency_prefix, rows=sizes)
-        span = _span(opened, batches=batches, warmup=warmup, epoch=epoch)
+        span = span_of(opened, batches=batches, warmup=warmup, epoch=epoch)
         with Shown(quiet=quiet) as shown:
             found = _simulated(asked, opened, again=again, span=span, shown=shown)
     except ValueError as error:
@@ -241,41 +239,6 @@ def _row(optimizer: OptimizerKind, dim: int) -> RowBytes:
     if dim < 4 or dim % 4:
         raise BadOption(f"--embedding-dim: {dim} is out of range, it must be a multiple of 4")
     return RowBytes(weights=4 * dim, optimizer=SparseOptimizer(kind=optimizer, lr=0.0), dim=dim)
-
-
-def _check_counts(*, batches: int | None, warmup: int | None, epoch: bool) -> None:
-    if epoch and batches is not None:
-        raise BadOption("--epoch and --batches exclude each other")
-    if batches is not None and batches < 1:
-        raise BadOption(f"--batches: {batches} is out of range, it must be at least 1")
-    if warmup is not None and warmup < 0:
-        raise BadOption(f"--warmup: {warmup} is out of range, it must be at least 0")
-
-
-def _span(trace: Trace, *, batches: int | None, warmup: int | None, epoch: bool) -> Span:
-    """What to replay of a trace; defaults shrink to what it has."""
-    if not trace.length:
-        raise BadOption(f"--batch-size: {trace.name} has not one full batch: give a smaller one")
-    before = min(WARMUP_BATCHES, trace.length // 3) if warmup is None else warmup
-    if before >= trace.length:
-        raise BadOption(f"--warmup: {trace.name} has {trace.length} batches, none is left to count after {before}")
-    left = trace.length - before
-    counted = left if epoch else min(COUNTED_BATCHES, left) if batches is None else batches
-    if counted > left:
-        raise BadOption(
-            f"--batches: {trace.name} has {trace.length} batches, {left} after a warm-up of {before}, not {counted}"
-        )
-    return Span(counted_from=before, stop=before + counted)
-
-
-def _check_output(out: Path) -> None:
-    """Find out before a long replay that its results could not be written."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadOption(f"--out: cannot make {out}: {error.strerror or error}") from None
-    if not os.access(out, os.W_OK):
-        raise BadOption(f"--out: {out} cannot be written: choose another directory")
 
 
 def _simulated(asked: _Asked, trace: Trace, *, again: OpenTrace, span: Span, shown: Shown) -> _Found:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
-from types import TracebackType
-from typing import Annotated, Self
+from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from suite.cli import ScaleName
 from suite.environment import capture
@@ -18,17 +15,20 @@ from suite.plan import BadOption
 from suite.scales import SCALES
 from suite.simulate.curves import miss_curves
 from suite.simulate.curves_tables import frames, show, to_json
-from suite.simulate.model import Span
-from suite.simulate.options import open_trace
+from suite.simulate.options import (
+    COUNTED_BATCHES,
+    WARMUP_BATCHES,
+    check_counts,
+    check_output,
+    open_trace,
+    span_of,
+)
+from suite.simulate.progress import Shown
 from suite.simulate.split import split_slots
-from suite.simulate.trace import Trace
 from suite.store import StoreError, write_atomically
 
-WARMUP_BATCHES = 50
-COUNTED_BATCHES = 100
 _USAGE = 2
 _INTERRUPTED = 130
-_LINE_EVERY_S = 10.0
 
 
 def curves_command(
@@ -76,14 +76,17 @@ def curves_command(
     """
     errors = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
     try:
-        _check(batches=batches, warmup=warmup, out=out)
+        check_counts(batches=batches, warmup=warmup)
+        if out is not None:
+            check_output(out)
         opened = open_trace(
             workload=workload, scale=scale.value, data_dir=data_dir, trace=trace, batch_size=batch_size, seed=seed
         )
         slots = None if split is None else parse_slots(split, rows=opened.rows)
-        span = _span(opened, batches=batches, warmup=warmup)
-        with _Shown(quiet=quiet) as progress:
-            curves = miss_curves(opened, span, sample, per_table or slots is not None, progress)
+        span = span_of(opened, batches=batches, warmup=warmup)
+        with Shown(quiet=quiet, what="passes") as shown:
+            shown.expect(1, span.stop)
+            curves = miss_curves(opened, span, sample, per_table or slots is not None, shown.reached)
         divided = None if slots is None else split_slots(curves, slots)
     except ValueError as error:
         # every error of options, names and data is a ValueError with a sentence for the user
@@ -139,70 +142,3 @@ def parse_slots(text: str, *, rows: int) -> int:
     if not 0 < number <= 1:  # NaN compares false with everything
         raise BadOption(f"--split: {text} is out of range, a share of the rows is above 0 and at most 1")
     return max(1, int(rows * number))
-
-
-def _check(*, batches: int | None, warmup: int | None, out: Path | None) -> None:
-    if batches is not None and batches < 1:
-        raise BadOption(f"--batches: {batches} is out of range, it must be at least 1")
-    if warmup is not None and warmup < 0:
-        raise BadOption(f"--warmup: {warmup} is out of range, it must be at least 0")
-    if out is None:
-        return
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadOption(f"--out: cannot make {out}: {error.strerror or error}") from None
-    if not os.access(out, os.W_OK):
-        raise BadOption(f"--out: {out} cannot be written: choose another directory")
-
-
-def _span(trace: Trace, *, batches: int | None, warmup: int | None) -> Span:
-    """What to follow of a trace; defaults shrink to what it has."""
-    if not trace.length:
-        raise BadOption(f"--batch-size: {trace.name} has not one full batch: give a smaller one")
-    before = min(WARMUP_BATCHES, trace.length // 3) if warmup is None else warmup
-    left = trace.length - before
-    if left < 1:
-        raise BadOption(f"--warmup: {trace.name} has {trace.length} batches, none is left to count after {before}")
-    counted = min(COUNTED_BATCHES, left) if batches is None else batches
-    if counted > left:
-        raise BadOption(
-            f"--batches: {trace.name} has {trace.length} batches, {left} after a warm-up of {before}, not {counted}"
-        )
-    return Span(counted_from=before, stop=before + counted)
-
-
-class _Shown:
-    """Shows progress on standard error: a bar in a terminal, else a line now and then."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        self._quiet = quiet
-        self._console = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
-        columns = (
-            TextColumn("batches"),
-            BarColumn(),
-            TextColumn("{task.fields[rate]}"),
-            TimeRemainingColumn(),
-        )
-        hidden = quiet or not self._console.is_terminal
-        self._bar = Progress(*columns, console=self._console, transient=True, disable=hidden)
-        self._task = self._bar.add_task("", rate="", total=None)
-        self._start = self._line = time.monotonic()
-
-    def __call__(self, done: int, total: int) -> None:
-        now = time.monotonic()
-        rate = done / max(now - self._start, 1e-9)
-        self._bar.update(self._task, completed=done, total=total, rate=f"{rate:,.1f} batches/s")
-        if self._bar.disable and not self._quiet and now - self._line >= _LINE_EVERY_S:
-            self._line = now
-            left = f"{(total - done) / rate:,.0f} s left"
-            self._console.print(f"{done:,} of {total:,} batches, {rate:,.1f} batches/s, {left}")
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from suite.plan import BadOption, parse_prepared, parse_workloads
 from suite.scales import SCALES
+from suite.simulate.model import Span
 from suite.simulate.trace import Trace, WorkloadTrace
 from workloads.prepared import PreparedWorkload, find_prepared
 from workloads.synthetic import SyntheticWorkload
+
+WARMUP_BATCHES = 50
+COUNTED_BATCHES = 100
 
 
 def open_trace(
@@ -59,3 +64,39 @@ def _only_one(names: tuple[str, ...]) -> str:
     if len(names) > 1:
         raise BadOption(f"--workload: give one of {', '.join(names)}")
     return names[0]
+
+
+def check_counts(*, batches: int | None, warmup: int | None, epoch: bool = False) -> None:
+    """Refuse numbers of batches that cannot be. Raises `BadOption`."""
+    if epoch and batches is not None:
+        raise BadOption("--epoch and --batches exclude each other")
+    if batches is not None and batches < 1:
+        raise BadOption(f"--batches: {batches} is out of range, it must be at least 1")
+    if warmup is not None and warmup < 0:
+        raise BadOption(f"--warmup: {warmup} is out of range, it must be at least 0")
+
+
+def span_of(trace: Trace, *, batches: int | None, warmup: int | None, epoch: bool = False) -> Span:
+    """What to replay of a trace; defaults shrink to what it has. Raises `BadOption`: it has too few batches."""
+    if not trace.length:
+        raise BadOption(f"--batch-size: {trace.name} has not one full batch: give a smaller one")
+    before = min(WARMUP_BATCHES, trace.length // 3) if warmup is None else warmup
+    if before >= trace.length:
+        raise BadOption(f"--warmup: {trace.name} has {trace.length} batches, none is left to count after {before}")
+    left = trace.length - before
+    counted = left if epoch else min(COUNTED_BATCHES, left) if batches is None else batches
+    if counted > left:
+        raise BadOption(
+            f"--batches: {trace.name} has {trace.length} batches, {left} after a warm-up of {before}, not {counted}"
+        )
+    return Span(counted_from=before, stop=before + counted)
+
+
+def check_output(out: Path) -> None:
+    """Make the directory before a long replay whose results go there. Raises `BadOption`: they could not be written."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadOption(f"--out: cannot make {out}: {error.strerror or error}") from None
+    if not os.access(out, os.W_OK):
+        raise BadOption(f"--out: {out} cannot be written: choose another directory")

@@ -1,4 +1,4 @@
-"""How far a sweep is, on standard error."""
+"""How far replays are, on standard error."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ LINE_EVERY_S = 10.0
 class Shown:
     """Shows progress on standard error: a bar in a terminal, else a line now and then."""
 
-    def __init__(self, *, quiet: bool) -> None:
+    def __init__(self, *, quiet: bool, what: str = "replays") -> None:
         self._quiet = quiet
+        self._what = what
         self._console = Console(stderr=True, markup=False, highlight=False)
         columns = (
             TextColumn("{task.description}"),
@@ -51,13 +52,17 @@ class Shown:
                 words += f", {math.ceil((self._total - self._batches) / rate):,} s left"
             self._console.print(words, soft_wrap=True)
 
+    def reached(self, done: int, total: int) -> None:
+        """Of all `total` batches so many were replayed."""
+        self.advance(done - self._batches)
+
     def finished(self) -> None:
         """A cell ended."""
         self._ended += 1
         self._bar.update(self._task, description=self._words())
 
     def _words(self) -> str:
-        return f"{self._ended} of {self._cells} replays"
+        return f"{self._ended} of {self._cells} {self._what}"
 
     def __enter__(self) -> Self:
         self._bar.start()
