@@ -16,6 +16,7 @@ from rich.console import Console
 
 from suite.console import make_display
 from suite.environment import capture, visible_gpu
+from suite.forecast import forecast
 from suite.memory import available_host_bytes
 from suite.plan import (
     BadOption,
@@ -106,6 +107,10 @@ def run(
     seed: Annotated[int, typer.Option(help="Of streams, rows, dense weights and order")] = 0,
     timeout: Annotated[float | None, typer.Option(help="Seconds one cell may take; default: the scale's")] = None,
     out: Annotated[Path, typer.Option(help="Where records, tables and logs go")] = Path("results"),
+    predict: Annotated[
+        bool,
+        typer.Option(help="Calibrate and predict before the first cell; predictions and optimum stand in the records"),
+    ] = True,
     fresh: Annotated[bool, typer.Option("--fresh", help="Run every cell, even those that are done")] = False,
     only_failed: Annotated[bool, typer.Option("--only-failed", help="Run the cells again that failed")] = False,
     list_: Annotated[
@@ -160,7 +165,14 @@ def run(
         console.print(f"error: {error}", style="red", markup=False, highlight=False)
         raise typer.Exit(_USAGE) from None
     choice = Choice.FRESH if fresh else Choice.ONLY_FAILED if only_failed else Choice.RESUME
-    runner = Runner(cells, out=out, environment=capture(threads=_threads()), choice=choice, timeout_s=timeout)
+    runner = Runner(
+        cells,
+        out=out,
+        environment=capture(threads=_threads()),
+        choice=choice,
+        timeout_s=timeout,
+        forecaster=forecast if predict else None,
+    )
     if dry_run:
         _show_plan(Console(), cells, runner, notes=[why, *notes], as_json=as_json)
         return

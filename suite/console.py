@@ -55,6 +55,11 @@ class Display:
         self._run_start = self._clock()
         self._on_run_started(done_already)
 
+    def preparing(self, what: str, done: int, total: int) -> None:
+        """Before the first cell something goes on of which `done` of `total` is done."""
+        self._phase, self._step, self._steps, self._steps_per_s = what, done, total, None
+        self._on_preparing()
+
     def cell_started(self, index: int, label: str) -> None:
         """The cell at position `index` of all planned ones, counted from 1, begins."""
         self._index, self._label, self._phase = index, label, "start"
@@ -98,6 +103,8 @@ class Display:
         """Something to act upon; the text says how."""
 
     def _on_run_started(self, done_already: int) -> None: ...
+
+    def _on_preparing(self) -> None: ...
 
     def _on_cell_started(self) -> None: ...
 
@@ -153,6 +160,11 @@ class PlainDisplay(QuietDisplay):
 
     def _on_run_started(self, done_already: int) -> None:
         self._write(_opening(self._cells, done_already))
+
+    def _on_preparing(self) -> None:
+        if self._clock() - self._last_line >= PROGRESS_EVERY_S:
+            self._write(f"before the first cell: {self._state()}")
+            self._last_line = self._clock()
 
     def _on_cell_started(self) -> None:
         self._write(f"[{self._index}/{self._cells}] {self._label}: started")
@@ -210,6 +222,8 @@ class LiveDisplay(Display):
 
     def _render(self) -> Group | Text:
         start = self._cell_start
+        if start is None and not self._walls_s and self._phase:
+            return Text(f"before the first cell: {self._state()}; {self._times()}")
         if start is None:
             return Text(self._times())
         title = Text(f"[{self._index}/{self._cells}] {self._label}", style="bold", no_wrap=True, overflow="ellipsis")
@@ -236,6 +250,9 @@ class JsonDisplay(Display):
 
     def _on_run_started(self, done_already: int) -> None:
         self._emit("run_started", cells=self._cells, done_already=done_already)
+
+    def _on_preparing(self) -> None:
+        self._emit("preparing", what=self._phase, done=self._step, total=self._steps)
 
     def _on_cell_started(self) -> None:
         self._emit("cell_started", index=self._index, label=self._label)

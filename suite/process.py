@@ -106,7 +106,7 @@ def _started(log: Path, mark: str) -> tuple[subprocess.Popen[bytes], int]:
                 stderr=subprocess.STDOUT,
                 pass_fds=(write_fd,),
                 start_new_session=True,  # Ctrl-C in the terminal is the parent's to handle
-                env={**_environment(), MARK: mark},
+                env={**worker_environment(), MARK: mark},
             )
     except BaseException:
         os.close(read_fd)
@@ -241,7 +241,7 @@ def _say(process: subprocess.Popen[bytes], cell: Cell) -> None:
         return
 
 
-def _environment() -> dict[str, str]:
+def worker_environment() -> dict[str, str]:
     """The child's environment: this package importable from anywhere, one native thread per core.
 
     libgomp's threads spin for milliseconds at every barrier by default; where a neighbour wants the core they then wait

@@ -188,7 +188,7 @@ def _over(
     return statistics.median(ratios) if ratios else None
 
 
-def _predicted(runs: Sequence[Record]) -> dict[str, float]:
+def _predicted(runs: Sequence[Record]) -> dict[str, Any]:
     pairs = [
         (run.prediction.steps_per_s, run.measurement.timing.steps_per_s)
         for run in runs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import fcntl
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING
 
 from rich.console import Console
 
+from suite.forecast import Forecast, ForecastFailed, OnProgress, cell_key
 from suite.groups import group_records
 from suite.memory import available_host_bytes
 from suite.messages import Outcome, Progress
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 
 _HOST_SHARE = 0.95
 """Of the memory available at its start, what one cell may hold before it is stopped: the kernel would pick a victim."""
+
+
+Forecaster = Callable[[Sequence[Cell], OnProgress], dict[str, Forecast]]
+"""Says what it can of cells before they run; `suite.forecast.forecast`, or a stand-in."""
 
 
 class Choice(enum.Enum):
@@ -53,13 +58,22 @@ class Runner:
     """
 
     def __init__(
-        self, cells: Sequence[Cell], *, out: Path, environment: Environment, choice: Choice, timeout_s: float | None
+        self,
+        cells: Sequence[Cell],
+        *,
+        out: Path,
+        environment: Environment,
+        choice: Choice,
+        timeout_s: float | None,
+        forecaster: Forecaster | None = None,
     ) -> None:
         self._cells = cells
         self._out = out
         self._environment = environment
         self._choice = choice
         self._timeout_s = timeout_s
+        self._forecaster = forecaster
+        self._forecasts: dict[str, Forecast] = {}
         self._store = RecordStore(out)
         self._records: dict[str, Record] = {}
         for cell in cells:
@@ -85,6 +99,7 @@ class Runner:
                 display.warn(str(problem))
             display.run_started(len(self._cells), len(self._cells) - len(todo))
             try:
+                self._foresee(todo, display)
                 for cell in todo:
                     self._run_one(cell, display)
             except KeyboardInterrupt:
@@ -124,6 +139,20 @@ class Runner:
             case Choice.ONLY_FAILED:
                 return record is not None and not record.status.good
 
+    def _foresee(self, todo: Sequence[Cell], display: Display) -> None:
+        """Have the cells that will run predicted before the first of them does."""
+        if self._forecaster is None or not todo:
+            return
+        try:
+            self._forecasts = self._forecaster(todo, display.preparing)
+        except (ForecastFailed, OSError) as error:
+            display.warn(f"no predictions: {error}; the cells run without them")
+            return
+        reasons = dict.fromkeys(found.why for found in self._forecasts.values() if found.why and not found.prediction)
+        for reason in reasons:
+            systems = dict.fromkeys(cell.system for cell in todo if self._forecasts[cell_key(cell)].why == reason)
+            display.note(f"no prediction for {', '.join(systems)}: {reason}")
+
     def _run_one(self, cell: Cell, display: Display) -> None:
         key, label = self._key(cell), cell.label
         log = self._out / "logs" / f"{key}.log"
@@ -154,6 +183,7 @@ class Runner:
 
     def _record(self, cell: Cell, ended: Ended, *, key: str, started_at: str) -> Record:
         outcome = ended.outcome
+        forecast = self._forecasts.get(cell_key(cell))
         return Record(
             key=key,
             cell=cell,
@@ -166,6 +196,8 @@ class Runner:
             environment=self._environment,
             verification=outcome.verification,
             measurement=outcome.measurement,
+            prediction=forecast.prediction if forecast else None,
+            optimum=forecast.optimum if forecast else None,
         )
 
     def _limits(self, cell: Cell) -> Limits:

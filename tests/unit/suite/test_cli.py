@@ -22,7 +22,19 @@ from systems.registry import CONTROLS, SYSTEMS
 from workloads.prepare import prepare
 from workloads.schema import DATASETS, SCHEMAS
 
-TINY = ["--scale", "smoke", "--device", "cpu", "--steps", "5", "--batch-size", "32", "--embedding-dim", "4"]
+TINY = [
+    "--scale",
+    "smoke",
+    "--device",
+    "cpu",
+    "--steps",
+    "5",
+    "--batch-size",
+    "32",
+    "--embedding-dim",
+    "4",
+    "--no-predict",
+]
 
 
 def call(*words):

@@ -6,10 +6,11 @@ import fcntl
 import json
 
 import pytest
-from fabricate import environment, measurement, verification
+from fabricate import environment, measurement, optimum, prediction, verification
 
 from suite import runner as module
 from suite.console import Display
+from suite.forecast import Forecast, ForecastFailed, cell_key
 from suite.messages import Outcome, Progress
 from suite.process import Cancelled, Ended
 from suite.record import Record
@@ -26,7 +27,10 @@ class Notebook(Display):
 
     def __init__(self):
         super().__init__()
-        self.warnings, self.finished, self.opening = [], [], None
+        self.warnings, self.notes, self.finished, self.opening = [], [], [], None
+
+    def note(self, text):
+        self.notes.append(text)
 
     def warn(self, text):
         self.warnings.append(text)
@@ -66,11 +70,16 @@ class Workers:
 def run(tmp_path, monkeypatch):
     """Run the cells with stand-in workers; returns what happened."""
 
-    def go(choice=Choice.RESUME, *, cells=CELLS, where=None, timeout_s=None, **outcomes):
+    def go(choice=Choice.RESUME, *, cells=CELLS, where=None, timeout_s=None, forecaster=None, **outcomes):
         workers, display = Workers(**outcomes), Notebook()
         monkeypatch.setattr(module, "run_in_process", workers)
         runner = Runner(
-            cells, out=tmp_path, environment=where or environment(gpu=False), choice=choice, timeout_s=timeout_s
+            cells,
+            out=tmp_path,
+            environment=where or environment(gpu=False),
+            choice=choice,
+            timeout_s=timeout_s,
+            forecaster=forecaster,
         )
         records = runner.run(display)
         code = exit_code(records, planned=len(cells), interrupted=runner.interrupted)
@@ -277,3 +286,41 @@ def test_exit_code_is_1_where_a_planned_cell_has_no_record_and_130_after_ctrl_c(
     assert exit_code(records, planned=4, interrupted=False) == 1
     assert exit_code(records, planned=3, interrupted=True) == 130
     assert exit_code([], planned=0, interrupted=False) == 0
+
+
+# Predictions
+
+
+def test_forecasts_of_the_cells_that_will_run_stand_in_their_records(run):
+    asked = []
+
+    def foresee(cells, on_progress):
+        asked.append([cell.system for cell in cells])
+        on_progress("calibrating", 1, 2)
+        said = {cell_key(cell): Forecast(cell=cell_key(cell), why="it is unknown") for cell in cells}
+        key = cell_key(tiny_cell("freq_cache"))
+        if key in said:
+            said[key] = Forecast(cell=key, prediction=prediction(50.0), optimum=optimum())
+        return said
+
+    first = run(cells=CELLS[1:], forecaster=foresee)
+    whole, cached = first.records
+    assert (whole.prediction, whole.optimum) == (None, None)
+    assert cached.prediction.steps_per_s == 50.0
+    assert cached.optimum.unique_misses == 40_000
+    assert first.display.notes == ["no prediction for full_gpu: it is unknown"]
+    run(forecaster=foresee)
+    run(forecaster=foresee)  # nothing is left to run, so nobody is asked
+    assert asked == [["full_gpu", "freq_cache"], ["reference"]]
+
+
+def test_cells_run_without_predictions_where_these_fail(run):
+    def foresee(cells, on_progress):
+        raise ForecastFailed("it ended with exit code 3, its last line: no more memory")
+
+    ran = run(forecaster=foresee)
+    assert ran.code == 0
+    assert [record.prediction for record in ran.records] == [None, None, None]
+    assert ran.display.warnings == [
+        "no predictions: it ended with exit code 3, its last line: no more memory; the cells run without them"
+    ]

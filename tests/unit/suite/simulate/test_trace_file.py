@@ -148,7 +148,7 @@ def refusal(path: Path, batch_size: int = BATCH) -> str:
 @pytest.mark.parametrize("name", KINDS)
 def test_a_negative_id_is_named_with_its_place(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if name == "unsigned.npy":
-        pytest.skip("it has none")
+        pytest.skip("unsigned ids cannot be negative")
     monkeypatch.setattr(trace_sources, "_BLOCK_SAMPLES", 8)
     ids = one_hot()
     ids[77, 1] = -5

@@ -1,0 +1,201 @@
+"""What is predicted: a system variant with a budget on the tables of a workload, and the device bytes it takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torchrec import EmbeddingBagConfig, PoolingType
+from torchrec.types import DataType
+
+from suite.advise.kernels import Kernel, RowType, kernel_of, parameters_of
+from suite.advise.shape import Shape
+from suite.record import Cell
+from systems import registry
+from systems.contract import (
+    Budget,
+    CacheRatio,
+    DeviceBytes,
+    EmbeddingSystem,
+    OptimizerKind,
+    SparseOptimizer,
+    Support,
+    SystemSpec,
+    Tier,
+    Verdict,
+)
+from systems.freq_cache import sizing
+from systems.registry import Variant
+from systems.tbe import WAYS
+from systems.uvm_cache import cache_sets, slot_bytes, uvm_required_bytes
+from workloads.batch import Workload
+
+_TABLE_TYPES = {RowType.FP32: DataType.FP32, RowType.FP16: DataType.FP16}
+CACHING = frozenset({"freq_cache", "fbgemm_uvm_caching", "torchrec_uvm_caching"})
+"""Systems whose size is a choice."""
+_UVM = frozenset({"fbgemm_uvm", "torchrec_uvm"})
+_RESIDENT = frozenset({"full_gpu", "reference"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A system variant in a setting.
+
+    Attributes:
+        system: With its variant.
+        row_type: What rows are kept in.
+        shape: Of a step.
+        tables: Names and rows.
+        batch_lookups: Ids per batch, at most.
+        budget: Of the cache: a share of the rows, or bytes of the device for the embeddings.
+    """
+
+    system: str
+    row_type: RowType
+    shape: Shape
+    tables: tuple[tuple[str, int], ...]
+    batch_lookups: int
+    budget: Budget
+
+    @classmethod
+    def of(cls, cell: Cell, workload: Workload) -> Case:
+        """The case that a cell is, whose workload is `workload`."""
+        budget: Budget = (
+            DeviceBytes(total_bytes=cell.device_budget_bytes)
+            if cell.device_budget_bytes is not None
+            else CacheRatio(ratio=cell.cache_ratio or 1.0)
+        )
+        return cls(
+            system=cell.system,
+            row_type=RowType.FP32,
+            shape=Shape.of(cell, workload),
+            tables=workload.tables,
+            batch_lookups=workload.batch_lookups,
+            budget=budget,
+        )
+
+    def with_budget(self, budget: Budget) -> Case:
+        """The same with another budget."""
+        return replace(self, budget=budget)
+
+    @property
+    def name(self) -> str:
+        """The system without its parameters."""
+        return Variant.parse(self.system).name
+
+    @property
+    def kernel(self) -> Kernel:
+        """What it computes with."""
+        return kernel_of(self.system, device=self.shape.device, row_type=self.row_type)
+
+    @cached_property
+    def parameters(self) -> dict[str, str]:
+        """Of the variant, defaults filled in."""
+        return parameters_of(self.system)
+
+    @property
+    def caches(self) -> bool:
+        """Whether it has a cache here: fbgemm has none on a CPU."""
+        return self.name == "freq_cache" or (self.name in CACHING and self.shape.device == "cuda")
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether fetching goes on beside training."""
+        return int(self.parameters.get("look_ahead", "0")) > 0 or self.parameters.get("prefetch") == "on"
+
+    @cached_property
+    def spec(self) -> SystemSpec:
+        """As a system is asked for it; frequencies are left empty."""
+        return SystemSpec(
+            tables=tuple(
+                EmbeddingBagConfig(
+                    name=name,
+                    embedding_dim=self.shape.embedding_dim,
+                    num_embeddings=rows,
+                    feature_names=[name],
+                    pooling=PoolingType.SUM,
+                    data_type=_TABLE_TYPES[self.row_type],
+                )
+                for name, rows in self.tables
+            ),
+            optimizer=SparseOptimizer(kind=OptimizerKind(self.shape.optimizer), lr=1.0),
+            device=torch.device(self.shape.device),
+            budget=self.budget,
+            batch_lookups=self.batch_lookups,
+            frequencies={},
+            parameters=self.parameters,
+        )
+
+    @cached_property
+    def support(self) -> Support:
+        """What the system says of this setting."""
+        return self.system_class.support(self.spec)
+
+    @property
+    def system_class(self) -> type[EmbeddingSystem]:
+        """The system."""
+        return registry.load(Variant.parse(self.system))
+
+    @cached_property
+    def slots(self) -> int:
+        """Rows that it may cache; 0 without a cache, or if the budget is too small."""
+        if not self.caches or self.support.verdict is not Verdict.YES:
+            return 0
+        if self.name == "freq_cache":
+            return sum(sizing.slots_of(self.spec, group, {}) for group in sizing.groups_of(self.spec, {}).groups)
+        return WAYS * cache_sets(self.spec, self.spec.tables)
+
+    @property
+    def record_bytes(self) -> int:
+        """Of a row with its optimizer state."""
+        return self.row_bytes + self.state_bytes
+
+    @property
+    def row_bytes(self) -> int:
+        """Of a row."""
+        return self.row_type.value_bytes * self.shape.embedding_dim
+
+    @property
+    def state_bytes(self) -> int:
+        """Of a row's optimizer state."""
+        return self.spec.optimizer.state_bytes(self.shape.embedding_dim)
+
+    @cached_property
+    def device_bytes(self) -> dict[str, int]:
+        """Device memory by purpose, the model included. On a CPU the device is the memory that computes."""
+        return {name: size for name, size in (self._embedding_bytes() | self._model_bytes()).items() if size}
+
+    def _model_bytes(self) -> dict[str, int]:
+        return {"model and activations": self.shape.model_bytes}
+
+    def _embedding_bytes(self) -> dict[str, int]:
+        spec = self.spec
+        resident = {"all rows": spec.row_bytes, "optimizer state of all rows": spec.state_bytes}
+        if self.name in _RESIDENT or (self.shape.device == "cpu" and self.name in _UVM | CACHING and not self.caches):
+            return resident
+        if self.name == "freq_cache":
+            groups = sizing.groups_of(spec, {}).groups
+            staged = sum(sizing.device_bytes(spec, group, sizing.slots_of(spec, group, {})) for group in groups)
+            cached = self.slots * self.record_bytes
+            return {
+                "cached rows": cached,
+                "staging": staged - cached,
+                "slots of the ids of a batch": sizing.SLOT_ID_BYTES * spec.batch_lookups,
+            }
+        if self.name in CACHING:
+            least = uvm_required_bytes(spec, caching=True)[Tier.DEVICE]
+            rest = least - WAYS * slot_bytes(spec, spec.tables)
+            return {
+                "cached rows": self.slots * slot_bytes(spec, spec.tables),
+                "index and row-wise state of all rows": rest,
+            }
+        if self.name in _UVM:
+            return {"row-wise state of all rows": uvm_required_bytes(spec)[Tier.DEVICE]}
+        needed = self.system_class.required_bytes(spec)
+        return {"what the system says it needs": needed.get(Tier.DEVICE, 0)}
+
+    @property
+    def total_device_bytes(self) -> int:
+        """Device memory in all."""
+        return sum(self.device_bytes.values())

@@ -1,0 +1,313 @@
+"""Command line: `python -m suite advise`."""
+
+from __future__ import annotations
+
+import enum
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from suite.advise import advise_tables
+from suite.advise.advice import Advice
+from suite.advise.advising import Asked, advise
+from suite.advise.calibration import CalibrationFailed
+from suite.advise.candidates import SYSTEMS
+from suite.advise.hardware import EXAMPLES, Hardware, load_hardware
+from suite.advise.kernels import RowType, kernel_of
+from suite.environment import visible_gpu
+from suite.memory import available_host_bytes
+from suite.plan import (
+    BadOption,
+    Dataset,
+    Options,
+    check_options,
+    parse_bytes,
+    parse_prepared,
+    parse_workloads,
+    plan_cells,
+)
+from suite.record import Cell
+from suite.store import StoreError, write_atomically
+from systems import registry
+from systems.registry import Variant, split_list
+
+_USAGE, _FAILED, _INTERRUPTED = 2, 1, 130
+_RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+
+
+class RowTypes(enum.StrEnum):
+    """Which types of rows to weigh."""
+
+    FP32 = "fp32"
+    FP16 = "fp16"
+    ALL = "all"
+
+
+class MatmulName(enum.StrEnum):
+    """How a described device multiplies matrices."""
+
+    FP32 = "fp32"
+    TF32 = "tf32"
+
+
+class ScaleName(enum.StrEnum):
+    """How large the setting is."""
+
+    SMOKE = "smoke"
+    SMALL = "small"
+    FULL = "full"
+
+
+class OptimizerName(enum.StrEnum):
+    """The optimizer of rows and MLPs alike."""
+
+    SGD = "sgd"
+    ROWWISE_ADAGRAD = "rowwise_adagrad"
+    ADAGRAD = "adagrad"
+    ADAM = "adam"
+
+
+def advise_command(
+    *,
+    workload: Annotated[
+        str, typer.Option(help="One workload, as run_bench.py --workloads takes it: avazu, criteo_kaggle@drift")
+    ] = "criteo_kaggle",
+    scale: Annotated[
+        ScaleName | None, typer.Option(help="Size of tables and model; default: small on a CPU, full with --hardware")
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="A dataset made by `python -m workloads prepare`; default: synthetic")
+    ] = None,
+    device_memory: Annotated[
+        str | None,
+        typer.Option(help="What rows, model and activations may take, e.g. 8GiB; default: the device's, none on a CPU"),
+    ] = None,
+    hardware: Annotated[
+        str | None, typer.Option(help=f"A machine one does not have: {', '.join(EXAMPLES)}, or a JSON file")
+    ] = None,
+    matmul: Annotated[
+        MatmulName, typer.Option(help="Products on --hardware; torch's default is fp32")
+    ] = MatmulName.FP32,
+    systems: Annotated[str, typer.Option(help="all, or names, with variants: freq_cache[policy=lru],full_gpu")] = "all",
+    row_types: Annotated[RowTypes, typer.Option(help="What rows are kept in")] = RowTypes.FP32,
+    cache_ratio: Annotated[
+        str | None, typer.Option(help="Cached rows as shares of all rows, e.g. 0.01,0.05,0.2")
+    ] = None,
+    optimizer: Annotated[OptimizerName, typer.Option(help="Of rows and MLPs alike")] = OptimizerName.SGD,
+    batch_size: Annotated[int | None, typer.Option(help="Samples per step; default: the scale's")] = None,
+    embedding_dim: Annotated[int | None, typer.Option(help="Width of every row; default: the scale's")] = None,
+    batches: Annotated[
+        int | None, typer.Option(help="Replayed to count misses, a third of them uncounted; default: 150")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of synthetic streams")] = 0,
+    calibration_file: Annotated[
+        Path | None,
+        typer.Option("--calibration", help="Reuse the costs measured before in this file, or keep them there"),
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="How long to calibrate")] = 45.0,
+    show_frontier: Annotated[
+        bool, typer.Option("--frontier", help="Show the smallest device at which each system trains, also if one fits")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Directory that gets advice.json, advice.csv and advice.svg")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="The advice as JSON on standard output, nothing else")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress")] = False,
+) -> None:
+    """Predict step time and device memory of every system and cache size, and recommend one.
+
+    Costs are measured on this machine in under two minutes, on streams of their own, or taken from a described machine;
+    misses come from a replay of the workload's ids. Nothing is fitted to the steps that are predicted.
+
+    Examples: `python -m suite advise --workload avazu`; `python -m suite advise --workload criteo_1tb --hardware a100
+    --device-memory 8GiB --out advice/`; `python -m suite advise --hardware my_gpu.json --row-types all`.
+    """
+    errors = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
+    try:
+        cell = _cell(
+            workload,
+            data_dir=data_dir,
+            on_gpu=hardware is not None or visible_gpu() is not None,
+            options={
+                "scale": scale.value if scale else "full" if hardware else None,
+                "optimizer": optimizer.value,
+                "batch_size": batch_size,
+                "embedding_dim": embedding_dim,
+                "seed": seed,
+            },
+        )
+        machine = None if hardware is None else load_hardware(hardware)
+        asked = Asked(
+            systems=_systems(systems, cell.device),
+            row_types=list(RowType) if row_types is RowTypes.ALL else [RowType(row_types.value)],
+            ratios=_ratios(cache_ratio),
+            budget=_budget(device_memory, machine),
+            batches=_batches(batches),
+            seconds=_seconds(seconds),
+            calibration=calibration_file,
+            machine=machine,
+            matmul=matmul.value,
+        )
+        if out is not None:
+            _check_output(out)
+        with _Shown(errors, quiet=quiet or as_json) as shown:
+            advice = advise(cell, asked, on_progress=shown)
+        if out is not None:
+            write(advice, out)
+    except CalibrationFailed as error:
+        errors.print(f"error: {error}")
+        raise typer.Exit(_FAILED) from None
+    except (ValueError, StoreError) as error:  # of options, names and data: each a sentence for the user
+        errors.print(f"error: {error}")
+        raise typer.Exit(_USAGE) from None
+    except KeyboardInterrupt:
+        errors.print("interrupted: nothing was written")
+        raise typer.Exit(_INTERRUPTED) from None
+    if as_json:
+        typer.echo(advice.model_dump_json(indent=1))
+        return
+    console = Console(markup=False, highlight=False)
+    advise_tables.show(advice, console, frontier=show_frontier)
+    if out is not None:
+        console.print(f"\nWrote advice.json, advice.csv and advice.svg to {out}", soft_wrap=True)
+
+
+def _cell(workload: str, *, data_dir: Path | None, on_gpu: bool, options: dict[str, object]) -> Cell:
+    """The setting, as run_bench.py would plan it; its system is filled in later."""
+    datasets: dict[str, Dataset] | None = None
+    if data_dir is None:
+        names = parse_workloads(workload)
+    else:
+        datasets, names = _prepared(data_dir, workload)
+    if len(names) != 1:
+        raise BadOption(f"--workload: give one of {', '.join(names)}")
+    asked = Options(
+        systems=(Variant("full_gpu"),),
+        workloads=names,
+        device="cuda" if on_gpu else "cpu",
+        **options,  # type: ignore[arg-type] # checked by name above
+    )
+    check_options(asked)
+    cells, _ = plan_cells(asked, datasets=datasets, host_bytes=available_host_bytes())
+    return cells[0]
+
+
+def _prepared(data_dir: Path, workload: str) -> tuple[dict[str, Dataset], tuple[str, ...]]:
+    from workloads.prepared import PreparedWorkload, find_prepared
+
+    folders = find_prepared(data_dir)
+    names = parse_prepared(workload, folders, data_dir=data_dir)
+    found = {}
+    for name in names:
+        opened = PreparedWorkload.open(folders[name], batch_size=1)
+        found[name] = Dataset(
+            folder=folders[name],
+            digest=opened.digest,
+            training_rows=opened.epoch_rows(),
+            table_rows=sum(rows for _, rows in opened.tables),
+        )
+    return found, names
+
+
+def _systems(text: str, device: str) -> list[str]:
+    """The variants to weigh, in order, each once."""
+    entries = [name for part in split_list(text) for name in (SYSTEMS[device] if part == "all" else (part,))]
+    if not entries:
+        raise BadOption(f"--systems: none named: give all, or some of {', '.join(registry.SYSTEMS)}")
+    variants = list(dict.fromkeys(str(Variant.parse(entry)) for entry in entries))
+    for variant in variants:
+        try:
+            kernel_of(variant, device=device)
+            registry.load(Variant.parse(variant))
+        except ImportError as error:
+            raise BadOption(
+                f"--systems: {variant} needs {error.name}, which is not installed: run make setup"
+            ) from None
+    return variants
+
+
+def _ratios(text: str | None) -> list[float]:
+    if text is None:
+        return list(_RATIOS)
+    found = []
+    for part in text.split(","):
+        try:
+            ratio = float(part)
+        except ValueError:
+            ratio = 0.0
+        if not 0 < ratio <= 1:
+            raise BadOption(f"--cache-ratio: '{part.strip()}' is no share above 0 and at most 1: write 0.01,0.05,0.2")
+        found.append(ratio)
+    return sorted(set(found))
+
+
+def _budget(text: str | None, machine: Hardware | None) -> int | None:
+    if text is not None:
+        return parse_bytes(text, flag="--device-memory")
+    if machine is not None:
+        return machine.device_memory_bytes
+    gpu = visible_gpu()
+    return None if gpu is None else gpu.memory_bytes
+
+
+def _batches(batches: int | None) -> int | None:
+    if batches is not None and batches < 2:
+        raise BadOption(f"--batches: {batches} is out of range, it must be at least 2")
+    return batches
+
+
+def _seconds(seconds: float) -> float:
+    if not seconds > 0:  # NaN compares false with everything
+        raise BadOption(f"--seconds: {seconds} is out of range, it must be above 0")
+    return seconds
+
+
+def _check_output(out: Path) -> None:
+    """Make the directory before the work that is to go there."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadOption(f"--out {out} cannot be written ({error.strerror}): choose another directory") from None
+
+
+def write(advice: Advice, folder: Path) -> None:
+    """Write advice.json, advice.csv and advice.svg, each whole or not at all.
+
+    Raises:
+        StoreError: a file cannot be written.
+    """
+    from suite.advise.advise_figures import draw
+
+    write_atomically(folder / "advice.json", json.dumps(advice.model_dump(mode="json"), indent=1) + "\n")
+    write_atomically(folder / "advice.csv", advise_tables.frame(advice).to_csv(index=False, lineterminator="\n"))
+    if advice.predictions:
+        draw(advice, folder / "advice.svg")
+
+
+class _Shown:
+    """Progress on standard error: a bar in a terminal, else nothing."""
+
+    def __init__(self, console: Console, *, quiet: bool) -> None:
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=quiet or not console.is_terminal,
+        )
+        self._task = self._bar.add_task("", total=None)
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        self._bar.update(self._task, description=what, completed=done, total=total)
+
+    def __enter__(self) -> _Shown:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()

@@ -1,0 +1,125 @@
+"""What steps count, from replays: distinct rows of batches, misses and moved rows of caches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from suite.advise.case import Case
+from suite.advise.costs import Counts
+from suite.record import Cell
+from suite.simulate import registry as models
+from suite.simulate.model import CannotReplay, Setting, Span, replay
+from suite.simulate.trace import Trace, WorkloadTrace, replayed
+from suite.streams import open_workload
+from systems.registry import Variant
+from workloads.batch import Workload
+
+_STEADY_BATCHES, _COUNTED_BATCHES = 50, 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Survey:
+    """Batches of a span, whatever is cached.
+
+    Attributes:
+        lookups, distinct: Ids and distinct rows per batch.
+        largest: Most distinct rows of a batch.
+    """
+
+    lookups: float
+    distinct: float
+    largest: int
+
+
+class Replays:
+    """Replays a trace, each cache once.
+
+    Args:
+        trace: Its ids.
+        span: Which batches are replayed, and from which on they are counted.
+    """
+
+    def __init__(self, trace: Trace, span: Span) -> None:
+        self.trace = trace
+        self.span = span
+        self._survey: Survey | None = None
+        self._found: dict[tuple[str, int], Counts | CannotReplay] = {}
+
+    @property
+    def survey(self) -> Survey:
+        """Of the counted batches."""
+        if self._survey is None:
+            sizes = [
+                (batch.ids.values.size, batch.unique[0].size)
+                for batch in replayed(self.trace, self.span.counted_from, self.span.stop)
+            ]
+            self._survey = Survey(
+                lookups=sum(lookups for lookups, _ in sizes) / len(sizes),
+                distinct=sum(distinct for _, distinct in sizes) / len(sizes),
+                largest=max(distinct for _, distinct in sizes),
+            )
+        return self._survey
+
+    def counts(self, case: Case) -> Counts:
+        """What a case counts per step.
+
+        Raises:
+            CannotReplay: the cache cannot run at that size.
+        """
+        survey = self.survey
+        plain = Counts(lookups=survey.lookups, distinct=survey.distinct, largest=survey.largest)
+        model = model_of(case)
+        if model is None:
+            return plain
+        key = str(model), case.slots
+        if key not in self._found:
+            setting = Setting(trace=self.trace, span=self.span, slots=case.slots)
+            try:
+                self._found[key] = Counts.of(replay(models.build(model, setting)), largest=survey.largest)
+            except CannotReplay as reason:
+                self._found[key] = reason
+        found = self._found[key]
+        if isinstance(found, CannotReplay):
+            raise found
+        return found
+
+
+def model_of(case: Case) -> Variant | None:
+    """The simulated cache of a case; None: it has none, and moves no rows."""
+    if case.caches:
+        name = "freq_cache" if case.name == "freq_cache" else "fbgemm_uvm_caching"
+        known = models.load(Variant(name)).variants
+        return Variant(name, tuple((key, value) for key, value in case.parameters.items() if key in known))
+    if case.shape.device == "cuda" and case.name in {"fbgemm_uvm", "torchrec_uvm"}:
+        return Variant("uvm")
+    return None
+
+
+def steady_span(trace: Trace, *, batches: int | None = None) -> Span:
+    """A span long enough for caches to be steady: a third of it, at least one batch, is replayed before counting."""
+    stop = min(trace.length, _STEADY_BATCHES + _COUNTED_BATCHES if batches is None else batches)
+    return Span(counted_from=min(stop // 3, max(0, stop - 1)), stop=stop)
+
+
+def span_of(cell: Cell) -> Span:
+    """The batches that a cell trains on while it is timed."""
+    return Span(counted_from=cell.warmup_steps, stop=cell.warmup_steps + cell.windows * cell.window_steps)
+
+
+def count_cell(cell: Cell) -> Counts:
+    """What a cell will count per timed step, from a replay of its own batches.
+
+    Raises:
+        CannotReplay: its cache cannot run at that size.
+    """
+    workload, replays = _replays(cell.model_copy(update={"system": "", "round": 0, "cache_ratio": None}))
+    return replays.counts(Case.of(cell, workload))
+
+
+@lru_cache(maxsize=2)
+def _replays(setting: Cell) -> tuple[Workload, Replays]:
+    """Of the stream that cells share, whatever system they train."""
+    workload = open_workload(setting)
+    trace = WorkloadTrace(workload, prefix=setting.frequency_prefix)
+    return workload, Replays(trace, span_of(setting))

@@ -1,0 +1,175 @@
+"""Predicting a step: named costs, each times what the step counts."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+from pydantic import Field
+
+from suite.advise.calibration import Calibration
+from suite.advise.case import Case
+from suite.advise.costs import Counts
+from suite.advise.kernels import RowType
+from suite.advise.shape import Described
+from suite.record import Cell
+from suite.streams import open_workload
+from workloads.batch import Workload
+
+
+class NotCalibrated(LookupError):
+    """No cost is known for a case; the message says which, and why."""
+
+
+class Terms(Described):
+    """Where the time of a step goes.
+
+    Attributes are seconds by name. What is `exposed` adds up to the step; what is `hidden` goes on beside it.
+    """
+
+    exposed_s: dict[str, float]
+    hidden_s: dict[str, float] = {}
+
+
+class Costs(Protocol):
+    """What a step costs on some machine."""
+
+    @property
+    def basis(self) -> Literal["calibrated", "modelled"]:
+        """Whether costs were measured, or follow from a description."""
+
+    def terms(self, case: Case, counts: Counts) -> Terms:
+        """The named costs of a step.
+
+        Raises:
+            NotCalibrated: they are not known.
+        """
+
+
+class Prediction(Described):
+    """A predicted case."""
+
+    system: str
+    row_type: RowType
+    cache_ratio: float | None = Field(default=None)
+    """Cached rows as a share of all; None: there is no cache."""
+    slots: int
+    step_s: float
+    samples_per_s: float
+    terms_s: dict[str, float]
+    """Exposed time by term: they add up to the step."""
+    hidden_s: dict[str, float]
+    """Time beside training, by term."""
+    device_bytes: int
+    device_bytes_by_purpose: dict[str, int]
+    counts: Counts
+    basis: Literal["calibrated", "modelled"]
+    """Measured costs of this machine, or those of a described one."""
+
+    @property
+    def hit_rate(self) -> float | None:
+        """1 - unique misses / unique ids; None without a cache."""
+        return None if self.cache_ratio is None else 1 - self.counts.misses / max(self.counts.distinct, 1.0)
+
+    @property
+    def overflows(self) -> bool:
+        """Whether some batch has more distinct rows than the cache has slots."""
+        return self.counts.overflow_share > 0
+
+    @property
+    def label(self) -> str:
+        """The variant for people."""
+        return self.system if self.row_type is RowType.FP32 else f"{self.system} {self.row_type}"
+
+
+def predict(case: Case, counts: Counts, costs: Costs) -> Prediction:
+    """Predict a case. A pure function: equal arguments give equal predictions.
+
+    Args:
+        case: System, budget, tables and shape of the step.
+        counts: What the step counts; see `suite.advise.counts`.
+        costs: Of the machine.
+
+    Raises:
+        NotCalibrated: the costs do not cover the case.
+    """
+    terms = costs.terms(case, counts)
+    step_s = sum(terms.exposed_s.values())
+    return Prediction(
+        system=case.system,
+        row_type=case.row_type,
+        cache_ratio=case.slots / case.spec.rows if case.caches else None,
+        slots=case.slots,
+        step_s=step_s,
+        samples_per_s=case.shape.batch_size / step_s,
+        terms_s=terms.exposed_s,
+        hidden_s=terms.hidden_s,
+        device_bytes=case.total_device_bytes,
+        device_bytes_by_purpose=case.device_bytes,
+        counts=counts,
+        basis=costs.basis,
+    )
+
+
+def predict_cell(
+    cell: Cell, calibration: Calibration, counts: Counts, *, workload: Workload | None = None
+) -> Prediction:
+    """Predict a cell of the comparison, before it runs.
+
+    Args:
+        cell: What will be measured.
+        calibration: Of this machine.
+        counts: From `suite.advise.counts.count_cell`.
+        workload: The cell's, if it is open already.
+
+    Raises:
+        NotCalibrated: the calibration does not cover the cell.
+    """
+    opened = open_workload(cell) if workload is None else workload
+    return predict(Case.of(cell, opened), counts, CalibratedCosts(calibration))
+
+
+class CalibratedCosts:
+    """The costs that were measured of this machine. See `suite.advise.calibration.KernelCosts`.
+
+    - dense: forward, backward and optimizer of the MLPs and the interaction, the very shape, measured;
+    - calls: what looking up and updating cost whatever the ids: features are cut, kernels called, tables gone through;
+    - lookup, update: the same per id and per distinct row;
+    - planning: finding distinct rows and misses and choosing victims, on the training thread; with a look-ahead what
+      training loses to the thread that plans, the rest of which is hidden;
+    - moving: rows into the cache and out of it.
+    """
+
+    def __init__(self, calibration: Calibration) -> None:
+        self._calibration = calibration
+
+    @property
+    def basis(self) -> Literal["calibrated", "modelled"]:
+        """Measured."""
+        return "calibrated"
+
+    def terms(self, case: Case, counts: Counts) -> Terms:
+        """As `Costs.terms`."""
+        shape = self._calibration.of(case.shape)
+        if shape is None:
+            raise NotCalibrated(
+                f"steps of {case.shape.tables} tables and {case.shape.batch_size:,} samples were not calibrated"
+            )
+        costs = shape.of(case.kernel)
+        if costs is None:
+            why = shape.refused.get(str(case.kernel), "it was not asked for")
+            raise NotCalibrated(f"{case.kernel} was not calibrated: {why}")
+        slowed_s = costs.slowed.seconds(counts)
+        exposed = {
+            "dense": costs.dense_s,
+            "calls": costs.lookup.fixed_s + costs.update.fixed_s,
+            "lookup": costs.lookup.varying_s(counts),
+            "update": costs.update.varying_s(counts),
+            "planning": costs.planning.seconds(counts) + slowed_s,
+            "moving": costs.moving.seconds(counts),
+        }
+        hidden = {"planning": max(0.0, costs.beside.seconds(counts) - slowed_s)}
+        return Terms(exposed_s=_positive(exposed), hidden_s=_positive(hidden))
+
+
+def _positive(seconds: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in seconds.items() if value > 0}

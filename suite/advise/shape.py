@@ -1,0 +1,98 @@
+"""What the cost of a training step depends on beside its ids: the model, the batch and the size of the tables."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from math import floor, log10
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from suite.record import Cell
+from workloads.batch import Workload
+
+
+class Described(BaseModel):
+    """A model that takes no unknown field and never changes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Shape(Described):
+    """A step, its ids aside. Cells that share it share a calibration.
+
+    Rows are rounded to two digits: a per cent more of them costs nothing that a clock would show.
+    """
+
+    tables: int = Field(ge=1)
+    rows: int = Field(ge=1)
+    """Of all tables."""
+    hotness: int = Field(ge=1)
+    """Ids per bag, rounded up."""
+    embedding_dim: int
+    batch_size: int = Field(ge=1)
+    dense_columns: int = Field(ge=1)
+    bottom_mlp: tuple[int, ...]
+    top_mlp: tuple[int, ...]
+    optimizer: str
+    device: Literal["cpu", "cuda"]
+
+    @classmethod
+    def of(cls, cell: Cell, workload: Workload) -> Shape:
+        """The shape of a cell, whose workload is `workload`."""
+        rows = sum(count for _, count in workload.tables)
+        return cls(
+            tables=len(workload.tables),
+            rows=_two_digits(rows),
+            hotness=-(-workload.batch_lookups // (workload.batch_size * len(workload.tables))),
+            embedding_dim=cell.embedding_dim,
+            batch_size=cell.batch_size,
+            dense_columns=workload.dense_columns,
+            bottom_mlp=cell.bottom_mlp,
+            top_mlp=cell.top_mlp,
+            optimizer=cell.optimizer,
+            device=cell.device,
+        )
+
+    @property
+    def batch_lookups(self) -> int:
+        """Ids per batch over all tables."""
+        return self.batch_size * self.tables * self.hotness
+
+    @property
+    def layers(self) -> tuple[tuple[int, int], ...]:
+        """Inputs and outputs of every linear layer, the bottom MLP's first."""
+        features = self.tables + 1
+        interacted = self.embedding_dim + features * (features - 1) // 2
+        bottom = (self.dense_columns, *self.bottom_mlp, self.embedding_dim)
+        return (*pairwise(bottom), *pairwise((interacted, *self.top_mlp)))
+
+    @property
+    def dense_flops(self) -> float:
+        """Multiplications and additions of a step in matrix products: forward, and twice that in backward."""
+        features = self.tables + 1
+        linear = sum(inputs * outputs for inputs, outputs in self.layers)
+        return 3 * 2.0 * self.batch_size * (linear + features * features * self.embedding_dim)
+
+    @property
+    def dense_parameters(self) -> int:
+        """Weights and biases of both MLPs."""
+        return sum((inputs + 1) * outputs for inputs, outputs in self.layers)
+
+    @property
+    def activation_values(self) -> int:
+        """Values that forward leaves for backward: pooled rows, their products, what every layer puts out."""
+        features = self.tables + 1
+        per_sample = features * self.embedding_dim + features * features + sum(2 * out for _, out in self.layers)
+        return self.batch_size * per_sample
+
+    @property
+    def model_bytes(self) -> int:
+        """Device memory of the dense part: parameters with gradients and optimizer state, activations with theirs."""
+        states = {"sgd": 0, "rowwise_adagrad": 1, "adagrad": 1, "adam": 2}[self.optimizer]
+        return 4 * ((2 + states) * self.dense_parameters + 2 * self.activation_values)
+
+
+def _two_digits(rows: int) -> int:
+    unit: int = 10 ** max(0, floor(log10(rows)) - 1)
+    return max(1, round(rows / unit)) * unit

@@ -1,0 +1,54 @@
+"""`docs/simulation.md`: its commands are ones, its figures are there, and its numbers are the records'."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+import typer
+
+from suite.__main__ import app
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "simulation.md"
+
+
+def commands() -> list[str]:
+    lines = [line.split("#")[0].strip() for line in PAGE.read_text(encoding="utf-8").splitlines()]
+    return sorted({line for line in lines if line.startswith("python -m suite ")})
+
+
+def test_every_command_of_the_suite_is_on_the_page() -> None:
+    assert {shlex.split(line)[3] for line in commands()} == {"simulate", "curves", "advise"}
+
+
+@pytest.mark.parametrize("line", commands())
+def test_a_command_of_the_page_parses(line: str) -> None:
+    words = shlex.split(line)
+    context = click.Context(typer.main.get_command(app))
+    command = context.command.get_command(context, words[3])  # type: ignore[attr-defined]
+    command.make_context("command", words[4:])  # unknown options and bad values raise
+
+
+def test_figures_and_programs_that_the_page_names_are_there() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    figures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text)
+    assert len(figures) >= 3
+    named = [ROOT / path for path in re.findall(r"(?:tests|docs|suite)/[\w/]+\.(?:py|json)", text)]
+    assert named
+    assert [path for path in [*(PAGE.parent / figure for figure in figures), *named] if not path.exists()] == []
+
+
+def test_the_table_of_misses_is_that_of_the_record() -> None:
+    spec = importlib.util.spec_from_file_location("optimal_table", ROOT / "docs" / "figures" / "optimal_table.py")
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    on_page = PAGE.read_text(encoding="utf-8").split(made.BEGIN)[1].split(made.END)[0]
+    assert on_page == made.table()
+    assert len(on_page.splitlines()) > 20

@@ -1,0 +1,139 @@
+"""Calibrating for real, at a size that says little, and keeping what was found."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from advise_scenes import LINES, calibration, shape
+
+from suite import environment
+from suite.advise import calibration as calibrations
+from suite.advise import calibrator
+from suite.advise.calibration import Calibration, CalibrationFailed, Order
+from suite.advise.costs import Counts
+from suite.advise.kernels import Kernel, RowType, kernel_of
+from suite.advise.streams import STREAMS
+from suite.plan import BadOption
+
+KERNELS = tuple(
+    kernel_of(name, device="cpu")
+    for name in ("full_gpu", "reference", "freq_cache", "freq_cache[look_ahead=2,policy=lru]", "no_embeddings")
+)
+SHAPE = shape(rows=9000, batch_size=32)
+
+
+@pytest.fixture(scope="module")
+def measured() -> Calibration:
+    told = []
+    found = calibrator.measured(
+        Order(shapes=(SHAPE,), kernels=(*KERNELS, Kernel(variant="reference", row_type=RowType.FP16)), seconds=0.01),
+        on_progress=lambda what, done, total: told.append((what, done, total)),
+    )
+    assert told[0][0] == "machine"
+    assert [done for _, done, _ in told[1:]] == [0, 1, 2]  # three rounds at least, however little time there is
+    return found
+
+
+def test_every_kernel_has_its_costs_or_a_reason(measured: Calibration) -> None:
+    (costs,) = measured.shapes
+    assert {found.kernel for found in costs.kernels} == set(KERNELS)
+    assert "keeps rows in float32" in costs.refused["reference fp16"]
+    assert measured.covers([SHAPE], KERNELS)
+    assert costs.dense_s > 0
+    assert measured.threads == torch.get_num_threads()
+
+
+def test_points_tell_misses_and_rows_apart(measured: Calibration) -> None:
+    (costs,) = measured.shapes
+    for kernel in KERNELS:
+        points = [point for point in costs.points if point.kernel == kernel]
+        caches = kernel.variant.startswith("freq_cache")
+        assert len(points) == len(STREAMS) * (2 if caches else 1)
+        assert {point.stream for point in points} == {stream.name for stream in STREAMS}
+        assert all(0 < point.distinct <= point.lookups for point in points)
+        assert any(point.misses > 0 for point in points) == caches
+    few, many = sorted({point.cache_ratio for point in costs.points if point.kernel == KERNELS[2]})
+    assert few < many
+
+
+def test_own_cache_is_told_by_stage_and_others_by_lookup_and_update(measured: Calibration) -> None:
+    (costs,) = measured.shapes
+    counts = Counts(lookups=96, distinct=80, misses=40, rows_fetched=40, rows_written_back=40)
+    plain = costs.of(KERNELS[0])
+    assert plain is not None
+    assert plain.lookup.seconds(counts) > 0 < plain.update.seconds(counts)
+    assert plain.planning.seconds(counts) == plain.moving.seconds(counts) == plain.beside.seconds(counts) == 0
+    own, ahead = costs.of(KERNELS[2]), costs.of(KERNELS[3])
+    assert own is not None
+    assert ahead is not None
+    assert own.planning.seconds(counts) > 0 < own.moving.seconds(counts)
+    assert own.beside.seconds(counts) == 0
+    assert ahead.planning.seconds(counts) == 0 < ahead.beside.seconds(counts)
+
+
+def test_process_of_its_own_answers_an_order() -> None:
+    told = []
+    found = calibrations.calibrate(
+        [SHAPE], [KERNELS[0], KERNELS[0]], seconds=0.01, on_progress=lambda *progress: told.append(progress)
+    )
+    assert [costs.kernel for costs in found.shapes[0].kernels] == [KERNELS[0]]
+    assert found.machine == environment.capture(threads=1).machine
+    assert told
+
+
+def test_process_that_fails_leaves_its_last_words() -> None:
+    with pytest.raises(CalibrationFailed, match=r"exit code 1 .* no result; its last line: .*NoSuchThing"):
+        calibrations.calibrate([SHAPE], [Kernel(variant="suite.advise:NoSuchThing")], seconds=0.01)
+
+
+def _saved(path: Path, **changes: object) -> Path:
+    here = environment.capture(threads=2)
+    of_here = {"machine": here.machine, "packages": here.packages, "threads": here.cores}
+    calibrations.save(calibration(LINES).model_copy(update=of_here | changes), path)
+    return path
+
+
+def test_calibration_is_read_back_as_it_was(tmp_path: Path) -> None:
+    path = _saved(tmp_path / "deep" / "here.json")
+    assert calibrations.load(path).shapes == calibration(LINES).shapes
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"machine": "elsewhere", "cpu": "Z80"}, r"was made on another machine \(Z80\): delete it, or name another"),
+        ({"packages": {"torch": "0.1"}}, "with other versions of .*torch"),
+        ({"threads": 4096}, "was made with 4096 threads, here are "),
+    ],
+)
+def test_calibration_of_elsewhere_is_refused(tmp_path: Path, changes: dict[str, object], message: str) -> None:
+    with pytest.raises(BadOption, match=message):
+        calibrations.load(_saved(tmp_path / "there.json", **changes))
+
+
+def test_what_is_no_calibration_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "odd.json"
+    with pytest.raises(BadOption, match=r"--calibration .*odd.json cannot be read \(No such file"):
+        calibrations.load(path)
+    path.write_text("{}")
+    with pytest.raises(BadOption, match="is no calibration: machine: Field required"):
+        calibrations.load(path)
+    path.write_bytes(b"\xff\xff")
+    with pytest.raises(BadOption, match="it is not text"):
+        calibrations.load(path)
+    content = json.loads(calibration(LINES).model_dump_json())
+    content["shapes"][0]["kernels"][0]["lookup"]["fixed_s"] = -1
+    path.write_text(json.dumps(content))
+    with pytest.raises(BadOption, match=r"shapes.0.kernels.0.lookup.fixed_s: Input should be greater"):
+        calibrations.load(path)
+
+
+def test_slow_blocks_do_not_decide_until_they_are_half_of_all() -> None:
+    assert calibrator.BLOCK_STEPS == 3
+    assert calibrator.typical([1.0]) == 1.0
+    assert calibrator.typical([1.0, 3.0]) == 2.0
+    assert calibrator.typical([1.0, 3.0, 900.0, 900.0, 2.0, 2.0]) == 2.0
+    assert calibrator.typical([1.0, 3.0, 900.0, 900.0]) == 451.0

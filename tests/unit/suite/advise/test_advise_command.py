@@ -1,0 +1,127 @@
+"""`python -m suite advise`."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from suite.advise import advise_tables
+from suite.advise.advice import Advice
+from suite.advise.command import advise_command
+
+app = typer.Typer()
+app.command()(advise_command)
+
+GPU = ("--hardware", "a100", "--scale", "smoke", "--workload", "avazu", "--batches", "6")
+
+
+def _run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def _advice(*arguments: str) -> Advice:
+    result = _run(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return Advice.model_validate_json(result.stdout)
+
+
+def test_described_machine_is_advised_without_measuring(tmp_path: Path) -> None:
+    result = _run(*GPU, "--cache-ratio", "0.3,0.6", "--device-memory", "6MiB", "--out", str(tmp_path / "out"))
+    assert result.exit_code == 0, result.output
+    assert "modelled for NVIDIA A100" in result.stdout
+    assert "Recommended: " in result.stdout
+    advice = Advice.model_validate_json((tmp_path / "out" / "advice.json").read_text())
+    assert advice.basis == "modelled"
+    assert advice.choice is not None
+    assert advice.choice.best.device_bytes <= 6 * 2**20 == advice.budget_bytes
+    with (tmp_path / "out" / "advice.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(advice.predictions)
+    for row, one in zip(rows, advice.predictions, strict=True):
+        terms = [float(value) for name, value in row.items() if name in {f"{t}_s" for t in advise_tables.TERMS}]
+        assert sum(terms) == pytest.approx(one.step_s) == pytest.approx(float(row["step_s"]))
+        assert (row["fits"] == "True") == (one.device_bytes <= 6 * 2**20)
+    figure = (tmp_path / "out" / "advice.svg").read_text()
+    assert "<svg" in figure
+    assert "freq_cache" in figure or "legend" in figure
+
+
+def test_table_too_big_for_anything_prints_the_frontier() -> None:
+    result = _run(*GPU, "--device-memory", "1kB")
+    assert result.exit_code == 0, result.output
+    assert "Nothing fits." in result.stdout
+    assert "every row lies on the device" in result.stdout
+    advice = _advice(*GPU, "--device-memory", "1kB")
+    assert advice.choice is None
+    least = {row.system: row.device_bytes for row in advice.frontier}
+    assert all(size is not None and size > 1000 for size in least.values())
+    assert min(least, key=lambda name: least[name] or 0) == "fbgemm_uvm"
+
+
+def test_own_machine_is_calibrated_once_and_the_file_used_again(tmp_path: Path) -> None:
+    file = tmp_path / "costs.json"
+    options = ("--workload", "avazu", "--scale", "smoke", "--batches", "6", "--seconds", "0.5", "--cache-ratio", "0.3")
+    options = (*options, "--systems", "full_gpu,freq_cache[policy=lfu]", "--calibration", str(file))
+    first = _advice(*options)
+    assert first.basis == "calibrated"
+    assert first.probes is not None
+    assert {one.system for one in first.predictions} == {"full_gpu", "freq_cache[policy=lfu]"}
+    made = file.read_bytes()
+    assert _advice(*options) == first
+    assert file.read_bytes() == made
+    content = json.loads(made)
+    file.write_text(json.dumps(content | {"machine": "another"}))
+    refused = _run(*options)
+    assert refused.exit_code == 2
+    assert "was made on another machine" in refused.output
+
+
+def test_rows_of_half_width_are_weighed_where_systems_take_them() -> None:
+    advice = _advice(*GPU, "--row-types", "all", "--systems", "full_gpu,freq_cache[policy=lru]", "--cache-ratio", "0.3")
+    found = {(one.system, str(one.row_type)): one for one in advice.predictions if one.cache_ratio in (None, 0.3)}
+    wide, narrow = found["full_gpu", "fp32"], found["full_gpu", "fp16"]
+    assert wide.device_bytes_by_purpose["all rows"] == 2 * narrow.device_bytes_by_purpose["all rows"]
+    assert narrow.terms_s["lookup"] < wide.terms_s["lookup"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--workload", "criteo"), "--workloads: unknown workload 'criteo': did you mean"),
+        (("--workload", "all"), "--workload: give one of criteo_kaggle, avazu"),
+        (("--device-memory", "much"), "--device-memory: 'much' is not a size"),
+        (("--hardware", "abacus"), "--hardware abacus cannot be read"),
+        (("--systems", "freq_cash"), "unknown system 'freq_cash': did you mean freq_cache"),
+        (("--systems", "freq_cache[policy=best]"), "'policy' is one of static, lfu, lru"),
+        (("--systems", ","), "--systems: none named"),
+        (("--cache-ratio", "0.1,2"), "--cache-ratio: '2' is no share above 0"),
+        (("--cache-ratio", "some"), "--cache-ratio: 'some' is no share"),
+        (("--batches", "1"), "--batches: 1 is out of range"),
+        (("--seconds", "nan"), "--seconds: nan is out of range"),
+        (("--embedding-dim", "5"), "--embedding-dim: 5 is out of range"),
+        (("--out", "/dev/null/x"), "--out /dev/null/x cannot be written"),
+    ],
+)
+def test_wrong_option_is_named(arguments: tuple[str, ...], message: str) -> None:
+    result = _run("--scale", "smoke", *arguments)
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())
+
+
+def test_tables_hold_in_80_columns() -> None:
+    result = CliRunner().invoke(
+        app, [*GPU, "--device-memory", "6MiB", "--cache-ratio", "0.3", "--row-types", "all"], env={"COLUMNS": "80"}
+    )
+    lines = result.stdout.splitlines()
+    tables = [line.rstrip() for line in lines if line.startswith(" ")]
+    assert len(tables) > 30
+    assert max(map(len, tables)) < 80
+    assert "…" not in result.stdout
+    assert " [look_ahead=16,policy=static]" in " ".join(tables)  # in one piece
+    for word in ("samples/s", "plan", "move", "launch"):
+        assert word in result.stdout

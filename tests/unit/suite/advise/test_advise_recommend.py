@@ -1,0 +1,152 @@
+"""What is recommended, and what would change it."""
+
+from __future__ import annotations
+
+from advise_scenes import LINES, RESIDENT, calibration, case
+
+from suite.advise.candidates import Candidate, cases, weigh
+from suite.advise.case import Case
+from suite.advise.costs import Counts
+from suite.advise.counts import Replays
+from suite.advise.described import DescribedCosts
+from suite.advise.hardware import load_hardware
+from suite.advise.kernels import RowType
+from suite.advise.model import CalibratedCosts, Costs, predict
+from suite.advise.recommend import choose, gib
+from suite.simulate.model import CannotReplay
+from systems.contract import CacheRatio
+
+COSTS = CalibratedCosts(calibration(LINES, RESIDENT))
+PLAIN = Counts(lookups=192, distinct=100)
+
+
+def _candidate(found: Case, counts: Counts, costs: Costs = COSTS) -> Candidate:
+    return Candidate(found, counts, predict(found, counts, costs))
+
+
+def _cache(ratio: float, misses: float, *, overflow: float = 0.0) -> Candidate:
+    counts = PLAIN.model_copy(
+        update={"misses": misses, "rows_fetched": misses, "rows_written_back": misses, "overflow_share": overflow}
+    )
+    return _candidate(case("freq_cache", budget=CacheRatio(ratio=ratio)), counts)
+
+
+RESIDENT_ONE = _candidate(case("full_gpu"), PLAIN)
+
+
+def test_fastest_within_the_budget_is_recommended() -> None:
+    small, large = _cache(0.1, 90), _cache(0.6, 20)
+    everything = [small, large, RESIDENT_ONE]
+    assert choose(everything, COSTS, budget=None).best == RESIDENT_ONE.prediction
+    tight = choose(everything, COSTS, budget=RESIDENT_ONE.prediction.device_bytes - 1)
+    assert tight.best == large.prediction
+    tighter = choose(everything, COSTS, budget=large.prediction.device_bytes - 1)
+    assert tighter.best == small.prediction
+    assert tighter.runner_up is None
+    assert "the only one" in tighter.reason
+    assert choose(everything, COSTS, budget=10) is None
+
+
+def test_of_equally_fast_ones_the_smallest_is_recommended() -> None:
+    found = choose([RESIDENT_ONE, _cache(0.2, 0.1), _cache(0.5, 0.0)], COSTS, budget=None)
+    assert found.best.cache_ratio == 0.2
+    assert found.runner_up == RESIDENT_ONE.prediction
+    assert "takes the least memory" in found.reason
+
+
+def test_cache_that_a_batch_exceeds_is_passed_over() -> None:
+    assert choose([_cache(0.1, 50, overflow=0.5)], COSTS, budget=None) is None
+
+
+def test_reason_names_the_term_that_decides() -> None:
+    found = choose([RESIDENT_ONE, _cache(0.3, 95)], COSTS, budget=None)
+    assert found.best == RESIDENT_ONE.prediction
+    assert "ahead of freq_cache" in found.reason
+    assert "mostly by moving: 0.00 ms against 0.76 ms" in found.reason
+
+
+def test_changes_name_the_hit_rate_and_the_budget_that_turn_the_answer() -> None:
+    cached = _cache(0.5, 0.5)
+    found = choose([RESIDENT_ONE, cached], COSTS, budget=None)
+    assert found.best == cached.prediction
+    (rate,) = [change for change in found.changes if "hit rate" in change]
+    assert rate.startswith("with a hit rate of freq_cache of at most ")
+    assert "(now 99.5%): full_gpu" in rate
+    said = float(rate.split("at most ")[1].split("%")[0]) / 100
+    # at that rate the other one is chosen, and a quarter of an octave before it is not
+    for hit_rate, best in ((said, "full_gpu"), (1 - (1 - said) / 2**0.5, "freq_cache")):
+        again = choose([RESIDENT_ONE, _cache(0.5, 100 * (1 - hit_rate))], COSTS, budget=None)
+        assert again.best.system == best
+    less = f"with less than {gib(cached.prediction.device_bytes)} of device memory none of these fits"
+    assert less in found.changes
+
+
+def test_larger_budget_that_turns_the_answer_is_named() -> None:
+    small = _cache(0.1, 95)
+    found = choose([small, RESIDENT_ONE], COSTS, budget=small.prediction.device_bytes)
+    assert found.best == small.prediction
+    larger = f"with {gib(RESIDENT_ONE.prediction.device_bytes)} of device memory: full_gpu"
+    assert any(change.startswith(larger) for change in found.changes)
+
+
+def test_slower_link_turns_the_answer_to_what_moves_less() -> None:
+    machine = load_hardware("a100").model_copy(
+        update={"link_to_device_gb_per_s": 100.0, "link_to_host_gb_per_s": 100.0}
+    )
+    costs = DescribedCosts(machine.model_copy(update={"host_planning_ids_per_s": 1e7, "launch_s": 1e-9}))
+    cached_counts = PLAIN.model_copy(update={"misses": 1.0, "rows_fetched": 1.0, "rows_written_back": 1.0})
+    in_place_counts = PLAIN.model_copy(update={"rows_fetched": 292.0, "rows_written_back": 100.0})
+    shape = {"device": "cuda", "embedding_dim": 128, "top_mlp": (1,), "bottom_mlp": ()}
+    cached = _candidate(case("freq_cache", **shape), cached_counts, costs)
+    in_place = _candidate(case("fbgemm_uvm", **shape), in_place_counts, costs)
+    found = choose([cached, in_place], costs, budget=None)
+    assert found.best.system == "fbgemm_uvm"
+    assert any(change.startswith("with a link of at most ") and "freq_cache" in change for change in found.changes)
+
+
+def test_every_cache_is_weighed_at_every_size_and_at_the_budget() -> None:
+    pattern = case("full_gpu")
+    budget = pattern.shape.model_bytes + 30_000
+    found = list(
+        cases(
+            pattern,
+            systems=("full_gpu", "freq_cache[policy=lru]"),
+            row_types=list(RowType),
+            ratios=(0.1, 0.2),
+            budget=budget,
+        )
+    )
+    assert [one.system for one in found].count("full_gpu") == 2
+    caches = [one for one in found if one.caches]
+    assert len(caches) == 2 * 3
+    filled = [one for one in caches if not isinstance(one.budget, CacheRatio)]
+    assert all(0.9 * budget < one.total_device_bytes <= budget for one in filled)
+    assert filled[1].slots > 1.5 * filled[0].slots  # fp16 rows are half as long
+
+
+def test_cases_that_cannot_be_predicted_are_refused_once_with_the_reason() -> None:
+    class Refusing(Replays):
+        def __init__(self) -> None:
+            pass
+
+        def counts(self, case: Case) -> Counts:
+            if case.name == "freq_cache":
+                raise CannotReplay("too many rows")
+            return PLAIN
+
+    pattern = case("full_gpu")
+    found = list(
+        cases(
+            pattern,
+            systems=("full_gpu", "freq_cache", "torchrec_uvm"),
+            row_types=[RowType.FP32],
+            ratios=(0.1, 0.2),
+            budget=None,
+        )
+    )
+    weighed, refused = weigh(found, Refusing(), COSTS)
+    assert [one.prediction.system for one in weighed] == ["full_gpu"]
+    assert {(one.system, one.reason) for one in refused} == {
+        ("freq_cache", "too many rows"),
+        ("torchrec_uvm", "torchrec_uvm was not calibrated: it was not asked for"),
+    }
