@@ -30,7 +30,7 @@ from systems.contract import Verdict
 from systems.registry import CONTROLS, Variant
 from workloads.batch import Workload
 
-CALIBRATION_S = 8.0
+CALIBRATION_S = 12.0
 """Measuring per shape of a step; large steps take longer, for each is measured three times at least."""
 
 Send = Callable[[Progress | Forecast], None]
