@@ -6,6 +6,7 @@ import importlib.util
 import re
 import shlex
 from pathlib import Path
+from types import ModuleType
 
 import click
 import pytest
@@ -43,12 +44,20 @@ def test_figures_and_programs_that_the_page_names_are_there() -> None:
     assert [path for path in [*(PAGE.parent / figure for figure in figures), *named] if not path.exists()] == []
 
 
-def test_the_table_of_misses_is_that_of_the_record() -> None:
-    spec = importlib.util.spec_from_file_location("optimal_table", ROOT / "docs" / "figures" / "optimal_table.py")
+def tables() -> ModuleType:
+    spec = importlib.util.spec_from_file_location(
+        "simulation_tables", ROOT / "docs" / "figures" / "simulation_tables.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     made = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(made)
-    on_page = PAGE.read_text(encoding="utf-8").split(made.BEGIN)[1].split(made.END)[0]
-    assert on_page == made.table()
-    assert len(on_page.splitlines()) > 20
+    return made
+
+
+@pytest.mark.parametrize(("name", "lines"), [("optimal", 20), ("accuracy", 8)])
+def test_a_table_of_the_page_is_that_of_its_record(name: str, lines: int) -> None:
+    made = tables()
+    _, on_page, _ = made.block(PAGE.read_text(encoding="utf-8"), name)
+    assert on_page == made.TABLES[name]()
+    assert len(on_page.splitlines()) > lines
