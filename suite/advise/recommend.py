@@ -70,6 +70,8 @@ def _reason(best: Prediction, other: Prediction | None, budget: int | None) -> s
     if other is None:
         return f"it is the only one {within} that trains"
     lead = other.step_s / best.step_s - 1
+    if abs(lead) < _EQUAL and gib(best.device_bytes) == gib(other.device_bytes):
+        return f"none {within} is faster by a per cent or smaller; {other.label} equals it in both"
     if abs(lead) < _EQUAL:
         return (
             f"none {within} is faster by a per cent, and it takes the least memory: {gib(best.device_bytes)} against "
