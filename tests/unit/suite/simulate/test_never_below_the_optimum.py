@@ -1,0 +1,51 @@
+"""No simulated policy misses fewer rows than the bound that it is compared with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from listed_traces import ListedTrace, traces
+
+from suite.simulate.model import CannotReplay, Setting, Span, replay
+from suite.simulate.options import open_trace
+from suite.simulate.registry import ALL, build, parse_policies
+from systems.registry import Variant
+
+BOUNDS = {"belady", "compulsory"}
+POLICIES = [variant for variant in parse_policies(",".join(ALL)) if variant.name not in BOUNDS | {"cdlrm"}]
+
+
+def assert_not_below(policy: Variant, setting: Setting) -> None:
+    model = build(policy, setting)
+    found = replay(model)
+    bypass = "on" if model.bypasses else "off"
+    slots = max(setting.slots, model.slots)
+    optimum = replay(build(Variant("belady", (("bypass", bypass),)), replace(setting, slots=slots)))
+    assert optimum.unique_ids == found.unique_ids
+    assert optimum.unique_misses <= found.unique_misses
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), trace=traces(most_rows=60, most_ids=12, most_batches=14))
+def test_no_policy_misses_fewer_than_belady_with_as_many_slots(
+    policy: Variant, data: st.DataObject, trace: ListedTrace
+) -> None:
+    span = Span(counted_from=data.draw(st.integers(0, trace.length - 1)), stop=trace.length)
+    asked = data.draw(st.integers(1, trace.rows))
+    try:
+        assert_not_below(policy, Setting(trace=trace, span=span, slots=asked))
+    except CannotReplay:
+        assume(False)
+
+
+@pytest.mark.parametrize("look_ahead", ["2", "16"])
+@pytest.mark.parametrize("workload", ["avazu", "criteo_kaggle@recency"])
+def test_nor_does_cdlrm_whose_caches_need_larger_tables(workload: str, look_ahead: str) -> None:
+    trace = open_trace(workload=workload, scale="smoke", batch_size=64)
+    for slots in (trace.rows // 10, trace.rows // 3):
+        policy = Variant("cdlrm", (("look_ahead", look_ahead),))
+        assert_not_below(policy, Setting(trace=trace, span=Span(counted_from=5, stop=40), slots=slots))
