@@ -144,7 +144,8 @@ def calibrate(
     Args:
         shapes: Of the steps to be predicted.
         kernels: Of the systems to be predicted.
-        seconds: How long to measure, over all shapes. Steps of a second or more take longer: three rounds at least.
+        seconds: How long to measure, over all shapes. Slow steps take longer: three rounds, fewer
+            where these would take more than a minute per shape.
         on_progress: Called between rounds.
 
     Raises:

@@ -44,7 +44,9 @@ apart. No batch may exceed the smaller one: it holds one and a half batches at l
 _MOST_ROUNDS = 8
 _LEAST_ROUNDS = 3
 _SETTLING_ROUNDS = 1
-"""Left out: kernels are loaded, threads started and caches filled."""
+"""Left out, if more follow: kernels are loaded, threads started and caches filled."""
+_PATIENCE_S = 60.0
+"""Where steps are so slow that even the least rounds would take longer for one shape, fewer have to do."""
 BLOCK_STEPS = 3
 """Of one system on one stream, one after the other. The first is left out: it finds the processor's caches as another
 system or stream left them, and training never does."""
@@ -143,8 +145,8 @@ class _ShapeRun:
             for subject in subjects:
                 self._turn(subject)
             rounds += 1
-            spent = time.monotonic() - started
-            if rounds >= _LEAST_ROUNDS and spent * (rounds + 1) / rounds > self._seconds:
+            expected = (time.monotonic() - started) * (rounds + 1) / rounds
+            if expected > (self._seconds if rounds >= _LEAST_ROUNDS else max(self._seconds, _PATIENCE_S)):
                 break
         return self._costs(subjects, rounds=rounds)
 
@@ -201,7 +203,7 @@ class _ShapeRun:
         )
 
     def _costs(self, subjects: Sequence[_Subject], *, rounds: int) -> ShapeCosts:
-        settling = _SETTLING_ROUNDS * (BLOCK_STEPS - 1)
+        settling = min(_SETTLING_ROUNDS, rounds - 1) * (BLOCK_STEPS - 1)
         dense_s = {
             stream.name: typical(
                 clocks.dense_s
