@@ -74,3 +74,9 @@ def test_learnt_aurocs_are_those_of_the_record() -> None:
         assert cells.split(" | ") == [f"{x:.4f}" for x in (learnt["optimum"], learnt["auroc"], control["auroc"])]
         assert learnt["gap"] < 0.02
         assert learnt["auroc"] - control["auroc"] > 0.03
+
+
+def test_what_sgd_leaves_is_that_of_its_record() -> None:
+    found = json.loads((ROOT / "results" / "streams" / "learnable_sgd.json").read_text())
+    gaps = [f"{run['gap']:.3f}" for run in found if run["kind"] == "all rows"]
+    assert "SGD at its rate of 1 ends {}, {} and {} below the optimum".format(*gaps) in page("synthetic")
