@@ -17,4 +17,4 @@ def test_every_workload_has_its_line(capsys: pytest.CaptureFixture[str]) -> None
 def test_words_are_all_that_a_batch_draws() -> None:
     found = generator_figures.measure("avazu", batch_size=64, batches=1)
     tables, groups, columns = 13, 1, 8
-    assert found["words"] == 64 * (tables + groups + 1 + columns + columns // 4)
+    assert found["words"] == 64 * (tables + groups + 1 + columns)

@@ -13,7 +13,7 @@ from systems.registry import Variant
 
 
 class OfMyOwn(CacheModel):
-    """Named on the command line as `test_registry:OfMyOwn`."""
+    """Named on the command line as `test_simulated_registry:OfMyOwn`."""
 
     source = "test"
     variants = {"colour": ("red", "blue")}
@@ -50,7 +50,7 @@ def test_a_variant_written_out_is_the_default_all_the_same() -> None:
 
 def test_a_model_of_ones_own_is_taken() -> None:
     trace = skewed_trace(tables=(9,), batches=2, samples=3)
-    variant = parse_policies("test_registry:OfMyOwn[colour=blue]")[0]
+    variant = parse_policies("test_simulated_registry:OfMyOwn[colour=blue]")[0]
     model = build(variant, setting(trace, 4))
     assert (type(model).__name__, model.parameters) == ("OfMyOwn", {"colour": "blue"})
 
