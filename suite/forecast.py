@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+import threading
 import uuid
 from collections.abc import Callable, Sequence
 from typing import IO, Annotated, Literal
@@ -15,6 +16,8 @@ from suite.process import MARK, kill_tree, worker_environment
 from suite.record import Cell, Optimum, Prediction
 
 _LAST_WORDS = 2048
+_STALL_S = 1800.0
+"""Without a word for so long, the process hangs: at full scale on a CPU a round of a calibration takes minutes."""
 
 
 class Progress(BaseModel):
@@ -63,14 +66,19 @@ def cell_key(cell: Cell) -> str:
     return cell.identity("round")
 
 
-def forecast(cells: Sequence[Cell], on_progress: OnProgress = lambda what, done, total: None) -> dict[str, Forecast]:
+def forecast(
+    cells: Sequence[Cell],
+    on_progress: OnProgress = lambda what, done, total: None,
+    *,
+    stall_s: float = _STALL_S,
+) -> dict[str, Forecast]:
     """Calibrate this machine, replay the cells' streams without weights, and predict, in a process of its own.
 
     Returns:
         Forecasts by `cell_key`.
 
     Raises:
-        ForecastFailed: the process ended before all was said.
+        ForecastFailed: the process ended before all was said, or said nothing for `stall_s` and was ended.
     """
     distinct = {cell_key(cell): cell for cell in cells}
     mark = uuid.uuid4().hex
@@ -86,9 +94,11 @@ def forecast(cells: Sequence[Cell], on_progress: OnProgress = lambda what, done,
         )
         assert process.stdin is not None
         assert process.stdout is not None
+        watch = _Watch(stall_s, lambda: kill_tree(process, mark=mark))
         try:
             _say(process.stdin, Request(cells=tuple(distinct.values())))
             for line in process.stdout:
+                watch.heard()
                 message = _ADAPTER.validate_json(line)
                 if isinstance(message, Progress):
                     on_progress(message.what, message.done, message.total)
@@ -97,12 +107,48 @@ def forecast(cells: Sequence[Cell], on_progress: OnProgress = lambda what, done,
         except ValueError as error:
             raise ForecastFailed(f"it sent a line that is no message: {str(error).splitlines()[0]}") from error
         finally:
+            watch.stop()
             process.stdin.close()
             kill_tree(process, mark=mark)
             process.stdout.close()
+        if watch.ended:
+            raise ForecastFailed(f"it said nothing for {stall_s:.0f} s and was ended{_last_line(log)}")
         if found.keys() != distinct.keys():
             raise ForecastFailed(f"it ended with exit code {process.returncode}{_last_line(log)}")
     return found
+
+
+class _Watch:
+    """Ends a process that says nothing for too long.
+
+    Attributes:
+        ended: Whether it had to.
+    """
+
+    def __init__(self, stall_s: float, end: Callable[[], None]) -> None:
+        self.ended = False
+        self._stall_s = stall_s
+        self._end = end
+        self._timer = self._started()
+
+    def heard(self) -> None:
+        """A sign of life."""
+        self._timer.cancel()
+        self._timer = self._started()
+
+    def stop(self) -> None:
+        """Nothing more is awaited."""
+        self._timer.cancel()
+
+    def _started(self) -> threading.Timer:
+        timer = threading.Timer(self._stall_s, self._fire)
+        timer.daemon = True
+        timer.start()
+        return timer
+
+    def _fire(self) -> None:
+        self.ended = True
+        self._end()
 
 
 def _say(pipe: IO[bytes], request: Request) -> None:

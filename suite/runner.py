@@ -148,10 +148,9 @@ class Runner:
         except (ForecastFailed, OSError) as error:
             display.warn(f"no predictions: {error}; the cells run without them")
             return
-        reasons = dict.fromkeys(found.why for found in self._forecasts.values() if found.why and not found.prediction)
-        for reason in reasons:
+        for reason in dict.fromkeys(found.why for found in self._forecasts.values() if found.why):
             systems = dict.fromkeys(cell.system for cell in todo if self._forecasts[cell_key(cell)].why == reason)
-            display.note(f"no prediction for {', '.join(systems)}: {reason}")
+            display.note(f"no prediction or no optimum for {', '.join(systems)}: {reason}")
 
     def _run_one(self, cell: Cell, display: Display) -> None:
         key, label = self._key(cell), cell.label

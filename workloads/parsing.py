@@ -21,7 +21,8 @@ from workloads.raw import RawFile, TextBlock
 LOGGED_BAD_ROWS = 10
 # Around a bad line so much text takes the slow path.
 SLOW_BYTES = 1 << 20
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# polars drops a byte order mark, and unpacks what begins like gzip, zlib (three levels) or zstd.
+_TAKEN_FOR_OTHERS = (b"\xef\xbb\xbf", b"\x1f\x8b", b"\x78\x01", b"\x78\x9c", b"\x78\xda", b"\x28\xb5\x2f\xfd")
 _SEPARATORS = {b"\t": "tabs", b",": "commas", b";": "semicolons", b"|": "bars", b" ": "spaces"}
 _LOG = logging.getLogger(__name__)
 
@@ -152,8 +153,8 @@ class TextRows:
     def _fast(self, block: TextBlock) -> pl.DataFrame | None:
         """The typed rows of a block in which every line is good; None where one may not be."""
         text = _with_line_feeds(block)
-        # polars takes +5 for 5, drops a byte order mark, and fills up short lines
-        if text is None or b"+" in text or text.startswith(_BYTE_ORDER_MARK) or self._quoted(text):
+        # polars takes +5 for 5 and fills up short lines
+        if text is None or b"+" in text or text.startswith(_TAKEN_FOR_OTHERS) or self._quoted(text):
             return None
         lines = text.count(b"\n")
         if text.count(self.raw.separator) != lines * (len(self.raw.columns) - 1):

@@ -18,6 +18,7 @@ from suite.advise.calibration import CalibrationFailed
 from suite.advise.candidates import SYSTEMS
 from suite.advise.hardware import EXAMPLES, Hardware, load_hardware
 from suite.advise.kernels import RowType, kernel_of
+from suite.cli import OptimizerName, ScaleName
 from suite.environment import visible_gpu
 from suite.memory import available_host_bytes
 from suite.plan import (
@@ -31,6 +32,7 @@ from suite.plan import (
     plan_cells,
 )
 from suite.record import Cell
+from suite.simulate.options import check_output
 from suite.store import StoreError, write_atomically
 from systems import registry
 from systems.registry import Variant, split_list
@@ -52,23 +54,6 @@ class MatmulName(enum.StrEnum):
 
     FP32 = "fp32"
     TF32 = "tf32"
-
-
-class ScaleName(enum.StrEnum):
-    """How large the setting is."""
-
-    SMOKE = "smoke"
-    SMALL = "small"
-    FULL = "full"
-
-
-class OptimizerName(enum.StrEnum):
-    """The optimizer of rows and MLPs alike."""
-
-    SGD = "sgd"
-    ROWWISE_ADAGRAD = "rowwise_adagrad"
-    ADAGRAD = "adagrad"
-    ADAM = "adam"
 
 
 def advise_command(
@@ -153,7 +138,7 @@ def advise_command(
             matmul=matmul.value,
         )
         if out is not None:
-            _check_output(out)
+            check_output(out)
         with _Shown(errors, quiet=quiet or as_json) as shown:
             advice = advise(cell, asked, on_progress=shown)
         if out is not None:
@@ -264,14 +249,6 @@ def _seconds(seconds: float) -> float:
     if not seconds > 0:  # NaN compares false with everything
         raise BadOption(f"--seconds: {seconds} is out of range, it must be above 0")
     return seconds
-
-
-def _check_output(out: Path) -> None:
-    """Make the directory before the work that is to go there."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadOption(f"--out {out} cannot be written ({error.strerror}): choose another directory") from None
 
 
 def write(advice: Advice, folder: Path) -> None:

@@ -97,6 +97,6 @@ def check_output(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise BadOption(f"--out: cannot make {out}: {error.strerror or error}") from None
+        raise BadOption(f"--out: cannot make {out} ({error.strerror or error}): choose another directory") from None
     if not os.access(out, os.W_OK):
         raise BadOption(f"--out: {out} cannot be written: choose another directory")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import shlex
 from pathlib import Path
@@ -61,3 +62,16 @@ def test_a_table_of_the_page_is_that_of_its_record(name: str, lines: int) -> Non
     _, on_page, _ = made.block(PAGE.read_text(encoding="utf-8"), name)
     assert on_page == made.TABLES[name]()
     assert len(on_page.splitlines()) > lines
+
+
+def test_rows_beside_the_papers_are_those_of_the_advice() -> None:
+    advice = json.loads((ROOT / "results" / "simulate" / "advice" / "advice.json").read_text())
+    text = PAGE.read_text(encoding="utf-8")
+    assert len(advice["published"]) == 2
+    for row in advice["published"]:
+        shown = re.search(rf"^\| criteo_1tb \| {row['published_system']} \| (.*) \|$", text, re.MULTILINE)
+        assert shown is not None
+        published, _, fp32, tf32 = shown[1].split(" | ")
+        assert float(published) == row["published_steps_per_s"]
+        assert float(fp32) == round(row["modelled_fp32_steps_per_s"])
+        assert float(tf32) == round(row["modelled_tf32_steps_per_s"])

@@ -9,7 +9,7 @@ import pytest
 from suite import forecast as module
 from suite import forecaster
 from suite.advise.calibration import CalibrationFailed
-from suite.forecast import Forecast, ForecastFailed, cell_key, forecast
+from suite.forecast import Forecast, ForecastFailed, Progress, cell_key, forecast
 from suite.simulate.model import Setting, Span, replay
 from suite.simulate.registry import build
 from suite.simulate.trace import WorkloadTrace
@@ -89,3 +89,38 @@ def test_a_process_that_ends_early_is_told_with_its_last_words(monkeypatch, scri
     )
     with pytest.raises(ForecastFailed, match=said):
         forecast([tiny_cell()])
+
+
+@pytest.fixture
+def stand_in(monkeypatch):
+    """Starts a script instead of the process that forecasts; the process started is kept."""
+    real, started = module.subprocess.Popen, []
+
+    def use(script):
+        def start(words, **options):
+            started.append(real([sys.executable, "-c", script], **options))
+            return started[-1]
+
+        monkeypatch.setattr(module.subprocess, "Popen", start)
+        return started
+
+    return use
+
+
+def test_a_process_that_says_nothing_for_too_long_is_ended(stand_in):
+    started = stand_in("import time; time.sleep(60)")
+    with pytest.raises(ForecastFailed, match="said nothing for 1 s and was ended"):
+        forecast([tiny_cell()], stall_s=1)
+    assert started[0].poll() is not None
+
+
+def test_ctrl_c_ends_the_process_too(stand_in):
+    line = Progress(what="calibrating", done=0, total=1).model_dump_json()
+    started = stand_in(f"import time; print({line!r}, flush=True); time.sleep(60)")
+
+    def interrupt(what, done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        forecast([tiny_cell()], interrupt)
+    assert started[0].poll() is not None

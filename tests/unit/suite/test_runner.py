@@ -308,7 +308,7 @@ def test_forecasts_of_the_cells_that_will_run_stand_in_their_records(run):
     assert (whole.prediction, whole.optimum) == (None, None)
     assert cached.prediction.steps_per_s == 50.0
     assert cached.optimum.unique_misses == 40_000
-    assert first.display.notes == ["no prediction for full_gpu: it is unknown"]
+    assert first.display.notes == ["no prediction or no optimum for full_gpu: it is unknown"]
     run(forecaster=foresee)
     run(forecaster=foresee)  # nothing is left to run, so nobody is asked
     assert asked == [["full_gpu", "freq_cache"], ["reference"]]
@@ -324,3 +324,13 @@ def test_cells_run_without_predictions_where_these_fail(run):
     assert ran.display.warnings == [
         "no predictions: it ended with exit code 3, its last line: no more memory; the cells run without them"
     ]
+
+
+def test_ctrl_c_while_predicting_ends_the_run_before_any_cell(run):
+    def foresee(cells, on_progress):
+        raise KeyboardInterrupt
+
+    ran = run(forecaster=foresee)
+    assert ran.code == 130
+    assert ran.workers.started == []
+    assert ran.records == []

@@ -222,6 +222,7 @@ own_fields = st.one_of(
 @example(row=(b"1", b".5", b"+", b"", b""))
 @example(row=(b"1", b"1e+5", b"\xff", b"", b""))
 @example(row=(b"1", b".", b"", b"", b""))
+@example(row=(b"\x1f\x8b", b"", b"", b"", b""))
 def test_own_columns_parse_to_their_values_or_name_the_first_bad_column(row):
     bad = [c.name for c, field in zip(OWN.columns, row, strict=True) if not is_valid(c.kind, field)]
     try:
@@ -238,6 +239,12 @@ def test_own_columns_parse_to_their_values_or_name_the_first_bad_column(row):
         assert rows["price"].item() == np.float32(float(row[1] or b"0"))
         assert rows["site"].cast(pl.Int64, wrap_numerical=True).item() == (int(row[3]) if row[3] else None)
         assert (rows["user"].item() is None) == (row[2] == b"")
+
+
+@pytest.mark.parametrize("start", [b"\x1f\x8b", b"x\x01", b"x\x9c", b"x\xda", b"(\xb5/\xfd", b"\xef\xbb\xbf"])
+def test_text_that_begins_like_a_packed_file_is_text(start):
+    raw = RawFormat("text", (Column("note", Kind.IGNORED), Column("click", Kind.LABEL)), separator=b",")
+    assert one_line(raw, start + b"rest,1")["click"].to_list() == [1]
 
 
 def test_quoted_fields_may_hold_the_separator_but_no_line_end(tmp_path):

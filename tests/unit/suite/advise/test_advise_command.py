@@ -104,7 +104,7 @@ def test_rows_of_half_width_are_weighed_where_systems_take_them() -> None:
         (("--batches", "1"), "--batches: 1 is out of range"),
         (("--seconds", "nan"), "--seconds: nan is out of range"),
         (("--embedding-dim", "5"), "--embedding-dim: 5 is out of range"),
-        (("--out", "/dev/null/x"), "--out /dev/null/x cannot be written"),
+        (("--out", "/dev/null/x"), "--out: cannot make /dev/null/x (Not a directory): choose another directory"),
     ],
 )
 def test_wrong_option_is_named(arguments: tuple[str, ...], message: str) -> None:
