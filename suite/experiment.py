@@ -65,8 +65,8 @@ def run_cell(cell: Cell, reporter: Reporter) -> Outcome:
         variant = registry.Variant.parse(cell.system)
         system_class = registry.load(variant)
         workload = open_workload(cell)
-        frequencies = _LazyFrequencies(workload, cell=cell, beat=reporter.beat)
-        spec = _spec(cell, variant, system_class, workload, frequencies)
+        frequencies = LazyFrequencies(workload, cell=cell, beat=reporter.beat)
+        spec = spec_of(cell, variant, system_class, workload, frequencies)
         support = _machine_support(system_class, spec)
     if support.verdict is not Verdict.YES:
         return Outcome(status=_STATUS_OF_VERDICT[support.verdict], reason=support.reason)
@@ -119,7 +119,7 @@ def _measured(
     trainer: Trainer,
     workload: Workload,
     plan: FeedPlan,
-    frequencies: _LazyFrequencies,
+    frequencies: LazyFrequencies,
     baseline_bytes: int,
     phases: _Phases,
     reporter: Reporter,
@@ -204,7 +204,7 @@ def _build(
     return system, Trainer(model, system, feed=feed, total_steps=cell.steps, on_batch=reporter.beat)
 
 
-class _LazyFrequencies(Mapping[str, Tensor]):
+class LazyFrequencies(Mapping[str, Tensor]):
     """Frequencies that are counted when a system first asks: at full scale they take seconds and gigabytes.
 
     Attributes:
@@ -251,13 +251,14 @@ class _LazyFrequencies(Mapping[str, Tensor]):
         return len(self._workload.tables)
 
 
-def _spec(
+def spec_of(
     cell: Cell,
     variant: registry.Variant,
     system_class: type[EmbeddingSystem],
     workload: Workload,
-    frequencies: _LazyFrequencies,
+    frequencies: LazyFrequencies,
 ) -> SystemSpec:
+    """What a cell asks of its system. Raises `ValueError`: it has neither a cache ratio nor a device budget."""
     budget: Budget
     if cell.device_budget_bytes is not None:
         budget = DeviceBytes(total_bytes=cell.device_budget_bytes)

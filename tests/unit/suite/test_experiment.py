@@ -117,7 +117,7 @@ def test_frequencies_are_counted_only_when_asked_for(monkeypatch):
     asked = []
     workload = open_workload(tiny_cell())
     monkeypatch.setattr(workload, "frequencies", lambda prefix: asked.append(prefix) or {"C1": torch.ones(7)})
-    lazy = experiment._LazyFrequencies(workload, cell=tiny_cell(frequency_prefix=0.25))
+    lazy = experiment.LazyFrequencies(workload, cell=tiny_cell(frequency_prefix=0.25))
     assert (list(lazy), len(lazy), asked, lazy.source) == ([name for name, _ in workload.tables], 13, [], None)
     assert lazy["C1"].sum() == lazy["C1"].numel() == 7
     assert asked == [0.25]

@@ -1,0 +1,70 @@
+"""The profile of a step: intervals are counted once, and the command leaves a record that adds up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import step_profile
+from step_profile import device_figures, device_spans, overlap, united
+
+
+def event(kind: str, name: str, start_us: float, length_us: float) -> dict[str, object]:
+    return {"ph": "X", "cat": kind, "name": name, "ts": start_us, "dur": length_us}
+
+
+def test_copies_under_kernels_are_hidden_and_the_rest_is_exposed() -> None:
+    trace = {
+        "traceEvents": [
+            event("kernel", "gemm", 0, 4000),
+            event("kernel", "gemm", 2000, 3000),  # on another stream, beside the first
+            event("kernel", "update", 8000, 1000),
+            event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 4000, 2000),
+            event("gpu_memcpy", "Memcpy DtoH (Device -> Pinned)", 8500, 2000),
+            event("gpu_memcpy", "Memcpy DtoD (Device -> Device)", 0, 9000),
+            event("cpu_op", "aten::mm", 0, 9000),
+        ]
+    }
+    figures = device_figures(device_spans(trace), steps=2, wall_s=0.012)
+    assert figures == pytest.approx(
+        {
+            "kernels_ms": 3.0,
+            "copies_in_hidden_ms": 0.5,
+            "copies_in_exposed_ms": 0.5,
+            "copies_out_hidden_ms": 0.25,
+            "copies_out_exposed_ms": 0.75,
+            "idle_ms": 1.75,
+        }
+    )
+
+
+def test_spans_that_touch_are_one_and_overlaps_with_several_are_all_found() -> None:
+    assert united([(3.0, 4.0), (0.0, 1.0), (1.0, 2.0)]) == [(0.0, 2.0), (3.0, 4.0)]
+    assert overlap([(0.0, 10.0), (11.0, 12.0)], [(1.0, 2.0), (9.0, 11.5)]) == [(1.0, 2.0), (9.0, 10.0), (11.0, 11.5)]
+
+
+@pytest.mark.parametrize(
+    ("system", "parts"),
+    [
+        ("freq_cache", {"plan", "move rows, same memory", "look up"}),
+        ("freq_cache[tier=file,look_ahead=2]", {"plan", "gather to staging", "fill slots", "read slots", "announce"}),
+    ],
+)
+def test_the_command_leaves_a_record_whose_parts_lie_within_the_step(
+    system: str, parts: set[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "profile.json"
+    words = ["--scale", "smoke", "--device", "cpu", "--warmup", "4", "--steps", "6", "--system", system]
+    step_profile.main([*words, "--out", str(out)])
+    record = json.loads(out.read_text())
+    on_training = [part for part in record["host"] if part["thread"] == "training"]
+    assert parts <= {part["part"] for part in record["host"]}
+    assert 0 < sum(part["ms"] for part in on_training) <= record["step_ms_while_timed"]
+    assert record["device"] is None
+    assert 0 < record["hit_rate"] < 1
+
+
+def test_other_systems_are_refused() -> None:
+    with pytest.raises(SystemExit, match="full_gpu is no variant of freq_cache"):
+        step_profile.main(["--scale", "smoke", "--device", "cpu", "--system", "full_gpu"])
