@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -33,6 +34,7 @@ from suite.plan import (
 )
 from suite.record import Cell
 from suite.simulate.options import check_output
+from suite.simulate.progress import LINE_EVERY_S
 from suite.store import StoreError, write_atomically
 from systems import registry
 from systems.registry import Variant, split_list
@@ -266,9 +268,12 @@ def write(advice: Advice, folder: Path) -> None:
 
 
 class _Shown:
-    """Progress on standard error: a bar in a terminal, else nothing."""
+    """Progress on standard error: a bar in a terminal, else a line now and then."""
 
     def __init__(self, console: Console, *, quiet: bool) -> None:
+        self._console = console
+        self._lines = not quiet and not console.is_terminal
+        self._said = time.monotonic()
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -281,6 +286,10 @@ class _Shown:
 
     def __call__(self, what: str, done: int, total: int) -> None:
         self._bar.update(self._task, description=what, completed=done, total=total)
+        now = time.monotonic()
+        if self._lines and now - self._said >= LINE_EVERY_S:
+            self._said = now
+            self._console.print(f"{what}: {done:,} of {total:,}")
 
     def __enter__(self) -> _Shown:
         self._bar.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -125,3 +126,10 @@ def test_tables_hold_in_80_columns() -> None:
     assert " [look_ahead=16,policy=static]" in " ".join(tables)  # in one piece
     for word in ("samples/s", "plan", "move", "launch"):
         assert word in result.stdout
+
+
+def test_a_log_gets_a_line_of_progress_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("suite.advise.command.LINE_EVERY_S", 0.0)
+    result = _run("--scale", "smoke", *GPU)
+    assert re.search(r"^replaying ids: \d+ of \d+$", result.stderr, re.MULTILINE)
+    assert "replaying ids" not in _run("--scale", "smoke", *GPU, "--quiet").stderr
