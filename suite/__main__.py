@@ -1,4 +1,4 @@
-"""Command line: `python -m suite` with `simulate`, `curves` or `advise`."""
+"""Command line: `python -m suite` and one of the commands below."""
 
 from __future__ import annotations
 
@@ -20,6 +20,22 @@ COMMANDS = {
     "advise": (
         "suite.advise.command:advise_command",
         "Predict step time, throughput and device bytes of every system, and recommend one.",
+    ),
+    "report": (
+        "suite.report.command:report_command",
+        "Turn records into what gets published: tables, figures and a page that opens offline.",
+    ),
+    "compare": (
+        "suite.compare.command:compare_command",
+        "Two runs cell by cell: what became slower, larger or different beyond noise; a gate for CI.",
+    ),
+    "doctor": (
+        "suite.doctor.command:doctor_command",
+        "What on this machine would spoil a benchmark, each with a remedy.",
+    ),
+    "validate": (
+        "suite.validate.command:validate_command",
+        "Check records against their published JSON Schema, and bring older ones up to date.",
     ),
 }
 """`module:function` and one line of help by name."""
@@ -51,7 +67,7 @@ app = typer.Typer(cls=_Commands, add_completion=False, no_args_is_help=True, pre
 
 @app.callback()
 def suite() -> None:
-    """Replay caches without training, and advise on their size. The comparison itself is `run_bench.py`."""
+    """Beside the comparison, which is `run_bench.py`: replay caches, get advice, publish and compare results."""
 
 
 if __name__ == "__main__":

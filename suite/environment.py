@@ -23,8 +23,8 @@ _PRESENTING = (
     "render", "rows", "sections", "statistics", "tables",
 )  # fmt: skip
 """Modules that show records, predict, or read options; what they decide is in the cell itself."""
-_PREDICTING = ("suite/advise/", "suite/simulate/")
-"""Folders that replay and predict; they measure no cell."""
+_BESIDE = ("advise", "compare", "doctor", "report", "simulate", "validate")
+"""Folders of `suite` that predict, publish or inspect; they measure no cell."""
 DISTRIBUTIONS = (
     "datasketches",
     "fbgemm-gpu",
@@ -113,7 +113,7 @@ def code_digest(project: Path) -> str:
         if path.suffix in (".py", ".json")
         and path.is_file()
         and path.stem not in _PRESENTING
-        and not path.relative_to(project).as_posix().startswith(_PREDICTING)
+        and not path.relative_to(project).as_posix().startswith(tuple(f"suite/{folder}/" for folder in _BESIDE))
     ]
     for path in sorted(files, key=lambda path: path.relative_to(project).as_posix()):
         content = path.read_bytes()

@@ -9,7 +9,7 @@ from typing import Any
 
 from suite.groups import REFERENCE, Group, base_name, is_baseline
 from suite.record import Check, Measurement, Optimum, Record, Traffic
-from suite.statistics import PairedRatio, paired_ratio, samples_per_s_by_round
+from suite.statistics import SpeedRatio, paired_ratio, samples_per_s_by_round
 from suite.status import Status
 
 QUALITY_TOLERANCE = 1e-9
@@ -143,10 +143,10 @@ def _merge(runs: Sequence[Record], baseline: Sequence[Record]) -> Row:
     )
 
 
-def _ratio(runs: Sequence[Record], baseline: Sequence[Record]) -> PairedRatio | None:
+def _ratio(runs: Sequence[Record], baseline: Sequence[Record]) -> SpeedRatio | None:
     if is_baseline(runs[0].cell.system) and runs[0].cell.system == baseline[0].cell.system:
         # Of the baseline to itself there is nothing to estimate.
-        return PairedRatio(ratio=1.0, low=None, high=None, rounds=len(runs))
+        return SpeedRatio(ratio=1.0, low=None, high=None, rounds=len(runs))
     if any(run.status is Status.WRONG_ANSWER for run in baseline):
         return None
     return paired_ratio(samples_per_s_by_round(runs), samples_per_s_by_round(baseline))

@@ -21,11 +21,11 @@ _Z_95 = 1.959964
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairedRatio:
+class SpeedRatio:
     """How many times as fast one system is as another.
 
     Attributes:
-        ratio: Geometric mean of the rounds' ratios.
+        ratio: Geometric mean of the rounds' ratios, or ratio of the geometric means.
         low, high: 95 % confidence interval, Student's t on the logarithms. None: a single round has no spread.
         rounds: Rounds that both systems have.
     """
@@ -57,7 +57,7 @@ class Standing:
     samples_per_s: float
 
 
-def paired_ratio(ours: Mapping[int, float], theirs: Mapping[int, float]) -> PairedRatio | None:
+def paired_ratio(ours: Mapping[int, float], theirs: Mapping[int, float]) -> SpeedRatio | None:
     """Compare two systems round by round.
 
     Args:
@@ -78,9 +78,45 @@ def paired_ratio(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Pair
     logs = [math.log(ours[number] / theirs[number]) for number in shared]
     mean = statistics.fmean(logs)
     if len(logs) == 1:
-        return PairedRatio(ratio=math.exp(mean), low=None, high=None, rounds=1)
+        return SpeedRatio(ratio=math.exp(mean), low=None, high=None, rounds=1)
     half = t_quantile_95(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
-    return PairedRatio(ratio=math.exp(mean), low=math.exp(mean - half), high=math.exp(mean + half), rounds=len(logs))
+    return SpeedRatio(ratio=math.exp(mean), low=math.exp(mean - half), high=math.exp(mean + half), rounds=len(logs))
+
+
+def unpaired_ratio(ours: Mapping[int, float], theirs: Mapping[int, float]) -> SpeedRatio:
+    """Compare two systems whose rounds were not interleaved with each other: Welch's interval on the logarithms.
+
+    Args:
+        ours: Samples per second by round; the round numbers do not matter.
+        theirs: The same of the system to compare with.
+
+    Returns:
+        The ratio ours / theirs; `rounds` is the smaller number of rounds. Without an interval where either has one.
+
+    Raises:
+        ValueError: there is no round, or a speed is not positive.
+    """
+    if any(not speed > 0 for speed in (*ours.values(), *theirs.values())):
+        raise ValueError("samples per second must be positive: leave out rounds that did not finish")
+    if not ours or not theirs:
+        raise ValueError("nothing to compare: one side has no round")
+    logs = [[math.log(speed) for speed in side.values()] for side in (ours, theirs)]
+    difference = statistics.fmean(logs[0]) - statistics.fmean(logs[1])
+    rounds = min(len(side) for side in logs)
+    if rounds == 1:
+        return SpeedRatio(ratio=math.exp(difference), low=None, high=None, rounds=1)
+    errors = [statistics.variance(side) / len(side) for side in logs]
+    total = sum(errors)
+    if total == 0:
+        return SpeedRatio(
+            ratio=math.exp(difference), low=math.exp(difference), high=math.exp(difference), rounds=rounds
+        )
+    # Welch and Satterthwaite; rounded down, which only widens the interval
+    degrees = total**2 / sum(error**2 / (len(side) - 1) for error, side in zip(errors, logs, strict=True))
+    half = t_quantile_95(max(1, math.floor(degrees))) * math.sqrt(total)
+    return SpeedRatio(
+        ratio=math.exp(difference), low=math.exp(difference - half), high=math.exp(difference + half), rounds=rounds
+    )
 
 
 def t_quantile_95(degrees: int) -> float:
@@ -124,7 +160,7 @@ def rank(records: Sequence[Record]) -> tuple[Standing, ...]:
         raise ValueError("records of different machines, devices, data or settings cannot be ranked: group them first")
     rounds = {name: [r for r in records if r.cell.system == name] for name in {r.cell.system for r in records}}
     speeds = {
-        name: samples_per_s_by_round(runs) for name, runs in rounds.items() if all(_takes_part(run) for run in runs)
+        name: samples_per_s_by_round(runs) for name, runs in rounds.items() if all(takes_part(run) for run in runs)
     }
     if len(speeds) < 2:
         return ()
@@ -141,7 +177,8 @@ def rank(records: Sequence[Record]) -> tuple[Standing, ...]:
     )
 
 
-def _takes_part(record: Record) -> bool:
+def takes_part(record: Record) -> bool:
+    """Whether a record may be ranked: ok, verified, and offloading (or the baseline, on CUDA)."""
     if record.status is not Status.OK or record.measurement is None:
         return False
     if record.verification is None or not record.verification.passed:

@@ -1,0 +1,100 @@
+"""The gate of `--fail-if-slower`: what it fails, what it cannot judge, and that it never passes without judging."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from suite.compare.comparison import Compared, Comparison
+from suite.compare.runs import NoComparison
+from suite.compare.speeds import Unjudged
+
+PASSED, FAILED, NOTHING_JUDGED = 0, 1, 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What the gate found.
+
+    Attributes:
+        threshold: Share of speed that may be lost.
+        judged: Cells whose speeds could be told apart from noise.
+        failures: One sentence each.
+        noisy: Labels of judged cells whose interval spans 1 and is so wide that it would with a loss of `threshold`.
+        unjudged: Labels of cells that have a speed in both runs which decides nothing, by reason.
+    """
+
+    threshold: float
+    judged: int
+    failures: tuple[str, ...]
+    noisy: tuple[str, ...]
+    unjudged: dict[Unjudged, list[str]]
+
+    @property
+    def exit_code(self) -> int:
+        """1 where something failed; 2 where no speed could be judged, which must not look like a pass."""
+        if self.failures:
+            return FAILED
+        return PASSED if self.judged else NOTHING_JUDGED
+
+    @property
+    def remedies(self) -> list[str]:
+        """What to do so that the gate can judge."""
+        return [f"{reason.reason}: {reason.remedy}" for reason in self.unjudged]
+
+
+def parse_share(text: str) -> float:
+    """The share of speed that may be lost: `10%`, `10 %` or `0.1`.
+
+    Raises:
+        NoComparison: it is no share from 0 to below 1.
+    """
+    number, percent, rest = text.partition("%")
+    try:
+        value = float(number) / (100 if percent else 1)
+    except ValueError:
+        value = math.nan
+    if rest.strip() or not 0 <= value < 1:  # NaN compares false with everything
+        raise NoComparison(f"--fail-if-slower: '{text}' is no share of speed: write 10% or 0.1, from 0 to below 1")
+    return value
+
+
+def judge(comparison: Comparison, threshold: float) -> Verdict:
+    """Decide whether RUN_B may pass.
+
+    A cell fails that
+
+    - is slower by more than `threshold`: the ratio of throughputs RUN_B / RUN_A is below `1 - threshold`, and its 95 %
+      interval lies below 1, so that noise alone fails nothing. On two machines only normalised ratios are judged;
+    - was ok in RUN_A and is not in RUN_B, or is missing there;
+    - was verified in RUN_A and is not in RUN_B.
+    """
+    failures = [sentence for cell in comparison.cells for sentence in _failures(cell, threshold)]
+    failures += [f"{label}: ok in RUN_A, missing from RUN_B" for label, side in comparison.only_before if side.ok]
+    judged = [cell for cell in comparison.cells if cell.speed.unjudged is None]
+    return Verdict(
+        threshold=threshold,
+        judged=len(judged),
+        failures=tuple(failures),
+        noisy=tuple(cell.label for cell in judged if threshold and not _tells(cell, threshold)),
+        unjudged=comparison.unjudged(*Unjudged),
+    )
+
+
+def _tells(cell: Compared, threshold: float) -> bool:
+    """Whether a loss of the threshold would have been seen."""
+    return cell.speed.beyond_noise or cell.speed.shows(threshold)
+
+
+def _failures(cell: Compared, threshold: float) -> Iterator[str]:
+    before, after = cell.pair
+    if before.ok and not after.ok:
+        yield f"{cell.label}: ok in RUN_A, {after.row.status} in RUN_B"
+    elif before.verified and not after.verified:
+        yield f"{cell.label}: verified in RUN_A, not in RUN_B"
+    ratio = cell.speed.ratio
+    if ratio is None or cell.speed.unjudged is not None or not cell.speed.slower:
+        return
+    if ratio.ratio < 1 - threshold:
+        yield f"{cell.label}: slower by {100 * (1 - ratio.ratio):.1f} %, more than {100 * threshold:g} %"

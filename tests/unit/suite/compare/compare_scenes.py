@@ -1,0 +1,58 @@
+"""What the tests of the comparison share: runs on disk, the second measured a day after the first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from suite.compare.comparison import Comparison, compare
+from suite.compare.runs import read_run
+from suite.record import Record
+from suite.store import RecordStore
+from tests.unit.suite.fabricate import environment, rounds
+
+NEXT_DAY = "2026-11-02T12:00:00+00:00"
+STEADY = [1000.0, 1010.0, 990.0]
+OTHER_MACHINE = environment(machine="othermachine", cpu="Intel Xeon 6980P").model_copy(update={"gpu": "NVIDIA H200"})
+
+
+def later(system: str, speeds: list[float], **changes: object) -> list[Record]:
+    """Rounds of a second run."""
+    return rounds(system, speeds, **{"started_at": NEXT_DAY, **changes})
+
+
+def scaled(factor: float, speeds: list[float] = STEADY) -> list[float]:
+    return [factor * speed for speed in speeds]
+
+
+def run_at(root: Path, records: list[Record]) -> Path:
+    """A results directory that holds these records."""
+    store = RecordStore(root)
+    for record in records:
+        store.write(record)
+    return root
+
+
+def compared(tmp_path: Path, before: list[Record], after: list[Record], **options: str) -> Comparison:
+    runs = [read_run(name, run_at(tmp_path / name, records)) for name, records in (("RUN_A", before), ("RUN_B", after))]
+    return compare(runs[0], runs[1], **options)
+
+
+def student_quantile(degrees: float, probability: float = 0.975) -> float:
+    """Of Student's t: its density integrated by the trapezoidal rule. Independent of the suite."""
+    # with t = sqrt(degrees) tan(angle) the density is a power of the cosine, on a bounded interval
+    angles = np.linspace(-np.pi / 2, np.pi / 2, 400_001)
+    density = np.cos(angles) ** (degrees - 1)
+    area = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
+    return float(np.sqrt(degrees) * np.tan(np.interp(probability, area / area[-1], angles)))
+
+
+def welch_interval(ours: list[float], theirs: list[float]) -> tuple[float, float, float]:
+    """Ratio of geometric means ours / theirs with its 95 % interval; degrees of freedom rounded down."""
+    a, b = np.log(ours), np.log(theirs)
+    errors = np.array([a.var(ddof=1) / a.size, b.var(ddof=1) / b.size])
+    degrees = errors.sum() ** 2 / (errors**2 / np.array([a.size - 1, b.size - 1])).sum()
+    half = student_quantile(np.floor(degrees)) * np.sqrt(errors.sum())
+    middle = a.mean() - b.mean()
+    return float(np.exp(middle)), float(np.exp(middle - half)), float(np.exp(middle + half))

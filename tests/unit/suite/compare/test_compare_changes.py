@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from compare_scenes import STEADY, compared, later, run_at
+
+from suite.compare.changes import Kind
+from suite.compare.comparison import compare
+from suite.compare.runs import read_run
+from suite.record import Record
+from suite.status import Status
+from tests.unit.suite.fabricate import environment, record, rounds, verification
+
+
+def measured(records: list[Record], part: str, **changes: object) -> list[Record]:
+    """The same records with other figures in a part of their measurement."""
+    found = []
+    for one in records:
+        inner = getattr(one.measurement, part).model_copy(update=changes)
+        found.append(one.model_copy(update={"measurement": one.measurement.model_copy(update={part: inner})}))
+    return found
+
+
+def changes_of(tmp_path, after, before=None):
+    found = compared(tmp_path, rounds("cache", STEADY) if before is None else before, after)
+    return {change.quantity: change for change in found.cells[0].changes}
+
+
+def test_equal_runs_have_no_change(tmp_path):
+    found = compared(tmp_path, rounds("cache", STEADY), later("cache", STEADY))
+    assert [cell.changes for cell in found.cells] == [()]
+    assert len(found.quiet) == 1
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "within", "beyond", "quantity", "text"),
+    [
+        ("quality", "auroc", 0.79119, 0.78900, "auroc", "AUROC 0.79110 -> 0.78900 (-0.0021)"),
+        ("quality", "accuracy", 0.78259, 0.78300, "accuracy", "accuracy 0.78250 -> 0.78300 (+0.00050)"),
+        (
+            "memory",
+            "device_allocated_bytes",
+            1_262_000_000,
+            1_375_000_000,
+            "device_allocated_bytes",
+            "peak allocated 1,250 MB -> 1,375 MB (+10.00 %)",
+        ),
+        (
+            "memory",
+            "device_reserved_bytes",
+            1_981_000_000,
+            1_900_000_000,
+            "device_reserved_bytes",
+            "peak reserved 2,000 MB -> 1,900 MB (-5.00 %)",
+        ),
+        (
+            "memory",
+            "host_peak_rss_bytes",
+            19_400_000_000,
+            20_350_000_000,
+            "host_peak_rss_bytes",
+            "peak resident 18,500 MB -> 20,350 MB (+10.00 %)",
+        ),
+        ("traffic", "unique_misses", 50_900, 60_000, "hit_rate", "hit rate 95.00 % -> 94.00 % (-1.00 points)"),
+        (
+            "traffic",
+            "bytes_fetched",
+            26_050_000,
+            28_380_000,
+            "fetched_bytes_per_step",
+            "fetched 2.58 MB -> 2.84 MB (+10.00 %)",
+        ),
+        (
+            "traffic",
+            "bytes_written_back",
+            20_500_000,
+            0,
+            "written_back_bytes_per_step",
+            "written back 2.06 MB -> 0 MB (-100.0 %)",
+        ),
+    ],
+)
+def test_change_is_listed_from_its_tolerance_on(tmp_path, part, field, within, beyond, quantity, text):
+    after = later("cache", STEADY)
+    assert changes_of(tmp_path / "within", measured(after, part, **{field: within})) == {}
+    found = changes_of(tmp_path / "beyond", measured(after, part, **{field: beyond}))
+    assert list(found) == [quantity]
+    assert found[quantity].text == text
+
+
+def test_device_bytes_are_compared_by_purpose(tmp_path):
+    anatomy = {"device/rows": 172_000_000, "device/state": 1_350_000, "device/index": 4_000_000, "host/rows": 1}
+    found = changes_of(tmp_path, measured(later("cache", STEADY), "memory", anatomy_bytes=anatomy))
+    assert [(name, change.text) for name, change in found.items()] == [("device_index_bytes", "index 0 MB -> 4.00 MB")]
+    assert found["device_index_bytes"].kind is Kind.DEVICE_MEMORY
+
+
+def test_number_that_is_no_longer_known_is_a_change(tmp_path):
+    found = changes_of(tmp_path, measured(later("cache", STEADY), "memory", device_allocated_bytes=None))
+    assert found["device_allocated_bytes"].text == "peak allocated 1,250 MB -> n/a"
+    assert found["device_allocated_bytes"].after is None
+
+
+def test_quality_that_diverged_is_a_change(tmp_path):
+    nan = measured(later("cache", STEADY), "quality", auroc=math.nan)
+    assert changes_of(tmp_path / "to", nan)["auroc"].text == "AUROC 0.79110 -> nan"
+    before = measured(rounds("cache", STEADY), "quality", auroc=math.nan)
+    assert changes_of(tmp_path / "both", nan, before) == {}
+
+
+def test_status_change_tells_phase_and_reason(tmp_path):
+    crashed = record("cache", round=2, status=Status.CRASHED, reason="SIGSEGV,\nsee the log", phase="warm up")
+    found = changes_of(tmp_path, [*later("cache", STEADY[:2]), crashed])
+    assert found["status"].text == "ok -> crashed in phase warm up: SIGSEGV, see the log"
+
+
+def test_cell_without_a_measurement_has_a_changed_status_and_nothing_else(tmp_path):
+    found = changes_of(tmp_path, [record("cache", status=Status.OOM_HOST, reason="needs 17 GB")])
+    assert list(found) == ["status"]
+    mended = changes_of(tmp_path / "mended", later("cache", STEADY), [record("cache", status=Status.OOM_HOST)])
+    assert [change.text for change in mended.values()] == ["oom_host -> ok"]
+
+
+def test_lost_verification_comes_first_and_says_so(tmp_path):
+    wrong = verification(passed=False, difference=0.3)
+    before = [*rounds("a", STEADY, checked=verification(difference=3e-7, tolerance=1e-6)), *rounds("b", STEADY)]
+    after = [*later("a", STEADY), *later("b", STEADY, checked=wrong)]
+    found = compared(tmp_path, before, after)
+    assert [(label, change.text) for label, change in found.changed(Kind.VERIFICATION)] == [
+        ("b x criteo_kaggle", "bitwise -> no, verification lost"),
+        ("a x criteo_kaggle", "within 3e-07 -> bitwise"),
+    ]
+
+
+def test_distance_within_the_tolerance_may_differ(tmp_path):
+    before = rounds("cache", STEADY, checked=verification(difference=3e-7, tolerance=1e-6))
+    after = later("cache", STEADY, checked=verification(difference=4e-7, tolerance=1e-6))
+    assert changes_of(tmp_path, after, before) == {}
+
+
+def test_changes_of_a_kind_are_listed_largest_first(tmp_path):
+    before = [one for name in "abc" for one in rounds(name, STEADY, auroc=0.75)]
+    after = [
+        one for name, auroc in (("a", 0.7502), ("b", 0.74), ("c", 0.751)) for one in later(name, STEADY, auroc=auroc)
+    ]
+    found = compared(tmp_path, before, after).changed(Kind.QUALITY)
+    assert [label[0] for label, _ in found] == ["b", "c", "a"]
+
+
+def test_everything_that_differs_between_environments_is_called_out(tmp_path):
+    other = environment(
+        cpu="Intel Xeon 6980P",
+        cores=32,
+        memory_bytes=256 * 10**9,
+        gpu_memory_bytes=141 * 10**9,
+        driver="580.1",
+        cuda="13.0",
+        os="Debian",
+        python="3.12.1",
+        packages={"torch": "2.14.0", "numba": "0.66.0"},
+        threads=32,
+        code="beef",
+        commit="fedcba9876543210",
+        dirty=True,
+    ).model_copy(update={"gpu": "NVIDIA H200"})
+    found = compared(tmp_path, rounds("cache", STEADY), later("cache", STEADY, where=other))
+    assert [str(one) for one in found.differences] == [
+        "CPU: AMD EPYC 7543 32-Core Processor -> Intel Xeon 6980P",
+        "cores: 16 -> 32",
+        "memory: 128.0 GB -> 256.0 GB",
+        "GPU: NVIDIA H100 80GB HBM3 -> NVIDIA H200",
+        "GPU memory: 84.00 GB -> 141.0 GB",
+        "driver: 570.10 -> 580.1",
+        "CUDA: 12.8 -> 13.0",
+        "OS: Linux -> Debian",
+        "Python: 3.11.7 -> 3.12.1",
+        "threads: 16 -> 32",
+        "code: c0de -> beef",
+        "commit: 0123456789 -> fedcba9876",
+        "changed since the commit: no -> yes",
+        "torch: 2.13.0 -> 2.14.0",
+        "torchrec: 1.8.0 -> none",
+        "numba: none -> 0.66.0",
+    ]
+
+
+def test_equal_environments_have_no_difference(tmp_path):
+    assert compared(tmp_path, rounds("cache", STEADY), later("cache", STEADY)).differences == ()
+
+
+def test_how_batches_were_made_belongs_to_the_environment(tmp_path):
+    after = measured(later("cache", STEADY), "timing", batches_made="by 2 processes", producers=2)
+    found = compared(tmp_path, rounds("cache", STEADY), after)
+    assert [str(one) for one in found.differences] == [
+        "batches made: not known -> by 2 processes",
+        "processes that made batches: not known -> 2",
+    ]
+
+
+def test_values_that_a_run_mixes_are_all_named_in_order_of_time(tmp_path):
+    before = [
+        *rounds("a", STEADY, where=environment(code="new")),
+        *rounds("b", STEADY, where=environment(code="old"), started_at="2026-10-01T12:00:00+00:00"),
+    ]
+    after = [*later("a", STEADY, where=environment(code="new")), *later("b", STEADY, where=environment(code="new"))]
+    found = compared(tmp_path, before, after)
+    assert [str(one) for one in found.differences] == ["code: old, new -> new"]
+
+
+def test_comparison_is_the_same_in_any_order_of_records(tmp_path):
+    after = [*later("b", STEADY), *later("a", [500.0, 505.0, 495.0])]
+    texts = []
+    for name, records in (("one", after), ("two", after[::-1])):
+        runs = [
+            read_run("RUN_A", run_at(tmp_path / f"{name}_a", [*rounds("a", STEADY), *rounds("b", STEADY)])),
+            read_run("RUN_B", run_at(tmp_path / f"{name}_b", records)),
+        ]
+        texts.append([(cell.label, cell.speed) for cell in compare(*runs).cells])
+    assert texts[0] == texts[1]

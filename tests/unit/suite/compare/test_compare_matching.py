@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import pytest
+from compare_scenes import OTHER_MACHINE, STEADY, compared, later, run_at
+
+from suite.compare.comparison import compare
+from suite.compare.runs import NoComparison, read_run
+from suite.status import Status
+from tests.unit.suite.fabricate import environment, record, rounds
+
+
+def labels(cells) -> list[str]:
+    return [cell.label for cell in cells]
+
+
+def test_cells_are_matched_by_their_whole_configuration(tmp_path):
+    small, large = {"batch_size": 1024}, {"batch_size": 4096}
+    found = compared(
+        tmp_path,
+        [*rounds("cache", STEADY, setting=small), *rounds("cache", STEADY, setting=large)],
+        [*later("cache", STEADY, setting=large), *later("cache", STEADY, setting={"batch_size": 2048})],
+    )
+    assert labels(found.cells) == ["cache x criteo_kaggle, batch size 4,096"]
+    assert [label for label, _ in found.only_before] == ["cache x criteo_kaggle, batch size 1,024"]
+    assert [label for label, _ in found.only_after] == ["cache x criteo_kaggle, batch size 2,048"]
+
+
+def test_where_the_data_lie_does_not_tell_cells_apart(tmp_path):
+    settings = [{"data": "real", "data_digest": "feed", "data_dir": where} for where in ("/a", "/b")]
+    found = compared(
+        tmp_path, rounds("cache", STEADY, setting=settings[0]), later("cache", STEADY, setting=settings[1])
+    )
+    assert labels(found.cells) == ["cache x criteo_kaggle"]
+
+
+def test_rounds_need_not_be_equally_many(tmp_path):
+    found = compared(tmp_path, rounds("cache", STEADY), later("cache", [*STEADY, 1005.0, 995.0]))
+    assert found.cells[0].speed.rounds == (3, 5)
+
+
+def test_labels_say_only_what_tells_cells_of_a_workload_apart(tmp_path):
+    records = [
+        *rounds("cache", STEADY, setting={"optimizer": "sgd", "device_budget_bytes": 10**9}),
+        *rounds("cache", STEADY, setting={"optimizer": "adagrad"}),
+        *rounds("cache", STEADY, setting={"workload": "avazu", "optimizer": "sgd"}),
+    ]
+    found = compared(tmp_path, records, [one.model_copy(update={"started_at": "2026-11-03"}) for one in records])
+    assert sorted(labels(found.cells)) == [
+        "cache x avazu",
+        "cache x criteo_kaggle, adagrad, no device budget bytes",
+        "cache x criteo_kaggle, sgd, device budget bytes 1,000,000,000",
+    ]
+
+
+def test_two_machines_are_compared_with_a_warning(tmp_path):
+    found = compared(tmp_path, rounds("cache", STEADY), later("cache", STEADY, where=OTHER_MACHINE))
+    assert labels(found.cells) == ["cache x criteo_kaggle"]
+    assert any("of machines, not of code" in warning for warning in found.warnings)
+
+
+def test_runs_that_mix_machines_are_compared_machine_by_machine(tmp_path):
+    before = [*rounds("cache", STEADY), *rounds("cache", [9.0, 9.1, 8.9], where=OTHER_MACHINE)]
+    after = [*later("cache", STEADY), *later("cache", [9.0, 9.1, 8.9], where=OTHER_MACHINE)]
+    found = compared(tmp_path, before, after)
+    assert {cell.label: cell.speed.before for cell in found.cells} == {
+        "cache x criteo_kaggle, gpumachine": pytest.approx(1000, rel=1e-3),
+        "cache x criteo_kaggle, othermachine": pytest.approx(9, rel=1e-3),
+    }
+    assert all(not cell.speed.beyond_noise for cell in found.cells)
+    assert any("compared one by one" in warning for warning in found.warnings)
+
+
+def test_machine_that_one_run_lacks_is_left_out_and_said(tmp_path):
+    before = [*rounds("cache", STEADY), *rounds("cache", STEADY, where=OTHER_MACHINE)]
+    found = compared(tmp_path, before, later("cache", STEADY))
+    assert len(found.cells) == 1
+    assert [side.group.key.machine for _, side in found.only_before] == ["othermachine"]
+    assert [warning for warning in found.warnings if "RUN_A alone was measured on" in warning] == [
+        "RUN_A alone was measured on NVIDIA H200 (othermachine, 16 threads): nothing to compare there."
+    ]
+
+
+def test_nobody_guesses_which_of_several_machines_belong_together(tmp_path):
+    before = [*rounds("cache", STEADY), *rounds("cache", STEADY, where=OTHER_MACHINE)]
+    third = environment(machine="third")
+    with pytest.raises(NoComparison, match=r"no cell in common: RUN_A was measured on .*gpumachine.*; give each"):
+        compared(tmp_path, before, later("cache", STEADY, where=third))
+
+
+def test_threads_are_matched_like_machines(tmp_path):
+    few, many = environment(threads=2), environment(threads=16)
+    before = [*rounds("cache", STEADY, where=few), *rounds("cache", [5000.0, 5010.0, 4990.0], where=many)]
+    found = compared(tmp_path, before, later("cache", STEADY, where=few))
+    assert [cell.speed.before for cell in found.cells] == [pytest.approx(1000, rel=1e-3)]
+    assert len(found.only_before) == 1
+
+
+def test_other_threads_are_compared_with_a_warning(tmp_path):
+    found = compared(
+        tmp_path,
+        rounds("cache", STEADY, where=environment(threads=2)),
+        later("cache", STEADY, where=environment(threads=16)),
+    )
+    assert any("numbers of threads" in warning for warning in found.warnings)
+    assert "threads: 2 -> 16" in map(str, found.differences)
+
+
+def test_the_same_records_twice_are_refused(tmp_path):
+    root = run_at(tmp_path, rounds("cache", STEADY))
+    with pytest.raises(NoComparison, match="the same records"):
+        compare(read_run("RUN_A", root), read_run("RUN_B", root / "records"))
+
+
+def test_nothing_in_common_names_the_options_that_differ(tmp_path):
+    with pytest.raises(NoComparison, match=r"they differ in scale full against small; seed 1 against 2; run the same"):
+        compared(tmp_path, rounds("cache", STEADY), later("cache", STEADY, setting={"seed": 2, "scale": "small"}))
+
+
+def test_nothing_in_common_names_what_each_has(tmp_path):
+    before = [record("cache"), record("other", setting={"workload": "avazu"})]
+    after = [record("other"), record("cache", setting={"workload": "avazu"})]
+    with pytest.raises(NoComparison, match=r"RUN_A has cache x criteo_kaggle, other x avazu; RUN_B has cache x avazu"):
+        compared(tmp_path, before, after)
+
+
+def test_cells_that_failed_are_matched_too(tmp_path):
+    found = compared(
+        tmp_path, [record("cache", status=Status.TIMEOUT)], later("cache", [1.0], status=Status.TIMEOUT, reason="slow")
+    )
+    assert [cell.quiet for cell in found.cells] == [True]

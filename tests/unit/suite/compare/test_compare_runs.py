@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from compare_scenes import NEXT_DAY, STEADY, later, run_at
+
+from suite.compare.runs import NoComparison, read_run
+from suite.status import Status
+from suite.store import RecordStore
+from tests.unit.suite.fabricate import record, rounds, shuffled
+
+
+def test_results_directory_and_its_records_are_the_same_run(tmp_path):
+    root = run_at(tmp_path / "results", rounds("cache", STEADY))
+    assert read_run("RUN_A", root).files == read_run("RUN_A", root / "records").files
+    assert len(read_run("RUN_A", root).files) == 3
+
+
+def test_records_may_lie_in_a_directory_of_any_name(tmp_path):
+    root = run_at(tmp_path / "results", rounds("cache", STEADY))
+    (root / "records").rename(tmp_path / "nightly")
+    assert len(read_run("RUN_A", tmp_path / "nightly").files) == 3
+
+
+def test_one_record_leaves_its_neighbours_out(tmp_path):
+    root = run_at(tmp_path, [*rounds("cache", STEADY), *rounds("other", STEADY)])
+    (root / "records" / "torn.json").write_text("{")
+    file = RecordStore(root).path(rounds("cache", STEADY)[1])
+    run = read_run("RUN_A", file)
+    assert list(run.files) == [file]
+    assert run.problems == ()
+
+
+def test_newest_record_of_a_round_counts_as_in_the_published_tables(tmp_path):
+    older = record("cache", samples_per_s=500.0)
+    newer = record("cache", samples_per_s=800.0, started_at=NEXT_DAY).model_copy(update={"key": "changed"})
+    for records in ([older, newer], [newer, older]):
+        run = read_run("RUN_A", run_at(tmp_path, shuffled(records)))
+        assert [side.speeds for side in run.sides] == [{0: 800.0}]
+
+
+def test_system_with_a_wrong_answer_has_no_speed(tmp_path):
+    wrong = record("cache", round=2, status=Status.WRONG_ANSWER)
+    run = read_run("RUN_A", run_at(tmp_path, [*rounds("cache", STEADY[:2]), wrong]))
+    assert [side.speeds for side in run.sides] == [{}]
+
+
+def test_files_that_cannot_be_read_are_named_and_the_rest_counts(tmp_path):
+    folder = run_at(tmp_path, rounds("cache", STEADY)) / "records"
+    newer = json.loads(RecordStore(tmp_path).path(rounds("cache", STEADY)[0]).read_text()) | {"schema_version": 99}
+    for name, text in (("torn", "{"), ("foreign", '{"a": 1}'), ("newer", json.dumps(newer))):
+        (folder / f"{name}.json").write_text(text)
+    run = read_run("RUN_A", tmp_path)
+    assert len(run.files) == 3
+    assert {problem.path.stem for problem in run.problems} == {"torn", "foreign", "newer"}
+
+
+@pytest.mark.parametrize("speed", [0.0, -1.0, math.inf, math.nan])
+def test_record_whose_speed_is_none_is_a_problem_and_not_an_exception(tmp_path, speed):
+    broken = record("cache", round=2)
+    timing = broken.measurement.timing.model_copy(update={"samples_per_s": speed})
+    broken = broken.model_copy(update={"measurement": broken.measurement.model_copy(update={"timing": timing})})
+    run = read_run("RUN_A", run_at(tmp_path, [*rounds("cache", STEADY[:2]), broken]))
+    assert [side.speeds for side in run.sides] == [{0: 1000.0, 1: 1010.0}]
+    assert [problem.path for problem in run.problems] == [RecordStore(tmp_path).path(broken)]
+    assert "samples_per_s" in str(run.problems[0])
+
+
+def test_path_that_does_not_exist_is_named(tmp_path):
+    with pytest.raises(NoComparison, match=r"RUN_B: there is no .*gone; give a results directory"):
+        read_run("RUN_B", tmp_path / "gone")
+
+
+def test_directory_without_records_says_what_to_give(tmp_path):
+    with pytest.raises(NoComparison, match=r"RUN_A: .* holds no record .*run_bench.py --out"):
+        read_run("RUN_A", tmp_path)
+
+
+def test_directory_with_foreign_files_only_names_the_first(tmp_path):
+    (tmp_path / "package.json").write_text("{}")
+    with pytest.raises(NoComparison, match=r"\(skipped: .*package\.json: is JSON but no record.*\); give"):
+        read_run("RUN_A", tmp_path)
+
+
+def test_single_file_that_is_no_record_says_why(tmp_path):
+    file = RecordStore(tmp_path).write(later("cache", STEADY)[0])
+    file.write_text("[]")
+    with pytest.raises(NoComparison, match="is JSON but no record"):
+        read_run("RUN_A", file)
+    with pytest.raises(NoComparison, match=r"ends in \.json"):
+        (tmp_path / "table.csv").write_text("a,b")
+        read_run("RUN_A", tmp_path / "table.csv")
