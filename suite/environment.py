@@ -20,11 +20,11 @@ log = logging.getLogger(__name__)
 SOURCE_PACKAGES = ("suite", "systems", "workloads")
 _PRESENTING = (
     "__main__", "cli", "console", "forecast", "forecaster", "frames", "groups", "published", "quantities",
-    "render", "rows", "sections", "statistics", "tables",
+    "look", "render", "rows", "sections", "statistics", "tables", "upgrades",
 )  # fmt: skip
 """Modules that show records, predict, or read options; what they decide is in the cell itself."""
-_BESIDE = ("advise", "compare", "doctor", "report", "simulate", "validate")
-"""Folders of `suite` that predict, publish or inspect; they measure no cell."""
+_BESIDE = ("advise", "compare", "doctor", "report", "schema", "simulate", "validate")
+"""Folders of `suite` that predict, publish, inspect or describe; they measure no cell."""
 DISTRIBUTIONS = (
     "datasketches",
     "fbgemm-gpu",

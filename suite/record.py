@@ -1,6 +1,7 @@
 """What one run of one cell leaves behind: its configuration, its environment and what was measured.
 
-The models below are the schema of the JSON files under `results/`; units end the field names.
+The models below are the schema of the JSON files under `results/`, published as `schema/record-2.json`; units end the
+field names. A change to them is a new version: see `suite.upgrades`.
 """
 
 from __future__ import annotations
@@ -12,14 +13,20 @@ from pydantic import BaseModel, ConfigDict
 
 from suite.status import Status
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 _LATER_FIELDS: Final = ("frequency_prefix", "frequency_sketch_bytes")
 """Of `Cell`: added after the first records were published."""
 
 
 class _Model(BaseModel):
     # a loss can diverge: NaN must survive JSON
-    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        ser_json_inf_nan="strings",
+        use_attribute_docstrings=True,  # the published schema explains its fields
+        json_schema_serialization_defaults_required=True,  # what is written has every field
+    )
 
 
 class Cell(_Model):
@@ -263,7 +270,7 @@ class Optimum(_Model):
 class Record(_Model):
     """One run of one cell."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[2] = SCHEMA_VERSION
     key: str
     """Digest of cell, code, packages and machine: a cell with a record of this key is done."""
     cell: Cell
@@ -284,6 +291,8 @@ class Record(_Model):
     """None: predictions were switched off, or not possible, or the record is older than this field."""
     optimum: Optimum | None = None
     """None: the system has no cache, or predictions were switched off, or the record is older than this field."""
+    prediction_missing: str = ""
+    """Why there is no prediction or no optimum; empty where both are, neither was asked for, or the record is older."""
 
 
 def record_key(cell: Cell, environment: Environment) -> str:

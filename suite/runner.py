@@ -74,6 +74,7 @@ class Runner:
         self._timeout_s = timeout_s
         self._forecaster = forecaster
         self._forecasts: dict[str, Forecast] = {}
+        self._no_forecasts = ""
         self._store = RecordStore(out)
         self._records: dict[str, Record] = {}
         for cell in cells:
@@ -146,6 +147,7 @@ class Runner:
         try:
             self._forecasts = self._forecaster(todo, display.preparing)
         except (ForecastFailed, OSError) as error:
+            self._no_forecasts = str(error)
             display.warn(f"no predictions: {error}; the cells run without them")
             return
         for reason in dict.fromkeys(found.why for found in self._forecasts.values() if found.why):
@@ -197,6 +199,7 @@ class Runner:
             measurement=outcome.measurement,
             prediction=forecast.prediction if forecast else None,
             optimum=forecast.optimum if forecast else None,
+            prediction_missing=forecast.why if forecast else self._no_forecasts,
         )
 
     def _limits(self, cell: Cell) -> Limits:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
-from suite.record import SCHEMA_VERSION, Record
+from suite.record import Record
+from suite.upgrades import UnknownVersion, upgraded
 
 
 class StoreError(RuntimeError):
     """A file could not be written; the message names it and says what to do."""
 
 
-class _NotARecordError(ValueError):
+class NotARecord(ValueError):
     """Why a file under `records/` is skipped."""
 
 
@@ -55,8 +58,7 @@ class RecordStore:
             StoreError: the disk is full or the directory cannot be written; no torn file is left behind.
         """
         path = self.path(record)
-        # Not `model_dump_json`: it turns the loss of a diverged run, NaN, into a null that cannot be read back.
-        write_atomically(path, json.dumps(record.model_dump(mode="json"), indent=2) + "\n")
+        write_atomically(path, to_text(record))
         return path
 
     def find(self, key: str) -> Record | None:
@@ -64,7 +66,7 @@ class RecordStore:
         for path in sorted(self.directory.glob(f"*-{_slug(key)}.json")):
             try:
                 record = _read(path)
-            except _NotARecordError:
+            except NotARecord:
                 continue
             if record.key == key:
                 return record
@@ -72,20 +74,33 @@ class RecordStore:
 
     def load_all(self) -> tuple[list[Record], list[Problem]]:
         """Every readable record in order of file name, and the files that were skipped with the reason."""
-        records: dict[str, tuple[Record, Path]] = {}
+        records, problems = self.load_files()
+        return list(records.values()), problems
+
+    def load_files(self) -> tuple[dict[Path, Record], list[Problem]]:
+        """Every readable record by its file, in order of file name, and the files that were skipped with the reason."""
+        records: dict[Path, Record] = {}
+        first: dict[str, Path] = {}
         problems = []
-        for path in sorted(self.directory.glob("*.json")):
+        try:
+            paths = sorted(path for path in self.directory.iterdir() if path.suffix == ".json")
+        except FileNotFoundError:
+            return {}, []
+        except OSError as error:
+            return {}, [Problem(self.directory, f"cannot be read: {error.strerror or error}")]
+        for path in paths:
             try:
                 record = _read(path)
-            except _NotARecordError as error:
+            except NotARecord as error:
                 problems.append(Problem(path, str(error)))
                 continue
-            if record.key in records:
+            if record.key in first:
                 # Counting a copy as a further round would feign precision.
-                problems.append(Problem(path, f"repeats the key of {records[record.key][1].name}; delete one of them"))
+                problems.append(Problem(path, f"repeats the key of {first[record.key].name}; delete one of them"))
                 continue
-            records[record.key] = (record, path)
-        return [record for record, _ in records.values()], problems
+            first[record.key] = path
+            records[path] = record
+        return records, problems
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -127,25 +142,58 @@ def _slug(text: str) -> str:
 
 
 def _read(path: Path) -> Record:
+    return to_record(read_content(path))
+
+
+def read_content(path: Path) -> dict[str, Any]:
+    """The JSON object in a file, of whatever schema version.
+
+    Raises:
+        NotARecord: there is none.
+    """
+    text = _text(path)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise _NotARecordError(f"cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise _NotARecordError("is not text") from error
+        content = json.loads(text)
+        json.dumps(content, ensure_ascii=False).encode()  # half of a surrogate pair is JSON, but nobody can write it
+    except UnicodeEncodeError as error:
+        raise NotARecord("is not text: it has half of a surrogate pair") from error
+    except RecursionError as error:
+        raise NotARecord("is no record: it is nested too deeply") from error
     except ValueError as error:
-        raise _NotARecordError(f"is not JSON, or cut short: {error}") from error
+        raise NotARecord(f"is not JSON, or cut short: {error}") from error
     if not isinstance(content, dict) or "schema_version" not in content:
-        raise _NotARecordError("is JSON but no record: it has no schema_version")
-    version = content["schema_version"]
-    if version != SCHEMA_VERSION:
-        newer = isinstance(version, int) and version > SCHEMA_VERSION
-        remedy = "update the suite to read it" if newer else "measure it again with this version"
-        raise _NotARecordError(f"has schema version {version!r}, this suite reads {SCHEMA_VERSION}; {remedy}")
+        raise NotARecord("is JSON but no record: it has no schema_version")
+    return content
+
+
+def _text(path: Path) -> str:
     try:
-        return Record.model_validate(content)
+        if path.exists() and not path.is_file():  # reading a pipe would wait for whoever writes to it
+            raise NotARecord("cannot be read: it is a directory or another thing that is no file")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise NotARecord(f"cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise NotARecord(f"is not text: byte {error.start} is no UTF-8") from error
+
+
+def to_record(content: Mapping[str, Any]) -> Record:
+    """The record that a file of any schema version holds.
+
+    Raises:
+        NotARecord: its version is unknown, or it does not fit the models.
+    """
+    try:
+        return Record.model_validate(upgraded(content))
+    except UnknownVersion as error:
+        raise NotARecord(str(error)) from error
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise _NotARecordError(f"is no valid record: {where}: {first['msg']}{more}") from error
+        raise NotARecord(f"is no valid record: {where}: {first['msg']}{more}") from error
+
+
+def to_text(record: Record) -> str:
+    """The content of a record's file. Losses of diverged runs stand there as strings: JSON has no NaN."""
+    return json.dumps(json.loads(record.model_dump_json()), indent=2) + "\n"

@@ -160,6 +160,7 @@ def record(
     setting: dict[str, Any] | None = None,
     predicted: Prediction | None = None,
     least: Optimum | None = None,
+    unpredicted: str = "",
     **measured: Any,
 ) -> Record:
     """A record; `measured` goes to `measurement`, `setting` to `cell`. Only `ok` records carry a measurement."""
@@ -180,6 +181,7 @@ def record(
         measurement=measurement(samples_per_s, device=this_cell.device, **measured) if ok else None,
         prediction=predicted,
         optimum=least,
+        prediction_missing=unpredicted,
     )
 
 

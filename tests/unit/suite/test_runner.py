@@ -291,7 +291,7 @@ def test_exit_code_is_1_where_a_planned_cell_has_no_record_and_130_after_ctrl_c(
 # Predictions
 
 
-def test_forecasts_of_the_cells_that_will_run_stand_in_their_records(run):
+def test_forecasts_of_the_cells_that_will_run_stand_in_their_records(run, tmp_path):
     asked = []
 
     def foresee(cells, on_progress):
@@ -305,22 +305,31 @@ def test_forecasts_of_the_cells_that_will_run_stand_in_their_records(run):
 
     first = run(cells=CELLS[1:], forecaster=foresee)
     whole, cached = first.records
-    assert (whole.prediction, whole.optimum) == (None, None)
+    assert (whole.prediction, whole.optimum, whole.prediction_missing) == (None, None, "it is unknown")
     assert cached.prediction.steps_per_s == 50.0
     assert cached.optimum.unique_misses == 40_000
+    assert cached.prediction_missing == ""
+    assert [record.prediction_missing for record in RecordStore(tmp_path).load_all()[0]] == ["", "it is unknown"]
     assert first.display.notes == ["no prediction or no optimum for full_gpu: it is unknown"]
     run(forecaster=foresee)
     run(forecaster=foresee)  # nothing is left to run, so nobody is asked
     assert asked == [["full_gpu", "freq_cache"], ["reference"]]
 
 
-def test_cells_run_without_predictions_where_these_fail(run):
+def test_nothing_is_missing_where_no_prediction_was_asked_for(run):
+    assert {record.prediction_missing for record in run().records} == {""}
+
+
+def test_cells_run_without_predictions_where_these_fail(run, tmp_path):
     def foresee(cells, on_progress):
         raise ForecastFailed("it ended with exit code 3, its last line: no more memory")
 
     ran = run(forecaster=foresee)
     assert ran.code == 0
     assert [record.prediction for record in ran.records] == [None, None, None]
+    why = "it ended with exit code 3, its last line: no more memory"
+    assert {record.prediction_missing for record in ran.records} == {why}
+    assert {record.prediction_missing for record in RecordStore(tmp_path).load_all()[0]} == {why}
     assert ran.display.warnings == [
         "no predictions: it ended with exit code 3, its last line: no more memory; the cells run without them"
     ]

@@ -3,13 +3,15 @@ from __future__ import annotations
 import errno
 import json
 import math
+import os
 from pathlib import Path
 
 import pytest
 from fabricate import gpu_run, record, shuffled
 
+from suite.record import Record
 from suite.status import Status
-from suite.store import RecordStore, StoreError, write_atomically
+from suite.store import NotARecord, RecordStore, StoreError, read_content, to_record, write_atomically
 
 
 @pytest.fixture
@@ -69,7 +71,8 @@ def test_loss_of_a_diverged_run_survives(store: RecordStore) -> None:
     assert diverged.measurement is not None
     quality = diverged.measurement.quality.model_copy(update={"final_loss": math.nan})
     measurement = diverged.measurement.model_copy(update={"quality": quality})
-    store.write(diverged.model_copy(update={"measurement": measurement}))
+    path = store.write(diverged.model_copy(update={"measurement": measurement}))
+    assert '"final_loss": "NaN"' in path.read_text()
     found = store.find(diverged.key)
     assert found is not None
     assert found.measurement is not None
@@ -85,8 +88,27 @@ def test_loss_of_a_diverged_run_survives(store: RecordStore) -> None:
         (b"[1, 2]", "no record"),
         (b'{"hello": "world"}', "no record"),
         (b'{"schema_version": 99}', "update the suite"),
+        (b'{"schema_version": 3}', "update the suite"),
         (b'{"schema_version": 0}', "measure it again"),
+        (b'{"schema_version": -1}', "measure it again"),
+        (b'{"schema_version": true}', "measure it again"),
+        (b'{"schema_version": 1.0}', "measure it again"),
+        (b'{"schema_version": "1"}', "measure it again"),
+        (b'{"schema_version": {}}', "measure it again"),
+        (b'{"schema_version": null}', "measure it again"),
         (b'{"schema_version": 1}', "key: Field required (and"),
+        (b'{"schema_version": 2}', "key: Field required (and"),
+        (b'{"schema_version": 2, "key": "\\ud800"}', "half of a surrogate pair"),
+        (b"null", "no record"),
+        (b"NaN", "no record"),
+        (b'"text"', "no record"),
+        (b"\0\0\0\0", "is not JSON"),
+        (b'{"schema_version": 2}\0', "is not JSON"),
+        (b"\xef\xbb\xbf{}", "is not JSON"),
+        (b'{"schema_version": 2, "key": "\xe9"}', "byte 30 is no UTF-8"),
+        (b"[" * 200_000, "nested too deeply"),
+        (b'{"schema_version": ' + b"[" * 500 + b"]" * 500 + b"}", "measure it again"),
+        (b"1" * 5000, "is not JSON"),
     ],
 )
 def test_unreadable_file_is_reported_and_the_others_load(store: RecordStore, content: bytes, reason: str) -> None:
@@ -111,6 +133,76 @@ def test_directory_in_place_of_a_record_is_a_problem(store: RecordStore) -> None
     records, (problem,) = store.load_all()
     assert records == []
     assert "cannot be read" in problem.reason
+
+
+def test_file_that_cannot_be_opened_is_a_problem_and_the_others_load(store: RecordStore) -> None:
+    store.write(record())
+    for name, target in (("loop.json", "loop.json"), ("gone.json", "nowhere")):
+        (store.directory / name).symlink_to(target)
+    records, problems = store.load_all()
+    assert len(records) == 1
+    assert [problem.path.name for problem in problems] == ["gone.json", "loop.json"]
+    assert all("cannot be read" in problem.reason for problem in problems)
+
+
+def test_pipe_in_place_of_a_record_is_not_waited_for(store: RecordStore) -> None:
+    store.write(record())
+    os.mkfifo(store.directory / "pipe.json")
+    records, (problem,) = store.load_all()
+    assert len(records) == 1
+    assert problem.reason == "cannot be read: it is a directory or another thing that is no file"
+
+
+def test_records_directory_that_is_a_file_is_a_problem(store: RecordStore) -> None:
+    store.directory.write_text("")
+    records, (problem,) = store.load_all()
+    assert records == []
+    assert problem.path == store.directory
+    assert "cannot be read" in problem.reason
+
+
+def test_files_come_with_their_records_in_order_of_name(store: RecordStore) -> None:
+    written = {store.write(one): one for one in shuffled(gpu_run())}
+    (store.directory / "torn.json").write_text("{")
+    copied = store.directory / "z-copy.json"
+    copied.write_text(next(iter(written)).read_text())
+    files, problems = store.load_files()
+    assert list(files) == sorted(written)
+    assert files == written
+    assert [problem.path.name for problem in problems] == ["torn.json", "z-copy.json"]
+    assert store.load_all() == (list(files.values()), problems)
+
+
+def as_version_1(one: Record) -> dict[str, object]:
+    content = one.model_dump(mode="json")
+    del content["prediction_missing"]
+    return {**content, "schema_version": 1}
+
+
+def test_record_of_version_1_is_read_as_the_current_one(store: RecordStore) -> None:
+    ours = record()
+    store.write(ours).write_text(json.dumps(as_version_1(ours)))
+    assert store.load_all() == ([ours], [])
+    assert store.find(ours.key) == ours
+    assert ours.schema_version == 2
+
+
+def test_record_of_version_1_that_lacks_a_field_names_it(store: RecordStore) -> None:
+    ours = record()
+    content = as_version_1(ours)
+    del content["cell"]
+    with pytest.raises(NotARecord, match="is no valid record: cell: Field required"):
+        to_record(content)
+
+
+def test_bare_nan_of_an_earlier_suite_is_read(store: RecordStore) -> None:
+    ours = record()
+    content = as_version_1(ours)
+    content["wall_s"] = math.nan
+    path = store.write(ours)
+    path.write_text(json.dumps(content))
+    assert '"wall_s": NaN' in path.read_text()
+    assert math.isnan(to_record(read_content(path)).wall_s)
 
 
 def test_copy_of_a_record_does_not_count_as_another_round(store: RecordStore) -> None:

@@ -1,0 +1,140 @@
+"""Which files are record files, and what is found in each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from suite.record import Record
+from suite.store import NotARecord, read_content, to_record
+from suite.upgrades import UnknownVersion, version_of
+from suite.validate.agreement import disagreements, warnings
+from suite.validate.finding import Finding
+from suite.validate.misfits import misfits
+
+_RECORDS = "records"
+"""Folder of records in a results directory."""
+
+
+class NothingThere(ValueError):
+    """A path that was named does not exist or holds no record file; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What lies at the paths that were named.
+
+    Attributes:
+        files: Record files, each once.
+        others: JSON files outside folders named `records`, which were not looked at.
+    """
+
+    files: tuple[Path, ...]
+    others: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """A record file after its check.
+
+    Attributes:
+        version: Its schema version, where that is known.
+        record: None: it could not be read.
+        problems: Why it is not valid; empty where it is.
+    """
+
+    path: Path
+    version: int | None = None
+    record: Record | None = None
+    problems: tuple[Finding, ...] = ()
+    warnings: tuple[Finding, ...] = ()
+
+    @property
+    def valid(self) -> bool:
+        """Whether nothing is wrong with it; warnings do not count."""
+        return not self.problems
+
+
+def find_files(paths: Sequence[Path]) -> Found:
+    """The record files at some paths: files themselves, and `records/*.json` in and below directories.
+
+    Hidden folders and links to folders below a path are not entered.
+
+    Raises:
+        NothingThere: at one of the paths there is none, or it cannot be read.
+    """
+    files: dict[Path, Path] = {}
+    others: set[Path] = set()
+    for path in paths:
+        if not os.path.lexists(path):
+            raise NothingThere(f"no such file or directory: {path}; name record files or results directories")
+        here, beside = _below(path) if path.is_dir() else ([path], [])
+        if not here:
+            raise NothingThere(
+                f"no records in {path}: there are {len(beside)} JSON files, none in a folder named {_RECORDS}; "
+                "name the results directory of a run, or record files themselves"
+            )
+        for file in here:
+            files.setdefault(file.absolute(), file)
+        others |= {file.absolute() for file in beside}
+    return Found(tuple(files.values()), len(others - files.keys()))
+
+
+def _below(folder: Path) -> tuple[list[Path], list[Path]]:
+    """Record files in and below a folder, and its other JSON files."""
+    records, others = [], []
+    for where, folders, names in os.walk(folder, onerror=_cannot_be_read):
+        at = Path(where)
+        if at.absolute().name == _RECORDS:
+            records += [at / name for name in sorted(names + folders) if Path(name).suffix == ".json"]
+        else:
+            others += [at / name for name in names if Path(name).suffix == ".json"]
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+    return records, others
+
+
+def _cannot_be_read(error: OSError) -> None:
+    raise NothingThere(f"cannot read {error.filename}: {error.strerror}; make it readable, or name other paths")
+
+
+def check_files(paths: Iterable[Path]) -> list[Checked]:
+    """Check record files, each alone and then for keys that repeat within a directory."""
+    first: dict[tuple[Path, str], Path] = {}
+    checked = []
+    for path in paths:
+        done = check_file(path)
+        if done.record is not None:
+            earlier = first.setdefault((path.absolute().parent, done.record.key), path)
+            if earlier != path:
+                repeats = Finding("key", f"repeats the key of {earlier.name}; delete one of them")
+                done = replace(done, problems=(*done.problems, repeats))
+        checked.append(done)
+    return checked
+
+
+def check_file(path: Path) -> Checked:
+    """Check one record file; whatever is wrong with it stands under `problems`.
+
+    JSON first, then the published schema of its version, then whether it can be brought to the current version, and
+    last what no schema can say. A step that fails is the last.
+    """
+    version = None
+    try:
+        content = read_content(path)
+        version = version_of(content)
+        if problems := misfits(content, version):
+            return Checked(path=path, version=version, problems=tuple(problems))
+        record = to_record(content)
+        return Checked(
+            path=path,
+            version=version,
+            record=record,
+            problems=tuple(disagreements(record, path)),
+            warnings=tuple(warnings(content)),
+        )
+    except (NotARecord, UnknownVersion) as error:
+        return Checked(path=path, version=version, problems=(Finding("", str(error)),))
+    except RecursionError:
+        return Checked(path=path, version=version, problems=(Finding("", "is no record: it is nested too deeply"),))

@@ -1,0 +1,184 @@
+"""What no schema can say: each contradiction inside a record is a finding of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from suite.record import Record
+from suite.status import Status
+from suite.validate.files import check_file, check_files
+from tests.unit.suite.fabricate import measurement, optimum, prediction, record, verification
+from tests.unit.suite.validate.validate_scenes import changed, everything, stored
+
+
+@pytest.fixture
+def said(tmp_path: Path) -> Callable[..., list[str]]:
+    """Findings of a record, some of its values changed in the file."""
+
+    def check(one: Record, **changes: Any) -> list[str]:
+        (path,) = stored(tmp_path, [one])
+        for place, value in changes.items():
+            changed(path, place, value)
+        return [str(finding) for finding in check_file(path).problems]
+
+    return check
+
+
+def test_nothing_is_found_in_what_the_suite_writes(tmp_path: Path) -> None:
+    paths = everything(tmp_path)
+    for checked in check_files(paths):
+        assert checked.problems == (), checked.path.name
+        assert checked.warnings == ()
+        assert checked.record is not None
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ("cell.lr", 0.2),
+        ("cell.seed", 7),
+        ("cell.frequency_prefix", 0.5),
+        ("environment.code", "beef"),
+        ("environment.machine", "another"),
+        ("environment.packages", {"torch": "2.13.0"}),
+        ("environment.threads", 8),
+    ],
+)
+def test_edited_configuration_no_longer_has_its_key(said: Callable[..., list[str]], place: str, value: Any) -> None:
+    (finding,) = said(record(), **{place: value})
+    assert finding.startswith(f'key: found "{record().key}", but cell, code, packages and machine give "')
+    assert "restore the file or measure it again" in finding
+
+
+def test_moved_data_leave_the_key_alone(said: Callable[..., list[str]]) -> None:
+    assert said(record(), **{"cell.data_dir": "elsewhere"}) == []
+
+
+def test_renamed_file_is_told_its_name(tmp_path: Path) -> None:
+    (path,) = stored(tmp_path, [record()])
+    renamed = path.rename(path.with_name("mine.json"))
+    (finding,) = check_file(renamed).problems
+    assert str(finding) == f"is not named as the store names it; rename it to {path.name}"
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "expected"),
+    [
+        ("measurement.timing.steps_per_s", 51.0, ".steps_per_s: found 51.0, the median of the windows is 50.0"),
+        ("measurement.timing.steps_per_s", "NaN", ".steps_per_s: found nan, the median of the windows is 50.0"),
+        (
+            "measurement.timing.samples_per_s",
+            1.0,
+            ".samples_per_s: found 1.0, steps_per_s and cell.batch_size give 819",
+        ),
+        ("measurement.timing.window_s", [0.8] * 4, ".window_s: found 4 windows, cell.windows says 5"),
+        ("measurement.timing.window_s", [], ".window_s: found 0 windows, cell.windows says 5"),
+        ("measurement.timing.window_s", [0.8, 0.8, 0.0, 0.8, 0.8], ".window_s[2]: found 0.0, expected a duration"),
+        ("measurement.timing.window_s", [0.8, 0.8, "NaN", 0.8, 0.8], ".window_s[2]: found nan, expected a duration"),
+        ("measurement.timing.window_steps", 41, ".window_steps: found 41, cell.window_steps says 40"),
+        ("measurement.traffic.steps", 11, ".steps: found 11, cell.counted_steps says 10"),
+        ("measurement.traffic.unique_misses", 1_000_001, ".unique_misses: found 1000001, more than the 1000000 of"),
+        ("measurement.traffic.unique_misses", -1, ".unique_misses: found -1, a count is at least 0"),
+        ("measurement.traffic.unique_ids", 4_259_841, ".unique_ids: found 4259841, more than the 4259840 of lookups"),
+        ("measurement.traffic.lookup_misses", 4_259_841, ".lookup_misses: found 4259841, more than the 4259840 of"),
+        ("measurement.traffic.bytes_fetched", -5, ".bytes_fetched: found -5, a count is at least 0"),
+        (
+            "measurement.traffic.per_table",
+            {"C1": [1_000_000, 49_999]},
+            "50000, the tables of per_table add up to 49999",
+        ),
+        (
+            "measurement.traffic.per_table",
+            {"C1": [0, 25_000], "C2": [1_000_000, 25_000]},
+            "per_table.C1: found 25000 misses of 0 unique ids",
+        ),
+        ("measurement.quality.auroc", 1.01, "measurement.quality.auroc: found 1.01, expected 0 to 1"),
+        ("measurement.quality.auroc", "NaN", "measurement.quality.auroc: found nan, expected 0 to 1"),
+        ("measurement.quality.accuracy", -0.1, "measurement.quality.accuracy: found -0.1, expected 0 to 1"),
+        ("measurement.quality.best_auroc", 2, "measurement.quality.best_auroc: found 2.0, expected 0 to 1"),
+        ("prediction.hit_rate", 1.5, "prediction.hit_rate: found 1.5, expected 0 to 1"),
+        ("prediction_missing", "no cost is known", "prediction_missing: gives a reason though prediction and optimum"),
+        ("verification", None, "verification: is missing though the status is ok"),
+        ("verification.checks", [], "verification: did not pass though the status is ok"),
+        ("measurement", None, "measurement: is missing though the status is ok"),
+        ("status", "timeout", "measurement: is there though the status is timeout: only ok has one"),
+        ("started_at", "yesterday", 'started_at: found "yesterday", expected a time in ISO 8601 with its zone'),
+        ("started_at", "2026-11-01T12:00:00", "expected a time in ISO 8601 with its zone"),
+    ],
+)
+def test_contradiction_is_a_finding(said: Callable[..., list[str]], place: str, value: Any, expected: str) -> None:
+    findings = said(record(predicted=prediction(50.0), least=optimum()), **{place: value})
+    assert [expected in finding for finding in findings].count(True) == 1, findings
+
+
+def test_rate_may_differ_by_rounding(said: Callable[..., list[str]]) -> None:
+    assert said(record(), **{"measurement.timing.steps_per_s": 50.0 * (1 + 1e-12)}) == []
+
+
+def test_wrong_answer_has_a_failed_check_and_no_measurement(said: Callable[..., list[str]]) -> None:
+    wrong = record(status=Status.WRONG_ANSWER, reason="rows differ", checked=verification(passed=False))
+    assert said(wrong) == []
+    measured = measurement().model_dump(mode="json")
+    assert said(wrong, measurement=measured) == [
+        "measurement: is there though the status is wrong_answer: only ok has one"
+    ]
+    no_failure = "verification: shows no failed check though the status is wrong_answer"
+    assert said(wrong, verification=None) == [no_failure]
+    assert said(wrong, **{"verification.checks": [c.model_dump() for c in verification().checks]}) == [no_failure]
+
+
+def test_control_needs_no_verification_and_a_stranger_does(said: Callable[..., list[str]]) -> None:
+    assert said(record("no_embeddings"), verification=None) == []
+    assert said(record("no_embeddings_too"), verification=None) != []
+
+
+def test_integer_beyond_any_float_is_a_finding(said: Callable[..., list[str]]) -> None:
+    assert said(record(), **{"cell.batch_size": 10**400}) == [
+        "holds an integer that is too large to compute with; measure it again"
+    ]
+
+
+def test_key_that_repeats_in_a_directory_is_a_finding_and_elsewhere_is_none(tmp_path: Path) -> None:
+    (ours,) = stored(tmp_path / "a", [record()])
+    (theirs,) = stored(tmp_path / "b", [record()])
+    copied = ours.with_name("z-copy.json")
+    copied.write_text(ours.read_text())
+    first, other, copy = check_files([ours, theirs, copied])
+    assert first.valid
+    assert other.valid
+    assert str(copy.problems[-1]) == f"key: repeats the key of {ours.name}; delete one of them"
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("/data/criteo", "/data/criteo"),
+        ("cannot write /tmp/x.log: make room", "/tmp/x.log"),
+        ("log='/var/log/a.log'", "/var/log/a.log"),
+        ("(/home/somebody)", "/home/somebody"),
+        ("RAM + slots / RAM", None),
+        ("device/rows", None),
+        ("https://example.org/page", None),
+        ("1/2 of them, and/or 3 / 4", None),
+        ("relative/path", None),
+    ],
+)
+def test_path_of_a_machine_is_a_warning(tmp_path: Path, text: str, named: str | None) -> None:
+    (path,) = stored(tmp_path, [record(notes=(text,))])
+    checked = check_file(path)
+    assert checked.valid
+    expected = [] if named is None else [f"notes[0]: names a path of its machine, {json.dumps(named)}"]
+    assert [str(warning) for warning in checked.warnings] == expected
+
+
+def test_bare_nan_is_a_warning(tmp_path: Path) -> None:
+    (path,) = stored(tmp_path, [record()])
+    changed(path, "wall_s", float("nan"))
+    checked = check_file(path)
+    assert checked.valid
+    assert [str(warning) for warning in checked.warnings] == ['wall_s: NaN without quotes is no JSON; write "NaN"']

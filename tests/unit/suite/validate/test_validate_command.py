@@ -1,0 +1,222 @@
+"""`python -m suite validate`: what it looks at, what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from suite.store import RecordStore
+from suite.validate.schema import schema_text
+from tests.unit.suite.fabricate import gpu_run, record
+from tests.unit.suite.validate.validate_scenes import PUBLISHED, ROOT, as_version_1, changed, stored, validate
+
+
+def test_results_of_the_repository_are_valid() -> None:
+    result = validate(PUBLISHED)
+    assert result.exit_code == 0, result.output
+    (line,) = result.output.splitlines()
+    count = len(list((PUBLISHED / "records").iterdir()))
+    assert count > 0
+    assert line.startswith(f"{count} records: {count} valid (")
+
+
+def test_results_are_checked_where_no_path_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    missing = validate()
+    assert missing.exit_code == 2
+    assert "error: no such file or directory: results; name record files or results directories" in missing.stderr
+    stored(tmp_path / "results", [record()])
+    there = validate()
+    assert there.exit_code == 0
+    assert there.output == "1 record: 1 valid (1 of schema version 2)\n"
+
+
+def test_file_folder_of_records_and_results_directory_are_the_same_to_it(tmp_path: Path) -> None:
+    (path,) = stored(tmp_path / "run", [record()])
+    for named in (path, path.parent, path.parent.parent, tmp_path):
+        result = validate(named)
+        assert (result.exit_code, result.output) == (0, "1 record: 1 valid (1 of schema version 2)\n"), named
+    assert validate(path, path.parent, tmp_path).output == "1 record: 1 valid (1 of schema version 2)\n"
+
+
+def test_folder_of_records_is_known_from_within(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (path,) = stored(tmp_path, [record()])
+    monkeypatch.chdir(path.parent)
+    assert validate(".").exit_code == 0
+
+
+def test_other_json_files_are_counted_and_not_looked_at(tmp_path: Path) -> None:
+    stored(tmp_path, [record()])
+    for name in ("stream.json", "deep/down/curves.json", ".hidden/records/x.json", "notes.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("{")
+    result = validate(tmp_path)
+    assert result.exit_code == 0
+    assert result.output.splitlines()[1] == ("2 other JSON files not looked at: records lie in folders named records")
+
+
+@pytest.mark.parametrize("other", [0, 2])
+def test_path_without_records_is_wrong_usage(tmp_path: Path, other: int) -> None:
+    for index in range(other):
+        (tmp_path / f"{index}.json").write_text("{}")
+    result = validate(tmp_path)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert f"error: no records in {tmp_path}: there are {other} JSON files, none in a folder named records; " in (
+        result.stderr
+    )
+
+
+def test_one_path_without_records_stops_it_though_another_has_some(tmp_path: Path) -> None:
+    stored(tmp_path / "a", [record()])
+    (tmp_path / "b").mkdir()
+    assert validate(tmp_path / "a", tmp_path / "b").exit_code == 2
+
+
+def test_directory_that_cannot_be_read_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored(tmp_path, [record()])
+    scandir = os.scandir
+
+    def refuse(path: str) -> object:
+        if Path(path).name == "records":
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr("os.scandir", refuse)
+    result = validate(tmp_path)
+    assert result.exit_code == 2
+    assert f"error: cannot read {tmp_path / 'records'}: Permission denied; make it readable" in result.stderr
+
+
+def test_every_problem_is_a_line_with_its_file_and_the_rest_is_checked(tmp_path: Path) -> None:
+    records = gpu_run()
+    paths = stored(tmp_path, records)
+    changed(paths[0], "measurement.quality.auroc", 1.5)
+    changed(paths[1], "schema_version", 9)
+    paths[2].write_text("{")
+    as_version_1(paths[3])
+    folder = paths[0].with_name("a.json")
+    folder.mkdir()
+    result = validate(tmp_path)
+    assert result.exit_code == 1
+    *problems, summary = result.output.splitlines()
+    assert summary == (
+        f"{len(records) + 1} records: {len(records) - 3} valid "
+        f"(1 of schema version 1, read as 2; {len(records) - 4} of schema version 2), 4 invalid"
+    )
+    said = dict(line.split(": ", 1) for line in problems)
+    assert len(said) == len(problems) == 4
+    assert said[str(paths[0])] == "measurement.quality.auroc: found 1.5, expected 0 to 1"
+    assert said[str(paths[1])] == "has schema version 9, this suite reads 1 to 2; update the suite to read it"
+    assert said[str(paths[2])].startswith("is not JSON, or cut short")
+    assert said[str(folder)].startswith("cannot be read: it is a directory")
+
+
+def test_five_findings_of_a_file_are_shown_and_the_others_counted(tmp_path: Path) -> None:
+    (path,) = stored(tmp_path, [record()])
+    changed(path, "cell", {})
+    lines = validate(path).output.splitlines()
+    assert len(lines) == 7
+    assert all(line.startswith(f"{path}: cell.") for line in lines[:5])
+    hidden = int(lines[5].removeprefix(f"{path}: and ").removesuffix(" more"))
+    everything = json.loads(validate(path, "--json").output)["files"][0]["problems"]
+    assert len(everything) == 5 + hidden > 10
+
+
+def test_warning_is_told_and_the_record_is_valid(tmp_path: Path) -> None:
+    (path,) = stored(tmp_path, [record(setting={"data_dir": "/data/criteo"})])
+    result = validate(path)
+    assert result.exit_code == 0
+    assert result.output.splitlines()[0] == (
+        f'{path}: warning: cell.data_dir: names a path of its machine, "/data/criteo"'
+    )
+
+
+def test_json_has_the_same_for_machines(tmp_path: Path) -> None:
+    good, bad = stored(tmp_path, [record("a"), record("b", notes=("see /tmp/x",))])
+    as_version_1(good)
+    changed(bad, "measurement.quality.auroc", 2)
+    (tmp_path / "other.json").write_text("{}")
+    result = validate(tmp_path, "--json")
+    assert result.exit_code == 1
+    said = json.loads(result.stdout)
+    files = said.pop("files")
+    assert said == {
+        "schema_version": 2,
+        "records": 2,
+        "valid": 1,
+        "invalid": 1,
+        "upgraded": 0,
+        "other_json_files": 1,
+    }
+    assert files == [
+        {"path": str(good), "schema_version": 1, "valid": True, "problems": [], "warnings": []},
+        {
+            "path": str(bad),
+            "schema_version": 2,
+            "valid": False,
+            "problems": [{"where": "measurement.quality.auroc", "what": "found 2.0, expected 0 to 1"}],
+            "warnings": [{"where": "notes[0]", "what": 'names a path of its machine, "/tmp/x"'}],
+        },
+    ]
+    upgraded = json.loads(validate(tmp_path, "--json", "--upgrade").stdout)
+    assert (upgraded["upgraded"], upgraded["valid"]) == (1, 1)
+
+
+def test_odd_names_stay_on_one_line(tmp_path: Path) -> None:
+    (path,) = stored(tmp_path, [record()])
+    odd = path.with_name("a\nb\x1b[31m.json")
+    odd.write_text('{"schema_version": 2}')
+    lines = validate(odd).output.splitlines()
+    assert lines[0].startswith(f"{path.parent}/a\\nb\\x1b[31m.json: ")
+    assert "\x1b" not in "".join(lines)
+
+
+def test_name_that_is_no_utf8_is_printed(tmp_path: Path) -> None:
+    (path,) = stored(tmp_path, [record()])
+    os.rename(path, os.fsencode(path.parent) + b"/\xff.json")  # noqa: PTH104
+    lines = validate(tmp_path).output.splitlines()
+    assert lines[0].startswith(f"{path.parent}/\\udcff.json: is not named as the store names it")
+
+
+def test_schema_is_printed_alone(tmp_path: Path) -> None:
+    result = validate("--print-schema")
+    assert (result.exit_code, result.output) == (0, schema_text())
+    for words in ((tmp_path,), ("--upgrade",), ("--json",)):
+        wrong = validate("--print-schema", *words)
+        assert wrong.exit_code == 2
+        assert wrong.stdout == ""
+        assert "error: --print-schema goes alone" in wrong.stderr
+
+
+def test_records_that_a_run_would_skip_are_exactly_the_unreadable(tmp_path: Path) -> None:
+    paths = stored(tmp_path, gpu_run())
+    paths[0].write_text("[]")
+    (problem,) = RecordStore(tmp_path).load_all()[1]
+    result = validate(tmp_path)
+    assert result.output.splitlines()[0] == str(problem)
+
+
+def test_help_fits_80_columns_and_has_examples() -> None:
+    said = validate("--help").output
+    assert max(map(len, said.splitlines())) <= 80
+    for word in ("--upgrade", "--print-schema", "--json", "python -m suite validate results/published"):
+        assert word in " ".join(said.split())
+
+
+def test_piped_output_is_the_same_and_needs_no_torch(tmp_path: Path) -> None:
+    stored(tmp_path, [record(), record("b", notes=("see /tmp/x",))])
+    script = (
+        "import sys; sys.argv = ['suite', 'validate', sys.argv[1]]; from suite.__main__ import app\n"
+        "try: app()\nfinally: assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == validate(tmp_path).output

@@ -1,0 +1,169 @@
+"""One corruption anywhere in a record is reported with its file, and the other files are checked all the same."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from suite.store import RecordStore, to_text
+from suite.validate.files import Checked, check_file, check_files
+from suite.validate.finding import leaves
+from suite.validate.schema import validator
+from tests.unit.suite.fabricate import record
+from tests.unit.suite.validate.validate_scenes import PUBLISHED, changed, everything, stored
+
+GOOD = record("untouched")
+OTHER_KINDS: list[Any] = ["a word", 7.5, True, ["a word"], {"a": "word"}]
+
+
+@pytest.fixture(scope="module")
+def originals(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Published records, of version 1, and fabricated ones of version 2."""
+    published = sorted((PUBLISHED / "records").glob("*r0*.json"))
+    assert published
+    return [*published, *everything(tmp_path_factory.mktemp("fabricated"))]
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("corrupted")
+
+
+def check_beside_a_good_one(scratch: Path, name: str, content: bytes) -> Checked:
+    """Check a file that lies beside a valid record; the store must tell of it or read it, too."""
+    with tempfile.TemporaryDirectory(dir=scratch) as folder:
+        root = Path(folder)
+        good = RecordStore(root).path(GOOD)
+        good.parent.mkdir()
+        good.write_text(to_text(GOOD))
+        bad = root / "records" / name
+        bad.write_bytes(content)
+        files, problems = RecordStore(root).load_files()
+        assert good in files
+        assert {*files, *(problem.path for problem in problems)} == {good, bad}
+        checked = {one.path: one for one in check_files([good, bad])}
+        assert checked[good].valid
+        return checked[bad]
+
+
+def fields(content: dict[str, Any], schema: Any, root: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every field that a record has to have, with its place."""
+    for name, inner in schema["properties"].items():
+        if name in schema["required"]:
+            yield (*place, name)
+        models = [choice["$ref"] for choice in (inner, *inner.get("anyOf", ())) if "$ref" in choice]
+        for model in models:
+            if isinstance(content.get(name), dict):
+                yield from fields(content[name], root["$defs"][model.rpartition("/")[2]], root, (*place, name))
+
+
+def at(content: Any, place: tuple[str | int, ...]) -> Any:
+    for step in place:
+        content = content[step]
+    return content
+
+
+@given(data=st.data())
+def test_dropped_field_is_named(originals: list[Path], scratch: Path, data: st.DataObject) -> None:
+    path = data.draw(st.sampled_from(originals))
+    content = json.loads(path.read_text())
+    schema: Any = validator(content["schema_version"]).schema
+    *outer, last = data.draw(st.sampled_from(sorted(fields(content, schema, schema))))
+    del at(content, tuple(outer))[last]
+    checked = check_beside_a_good_one(scratch, path.name, json.dumps(content).encode())
+    (finding,) = checked.problems
+    expected = "it has no schema_version" if last == "schema_version" else f"{'.'.join([*outer, last])}: is missing"
+    assert expected in str(finding)
+
+
+@given(data=st.data())
+def test_value_of_another_kind_is_named(originals: list[Path], scratch: Path, data: st.DataObject) -> None:
+    path = data.draw(st.sampled_from(originals))
+    content = json.loads(path.read_text())
+    filled = [place for place, value in leaves(content) if value is not None]
+    inner = data.draw(st.sampled_from(filled))
+    place = inner[: data.draw(st.integers(1, len(inner)))]
+    old = at(content, place)
+    at(content, place[:-1])[place[-1]] = data.draw(st.sampled_from([k for k in OTHER_KINDS if not same_kind(k, old)]))
+    checked = check_beside_a_good_one(scratch, path.name, json.dumps(content).encode())
+    assert checked.problems
+    if place != ("schema_version",):
+        assert any(finding.where.startswith(str(place[0])) for finding in checked.problems)
+
+
+def same_kind(one: object, other: object) -> bool:
+    """Whether both are strings, both numbers, ..."""
+    kinds = [float if type(value) is int else type(value) for value in (one, other)]
+    return kinds[0] is kinds[1]
+
+
+@given(data=st.data())
+def test_cut_file_is_cut_short(originals: list[Path], scratch: Path, data: st.DataObject) -> None:
+    path = data.draw(st.sampled_from(originals))
+    whole = path.read_bytes().rstrip()
+    checked = check_beside_a_good_one(scratch, path.name, whole[: data.draw(st.integers(0, len(whole) - 1))])
+    (finding,) = checked.problems
+    assert "is not JSON, or cut short" in str(finding)
+
+
+@given(data=st.data())
+def test_flipped_byte_never_raises(originals: list[Path], scratch: Path, data: st.DataObject) -> None:
+    path = data.draw(st.sampled_from(originals))
+    content = bytearray(path.read_bytes())
+    content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    checked = check_beside_a_good_one(scratch, path.name, bytes(content))
+    assert checked.problems or checked.record is not None
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+)
+
+
+@given(data=st.data(), value=JSON)
+def test_any_json_anywhere_never_raises(
+    originals: list[Path], scratch: Path, data: st.DataObject, value: object
+) -> None:
+    path = data.draw(st.sampled_from(originals))
+    content = json.loads(path.read_text())
+    inner = data.draw(st.sampled_from([place for place, _ in leaves(content)]))
+    place = inner[: data.draw(st.integers(0, len(inner)))]
+    if place:
+        at(content, place[:-1])[place[-1]] = value
+    else:
+        content = value
+    checked = check_beside_a_good_one(scratch, path.name, json.dumps(content).encode())
+    assert checked.problems or checked.record is not None
+
+
+@given(content=st.binary(max_size=200))
+def test_bytes_that_are_no_record_are_a_problem(scratch: Path, content: bytes) -> None:
+    assert check_beside_a_good_one(scratch, "foreign.json", content).problems
+
+
+@pytest.mark.parametrize("depth", [10, 100, 400, 700, 900, 940, 980, 1_000, 100_000])
+@pytest.mark.parametrize("opening", ['{"a": ', "["])
+def test_nesting_of_any_depth_is_a_problem(scratch: Path, tmp_path: Path, depth: int, opening: str) -> None:
+    (path,) = stored(tmp_path, [record()])
+    changed(path, "cell.surprise", "HERE")
+    nested = opening * depth + "1" + ("}" if opening[0] == "{" else "]") * depth
+    for content in (nested, path.read_text().replace('"HERE"', nested)):
+        assert check_beside_a_good_one(scratch, path.name, content.encode()).problems
+
+
+def test_nesting_that_only_just_can_be_read_is_a_problem(tmp_path: Path) -> None:
+    (path,) = stored(tmp_path, [record()])
+    changed(path, "cell.lr", "HERE")
+    text = path.read_text()
+    for depth in range(sys.getrecursionlimit() - 300, sys.getrecursionlimit() + 1):  # the stack of the test is unknown
+        path.write_text(text.replace('"HERE"', "[" * depth + "]" * depth))
+        assert check_file(path).problems

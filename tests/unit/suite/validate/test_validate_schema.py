@@ -1,0 +1,152 @@
+"""The published schemas: what the models say, what records of either version fit, and what does not fit."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from pydantic import ValidationError
+
+from suite.record import SCHEMA_VERSION, Record
+from suite.store import to_text
+from suite.upgrades import UPGRADES
+from suite.validate.misfits import misfits
+from suite.validate.schema import FOLDER, current_schema, schema_text, validator
+from tests.unit.suite.fabricate import cpu_run, gpu_run, optimum, prediction, record
+from tests.unit.suite.validate.validate_scenes import PUBLISHED, every_kind
+
+VERSIONS = [*UPGRADES, SCHEMA_VERSION]
+
+
+def content_of(one: Record) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(to_text(one))
+    return content
+
+
+def said(content: dict[str, Any]) -> list[str]:
+    return [str(finding) for finding in misfits(content, content["schema_version"])]
+
+
+def test_committed_schema_is_what_the_models_give() -> None:
+    committed = (FOLDER / f"record-{SCHEMA_VERSION}.json").read_text(encoding="utf-8")
+    assert committed == schema_text(), "the models changed: a published version never does, so add the next one"
+
+
+def test_every_version_that_is_read_has_a_schema_and_no_other() -> None:
+    assert sorted(path.name for path in FOLDER.iterdir()) == [f"record-{version}.json" for version in VERSIONS]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_schema_says_what_it_is(version: int) -> None:
+    schema: Any = validator(version).schema
+    Draft202012Validator.check_schema(schema)
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert "$id" not in schema
+    assert schema["title"] == f"Record, schema version {version}"
+    assert schema["description"]
+    assert schema["properties"]["schema_version"]["const"] == version
+    assert "schema_version" in schema["required"]
+
+
+def test_fields_are_explained_in_the_schema() -> None:
+    schema = current_schema()
+    assert schema["$defs"]["Timing"]["properties"]["window_s"]["description"] == "Raw duration of every window."
+    assert "prediction_missing" in schema["required"]
+
+
+def test_published_records_fit_the_schema_of_their_version() -> None:
+    paths = sorted((PUBLISHED / "records").glob("*.json"))
+    assert paths
+    for path in paths:
+        assert said(json.loads(path.read_text())) == [], path.name
+
+
+@pytest.mark.parametrize("one", [*every_kind(), *gpu_run(), *cpu_run()], ids=lambda one: one.cell.label)
+def test_what_the_suite_writes_fits_the_current_schema(one: Record) -> None:
+    assert said(content_of(one)) == []
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_floats_that_json_lacks_fit_as_strings_wherever_the_models_take_them(number: float) -> None:
+    whole = record(predicted=prediction(50.0), least=optimum())
+    content = content_of(whole)
+    text = content_of(whole.model_copy(update={"wall_s": number}))["wall_s"]
+    assert text in ("NaN", "Infinity", "-Infinity")
+    content["wall_s"] = content["cell"]["lr"] = text
+    content["measurement"]["timing"]["window_s"][0] = content["measurement"]["timing"]["data_wait_s"] = text
+    content["measurement"]["quality"]["final_loss"] = content["prediction"]["terms_s"]["dense step"] = text
+    assert said(content) == []
+    assert Record.model_validate(content).cell.lr == pytest.approx(number, nan_ok=True)
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "1.5", "+Infinity", ""])
+def test_other_strings_are_no_floats(text: str) -> None:
+    content = content_of(record()) | {"wall_s": text}
+    assert said(content) == [f'wall_s: found "{text}", expected number, "NaN", "Infinity" or "-Infinity"']
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "expected"),
+    [
+        ("measurement.timing.window_s.3", None, 'window_s[3]: found null, expected number, "NaN", "Infinity"'),
+        ("measurement.timing.window_steps", 1.5, "window_steps: found 1.5, expected integer"),
+        ("measurement.timing.window_steps", "40", 'window_steps: found "40", expected integer'),
+        ("measurement.offloads", 1, "measurement.offloads: found 1, expected boolean"),
+        ("measurement.traffic.lookups", "many", 'lookups: found "many", expected integer or null'),
+        ("measurement.traffic.per_table", {"a b": [1]}, 'per_table["a b"]: found 1 entries, expected 2'),
+        ("measurement.traffic.per_table", {"C1": [1, "2"]}, 'per_table.C1[1]: found "2", expected integer'),
+        ("measurement", [1], "measurement: found an array, expected an object or null"),
+        ("cell", None, "cell: found null, expected an object"),
+        ("cell.data", "invented", 'cell.data: found "invented", expected "synthetic" or "real"'),
+        ("status", "fine", 'status: found "fine", expected "ok", "unsupported", "unavailable", '),
+        ("notes", "one", 'notes: found "one", expected an array'),
+        ("notes.0", {}, "notes[0]: found an object, expected string"),
+        ("environment.packages.torch", 2.13, "environment.packages.torch: found 2.13, expected string"),
+        ("cell.surprise", 1, "cell.surprise: is no field of a record"),
+        ('cell.a"b\n', 1, r'cell["a\"b\n"]: is no field of a record'),
+        ("key", "x" * 500, None),
+        ("key", ["x" * 500], "key: found an array, expected string"),
+        ("cell.device", "x" * 500, f'cell.device: found "{"x" * 39}..., expected "cpu" or "cuda"'),
+        ("cell.device", 10**4000, "cell.device: found a huge number, expected"),
+    ],
+)
+def test_misfit_names_place_found_and_expected(place: str, value: Any, expected: str | None) -> None:
+    content = content_of(record(notes=("said",)))
+    *outer, last = place.split(".")
+    inside: Any = content
+    for name in outer:
+        inside = inside[int(name) if name.isdigit() else name]
+    inside[int(last) if last.isdigit() else last] = value
+    found = said(content)
+    if expected is None:
+        assert found == []
+    else:
+        (line,) = found
+        assert expected in line
+
+
+def test_every_misfit_is_named_once() -> None:
+    content = content_of(record())
+    del content["cell"]["lr"], content["cell"]["eps"], content["notes"]
+    content["measurement"]["timing"] = {}
+    found = said(content)
+    assert len(found) == len(set(found))
+    assert {"cell.lr: is missing", "cell.eps: is missing", "notes: is missing"} <= set(found)
+    assert sum(line.startswith("measurement.timing.") for line in found) == len(
+        current_schema()["$defs"]["Timing"]["required"]
+    )
+
+
+def test_version_1_may_lack_the_fields_that_came_later_and_the_models_agree(tmp_path: Path) -> None:
+    content = json.loads(next((PUBLISHED / "records").glob("*.json")).read_text())
+    del content["cell"]["frequency_prefix"], content["measurement"]["timing"]["data_wait_s"], content["optimum"]
+    assert said(content) == []
+    assert said(content | {"prediction_missing": ""}) == ["prediction_missing: is no field of a record"]
+    del content["cell"]["system"]
+    assert said(content) == ["cell.system: is missing"]
+    with pytest.raises(ValidationError, match=r"cell\.system"):
+        Record.model_validate(content | {"schema_version": SCHEMA_VERSION})

@@ -1,0 +1,62 @@
+"""Records of every kind in a store, and the command run on them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner, Result
+
+from suite.__main__ import app
+from suite.record import Record
+from suite.status import Status
+from suite.store import RecordStore
+from tests.unit.suite.fabricate import cpu_run, gpu_run, optimum, prediction, record, verification
+
+ROOT = Path(__file__).resolve().parents[4]
+PUBLISHED = ROOT / "results" / "published"
+
+
+def every_kind() -> list[Record]:
+    """A record of every status, with and without what is optional."""
+    whole = record("whole", predicted=prediction(50.0), least=optimum(), notes=("said aloud",))
+    wrong = record("wrong", status=Status.WRONG_ANSWER, reason="rows: 3 differ", checked=verification(passed=False))
+    failed = [
+        record(f"s_{status}", status=status, reason="because", phase="train", unpredicted="it is unknown")
+        for status in Status
+        if status not in (Status.OK, Status.WRONG_ANSWER)
+    ]
+    return [whole, wrong, *failed]
+
+
+def stored(root: Path, records: list[Record]) -> list[Path]:
+    """The files of records under a results directory."""
+    return [RecordStore(root).write(one) for one in records]
+
+
+def everything(root: Path) -> list[Path]:
+    """Every fabricated record there is, stored."""
+    return stored(root, [*every_kind(), *gpu_run(), *cpu_run()])
+
+
+def as_version_1(path: Path) -> None:
+    """Turn a file into what version 1 wrote."""
+    content = json.loads(path.read_text())
+    del content["prediction_missing"]
+    path.write_text(json.dumps({**content, "schema_version": 1}, indent=2) + "\n")
+
+
+def changed(path: Path, place: str, value: Any) -> None:
+    """Set `a.b.c` in a file."""
+    content = json.loads(path.read_text())
+    *outer, last = place.split(".")
+    inside = content
+    for name in outer:
+        inside = inside[name]
+    inside[last] = value
+    path.write_text(json.dumps(content))
+
+
+def validate(*words: object) -> Result:
+    return CliRunner().invoke(app, ["validate", *map(str, words)], env={"COLUMNS": "80", "NO_COLOR": "1"})
