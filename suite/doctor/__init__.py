@@ -1,0 +1,1 @@
+"""What on a machine would spoil a benchmark, read and never changed."""
