@@ -1,0 +1,118 @@
+"""Planning a batch of the cache, in steady state, beside the one gather that no plan can do without."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from cache_figures import POLICIES, ids_of, planner_of
+from torch import Tensor
+from turns import Role, Side, Turns
+from zipf_tables import ZipfTables, criteo_1tb_sizes
+
+from systems.freq_cache.planner import Ids, Plan
+
+CACHE_RATIO = 0.01
+SIZES = {True: (20_000_000, 106_496), False: (100_000, 520)}
+"""Rows of all tables, and ids per batch, at full size and in a test."""
+ROUNDS = 80
+WARMUP_ROUNDS = 40
+"""Until as many rows are missed from one batch to the next."""
+GATHER = "test_gather"
+
+
+class Planned:
+    """A planner and its stream, so many batches announced ahead."""
+
+    def __init__(self, policy: str, look_ahead: int, *, rows: int, lookups: int) -> None:
+        self._sizes = criteo_1tb_sizes(rows)
+        self._samples = lookups // len(self._sizes)
+        self._stream = ZipfTables(self._sizes)
+        frequencies = [counts.numpy() for counts in self._stream.frequencies()] if policy == "static" else []
+        if policy != "static":
+            frequencies = [np.empty(size, np.bool_) for size in self._sizes]  # only their sizes are asked for
+        self._planner = planner_of(policy, frequencies, ratio=CACHE_RATIO)
+        self._announced: deque[Ids] = deque()
+        for _ in range(look_ahead):
+            self._planner.announce(self._next(), changes=True)
+
+    def prepare(self) -> tuple[Ids]:
+        return (self._next(),)
+
+    def run(self, newest: Ids) -> tuple[Plan, npt.NDArray[np.int32]]:
+        self._planner.announce(newest, changes=True)
+        plan = self._planner.plan()
+        return plan, plan.slot_of_id()[0]
+
+    @property
+    def rows_of_last(self) -> npt.NDArray[np.int64]:
+        """The row of every id of the batch planned last, numbered through all tables."""
+        planned = self._announced[-1 - self._planner.announced]
+        return planned.values + np.repeat(planned.starts, np.diff(planned.ends, prepend=0))
+
+    def _next(self) -> Ids:
+        batch = ids_of(self._stream.ids(self._samples), self._sizes)
+        self._announced.append(batch)
+        while len(self._announced) > self._planner.announced + 2:
+            self._announced.popleft()
+        return batch
+
+
+class Gather:
+    """As many random int32 as a batch has ids, out of a table as long as all tables: a plan reads one per id."""
+
+    def __init__(self, *, rows: int, lookups: int) -> None:
+        self._generator = torch.Generator().manual_seed(0)
+        self._table = torch.randint(1 << 30, (rows,), dtype=torch.int32, generator=self._generator)
+        self._lookups = lookups
+
+    def prepare(self) -> tuple[Tensor]:
+        self.last = torch.randint(self._table.numel(), (self._lookups,), generator=self._generator)
+        return (self.last,)
+
+    def run(self, ids: Tensor) -> Tensor:
+        return torch.index_select(self._table, 0, ids)
+
+    def check(self, gathered: Tensor) -> None:
+        assert np.array_equal(gathered.numpy(), self._table.numpy()[self.last.numpy()])
+
+
+@pytest.fixture(scope="module")
+def gather(full_size: bool) -> Gather:
+    rows, lookups = SIZES[full_size]
+    return Gather(rows=rows, lookups=lookups)
+
+
+def side(name: str, role: Role, work: Planned | Gather, lookups: int) -> Side:
+    threads = torch.get_num_threads()
+    return Side(name=name, role=role, unit="ids", units=lookups, prepare=work.prepare, run=work.run, threads=threads)
+
+
+@pytest.mark.benchmark(group="planning")
+@pytest.mark.parametrize("look_ahead", [0, 16])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_plan(turns: Turns, gather: Gather, full_size: bool, policy: str, look_ahead: int) -> None:
+    rows, lookups = SIZES[full_size]
+    planned = Planned(policy, look_ahead, rows=rows, lookups=lookups)
+    (plan, slot_of_id), gathered = turns.measure(
+        side(f"test_plan[{policy}-{look_ahead}]", Role.OURS, planned, lookups),
+        beside=side(GATHER, Role.BOUND, gather, lookups),
+        rounds=ROUNDS,
+        warmup_rounds=WARMUP_ROUNDS,
+    )
+    gather.check(gathered)
+    wanted = planned.rows_of_last
+    assert np.array_equal(plan.rows[plan.inverse], wanted)
+    assert np.unique(plan.slots).size == plan.unique_ids == np.unique(wanted).size
+    assert np.array_equal(slot_of_id, plan.slots[plan.inverse])
+    assert slot_of_id.min() >= 0
+    assert plan.unique_misses > 0
+
+
+@pytest.mark.benchmark(group="planning")
+def test_gather(turns: Turns, gather: Gather, full_size: bool) -> None:
+    _, lookups = SIZES[full_size]
+    gather.check(turns.measure(side(GATHER, Role.BOUND, gather, lookups), rounds=ROUNDS))

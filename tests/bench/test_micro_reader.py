@@ -1,0 +1,87 @@
+"""Reading raw text into typed columns, beside polars' bare `read_csv` of the same file: fields as strings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+import pytest
+from prepare_figures import write_raw
+from turns import Role, Side, Turns
+
+from workloads.columns import FORMATS, RawFormat
+from workloads.parsing import BadRows, TextRows
+from workloads.raw import RawFile
+
+DATASETS = ("criteo_kaggle", "avazu")
+ROWS = {True: 60_000, False: 300}
+ROUNDS = 15
+BLOCK_BYTES = 64 << 20
+"""More than a file has: one block, as `read_csv` reads it."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """A raw file and the two ways of reading it. Neither keeps anything from one round to the next."""
+
+    raw: RawFormat
+    path: Path
+    rows: int
+
+    def parse(self) -> pl.DataFrame:
+        """Checked and typed rows, as preparation takes them."""
+        rows = TextRows(self.raw, RawFile(self.path), BadRows(self.path, allowed=0))
+        return pl.concat(rows.frames(BLOCK_BYTES))
+
+    def read_csv(self) -> pl.DataFrame:
+        """What stands between separators."""
+        return pl.read_csv(
+            self.path,
+            has_header=self.raw.header,
+            separator=self.raw.separator.decode(),
+            quote_char=None,
+            schema={column.name: pl.String for column in self.raw.columns},
+        )
+
+    def side(self, name: str, role: Role) -> Side:
+        return Side(
+            name=f"{name}[{self.raw.dataset}]",
+            role=role,
+            unit="rows",
+            units=self.rows,
+            prepare=tuple,
+            run=self.parse if role is Role.OURS else self.read_csv,
+            threads=pl.thread_pool_size(),
+        )
+
+
+@pytest.fixture(scope="module", params=DATASETS)
+def text(request: pytest.FixtureRequest, full_size: bool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Text]:
+    raw, rows = FORMATS[request.param], ROWS[full_size]
+    path = tmp_path_factory.mktemp("reader") / request.param
+    write_raw(raw, path, rows, seed=0, packed=False)
+    yield Text(raw, path, rows)
+    path.unlink()
+
+
+@pytest.mark.benchmark(group="reader")
+def test_parse(turns: Turns, text: Text) -> None:
+    parsed, strings = turns.measure(
+        text.side("test_parse", Role.OURS), beside=text.side("test_read_csv", Role.PEER), rounds=ROUNDS
+    )
+    assert parsed.height == strings.height == text.rows
+    assert parsed.columns == [column.name for column in text.raw.used]
+    assert parsed[text.raw.label.name].to_list() == [int(label) for label in strings[text.raw.label.name]]
+    hexadecimal = next(column for column in text.raw.categorical if column.kind.word == "categorical_hex").name
+    words = strings[hexadecimal].to_list()
+    assert parsed[hexadecimal].to_list() == [int(word, 16) if word else None for word in words]
+
+
+@pytest.mark.benchmark(group="reader")
+def test_read_csv(turns: Turns, text: Text) -> None:
+    strings = turns.measure(text.side("test_read_csv", Role.PEER), rounds=ROUNDS)
+    lines = text.path.read_text().splitlines()[text.raw.header :]
+    assert strings.height == len(lines)
+    assert tuple(field or "" for field in strings.row(-1)) == tuple(lines[-1].split(text.raw.separator.decode()))

@@ -1,0 +1,66 @@
+"""The comparison as Markdown and CSV, from records already read, beside `json.loads` of the same records."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from functools import partial
+
+import pandas as pd
+import pytest
+from turns import Role, Side, Turns
+
+from suite.groups import group_records
+from suite.record import Record
+from suite.tables import to_csv, to_markdown
+from tests.unit.suite.fabricate import rounds, shuffled
+
+WORKLOADS = ("criteo_kaggle", "avazu", "criteo_1tb")
+SYSTEMS = ("full_gpu", "torchrec_uvm", *(f"cache[policy=p{number}]" for number in range(18)))
+ROUNDS_OF_SYSTEM = {True: 5, False: 2}
+ROUNDS = 20
+LOADS = "test_loads"
+
+
+@pytest.fixture(scope="module")
+def records(full_size: bool) -> list[Record]:
+    """Of three comparisons of twenty systems each, in no order."""
+    speeds = [800_000 + 1_000 * number for number in range(ROUNDS_OF_SYSTEM[full_size])]
+    made = [
+        one
+        for workload in WORKLOADS
+        for at, system in enumerate(SYSTEMS)
+        for one in rounds(system, [speed + at for speed in speeds], setting={"workload": workload})
+    ]
+    return shuffled(made)
+
+
+def tables_of(records: list[Record]) -> tuple[str, str]:
+    groups = group_records(records)
+    return "\n".join(to_markdown(group) for group in groups), to_csv(groups)
+
+
+def side(name: str, role: Role, records: list[Record], run: Callable[[], object]) -> Side:
+    return Side(name=name, role=role, unit="records", units=len(records), prepare=tuple, run=run, threads=1)
+
+
+def loads(records: list[Record]) -> Side:
+    texts = [json.dumps(one.model_dump(mode="json"), indent=2) for one in records]
+    return side(LOADS, Role.BOUND, records, lambda: [json.loads(text) for text in texts])
+
+
+@pytest.mark.benchmark(group="report")
+def test_tables(turns: Turns, records: list[Record]) -> None:
+    ours = side("test_tables", Role.OURS, records, partial(tables_of, records))
+    (markdown, csv), read = turns.measure(ours, beside=loads(records), rounds=ROUNDS)
+    assert markdown.count("| torchrec_uvm |") == len(WORKLOADS)
+    frame = pd.read_csv(io.StringIO(csv))
+    assert set(SYSTEMS) <= set(frame["system"])
+    assert len(read) == len(records)
+
+
+@pytest.mark.benchmark(group="report")
+def test_loads(turns: Turns, records: list[Record]) -> None:
+    read = turns.measure(loads(records), rounds=ROUNDS)
+    assert [Record.model_validate(content) for content in read] == records

@@ -1,0 +1,100 @@
+"""Rounds of ours in turns with those of what they are measured against.
+
+A time says little away from its machine. So each benchmark of ours names another side, and before each of its own
+rounds that side has one on the same clock: the ratio of such a pair sees one machine in one state.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from pytest_benchmark.fixture import BenchmarkFixture
+
+
+class Role(StrEnum):
+    """What a side of a benchmark is."""
+
+    OURS = "ours"
+    PEER = "peer"
+    """Does the same work in another way."""
+    BOUND = "bound"
+    """Does a part of the work that nobody can do without."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """One side of a benchmark.
+
+    Attributes:
+        name: That of the test that measures it, with its parameters.
+        unit, units: What a round works through, and how many of it.
+        prepare: Makes the arguments of a round, outside the clock; whatever a cache could remember is fresh.
+        run: What the clock sees.
+        threads: Of the pool that computes.
+        device: Type of the device that computes.
+    """
+
+    name: str
+    role: Role
+    unit: str
+    units: int
+    prepare: Callable[[], Sequence[Any]]
+    run: Callable[..., Any]
+    threads: int
+    device: str = "cpu"
+
+
+class Turns:
+    """Measures one side, in turns with another."""
+
+    def __init__(self, benchmark: BenchmarkFixture, environment: Mapping[str, Any]) -> None:
+        self._benchmark = benchmark
+        self._environment = environment
+
+    def measure(self, side: Side, *, rounds: int, warmup_rounds: int = 1, beside: Side | None = None) -> Any:
+        """Run the rounds of a side; with benchmarks disabled, one.
+
+        Args:
+            side: What is measured.
+            rounds: Of each side.
+            warmup_rounds: Rounds of each side before these, not measured.
+            beside: Has a round before each one of `side`. Ours need one.
+
+        Returns:
+            The answer of the last round, and with `beside` that of its last round too.
+        """
+        assert side.name == self._benchmark.name, f"{self._benchmark.name} measures {side.name}"
+        seconds: list[float] = []
+        answers: list[Any] = []
+
+        def prepare() -> tuple[tuple[Any, ...], dict[str, Any]]:
+            if beside is not None:
+                arguments = beside.prepare()
+                start = time.perf_counter()
+                answer = beside.run(*arguments)
+                seconds.append(time.perf_counter() - start)
+                answers[:] = [answer]
+            return tuple(side.prepare()), {}
+
+        load = os.getloadavg()[0]
+        answer = self._benchmark.pedantic(
+            side.run, setup=prepare, rounds=rounds, warmup_rounds=warmup_rounds, iterations=1
+        )
+        self._benchmark.extra_info.update(
+            role=side.role.value,
+            unit=side.unit,
+            units=side.units,
+            threads=side.threads,
+            device=side.device,
+            load_average=round(load, 2),
+            environment=dict(self._environment),
+        )
+        if beside is None:
+            return answer
+        self._benchmark.extra_info["beside"] = {"name": beside.name, "seconds": seconds[warmup_rounds:][:rounds]}
+        return answer, answers[0]
