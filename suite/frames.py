@@ -10,7 +10,7 @@ from suite.groups import Group
 from suite.published import PublishedRow, published_rows
 from suite.rows import Row, merged_rows, one_line
 
-_SETTING_COLUMNS = {
+SETTING_COLUMNS = {
     "kind": "object",
     "workload": "object",
     "data": "object",
@@ -48,16 +48,17 @@ def frame(*groups: Group, published: bool = False) -> pd.DataFrame:
         published: Also list the published rows of their workloads. Their memory, printed in GB by a source that means
             GiB (see `suite.published.NOTE`), is converted to bytes.
     """
-    lines = [_setting(group) | _numbers(row) for group in groups for row in merged_rows(group)]
+    lines = [setting_columns(group) | _numbers(row) for group in groups for row in merged_rows(group)]
     if published:
         workloads = dict.fromkeys(group.cell.workload for group in groups)
         lines += [_published(row) for workload in workloads for row in published_rows(workload)]
-    table = pd.DataFrame(lines, columns=list(_SETTING_COLUMNS | _NUMBER_COLUMNS))
+    table = pd.DataFrame(lines, columns=list(SETTING_COLUMNS | _NUMBER_COLUMNS))
     # Without its own integer type a column with one missing value would turn all bytes into floats.
-    return table.astype({**_SETTING_COLUMNS, **_NUMBER_COLUMNS})
+    return table.astype({**SETTING_COLUMNS, **_NUMBER_COLUMNS})
 
 
-def _setting(group: Group) -> dict[str, object]:
+def setting_columns(group: Group) -> dict[str, object]:
+    """What holds for every line of a group, by column."""
     cell, environment = group.cell, group.environment
     return {
         "kind": "measured",

@@ -18,7 +18,8 @@ from suite.statistics import Standing, rank
 from suite.status import Status
 
 CPU_CAVEAT = (
-    "host-resident systems stand outside any offload ranking; offload throughput is only claimed from a CUDA device"
+    "host-resident systems stand outside any offload ranking; offload throughput is only claimed from a CUDA device, "
+    "or of RAM over a file"
 )
 LEGEND = (
     "GB = 1e9 bytes and MB = 1e6 bytes; it = iteration, one batch; n/a = does not exist or is not known. "
@@ -92,7 +93,7 @@ def section(group: Group) -> Section:
         facts=facts(group),
         caveat=CPU_CAVEAT if group.on_cpu else "",
         rows=tuple(tuple(column.show(row) for column in COLUMNS) for row in rows),
-        failures=tuple((row.system, _failure(row)) for row in rows if row.status is not Status.OK),
+        failures=tuple((row.system, failure(row)) for row in rows if row.status is not Status.OK),
         notes=tuple((row.system, note) for row in rows for note in row.notes),
         hits=tuple((row.system, _hits(row)) for row in rows if row.hit_rate is not None),
         ranking_title=_ranking_title(group),
@@ -123,7 +124,7 @@ def facts(group: Group) -> tuple[tuple[str, str], ...]:
         (
             "Training",
             f"{cell.optimizer}, lr {cell.lr:g}, eps {cell.eps:g}, batch {cell.batch_size:,}, "
-            f"dim {cell.embedding_dim}, {_budget(group)}, seed {cell.seed}{_frequencies(group)}",
+            f"dim {cell.embedding_dim}, {budget(group)}, seed {cell.seed}{frequencies(group)}",
         ),
         (
             "Steps",
@@ -241,12 +242,14 @@ def _place(standing: Standing) -> str:
     )
 
 
-def _failure(row: Row) -> str:
+def failure(row: Row) -> str:
+    """How a system ended that is not ok, and why."""
     where = f" in phase {row.phase}" if row.phase else ""
     return f"{row.status.value}{where}: {one_line(row.reason) or 'no reason was recorded'}"
 
 
-def _budget(group: Group) -> str:
+def budget(group: Group) -> str:
+    """The cache ratio or the device budget of a group."""
     cell = group.cell
     parts = []
     if cell.cache_ratio is not None:
@@ -256,7 +259,7 @@ def _budget(group: Group) -> str:
     return ", ".join(parts) or "no cache ratio or device budget"
 
 
-def _frequencies(group: Group) -> str:
+def frequencies(group: Group) -> str:
     """Where frequencies come from, unless exactly from the whole training split."""
     cell = group.cell
     sketch = cell.frequency_sketch_bytes
@@ -286,13 +289,14 @@ def _predictions(group: Group) -> tuple[tuple[str, str], ...]:
 
 
 def _versions(group: Group) -> str:
-    seen = dict.fromkeys(_version(record) for record in group.records)
+    seen = dict.fromkeys(version(record) for record in group.records)
     # Numbers of different code side by side are no comparison unless the reader knows.
     several = "several, run them again to compare alike: " if len(seen) > 1 else ""
     return several + "; ".join(seen)
 
 
-def _version(record: Record) -> str:
+def version(record: Record) -> str:
+    """Python, packages, driver and code that a record comes from."""
     environment = record.environment
     names = ("torch", "torchrec", "fbgemm-gpu", "fbgemm-gpu-cpu")
     packages = [f"{name} {environment.packages[name]}" for name in names if name in environment.packages]

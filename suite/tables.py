@@ -20,7 +20,7 @@ def to_markdown(group: Group) -> str:
     blocks = [
         f"## {content.heading}",
         "\n".join(facts),
-        _table(
+        table(
             [column.header for column in COLUMNS],
             content.rows,
             text=[index for index, column in enumerate(COLUMNS) if column.text],
@@ -39,7 +39,7 @@ def to_markdown(group: Group) -> str:
         last = len(PUBLISHED_HEADERS) - 1
         blocks += [
             "Published rows, measured by others on other hardware:",
-            _table(PUBLISHED_HEADERS, content.published, text=[0, last - 1, last]),
+            table(PUBLISHED_HEADERS, content.published, text=[0, last - 1, last]),
             content.published_note,
         ]
     return "\n\n".join(blocks) + "\n"
@@ -71,16 +71,18 @@ def write_tables(groups: Sequence[Group], directory: Path) -> tuple[Path, Path]:
     return markdown, table
 
 
-def _table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, text: Sequence[int]) -> str:
+def table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, text: Sequence[int]) -> str:
+    """A Markdown table; columns numbered in `text` are flush left."""
     rules = ["---" if index in text else "---:" for index in range(len(headers))]
-    return "\n".join("| " + " | ".join(map(_escaped, cells)) + " |" for cells in (headers, rules, *rows))
+    return "\n".join("| " + " | ".join(map(escaped, cells)) + " |" for cells in (headers, rules, *rows))
 
 
 def _remarks(title: str, remarks: Iterable[tuple[str, str]]) -> str:
-    return "\n".join([title, "", *(f"- `{system}`: {_escaped(remark)}" for system, remark in remarks)])
+    return "\n".join([title, "", *(f"- `{system}`: {escaped(remark)}" for system, remark in remarks)])
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """Text that Markdown shows as it is."""
     # `_` and `*` inside names would otherwise open emphasis, `|` a cell, `<` a tag.
     for character in "\\|*<`":
         text = text.replace(character, f"\\{character}")

@@ -1,0 +1,95 @@
+"""What a report is made of: records with their files, and the simulations that lie beside them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from suite.groups import Group, group_records
+from suite.record import Record
+from suite.simulate.results import Simulation
+from suite.store import Problem, RecordStore
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Everything that gets published, read once.
+
+    Attributes:
+        groups: Comparison groups; no record of another machine, device, data or setting shares one.
+        files: File of every record of the groups, by the record's key.
+        problems: Files that were skipped, and why.
+        simulations: Replays of every policy by cache size, with the optimum.
+        curves: `curves.json` files of `python -m suite curves`: an LRU cache at every size.
+    """
+
+    groups: tuple[Group, ...]
+    files: dict[str, Path] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+    simulations: tuple[Simulation, ...] = ()
+    curves: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """All records that a table shows."""
+        return tuple(record for group in self.groups for record in group.records)
+
+    @property
+    def machines(self) -> tuple[str, ...]:
+        """Devices that measured, each once."""
+        return tuple(dict.fromkeys(group.key.device for group in self.groups))
+
+
+def read(roots: Sequence[Path], simulated: Path | None = None) -> Source:
+    """Read results.
+
+    Args:
+        roots: Results directories, each with `records/`; a run of another machine is one more. Where two hold a record
+            of one key, the first counts.
+        simulated: Directory below which `simulation.json` and `curves.json` lie; None: there are none.
+
+    Returns:
+        What could be read; what could not stands under `problems`, so that the rest is still reported.
+    """
+    found: dict[str, tuple[Record, Path]] = {}
+    problems: list[Problem] = []
+    for root in roots:
+        records, bad = RecordStore(root).load_files()
+        problems += bad
+        for path, record in records.items():
+            found.setdefault(record.key, (record, path))
+    groups = tuple(group_records(record for record, _ in found.values()))
+    shown = {record.key for group in groups for record in group.records}
+    simulations, curves = _simulated(simulated, problems) if simulated is not None else ((), ())
+    return Source(
+        groups=groups,
+        files={key: path for key, (_, path) in found.items() if key in shown},
+        problems=tuple(problems),
+        simulations=simulations,
+        curves=curves,
+    )
+
+
+def _simulated(folder: Path, problems: list[Problem]) -> tuple[tuple[Simulation, ...], tuple[dict[str, Any], ...]]:
+    simulations, curves = [], []
+    for path in sorted(folder.rglob("simulation.json")):
+        try:
+            simulations.append(Simulation.model_validate_json(path.read_text(encoding="utf-8")))
+        except (OSError, ValidationError, UnicodeDecodeError) as error:
+            problems.append(Problem(path, f"is no simulation of this version: {str(error).splitlines()[0]}"))
+    for path in sorted(folder.rglob("curves.json")):
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            problems.append(Problem(path, f"is not JSON, or cut short: {error}"))
+            continue
+        if isinstance(content, dict) and {"trace", "curves"} <= content.keys():
+            curves.append(content)
+        else:
+            problems.append(Problem(path, "is JSON but no result of `python -m suite curves`"))
+    return tuple(simulations), tuple(curves)

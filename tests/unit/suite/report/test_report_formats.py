@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from suite.report.formats import escape_latex, to_csv, to_latex, to_markdown, write_sheets
+from suite.report.report_sheets import sheets
+from suite.report.sheets import Block, Head, Line, Sheet
+from suite.store import StoreError
+from tests.unit.suite.fabricate import cpu_run, gpu_run
+from tests.unit.suite.report.report_scenes import disk_run, simulation, source
+
+NASTY = r"""a|b_c [x=1,y] * 50 % & $5 #1 {z} ~9 ^2 <b> \n `k` "q" 'r' --no-x"""
+PLAIN_OF = {
+    r"\textbackslash{}": "\\",
+    r"\textasciitilde{}": "~",
+    r"\textasciicircum{}": "^",
+    r"\textless{}": "<",
+    r"\textgreater{}": ">",
+    r"\textbar{}": "|",
+    r"\textasciigrave{}": "`",
+    r"\textquotesingle{}\textquotesingle{}": '"',
+    r"\textquotesingle{}": "'",
+    r"\allowbreak{}": "",
+    **{f"{{{character}}}": character for character in "[]*-"},
+    **{f"\\{character}": character for character in "{}&%$#_"},
+}
+
+
+def everything() -> tuple[Sheet, ...]:
+    return sheets(source([*gpu_run(), *cpu_run(), *disk_run()], simulation()))
+
+
+def nasty() -> Sheet:
+    """A sheet whose every text has what some format treats as markup."""
+    heads = (Head(words="system|odd_one", text=True), Head(words="% of #1"))
+    lines = (
+        Line(cells=(NASTY, "1,234")),
+        Line(cells=("[starts=like,an argument]", "-4 %")),
+        Line(cells=("*star", "n/a")),
+    )
+    return Sheet(
+        name="nasty",
+        title=f"Title {NASTY}",
+        legend=(f"Legend {NASTY}.",),
+        blocks=(
+            Block(heading=f"Heading {NASTY}", facts=(f"Fact {NASTY}",), heads=heads, lines=lines, notes=(NASTY,)),
+            Block(heading="", heads=heads, lines=lines[:1]),
+        ),
+        frame=pd.DataFrame({"system": [NASTY, "b"], "bytes": pd.array([2**60 + 1, None], dtype="Int64")}),
+    )
+
+
+def markdown_tables(text: str) -> list[list[list[str]]]:
+    """Tables as a Markdown reader sees them: rows of cells, the head first."""
+    tables: list[list[list[str]]] = []
+    tokens = MarkdownIt("commonmark").enable("table").parse(text)
+    for before, token in itertools.pairwise(tokens):
+        if before.type == "table_open":
+            tables.append([])
+        if before.type == "tr_open":
+            tables[-1].append([])
+        if token.type == "inline" and before.type in ("th_open", "td_open"):
+            tables[-1][-1].append(words(token))
+    return tables
+
+
+def words(token: Token) -> str:
+    """What is printed; markup that should be text shows up as anything but text."""
+    assert {child.type for child in token.children or []} <= {"text", "text_special"}
+    return "".join(child.content for child in token.children or [])
+
+
+def latex_tables(text: str) -> list[tuple[str, list[list[str]]]]:
+    """Column formats, and rows of raw cells between the last rule of the head and the end of a table."""
+    found = []
+    for table in re.findall(r"\\begin{longtable}(.*?)\\end{longtable}", text, flags=re.DOTALL):
+        columns = table.splitlines()[0]
+        body = table.split(r"\endlastfoot" + "\n")[1].strip().removesuffix(r"\\")
+        rows = [re.split(r"(?<!\\)&", row) for row in re.split(r" \\\\\n", body)]
+        found.append((columns, [[cell.strip() for cell in row] for row in rows]))
+    return found
+
+
+def plain(latex: str) -> str:
+    """What escaped text prints."""
+    pattern = "|".join(re.escape(escaped) for escaped in sorted(PLAIN_OF, key=len, reverse=True))
+    return re.sub(pattern, lambda match: PLAIN_OF[match[0]], latex)
+
+
+def column_count(columns: str) -> int:
+    bare = re.sub(r">{[^}]*}p{[^}]*}", "l", columns.strip().removeprefix("{").removesuffix("}"))
+    assert set(bare) <= {"l", "r"}
+    return len(bare)
+
+
+@pytest.mark.parametrize("sheet", [*everything(), nasty()], ids=lambda sheet: sheet.name)
+def test_markdown_tables_read_back_as_the_cells_of_the_sheet(sheet):
+    tables = markdown_tables(to_markdown(sheet))
+    assert len(tables) == len(sheet.blocks)
+    for (head, *rows), block in zip(tables, sheet.blocks, strict=True):
+        assert head == [column.words for column in block.heads]
+        assert rows == [list(line.cells) for line in block.lines]
+
+
+def test_markdown_keeps_markup_in_headings_and_notes_as_text():
+    tokens = MarkdownIt("commonmark").enable("table").parse(to_markdown(nasty()))
+    printed = [words(token) for token in tokens if token.type == "inline"]
+    assert printed[:4] == [f"Title {NASTY}", f"Legend {NASTY}.", f"Heading {NASTY}", f"Fact {NASTY}"]
+    assert printed.count(NASTY) == 3  # a note and a cell of each block
+
+
+def test_markdown_aligns_numbers_to_the_right():
+    assert "\n| --- | ---: |\n" in to_markdown(nasty())
+
+
+@pytest.mark.parametrize("sheet", [*everything(), nasty()], ids=lambda sheet: sheet.name)
+def test_csv_has_one_header_and_every_number_of_the_frame(sheet):
+    lines = list(csv.DictReader(io.StringIO(to_csv(sheet))))
+    assert len(lines) == len(sheet.frame)
+    for line, (_, row) in zip(lines, sheet.frame.iterrows(), strict=True):
+        assert list(line) == list(sheet.frame.columns)
+        for name, value in row.items():
+            if pd.isna(value):
+                assert line[name] == ""
+            elif isinstance(value, float):
+                assert float(line[name]) == pytest.approx(value, rel=1e-11)
+            else:
+                assert line[name] == str(value)
+
+
+def test_csv_keeps_bytes_whole_and_text_as_it_is():
+    first, second = csv.DictReader(io.StringIO(to_csv(nasty())))
+    assert first == {"system": NASTY, "bytes": str(2**60 + 1)}
+    assert second == {"system": "b", "bytes": ""}
+
+
+@pytest.mark.parametrize("sheet", [*everything(), nasty()], ids=lambda sheet: sheet.name)
+def test_latex_tables_read_back_as_the_cells_of_the_sheet(sheet):
+    tables = latex_tables(to_latex(sheet))
+    assert len(tables) == len(sheet.blocks)
+    for (columns, rows), block in zip(tables, sheet.blocks, strict=True):
+        assert column_count(columns) == len(block.heads)
+        assert [[plain(cell) for cell in row] for row in rows] == [list(line.cells) for line in block.lines]
+
+
+@pytest.mark.parametrize("sheet", [*everything(), nasty()], ids=lambda sheet: sheet.name)
+def test_latex_is_balanced_and_labels_are_its_own(sheet):
+    text = to_latex(sheet)
+    bare = re.sub(r"\\[\\{}%]", "", "\n".join(line for line in text.split("\n") if not line.startswith("%")))
+    assert bare.count("{") == bare.count("}")
+    open_ones: list[str] = []
+    for what, name in re.findall(r"\\(begin|end){(\w+)}", text):
+        if what == "begin":
+            open_ones.append(name)
+        else:
+            assert open_ones.pop() == name
+    assert open_ones == []
+    assert text.count(r"\begingroup") == text.count(r"\endgroup") == 1
+    labels = re.findall(r"\\label{([^}]*)}", text)
+    assert labels == [f"tab:{sheet.name}-{number}" for number in range(1, len(sheet.blocks) + 1)]
+    for rule in (r"\toprule", r"\bottomrule", r"\caption{"):
+        assert rule in text
+
+
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [
+        ("50 % & $5 #1", r"50 \% \& \$5 \#1"),
+        ("a_b", r"a\_\allowbreak{}b"),
+        ("{x}", r"\{x\}"),
+        ("~9^2", r"\textasciitilde{}9\textasciicircum{}2"),
+        ("a|b<c>", r"a\textbar{}b\textless{}c\textgreater{}"),
+        ("\\n", r"\textbackslash{}n"),
+        ("--x", r"{-}{-}x"),
+        ("1,234", "1,234"),
+        ("a,b", r"a,\allowbreak{}b"),
+        ("[n/a]", r"{[}\allowbreak{}n/a{]}"),
+    ],
+)
+def test_latex_specials_are_escaped(text, escaped):
+    assert escape_latex(text) == escaped
+    assert plain(escaped) == text
+
+
+def test_wide_sheets_lie_on_their_side():
+    by_name = {sheet.name: to_latex(sheet) for sheet in everything()}
+    assert r"\begin{landscape}" in by_name["paper"]
+    assert r"\begin{landscape}" not in by_name["predicted"]
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no TeX on this machine")
+def test_latex_compiles(tmp_path):
+    made = [*everything(), nasty()]
+    write_sheets(made, tmp_path)
+    body = "\n".join(rf"\input{{{sheet.name}}}\clearpage" for sheet in made)
+    packages = r"\usepackage{array,booktabs,longtable,lscape,textcomp}"
+    (tmp_path / "all.tex").write_text(rf"\documentclass{{article}}{packages}\begin{{document}}{body}\end{{document}}")
+    done = subprocess.run(
+        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:]
+
+
+def test_every_sheet_is_written_in_three_formats_and_nothing_else(tmp_path):
+    made = everything()
+    files = write_sheets(made, tmp_path / "tables")
+    assert [path.name for path in files] == [f"{sheet.name}.{end}" for sheet in made for end in ("md", "csv", "tex")]
+    assert sorted(path.name for path in (tmp_path / "tables").iterdir()) == sorted(path.name for path in files)
+    assert (tmp_path / "tables" / "paper.md").read_text(encoding="utf-8") == to_markdown(made[0])
+    assert (tmp_path / "tables" / "paper.csv").read_text(encoding="utf-8") == to_csv(made[0])
+    assert (tmp_path / "tables" / "paper.tex").read_text(encoding="utf-8") == to_latex(made[0])
+
+
+def test_nothing_to_write_writes_nothing(tmp_path):
+    assert write_sheets([], tmp_path / "tables") == []
+    assert not (tmp_path / "tables").exists()
+
+
+def test_table_that_cannot_be_written_is_a_sentence(tmp_path: Path):
+    (tmp_path / "tables").write_text("")
+    with pytest.raises(StoreError, match=r"paper\.md"):
+        write_sheets(everything(), tmp_path / "tables")
