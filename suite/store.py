@@ -103,7 +103,7 @@ class RecordStore:
         return records, problems
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a file so that readers see the old content or the new, never a part; creates its directory.
 
     Raises:
@@ -113,8 +113,8 @@ def write_atomically(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with temporary.open("wb") as file:
+            file.write(content.encode("utf-8") if isinstance(content, str) else content)
             file.flush()
             # Otherwise a power cut after the rename may leave an empty file under the final name.
             os.fsync(file.fileno())

@@ -100,7 +100,7 @@ def contests(groups: Iterable[Group]) -> tuple[Contest, ...]:
     """The contests of a report, in order of its groups; groups in which nobody takes part give none."""
     families: defaultdict[tuple[object, ...], list[Group]] = defaultdict(list)
     for group in groups:
-        families[_family(group)].append(group)
+        families[family_key(group)].append(group)
     made = []
     for members in families.values():
         contenders = [contender for group in members for contender in _contenders(group)]
@@ -146,6 +146,13 @@ def device_bytes(measurement: Measurement, *, on_cpu: bool) -> tuple[int, Basis]
     return (own, Basis.ANATOMY) if own else None
 
 
+def family_key(group: Group) -> tuple[object, ...]:
+    """What groups that differ in cache size alone share."""
+    key = group.key
+    identity = group.cell.identity("system", "round", "cache_ratio", "device_budget_bytes")
+    return key.workload_order, key.device, key.data, key.machine, key.threads, identity
+
+
 def _contenders(group: Group) -> Iterable[Contender]:
     for system, runs in group.rounds_by_system.items():
         if not all(takes_part(run) for run in runs):
@@ -162,9 +169,3 @@ def _contenders(group: Group) -> Iterable[Contender]:
                 basis=basis,
                 speeds=samples_per_s_by_round(runs),
             )
-
-
-def _family(group: Group) -> tuple[object, ...]:
-    key = group.key
-    identity = group.cell.identity("system", "round", "cache_ratio", "device_budget_bytes")
-    return key.workload_order, key.device, key.data, key.machine, key.threads, identity

@@ -41,8 +41,8 @@ class Source:
 
     @property
     def machines(self) -> tuple[str, ...]:
-        """Devices that measured, each once."""
-        return tuple(dict.fromkeys(group.key.device for group in self.groups))
+        """The device of every machine that measured; two machines may have devices of one name."""
+        return tuple({(group.key.machine, group.key.device): group.key.device for group in self.groups}.values())
 
 
 def read(roots: Sequence[Path], simulated: Path | None = None) -> Source:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
+from suite.look import look
 from suite.simulate.curves import Curve, Curves
 from suite.simulate.curves_tables import curve_sizes
 from suite.simulate.split import Split
@@ -33,19 +33,7 @@ def draw(curves: Curves, split: Split | None, folder: Path) -> list[Path]:
     Returns:
         The files.
     """
-    look = mpl.rc_context(
-        {
-            "svg.hashsalt": "curves",
-            "font.size": 9,
-            "font.family": "DejaVu Sans",
-            "axes.grid": True,
-            "axes.axisbelow": True,
-            "axes.linewidth": 0.6,
-            "grid.color": "#DDDDDD",
-            "grid.linewidth": 0.5,
-        }
-    )
-    with look:
+    with look("curves"):
         figures = {POOLED_FILE: _pooled(curves, split)}
         if curves.tables:
             figures[TABLES_FILE] = _tables(curves, split)

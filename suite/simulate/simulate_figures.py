@@ -6,21 +6,13 @@ import re
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from suite.look import COLOURS, DASHES, MARKERS, look
 from suite.simulate.results import Simulation
 
 FILE = "miss_rate.svg"
-# Okabe and Ito's colours, then some of Tol's, which stay apart for the colour-blind; dashes and markers without colour.
-_COLOURS = (
-    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9",
-    "#7F7F7F", "#882255", "#332288", "#999933", "#AA4499", "#117733",
-    "#661100", "#DDAA33",
-)  # fmt: skip
-_DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 _RANKING = re.compile(r"policy=\w+")
 _BOUNDS = {
     "belady": {"color": "black", "linewidth": 2.2},
@@ -30,19 +22,7 @@ _BOUNDS = {
 
 def draw(simulation: Simulation, folder: Path) -> Path:
     """Write the figure, the same bytes for the same simulation. `folder` exists. Returns the file."""
-    look = mpl.rc_context(
-        {
-            "svg.hashsalt": "simulate",
-            "font.size": 9,
-            "font.family": "DejaVu Sans",
-            "axes.grid": True,
-            "axes.axisbelow": True,
-            "axes.linewidth": 0.6,
-            "grid.color": "#DDDDDD",
-            "grid.linewidth": 0.5,
-        }
-    )
-    with look:
+    with look("simulate"):
         figure = Figure(figsize=(8.4, 5.2), layout="constrained")
         axes = figure.subplots()
         colours: dict[str, str] = {}
@@ -58,9 +38,9 @@ def draw(simulation: Simulation, folder: Path) -> Path:
             # what differs in `policy=` alone has one colour, and dashes of its own
             ranking = "".join(_RANKING.findall(policy))
             style = {
-                "color": colours.setdefault(_RANKING.sub("", policy), _COLOURS[len(colours) % len(_COLOURS)]),
-                "linestyle": dashes.setdefault(ranking, _DASHES[len(dashes) % len(_DASHES)]) if ranking else "-",
-                "marker": _MARKERS[number % len(_MARKERS)],
+                "color": colours.setdefault(_RANKING.sub("", policy), COLOURS[len(colours) % len(COLOURS)]),
+                "linestyle": dashes.setdefault(ranking, DASHES[len(dashes) % len(DASHES)]) if ranking else "-",
+                "marker": MARKERS[number % len(MARKERS)],
                 "markersize": 3.5,
                 "linewidth": 1.1,
             }

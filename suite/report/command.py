@@ -1,0 +1,108 @@
+"""Command line: `python -m suite report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from suite.plan import BadOption
+from suite.report.publish import PAGE, differences, publish
+from suite.report.source import Source, read
+from suite.simulate.options import check_output
+from suite.store import StoreError
+
+_USAGE = 2
+_INTERRUPTED = 130
+
+
+def report_command(
+    *,
+    out: Annotated[Path, typer.Option(help="Results directory that gets tables, figures and the page")] = Path(
+        "results/published"
+    ),
+    records: Annotated[
+        list[Path] | None,
+        typer.Option(help="A results directory to read; again for each further run or machine; default: --out"),
+    ] = None,
+    simulated: Annotated[
+        Path | None,
+        typer.Option(help="Directory with results of simulate and curves; default: simulate in --out or beside it"),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing: say what is out of date, and exit with 1 if anything is")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Only problems")] = False,
+) -> None:
+    """Turn records into what gets published: tables, figures, and one page that opens offline.
+
+    Tables go to `tables/` as Markdown, CSV and LaTeX, figures to `figures/` as SVG and PNG, the page to `index.html`.
+    The same records always give the same files. Records of another machine, device, data or setting stand in tables
+    of their own; files that are no records are named and the rest is reported.
+
+    Examples: `python -m suite report --out results`; `python -m suite report --check`;
+    `python -m suite report --records gpu --records cpu --out both`.
+
+    The exit code is 2 for a wrong option or where there is nothing to report, 1 if --check finds a difference or a file
+    cannot be written.
+    """
+    errors = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
+    console = Console(soft_wrap=True, markup=False, highlight=False)
+    try:
+        source = _read(out, records or [out], simulated)
+        for problem in source.problems:
+            errors.print(f"warning: left out {problem}")
+        if not quiet and len(source.machines) > 1:
+            console.print(f"{len(source.machines)} machines, a table each: {'; '.join(source.machines)}")
+        if check:
+            found = differences(source, out)
+            for difference in found:
+                errors.print(f"{out}: {difference}")
+            if found:
+                errors.print("Bring it up to date: the same command without --check")
+            raise typer.Exit(1 if found else 0)
+        check_output(out)
+        files = publish(source, out, on_step=lambda what: None if quiet else console.print(f"making {what}"))
+    except BadOption as error:
+        errors.print(f"error: {error}", style="red")
+        raise typer.Exit(_USAGE) from None
+    except StoreError as error:
+        errors.print(f"error: {error}", style="red")
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        errors.print("interrupted; files that were already written are whole")
+        raise typer.Exit(_INTERRUPTED) from None
+    if not quiet:
+        tables = len(source.groups)
+        console.print(
+            f"{len(source.records)} records in {tables} comparison{'s' if tables > 1 else ''}: wrote {len(files)} files"
+        )
+        console.print(f"Open {out / PAGE}")
+
+
+def _read(out: Path, roots: list[Path], simulated: Path | None) -> Source:
+    """Read what the options name.
+
+    Raises:
+        BadOption: a directory is missing, or there is no record that can be read.
+    """
+    for root in roots:
+        if not (root / "records").is_dir():
+            flag = "--out" if roots == [out] else "--records"
+            raise BadOption(
+                f"{flag}: {root} has no records/: run python run_bench.py --out {root} first, or name a results "
+                "directory that has"
+            )
+    if simulated is not None and not simulated.is_dir():
+        raise BadOption(f"--simulated: {simulated} is no directory: give the --out of python -m suite simulate")
+    if simulated is None:
+        simulated = next((folder for folder in (out / "simulate", out.parent / "simulate") if folder.is_dir()), None)
+    source = read(roots, simulated)
+    if not source.groups:
+        skipped = "".join(f"\n  {problem}" for problem in source.problems)
+        raise BadOption(
+            f"no records to report in {', '.join(str(root) for root in roots)}: run python run_bench.py first{skipped}"
+        )
+    return source

@@ -1,0 +1,53 @@
+/* Standings within a budget of device memory. They were computed where the tables are made, for every budget at which
+   anything changes; here the right one is looked up. */
+
+if (carried.contests.length > 0) {
+  const slider = document.getElementById("budget-slider");
+  const output = document.getElementById("budget-bytes");
+  const contests = [...document.querySelectorAll(".contest")];
+  const last = carried.steps.length - 1;
+  const inDigits = (bytes) => bytes.toLocaleString("en-US");
+
+  /** Show what the address chooses; without a choice, room for every cell. */
+  function show() {
+    const chosen = carried.steps.findIndex(([bytes]) => String(bytes) === choices().get("budget"));
+    slider.value = chosen < 0 ? last : chosen;
+    const [bytes, words] = carried.steps[slider.value];
+    output.textContent = `${words} (${inDigits(bytes)} bytes)`;
+    slider.setAttribute("aria-valuetext", output.textContent);
+    behind.close();
+    contests.forEach((part, index) => fill(part, carried.contests[index], bytes, words));
+  }
+
+  function fill(part, contest, budget, words) {
+    const [, lines] = contest.standings.findLast(([least]) => least <= budget) ?? [0, []];
+    const body = part.querySelector("tbody");
+    body.replaceChildren(...lines.map(row));
+    part.querySelector(".within").textContent = `within ${words} of device memory`;
+    const outside = contest.smallest.filter(([, least]) => least > budget);
+    part.querySelector(".outside").textContent =
+      outside.length === 0
+        ? "Every system fits."
+        : `Does not fit: ${outside.map(([name, least]) => `${name} (its smallest cell takes ${inDigits(least)} bytes)`).join(", ")}.`;
+    behind.attach(part.querySelector("table"));
+  }
+
+  function row({ cells, records }) {
+    const made = element("tr");
+    made.dataset.records = records.join(" ");
+    const place = element("th", cells[0]);
+    place.scope = "row";
+    made.append(place, ...cells.slice(1).map((text, index) => element("td", text, index < 2 ? "text" : "number behind")));
+    return made;
+  }
+
+  slider.max = last;
+  slider.addEventListener("input", () => {
+    const at = Number(slider.value);
+    keep({ budget: at === last ? "" : String(carried.steps[at][0]) });
+    show();
+  });
+  addEventListener("hashchange", show);
+  document.getElementById("budget-control").hidden = false;
+  show();
+}

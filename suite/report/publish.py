@@ -1,0 +1,63 @@
+"""Everything that a report writes, from records alone: the same records give the same files."""
+
+from __future__ import annotations
+
+import filecmp
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from suite.report.figures import write_figures
+from suite.report.formats import write_sheets
+from suite.report.page import page
+from suite.report.report_sheets import sheets
+from suite.report.source import Source
+from suite.store import write_atomically
+from suite.tables import write_tables
+
+PAGE = "index.html"
+OnStep = Callable[[str], None]
+"""Called with what is made next."""
+
+
+def publish(
+    source: Source, out: Path, *, links_from: Path | None = None, on_step: OnStep = lambda what: None
+) -> list[Path]:
+    """Write tables, figures and page.
+
+    Args:
+        source: What to publish; it has at least one group.
+        out: Directory that gets `tables/`, `figures/` and the page; created if it is missing.
+        links_from: Directory that the page's links to records start from; `out` by default.
+        on_step: Hears of progress.
+
+    Returns:
+        The files written.
+
+    Raises:
+        StoreError: a file cannot be written; earlier files are still whole.
+    """
+    on_step("tables")
+    made = sheets(source)
+    files = [*write_tables(source.groups, out / "tables"), *write_sheets(made, out / "tables")]
+    on_step("figures")
+    drawn = write_figures(source, out / "figures")
+    on_step("page")
+    pictures = {path.stem: path.read_text(encoding="utf-8") for path in drawn if path.suffix == ".svg"}
+    write_atomically(out / PAGE, page(source, made, pictures, links_from or out))
+    return [*files, *drawn, out / PAGE]
+
+
+def differences(source: Source, out: Path) -> list[str]:
+    """What `publish` would change in a directory, a sentence per file; nothing is written there."""
+    with tempfile.TemporaryDirectory() as folder:
+        fresh = Path(folder)
+        made = {path.relative_to(fresh) for path in publish(source, fresh, links_from=out)}
+        found = []
+        for name in sorted(made):
+            if not (out / name).is_file():
+                found.append(f"{name} is missing")
+            elif not filecmp.cmp(out / name, fresh / name, shallow=False):
+                found.append(f"{name} differs")
+    here = {path.relative_to(out) for part in ("tables", "figures") for path in (out / part).glob("*")}
+    return found + [f"{name} is of no record any more" for name in sorted(here - made)]

@@ -1,0 +1,92 @@
+"""A page in Chromium: what a test does with it, and what the browser noticed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from selenium import webdriver
+from selenium.webdriver.remote.webelement import WebElement
+
+from suite.report.source import Source
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page on disk and what it was made from."""
+
+    path: Path
+    source: Source
+
+    @property
+    def url(self) -> str:
+        return self.path.as_uri()
+
+
+class Browser:
+    """Chromium without a window, and what it noticed while a page was open."""
+
+    def __init__(self, driver: webdriver.Chrome) -> None:
+        self.driver = driver
+
+    def open(self, page: Page, view: str = "", *, width: int = 1280, height: int = 900) -> None:
+        """Load a page afresh, in the light scheme, with a view in its address."""
+        self.driver.get("about:blank")
+        self.command(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
+        )
+        self.prefer("light")
+        self.messages()
+        self.requests()
+        self.driver.get(page.url + (f"#{view}" if view else ""))
+
+    def prefer(self, scheme: str, *, media: str = "") -> None:
+        self.command(
+            "Emulation.setEmulatedMedia", media=media, features=[{"name": "prefers-color-scheme", "value": scheme}]
+        )
+
+    def command(self, name: str, **parameters: Any) -> dict[str, Any]:
+        return self.driver.execute_cdp_cmd(name, parameters)
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        return self.driver.execute_script(script, *arguments)
+
+    def all(self, selector: str) -> list[WebElement]:
+        return self.driver.find_elements("css selector", selector)
+
+    def one(self, selector: str) -> WebElement:
+        return self.driver.find_element("css selector", selector)
+
+    def press(self, *keys: str) -> None:
+        """Press keys wherever the focus is."""
+        webdriver.ActionChains(self.driver).send_keys(*keys).perform()
+
+    def focus(self) -> WebElement:
+        return self.driver.switch_to.active_element
+
+    def messages(self) -> list[dict[str, Any]]:
+        """What the console said since the last call."""
+        return list(self.driver.get_log("browser"))
+
+    def requests(self) -> list[str]:
+        """Addresses that were asked for since the last call."""
+        events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
+        return [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
+
+    def rows(self, selector: str = "#measurements-table") -> list[list[str]]:
+        """Text of every visible cell of a table, by visible row."""
+        return self.run(
+            """return [...document.querySelectorAll(arguments[0] + ' tbody tr')].filter(row => !row.hidden)
+                .map(row => [...row.cells].filter(cell => !cell.hidden).map(cell => cell.textContent.trim()))""",
+            selector,
+        )
+
+    def heads(self, selector: str = "#measurements-table") -> list[str]:
+        """Words of the visible columns."""
+        return self.run(
+            """return [...document.querySelectorAll(arguments[0] + ' thead th')].filter(cell => !cell.hidden)
+                .map(cell => cell.textContent.trim())""",
+            selector,
+        )

@@ -1,0 +1,618 @@
+"""The page in Chromium: what people see, click, type and print."""
+
+from __future__ import annotations
+
+import base64
+import io
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+import numpy as np
+import pytest
+from PIL import Image
+from selenium.webdriver import ActionChains
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.select import Select
+from selenium.webdriver.support.wait import WebDriverWait
+
+from suite.groups import BASELINE, Group
+from suite.quantities import MISSING, amount, duration, gigabytes, megabytes
+from suite.record import Measurement
+from suite.report.leaderboard import Contest, contests, standings
+from suite.report.page_data import Names, binary_bytes
+from suite.sections import section
+from suite.statistics import paired_ratio, rank, samples_per_s_by_round
+from suite.status import Status
+from tests.browser.chromium import Browser, Page
+from tests.browser.page_scenes import MARKUP, SCRIPT
+
+ALL = "columns=all+columns"
+IDENTITY = ("system", "dataset", "setting", "optimizer", "device")
+
+
+def table(browser: Browser) -> dict[tuple[str, ...], dict[str, str]]:
+    """The main table's visible cells by header, by what identifies a row."""
+    heads = browser.heads()
+    lines = [dict(zip(heads, row, strict=True)) for row in browser.rows()]
+    found = {tuple(line[name] for name in IDENTITY): line for line in lines}
+    assert len(found) == len(lines)
+    return found
+
+
+def expected_rows(page: Page) -> dict[tuple[str, ...], dict[str, str]]:
+    """The same from the records, computed anew."""
+    names = Names(page.source.groups)
+    rows = {}
+    for group in page.source.groups:
+        for system in group.rounds_by_system:
+            key = (system, group.title, names.setting(group.cell), group.cell.optimizer, names.device(group))
+            rows[key] = expected_numbers(group, system)
+    return rows
+
+
+def expected_numbers(group: Group, system: str) -> dict[str, str]:
+    runs = group.rounds_by_system[system]
+    wrong = any(run.status is Status.WRONG_ANSWER for run in runs)
+    found = [run.measurement for run in runs if run.measurement is not None and not wrong]
+    standing = next((place for place in rank(group.records) if place.system == system), None)
+    place = MISSING if standing is None else f"{standing.place}{', too close to call' if standing.tied else ''}"
+
+    def median(value: Callable[[Measurement], float]) -> float | None:
+        return statistics.median(value(one) for one in found) if found else None
+
+    def largest(value: Callable[[Measurement], int | None]) -> int | None:
+        return max((known for one in found if (known := value(one)) is not None), default=None)
+
+    def total(name: str) -> int | None:
+        values = [getattr(one.traffic, name) for one in found]
+        return None if not values or None in values else sum(values)
+
+    def purpose(name: str) -> int | None:
+        return largest(
+            lambda one: (
+                one.memory.anatomy_bytes.get(f"device/{name}", 0)
+                if any(key.startswith("device/") for key in one.memory.anatomy_bytes)
+                else None
+            )
+        )
+
+    auroc, accuracy = median(lambda one: one.quality.auroc), median(lambda one: one.quality.accuracy)
+    epoch = duration(median(lambda one: one.epoch_s))
+    measured = all(one.epoch_measured for one in found)
+    ids, misses, steps = total("unique_ids"), total("unique_misses"), total("steps")
+    fetched, back = total("bytes_fetched"), total("bytes_written_back")
+    relative = MISSING
+    baseline = group.rounds_by_system.get(BASELINE, ())
+    if found and system == BASELINE:
+        relative = "1"
+    elif found and (ratio := paired_ratio(samples_per_s_by_round(runs), samples_per_s_by_round(baseline))) is not None:
+        interval = MISSING if ratio.low is None else f"{amount(ratio.low)}, {amount(ratio.high)}"
+        relative = f"{amount(ratio.ratio)} [{interval}]"
+    return {
+        "place": place,
+        "AUROC": MISSING if auroc is None else f"{auroc:.5f}",
+        "accuracy": MISSING if accuracy is None else f"{accuracy:.5f}",
+        "it/s": amount(median(lambda one: one.timing.steps_per_s)),
+        "epoch time": epoch if measured or epoch == MISSING else f"~{epoch}",
+        "GPU GB allocated": gigabytes(largest(lambda one: one.memory.device_allocated_bytes)),
+        "GPU GB reserved": gigabytes(largest(lambda one: one.memory.device_reserved_bytes)),
+        "CPU GB": gigabytes(largest(lambda one: one.memory.host_peak_rss_bytes)),
+        "vs full_gpu": relative,
+        "hit rate": MISSING if not ids or misses is None else f"{100 * (1 - misses / ids):.2f} %",
+        "MB fetched per it": megabytes(fetched / steps if fetched is not None and steps else None),
+        "MB written back per it": megabytes(back / steps if back is not None and steps else None),
+        "rows MB": megabytes(purpose("rows")),
+        "state MB": megabytes(purpose("state")),
+        "index MB": megabytes(purpose("index")),
+        "staging MB": megabytes(purpose("staging")),
+    }
+
+
+def test_page_loads_quietly_and_asks_for_nothing_but_itself(browser: Browser, page: Page) -> None:
+    browser.open(page)
+    assert browser.all("#measurements-table tbody tr")
+    assert browser.messages() == []
+    assert [url for url in browser.requests() if not url.startswith("data:")] == [page.url]
+    assert page.path.stat().st_size < 2_000_000
+
+
+def test_every_number_of_the_main_table_is_that_of_the_records(browser: Browser, page: Page) -> None:
+    browser.open(page, ALL)
+    shown = {key: line for key, line in table(browser).items() if not key[0].endswith("published by others")}
+    expected = expected_rows(page)
+    assert shown.keys() == expected.keys()
+    for key, numbers in expected.items():
+        assert {name: shown[key][name] for name in numbers} == numbers, key
+    # The rest is what the other tables say
+    for group in page.source.groups:
+        texts = {row[0]: row for row in section(group).rows}
+        for key, line in shown.items():
+            if key in expected and key[1:] == _identity(page, group):
+                assert [line[head] for head in browser.heads()[3:-3]] == list(texts[key[0]][1:])
+
+
+def test_rows_that_others_published_are_marked_and_verbatim(browser: Browser, page: Page) -> None:
+    browser.open(page, f"{ALL}&status=published")
+    shown = sorted(tuple(row[:2]) + tuple(row[3:10]) for row in browser.rows())
+    expected = {
+        (f"{line[0]} published by others", group.title, *line[1:8])
+        for group in page.source.groups
+        for line in section(group).published
+    }
+    assert shown == sorted(expected)
+    assert shown
+
+
+def lines_of(browser: Browser) -> list[dict[str, str]]:
+    """Visible rows of the main table in order, by header."""
+    heads = browser.heads()
+    return [dict(zip(heads, row, strict=True)) for row in browser.rows()]
+
+
+def test_every_filter_leaves_the_rows_of_its_value(browser: Browser, page: Page) -> None:
+    browser.open(page, ALL)
+    before = lines_of(browser)
+    for facet in ("dataset", "setting", "optimizer", "device", "status"):
+        field = Select(browser.one(f"#filters select[name={facet}]"))
+        values = [option.text for option in field.options][1:]
+        assert sorted(values) == sorted({line[facet] for line in before})
+        for value in {values[0], values[-1]}:
+            field.select_by_visible_text(value)
+            expected = [line for line in before if line[facet] == value]
+            assert lines_of(browser) == expected
+            assert browser.one("#count").text == f"{len(expected)} of {len(before)} rows"
+        browser.one("#filters button[type=reset]").click()
+        assert browser.one("#count").text == f"{len(before)} of {len(before)} rows"
+        Select(browser.one("select[name=columns]")).select_by_visible_text("all columns")
+    assert lines_of(browser) == before
+
+
+def test_a_link_shows_the_view_that_its_sender_saw(browser: Browser, page: Page) -> None:
+    browser.open(page)
+    Select(browser.one("select[name=dataset]")).select_by_visible_text("Avazu")
+    Select(browser.one("select[name=status]")).select_by_visible_text("ok")
+    Select(browser.one("select[name=columns]")).select_by_visible_text("traffic")
+    browser.one("#measurements-table thead th:first-child button").click()
+    browser.one("#measurements-table thead th:first-child button").click()
+    seen = lines_of(browser)
+    assert [line["system"] for line in seen] == sorted((line["system"] for line in seen), reverse=True)
+    assert {line["dataset"] for line in seen} == {"Avazu"}
+    link = browser.driver.current_url
+    browser.driver.get("about:blank")
+    browser.driver.get(link)
+    assert lines_of(browser) == seen
+    assert browser.one("#measurements-table [aria-sort=descending]").text.startswith("system")
+
+
+def test_a_link_to_what_this_page_does_not_have_filters_nothing(browser: Browser, published: Page) -> None:
+    browser.open(published, "dataset=Nowhere&sort=nothing&columns=none&budget=7&scheme=purple")
+    shown, of = browser.one("#count").text.removesuffix(" rows").split(" of ")
+    assert shown == of
+    assert Select(browser.one("select[name=dataset]")).first_selected_option.text == "all"
+    assert browser.messages() == []
+
+
+def test_search_wants_every_word_in_any_case(browser: Browser, published: Page) -> None:
+    browser.open(published)
+    browser.one("#filters input[name=text]").send_keys("FREQ_cache avazu")
+    systems = {group.title: group.rounds_by_system for group in published.source.groups}
+    expected = sorted(name for name in systems["Avazu"] if "freq_cache" in name)
+    assert sorted(row[0] for row in browser.rows()) == expected
+    assert browser.one("#count").get_attribute("aria-live") == "polite"
+    browser.one("#filters input[name=text]").send_keys(" nosuchword")
+    assert browser.rows() == []
+    assert browser.one("#count").text.startswith("0 of ")
+
+
+def test_every_column_sorts_both_ways_with_missing_values_last(browser: Browser, fabricated: Page) -> None:
+    browser.open(fabricated, ALL)
+    sorts = browser.run(
+        """const table = document.getElementById('measurements-table');
+           const found = [];
+           [...table.tHead.rows[0].cells].forEach((head, column) => {
+             for (let press = 0; press < 2; press += 1) {
+               head.querySelector('button').click();
+               const cells = [...table.tBodies[0].rows].map(row => row.cells[column]);
+               const marked = [...table.querySelectorAll('[aria-sort]')];
+               found.push([head.textContent, marked.length === 1 && marked[0] === head, head.getAttribute('aria-sort'),
+                           cells.map(cell => cell.dataset.value), cells[0].className]);
+             }
+           });
+           return found"""
+    )
+    assert [sort[0] for sort in sorts[::2]] == browser.heads()
+    for (header, is_marked, order, values, kind), wanted in zip(sorts, ["ascending", "descending"] * 99, strict=False):
+        assert is_marked, header
+        assert order == wanted
+        known = [value for value in values if value]
+        assert values == known + [""] * (len(values) - len(known)), header
+        is_word = header == "system" or ("text" in kind and header != "place")
+        ordered: list[str | float] = [value if is_word else float(value) for value in known]
+        assert ordered == sorted(ordered, reverse=order == "descending"), header
+
+
+def test_sorting_by_speed_gives_the_order_of_the_records(browser: Browser, published: Page) -> None:
+    browser.open(published, "sort=it%2Fs&order=descending&status=ok")
+    speeds = {
+        (system, group.title): statistics.median(run.measurement.timing.steps_per_s for run in runs if run.measurement)
+        for group in published.source.groups
+        for system, runs in group.rounds_by_system.items()
+    }
+    shown = [speeds[row[0], row[1]] for row in browser.rows()]
+    assert shown == sorted(speeds.values(), reverse=True)
+
+
+def test_choice_of_columns_hides_all_others(browser: Browser, fabricated: Page) -> None:
+    browser.open(fabricated, ALL)
+    everything = browser.heads()
+    Select(browser.one("select[name=columns]")).select_by_visible_text("memory")
+    shown = browser.heads()
+    assert shown[:3] == ["system", "dataset", "place"]
+    assert {"rows MB", "index MB", "GPU GB reserved"} <= set(shown) < set(everything)
+    assert "AUROC" not in shown
+    assert all(len(row) == len(shown) for row in browser.rows())
+
+
+def test_every_budget_of_the_slider_gives_the_standings_of_the_leaderboard(browser: Browser, page: Page) -> None:
+    browser.open(page)
+    made = contests(page.source.groups)
+    assert len(browser.all(".contest")) == len(made)
+    if not made:
+        assert "No contest" in browser.one("#budget").text
+        assert not browser.all("#budget-slider")
+        return
+    slider = browser.one("#budget-slider")
+    budgets = sorted({budget for contest in made for budget in contest.budgets})
+    steps = [2**power for power in range(budgets[0].bit_length() - 1, budgets[-1].bit_length())]
+    assert int(slider.get_attribute("max")) == len(steps) - 1
+    for position, budget in enumerate(steps):
+        browser.run(
+            "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input', {bubbles: true}))",
+            slider,
+            position,
+        )
+        assert browser.one("#budget-bytes").text == f"{binary_bytes(budget)} ({budget:,} bytes)"
+        shown = browser.run(
+            """return [...document.querySelectorAll('.contest')].map(part =>
+                 [[...part.querySelectorAll('tbody tr')].map(row => [...row.cells].map(cell => cell.textContent)),
+                  part.querySelector('.outside').textContent])"""
+        )
+        for contest, (lines, outside) in zip(made, shown, strict=True):
+            assert lines == expected_standings(contest, budget)
+            for system in {contender.system for contender in contest.contenders}:
+                least = min(one.device_bytes for one in contest.contenders if one.system == system)
+                words = f"{system} (its smallest cell takes {least:,} bytes)"
+                assert (words in outside) == (least > budget)
+
+
+def expected_standings(contest: Contest, budget: int) -> list[list[str]]:
+    lines = []
+    for place in standings(contest, budget):
+        cell, ratio = place.contender.group.cell, place.to_first
+        size = f"cache ratio {100 * cell.cache_ratio:g} %" if cell.cache_ratio is not None else ""
+        size = size or f"device budget {binary_bytes(cell.device_budget_bytes or 0)}"
+        relative = "1, the first"
+        if ratio is not None:
+            interval = "no interval: one round" if ratio.low is None else f"{amount(ratio.low)}, {amount(ratio.high)}"
+            relative = f"{amount(ratio.ratio)} [{interval}]"
+        position = f"{place.place}{', too close to call' if place.tied else ''}"
+        speed, size_bytes = amount(place.contender.samples_per_s), f"{place.contender.device_bytes:,}"
+        lines.append([position, place.contender.system, size, speed, relative, size_bytes])
+    return lines
+
+
+def test_slider_moves_by_arrow_keys_and_a_link_keeps_the_budget(browser: Browser, fabricated: Page) -> None:
+    browser.open(fabricated)
+    slider = browser.one("#budget-slider")
+    last = int(slider.get_attribute("max"))
+    browser.run("arguments[0].focus()", slider)
+    browser.press(Keys.ARROW_LEFT, Keys.ARROW_LEFT)
+    assert int(slider.get_property("value")) == last - 2
+    said = browser.one("#budget-bytes").text
+    assert slider.get_attribute("aria-valuetext") == said
+    link = browser.driver.current_url
+    browser.driver.get("about:blank")
+    browser.driver.get(link)
+    assert browser.one("#budget-bytes").text == said
+    # full_gpu takes 2,000 MiB on Avazu, and this budget is 1 GiB
+    assert "full_gpu (its smallest cell takes 2,097,152,000 bytes)" in browser.one("#budget").text
+
+
+def test_popover_shows_the_rounds_and_links_to_their_files(browser: Browser, page: Page) -> None:
+    browser.open(page, ALL)
+    keys = list(table(browser))
+    names = Names(page.source.groups)
+    for group in page.source.groups:
+        for system, runs in group.rounds_by_system.items():
+            if any(run.measurement is None for run in runs):
+                continue
+            identity = (system, group.title, names.setting(group.cell), group.cell.optimizer, names.device(group))
+            lines, links, text = popover(browser, row=keys.index(identity), header="it/s")
+            speeds = [amount(run.measurement.timing.steps_per_s) for run in runs if run.measurement]
+            assert [line[:3] for line in lines] == [
+                [str(run.cell.round + 1), speed, "ok"] for run, speed in zip(runs, speeds, strict=True)
+            ]
+            for run, line, link in zip(runs, lines, links, strict=True):
+                checks = run.verification.checks if run.verification else ()
+                said = f"{sum(check.passed for check in checks)} of {len(checks)} checks passed"
+                assert line[4] == (said if checks else "not verified")
+                assert line[6].startswith((run.environment.commit or MISSING)[:10])
+                file = Path(unquote(urlparse(link).path))
+                assert file.is_file()
+                assert run.key in file.name
+            assert f"Python {group.environment.python}" in text
+            assert "Iterations (batches) per second" in text
+
+
+def popover(browser: Browser, *, row: int, header: str) -> tuple[list[list[str]], list[str], str]:
+    """Lines of the popover behind a number, its links resolved, and all its text."""
+    found: tuple[list[list[str]], list[str], str] = browser.run(
+        """const table = document.getElementById('measurements-table');
+           const heads = [...table.tHead.rows[0].cells].map(cell => cell.textContent);
+           table.tBodies[0].rows[arguments[0]].cells[heads.indexOf(arguments[1])].querySelector('button').click();
+           const box = document.getElementById('behind');
+           return [[...box.querySelectorAll('tbody tr')].map(line => [...line.cells].map(cell => cell.textContent)),
+                   [...box.querySelectorAll('a')].map(link => link.href), box.textContent]""",
+        row,
+        header,
+    )
+    return found
+
+
+def test_popover_of_a_published_row_names_its_source(browser: Browser, published: Page) -> None:
+    browser.open(published, "status=published")
+    browser.all("#measurements-table tbody tr.published .behind > button")[1].click()
+    assert "hpcaitech/CachedEmbedding" in browser.one("#behind").text
+    assert not browser.all("#behind a")
+
+
+def test_numbers_of_a_system_with_a_wrong_answer_are_withheld(browser: Browser, fabricated: Page) -> None:
+    browser.open(fabricated, f"{ALL}&text=half")
+    (row,) = browser.rows()
+    assert "wrong_answer" in row
+    browser.one("#measurements-table tbody tr:not([hidden]) td.number > button").click()
+    text = browser.one("#behind").text
+    assert "loss differs" in text
+    assert "777,777" not in browser.driver.page_source
+
+
+def test_numbers_of_sheets_and_standings_lead_to_records_too(browser: Browser, fabricated: Page) -> None:
+    browser.open(fabricated)
+    for part in ("#sheet-paper", "#sheet-leaderboard", ".contest"):
+        button = browser.one(f"{part} td.behind > button")
+        browser.run("arguments[0].scrollIntoView({block: 'center'})", button)
+        button.click()
+        files = [Path(unquote(urlparse(link.get_attribute("href")).path)) for link in browser.all("#behind a")]
+        assert files
+        assert all(file.is_file() for file in files)
+        browser.press(Keys.ESCAPE)
+        assert not browser.one("#behind").is_displayed()
+
+
+def test_pointing_at_a_number_shows_its_records_and_leaving_hides_them(browser: Browser, fabricated: Page) -> None:
+    browser.open(fabricated)
+    number = browser.one("#measurements-table td.number > button")
+    browser.run("arguments[0].scrollIntoView({block: 'center'})", number)
+    box = browser.one("#behind")
+    wait = WebDriverWait(browser.driver, 10, poll_frequency=0.02)
+    ActionChains(browser.driver).move_to_element(number).perform()
+    wait.until(lambda _: box.is_displayed())
+    assert number.get_attribute("aria-expanded") == "true"
+    # Into the box, which must not vanish on the way to its links
+    ActionChains(browser.driver).move_to_element(box).pause(0.4).perform()
+    assert box.is_displayed()
+    ActionChains(browser.driver).move_to_element(browser.one("h1")).perform()
+    wait.until(lambda _: not box.is_displayed())
+
+
+def test_a_tap_opens_the_records_inside_a_narrow_window(browser: Browser, fabricated: Page) -> None:
+    browser.open(fabricated, width=390, height=844)
+    browser.command("Emulation.setTouchEmulationEnabled", enabled=True)
+    try:
+        number = browser.one("#measurements-table td.text.behind > button")
+        browser.run("arguments[0].scrollIntoView({block: 'center', inline: 'center'})", number)
+        spot = browser.run(
+            "const at = arguments[0].getBoundingClientRect(); return [at.x + at.width / 2, at.y + at.height / 2]",
+            number,
+        )
+        point = {"x": spot[0], "y": spot[1]}
+        browser.command("Input.dispatchTouchEvent", type="touchStart", touchPoints=[point])
+        browser.command("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+        WebDriverWait(browser.driver, 10).until(lambda _: browser.one("#behind").is_displayed())
+        edges = browser.run(
+            "const at = document.getElementById('behind').getBoundingClientRect(); return [at.left, at.right]"
+        )
+        assert edges[0] >= 0
+        assert edges[1] <= 390
+        assert fits_sideways(browser)
+    finally:
+        browser.command("Emulation.setTouchEmulationEnabled", enabled=False)
+
+
+def test_keyboard_alone_reaches_everything_and_shows_where_it_is(browser: Browser, fabricated: Page) -> None:
+    browser.open(fabricated)
+    browser.run(
+        """window.stops = [];
+           addEventListener('focusin', () => {
+             const at = document.activeElement, style = getComputedStyle(at), place = at.closest('[id]');
+             const outlined = style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) > 0;
+             stops.push([`${place ? place.id : ''} ${at.tagName} ${at.name ?? ''} ${at.textContent.trim()}`,
+                         outlined && at.matches(':focus-visible')]);
+           })"""
+    )
+    at_end = "return document.activeElement === document.body || stops.filter(([at]) => at === stops[0][0]).length > 1"
+    for _ in range(20):
+        browser.press(*[Keys.TAB] * 20)
+        if browser.run(at_end):
+            break
+    assert browser.run(at_end)
+    stops = browser.run("return stops")
+    assert [stop for stop, outlined in stops if not outlined] == []
+    seen = [stop for stop, _ in stops]
+    if seen[0] in seen[1:]:  # the browser went round
+        seen = seen[: seen.index(seen[0], 1)]
+    assert seen[0].endswith("Skip to the measurements")
+    assert len([stop for stop in seen if " DIV " in stop]) == len(browser.all("main .scroll"))
+    walked = "\n".join(seen)
+    wanted = ("scheme BUTTON", "How to cite", "SELECT dataset", "SELECT device", "INPUT text", "budget-slider INPUT")
+    for stop in wanted:
+        assert stop in walked, stop
+    # The heads of the main table, and one stop for all of its numbers
+    buttons = {stop for stop in seen if stop.startswith("measurements-table BUTTON")}
+    assert len(buttons) == len(browser.heads()) + 1
+
+
+def test_skip_link_moves_the_focus_past_the_head(browser: Browser, fabricated: Page) -> None:
+    browser.open(fabricated)
+    browser.press(Keys.TAB)
+    assert browser.focus().is_displayed()
+    browser.press(Keys.ENTER)
+    assert browser.run("return document.activeElement.id") == "measurements"
+    browser.press(Keys.TAB)
+    assert browser.run("return document.activeElement.name") == "dataset"
+
+
+def test_keyboard_sorts_filters_and_enters_and_leaves_the_records(browser: Browser, published: Page) -> None:
+    browser.open(published)
+    head = browser.one("#measurements-table thead th:nth-child(6) button")
+    assert head.text == "it/s"
+    browser.run("arguments[0].focus()", head)
+    browser.press(Keys.ENTER)
+    assert browser.one("#measurements-table thead th[aria-sort]").text.startswith("it/s")
+    browser.press(Keys.SPACE)
+    assert browser.one("#measurements-table thead th[aria-sort]").get_attribute("aria-sort") == "descending"
+    first = browser.one("#measurements-table .behind > button[tabindex='0']")
+    browser.run("arguments[0].focus()", first)
+    browser.press(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_DOWN)
+    at = browser.focus()
+    cell = browser.run(
+        "const cell = document.activeElement.parentElement; return [cell.cellIndex, cell.parentElement.rowIndex]"
+    )
+    assert (
+        browser.run("return [...document.querySelectorAll('#measurements-table .behind > [tabindex=\"0\"]')].length")
+        == 1
+    )
+    assert browser.one("#behind").is_displayed()
+    browser.press(Keys.ENTER)
+    assert browser.run("return document.activeElement.id") == "behind"
+    browser.press(Keys.TAB, Keys.TAB)
+    assert browser.focus().tag_name == "a"
+    browser.press(Keys.ESCAPE)
+    assert not browser.one("#behind").is_displayed()
+    assert browser.focus() == at
+    browser.press(Keys.HOME)
+    assert browser.run("return document.activeElement.parentElement.parentElement.rowIndex") == cell[1]
+    assert browser.run("return document.activeElement.parentElement.cellIndex") < cell[0]
+
+
+def test_scheme_follows_the_system_until_the_button_says_otherwise(browser: Browser, fabricated: Page) -> None:
+    browser.open(fabricated)
+    light = colours(browser)
+    browser.prefer("dark")
+    dark = colours(browser)
+    assert all(bright > 0.8 for bright in light)
+    assert all(bright < 0.2 for bright in dark)
+    button = browser.one("#scheme")
+    assert button.text == "Light scheme"
+    browser.run("arguments[0].focus()", button)
+    browser.press(Keys.ENTER)
+    assert colours(browser) == light
+    assert button.text == "Dark scheme"
+    link = browser.driver.current_url
+    browser.driver.get("about:blank")
+    browser.driver.get(link)
+    assert colours(browser) == light
+    # Figures are drawn on white in both
+    browser.one("#scheme").click()
+    assert colours(browser) == dark
+    card = browser.run("return getComputedStyle(document.querySelector('.card')).backgroundColor")
+    assert card == "rgb(255, 255, 255)"
+
+
+def colours(browser: Browser) -> list[float]:
+    """Brightness of the grounds of page, table head and row head, from 0 to 1."""
+    found = []
+    for selector in ("body", "#measurements-table thead th", "#measurements-table tbody th"):
+        text = browser.run("return getComputedStyle(document.querySelector(arguments[0])).backgroundColor", selector)
+        found.append(sum(int(part) for part in text.removeprefix("rgb(").rstrip(")").split(",")) / 765)
+    return found
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_page_never_scrolls_sideways_and_is_not_blank(browser: Browser, page: Page, width: int, tmp_path: Path) -> None:
+    browser.open(page, ALL, width=width, height=900)
+    assert fits_sideways(browser)
+    table_region = browser.one("#measurements .scroll")
+    assert browser.run("return arguments[0].scrollWidth > arguments[0].clientWidth", table_region)
+    pictures = {}
+    for scheme in ("light", "dark"):
+        browser.prefer(scheme)
+        shot = browser.command("Page.captureScreenshot", format="png")
+        (tmp_path / f"{width}-{scheme}.png").write_bytes(base64.b64decode(shot["data"]))
+        pictures[scheme] = np.asarray(Image.open(io.BytesIO(base64.b64decode(shot["data"]))).convert("L"), dtype=float)
+        assert pictures[scheme].shape == (900, width)
+        assert pictures[scheme].std() > 10
+    assert pictures["light"].mean() > 180 > 80 > pictures["dark"].mean()
+
+
+def fits_sideways(browser: Browser) -> bool:
+    widths = browser.run("return [document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+    browser.run("scrollTo(500, 0)")
+    moved = browser.run("const x = scrollX; scrollTo(0, 0); return x")
+    return widths[0] <= widths[1] and moved == 0
+
+
+def test_printed_page_is_light_and_has_no_controls(browser: Browser, fabricated: Page) -> None:
+    browser.open(fabricated, "scheme=dark")
+    browser.prefer("dark", media="print")
+    try:
+        assert all(bright > 0.8 for bright in colours(browser))
+        for selector in ("#filters", "#budget-control", "#scheme", "nav"):
+            assert not browser.one(selector).is_displayed(), selector
+        assert browser.one("#measurements-table").is_displayed()
+    finally:
+        browser.prefer("light")
+
+
+def test_without_javascript_every_table_is_there(browser: Browser, page: Page) -> None:
+    browser.open(page)
+    tables = len(browser.all("main table"))
+    browser.command("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        browser.driver.get("about:blank")
+        browser.driver.get(page.url)
+        assert "JavaScript is off" in browser.one("noscript").text
+        assert not browser.one("#filters").is_displayed()
+        assert not browser.one("#scheme").is_displayed()
+        assert not browser.all("#measurements-table button")
+        assert len(browser.all("main table")) == tables
+        assert all(shown.is_displayed() for shown in browser.all("main table"))
+        expected = expected_rows(page)
+        lines = browser.all("#measurements-table tbody tr:not(.published)")
+        assert len(lines) == len(expected)
+        first = next(iter(expected.values()))
+        assert first["AUROC"] in lines[0].text
+        for contest, part in zip(contests(page.source.groups), browser.all(".contest"), strict=True):
+            assert len(part.find_elements("css selector", "tbody tr")) == len(standings(contest, 2**62))
+    finally:
+        browser.command("Emulation.setScriptExecutionDisabled", value=False)
+
+
+def test_markup_in_names_and_reasons_is_text(browser: Browser, fabricated: Page) -> None:
+    browser.open(fabricated, f"{ALL}&text=onerror")
+    assert [row[0] for row in browser.rows()] == [MARKUP]
+    browser.one("#measurements-table tbody tr:not([hidden]) td.number > button").click()
+    box = browser.one("#behind")
+    assert MARKUP in box.text
+    assert SCRIPT in box.text
+    assert browser.all("img") == []
+    assert len(browser.all("script")) == 2
+    assert SCRIPT in browser.one("#failures").text
+    assert browser.messages() == []
+
+
+def _identity(page: Page, group: Group) -> tuple[str, ...]:
+    names = Names(page.source.groups)
+    return (group.title, names.setting(group.cell), group.cell.optimizer, names.device(group))

@@ -1,0 +1,143 @@
+"""`python -m suite report`: what it writes, what it says of bad input, and that --check finds every difference."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from suite.record import Record
+from suite.report.command import report_command
+from suite.store import RecordStore
+from tests.unit.suite.fabricate import cpu_run, environment, gpu_run, record
+
+app = typer.Typer()
+app.command()(report_command)
+TABLES = {"paper", "anatomy", "comparison", "leaderboard", "optimal", "predicted"}
+
+
+def stored(root: Path, records: list[Record]) -> Path:
+    store = RecordStore(root)
+    for one in records:
+        store.write(one)
+    return root
+
+
+def report(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "80"})
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on a GPU, published."""
+    root = stored(tmp_path_factory.mktemp("gpu"), gpu_run())
+    result = report("--out", root)
+    assert result.exit_code == 0, result.output
+    assert f"Open {root}/index.html" in result.stdout
+    return root
+
+
+def test_a_run_becomes_tables_figures_and_a_page(published: Path) -> None:
+    assert {path.stem for path in (published / "tables").iterdir()} == TABLES
+    for name in TABLES - {"comparison"}:
+        assert {path.suffix for path in (published / "tables").glob(f"{name}.*")} == {".md", ".csv", ".tex"}
+    figures = {path.name for path in (published / "figures").iterdir()}
+    assert {"throughput_by_bytes.svg", "throughput_by_bytes.png", "memory.svg", "auroc_parity.svg"} <= figures
+    page = (published / "index.html").read_text()
+    assert "cache[policy=lfu]" in page
+    assert str(published) not in page
+
+
+def test_what_was_just_written_is_up_to_date_and_any_change_is_found(published: Path) -> None:
+    assert report("--out", published, "--check").exit_code == 0
+    page, table = published / "index.html", published / "tables" / "paper.md"
+    before = page.read_text(), table.read_text()
+    page.write_text(before[0].replace("lfu", "lru", 1))
+    table.unlink()
+    (published / "tables" / "left_over.md").write_text("")
+    result = report("--out", published, "--check")
+    assert result.exit_code == 1
+    for words in ("index.html differs", "tables/paper.md is missing", "tables/left_over.md is of no record any more"):
+        assert words in result.stderr
+    assert page.read_text() != before[0]  # --check writes nothing
+    (published / "tables" / "left_over.md").unlink()
+    page.write_text(before[0])
+    table.write_text(before[1])
+
+
+def test_files_that_are_no_records_are_named_and_the_rest_is_reported(tmp_path: Path) -> None:
+    stored(tmp_path, gpu_run())
+    first = sorted((tmp_path / "records").iterdir())[0]
+    content = json.loads(first.read_text())
+    (tmp_path / "records" / "cut.json").write_text(first.read_text()[:500])
+    (tmp_path / "records" / "foreign.json").write_text('{"benchmarks": []}')
+    (tmp_path / "records" / "newer.json").write_text(json.dumps({**content, "schema_version": 99}))
+    result = report("--out", tmp_path)
+    assert result.exit_code == 0
+    assert "left out" in result.stderr
+    for name in ("cut.json", "foreign.json", "newer.json"):
+        assert name in result.stderr
+    assert "update the suite" in result.stderr
+    assert (tmp_path / "index.html").is_file()
+
+
+def test_two_machines_never_share_a_table_and_that_is_said(tmp_path: Path) -> None:
+    other = environment().model_copy(update={"machine": "another", "gpu": "NVIDIA A100-SXM4-80GB"})
+    runs = [stored(tmp_path / "a", gpu_run()), stored(tmp_path / "b", [record("full_gpu", where=other)])]
+    runs.append(stored(tmp_path / "c", cpu_run()))
+    result = report("--out", tmp_path / "all", *(word for run in runs for word in ("--records", run)))
+    assert result.exit_code == 0, result.output
+    assert "3 machines, a table each: " in result.stdout
+    table = (tmp_path / "all" / "tables" / "comparison.md").read_text()
+    headings = [line for line in table.splitlines() if line.startswith("## ")]
+    assert len(headings) == 3
+    assert sum("A100" in heading for heading in headings) == 1
+    assert (
+        f"../a/records/{next((tmp_path / 'a' / 'records').iterdir()).name[:10]}"
+        in (tmp_path / "all" / "index.html").read_text()
+    )
+
+
+@pytest.mark.parametrize(
+    ("prepare", "arguments", "message"),
+    [
+        (lambda root: None, ["--out", "{root}"], "has no records/: run python run_bench.py --out"),
+        (lambda root: (root / "records").mkdir(), ["--out", "{root}"], "no records to report in"),
+        (
+            lambda root: ((root / "records").mkdir(), (root / "records" / "x.json").write_text("{")),
+            ["--out", "{root}"],
+            "x.json: is not JSON, or cut short",
+        ),
+        (lambda root: None, ["--out", "{root}/o", "--records", "{root}/no"], "--records: "),
+        (
+            lambda root: stored(root, gpu_run()),
+            ["--out", "{root}", "--simulated", "{root}/none"],
+            "--simulated: ",
+        ),
+        (
+            lambda root: stored(root, gpu_run()),
+            ["--out", "/dev/null/x", "--records", "{root}"],
+            "--out: cannot make /dev/null/x",
+        ),
+    ],
+)
+def test_nothing_to_report_is_said_with_what_to_do(prepare, arguments, message, tmp_path: Path) -> None:
+    prepare(tmp_path)
+    result = report(*(argument.format(root=tmp_path) for argument in arguments))
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert not (tmp_path / "index.html").exists()
+
+
+def test_a_simulation_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    stored(tmp_path, gpu_run())
+    (tmp_path / "simulate").mkdir()
+    (tmp_path / "simulate" / "simulation.json").write_text('{"schema_version": 1}')
+    (tmp_path / "simulate" / "curves.json").write_text("[]")
+    result = report("--out", tmp_path)
+    assert result.exit_code == 0
+    assert "simulation.json: is no simulation of this version" in result.stderr
+    assert "curves.json: is JSON but no result of" in result.stderr
