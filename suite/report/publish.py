@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import filecmp
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from suite.report.alike import alike
 from suite.report.figures import write_figures
 from suite.report.formats import write_sheets
 from suite.report.page import page
@@ -49,7 +49,10 @@ def publish(
 
 
 def differences(source: Source, out: Path) -> list[str]:
-    """What `publish` would change in a directory, a sentence per file; nothing is written there."""
+    """What `publish` would change in a directory, a sentence per file; nothing is written there.
+
+    Figures may differ as `alike` allows, everything else not at all.
+    """
     with tempfile.TemporaryDirectory() as folder:
         fresh = Path(folder)
         made = {path.relative_to(fresh) for path in publish(source, fresh, links_from=out)}
@@ -57,7 +60,7 @@ def differences(source: Source, out: Path) -> list[str]:
         for name in sorted(made):
             if not (out / name).is_file():
                 found.append(f"{name} is missing")
-            elif not filecmp.cmp(out / name, fresh / name, shallow=False):
+            elif not alike(out / name, fresh / name):
                 found.append(f"{name} differs")
     here = {path.relative_to(out) for part in ("tables", "figures") for path in (out / part).glob("*")}
     return found + [f"{name} is of no record any more" for name in sorted(here - made)]
