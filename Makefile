@@ -9,7 +9,7 @@ BUILD ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo cuda || echo cpu)
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready-$(BUILD)
 
-.PHONY: bench test setup lint microbench smoke clean
+.PHONY: bench test setup lint microbench clean
 
 bench: setup
 	$(RUN) run_bench.py --systems all $(ARGS)

@@ -88,7 +88,9 @@ def run(
         Path | None, typer.Option(help="Train on datasets made by `python -m workloads prepare`; default: synthetic")
     ] = None,
     device: Annotated[Device, typer.Option(help="auto takes a CUDA device where torch sees one")] = Device.AUTO,
-    optimizer: Annotated[OptimizerName, typer.Option(help="Of rows and MLPs alike")] = OptimizerName.SGD,
+    optimizer: Annotated[
+        OptimizerName, typer.Option(metavar="<name>", help=f"Of rows and MLPs alike: {', '.join(OptimizerName)}")
+    ] = OptimizerName.SGD,
     lr: Annotated[float | None, typer.Option(help="Learning rate; default: the scale's")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Samples per step; default: the scale's")] = None,
     embedding_dim: Annotated[int | None, typer.Option(help="Width of every row; default: the scale's")] = None,
@@ -107,10 +109,10 @@ def run(
     seed: Annotated[int, typer.Option(help="Of streams, rows, dense weights and order")] = 0,
     timeout: Annotated[float | None, typer.Option(help="Seconds one cell may take; default: the scale's")] = None,
     out: Annotated[Path, typer.Option(help="Where records, tables and logs go")] = Path("results"),
-    predict: Annotated[
+    no_predict: Annotated[
         bool,
-        typer.Option(help="Calibrate and predict before the first cell; predictions and optimum stand in the records"),
-    ] = True,
+        typer.Option("--no-predict", help="Skip the calibration before the first cell: no predictions, no optimum"),
+    ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Run every cell, even those that are done")] = False,
     only_failed: Annotated[bool, typer.Option("--only-failed", help="Run the cells again that failed")] = False,
     list_: Annotated[
@@ -126,8 +128,11 @@ def run(
     record; run again, the same command goes on where it stopped. The exit code is 0 only if every planned cell ended
     `ok` or said up front that it is unsupported, 1 if one did not, 2 for a wrong option, 130 after Ctrl-C.
 
-    Examples: `python run_bench.py --systems all`; `python run_bench.py --systems freq_cache,full_gpu --workloads avazu
-    --rounds 3`; `python run_bench.py --data-dir prepared/ --optimizer rowwise_adagrad`.
+    For example:
+
+    - `python run_bench.py --systems all`
+    - `python run_bench.py --systems freq_cache,full_gpu --rounds 3`
+    - `python run_bench.py --data-dir data --optimizer rowwise_adagrad`
     """
     console = Console(stderr=True)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
@@ -171,7 +176,7 @@ def run(
         environment=capture(threads=_threads()),
         choice=choice,
         timeout_s=timeout,
-        forecaster=forecast if predict else None,
+        forecaster=None if no_predict else forecast,
     )
     if dry_run:
         _show_plan(Console(), cells, runner, notes=[why, *notes], as_json=as_json)

@@ -35,13 +35,17 @@ class _Commands(TyperGroup):
             return super().get_command(ctx, cmd_name)  # type: ignore[return-value]
         from workloads.describe.command import describe_command
 
-        alone = typer.Typer(add_completion=False)
+        alone = typer.Typer(add_completion=False, rich_markup_mode="markdown")
         alone.command("describe")(describe_command)
         return typer.main.get_command(alone)  # type: ignore[return-value]
 
 
 app = typer.Typer(
-    cls=_Commands, add_completion=False, no_args_is_help=True, help="Prepare raw click logs for training."
+    cls=_Commands,
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="Prepare raw click logs for training, check them, and say what they look like.",
 )
 _out = Console(soft_wrap=True, markup=False, highlight=False)
 _err = Console(soft_wrap=True, markup=False, highlight=False, stderr=True)
@@ -140,7 +144,16 @@ def prepare_command(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier output, at the very end.")] = False,
     restart: Annotated[bool, typer.Option("--restart", help="Forget what a run cut short has finished.")] = False,
 ) -> None:
-    """Turn the raw files of a dataset into arrays, splits and id counts; a run cut short goes on where it stopped."""
+    """Turn the raw files of a dataset into arrays, splits and id counts; a run cut short goes on where it stopped.
+
+    For example:
+
+    - `python -m workloads prepare criteo_kaggle --input train.txt --out data`
+    - `python -m workloads prepare criteo_1tb --input day_0.gz day_1.gz --out data`
+    - `python -m workloads prepare --schema shop.toml --input a.csv --out data`
+
+    The exit code is 0 once all is written, 2 for a wrong option or bad data.
+    """
     start = time.monotonic()
     settings = Settings(min_count=min_count, skip_bad_rows=skip_bad_rows, ids=ids, table_rows=table_rows)
     try:
@@ -165,7 +178,12 @@ def prepare_command(
 
 @app.command("verify")
 def verify_command(folder: Annotated[Path, typer.Argument(help="Directory that holds manifest.json.")]) -> None:
-    """Compare every file of a prepared dataset with its sha256 in the manifest."""
+    """Compare every file of a prepared dataset with its sha256 in the manifest.
+
+    For example: `python -m workloads verify data/criteo_kaggle`
+
+    The exit code is 0 if all are as prepared, 2 if one is not.
+    """
     from workloads.prepared import PreparedWorkload
 
     try:

@@ -79,12 +79,14 @@ def advise_command(
     matmul: Annotated[
         MatmulName, typer.Option(help="Products on --hardware; torch's default is fp32")
     ] = MatmulName.FP32,
-    systems: Annotated[str, typer.Option(help="all, or names, with variants: freq_cache[policy=lru],full_gpu")] = "all",
+    systems: Annotated[str, typer.Option(help="all, or names, with variants: freq_cache[policy=lru]")] = "all",
     row_types: Annotated[RowTypes, typer.Option(help="What rows are kept in")] = RowTypes.FP32,
     cache_ratio: Annotated[
         str | None, typer.Option(help="Cached rows as shares of all rows, e.g. 0.01,0.05,0.2")
     ] = None,
-    optimizer: Annotated[OptimizerName, typer.Option(help="Of rows and MLPs alike")] = OptimizerName.SGD,
+    optimizer: Annotated[
+        OptimizerName, typer.Option(metavar="<name>", help=f"Of rows and MLPs alike: {', '.join(OptimizerName)}")
+    ] = OptimizerName.SGD,
     batch_size: Annotated[int | None, typer.Option(help="Samples per step; default: the scale's")] = None,
     embedding_dim: Annotated[int | None, typer.Option(help="Width of every row; default: the scale's")] = None,
     batches: Annotated[
@@ -110,8 +112,11 @@ def advise_command(
     Costs are measured on this machine in under two minutes, on streams of their own, or taken from a described machine;
     misses come from a replay of the workload's ids. Nothing is fitted to the steps that are predicted.
 
-    Examples: `python -m suite advise --workload avazu`; `python -m suite advise --workload criteo_1tb --hardware a100
-    --device-memory 8GiB --out advice/`; `python -m suite advise --hardware my_gpu.json --row-types all`.
+    For example:
+
+    - `python -m suite advise --workload avazu`
+    - `python -m suite advise --workload criteo_1tb --hardware a100 --device-memory 8GiB --out advice/`
+    - `python -m suite advise --hardware my_gpu.json --row-types all`
     """
     errors = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
     try:

@@ -29,6 +29,8 @@ def doctor_command(
     Looks at processes, clocks, cores, memory, disks, NUMA, the GPU and its link, packages and the environment. It only
     reads: nothing is changed. What the machine does not say is `unknown`, with the reason.
 
+    For example: `python -m suite doctor --strict`; `python -m suite doctor --json --seconds 10`.
+
     The exit code is 0 unless there is a problem (1; with --strict a warning, too), 2 for a wrong option, 130 after
     Ctrl-C.
     """

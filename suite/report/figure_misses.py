@@ -21,7 +21,8 @@ from suite.simulate.results import Simulation
 TITLE = "Misses by cache size: simulated, no system ran"
 NOTE = (
     "Replayed without weights. A miss is a distinct row of a batch that was not cached when the batch arrived; "
-    "Belady's rule, which knows the future, is the least possible."
+    "Belady's rule, which knows the future, is the least possible for a cache that holds all rows of a batch; one that "
+    "reads rows past itself can miss slightly fewer."
 )
 CHOICE: Final = (
     "freq_cache[policy=static]",

@@ -109,7 +109,7 @@ _MEANINGS: dict[str, tuple[str, tuple[View, ...], str]] = {
         "misses_over_optimum",
         (View.MAIN, View.TRAFFIC),
         "Unique misses relative to those of Belady's rule, simulated on the same steps with as many slots: 100 % is "
-        "the least possible.",
+        "the least possible for a cache that holds all rows of a batch.",
     ),
     "bytes over minimum": (
         "bytes_over_minimum",

@@ -52,9 +52,7 @@ def simulate_command(
     ] = None,
     batch_size: Annotated[int | None, typer.Option(help="Samples per batch; default: the scale's")] = None,
     seed: Annotated[int, typer.Option(help="Of synthetic streams")] = 0,
-    policies: Annotated[
-        str, typer.Option(help="all, or names, with variants: freq_cache[policy=lru,look_ahead=16],s3fifo")
-    ] = "all",
+    policies: Annotated[str, typer.Option(help="all, or names, with variants: freq_cache[policy=lru],s3fifo")] = "all",
     cache_ratio: Annotated[
         str | None,
         typer.Option(help="Cached share of all rows: 0.01, or 0.01,0.05, or 0.001:0.5; default: the scale's"),
@@ -71,7 +69,10 @@ def simulate_command(
     frequency_prefix: Annotated[
         float, typer.Option(help="Share of the training split that policies are given row frequencies of")
     ] = 1.0,
-    optimizer: Annotated[OptimizerKind, typer.Option(help="Whose state moves with a row")] = OptimizerKind.SGD,
+    optimizer: Annotated[
+        OptimizerKind,
+        typer.Option(metavar="<name>", help=f"Whose state moves with a row: {', '.join(OptimizerKind)}"),
+    ] = OptimizerKind.SGD,
     embedding_dim: Annotated[int | None, typer.Option(help="Width of every row; default: the scale's")] = None,
     jobs: Annotated[
         int | None, typer.Option(help="Replays side by side; default: by cores, work and 4 GB of memory")
@@ -85,9 +86,12 @@ def simulate_command(
     No weights, no training: counters equal those of a trained system, at a hundred times the speed. The default
     warm-up leaves large caches that start empty not full yet: give --warmup, or --epoch, where that matters.
 
-    Examples: `python -m suite simulate --scale small`; `python -m suite simulate --workload avazu@drift --policies
-    freq_cache[policy=lfu],lru,s3fifo --cache-ratio 0.001:0.5 --out curves/`; `python -m suite simulate --trace
-    ids.npy --batch-size 4096 --cache-ratio 0.05 --epoch`.
+    For example:
+
+    - `python -m suite simulate --scale small`
+    - `python -m suite simulate --workload avazu@drift --policies freq_cache[policy=lfu],lru,s3fifo
+      --cache-ratio 0.001:0.5 --out curves/`
+    - `python -m suite simulate --trace ids.npy --batch-size 4096 --cache-ratio 0.05 --epoch`
 
     The exit code is 0 if all was replayed, 1 if a policy failed, 2 for a wrong option or bad data, 130 after Ctrl-C.
     """

@@ -69,8 +69,11 @@ def curves_command(
     One pass over the stream gives all sizes exactly, from the largest batch on. With --split, the slots go where they
     save most misses, and one cache for all tables and equal shares of the rows stand beside that.
 
-    Examples: `python -m suite curves --scale small --per-table`; `python -m suite curves --split 0.01 --out curves/`;
-    `python -m suite curves --workload criteo_1tb --sample 0.01`.
+    For example:
+
+    - `python -m suite curves --scale small --per-table`
+    - `python -m suite curves --split 0.01 --out curves/`
+    - `python -m suite curves --workload criteo_1tb --sample 0.01`
 
     The exit code is 2 for a wrong option or bad data, 130 after Ctrl-C.
     """

@@ -46,7 +46,7 @@ def main() -> None:
             figures = produced(cell, workers=workers, step_s=options.step_ms / 1000)
             say(f"| {cell.workload} | {workers} | {alone:.1f} | " + " | ".join(figures) + " |")
     say("")
-    for cell in cells(options.workloads, "small"):
+    for cell in cells(options.workloads, "smoke" if options.scale == "smoke" else "small"):
         say(harness(cell))
 
 

@@ -1,39 +1,17 @@
-"""`docs/simulation.md`: its commands are ones, its figures are there, and its numbers are the records'."""
+"""`docs/simulation.md`: its figures are there, and its numbers are the records'."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 import re
-import shlex
 from pathlib import Path
 from types import ModuleType
 
-import click
 import pytest
-import typer
-
-from suite.__main__ import app
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "simulation.md"
-
-
-def commands() -> list[str]:
-    lines = [line.split("#")[0].strip() for line in PAGE.read_text(encoding="utf-8").splitlines()]
-    return sorted({line for line in lines if line.startswith("python -m suite ")})
-
-
-def test_every_command_of_the_suite_is_on_the_page() -> None:
-    assert {shlex.split(line)[3] for line in commands()} == {"simulate", "curves", "advise"}
-
-
-@pytest.mark.parametrize("line", commands())
-def test_a_command_of_the_page_parses(line: str) -> None:
-    words = shlex.split(line)
-    group = typer.main.get_command(app)
-    _, command, rest = group.resolve_command(click.Context(group), words[3:])  # type: ignore[attr-defined]
-    command.make_context("command", rest)  # unknown options and bad values raise
 
 
 def test_figures_and_programs_that_the_page_names_are_there() -> None:

@@ -1,18 +1,10 @@
-"""`docs/datasets.md`, `docs/synthetic.md` and `docs/protocol.md`: commands are ones, and figures are the records'."""
+"""`docs/datasets.md`, `docs/synthetic.md` and `docs/protocol.md`: figures are the records'."""
 
 from __future__ import annotations
 
 import json
 import re
-import shlex
 from pathlib import Path
-
-import click
-import pytest
-import typer
-
-from suite.cli import app as bench
-from workloads.__main__ import app as workloads
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("datasets", "synthetic", "protocol")
@@ -20,27 +12,6 @@ PAGES = ("datasets", "synthetic", "protocol")
 
 def page(name: str) -> str:
     return (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
-
-
-def commands() -> list[str]:
-    found = [line.strip() for name in PAGES for line in page(name).splitlines()]
-    return sorted({line for line in found if line.startswith(("python -m workloads ", "python run_bench.py "))})
-
-
-def test_the_pages_have_commands() -> None:
-    assert len(commands()) > 15
-
-
-@pytest.mark.parametrize("line", commands())
-def test_a_command_of_the_pages_parses(line: str) -> None:
-    line = re.sub(r"\$\(ls -v (\S+)\)", r"\1", line)
-    words = shlex.split(line)
-    if words[1] == "run_bench.py":
-        command, arguments = typer.main.get_command(bench), words[2:]
-    else:
-        context = click.Context(typer.main.get_command(workloads))
-        command, arguments = context.command.get_command(context, words[3]), words[4:]
-    command.make_context("command", arguments)  # unknown options and bad values raise
 
 
 def test_benchmarks_named_by_the_pages_are_there() -> None:

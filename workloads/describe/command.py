@@ -36,7 +36,15 @@ def describe_command(
     ] = REUSE_ROWS,
     seed: Annotated[int, typer.Option(help="Seed of the synthetic stream.")] = 0,
 ) -> None:
-    """Show rows, click rate, table sizes, skew, working sets and reuse distances of a dataset."""
+    """Show rows, click rate, table sizes, skew, working sets and reuse distances of a dataset.
+
+    For example:
+
+    - `python -m workloads describe data/criteo_kaggle`
+    - `python -m workloads describe --synthetic avazu@drift --rows 1000000`
+
+    The exit code is 0, or 2 for a wrong option or bad data.
+    """
     try:
         source = _source(folder, synthetic, batch_size=batch_size, rows=rows, seed=seed)
         if out is not None:

@@ -1,0 +1,335 @@
+"""Every command that the front page and `docs/` show is carried out, made small or sent elsewhere in plain sight."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from suite.__main__ import COMMANDS
+from tests.bench.prepare_figures import write_raw
+from tests.docs.commands import (
+    PAGES,
+    ROOT,
+    Checkout,
+    Elsewhere,
+    NotHere,
+    Prints,
+    Rule,
+    Run,
+    commands,
+    known,
+    outside_blocks,
+)
+from workloads.columns import FORMATS
+
+# Commands run in this process, where other tests have imported `suite.__main__` before.
+pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
+
+MICROBENCH = "python -m pytest tests/bench --benchmark-enable --benchmark-only"
+SMOKE = "--scale smoke --no-predict"
+CELL = f"{SMOKE} --workloads avazu --systems freq_cache"
+REAL = f"{SMOKE} --batch-size 64 --systems freq_cache"
+PREPARED = "python -m workloads prepare criteo_kaggle --input train.txt --out data"
+PREPARED_1TB = "python -m workloads prepare criteo_1tb --input $(ls -v day_*.gz) --out data"
+PREPARED_SHOP = "python -m workloads prepare --schema shop.toml --input january.parquet february.csv --out data"
+ROWS = {"1000000": "8192"}
+MAIN, BRANCH = (
+    f"python run_bench.py --systems full_gpu,freq_cache --rounds 5 --out results/{run}" for run in ("main", "branch")
+)
+FEW = Run(add=f"{SMOKE} --workloads avazu --systems full_gpu", swap={"--rounds 5": "--rounds 2"}, says="full_gpu")
+CUDA = [command for command in commands() if command.startswith("python run_bench.py") and "--device cuda" in command]
+RATIOS = [command for command in commands() if command.startswith("python tests/bench/ratio_gate.py ")]
+ROUNDS = 'make bench ARGS="--workloads avazu --rounds 3"'
+
+RULES: dict[str, Rule] = {
+    # make
+    "make bench": Run(add=CELL, says="freq_cache", leaves=("results/tables/comparison.md",)),
+    "make test": Prints("python -m pytest --cov"),
+    "make microbench": Prints(MICROBENCH),
+    'make microbench ARGS="--benchmark-save=before"': Prints(MICROBENCH),
+    'make microbench ARGS="--benchmark-compare=0001 --benchmark-compare-fail=median:10%"': Prints(MICROBENCH),
+    'make microbench ARGS="--benchmark-json=run1.json"': Prints(MICROBENCH),
+    "make setup": Prints("python -m pip install", options="--always-make"),
+    ROUNDS: Run(add=f"{SMOKE} --systems full_gpu", swap={"--rounds 3": "--rounds 2"}, says="rounds: 2"),
+    'make bench ARGS="--systems freq_cache[policy=lfu],full_gpu"': Run(
+        add=f"{SMOKE} --workloads avazu", says="policy=lfu"
+    ),
+    'make bench ARGS="--device-budget 1.5GiB"': Run(add=CELL, swap={"1.5GiB": "1MiB"}, says="freq_cache"),
+    'make bench ARGS="--optimizer rowwise_adagrad --scale smoke"': Run(add=CELL, says="rowwise_adagrad"),
+    'make bench ARGS="--list"': Run(says="criteo_kaggle"),
+    'make bench ARGS="--dry-run"': Run(says="torchrec_uvm x criteo_1tb"),
+    'make bench ARGS="--data-dir data"': Run(add=f"{REAL} --workloads criteo_kaggle", after=(PREPARED,), says="real"),
+    # run_bench.py
+    "python run_bench.py --list": Run(says="freq_cache"),
+    'python run_bench.py --systems "all,no_embeddings,freq_cache[kernels=fbgemm]" --rounds 3': Run(
+        add="--scale small --dry-run", says="freq_cache[kernels=fbgemm] x criteo_1tb"
+    ),
+    "python run_bench.py --systems reference,one_table --workloads avazu --scale smoke": Elsewhere(
+        "tests/docs/test_adding_a_system.py", "one_table"
+    ),
+    "python run_bench.py --systems all --data-dir data": Run(
+        add=f"{REAL} --workloads criteo_kaggle", after=(PREPARED,), says="real"
+    ),
+    "python run_bench.py --systems all --data-dir data --workloads shop": Run(
+        add=REAL, after=(PREPARED_SHOP,), says="shop"
+    ),
+    "python run_bench.py --systems freq_cache --workloads criteo_kaggle@drift --frequency-prefix 0.1": Run(
+        add=SMOKE, says="drift"
+    ),
+    "python run_bench.py --data-dir data --systems freq_cache --frequency-prefix 0.5 --frequencies sketch:64MB": Run(
+        add=f"{REAL} --workloads criteo_kaggle", after=(PREPARED,), says="sketch"
+    ),
+    "python run_bench.py --workloads mlperf_dlrm_v2 --systems full_gpu,freq_cache --scale smoke": Elsewhere(
+        "tests/unit/suite/test_multi_hot_cells.py", "mlperf_dlrm_v2"
+    ),
+    "python run_bench.py --workloads criteo_kaggle_bags --systems full_gpu,freq_cache --scale smoke": Elsewhere(
+        "tests/unit/suite/test_multi_hot_cells.py", "criteo_kaggle_bags"
+    ),
+    "python run_bench.py --systems full_gpu,no_embeddings --scale small --optimizer rowwise_adagrad --steps 4000": Run(
+        add="--no-predict --workloads avazu --systems no_embeddings",
+        swap={"--scale small": "--scale smoke", "--steps 4000": "--steps 40"},
+        says="no_embeddings",
+    ),
+    "python run_bench.py --systems freq_cache --workloads 'criteo_kaggle@drift,avazu@flash'": Run(
+        add="--dry-run", says="freq_cache x avazu@flash"
+    ),
+    "python run_bench.py --systems freq_cache --workloads 'criteo_kaggle@drift[lifetime=0.05]'": Run(
+        add="--dry-run", says="criteo_kaggle@drift[lifetime=0.05]"
+    ),
+    # datasets
+    PREPARED: Run(leaves=("data/criteo_kaggle/manifest.json",)),
+    "python -m workloads prepare avazu --input train.gz --out data": Run(leaves=("data/avazu/manifest.json",)),
+    PREPARED_1TB: Run(leaves=("data/criteo_1tb/manifest.json",), says="day_0.gz, day_1.gz, day_10.gz"),
+    "python -m workloads prepare criteo_kaggle --input train.txt --out hashed --ids hashed": Run(
+        leaves=("hashed/criteo_kaggle/manifest.json",)
+    ),
+    PREPARED_SHOP: Run(leaves=("data/shop/manifest.json",)),
+    "python -m workloads prepare criteo_1tb --input $(ls -v /shared/day_*.gz) --out /shared/data --scheduler ADDRESS": (
+        Elsewhere("tests/unit/workloads/test_prepare_cluster.py", "scheduler=address")
+    ),
+    '.venv/bin/pip install --editable ".[cluster]"': NotHere("installs from the network"),
+    "dask scheduler": NotHere("runs until it is stopped, on the first machine of a cluster"),
+    "dask worker ADDRESS --nworkers 8 --nthreads 1": NotHere("runs until it is stopped, on machines of a cluster"),
+    "python -m workloads verify data/criteo_kaggle": Run(after=(PREPARED,), says="files are as prepared"),
+    "python -m workloads describe data/criteo_kaggle": Run(after=(PREPARED,), says="zipf"),
+    "python -m workloads describe data/criteo_kaggle --out described/criteo_kaggle": Run(
+        after=(PREPARED,), leaves=("described/criteo_kaggle/description.json",)
+    ),
+    "python -m workloads describe data/criteo_1tb --rows 10000000": Run(after=(PREPARED_1TB,), says="zipf"),
+    "python -m workloads describe --synthetic criteo_kaggle --rows 1000000": Run(swap=ROWS, says="8,192"),
+    "python -m workloads describe --synthetic criteo_kaggle@recency --rows 1000000": Run(swap=ROWS, says="8,192"),
+    "python -m workloads describe --synthetic avazu@drift --rows 1000000 --batch-size 4096 --seed 1": Run(
+        swap=ROWS, says="8,192"
+    ),
+    # simulation
+    "python -m suite simulate --workload criteo_kaggle --cache-ratio 0.001:0.5": Run(
+        add="--scale smoke --batches 6 --points 2 --policies freq_cache,lru", says="belady"
+    ),
+    "python -m suite simulate --workload criteo_kaggle --scale full --policies all --cache-ratio 0.001:0.5 --points 7 "
+    "--out results/simulate/criteo_kaggle": Run(
+        add="--batches 6",
+        swap={"--scale full": "--scale smoke", "--points 7": "--points 2", "results/simulate": "simulated"},
+        leaves=("simulated/criteo_kaggle/simulation.json", "simulated/criteo_kaggle/miss_rate.svg"),
+    ),
+    "python -m suite simulate --trace ids.npy --batch-size 4096 --cache-ratio 0.05 --epoch": Run(says="belady"),
+    "python -m suite curves --workload criteo_kaggle --split 0.01": Run(
+        add="--scale smoke --batch-size 16", says="cache_rows="
+    ),
+    "python -m suite curves --workload criteo_kaggle --scale full --split 0.01 --out results/simulate/curves": Run(
+        add="--batch-size 16",
+        swap={"--scale full": "--scale smoke", "results/simulate": "simulated"},
+        leaves=("simulated/curves/curves.json", "simulated/curves/split.csv"),
+    ),
+    "python -m suite curves --scale small --per-table": Run(swap={"small": "smoke"}, says="all tables"),
+    "python -m suite curves --split 0.01 --out curves/": Run(
+        add="--scale smoke --batch-size 16", leaves=("curves/curves.json",)
+    ),
+    "python -m suite curves --workload criteo_1tb --sample 0.01": Run(add="--scale smoke", says="from a sample of"),
+    "python -m suite advise --workload criteo_1tb --hardware a100 --device-memory 8GiB": Run(
+        add="--scale smoke --batches 6", says="modelled"
+    ),
+    "python -m suite advise --workload criteo_1tb --scale full --hardware a100 --device-memory 8GiB "
+    "--out results/simulate/advice": Run(
+        add="--batches 6",
+        swap={"--scale full": "--scale smoke", "results/simulate": "simulated"},
+        leaves=("simulated/advice/advice.json", "simulated/advice/advice.svg"),
+    ),
+    "python -m suite advise --workload criteo_kaggle": Run(add="--scale smoke --seconds 1 --batches 6"),
+    "python -m suite advise --workload avazu --device-memory 64MiB": Run(add="--scale smoke --seconds 1 --batches 6"),
+    "python -m suite advise --hardware my_gpu.json --row-types all --frontier": Run(
+        add="--scale smoke --batches 6", says="fp16"
+    ),
+    # results
+    "python -m suite doctor": Run(add="--seconds 0.1", codes=(0, 1)),
+    "python -m suite report": Run(leaves=("results/published/index.html",)),
+    "python -m suite report --check": Run(after=("python -m suite report",)),
+    "python -m suite report --out results": Run(after=(ROUNDS,), leaves=("results/index.html",)),
+    "python -m suite report --records results/main --records results/branch --out results/both": Run(
+        after=(MAIN, BRANCH), leaves=("results/both/index.html",)
+    ),
+    MAIN: FEW,
+    "git switch my-branch": NotHere("the branch is the reader's"),
+    BRANCH: FEW,
+    "python -m suite compare results/main results/branch": Run(after=(MAIN, BRANCH), says="beyond noise"),
+    # Two rounds on a busy machine may show a loss by chance: what counts is that the gate has judged.
+    "python -m suite compare results/main results/branch --fail-if-slower 10%": Run(
+        after=(MAIN, BRANCH), says="--fail-if-slower 10%:", codes=(0, 1)
+    ),
+    "python -m suite compare results/main results/branch --normalize-by full_gpu --json": Run(
+        after=(MAIN, BRANCH), says='"full_gpu"'
+    ),
+    "python -m suite validate": Run(after=(ROUNDS,), says="valid"),
+    "python -m suite validate results": Run(after=(ROUNDS,), says="valid"),
+    "python -m suite validate results/main --upgrade": Run(after=(MAIN,), says="valid"),
+    "python -m suite validate --print-schema": Run(says='"schema_version"'),
+    # on a CUDA device
+    **{command: Run(add="--dry-run", swap={"--device cuda ": ""}, says="freq_cache x criteo") for command in CUDA},
+    'python -m pytest -q -m "not slow"': NotHere("the tests, of which this is one"),
+    "python -m suite report --out results/cuda": NotHere("needs the records of a CUDA device"),
+    "python tests/bench/fbgemm_statistics.py --out results/simulate/fbgemm_statistics.json": NotHere(
+        "needs a CUDA device"
+    ),
+    'python tests/bench/step_profile.py --scale full --cache-ratio 0.015 --system "freq_cache[look_ahead=16]" '
+    "--out results/cache/step_profile.json": Run(
+        add="--warmup 4 --steps 4",
+        swap={"--scale full": "--scale smoke", "results/cache": "profiled"},
+        leaves=("profiled/step_profile.json",),
+    ),
+    # figures and benchmarks
+    "python docs/figures/freq_cache.py": Elsewhere("tests/docs/test_freq_cache_doc.py", "freq_cache.py"),
+    "python docs/figures/cache_table.py": Run(says="misses against Belady's"),
+    "python docs/figures/simulation_tables.py --write": Run(),
+    "pytest -m cuda tests/contract/test_simulated_fbgemm_cuda.py": NotHere("needs a CUDA device"),
+    "python tests/bench/describe_figures.py": Elsewhere("tests/bench/test_describe_figures.py", "describe_figures"),
+    "python tests/bench/producer_figures.py --workloads criteo_kaggle --workers 1,2": Run(
+        add="--scale smoke --step-ms 1", swap={"1,2": "1"}, says="batches made"
+    ),
+    "python tests/bench/frequency_figures.py": Run(add="--samples 20000 --memory 1MB", says="stated"),
+    "python tests/bench/advise_figures.py": Run(
+        add="--workloads avazu --systems full_gpu --scale smoke --seconds 1", says="median absolute error"
+    ),
+    **{command: Elsewhere("tests/bench/test_ratio_gate.py", "ratio_gate.main") for command in RATIOS},
+    "python tests/bench/generator_figures.py": Elsewhere("tests/bench/test_generator_figures.py", "generator_figures"),
+    "python tests/bench/generator_figures.py --workloads criteo_1tb,criteo_1tb@drift": Run(
+        add="--batch-size 50 --batches 2", says="criteo_1tb@drift"
+    ),
+    "python tests/bench/learnable.py": Elsewhere("tests/unit/workloads/test_synthetic_learnable.py", "learnable.main"),
+    'python tests/bench/learnable.py --datasets avazu --seeds 0,1,2 --kinds "all rows,no embeddings" '
+    "--out learnable.json": Run(
+        add="--scale smoke --epoch-samples 2560",
+        swap={"0,1,2": "0"},
+        leaves=("learnable.json",),
+        codes=(1,),  # ten steps learn nothing, and it says so
+    ),
+    "python tests/bench/track_figures.py misses --out results/tracks/misses.json": Elsewhere(
+        "tests/bench/test_track_figures.py", "track_figures.main"
+    ),
+    "OMP_NUM_THREADS=1 python tests/bench/track_figures.py drawing --out results/tracks/drawing.json": Elsewhere(
+        "tests/bench/test_track_figures.py", "track_figures.main"
+    ),
+    "python tests/bench/fidelity.py": Elsewhere("tests/unit/workloads/test_synthetic_fidelity.py", "fidelity"),
+    "python tests/bench/fidelity.py --write-statistics": Elsewhere(
+        "tests/unit/workloads/test_synthetic_fit.py", "fidelity"
+    ),
+    "python -m workloads.fit": Elsewhere("tests/unit/workloads/test_synthetic_fit.py", "workloads.fit"),
+}
+
+
+def of_kind(kind: type) -> list[str]:
+    return [command for command, rule in RULES.items() if isinstance(rule, kind)]
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """A checkout with the files that the pages' commands take as given."""
+    made = Checkout(tmp_path_factory.mktemp("checkout"))
+    folder = made.folder
+    write_raw(FORMATS["criteo_kaggle"], folder / "train.txt", 3_000, seed=0, packed=False)
+    write_raw(FORMATS["avazu"], folder / "train.gz", 500, seed=0, packed=True)
+    for day in (0, 1, 10):
+        write_raw(FORMATS["criteo_1tb"], folder / f"day_{day}.gz", 500, seed=day, packed=True)
+    draw = np.random.default_rng(0)
+    columns = {
+        "when": np.arange(4_000),
+        "bought": draw.integers(0, 2, 4_000),
+        "price": draw.random(4_000).round(2),
+        "user": [f"user {number}" for number in draw.zipf(1.5, 4_000)],
+    }
+    months = pl.DataFrame(columns)
+    months[:2_000].write_parquet(folder / "january.parquet")
+    months[2_000:].write_csv(folder / "february.csv")
+    schema = (ROOT / "docs" / "datasets.md").read_text().split("`shop.toml`:\n")[1].split("```")[0]
+    (folder / "shop.toml").write_text(re.sub(r"^    ", "", schema, flags=re.MULTILINE))
+    np.save(folder / "ids.npy", draw.integers(0, 5_000, (8 * 4_096, 3)))
+    shutil.copy(ROOT / "suite" / "advise" / "hardware" / "a100.json", folder / "my_gpu.json")
+    return made
+
+
+def test_every_command_of_a_page_has_a_rule() -> None:
+    new = [f"{command}  ({', '.join(pages)})" for command, pages in commands().items() if command not in RULES]
+    assert new == [], (
+        "these commands are on a page, and nothing runs them: give each a line in RULES of tests/docs/test_commands.py "
+        "(Run with options that make it small; Prints, Elsewhere or NotHere, with the reason, where it cannot run)"
+    )
+
+
+def test_every_rule_is_of_a_command_that_a_page_shows() -> None:
+    stale = RULES.keys() - commands().keys()
+    assert stale == set(), "no page shows these any more: take them out of RULES"
+
+
+def test_every_command_that_there_is_stands_on_a_page() -> None:
+    there = {f"python -m suite {name}" for name in COMMANDS} | {
+        f"python -m workloads {name}" for name in ("prepare", "verify", "describe")
+    }
+    shown = {" ".join(command.split()[:4]) for command in commands()}
+    assert there - shown == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_stand_where_they_are_found(page: Path) -> None:
+    assert outside_blocks(page.read_text(encoding="utf-8")) == [], "put these into a block marked ```sh"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", of_kind(Run))
+def test_command_does_what_its_page_says(command: str, checkout: Checkout) -> None:
+    checkout.carry_out(command, RULES)
+
+
+@pytest.mark.parametrize("command", of_kind(Prints))
+def test_target_of_make_prints_commands_that_exist(command: str, checkout: Checkout) -> None:
+    rule = RULES[command]
+    assert isinstance(rule, Prints)
+    lines = checkout.printed(command, rule.options)
+    assert [line for line in lines if not known(line)] == []
+    assert any(rule.command in line for line in lines), lines
+
+
+@pytest.mark.parametrize("command", of_kind(Elsewhere))
+def test_command_is_run_by_the_test_that_its_rule_names(command: str) -> None:
+    rule = RULES[command]
+    assert isinstance(rule, Elsewhere)
+    assert rule.program in (ROOT / rule.test).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_and_pictures_of_a_page_lead_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+    assert "![](" not in text, "a picture needs words for those who do not see it"
+
+
+def test_citation_is_of_this_version() -> None:
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert f"\nversion: {project['version']}\n" in citation
+    assert f"\ntitle: {project['name']}\n" in citation
+    assert "arxiv.org/abs/2208.05321" in citation
