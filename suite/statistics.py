@@ -5,7 +5,6 @@ Systems run in interleaved rounds, so that a machine that slows down slows all o
 
 from __future__ import annotations
 
-import itertools
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,7 +45,7 @@ class Standing:
     """A system's place in a ranking by throughput.
 
     Attributes:
-        place: From 1; systems too close to call share the place of the first of them.
+        place: From 1; a system too close to call with the first of a place shares that place.
         tied: The place is shared: printed with `=`.
         samples_per_s: Geometric mean over rounds.
     """
@@ -168,8 +167,8 @@ def rank(records: Sequence[Record]) -> tuple[Standing, ...]:
     means = {system: statistics.geometric_mean(by_round.values()) for system, by_round in speeds.items()}
     order = sorted(means, key=lambda system: (-means[system], system))
     places = [1]
-    for position, (faster, slower) in enumerate(itertools.pairwise(order), start=2):
-        ratio = paired_ratio(speeds[faster], speeds[slower])
+    for position, system in enumerate(order[1:], start=2):
+        ratio = paired_ratio(speeds[order[places[-1] - 1]], speeds[system])  # with the first of the place before
         places.append(places[-1] if ratio is None or ratio.spans_one else position)
     return tuple(
         Standing(place=place, tied=places.count(place) > 1, system=system, samples_per_s=means[system])

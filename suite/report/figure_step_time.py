@@ -19,11 +19,14 @@ from suite.report.source import Source
 TITLE = "Time of a step: parts modelled before the run, beside the step measured"
 NOTE = (
     "Upper bar: exposed time by part, modelled from a calibration of this machine. Lower bar: measured, geometric mean "
-    "over rounds, whiskers: its 95 % interval, Student's t on logarithms; a single round has none."
+    "over rounds, whiskers: its 95 % interval, Student's t on logarithms (none of a single round); a whisker that "
+    "leaves the panel reaches beyond twice the longest bar."
 )
 MEASURED, WAITING = "measured: step", "measured: waiting for batches"
 _TERMS = ("dense", "calls", "launches", "lookup", "update", "planning", "moving")
 _HALF = 0.36
+_ROOM = 2.0
+"""Times the longest bar that a panel shows at most."""
 
 
 def draw(source: Source) -> Figure | None:
@@ -78,7 +81,9 @@ def _panel(axes: Axes, family: Family, places: Sequence[float], terms: Sequence[
     found = dict(zip([place for place, _ in measured], steps, strict=True))
     for entry, place in zip(family.entries, places, strict=True):
         beside(axes, place, _words(entry, found[place].mean) if place in found else f"n/a: {entry.row.status.value}")
-    axes.set_xlim(left=0)
+    # a few noisy rounds have an interval beside which no bar is seen
+    longest = max([*ends, *(step.mean for step in steps)], default=0.0)
+    axes.set_xlim(0, min(axes.get_xlim()[1], _ROOM * longest) if longest else None)
 
 
 def _words(entry: Entry, measured_ms: float) -> str:

@@ -85,7 +85,7 @@ class Place:
     """A system's place within a budget.
 
     Attributes:
-        place: From 1; a system too close to call with the one before it shares that one's place.
+        place: From 1; a system too close to call with the first of a place shares that place.
         tied: The place is shared.
         to_first: Speed relative to the first of the list; None for the first itself.
     """
@@ -122,8 +122,8 @@ def standings(contest: Contest, budget_bytes: int) -> tuple[Place, ...]:
     order = sorted(best.values(), key=lambda contender: (-contender.samples_per_s, contender.system))
     places: list[int] = []
     for position, contender in enumerate(order, start=1):
-        close = position > 1 and order[position - 2].over(contender).spans_one
-        places.append(places[-1] if close else position)
+        first = order[places[-1] - 1] if places else contender  # of the place before
+        places.append(places[-1] if first is not contender and first.over(contender).spans_one else position)
     return tuple(
         Place(
             place=place,

@@ -83,6 +83,12 @@ def test_systems_too_close_to_call_share_a_place_and_the_next_is_not_moved_up() 
     assert places(rank(records)) == [("1=", "a"), ("1=", "b"), ("3", "slow")]
 
 
+def test_a_place_is_shared_with_its_first_not_down_a_chain_of_neighbours() -> None:
+    records = [*rounds("a", [100, 101, 102]), *rounds("b", [98, 101, 98.5]), *rounds("c", [97, 98, 99])]
+    assert places(rank(records)) == [("1=", "a"), ("1=", "b"), ("3", "c")]
+    assert places(rank(records[3:])) == [("1=", "b"), ("1=", "c")]
+
+
 def test_one_round_ranks_nobody_above_another() -> None:
     assert places(rank([record("a", samples_per_s=900), record("b", samples_per_s=100)])) == [("1=", "a"), ("1=", "b")]
 

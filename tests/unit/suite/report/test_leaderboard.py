@@ -108,6 +108,15 @@ def test_too_close_to_call_shares_a_place_and_the_next_one_is_counted_on():
     assert [(place.place, place.tied) for place in places] == [(1, True), (1, True), (3, False)]
 
 
+def test_a_place_is_shared_with_its_first_not_down_a_chain_of_neighbours():
+    by_system = {"a": [100.0, 101.0, 102.0], "b": [98.0, 101.0, 98.5], "c": [97.0, 98.0, 99.0]}
+    records = [one for system, speeds in by_system.items() for one in sized(system, speeds, MIB)]
+    places = standings(only_contest(records), MIB)
+    assert [(place.contender.system, place.place, place.tied) for place in places] == [
+        ("a", 1, True), ("b", 1, True), ("c", 3, False),
+    ]  # fmt: skip
+
+
 def test_single_round_is_too_close_to_call_however_far_apart():
     places = standings(only_contest([*sized("a", [1000.0], MIB), *sized("b", [10.0], MIB)]), MIB)
     assert [place.tied for place in places] == [True, True]
