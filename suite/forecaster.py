@@ -115,6 +115,7 @@ def _predicted(cell: Cell, calibration: Calibration | None, why: str, *, at: str
         steps_per_s=1 / made.step_s,
         samples_per_s=made.samples_per_s,
         terms_s=made.terms_s,
+        hidden_s=made.hidden_s,
         hit_rate=made.hit_rate,
         calibrated_at=at,
     )

@@ -251,6 +251,8 @@ class Prediction(_Model):
     samples_per_s: float
     terms_s: dict[str, float]
     """Exposed seconds of a step by named cost; their sum is the step."""
+    hidden_s: dict[str, float] = {}
+    """Seconds that go on beside training, by named cost; of no account for the step."""
     hit_rate: float | None = None
     """Of the simulated cache; None where there is none."""
     calibrated_at: str

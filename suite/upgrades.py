@@ -46,10 +46,13 @@ def version_of(content: Content) -> int:
     )
 
 
-def _why_predictions_are_missing(content: Content) -> Content:
-    """From 1 to 2. Version 1 did not keep the reason, so it is empty."""
+def _to_2(content: Content) -> Content:
+    """From 1: why predictions are missing was not kept, nor what of a step is hidden, so both are empty."""
+    prediction = content.get("prediction")
+    if isinstance(prediction, dict):
+        content = {**content, "prediction": {"hidden_s": {}, **prediction}}
     return {"prediction_missing": "", **content, "schema_version": 2}
 
 
-UPGRADES: Mapping[int, Callable[[Content], Content]] = {1: _why_predictions_are_missing}
+UPGRADES: Mapping[int, Callable[[Content], Content]] = {1: _to_2}
 """The step to the next version, by the version that it takes."""

@@ -10,8 +10,8 @@ import statistics
 import sys
 from pathlib import Path
 
-from suite.groups import group_records
-from suite.rows import merged_rows
+from suite.groups import Group, group_records
+from suite.rows import Row, merged_rows
 from suite.simulate.results import Simulation
 from suite.store import RecordStore
 
@@ -47,34 +47,46 @@ def optimal() -> str:
 def accuracy() -> str:
     """Predicted and measured iterations per second of the published cells, and the median error."""
     groups = group_records(RecordStore(PUBLISHED).load_all()[0])
-    titles = [group.title for group in groups]
+    titles = list(dict.fromkeys(group.title for group in groups))
     lines = [
         "Iterations per second, predicted / measured (median over rounds) and the error of the time of a step:",
         "",
         "| system | " + " | ".join(titles) + " |",
         "|---" + "|---" * len(titles) + "|",
     ]
-    rows = {(title, row.system): row for title, group in zip(titles, groups, strict=True) for row in merged_rows(group)}
-    errors = []
-    for system in dict.fromkeys(system for _, system in rows):
+    rows = {(group.title, _label(group, row)): row for group in groups for row in merged_rows(group)}
+    errors: dict[bool, list[float]] = {True: [], False: []}
+    for label in sorted(dict.fromkeys(label for _, label in rows), key=lambda label: "tier=file" in label):
         cells = []
         for title in titles:
-            row = rows.get((title, system))
+            row = rows.get((title, label))
             if row is None or row.prediction_error is None or row.steps_per_s is None:
                 cells.append(CANNOT)
                 continue
-            errors.append(abs(row.prediction_error))
+            errors["tier=file" in label].append(abs(row.prediction_error))
             cells.append(
                 f"{row.predicted_steps_per_s:.1f} / {row.steps_per_s:.1f} ({100 * row.prediction_error:+.0f} %)"
             )
-        lines.append(f"| `{system}` | " + " | ".join(cells) + " |")
+        lines.append(f"| {label} | " + " | ".join(cells) + " |")
     cell, environment = groups[0].cell, groups[0].environment
     lines += [
         "",
-        f"Median absolute error: {100 * statistics.median(errors):.1f} % over {len(errors)} cells (scale {cell.scale}, "
-        f"{cell.optimizer}, {environment.cpu}, {environment.threads} threads).",
+        f"Median absolute error: {_median([*errors[False], *errors[True]])}; {_median(errors[False])} with all rows in "
+        f"memory, {_median(errors[True])} with rows in a file (scale {cell.scale}, {cell.optimizer}, "
+        f"{environment.cpu}, {environment.threads} threads).",
+        "",
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
+
+
+def _label(group: Group, row: Row) -> str:
+    """System, with its budget where it has one instead of a cache ratio."""
+    budget = group.cell.device_budget_bytes
+    return f"`{row.system}`" + ("" if budget is None else f", {budget / 2**20:g} MiB")
+
+
+def _median(errors: list[float]) -> str:
+    return f"{100 * statistics.median(errors):.1f} % over {len(errors)} cells"
 
 
 TABLES = {"optimal": optimal, "accuracy": accuracy}

@@ -18,10 +18,11 @@ from suite.report.source import Source
 
 TITLE = "Time of a step: parts modelled before the run, beside the step measured"
 NOTE = (
-    "Upper bar: exposed time by part, modelled from a calibration of this machine. Lower bar: measured, geometric mean "
-    "over rounds, whiskers: its 95 % interval, Student's t on logarithms (none of a single round); a whisker that "
-    "leaves the panel reaches beyond twice the longest bar."
+    "Upper bar: exposed time by part, then what goes on beside training, modelled from a calibration of this machine. "
+    "Lower bar: measured, geometric mean over rounds, whiskers: its 95 % interval, Student's t on logarithms (none of a "
+    "single round); a whisker that leaves the panel reaches beyond twice the longest bar."
 )
+HIDDEN = "modelled: hidden beside training"
 MEASURED, WAITING = "measured: step", "measured: waiting for batches"
 _TERMS = ("dense", "calls", "launches", "lookup", "update", "planning", "moving")
 _HALF = 0.36
@@ -61,6 +62,8 @@ def _panel(axes: Axes, family: Family, places: Sequence[float], terms: Sequence[
         fill = FILLS[number % len(FILLS)]
         stack(axes, above, ends, widths, height=_HALF, label=f"modelled: {name}", fill=fill)
         ends = [end + width for end, width in zip(ends, widths, strict=True)]
+    hidden = [1e3 * _hidden_s(entry) for entry in family.entries]
+    stack(axes, above, ends, hidden, height=_HALF, label=HIDDEN, fill=("white", "...."))
     measured = [
         (place, [run.measurement for run in entry.records if run.measurement is not None])
         for entry, place in zip(family.entries, places, strict=True)
@@ -96,6 +99,12 @@ def _parts(entry: Entry) -> dict[str, float]:
     said = [run.prediction.terms_s for run in entry.records if run.prediction is not None]
     names = dict.fromkeys(name for terms in said for name in terms)
     return {name: statistics.fmean(terms.get(name, 0.0) for terms in said) for name in names}
+
+
+def _hidden_s(entry: Entry) -> float:
+    """Mean over rounds of what is modelled to go on beside training: copies and planning that nothing waits for."""
+    said = [run.prediction.hidden_s for run in entry.records if run.prediction is not None]
+    return statistics.fmean(sum(terms.values()) for terms in said) if said else 0.0
 
 
 def _wait_share(rounds: Sequence[Measurement]) -> float:

@@ -113,6 +113,8 @@ def _terms_ms(runs: Sequence[Record]) -> dict[str, float]:
         if run.prediction is not None and run.measurement is not None:
             for name, seconds in run.prediction.terms_s.items():
                 found[f"predicted_{name.replace(' ', '_')}_ms"].append(1e3 * seconds)
+            for name, seconds in run.prediction.hidden_s.items():
+                found[f"hidden_{name.replace(' ', '_')}_ms"].append(1e3 * seconds)
     return {name: statistics.median(values) for name, values in found.items()}
 
 

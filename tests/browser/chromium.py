@@ -9,8 +9,11 @@ from typing import Any
 
 from selenium import webdriver
 from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import WebDriverWait
 
 from suite.report.source import Source
+
+_LOADED = "return location.protocol === 'file:' && document.readyState === 'complete'"
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,8 @@ class Browser:
         self.messages()
         self.requests()
         self.driver.get(page.url + (f"#{view}" if view else ""))
+        # the driver may come back before the page has replaced the blank one
+        WebDriverWait(self.driver, 30).until(lambda _: self.run(_LOADED))
 
     def prefer(self, scheme: str, *, media: str = "") -> None:
         self.command(

@@ -30,6 +30,7 @@ def test_every_cell_is_predicted_in_a_process_of_its_own_and_rounds_share_what_i
         assert prediction.steps_per_s == pytest.approx(1 / sum(prediction.terms_s.values()))
         assert prediction.samples_per_s == pytest.approx(prediction.steps_per_s * cell.batch_size)
         assert all(seconds > 0 for seconds in prediction.terms_s.values())
+        assert prediction.hidden_s == {}  # nothing looks ahead
     whole, cached = (found[cell_key(cell)] for cell in cells[:2])
     assert whole.prediction.hit_rate is None
     assert whole.optimum is None

@@ -324,6 +324,18 @@ def test_modelled_parts_add_up_beside_the_measured_step():
     assert all(map(math.isnan, single))
 
 
+def test_what_goes_on_beside_training_follows_the_exposed_parts():
+    said = predicted(0.02).model_copy(update={"hidden_s": {"planning": 0.003, "moving": 0.002}})
+    axes = figures(source(fabricate.rounds("cache", [819_200.0] * 2, predicted=said)))["step_time"].axes[0]
+    above = round(heights(axes)["cache"] - 0.18, 6)
+    assert bars(axes, "modelled: hidden beside training") == {above: pytest.approx((20, 5))}
+
+
+def test_a_noisy_interval_does_not_push_the_bars_together():
+    axes = figures(source(fabricate.rounds("cache", [819_200.0, 8_192.0])))["step_time"].axes[0]
+    assert axes.get_xlim() == pytest.approx((0, 2 * 200))  # ms, of 20 and 2,000 on average
+
+
 def test_memory_stacks_purposes_by_tier_and_marks_peaks():
     figure = figures(source(fabricate.gpu_run()))["memory"]
     device, host = (

@@ -44,6 +44,8 @@ def as_version_1(path: Path) -> None:
     """Turn a file into what version 1 wrote."""
     content = json.loads(path.read_text())
     del content["prediction_missing"]
+    if content["prediction"] is not None:
+        del content["prediction"]["hidden_s"]
     path.write_text(json.dumps({**content, "schema_version": 1}, indent=2) + "\n")
 
 
