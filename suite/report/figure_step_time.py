@@ -19,8 +19,8 @@ from suite.report.source import Source
 TITLE = "Time of a step: parts modelled before the run, beside the step measured"
 NOTE = (
     "Upper bar: exposed time by part, then what goes on beside training, modelled from a calibration of this machine. "
-    "Lower bar: measured, geometric mean over rounds, whiskers: its 95 % interval, Student's t on logarithms (none of a "
-    "single round); a whisker that leaves the panel reaches beyond twice the longest bar."
+    "Lower bar: measured, geometric mean over rounds, whiskers: its 95 % interval, Student's t on logarithms (none of "
+    "a single round); a whisker that leaves the panel reaches beyond twice the longest bar."
 )
 HIDDEN = "modelled: hidden beside training"
 MEASURED, WAITING = "measured: step", "measured: waiting for batches"
