@@ -24,6 +24,7 @@ from suite.advise.kernels import Kernel, RowType
 from suite.advise.shape import Shape
 from suite.advise.streams import STREAMS, CalibrationTables, Stream
 from suite.simulate.trace import Distinct
+from suite.training import load_initial_rows
 from systems import registry
 from systems.contract import (
     CacheRatio,
@@ -32,6 +33,7 @@ from systems.contract import (
     OptimizerKind,
     SparseOptimizer,
     SystemSpec,
+    Tier,
     Verdict,
 )
 from systems.freq_cache.planner import Ids
@@ -176,6 +178,8 @@ class _ShapeRun:
                 self._refused[str(kernel)] = answer.reason
                 return []
             system = system_class(spec)
+            if any(tier is Tier.DISK for tier, _ in system.memory()):
+                load_initial_rows(system, seed=0)  # reading a row that no file holds yet costs nothing
             trainer = CutTrainer(system, self._dense, iter(self._sequence))
             made.append(_Subject(kernel, ratio, system, trainer))
         return made

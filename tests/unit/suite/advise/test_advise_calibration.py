@@ -17,6 +17,7 @@ from suite.advise.costs import Counts
 from suite.advise.kernels import Kernel, RowType, kernel_of
 from suite.advise.streams import STREAMS
 from suite.plan import BadOption
+from systems.contract import Purpose, Tier
 
 KERNELS = tuple(
     kernel_of(name, device="cpu")
@@ -35,6 +36,15 @@ def measured() -> Calibration:
     assert told[0][0] == "machine"
     assert [done for _, done, _ in told[1:]] == [0, 1, 2]  # three rounds at least, however little time there is
     return found
+
+
+def test_rows_of_a_file_tier_are_in_the_file_before_they_are_timed() -> None:
+    run = calibrator._ShapeRun(SHAPE, (), seconds=0.01)
+    rows = sum(run._tables[RowType.FP32].rows)
+    (few, many) = run._built(kernel_of("freq_cache[tier=file]", device="cpu"))
+    for subject in (few, many):
+        assert subject.system.memory()[Tier.DISK, Purpose.ROWS] >= rows * SHAPE.embedding_dim * 4
+        subject.system.close()
 
 
 def test_every_kernel_has_its_costs_or_a_reason(measured: Calibration) -> None:
