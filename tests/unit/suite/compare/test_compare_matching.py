@@ -40,15 +40,15 @@ def test_rounds_need_not_be_equally_many(tmp_path):
 
 def test_labels_say_only_what_tells_cells_of_a_workload_apart(tmp_path):
     records = [
-        *rounds("cache", STEADY, setting={"optimizer": "sgd", "device_budget_bytes": 10**9}),
+        *rounds("cache", STEADY, setting={"optimizer": "sgd", "device_budget_bytes": 2**30}),
         *rounds("cache", STEADY, setting={"optimizer": "adagrad"}),
         *rounds("cache", STEADY, setting={"workload": "avazu", "optimizer": "sgd"}),
     ]
     found = compared(tmp_path, records, [one.model_copy(update={"started_at": "2026-11-03"}) for one in records])
     assert sorted(labels(found.cells)) == [
         "cache x avazu",
-        "cache x criteo_kaggle, adagrad, no device budget bytes",
-        "cache x criteo_kaggle, sgd, device budget bytes 1,000,000,000",
+        "cache x criteo_kaggle, adagrad, cache ratio 1 %",
+        "cache x criteo_kaggle, sgd, device budget 1024 MiB",
     ]
 
 
