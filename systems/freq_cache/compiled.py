@@ -20,10 +20,19 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     The function must not allocate: without numba's run time no reference is counted inside a loop, which would take
     longer than the loop's work.
     """
+    return _compiled(function)
+
+
+def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for a part of a compiled loop: to call it with arrays would take longer than moving a row."""
+    return _compiled(function, forceinline=True)
+
+
+def _compiled(function: Callable[..., Any], **options: bool) -> Callable[..., Any]:
     try:
-        made: Callable[..., Any] = numba.njit(nogil=True, cache=True, _nrt=False)(function)
+        made: Callable[..., Any] = numba.njit(nogil=True, cache=True, _nrt=False, **options)(function)
     except RuntimeError:  # nowhere to write: compiled anew in every process
-        made = numba.njit(nogil=True, _nrt=False)(function)
+        made = numba.njit(nogil=True, _nrt=False, **options)(function)
     return made
 
 
@@ -49,6 +58,26 @@ def prefetch_in(_context: Any, array: Any, _row: Any, _column: Any) -> Any:
         return context.get_dummy_value()
 
     return numba.types.void(array, numba.types.int64, numba.types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def copy_bytes(_context: Any, target: Any, _i: Any, _j: Any, source: Any, _k: Any, _l: Any, _count: Any) -> Any:
+    """`target[i, j : j + count] = source[k, l : l + count]`, uint8; the two do not overlap."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointers = []
+        for at in (0, 3):
+            array = context.make_array(signature.args[at])(context, builder, arguments[at])
+            address = _address(builder, array, arguments[at + 1 : at + 3])
+            pointers.append(builder.inttoptr(address, ir.IntType(8).as_pointer()))
+        kinds = [pointers[0].type, pointers[1].type, ir.IntType(64)]
+        move = builder.module.declare_intrinsic("llvm.memcpy", kinds)
+        volatile = ir.IntType(1)(0)
+        builder.call(move, [*pointers, arguments[6], volatile])
+        return context.get_dummy_value()
+
+    index = numba.types.int64
+    return numba.types.void(target, index, index, source, index, index, index), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from systems.freq_cache.compiled import compiled, prefetch_in
+from systems.freq_cache.compiled import compiled, copy_bytes, inlined, prefetch_in
 from systems.freq_cache.hands import in_parts, parts_of
 from systems.freq_cache.host_tier import HostTier
 from systems.freq_cache.planner import Plan
@@ -17,24 +17,24 @@ from systems.freq_cache.pool import RowPool
 _MOST_PARTS = 3
 """Weights, and the two states of Adam."""
 
-_AHEAD = 8
 _LINE_BYTES = 64
+_LINES_AHEAD = 32
+"""Cache lines of either tier to ask for ahead of time; the processor follows no more."""
 _PART_ROWS = 1 << 11
 """Rows that are worth a thread."""
-_1, _2, _3 = np.uint64(1), np.uint64(2), np.uint64(3)
+
+Bytes = NDArray[np.uint8]
 
 
 class DirectMoves:
     """Between a `HostTier` and the slots of a pool on the CPU. Needs no staging, and has landed when it returns."""
 
     def __init__(self, tier: HostTier, pool: RowPool) -> None:
-        layout = tier.layout
-        records = tier.records
-        pairs = [(layout.weights(records), pool.weights)]
-        pairs += [(state, pool.state[name]) for name, state in layout.states(records).items()]
-        pairs += [(records[:, :0], pool.weights[:, :0])] * (_MOST_PARTS - len(pairs))
-        parts = [_words(rows, slots) for rows, slots in pairs]
-        self._rows, self._slots = (tuple(side) for side in zip(*parts, strict=True))
+        self._records = _bytes_of(tier.records)
+        slots = [_bytes_of(values) for values in (pool.weights, *pool.state.values())]
+        slots += [slots[0][:, :0]] * (_MOST_PARTS - len(slots))
+        self._slots = tuple(slots)
+        self._ahead = max(2, _LINES_AHEAD * _LINE_BYTES // tier.layout.record_bytes)
 
     def move(self, plan: Plan) -> None:
         """Write back and fetch what a plan says, each slot's old row before its new one."""
@@ -42,64 +42,61 @@ class DirectMoves:
         count = plan.fetch_rows.size
 
         def some_rows(part: int, parts: int) -> None:
-            _exchange(self._rows, self._slots, *moves, count * part // parts, count * (part + 1) // parts)
+            begin, end = count * part // parts, count * (part + 1) // parts
+            _exchange(self._records, self._slots, *moves, begin, end, self._ahead)
 
         in_parts(some_rows, parts_of(count, least=_PART_ROWS))
 
 
-def _words(rows: Tensor, slots: Tensor) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The same bytes, `[rows, words]`, as the widest integers that divide a row. They need not be aligned."""
-    arrays = [values.reshape(values.shape[0], -1).numpy() for values in (rows, slots)]
-    row_bytes = arrays[0].shape[1] * arrays[0].itemsize
-    size = next(size for size in (8, 4, 2) if row_bytes % size == 0)
-    first, second = (array.view(f"u{size}") for array in arrays)
-    return first, second
+def _bytes_of(values: Tensor) -> Bytes:
+    """The memory of rows, `[rows, bytes]`."""
+    rows: NDArray[Any] = values.detach().reshape(values.shape[0], -1).numpy()
+    return rows.view(np.uint8)
 
 
 @compiled
-def _exchange(rows, slots, fetch_rows, fetch_slots, back_rows, back_slots, begin, end):
-    """Moves number `begin` to `end`. Rows leave in the order in which others enter their slots."""
+def _exchange(records, slots, fetch_rows, fetch_slots, back_rows, back_slots, begin, end, ahead):
+    """Moves number `begin` to `end`. Rows leave in the order in which others enter their slots.
+
+    The less there is to do between two requests for memory, the more of them the processor has under way.
+    """
     back = 0
     for i in range(begin):
         if back < back_slots.size and back_slots[back] == fetch_slots[i]:
             back += 1
+    weights, state, other = slots
+    width, second, third = weights.shape[1], state.shape[1], other.shape[1]
     for i in range(begin, end):
-        if i + _AHEAD < end:
-            _ask_for(rows, fetch_rows[i + _AHEAD])
-            _ask_for(slots, fetch_slots[i + _AHEAD])
-        if back + _AHEAD < back_rows.size:
-            _ask_for(rows, back_rows[back + _AHEAD])
-        slot = np.uint64(fetch_slots[i])
-        if back < back_slots.size and back_slots[back] == fetch_slots[i]:
-            gone = np.uint64(back_rows[back])
-            _copy(slots[0], slot, rows[0], gone)
-            _copy(slots[1], slot, rows[1], gone)
-            _copy(slots[2], slot, rows[2], gone)
+        if i + ahead < end:
+            _ask_for(records, fetch_rows[i + ahead])
+            _ask_for(weights, fetch_slots[i + ahead])
+            if second:
+                _ask_for(state, fetch_slots[i + ahead])
+            if third:
+                _ask_for(other, fetch_slots[i + ahead])
+        if back + ahead < back_rows.size:
+            _ask_for(records, back_rows[back + ahead])
+        slot, row = fetch_slots[i], fetch_rows[i]
+        if back < back_slots.size and back_slots[back] == slot:
+            gone = back_rows[back]
+            copy_bytes(records, gone, 0, weights, slot, 0, width)
+            if second:
+                copy_bytes(records, gone, width, state, slot, 0, second)
+            if third:
+                copy_bytes(records, gone, width + second, other, slot, 0, third)
             back += 1
-        row = np.uint64(fetch_rows[i])
-        _copy(rows[0], row, slots[0], slot)
-        _copy(rows[1], row, slots[1], slot)
-        _copy(rows[2], row, slots[2], slot)
+        copy_bytes(weights, slot, 0, records, row, 0, width)
+        if second:
+            copy_bytes(state, slot, 0, records, row, width, second)
+        if third:
+            copy_bytes(other, slot, 0, records, row, width + second, third)
 
 
-@compiled
-def _ask_for(parts, i):
-    for word in range(0, parts[0].shape[1], _LINE_BYTES // parts[0].itemsize):
-        prefetch_in(parts[0], i, word)
-    for word in range(0, parts[1].shape[1], _LINE_BYTES // parts[1].itemsize):
-        prefetch_in(parts[1], i, word)
-    for word in range(0, parts[2].shape[1], _LINE_BYTES // parts[2].itemsize):
-        prefetch_in(parts[2], i, word)
-
-
-@compiled
-def _copy(source, i, target, j):
-    """One row, four words at a time: they may be loaded before any is stored, which a plain loop does not know."""
-    width = source.shape[1]
-    whole = width - width % 4
-    for word in range(0, whole, 4):
-        at = np.uint64(word)
-        a, b, c, d = source[i, at], source[i, at + _1], source[i, at + _2], source[i, at + _3]
-        target[j, at], target[j, at + _1], target[j, at + _2], target[j, at + _3] = a, b, c, d
-    for word in range(whole, width):
-        target[j, np.uint64(word)] = source[i, np.uint64(word)]
+@inlined
+def _ask_for(rows, i):
+    """Ask for all lines of a row, which may begin anywhere in a line."""
+    prefetch_in(rows, i, 0)
+    if rows.shape[1] > _LINE_BYTES:
+        for byte in range(_LINE_BYTES, rows.shape[1] - 1, _LINE_BYTES):
+            prefetch_in(rows, i, byte)
+        prefetch_in(rows, i, rows.shape[1] - 1)
