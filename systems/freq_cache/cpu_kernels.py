@@ -31,6 +31,8 @@ _PART_IDS = 1 << 13
 """Ids that are worth a thread."""
 _LINE = 16
 """fp32 values per cache line."""
+_SKEW = 1.25
+"""Rows that occur early in a batch occur more often: of two threads the first takes 42 % of them."""
 
 
 class Distinct(NamedTuple):
@@ -97,10 +99,8 @@ class CpuKernels:
         bags = gradient.detach().contiguous().numpy()
         rates = np.float32(hyper["lr"]), np.float32(hyper["eps"])
         parts = parts_of(distinct.inverse.size, least=_PART_IDS)
-        if parts < self._begins.size:
-            self._by_tables(bags, offsets, distinct, rates, parts)
-        else:
-            self._by_columns(bags, offsets, distinct, rates, parts)
+        by = self._by_tables if parts < self._begins.size else self._by_rows
+        by(bags, offsets, distinct, rates, parts)
 
     def _by_tables(self, bags: Floats, offsets: Int64s, distinct: Distinct, rates: tuple[Any, Any], parts: int) -> None:
         """Every thread takes some tables, one after the other: the sums of one table stay in the processor's cache."""
@@ -115,22 +115,17 @@ class CpuKernels:
 
         in_parts(some_tables, parts)
 
-    def _by_columns(
-        self, bags: Floats, offsets: Int64s, distinct: Distinct, rates: tuple[Any, Any], parts: int
-    ) -> None:
-        """Every thread sums some columns of all tables, and then updates some rows."""
-        rows, dim = distinct.slots.size, self._weights.shape[1]
-        sums = self._room(0, rows)
-
-        def some_columns(part: int, parts: int) -> None:
-            mine = (dim // 4 * at // parts * 4 for at in (part, part + 1))
-            _sum(bags, 0, self._features, offsets, distinct.inverse, 0, sums, *mine)
+    def _by_rows(self, bags: Floats, offsets: Int64s, distinct: Distinct, rates: tuple[Any, Any], parts: int) -> None:
+        """Every thread takes some rows, and goes through all ids for them."""
+        rows = distinct.slots.size
 
         def some_rows(part: int, parts: int) -> None:
-            mine = slice(rows * part // parts, rows * (part + 1) // parts)
-            _apply(self._weights, self._state, distinct.slots[mine], sums[mine], self._kind, *rates)
+            first, last = (int(rows * (at / parts) ** _SKEW) for at in (part, part + 1))
+            sums = self._room(part, last - first)
+            _sum(bags, 0, self._features, offsets, distinct.inverse, first, last, sums)
+            mine = slice(first, last)
+            _apply(self._weights, self._state, distinct.slots[mine], sums, self._kind, *rates)
 
-        in_parts(some_columns, parts)
         in_parts(some_rows, parts)
 
     def _room(self, part: int, rows: int) -> Floats:
@@ -179,32 +174,33 @@ def _pool(weights, slots, offsets, out, begin, end):
 def _tables(bags, begins, offsets, slots, inverse, seen, sums, weights, state, kind, lr, eps):
     """Update the rows of the tables whose features begin at `begins`; row `seen` is their first."""
     for table in range(begins.size - 1):
-        new = _sum(bags, begins[table], begins[table + 1], offsets, inverse, seen, sums, 0, sums.shape[1])
+        new = _sum(bags, begins[table], begins[table + 1], offsets, inverse, seen, slots.size, sums)
         _apply(weights, state, slots[seen : seen + new], sums, kind, lr, eps)
         seen += new
 
 
 @compiled
-def _sum(bags, begin, end, offsets, inverse, first, sums, low, high):
-    """Sum the gradients of every row that features `begin` to `end` ask for, columns `low` to `high` of them.
+def _sum(bags, begin, end, offsets, inverse, first, last, sums):
+    """Sum the gradients of those of the rows `first` to `last` that features `begin` to `end` ask for.
 
-    Row `first` is the first of these and goes to `sums[0]`. Returns their number.
+    Row `first` goes to `sums[0]`. Returns the number of rows.
     """
     batch, dim = bags.shape[0], sums.shape[1]
     count = 0
     for i in range(offsets[begin * batch], offsets[end * batch]):
-        count = max(count, inverse[i] + 1 - first)
+        count = max(count, min(inverse[i] + 1, last) - first)
     for new in range(count):
-        for d in range(low, high):
+        for d in range(dim):
             sums[np.uint64(new), np.uint64(d)] = np.float32(0)
     for feature in range(begin, end):
         column = feature * dim
         for bag in range(batch):
             if bag + _AHEAD < batch:
-                for d in range(low, high, _LINE):
+                for d in range(0, dim, _LINE):
                     prefetch_in(bags, bag + _AHEAD, column + d)
             for i in range(offsets[feature * batch + bag], offsets[feature * batch + bag + 1]):
-                add_values(sums, inverse[i] - first, low, bags, bag, column + low, high - low)
+                if first <= inverse[i] < last:
+                    add_values(sums, inverse[i] - first, 0, bags, bag, column, dim)
     return count
 
 

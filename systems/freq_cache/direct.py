@@ -95,8 +95,9 @@ def _exchange(records, slots, fetch_rows, fetch_slots, back_rows, back_slots, be
 @inlined
 def _ask_for(rows, i):
     """Ask for all lines of a row, which may begin anywhere in a line."""
+    width = rows.shape[1]
     prefetch_in(rows, i, 0)
-    if rows.shape[1] > _LINE_BYTES:
-        for byte in range(_LINE_BYTES, rows.shape[1] - 1, _LINE_BYTES):
-            prefetch_in(rows, i, byte)
-        prefetch_in(rows, i, rows.shape[1] - 1)
+    for byte in range(_LINE_BYTES, width, _LINE_BYTES):
+        prefetch_in(rows, i, byte)
+    if width % _LINE_BYTES:
+        prefetch_in(rows, i, width - 1)
