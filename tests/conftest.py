@@ -35,6 +35,9 @@ def work_in_parts() -> Iterator[None]:
             (direct, "_PART_ROWS"),
             (planner, "_PART_IDS"),
             (planner, "_PART_ROWS"),
+            (planner, "_PART_MISSES"),
+            (planner, "_TOUCHED_IDS"),
+            (planner, "_NEAR_BYTES"),
             (policy, "_PART_ROWS"),
         ):
             patch.setattr(module, least, 1)

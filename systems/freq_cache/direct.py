@@ -14,11 +14,8 @@ from systems.freq_cache.host_tier import HostTier
 from systems.freq_cache.planner import Plan
 from systems.freq_cache.pool import RowPool
 
-_MOST_PARTS = 3
-"""Weights, and the two states of Adam."""
-
 _LINE_BYTES = 64
-_LINES_AHEAD = 32
+_LINES_AHEAD = 16
 """Cache lines of either tier to ask for ahead of time; the processor follows no more."""
 _PART_ROWS = 1 << 11
 """Rows that are worth a thread."""
@@ -31,9 +28,9 @@ class DirectMoves:
 
     def __init__(self, tier: HostTier, pool: RowPool) -> None:
         self._records = _bytes_of(tier.records)
-        slots = [_bytes_of(values) for values in (pool.weights, *pool.state.values())]
-        slots += [slots[0][:, :0]] * (_MOST_PARTS - len(slots))
-        self._slots = tuple(slots)
+        self._weights = _bytes_of(pool.weights)
+        states: list[Bytes | None] = [_bytes_of(values) for values in pool.state.values()]
+        (self._state,) = states or [None]  # Adam, which has two, does not train on a CPU
         self._ahead = max(2, _LINES_AHEAD * _LINE_BYTES // tier.layout.record_bytes)
 
     def move(self, plan: Plan) -> None:
@@ -43,7 +40,7 @@ class DirectMoves:
 
         def some_rows(part: int, parts: int) -> None:
             begin, end = count * part // parts, count * (part + 1) // parts
-            _exchange(self._records, self._slots, *moves, begin, end, self._ahead)
+            _exchange(self._records, self._weights, self._state, *moves, begin, end, self._ahead)
 
         in_parts(some_rows, parts_of(count, least=_PART_ROWS))
 
@@ -55,41 +52,35 @@ def _bytes_of(values: Tensor) -> Bytes:
 
 
 @compiled
-def _exchange(records, slots, fetch_rows, fetch_slots, back_rows, back_slots, begin, end, ahead):
+def _exchange(records, weights, state, fetch_rows, fetch_slots, back_rows, back_slots, begin, end, ahead):
     """Moves number `begin` to `end`. Rows leave in the order in which others enter their slots.
 
-    The less there is to do between two requests for memory, the more of them the processor has under way.
+    The less there is to do between two requests for memory, the more of them the processor has under way: what is None
+    is not compiled.
     """
     back = 0
     for i in range(begin):
         if back < back_slots.size and back_slots[back] == fetch_slots[i]:
             back += 1
-    weights, state, other = slots
-    width, second, third = weights.shape[1], state.shape[1], other.shape[1]
+    width = weights.shape[1]
     for i in range(begin, end):
         if i + ahead < end:
             _ask_for(records, fetch_rows[i + ahead])
             _ask_for(weights, fetch_slots[i + ahead])
-            if second:
+            if state is not None:
                 _ask_for(state, fetch_slots[i + ahead])
-            if third:
-                _ask_for(other, fetch_slots[i + ahead])
         if back + ahead < back_rows.size:
             _ask_for(records, back_rows[back + ahead])
         slot, row = fetch_slots[i], fetch_rows[i]
         if back < back_slots.size and back_slots[back] == slot:
             gone = back_rows[back]
             copy_bytes(records, gone, 0, weights, slot, 0, width)
-            if second:
-                copy_bytes(records, gone, width, state, slot, 0, second)
-            if third:
-                copy_bytes(records, gone, width + second, other, slot, 0, third)
+            if state is not None:
+                copy_bytes(records, gone, width, state, slot, 0, state.shape[1])
             back += 1
         copy_bytes(weights, slot, 0, records, row, 0, width)
-        if second:
-            copy_bytes(state, slot, 0, records, row, width, second)
-        if third:
-            copy_bytes(other, slot, 0, records, row, width + second, third)
+        if state is not None:
+            copy_bytes(state, slot, 0, records, row, width, state.shape[1])
 
 
 @inlined
@@ -97,7 +88,8 @@ def _ask_for(rows, i):
     """Ask for all lines of a row, which may begin anywhere in a line."""
     width = rows.shape[1]
     prefetch_in(rows, i, 0)
-    for byte in range(_LINE_BYTES, width, _LINE_BYTES):
-        prefetch_in(rows, i, byte)
-    if width % _LINE_BYTES:
-        prefetch_in(rows, i, width - 1)
+    if width > _LINE_BYTES:
+        for byte in range(_LINE_BYTES, width, _LINE_BYTES):
+            prefetch_in(rows, i, byte)
+        if width % _LINE_BYTES:
+            prefetch_in(rows, i, width - 1)

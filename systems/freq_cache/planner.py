@@ -21,8 +21,11 @@ _INT32_MAX = 2**31 - 1
 _MOST_LEVELS = 1 << 16
 _PART_IDS = 1 << 16
 _PART_ROWS = 1 << 14
-_PART_MISSES = 1 << 13
+_PART_MISSES = 1 << 12
 """Ids, distinct rows and missing rows that are worth a thread."""
+_TOUCHED_IDS = 1 << 13
+_NEAR_BYTES = 1 << 25
+"""Ids whose memory is worth a thread that touches it, where the index is larger than the processor's caches."""
 
 
 @dataclass(frozen=True)
@@ -245,9 +248,7 @@ class Planner:
         begins[0], begins[1:] = 0, ids.ends
         parts = parts_of(ids.values.size, least=_PART_IDS)
         if parts == 1:
-            count = planning.announce(ids.values, begins, ids.starts, self._index, self._ring, inverse, begin, batch)
-            planning.link(self._index, self._ring, begin, begin, count)
-            return int(count)
+            return self._enter_alone(ids, begins, inverse, begin, batch)
         changes = np.flatnonzero(np.diff(ids.starts, prepend=-1))  # the first feature of every table
         shares = np.searchsorted(begins[changes], ids.values.size * np.arange(parts) / parts)
         edges = [*changes[shares[shares < changes.size]].tolist(), ids.starts.size]
@@ -268,6 +269,23 @@ class Planner:
         for part in range(2, len(found)):  # moves down to where those before it have been
             link(part, len(found))
         return sum(found)
+
+    def _enter_alone(self, ids: Ids, begins: Int64s, inverse: Int32s, begin: int, batch: int) -> int:
+        """The same on one thread, while another has the memory ready that it comes to later."""
+        where = self._index.where
+        found = 0
+
+        def enter(part: int, _: int) -> None:
+            nonlocal found
+            if part == 0:
+                rest = (self._index, self._ring, inverse, begin, batch)
+                found = planning.announce(ids.values, begins, ids.starts, *rest)
+            else:
+                planning.touch(where, ids.values, begins, ids.starts, ids.values.size // 3)
+
+        in_parts(enter, min(2, parts_of(ids.values.size, least=_TOUCHED_IDS)) if where.nbytes > _NEAR_BYTES else 1)
+        planning.link(self._index, self._ring, begin, begin, found)
+        return int(found)
 
     def _replace(self, batch: _Announced, entering: Int32s, keys: Int32s, newest: int) -> tuple[Int32s, Int32s, Int32s]:
         """Give the rows at some positions of a batch slots, on several threads if they are many.

@@ -103,6 +103,19 @@ def announce(ids, begins, starts, index, ring, inverse, begin, now):
 
 
 @compiled
+def touch(where, ids, begins, starts, first):
+    """Read what ids from number `first` on lead to. Returns nothing of meaning: what matters is where memory is then.
+
+    Another thread may write there: what is read may be of before or after.
+    """
+    read = 0
+    for feature in range(starts.size):
+        for i in range(max(begins[feature], first), begins[feature + 1]):
+            read += where[np.uint64(starts[feature] + ids[i])]
+    return read
+
+
+@compiled
 def link(index, ring, found, begin, count):
     """Move entries from `found` on down to `begin` on, and tell the earlier occurrence of each, else its slot."""
     where, slots = index.where, index.row.size
