@@ -81,6 +81,17 @@ def copy_bytes(_context: Any, target: Any, _i: Any, _j: Any, source: Any, _k: An
 
 
 @intrinsic  # type: ignore[untyped-decorator]
+def bit_length(_context: Any, _number: Any) -> Any:
+    """Bits of a number from its highest that is set on; that of 0 is 0."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        zero_is_defined = ir.IntType(1)(0)
+        return builder.sub(ir.IntType(64)(64), builder.ctlz(arguments[0], zero_is_defined))
+
+    return numba.types.int64(numba.types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
 def multiply_add(_context: Any, a: Any, _b: Any, _c: Any) -> Any:
     """`a * b + c`, rounded once."""
 

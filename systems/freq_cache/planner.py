@@ -120,7 +120,7 @@ class Planner:
     withdrawn batches needed joins the end of its key's queue. Keys may span 65,536 values: of rows further below the
     highest, any may leave first.
 
-    Memory, all on the host: 4 B per row and 17 B per slot, what the policy keeps, and 16 B per distinct row and 4 B per
+    Memory, all on the host: 4 B per row and 20 B per slot, what the policy keeps, and 16 B per distinct row and 4 B per
     id of each announced batch. Source: arXiv 2208.05321 for the static and LFU keys; look-ahead as cDLRM (arXiv
     2006.02779) and BagPipe (arXiv 2202.12429) have it, with Belady's rule inside the window.
     """
@@ -131,9 +131,7 @@ class Planner:
         self.policy = policy
         self.rows = rows
         self.slots = min(slots, rows)
-        row, key = np.zeros(self.slots, np.int32), np.zeros(self.slots, np.int32)
-        head, flags = np.full(self.slots, NONE, np.int32), np.zeros(self.slots, np.uint8)
-        self._index = Index(np.full(rows, ABSENT, np.int32), row, key, head, flags)
+        self._index = Index.of(rows=rows, slots=self.slots)
         self._ring = np.empty(FIELDS * batch_ids, np.int32)
         self._order = Order(levels=LEVELS, base=0, depth=2, lowest=LEVELS)
         self._queues = empty_queues(queues=LEVELS + self._order.depth, slots=self.slots)
@@ -239,7 +237,7 @@ class Planner:
 
     def _unmark(self, chosen: NDArray[np.bool_]) -> tuple[Int32s, Int32s]:
         slots = np.flatnonzero(chosen).astype(np.int32)
-        self._index.flags[slots] &= ~np.uint8(planning.DIRTY)
+        self._index.flags[slots] &= ~planning.DIRTY
         return self._index.row[slots], slots
 
     def _enter(self, ids: Ids, inverse: Int32s, begin: int, batch: int) -> int:

@@ -37,13 +37,21 @@ _FAR, _NEAR = 96, 24
 
 
 class Index(NamedTuple):
-    """Where every row is. Arrays int32 but for `flags`, uint8."""
+    """Where every row is. Arrays int32; what belongs to one slot lies side by side, and is asked for at once."""
 
     where: NDArray[np.int32]
     row: NDArray[np.int32]
     key: NDArray[np.int32]
     head: NDArray[np.int32]
-    flags: NDArray[np.uint8]
+    flags: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, *, rows: int, slots: int) -> Index:
+        """That of an empty cache."""
+        of_slot = np.zeros((slots, 4), np.int32)
+        row, key, head, flags = of_slot.T
+        head[:] = NONE
+        return cls(np.full(rows, ABSENT, np.int32), row, key, head, flags)
 
 
 class Order(NamedTuple):
@@ -125,7 +133,7 @@ def link(index, ring, found, begin, count):
             if ahead >= slots:
                 prefetch(ring, FIELDS * (ahead - slots))
             else:
-                prefetch(index.head, max(ahead, 0))
+                prefetch(index.row, max(ahead, 0))
             if found != begin:
                 prefetch(where, ring[at(found + i + _FAR, ROW)])
         if found != begin:
@@ -212,9 +220,7 @@ def choose(wanted, fixed, index, ring, queues, order, slots, levels, used, begin
         lowest = _candidates(queues, order, lowest, newest, now, slots, levels, found)
         for i in range(found, wanted):
             if i + _FAR < wanted:
-                prefetch(index.head, slots[i + _FAR])
-                if not fixed:
-                    prefetch(index.key, slots[i + _FAR])
+                prefetch(index.row, slots[i + _FAR])
             slot, level, head = np.uint64(slots[i]), levels[i], index.head[np.uint64(slots[i])]
             if level < order.levels:
                 if head >= 0:  # hit or announced since it was queued
@@ -239,10 +245,7 @@ def replace(missing, slots, free, keys, fixed, index, ring, back_rows, back_slot
     back = 0
     for i in range(missing.size):
         if i + _FAR < missing.size:
-            ahead = np.uint64(slots[i + _FAR])
-            prefetch(index.row, ahead)
-            prefetch(index.flags, ahead)
-            prefetch(index.key, ahead)
+            prefetch(index.row, np.uint64(slots[i + _FAR]))
         if i + _NEAR < missing.size:
             ahead = np.uint64(slots[i + _NEAR])
             if index.head[ahead] >= 0:
@@ -285,9 +288,7 @@ def release(begin, end, keys, fixed, index, ring, slot_of_unique, loose, now, ch
                 prefetch(ring, FIELDS * later)
             else:
                 prefetch(index.where, ring[at(position + _NEAR, ROW)])
-            ahead = max(ring[at(position + _NEAR, SLOT)], 0)
-            prefetch(index.flags, ahead)
-            prefetch(index.head, ahead)
+            prefetch(index.row, max(ring[at(position + _NEAR, SLOT)], 0))
         slot = ring[at(position, SLOT)]
         behind = ring[at(position, NEXT)]
         slot_of_unique[position - begin] = slot
@@ -322,7 +323,7 @@ def enqueue(loose, index, ring, queues, order):
             if later >= 0:
                 prefetch(ring, FIELDS * later)
             else:
-                prefetch(index.key, ring[at(loose[i + _NEAR], SLOT)])
+                prefetch(index.row, ring[at(loose[i + _NEAR], SLOT)])
         slot = ring[at(loose[i], SLOT)]
         behind = ring[at(loose[i], NEXT)]
         if behind >= 0:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from systems.freq_cache.compiled import compiled, prefetch
+from systems.freq_cache.compiled import bit_length, compiled, prefetch
 from systems.freq_cache.hands import in_parts, parts_of
 
 Int32s = NDArray[np.int32]
@@ -135,9 +135,7 @@ def _in_parts(rows: int, work: Callable[[slice], None]) -> None:
 @compiled
 def level_of(count: int) -> int:
     """The key of a count: itself below 32, then sixteen levels for every doubling."""
-    shift = 0
-    while (count >> shift) >= 32:
-        shift += 1
+    shift = max(bit_length(count) - 5, 0)
     return shift * 16 + (count >> shift)
 
 
@@ -160,10 +158,12 @@ def _count(counts, rows, occurrences, keys, learn):
     for i in range(rows.size):
         if i + 32 < rows.size:
             prefetch(counts, rows[i + 32])
-        row = rows[i]
+        row = np.uint64(rows[i])
+        count = np.int64(counts[row])
         if learn:
-            counts[row] = min(np.int64(counts[row]) + occurrences[i], 65_535)
-        keys[i] = level_of(counts[row])
+            count = min(count + occurrences[i], 65_535)
+            counts[row] = count
+        keys[i] = level_of(count)
 
 
 @compiled

@@ -18,7 +18,7 @@ ROW_INDEX_BYTES = 4
 POLICY_BYTES = 2
 """Of every row on the host, at most: what the policy knows of it."""
 
-SLOT_INDEX_BYTES = 17.125
+SLOT_INDEX_BYTES = 20.125
 """Of every slot on the host: its row, key, next use and flags, and its place in a queue."""
 
 
