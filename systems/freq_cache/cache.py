@@ -20,6 +20,7 @@ from systems.freq_cache import planning
 from systems.freq_cache.cpu_kernels import Distinct
 from systems.freq_cache.direct import DirectMoves
 from systems.freq_cache.host_tier import HostTier
+from systems.freq_cache.pinned_tier import PinnedTier
 from systems.freq_cache.planner import Ids, Plan, Planner
 from systems.freq_cache.pool import RowPool
 from systems.freq_cache.slow_tier import SlowTier
@@ -146,8 +147,8 @@ class Cache:
         self.pool = make_pool(planner.slots)
         self.staging_rows = staging_rows
         self._transfer = transfer
-        same_memory = isinstance(tier, HostTier) and not transfer.pins
-        self._direct = DirectMoves(tier, self.pool) if same_memory and isinstance(tier, HostTier) else None
+        direct = isinstance(tier, HostTier) and not isinstance(tier, PinnedTier) and not transfer.pins
+        self._direct = DirectMoves(tier, self.pool) if direct and isinstance(tier, HostTier) else None
         self._remedy = remedy
         self._overflow: RowPool | None = None
         self._bypass: _Bypass | None = None
@@ -199,7 +200,7 @@ class Cache:
         fetched = None
         if plan.fetch_rows.size and self.writer.landed(plan.fetch_after):
             with suppress(OSError):  # read again when they are needed, and heard of then
-                fetched = self._transfer.to_device(self._read(_long(plan.fetch_rows[: self.staging_rows])))
+                fetched = self._fetch(_long(plan.fetch_rows[: self.staging_rows]))
         return Prepared(plan, lookup_misses, sent, fetched)
 
     def warm_up(self) -> None:
@@ -246,7 +247,7 @@ class Cache:
             if ahead is None:
                 self.writer.wait(plan.fetch_after)
                 chunk = slice(prepared.rows_fetched, prepared.rows_fetched + self.staging_rows)
-                ahead = self._transfer.to_device(self._read(_long(plan.fetch_rows[chunk])))
+                ahead = self._fetch(_long(plan.fetch_rows[chunk]))
             (fetched,) = ahead.take()
             stop = prepared.rows_fetched + fetched.shape[0]
             self.pool.fill(fetch_slots[prepared.rows_fetched : stop], fetched)
@@ -359,13 +360,17 @@ class Cache:
         """The row at which a table starts."""
         return self._start_of_table[table]
 
-    def _read(self, rows: Tensor) -> Tensor:
+    def _fetch(self, rows: Tensor) -> Arrival:
+        """Send records of rows, int64 `[n]`, to the device."""
+        if isinstance(self.tier, PinnedTier):
+            return self._transfer.gather(self.tier.on_device, rows)
         records = self.tier.layout.empty(rows.numel(), pin=self._transfer.pins)
         self.tier.read(rows, records)
-        return records
+        return self._transfer.to_device(records)
 
     def _fill(self, slots: NDArray[np.int32], rows: NDArray[np.int32]) -> None:
-        where, records = self._transfer.to_device(_long(slots), self._read(_long(rows))).take()
+        (where,) = self._transfer.to_device(_long(slots)).take()
+        (records,) = self._fetch(_long(rows)).take()
         self.pool.fill(where, records)
 
     def _fill_overflow(self, plan: Plan) -> RowPool:
@@ -387,7 +392,8 @@ class Cache:
             pool.fill(where, self.pool.read(source))
         self.writer.wait(plan.fetch_after)
         if absent.size:
-            where, records = self._transfer.to_device(_long(absent), self._read(_long(plan.rows[absent]))).take()
+            (where,) = self._transfer.to_device(_long(absent)).take()
+            (records,) = self._fetch(_long(plan.rows[absent])).take()
             pool.fill(where, records)
         self._bypass = _Bypass(pool, plan, torch.is_grad_enabled())
         self.traffic.rows_fetched += absent.size

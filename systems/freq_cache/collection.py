@@ -39,6 +39,7 @@ from systems.freq_cache.fused_optimizer import FusedOptimizer
 from systems.freq_cache.host_tier import HostTier
 from systems.freq_cache.initial_rows import uniform_rows
 from systems.freq_cache.layout import RowLayout
+from systems.freq_cache.pinned_tier import PinnedTier
 from systems.freq_cache.pipeline import Pipeline
 from systems.freq_cache.planner import Planner
 from systems.freq_cache.policy import LFU, LRU, Policy, StaticFrequency
@@ -84,6 +85,8 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         device: Where lookups compute.
         batch_lookups: Ids per batch, about; bounds the staging.
         directory: Keep the rows on disk, in this directory, instead of in host memory. What it holds is gone on with.
+        pinned: Keep the rows in page-locked host memory, which a CUDA device reads by itself: no thread of the host
+            gathers them, but all of the memory is taken at once and cannot be paged.
         seed: Of the initial rows, uniform in +-1/sqrt(rows); None: zero.
         kernels: On a CPU, `own` look up and update fp32 rows with SUM pooling and no weights from the plan of a batch,
             and need not sort its ids; `fbgemm` leaves that to fbgemm, as everything else is.
@@ -111,6 +114,7 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         device: torch.device | str = "cpu",
         batch_lookups: int = 1 << 16,
         directory: Path | str | None = None,
+        pinned: bool = False,
         seed: int | None = 0,
         kernels: Literal["own", "fbgemm"] = "own",
     ) -> None:
@@ -123,6 +127,8 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         budget: Budget = (
             CacheRatio(ratio=cache_ratio or 0.0) if device_bytes is None else DeviceBytes(total_bytes=device_bytes)
         )
+        if pinned and directory is not None:
+            raise ValueError("rows in a directory are not in host memory: give directory or pinned, not both")
         name = policy if isinstance(policy, str) else "own"
         if isinstance(policy, str) and policy not in POLICIES:
             raise ValueError(f"policy '{policy}' is none of {', '.join(POLICIES)}")
@@ -139,7 +145,7 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
             parameters={
                 "policy": name,
                 "look_ahead": str(look_ahead),
-                "tier": "host" if directory is None else "file",
+                "tier": "pinned" if pinned else "host" if directory is None else "file",
             },
         )
         super().__init__(spec)
@@ -203,6 +209,10 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         if spec.parameters["policy"] == "static" and spec.frequencies is None:
             return Support(
                 Verdict.UNSUPPORTED, "policy=static ranks rows by id frequencies: give them, or use policy=lfu"
+            )
+        if spec.parameters["tier"] == "pinned" and spec.device.type == "cpu":
+            return Support(
+                Verdict.UNSUPPORTED, "pinned rows are for a GPU, which reads them by itself: leave them pageable"
             )
         refusal = fbgemm_support(spec)
         return super().support(spec) if refusal.verdict is Verdict.YES else refusal
@@ -462,7 +472,8 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
                 initialize=self._initial_rows(group),
                 decided=lambda extra: extra.get("commit") == commits.read(directory),
             )
-        tier = HostTier(rows=rows, layout=layout)
+        pinned = self.spec.parameters["tier"] == "pinned"
+        tier = PinnedTier(rows, layout, self.spec.device) if pinned else HostTier(rows=rows, layout=layout)
         if self._seed is not None:
             initialize = self._initial_rows(group)
             for start in range(0, rows, _CHUNK_ROWS):

@@ -19,10 +19,9 @@ _LINE_BYTES = 64
 class HostTier(SlowTier):
     """All records in one block of host memory, which costs nothing where it is never written.
 
-    Pageable, whatever the device: rows are gathered into pinned staging before they cross the link, so that pinning
-    gigabytes, which the system could no longer page, would gain nothing. numpy asks for huge pages, torch does not;
-    rows at random places are then found with a fraction of the address translations. The block begins with a cache
-    line: a record of 64 B then lies in one of them, not in two.
+    Pageable, whatever the device: rows are gathered into pinned staging before they cross the link. numpy asks for
+    huge pages, torch does not; rows at random places are then found with a fraction of the address translations. The
+    block begins with a cache line: a record of 64 B then lies in one of them, not in two.
     """
 
     def __init__(self, *, rows: int, layout: RowLayout) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from systems.freq_cache import planning, queues
 from systems.freq_cache.hands import in_parts, parts_of
-from systems.freq_cache.planning import ABSENT, FIELDS, NONE, Index, Order
+from systems.freq_cache.planning import FIELDS, Index, Order
 from systems.freq_cache.policy import LEVELS, Policy
 from systems.freq_cache.queues import empty_queues
 

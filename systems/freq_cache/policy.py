@@ -135,7 +135,7 @@ def _in_parts(rows: int, work: Callable[[slice], None]) -> None:
 @compiled
 def level_of(count: int) -> int:
     """The key of a count: itself below 32, then sixteen levels for every doubling."""
-    shift = max(bit_length(count) - 5, 0)
+    shift: int = max(bit_length(count) - 5, 0)
     return shift * 16 + (count >> shift)
 
 
@@ -161,7 +161,7 @@ def _count(counts, rows, occurrences, keys, learn):
         row = np.uint64(rows[i])
         count = np.int64(counts[row])
         if learn:
-            count = min(count + occurrences[i], 65_535)
+            count = min(count + occurrences[i], np.int64(65_535))
             counts[row] = count
         keys[i] = level_of(count)
 

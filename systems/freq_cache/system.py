@@ -13,14 +13,15 @@ from systems.freq_cache.collection import KERNELS, POLICIES, CachedEmbeddingBagC
 class FreqCache(CachedEmbeddingBagCollection):
     """`CachedEmbeddingBagCollection` as a spec asks for it; rows start at zero, for they are loaded.
 
-    `policy` and `look_ahead` are the collection's. `tier=file` keeps the rows in a temporary directory.
+    `policy` and `look_ahead` are the collection's. `tier=file` keeps the rows in a temporary directory,
+    `tier=pinned` in page-locked host memory.
     `kernels=fbgemm` looks up and updates slots by the kernels of the other systems on a CPU too.
     """
 
     variants = {
         "policy": POLICIES,
         "look_ahead": ("0", "1", "2", "4", "8", "16", "32", "64"),
-        "tier": ("host", "file"),
+        "tier": ("host", "pinned", "file"),
         "kernels": KERNELS,
     }
 
@@ -42,6 +43,7 @@ class FreqCache(CachedEmbeddingBagCollection):
             device=spec.device,
             batch_lookups=spec.batch_lookups,
             directory=directory,
+            pinned=spec.parameters["tier"] == "pinned",
             seed=None,
             kernels=cast(Any, spec.parameters["kernels"]),
         )

@@ -62,6 +62,14 @@ class Transfer:
             sent = tuple(t.pin_memory().to(self._device, non_blocking=True) for t in tensors)
             return Arrival(sent, torch.cuda.current_stream().record_event())
 
+    def gather(self, records: Tensor, rows: Tensor) -> Arrival:
+        """Have the device read rows, int64 `[n]` on the host, of records that lie on the host and that it sees."""
+        if not self._cuda:
+            return Arrival((records.index_select(0, rows),), None)
+        with self._on(self._in):
+            where = rows.pin_memory().to(self._device, non_blocking=True)
+            return Arrival((records.index_select(0, where),), torch.cuda.current_stream().record_event())
+
     def to_host(self, tensor: Tensor) -> Departure:
         """Send a tensor that the current stream made."""
         if not self._cuda:

@@ -22,7 +22,12 @@ from systems.contract import (
     Verdict,
 )
 
-VARIANTS = [*registry.SYSTEMS, "freq_cache[policy=lfu]", "fbgemm_uvm_caching[policy=lfu]"]
+VARIANTS = [
+    *registry.SYSTEMS,
+    "freq_cache[policy=lfu]",
+    "freq_cache[tier=pinned]",
+    "fbgemm_uvm_caching[policy=lfu]",
+]
 CACHES = [variant for variant in VARIANTS if variant.startswith("freq_cache")]
 UVM = [variant for variant in VARIANTS if "uvm" in variant]
 

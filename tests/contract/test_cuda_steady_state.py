@@ -42,13 +42,14 @@ def test_the_debug_mode_catches_what_it_is_for(no_synchronisation: None, device:
         torch.ones(3, device=device).sum().item()
 
 
+@pytest.mark.parametrize("tier", ["host", "pinned"])
 @pytest.mark.parametrize("look_ahead", [1, 4, 16])
 @pytest.mark.parametrize("kind", [OptimizerKind.SGD, OptimizerKind.ROWWISE_ADAGRAD])
 def test_training_with_the_cache_never_waits_for_the_device(
-    look_ahead: int, kind: OptimizerKind, device: torch.device, request: pytest.FixtureRequest
+    tier: str, look_ahead: int, kind: OptimizerKind, device: torch.device, request: pytest.FixtureRequest
 ) -> None:
     system = build(
-        f"freq_cache[policy=lru,look_ahead={look_ahead}]",
+        f"freq_cache[policy=lru,look_ahead={look_ahead},tier={tier}]",
         device=device,
         tables=TABLES,
         kind=kind,

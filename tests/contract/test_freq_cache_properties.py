@@ -26,10 +26,11 @@ from scenes import batch_of, evaluate, spec_of, table, train
 from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, PoolingType
 
-from systems.contract import CacheRatio, OptimizerKind, Rows, SparseOptimizer
+from systems.contract import CacheRatio, OptimizerKind, Rows, SparseOptimizer, Support, SystemSpec
 from systems.freq_cache import CachedEmbeddingBagCollection
 from systems.freq_cache.file_tier import FileTier
 from systems.freq_cache.host_tier import HostTier
+from systems.freq_cache.pinned_tier import PinnedTier
 from systems.freq_cache.slow_tier import SlowTier
 
 pytestmark = pytest.mark.usefixtures("work_in_parts")
@@ -54,6 +55,14 @@ WITHIN_HALF = 1e-2
 """As in the tests of every system: fp32 against float64, and fp16, which rounds after every step."""
 
 
+class AnywherePinned(CachedEmbeddingBagCollection):
+    """On a CPU, which it refuses, pinned rows go the way that they go on a GPU: through staging."""
+
+    @classmethod
+    def support(cls, spec: SystemSpec) -> Support:
+        return Support()
+
+
 @dataclass(frozen=True)
 class Choices:
     """How a collection is built; whatever is chosen here must not be seen in what it trains."""
@@ -62,7 +71,7 @@ class Choices:
     look_ahead: int
     ratio: float
     own_rows: int | None
-    on_disk: bool
+    tier: str
     batch_lookups: int
 
 
@@ -72,7 +81,7 @@ CHOICES = st.builds(
     look_ahead=st.sampled_from([0, 1, 2, 4, 8]),
     ratio=st.sampled_from([0.001, 0.1, 0.3, 0.5, 0.7, 1.0]),
     own_rows=st.sampled_from([None, 1, 6]),
-    on_disk=st.booleans(),
+    tier=st.sampled_from(["host", "pinned", "file"]),
     batch_lookups=st.sampled_from([1, 16, 512]),
 )
 
@@ -278,7 +287,7 @@ class CacheBesidePlainTraining(RuleBasedStateMachine):
     def build(self, choices: Choices) -> None:
         self.announced: list[tuple[KeyedJaggedTensor, bool]] = []
         self.choices = choices
-        self.system = CachedEmbeddingBagCollection(
+        self.system = AnywherePinned(
             self.tables,
             optimizer=self.optimizer,
             cache_ratio=choices.ratio,
@@ -289,7 +298,8 @@ class CacheBesidePlainTraining(RuleBasedStateMachine):
             is_weighted=self.weighted,
             device=DEVICE,
             batch_lookups=choices.batch_lookups,
-            directory=self.directory() if choices.on_disk else None,
+            directory=self.directory() if choices.tier == "file" else None,
+            pinned=choices.tier == "pinned",
         )
         self.system.set_learning_rate(self.plain.optimizer.lr)
         self.system.count_traffic(True)
@@ -526,18 +536,19 @@ def test_batch_whose_outputs_are_dropped_is_not_waited_for(one_slot: CachedEmbed
     one_slot.flush()
 
 
-@pytest.mark.parametrize("tier", [HostTier, FileTier])
+@pytest.mark.parametrize("tier", [HostTier, PinnedTier, FileTier])
 def test_rows_on_their_way_back_are_fetched_when_they_are_home(
     tier: type[SlowTier], device: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One slot and a tier slow to write: every row was evicted by the batch before, or went past the slot."""
-    cached = CachedEmbeddingBagCollection(
+    cached = AnywherePinned(
         (table("rows", 4, 4),),
         optimizer=SparseOptimizer(kind=OptimizerKind.SGD, lr=1.0),
         cache_ratio=0.25,
         look_ahead=1,
         device=device,
         directory=tmp_path if tier is FileTier else None,
+        pinned=tier is PinnedTier,
         seed=None,
     )
     write = tier.write

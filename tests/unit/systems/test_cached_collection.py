@@ -106,6 +106,8 @@ class Plain(PlainTraining):
         ({"tables": (table("a", 5, 4, "x"), table("b", 5, 4, "x"))}, "feature name used twice: x"),
         ({"tables": (table("a", 5, 4, mean=True),), "is_weighted": True}, "change the pooling of a"),
         ({"seed": -1}, "seed -1"),
+        ({"pinned": True, "directory": "somewhere"}, "give directory or pinned, not both"),
+        ({"pinned": True}, "pinned rows are for a GPU, which reads them by itself: leave them pageable"),
     ],
 )
 def test_arguments_that_do_not_go_together_are_refused(choices: dict[str, Any], message: str) -> None:
