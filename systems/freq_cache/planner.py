@@ -21,7 +21,7 @@ _INT32_MAX = 2**31 - 1
 _MOST_LEVELS = 1 << 16
 _PART_IDS = 1 << 16
 _PART_ROWS = 1 << 14
-_PART_MISSES = 1 << 12
+_PART_MISSES = 1 << 13
 """Ids, distinct rows and missing rows that are worth a thread."""
 _TOUCHED_IDS = 1 << 13
 _NEAR_BYTES = 1 << 25

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import mmap
 from collections.abc import Iterator
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -71,6 +72,7 @@ def test_all_of_the_block_is_registered_and_seen_where_it_is(runtime: Runtime, d
     layout = RowLayout(8, dtype, {"sum": 1})
     tier = PinnedTier(50, layout, CUDA)
     assert runtime.registered == {tier.records.data_ptr(): 50 * layout.record_bytes}
+    assert tier.records.data_ptr() % mmap.PAGESIZE == 0  # a page that two blocks shared could be registered once only
     tier.write(torch.tensor([7]), torch.full((1, layout.width), 2.0, dtype=dtype))
     assert tier.on_device.dtype == dtype
     assert torch.equal(tier.on_device, tier.records)
