@@ -6,7 +6,8 @@
     python tests/bench/cache_figures.py miss-cost --out results/cache/miss_cost.json
     python tests/bench/cache_figures.py misses --out results/cache/misses.json
 
-- `planning`: a batch of 16,384 x 26 ids over the 177,944,275 rows of Criteo 1TB, 1 % of them cached.
+- `planning`: a batch of 16,384 x 26 ids over the 177,944,275 rows of Criteo 1TB, 1 % of them cached. Beside it what a
+  read at a random place of an index of that size takes meanwhile, for most of planning is such reads.
 - `stage`: plan, move, look up, backward, update of 53,248 ids over 1 M x 32 fp32, 5 % cached, against full tables of
   fbgemm's on the same batches.
 - `table-size`: the same step with equal slots and misses over tables of 1 M to 178 M rows, alone and inside the DLRM of
@@ -64,11 +65,16 @@ def planning(setting: argparse.Namespace) -> dict[str, Any]:
     batches = [ids_of(stream.ids(samples), sizes) for _ in range(setting.steps)]
     frequencies = [counts.numpy() for counts in stream.frequencies()]
     results = {}
+    anywhere, index = np.random.default_rng(0).integers(sum(sizes), size=1 << 18), np.ones(sum(sizes), np.int32)
     for look_ahead in (0, 16):
         for policy in POLICIES:
             planner = planner_of(policy, frequencies, ratio=setting.ratio or 0.01)
+            reads = []
             times, misses = [], []
             for batch in batches:
+                start = time.perf_counter()
+                index.take(anywhere)
+                reads.append(1e9 * (time.perf_counter() - start) / anywhere.size)
                 start = time.perf_counter()
                 planner.announce(batch, changes=True)
                 if planner.announced > look_ahead:
@@ -80,6 +86,7 @@ def planning(setting: argparse.Namespace) -> dict[str, Any]:
             results[f"{policy}, look-ahead {look_ahead}"] = {
                 "ms_per_batch": statistics.median(times[steady]),
                 "ms_p90": float(np.quantile(times[steady], 0.9)),
+                "ns_per_random_read": statistics.median(reads[steady]),
                 "million_ids_per_s": batches[0].values.size / statistics.median(times[steady]) / 1e3,
                 "unique_misses_per_batch": statistics.mean(misses[steady]),
                 "slots": planner.slots,
