@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from systems.freq_cache import planning, queues
 from systems.freq_cache.hands import in_parts, parts_of
-from systems.freq_cache.planning import FIELDS, Index, Order
+from systems.freq_cache.planning import FIELDS, FLAGS, ROW, Index, Order
 from systems.freq_cache.policy import LEVELS, Policy
 from systems.freq_cache.queues import empty_queues
 
@@ -131,7 +131,7 @@ class Planner:
         self.policy = policy
         self.rows = rows
         self.slots = min(slots, rows)
-        self._index = Index.of(rows=rows, slots=self.slots)
+        self._index = Index.empty(rows=rows, slots=self.slots)
         self._ring = np.empty(FIELDS * batch_ids, np.int32)
         self._order = Order(levels=LEVELS, base=0, depth=2, lowest=LEVELS)
         self._queues = empty_queues(queues=LEVELS + self._order.depth, slots=self.slots)
@@ -224,21 +224,21 @@ class Planner:
 
     def changed(self) -> tuple[Int32s, Int32s]:
         """Rows and slots that the slow tier lacks; they count as written back from now on. Int32 each."""
-        return self._unmark((self._index.flags[: self._used] & planning.DIRTY) > 0)
+        return self._unmark((self._index.every(FLAGS)[: self._used] & planning.DIRTY) > 0)
 
     def held(self, start: int, stop: int) -> tuple[Int32s, Int32s]:
         """Those of the rows `start` to `stop` that have slots, and these; they count as unchanged from now on."""
-        rows = self._index.row[: self._used]
+        rows = self._index.every(ROW)[: self._used]
         return self._unmark((rows >= start) & (rows < stop))
 
     def change(self, slots: Int32s) -> None:
         """Count slots as changed since they were last written back."""
-        self._index.flags[slots] |= planning.DIRTY
+        self._index.every(FLAGS)[slots] |= planning.DIRTY
 
     def _unmark(self, chosen: NDArray[np.bool_]) -> tuple[Int32s, Int32s]:
         slots = np.flatnonzero(chosen).astype(np.int32)
-        self._index.flags[slots] &= ~planning.DIRTY
-        return self._index.row[slots], slots
+        self._index.every(FLAGS)[slots] &= ~planning.DIRTY
+        return self._index.every(ROW)[slots], slots
 
     def _enter(self, ids: Ids, inverse: Int32s, begin: int, batch: int) -> int:
         """Find the distinct rows of a batch, on several threads if it is large: no two tables share a row."""

@@ -6,7 +6,8 @@ What the arrays mean:
   in none of them its slot, or how it is absent: `ABSENT`, or `ABSENT - 1 - batch` if that batch writes it back.
 - `ring[at(position, field)]`: one distinct row of one announced batch. A row's occurrences are chained by `NEXT`, and
   the earliest holds its slot (or how it is absent) in `SLOT`.
-- Of every slot: its row, its key, its flags, and in `head` the position of its next occurrence, or `NONE`.
+- `of[at(slot, field)]`: of every slot its `ROW`, its `KEY`, its `FLAGS`, and in `HEAD` the position of its next
+  occurrence, or `NONE`.
 - Queues: one per key, for slots that no announced batch needs; behind them one per announced batch, for slots needed
   next by that batch. A slot is in one of them at most. One in a key's queue may have been hit or announced since: that
   is noticed when its turn comes.
@@ -28,6 +29,7 @@ ABSENT = -1
 NONE = -1
 
 ROW, SLOT, NEXT, WHEN = 0, 1, 2, 3
+KEY, HEAD, FLAGS = 1, 2, 3
 FIELDS = 4
 QUEUED, DIRTY = 1, 2
 """Flags of a slot: is in a key's queue; its row changed since it was last written back."""
@@ -37,21 +39,21 @@ _FAR, _NEAR = 96, 24
 
 
 class Index(NamedTuple):
-    """Where every row is. Arrays int32; what belongs to one slot lies side by side, and is asked for at once."""
+    """Where every row is, and `of[at(slot, field)]`: a slot's row, key, next occurrence and flags, side by side."""
 
     where: NDArray[np.int32]
-    row: NDArray[np.int32]
-    key: NDArray[np.int32]
-    head: NDArray[np.int32]
-    flags: NDArray[np.int32]
+    of: NDArray[np.int32]
 
     @classmethod
-    def of(cls, *, rows: int, slots: int) -> Index:
-        """That of an empty cache."""
-        of_slot = np.zeros((slots, 4), np.int32)
-        row, key, head, flags = of_slot.T
-        head[:] = NONE
-        return cls(np.full(rows, ABSENT, np.int32), row, key, head, flags)
+    def empty(cls, *, rows: int, slots: int) -> Index:
+        """That of a cache without rows."""
+        of = np.zeros((slots, FIELDS), np.int32)
+        of[:, HEAD] = NONE
+        return cls(np.full(rows, ABSENT, np.int32), of.reshape(-1))
+
+    def every(self, field: int) -> NDArray[np.int32]:
+        """A field of all slots, a view."""
+        return self.of.reshape(-1, FIELDS)[:, field]
 
 
 class Order(NamedTuple):
@@ -65,7 +67,7 @@ class Order(NamedTuple):
 
 @compiled
 def at(position, field):
-    """Where a field of the ring is. Unsigned: numba would make room for counting from the end."""
+    """Where a field of the ring, or of a slot, is. Unsigned: numba would make room for counting from the end."""
     return np.uint64(FIELDS * position + field)
 
 
@@ -87,7 +89,7 @@ def announce(ids, begins, starts, index, ring, inverse, begin, now):
 
     The ids of a feature begin where `begins` says, and end where those of the next do. `inverse` counts from 0.
     """
-    where, slots = index.where, index.row.size
+    where, slots = index.where, index.of.size // FIELDS
     end = begin
     for feature in range(starts.size):
         start = starts[feature]
@@ -126,14 +128,14 @@ def touch(where, ids, begins, starts, first):
 @compiled
 def link(index, ring, found, begin, count):
     """Move entries from `found` on down to `begin` on, and tell the earlier occurrence of each, else its slot."""
-    where, slots = index.where, index.row.size
+    where, slots = index.where, index.of.size // FIELDS
     for i in range(count):
         if i + _FAR < count:
             ahead = ring[at(found + i + _FAR, SLOT)]
             if ahead >= slots:
                 prefetch(ring, FIELDS * (ahead - slots))
             else:
-                prefetch(index.row, max(ahead, 0))
+                prefetch(index.of, FIELDS * max(ahead, 0))
             if found != begin:
                 prefetch(where, ring[at(found + i + _FAR, ROW)])
         if found != begin:
@@ -144,7 +146,7 @@ def link(index, ring, found, begin, count):
         if latest >= slots:
             ring[at(latest - slots, NEXT)] = begin + i
         elif latest >= 0:
-            index.head[np.uint64(latest)] = begin + i
+            index.of[at(latest, HEAD)] = begin + i
 
 
 @compiled
@@ -200,7 +202,7 @@ def _candidates(queues, order, lowest, newest, now, out, levels, taken):
 
 @compiled
 def _queue_by_key(index, queues, order, lowest, slot):
-    queue = max(index.key[slot] - order.base, 0)
+    queue = max(index.of[at(slot, KEY)] - order.base, 0)
     push(queues, queue, slot)
     return min(lowest, queue)
 
@@ -212,7 +214,7 @@ def choose(wanted, fixed, index, ring, queues, order, slots, levels, used, begin
     Returns the number of free ones, and the lowest key that may be queued.
     """
     lowest = order.lowest
-    free = min(wanted, index.row.size - used)
+    free = min(wanted, index.of.size // FIELDS - used)
     for i in range(free):
         slots[i] = used + i
     found = free
@@ -220,15 +222,15 @@ def choose(wanted, fixed, index, ring, queues, order, slots, levels, used, begin
         lowest = _candidates(queues, order, lowest, newest, now, slots, levels, found)
         for i in range(found, wanted):
             if i + _FAR < wanted:
-                prefetch(index.row, slots[i + _FAR])
-            slot, level, head = np.uint64(slots[i]), levels[i], index.head[np.uint64(slots[i])]
+                prefetch(index.of, FIELDS * slots[i + _FAR])
+            slot, level, head = slots[i], levels[i], index.of[at(slots[i], HEAD)]
             if level < order.levels:
                 if head >= 0:  # hit or announced since it was queued
-                    index.flags[slot] &= ~QUEUED
+                    index.of[at(slot, FLAGS)] &= ~QUEUED
                     if not begin <= head < end:  # rows of the batch in hand are queued when it is released
                         push(queues, order.levels + ring[at(head, WHEN)] % order.depth, slots[i])
                     continue
-                if not fixed and index.key[slot] - order.base > level:
+                if not fixed and index.of[at(slot, KEY)] - order.base > level:
                     lowest = _queue_by_key(index, queues, order, lowest, slots[i])
                     continue
             slots[found] = slots[i]
@@ -245,18 +247,18 @@ def replace(missing, slots, free, keys, fixed, index, ring, back_rows, back_slot
     back = 0
     for i in range(missing.size):
         if i + _FAR < missing.size:
-            prefetch(index.row, np.uint64(slots[i + _FAR]))
+            prefetch(index.of, FIELDS * slots[i + _FAR])
         if i + _NEAR < missing.size:
-            ahead = np.uint64(slots[i + _NEAR])
-            if index.head[ahead] >= 0:
-                prefetch(ring, FIELDS * index.head[ahead])
+            ahead = slots[i + _NEAR]
+            if index.of[at(ahead, HEAD)] >= 0:
+                prefetch(ring, FIELDS * index.of[at(ahead, HEAD)])
             else:
-                prefetch(index.where, index.row[ahead])
-        slot = np.uint64(slots[i])
+                prefetch(index.where, index.of[at(ahead, ROW)])
+        slot = slots[i]
         if i >= free:
-            head, gone = index.head[slot], np.uint64(index.row[slot])
+            head, gone = index.of[at(slot, HEAD)], np.uint64(index.of[at(slot, ROW)])
             state = ABSENT
-            if index.flags[slot] & DIRTY:
+            if index.of[at(slot, FLAGS)] & DIRTY:
                 state = ABSENT - 1 - now
                 back_rows[back] = gone
                 back_slots[back] = slots[i]
@@ -266,10 +268,10 @@ def replace(missing, slots, free, keys, fixed, index, ring, back_rows, back_slot
             else:
                 index.where[gone] = state
         ring[at(missing[i], SLOT)] = slots[i]
-        index.row[slot] = ring[at(missing[i], ROW)]
-        index.flags[slot] = 0
+        index.of[at(slot, ROW)] = ring[at(missing[i], ROW)]
+        index.of[at(slot, FLAGS)] = 0
         if fixed:
-            index.key[slot] = keys[i]
+            index.of[at(slot, KEY)] = keys[i]
     return back
 
 
@@ -288,7 +290,7 @@ def release(begin, end, keys, fixed, index, ring, slot_of_unique, loose, now, ch
                 prefetch(ring, FIELDS * later)
             else:
                 prefetch(index.where, ring[at(position + _NEAR, ROW)])
-            prefetch(index.row, max(ring[at(position + _NEAR, SLOT)], 0))
+            prefetch(index.of, FIELDS * max(ring[at(position + _NEAR, SLOT)], 0))
         slot = ring[at(position, SLOT)]
         behind = ring[at(position, NEXT)]
         slot_of_unique[position - begin] = slot
@@ -301,15 +303,15 @@ def release(begin, end, keys, fixed, index, ring, slot_of_unique, loose, now, ch
             index.where[np.uint64(ring[at(position, ROW)])] = state
         if slot < 0:
             continue
-        flags = index.flags[slot]
-        index.head[slot] = behind
+        flags = index.of[at(slot, FLAGS)]
+        index.of[at(slot, HEAD)] = behind
         if not fixed:
-            index.key[slot] = keys[position - begin]
+            index.of[at(slot, KEY)] = keys[position - begin]
         loose[found] = position
         found += not flags & QUEUED
         if changes:
             flags |= DIRTY
-        index.flags[slot] = flags
+        index.of[at(slot, FLAGS)] = flags
     return found
 
 
@@ -323,13 +325,13 @@ def enqueue(loose, index, ring, queues, order):
             if later >= 0:
                 prefetch(ring, FIELDS * later)
             else:
-                prefetch(index.row, ring[at(loose[i + _NEAR], SLOT)])
+                prefetch(index.of, FIELDS * ring[at(loose[i + _NEAR], SLOT)])
         slot = ring[at(loose[i], SLOT)]
         behind = ring[at(loose[i], NEXT)]
         if behind >= 0:
             push(queues, order.levels + ring[at(behind, WHEN)] % order.depth, slot)
         else:
-            index.flags[slot] |= QUEUED
+            index.of[at(slot, FLAGS)] |= QUEUED
             lowest = _queue_by_key(index, queues, order, lowest, slot)
     return lowest
 
@@ -339,9 +341,9 @@ def fill(rows, keys, index, queues, order):
     """Put rows into slots 0, 1, ... of an empty cache."""
     for slot in range(rows.size):
         index.where[rows[slot]] = slot
-        index.row[slot] = rows[slot]
-        index.key[slot] = keys[slot]
-        index.flags[slot] = QUEUED
+        index.of[at(slot, ROW)] = rows[slot]
+        index.of[at(slot, KEY)] = keys[slot]
+        index.of[at(slot, FLAGS)] = QUEUED
         _queue_by_key(index, queues, order, 0, slot)
 
 
@@ -351,15 +353,15 @@ def withdraw(begin, end, index, ring, queues, order):
     lowest = order.lowest
     for position in range(begin, end):
         row = ring[at(position, ROW)]
-        if index.where[row] < index.row.size:
+        if index.where[row] < index.of.size // FIELDS:
             continue  # withdrawn with an earlier batch
         slot = ring[at(position, SLOT)]
         index.where[row] = slot
         if slot < 0:
             continue
-        index.head[slot] = NONE
-        if not index.flags[slot] & QUEUED:
-            index.flags[slot] |= QUEUED
+        index.of[at(slot, HEAD)] = NONE
+        if not index.of[at(slot, FLAGS)] & QUEUED:
+            index.of[at(slot, FLAGS)] |= QUEUED
             lowest = _queue_by_key(index, queues, order, lowest, slot)
     return lowest
 

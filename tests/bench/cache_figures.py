@@ -7,7 +7,7 @@
     python tests/bench/cache_figures.py misses --out results/cache/misses.json
 
 - `planning`: a batch of 16,384 x 26 ids over the 177,944,275 rows of Criteo 1TB, 1 % of them cached. Beside it what a
-  read at a random place of an index of that size takes meanwhile, for most of planning is such reads.
+  read at a random place of an index of that size takes just before, for most of planning is such reads.
 - `stage`: plan, move, look up, backward, update of 53,248 ids over 1 M x 32 fp32, 5 % cached, against full tables of
   fbgemm's on the same batches.
 - `table-size`: the same step with equal slots and misses over tables of 1 M to 178 M rows, alone and inside the DLRM of
@@ -70,11 +70,12 @@ def planning(setting: argparse.Namespace) -> dict[str, Any]:
         for policy in POLICIES:
             planner = planner_of(policy, frequencies, ratio=setting.ratio or 0.01)
             reads = []
-            times, misses = [], []
-            for batch in batches:
+            for _ in range(20):
                 start = time.perf_counter()
                 index.take(anywhere)
                 reads.append(1e9 * (time.perf_counter() - start) / anywhere.size)
+            times, misses = [], []
+            for batch in batches:
                 start = time.perf_counter()
                 planner.announce(batch, changes=True)
                 if planner.announced > look_ahead:
@@ -86,7 +87,7 @@ def planning(setting: argparse.Namespace) -> dict[str, Any]:
             results[f"{policy}, look-ahead {look_ahead}"] = {
                 "ms_per_batch": statistics.median(times[steady]),
                 "ms_p90": float(np.quantile(times[steady], 0.9)),
-                "ns_per_random_read": statistics.median(reads[steady]),
+                "ns_per_random_read": statistics.median(reads),
                 "million_ids_per_s": batches[0].values.size / statistics.median(times[steady]) / 1e3,
                 "unique_misses_per_batch": statistics.mean(misses[steady]),
                 "slots": planner.slots,
