@@ -429,7 +429,7 @@ FIGURES = {
     "miss-cost": miss_cost,
     "misses": misses,
 }
-STEPS = {"planning": 120, "stage": 600, "table-size": 240, "miss-cost": 240, "misses": 250}
+STEPS = {"planning": 120, "stage": 600, "table-size": 480, "miss-cost": 480, "misses": 250}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
