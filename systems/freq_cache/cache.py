@@ -364,9 +364,12 @@ class Cache:
         """Send records of rows, int64 `[n]`, to the device."""
         if isinstance(self.tier, PinnedTier):
             return self._transfer.gather(self.tier.on_device, rows)
+        return self._transfer.to_device(self._read(rows))
+
+    def _read(self, rows: Tensor) -> Tensor:
         records = self.tier.layout.empty(rows.numel(), pin=self._transfer.pins)
         self.tier.read(rows, records)
-        return self._transfer.to_device(records)
+        return records
 
     def _fill(self, slots: NDArray[np.int32], rows: NDArray[np.int32]) -> None:
         (where,) = self._transfer.to_device(_long(slots)).take()

@@ -61,6 +61,7 @@ PARTS: tuple[tuple[type, str, str], ...] = (
     (RowPool, "fill", "fill slots"),
     (RowPool, "look_up", "look up"),
     (Transfer, "to_device", "queue copies in"),
+    (Transfer, "gather", "queue gathers by the device"),
     (Transfer, "to_host", "queue copies out"),
     (Departure, "wait", "wait for copies out"),
     (Writer, "wait", "wait for write-backs"),
