@@ -28,7 +28,7 @@ class HostTier(SlowTier):
     def __init__(self, *, rows: int, layout: RowLayout) -> None:
         super().__init__(rows=rows, layout=layout)
         block = mmap.mmap(-1, rows * layout.record_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        with suppress(OSError):  # a system without huge pages
+        with suppress(AttributeError, OSError):  # a system without huge pages
             block.madvise(mmap.MADV_HUGEPAGE)
         records = np.frombuffer(block, _NUMPY_TYPES[layout.dtype])
         self.records = torch.from_numpy(records.reshape(rows, layout.width))
