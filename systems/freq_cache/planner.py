@@ -341,7 +341,7 @@ class Planner:
         queues.clear(self._queues, self._order.levels + batch.batch % self._order.depth)  # they are all of this batch
         unique = batch.end - batch.begin
         parts = parts_of(unique, least=_PART_ROWS)
-        loose = np.empty(unique, np.int32)
+        loose, into = np.empty(unique, np.int32), np.empty(unique, np.int32)
         found = [0] * parts
         fixed = self.policy.fixed
 
@@ -354,8 +354,10 @@ class Planner:
                 fixed,
                 self._index,
                 self._ring,
+                self._order,
                 slots[start:stop],
                 loose[start:stop],
+                into[start:stop],
                 batch.batch,
                 batch.changes,
             )
@@ -363,8 +365,8 @@ class Planner:
         in_parts(release, parts)
         for part in range(parts):
             start = unique * part // parts
-            mine = loose[start : start + found[part]]
-            lowest = planning.enqueue(mine, self._index, self._ring, self._queues, self._order)
+            mine = slice(start, start + found[part])
+            lowest = planning.enqueue(loose[mine], into[mine], self._queues, self._order)
             self._order = self._order._replace(lowest=lowest)
 
     def _section(self, wanted: int) -> int:

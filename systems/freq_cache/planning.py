@@ -276,11 +276,11 @@ def replace(missing, slots, free, keys, fixed, index, ring, back_rows, back_slot
 
 
 @compiled
-def release(begin, end, keys, fixed, index, ring, slot_of_unique, loose, now, changes):
+def release(begin, end, keys, fixed, index, ring, order, slot_of_unique, loose, into, now, changes):
     """Let the rows of a planned batch at some positions go, each to its next use or out of the ring.
 
-    `slot_of_unique` and `keys` are of these rows. `loose` receives the positions whose slots are in no queue, and has
-    room for all. Returns how many there are.
+    `slot_of_unique` and `keys` are of these rows. `loose` receives the slots that are in no queue, `into` the queue of
+    their next use or of their key; both have room for all. Returns how many there are.
     """
     found = 0
     for position in range(begin, end):
@@ -303,12 +303,18 @@ def release(begin, end, keys, fixed, index, ring, slot_of_unique, loose, now, ch
             index.where[np.uint64(ring[at(position, ROW)])] = state
         if slot < 0:
             continue
-        flags = index.of[at(slot, FLAGS)]
         index.of[at(slot, HEAD)] = behind
         if not fixed:
             index.of[at(slot, KEY)] = keys[position - begin]
-        loose[found] = position
-        found += not flags & QUEUED
+        flags = index.of[at(slot, FLAGS)]
+        if not flags & QUEUED:
+            loose[found] = slot
+            if behind >= 0:
+                into[found] = order.levels + ring[at(behind, WHEN)] % order.depth
+            else:
+                into[found] = max(index.of[at(slot, KEY)] - order.base, 0)
+                flags |= QUEUED
+            found += 1
         if changes:
             flags |= DIRTY
         index.of[at(slot, FLAGS)] = flags
@@ -316,23 +322,12 @@ def release(begin, end, keys, fixed, index, ring, slot_of_unique, loose, now, ch
 
 
 @compiled
-def enqueue(loose, index, ring, queues, order):
-    """Queue the slots of released positions by their next use, or by their key. Returns the lowest queued key."""
+def enqueue(slots, into, queues, order):
+    """Put slots into queues. Returns the lowest key that is queued."""
     lowest = order.lowest
-    for i in range(loose.size):
-        if i + _NEAR < loose.size:
-            later = ring[at(loose[i + _NEAR], NEXT)]
-            if later >= 0:
-                prefetch(ring, FIELDS * later)
-            else:
-                prefetch(index.of, FIELDS * ring[at(loose[i + _NEAR], SLOT)])
-        slot = ring[at(loose[i], SLOT)]
-        behind = ring[at(loose[i], NEXT)]
-        if behind >= 0:
-            push(queues, order.levels + ring[at(behind, WHEN)] % order.depth, slot)
-        else:
-            index.of[at(slot, FLAGS)] |= QUEUED
-            lowest = _queue_by_key(index, queues, order, lowest, slot)
+    for i in range(slots.size):
+        push(queues, into[i], slots[i])
+        lowest = min(lowest, into[i])
     return lowest
 
 
