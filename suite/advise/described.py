@@ -32,6 +32,12 @@ _LAUNCHES_CACHING = 60
 """Lookup, a fused backward (sort, segments, update); torchrec's input distribution; population of a cache."""
 
 
+_NO_MODEL_OF_TIER = {
+    "file": "the disk is not described",
+    "pinned": "how fast a GPU reads single rows across the link is not described",
+}
+
+
 class DescribedCosts:
     """Costs on a described machine, by the same names as calibrated ones, and `launches`.
 
@@ -72,8 +78,11 @@ class DescribedCosts:
             raise NotCalibrated(
                 f"{case.name} has no model of its costs on a described machine: name {', '.join(models)}"
             )
-        if case.parameters.get("tier") == "file":
-            raise NotCalibrated("freq_cache[tier=file] has no model on a described machine: the disk is not described")
+        tier = case.parameters.get("tier", "host")
+        if tier in _NO_MODEL_OF_TIER:
+            raise NotCalibrated(
+                f"freq_cache[tier={tier}] has no model on a described machine: {_NO_MODEL_OF_TIER[tier]}"
+            )
         terms = {"dense": self._dense_s(case)} | models[case.name](case, counts)
         beside = {name: terms.pop(name, 0.0) for name in ("planning", "moving")}
         computing_s = sum(terms.values())

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -147,8 +147,8 @@ class Cache:
         self.pool = make_pool(planner.slots)
         self.staging_rows = staging_rows
         self._transfer = transfer
-        direct = isinstance(tier, HostTier) and not isinstance(tier, PinnedTier) and not transfer.pins
-        self._direct = DirectMoves(tier, self.pool) if direct and isinstance(tier, HostTier) else None
+        in_place = isinstance(tier, HostTier) and not isinstance(tier, PinnedTier) and not transfer.pins
+        self._direct = DirectMoves(cast(HostTier, tier), self.pool) if in_place else None
         self._remedy = remedy
         self._overflow: RowPool | None = None
         self._bypass: _Bypass | None = None

@@ -211,9 +211,8 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
                 Verdict.UNSUPPORTED, "policy=static ranks rows by id frequencies: give them, or use policy=lfu"
             )
         if spec.parameters["tier"] == "pinned" and spec.device.type == "cpu":
-            return Support(
-                Verdict.UNSUPPORTED, "pinned rows are for a GPU, which reads them by itself: leave them pageable"
-            )
+            reads = "pinned rows are for a GPU, which reads them by itself"
+            return Support(Verdict.UNSUPPORTED, f"{reads}: leave them pageable, which is tier=host")
         refusal = fbgemm_support(spec)
         return super().support(spec) if refusal.verdict is Verdict.YES else refusal
 

@@ -29,7 +29,7 @@ class PinnedTier(HostTier):
     def __init__(self, rows: int, layout: RowLayout, device: torch.device) -> None:
         super().__init__(rows=rows, layout=layout)
         self.on_device = self.records
-        self._unpin: Callable[[], object] = _nothing
+        self._unpin: Callable[[], object] | None = None
         if device.type == "cuda":
             with torch.cuda.device(device):
                 _register(self.records)
@@ -39,7 +39,8 @@ class PinnedTier(HostTier):
 
     def close(self) -> None:
         self.on_device = self.records
-        self._unpin()
+        if self._unpin is not None:
+            self._unpin()
 
 
 class _Seen:
@@ -53,10 +54,6 @@ class _Seen:
             "strides": None,
             "version": 3,
         }
-
-
-def _nothing() -> None:
-    pass
 
 
 def _register(records: Tensor) -> None:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from systems.freq_cache.compiled import compiled, prefetch
+from systems.freq_cache.compiled import compiled, inlined, prefetch
 from systems.freq_cache.queues import EMPTY, pop, push
 
 ABSENT = -1
@@ -200,9 +200,14 @@ def _candidates(queues, order, lowest, newest, now, out, levels, taken):
     return lowest
 
 
+@inlined
+def _queue_of_key(index, order, slot):
+    return max(index.of[at(slot, KEY)] - order.base, 0)
+
+
 @compiled
 def _queue_by_key(index, queues, order, lowest, slot):
-    queue = max(index.of[at(slot, KEY)] - order.base, 0)
+    queue = _queue_of_key(index, order, slot)
     push(queues, queue, slot)
     return min(lowest, queue)
 
@@ -312,7 +317,7 @@ def release(begin, end, keys, fixed, index, ring, order, slot_of_unique, loose, 
             if behind >= 0:
                 into[found] = order.levels + ring[at(behind, WHEN)] % order.depth
             else:
-                into[found] = max(index.of[at(slot, KEY)] - order.base, 0)
+                into[found] = _queue_of_key(index, order, slot)
                 flags |= QUEUED
             found += 1
         if changes:

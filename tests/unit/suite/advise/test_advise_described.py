@@ -106,3 +106,5 @@ def test_system_without_a_model_is_refused() -> None:
         predict(case("reference", device="cuda"), COUNTS, DescribedCosts(_machine()))
     with pytest.raises(NotCalibrated, match="disk is not described"):
         predict(case("freq_cache[tier=file]", device="cuda"), COUNTS, DescribedCosts(_machine()))
+    with pytest.raises(NotCalibrated, match=r"tier=pinned\] .* single rows across the link is not described"):
+        predict(case("freq_cache[tier=pinned]", device="cuda"), COUNTS, DescribedCosts(_machine()))
