@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 from selenium import webdriver
 from selenium.webdriver.remote.webelement import WebElement
@@ -13,7 +14,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from suite.report.source import Source
 
-_LOADED = "return location.protocol === 'file:' && document.readyState === 'complete'"
+_LOADED = "return location.protocol === arguments[0] && document.readyState === 'complete'"
 
 
 @dataclass(frozen=True)
@@ -36,16 +37,25 @@ class Browser:
 
     def open(self, page: Page, view: str = "", *, width: int = 1280, height: int = 900) -> None:
         """Load a page afresh, in the light scheme, with a view in its address."""
-        self.driver.get("about:blank")
+        self._load("about:blank")
         self.command(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
         )
         self.prefer("light")
         self.messages()
         self.requests()
-        self.driver.get(page.url + (f"#{view}" if view else ""))
-        # the driver may come back before the page has replaced the blank one
-        WebDriverWait(self.driver, 30).until(lambda _: self.run(_LOADED))
+        self.visit(page.url + (f"#{view}" if view else ""))
+
+    def visit(self, address: str) -> None:
+        """Load an address anew, also where only its fragment differs from what is open."""
+        self._load("about:blank")
+        self._load(address)
+
+    def _load(self, address: str) -> None:
+        self.driver.get(address)
+        # the driver may come back before the page has replaced the one that was open
+        scheme = f"{urlparse(address).scheme}:"
+        WebDriverWait(self.driver, 30).until(lambda _: self.run(_LOADED, scheme))
 
     def prefer(self, scheme: str, *, media: str = "") -> None:
         self.command(

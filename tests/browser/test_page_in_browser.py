@@ -180,8 +180,7 @@ def test_a_link_shows_the_view_that_its_sender_saw(browser: Browser, page: Page)
     assert [line["system"] for line in seen] == sorted((line["system"] for line in seen), reverse=True)
     assert {line["dataset"] for line in seen} == {"Avazu"}
     link = browser.driver.current_url
-    browser.driver.get("about:blank")
-    browser.driver.get(link)
+    browser.visit(link)
     assert lines_of(browser) == seen
     assert browser.one("#measurements-table [aria-sort=descending]").text.startswith("system")
 
@@ -313,8 +312,7 @@ def test_slider_moves_by_arrow_keys_and_a_link_keeps_the_budget(browser: Browser
     said = browser.one("#budget-bytes").text
     assert slider.get_attribute("aria-valuetext") == said
     link = browser.driver.current_url
-    browser.driver.get("about:blank")
-    browser.driver.get(link)
+    browser.visit(link)
     assert browser.one("#budget-bytes").text == said
     # full_gpu takes 2,000 MiB on Avazu, and this budget is 1 GiB
     assert "full_gpu (its smallest cell takes 2,097,152,000 bytes)" in browser.one("#budget").text
@@ -521,8 +519,7 @@ def test_scheme_follows_the_system_until_the_button_says_otherwise(browser: Brow
     assert colours(browser) == light
     assert button.text == "Dark scheme"
     link = browser.driver.current_url
-    browser.driver.get("about:blank")
-    browser.driver.get(link)
+    browser.visit(link)
     assert colours(browser) == light
     # Figures are drawn on white in both
     browser.one("#scheme").click()
@@ -581,8 +578,7 @@ def test_without_javascript_every_table_is_there(browser: Browser, page: Page) -
     tables = len(browser.all("main table"))
     browser.command("Emulation.setScriptExecutionDisabled", value=True)
     try:
-        browser.driver.get("about:blank")
-        browser.driver.get(page.url)
+        browser.visit(page.url)
         assert "JavaScript is off" in browser.one("noscript").text
         assert not browser.one("#filters").is_displayed()
         assert not browser.one("#scheme").is_displayed()
