@@ -5,6 +5,8 @@ VENV ?= .venv
 ARGS ?=
 # fbgemm's build follows the machine: CUDA where the driver shows a device, else CPU.
 BUILD ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo cuda || echo cpu)
+# Test files are shared out to a process per core, four at most; where tests measure a GPU's memory there is one process.
+JOBS ?= $(if $(filter cuda,$(BUILD)),0,auto)
 
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready-$(BUILD)
@@ -15,7 +17,7 @@ bench: setup
 	$(RUN) run_bench.py --systems all $(ARGS)
 
 test: setup lint
-	$(RUN) -m pytest --cov --cov-report=term:skip-covered $(ARGS)
+	$(RUN) -m pytest --numprocesses $(JOBS) --maxprocesses 4 --dist loadfile --cov --cov-report=term:skip-covered $(ARGS)
 
 setup: $(READY)
 

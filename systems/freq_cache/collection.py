@@ -16,10 +16,8 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor
 
 from systems.contract import (
     Anatomy,
-    Budget,
     CacheRatio,
     Counters,
-    DeviceBytes,
     EmbeddingSystem,
     Placement,
     Purpose,
@@ -32,12 +30,12 @@ from systems.contract import (
     row_type_of,
 )
 from systems.features import Group
-from systems.freq_cache import checkpoint, commits, sizing
+from systems.freq_cache import arguments, checkpoint, commits, sizing
 from systems.freq_cache.cache import Cache
 from systems.freq_cache.file_tier import FileTier
 from systems.freq_cache.fused_optimizer import FusedOptimizer
 from systems.freq_cache.host_tier import HostTier
-from systems.freq_cache.initial_rows import uniform_rows
+from systems.freq_cache.initial_rows import first_rows_of
 from systems.freq_cache.layout import RowLayout
 from systems.freq_cache.pinned_tier import PinnedTier
 from systems.freq_cache.pipeline import Pipeline
@@ -52,9 +50,6 @@ from systems.tbe import ROW_TYPES
 from systems.tbe_system import fbgemm_support
 
 Batch = TypeVar("Batch")
-
-POLICIES = ("static", "lfu", "lru")
-KERNELS = ("own", "fbgemm")
 
 
 class CachedEmbeddingBagCollection(EmbeddingSystem):
@@ -118,48 +113,29 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         seed: int | None = 0,
         kernels: Literal["own", "fbgemm"] = "own",
     ) -> None:
-        if (cache_ratio is None) == (device_bytes is None):
-            raise ValueError("give cache_ratio or device_bytes, one of the two")
-        if seed is not None and not 0 <= seed < 1 << 64:
-            raise ValueError(f"seed {seed} is outside 0 to 2**64 - 1")
-        if not 0 <= look_ahead <= _MOST_LOOK_AHEAD:
-            raise ValueError(f"look_ahead of {look_ahead} is outside 0 to {_MOST_LOOK_AHEAD}")
-        budget: Budget = (
-            CacheRatio(ratio=cache_ratio or 0.0) if device_bytes is None else DeviceBytes(total_bytes=device_bytes)
-        )
-        if pinned and directory is not None:
-            raise ValueError("rows in a directory are not in host memory: give directory or pinned, not both")
-        name = policy if isinstance(policy, str) else "own"
-        if isinstance(policy, str) and policy not in POLICIES:
-            raise ValueError(f"policy '{policy}' is none of {', '.join(POLICIES)}")
-        if kernels not in KERNELS:
-            raise ValueError(f"kernels '{kernels}' are none of {', '.join(KERNELS)}")
-        spec = SystemSpec(
-            tables=tuple(tables),
+        spec = arguments.specification(
+            tables,
             optimizer=optimizer,
-            device=torch.device(device),
-            budget=budget,
-            batch_lookups=batch_lookups,
+            cache_ratio=cache_ratio,
+            device_bytes=device_bytes,
+            policy=policy,
+            look_ahead=look_ahead,
             frequencies=frequencies,
-            weighted=is_weighted,
-            parameters={
-                "policy": name,
-                "look_ahead": str(look_ahead),
-                "tier": "pinned" if pinned else "host" if directory is None else "file",
-            },
+            is_weighted=is_weighted,
+            device=device,
+            batch_lookups=batch_lookups,
+            directory=directory,
+            pinned=pinned,
+            seed=seed,
+            kernels=kernels,
         )
         super().__init__(spec)
-        self._own_rows = _checked(cache_rows or {}, self.tables)
-        needed = sizing.least_device_bytes(spec, self._own_rows)
-        if isinstance(spec.budget, DeviceBytes) and needed > spec.budget.total_bytes:
-            raise ValueError(
-                f"a device budget of {spec.budget.total_bytes:,} bytes has no room for cache_rows: the smallest that "
-                f"works is {needed:,} bytes"
-            )
+        self._own_rows = dict(cache_rows or {})
+        arguments.check_own_rows(self._own_rows, spec)
         if policy == "static":
-            _check_frequencies(frequencies or {}, self.tables)
+            arguments.check_frequencies(frequencies or {}, spec.tables)
         if seed is not None:
-            _check_first_rows(self.tables)
+            arguments.check_first_rows(spec.tables)
         self._policy = policy
         self._look_ahead = look_ahead
         self._seed = seed
@@ -468,13 +444,13 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
                 directory / f"cache_{at}",
                 rows=rows,
                 layout=layout,
-                initialize=self._initial_rows(group),
+                initialize=self._first_rows(group),
                 decided=lambda extra: extra.get("commit") == commits.read(directory),
             )
         pinned = self.spec.parameters["tier"] == "pinned"
         tier = PinnedTier(rows, layout, self.spec.device) if pinned else HostTier(rows=rows, layout=layout)
         if self._seed is not None:
-            initialize = self._initial_rows(group)
+            initialize = self._first_rows(group)
             for start in range(0, rows, _CHUNK_ROWS):
                 ids = torch.arange(start, min(start + _CHUNK_ROWS, rows))
                 out = torch.empty(ids.numel(), layout.dim)
@@ -494,38 +470,11 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
             raise ValueError("policy=static needs the frequencies of a SystemSpec")
         return StaticFrequency([frequencies[table.name].numpy() for table in group.tables])
 
-    def _initial_rows(self, group: Group) -> Callable[[Tensor, Tensor], None]:
-        """First weights of rows of a group, by its own numbering of rows."""
-        order = {name: at for at, name in enumerate(self.tables)}
-        starts = torch.tensor([0, *(table.num_embeddings for table in group.tables)]).cumsum(0)
-        seed = self._seed
-
-        def fill(ids: Tensor, out: Tensor) -> None:
-            if seed is None:
-                out.zero_()
-                return
-            of_row = torch.bucketize(ids, starts, right=True) - 1
-            for at in of_row.unique().tolist():
-                table = group.tables[at]
-                where = (of_row == at).nonzero().squeeze(1)
-                made = torch.empty(where.numel(), table.embedding_dim)
-                uniform_rows(
-                    ids[where] - starts[at],
-                    rows=table.num_embeddings,
-                    dim=table.embedding_dim,
-                    seed=seed,
-                    stream=order[table.name],
-                    out=made,
-                )
-                low, high = table.get_weight_init_min(), table.get_weight_init_max()
-                if table.weight_init_min is not None or table.weight_init_max is not None:
-                    made.mul_(table.num_embeddings**0.5 * (high - low) / 2).add_((high + low) / 2)
-                out[where] = made.to(out.dtype)
-
-        return fill
+    def _first_rows(self, group: Group) -> Callable[[Tensor, Tensor], None]:
+        streams = {name: at for at, name in enumerate(self.tables)}
+        return first_rows_of(group.tables, seed=self._seed, streams=[streams[table.name] for table in group.tables])
 
 
-_MOST_LOOK_AHEAD = 64
 _CHUNK_ROWS = 1 << 20
 
 
@@ -541,37 +490,3 @@ def _end(threads: Sequence[ThreadPoolExecutor | None], caches: Sequence[Cache]) 
                 thread.shutdown(cancel_futures=True)
     for cache in caches:
         cache.tier.close()
-
-
-def _check_frequencies(frequencies: Mapping[str, Tensor], tables: Mapping[str, EmbeddingBagConfig]) -> None:
-    for name, table in tables.items():
-        found = frequencies.get(name)
-        if found is None:
-            raise ValueError(f"policy=static ranks rows by frequency: give frequencies of table {name}")
-        if tuple(found.shape) != (table.num_embeddings,) or found.dtype != torch.int64:
-            raise ValueError(
-                f"frequencies of table {name} are {found.dtype} {list(found.shape)}: give int64 "
-                f"[{table.num_embeddings}], the accesses of every row"
-            )
-        if found.numel() and int(found.min()) < 0:
-            raise ValueError(f"frequencies count accesses: those of table {name} cannot be negative")
-
-
-def _check_first_rows(tables: Mapping[str, EmbeddingBagConfig]) -> None:
-    for name, table in tables.items():
-        made = table.init_fn
-        if made is not None and getattr(made, "func", None) is not torch.nn.init.uniform_:
-            raise ValueError(
-                f"table {name} has an init_fn, which fills a whole table where rows here are made one by one: use "
-                "weight_init_min and weight_init_max, or load rows with load_rows or load_state_dict"
-            )
-
-
-def _checked(cache_rows: Mapping[str, int], tables: Mapping[str, EmbeddingBagConfig]) -> dict[str, int]:
-    unknown = sorted(set(cache_rows) - set(tables))
-    if unknown:
-        raise ValueError(f"cache_rows names no table of the collection: {', '.join(unknown)}")
-    empty = sorted(name for name, rows in cache_rows.items() if rows < 1)
-    if empty:
-        raise ValueError(f"cache_rows must be at least 1: {', '.join(empty)}")
-    return dict(cache_rows)

@@ -7,7 +7,7 @@ It counts instead of carrying a state: the block of four columns `4 b .. 4 b + 3
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numba
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torchrec import EmbeddingBagConfig
 
 from systems.freq_cache.compiled import compiled
 
@@ -60,6 +61,48 @@ def uniform_rows(ids: Tensor, *, rows: int, dim: int, seed: int, stream: int, ou
     scale = np.float32(rows**-0.5 * 2.0**-23)
     key = np.uint32(seed & 0xFFFFFFFF), np.uint32(seed >> 32)
     _fill(ids.numpy(), out.numpy(), key, np.uint32(stream), scale)
+
+
+def first_rows_of(
+    tables: Sequence[EmbeddingBagConfig], *, seed: int | None, streams: Sequence[int]
+) -> Callable[[Tensor, Tensor], None]:
+    """What fills any rows of some tables, numbered table after table, with their first values.
+
+    These are uniform, within the bounds that a table has for them, else as `uniform_rows` has them; without a seed 0.
+
+    Args:
+        tables: Of one width.
+        seed: Of all tables.
+        streams: Number of each table.
+
+    Returns:
+        A function of the row numbers, int64 `[n]`, and of where to, floating `[n, dim]`.
+    """
+    starts = torch.tensor([0, *(table.num_embeddings for table in tables)]).cumsum(0)
+
+    def fill(ids: Tensor, out: Tensor) -> None:
+        if seed is None:
+            out.zero_()
+            return
+        of_row = torch.bucketize(ids, starts, right=True) - 1
+        for at in of_row.unique().tolist():
+            table = tables[at]
+            where = (of_row == at).nonzero().squeeze(1)
+            made = torch.empty(where.numel(), table.embedding_dim)
+            uniform_rows(
+                ids[where] - starts[at],
+                rows=table.num_embeddings,
+                dim=table.embedding_dim,
+                seed=seed,
+                stream=streams[at],
+                out=made,
+            )
+            low, high = table.get_weight_init_min(), table.get_weight_init_max()
+            if table.weight_init_min is not None or table.weight_init_max is not None:
+                made.mul_(table.num_embeddings**0.5 * (high - low) / 2).add_((high + low) / 2)
+            out[where] = made.to(out.dtype)
+
+    return fill
 
 
 def _inlined(function: Callable[..., Any]) -> Callable[..., Any]:

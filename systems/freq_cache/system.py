@@ -7,7 +7,8 @@ import weakref
 from typing import Any, cast
 
 from systems.contract import CacheRatio, DeviceBytes, SystemSpec
-from systems.freq_cache.collection import KERNELS, POLICIES, CachedEmbeddingBagCollection
+from systems.freq_cache.arguments import KERNELS, POLICIES
+from systems.freq_cache.collection import CachedEmbeddingBagCollection
 
 
 class FreqCache(CachedEmbeddingBagCollection):

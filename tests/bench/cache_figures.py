@@ -2,7 +2,7 @@
 
     python tests/bench/cache_figures.py planning --out results/cache/planning.json
     python tests/bench/cache_figures.py stage --out results/cache/stage.json
-    python tests/bench/cache_figures.py table-size --out results/cache/table_size.json
+    python tests/bench/cache_figures.py table-size --dim 16 --out results/cache/table_size.json
     python tests/bench/cache_figures.py miss-cost --out results/cache/miss_cost.json
     python tests/bench/cache_figures.py misses --out results/cache/misses.json
 
@@ -11,7 +11,7 @@
 - `stage`: plan, move, look up, backward, update of 53,248 ids over 1 M x 32 fp32, 5 % cached, against full tables of
   fbgemm's on the same batches.
 - `table-size`: the same step with equal slots and misses over tables of 1 M to 178 M rows, alone and inside the DLRM of
-  `--scale small`; with `--dim 16` they fit in 24 GB together.
+  `--scale small`. All tables are in memory at once: with `--dim 16` they take 16 GB, with the default 32 twice that.
 - `miss-cost`: the same step over one table, by how many of its rows are missing.
 - `misses`: unique misses per batch of the full-size Criteo Kaggle stream, against the batch-granular minimum of Belady.
 
@@ -43,11 +43,13 @@ from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 from zipf_tables import ZipfTables, criteo_1tb_sizes
 
+from suite.memory import available_host_bytes
 from suite.scales import SMALL
 from systems import registry
 from systems.contract import CacheRatio, EmbeddingSystem, OptimizerKind, Rows, SparseOptimizer, SystemSpec
 from systems.freq_cache import LFU, LRU, CachedEmbeddingBagCollection, Policy, StaticFrequency
 from systems.freq_cache.planner import Ids, Plan, Planner
+from systems.freq_cache.sizing import ROW_INDEX_BYTES
 from workloads.dlrm import build_dlrm
 from workloads.synthetic import SyntheticWorkload
 
@@ -116,6 +118,12 @@ def table_size(setting: argparse.Namespace) -> dict[str, Any]:
     slots, hits, misses, lookups = 50_000, 10_000, 10_000, setting.lookups or 53_248
     largest = setting.rows or 177_944_275
     sizes = [*(size for size in (1_000_000, 10_000_000, 50_000_000) if size < largest), largest]
+    needed = sum(sizes) * (4 * setting.dim + ROW_INDEX_BYTES)
+    if needed > (free := available_host_bytes()):
+        raise SystemExit(
+            f"tables of {', '.join(f'{size:,}' for size in sizes)} rows take {needed / 1e9:.1f} GB with --dim "
+            f"{setting.dim}, and {free / 1e9:.1f} GB are free: give a smaller --dim or --rows"
+        )
     caches = {size: cached(size, slots, setting.dim, lookups, features=26) for size in sizes}
     streams = {size: sliding(size, hits, misses, lookups, features=26) for size in sizes}
     results = {}

@@ -26,6 +26,18 @@ def test_figure_leaves_a_record(figure: str, tmp_path: Path) -> None:
     assert record["results"]
 
 
+def test_tables_that_do_not_fit_in_memory_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, bytes_per_row = 100_000, 4 * 4 + 4
+    command = ["table-size", *TINY["table-size"], "--out", str(tmp_path / "record.json")]
+    monkeypatch.setattr(cache_figures, "available_host_bytes", lambda: rows * bytes_per_row - 1)
+    with pytest.raises(SystemExit, match=r"rows take .* GB with --dim 4, .* give a smaller --dim"):
+        cache_figures.main(command)
+    assert not (tmp_path / "record.json").exists()
+    monkeypatch.setattr(cache_figures, "available_host_bytes", lambda: rows * bytes_per_row)
+    cache_figures.main(command)
+    assert (tmp_path / "record.json").exists()
+
+
 def test_look_ahead_never_beats_the_minimum(tmp_path: Path) -> None:
     cache_figures.main(["misses", *TINY["misses"], "--out", str(tmp_path / "record.json")])
     found = json.loads((tmp_path / "record.json").read_text())["results"]

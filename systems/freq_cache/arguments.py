@@ -1,0 +1,113 @@
+"""Whether what a collection is built with goes together, and what it comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torchrec import EmbeddingBagConfig
+
+from systems.contract import Budget, CacheRatio, DeviceBytes, SparseOptimizer, SystemSpec
+from systems.freq_cache import sizing
+from systems.freq_cache.policy import Policy
+
+POLICIES = ("static", "lfu", "lru")
+KERNELS = ("own", "fbgemm")
+MOST_LOOK_AHEAD = 64
+
+
+def specification(
+    tables: Sequence[EmbeddingBagConfig],
+    *,
+    optimizer: SparseOptimizer,
+    cache_ratio: float | None,
+    device_bytes: int | None,
+    policy: str | Callable[[int], Policy],
+    look_ahead: int,
+    frequencies: Mapping[str, Tensor] | None,
+    is_weighted: bool,
+    device: torch.device | str,
+    batch_lookups: int,
+    directory: Path | str | None,
+    pinned: bool,
+    seed: int | None,
+    kernels: str,
+) -> SystemSpec:
+    """The arguments of a `CachedEmbeddingBagCollection` as a system's.
+
+    Raises:
+        ValueError: they do not go together; the message says what to change.
+    """
+    if (cache_ratio is None) == (device_bytes is None):
+        raise ValueError("give cache_ratio or device_bytes, one of the two")
+    if seed is not None and not 0 <= seed < 1 << 64:
+        raise ValueError(f"seed {seed} is outside 0 to 2**64 - 1")
+    if not 0 <= look_ahead <= MOST_LOOK_AHEAD:
+        raise ValueError(f"look_ahead of {look_ahead} is outside 0 to {MOST_LOOK_AHEAD}")
+    budget: Budget = (
+        CacheRatio(ratio=cache_ratio or 0.0) if device_bytes is None else DeviceBytes(total_bytes=device_bytes)
+    )
+    if pinned and directory is not None:
+        raise ValueError("rows in a directory are not in host memory: give directory or pinned, not both")
+    if isinstance(policy, str) and policy not in POLICIES:
+        raise ValueError(f"policy '{policy}' is none of {', '.join(POLICIES)}")
+    if kernels not in KERNELS:
+        raise ValueError(f"kernels '{kernels}' are none of {', '.join(KERNELS)}")
+    return SystemSpec(
+        tables=tuple(tables),
+        optimizer=optimizer,
+        device=torch.device(device),
+        budget=budget,
+        batch_lookups=batch_lookups,
+        frequencies=frequencies,
+        weighted=is_weighted,
+        parameters={
+            "policy": policy if isinstance(policy, str) else "own",
+            "look_ahead": str(look_ahead),
+            "tier": "pinned" if pinned else "host" if directory is None else "file",
+        },
+    )
+
+
+def check_own_rows(cache_rows: Mapping[str, int], spec: SystemSpec) -> None:
+    """Refuse slots for tables that are not there, none at all, or more than a budget has room for."""
+    unknown = sorted(set(cache_rows) - {table.name for table in spec.tables})
+    if unknown:
+        raise ValueError(f"cache_rows names no table of the collection: {', '.join(unknown)}")
+    empty = sorted(name for name, rows in cache_rows.items() if rows < 1)
+    if empty:
+        raise ValueError(f"cache_rows must be at least 1: {', '.join(empty)}")
+    needed = sizing.least_device_bytes(spec, cache_rows)
+    if isinstance(spec.budget, DeviceBytes) and needed > spec.budget.total_bytes:
+        raise ValueError(
+            f"a device budget of {spec.budget.total_bytes:,} bytes has no room for cache_rows: the smallest that "
+            f"works is {needed:,} bytes"
+        )
+
+
+def check_frequencies(frequencies: Mapping[str, Tensor], tables: Sequence[EmbeddingBagConfig]) -> None:
+    """Refuse what policy `static` cannot rank rows by."""
+    for table in tables:
+        found = frequencies.get(table.name)
+        if found is None:
+            raise ValueError(f"policy=static ranks rows by frequency: give frequencies of table {table.name}")
+        if tuple(found.shape) != (table.num_embeddings,) or found.dtype != torch.int64:
+            raise ValueError(
+                f"frequencies of table {table.name} are {found.dtype} {list(found.shape)}: give int64 "
+                f"[{table.num_embeddings}], the accesses of every row"
+            )
+        if found.numel() and int(found.min()) < 0:
+            raise ValueError(f"frequencies count accesses: those of table {table.name} cannot be negative")
+
+
+def check_first_rows(tables: Sequence[EmbeddingBagConfig]) -> None:
+    """Refuse tables whose rows cannot be made one by one."""
+    for table in tables:
+        made = table.init_fn
+        if made is not None and getattr(made, "func", None) is not torch.nn.init.uniform_:
+            raise ValueError(
+                f"table {table.name} has an init_fn, which fills a whole table where rows here are made one by one: "
+                "use weight_init_min and weight_init_max, or load rows with load_rows or load_state_dict"
+            )
