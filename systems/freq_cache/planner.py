@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,9 +11,10 @@ from numpy.typing import NDArray
 
 from systems.freq_cache import planning, queues
 from systems.freq_cache.hands import in_parts, parts_of
-from systems.freq_cache.planning import FIELDS, FLAGS, ROW, Index, Order
+from systems.freq_cache.planning import ROW, Index, Order
 from systems.freq_cache.policy import LEVELS, Policy
 from systems.freq_cache.queues import empty_queues
+from systems.freq_cache.ring import Ring, Segment
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
@@ -98,8 +100,7 @@ class Plan:
 @dataclass
 class _Announced:
     batch: int
-    begin: int
-    end: int
+    segments: list[Segment]
     inverse: Int32s
     changes: bool
 
@@ -132,11 +133,10 @@ class Planner:
         self.rows = rows
         self.slots = min(slots, rows)
         self._index = Index.empty(rows=rows, slots=self.slots)
-        self._ring = np.empty(FIELDS * batch_ids, np.int32)
+        self._ring = Ring(batch_ids)
         self._order = Order(levels=LEVELS, base=0, depth=2, lowest=LEVELS)
         self._queues = empty_queues(queues=LEVELS + self._order.depth, slots=self.slots)
         self._used = 0
-        self._cursor = 0
         self._announced: deque[_Announced] = deque()
         self._batches = 0
 
@@ -153,7 +153,7 @@ class Planner:
     @property
     def window_bytes(self) -> int:
         """Host bytes kept for announced batches."""
-        return self._ring.nbytes + sum(batch.inverse.nbytes for batch in tuple(self._announced))
+        return self._ring.entries.nbytes + sum(batch.inverse.nbytes for batch in tuple(self._announced))
 
     def warm_up(self) -> tuple[Int32s, Int32s]:
         """Fill an empty cache with the rows that the policy thinks best. Returns rows and the slots they take."""
@@ -168,14 +168,13 @@ class Planner:
 
     def announce(self, ids: Ids, *, changes: bool) -> None:
         """Enter the next batch. `changes`: its rows will be trained."""
-        begin = self._section(ids.values.size)
         batch = self._batches
         self._batches += 1
         self._make_depth(len(self._announced) + 2)
         inverse = np.empty(ids.values.size, np.int32)
-        end = begin + self._enter(ids, inverse, begin, batch)
-        self._cursor = end
-        self._announced.append(_Announced(batch, begin, end, inverse, changes))
+        segments = self._enter(ids, inverse, batch)
+        self._ring.take(segments)
+        self._announced.append(_Announced(batch, segments, inverse, changes))
 
     def plan(self) -> Plan:
         """Decide what the batch announced longest ago needs, knowing those announced after it.
@@ -184,13 +183,18 @@ class Planner:
         """
         newest = self._announced[-1].batch
         batch = self._announced.popleft()
-        unique = batch.end - batch.begin
-        rows, missing, slots = (np.empty(unique, np.int32) for _ in range(3))
+        unique = sum(end - begin for begin, end in batch.segments)
+        rows, missing, missing_rows, slots = (np.empty(unique, np.int32) for _ in range(4))
         missed = np.empty(unique, np.bool_)
-        misses, fetch_after = planning.survey(self._ring, batch.begin, batch.end, rows, missed, missing)
+        misses, fetch_after = 0, planning.NONE
+        for begin, end, at in _pieces(batch.segments, 0, unique):
+            mine = slice(at, at + end - begin)
+            places = (missing[misses:], missing_rows[misses:])
+            more, after = planning.survey(self._ring.entries, begin, end, rows[mine], missed[mine], *places)
+            misses, fetch_after = misses + more, max(fetch_after, after)
         overflow = unique > self.slots
-        entering = missing[: self.slots - self._used if overflow else misses]
-        fetch_rows = rows[entering - batch.begin]
+        count = min(self.slots - self._used, misses) if overflow else misses
+        entering, fetch_rows = missing[:count], missing_rows[:count].copy()
         fixed = self.policy.fixed
         occurrences = np.zeros(unique if self.policy.counts else 0, np.int32)
         if self.policy.counts:
@@ -218,72 +222,70 @@ class Planner:
         for batch in self._announced:  # before their slots are queued by key: there is room for each of them once
             queues.clear(self._queues, self._order.levels + batch.batch % self._order.depth)
         for batch in self._announced:
-            lowest = planning.withdraw(batch.begin, batch.end, self._index, self._ring, self._queues, self._order)
-            self._order = self._order._replace(lowest=lowest)
+            for segment in batch.segments:
+                lowest = planning.withdraw(*segment, self._index, self._ring.entries, self._queues, self._order)
+                self._order = self._order._replace(lowest=lowest)
         self._announced.clear()
 
     def changed(self) -> tuple[Int32s, Int32s]:
         """Rows and slots that the slow tier lacks; they count as written back from now on. Int32 each."""
-        return self._unmark((self._index.every(FLAGS)[: self._used] & planning.DIRTY) > 0)
+        return self._unmark(self._index.every(ROW)[: self._used] < 0)
 
     def held(self, start: int, stop: int) -> tuple[Int32s, Int32s]:
         """Those of the rows `start` to `stop` that have slots, and these; they count as unchanged from now on."""
         rows = self._index.every(ROW)[: self._used]
+        rows = np.maximum(rows, ~rows)
         return self._unmark((rows >= start) & (rows < stop))
 
     def change(self, slots: Int32s) -> None:
         """Count slots as changed since they were last written back."""
-        self._index.every(FLAGS)[slots] |= planning.DIRTY
+        rows = self._index.every(ROW)
+        rows[slots] = np.minimum(rows[slots], ~rows[slots])
 
     def _unmark(self, chosen: NDArray[np.bool_]) -> tuple[Int32s, Int32s]:
         slots = np.flatnonzero(chosen).astype(np.int32)
-        self._index.every(FLAGS)[slots] &= ~planning.DIRTY
-        return self._index.every(ROW)[slots], slots
+        rows = self._index.every(ROW)
+        rows[slots] = np.maximum(rows[slots], ~rows[slots])
+        return rows[slots], slots
 
-    def _enter(self, ids: Ids, inverse: Int32s, begin: int, batch: int) -> int:
+    def _enter(self, ids: Ids, inverse: Int32s, batch: int) -> list[Segment]:
         """Find the distinct rows of a batch, on several threads if it is large: no two tables share a row."""
         begins = np.empty(ids.ends.size + 1, np.int64)
         begins[0], begins[1:] = 0, ids.ends
-        parts = parts_of(ids.values.size, least=_PART_IDS)
-        if parts == 1:
-            return self._enter_alone(ids, begins, inverse, begin, batch)
-        changes = np.flatnonzero(np.diff(ids.starts, prepend=-1))  # the first feature of every table
-        shares = np.searchsorted(begins[changes], ids.values.size * np.arange(parts) / parts)
-        edges = [*changes[shares[shares < changes.size]].tolist(), ids.starts.size]
-        found = [0] * (len(edges) - 1)
+        edges = self._edges(ids, begins)
+        places = begins[edges].tolist()
+        live = (segment for announced in self._announced for segment in announced.segments)
+        rooms = self._ring.room(np.diff(places).tolist(), live)
+        ring, where = self._ring.entries, self._index.where
+        parts = len(rooms)
+        idle = parts == 1 and where.nbytes > _NEAR_BYTES and parts_of(ids.values.size, least=_TOUCHED_IDS) > 1
+        found, chained = [0] * parts, [0] * parts
 
         def enter(part: int, _: int) -> None:
+            if part == parts:  # has the memory ready that the only part comes to later
+                planning.touch(where, ids.values, begins, ids.starts, ids.values.size // 3)
+                return
             first, last = edges[part], edges[part + 1]
-            rest = (self._index, self._ring, inverse, begin + int(begins[first]), batch)
-            found[part] = planning.announce(ids.values, begins[first : last + 1], ids.starts[first:last], *rest)
+            mine = (begins[first : last + 1], ids.starts[first:last], self._index, ring, inverse, rooms[part], batch)
+            found[part], chained[part] = planning.announce(ids.values, *mine)
 
         def link(part: int, _: int) -> None:
-            first, before = edges[part], sum(found[:part])
-            planning.link(self._index, self._ring, begin + int(begins[first]), begin + before, found[part])
-            inverse[begins[first] : begins[edges[part + 1]]] += before
+            planning.link(ring, *segments[part])
 
-        in_parts(enter, len(found))
-        in_parts(link, min(2, len(found)))  # the first stays where it is
-        for part in range(2, len(found)):  # moves down to where those before it have been
-            link(part, len(found))
-        return sum(found)
+        in_parts(enter, parts + idle)
+        segments = [(room, room + count) for room, count in zip(rooms, found, strict=True)]
+        if any(chained):
+            in_parts(link, parts)
+        for part in range(1, parts):
+            inverse[places[part] : places[part + 1]] += sum(found[:part])
+        return segments
 
-    def _enter_alone(self, ids: Ids, begins: Int64s, inverse: Int32s, begin: int, batch: int) -> int:
-        """The same on one thread, while another has the memory ready that it comes to later."""
-        where = self._index.where
-        found = 0
-
-        def enter(part: int, _: int) -> None:
-            nonlocal found
-            if part == 0:
-                rest = (self._index, self._ring, inverse, begin, batch)
-                found = planning.announce(ids.values, begins, ids.starts, *rest)
-            else:
-                planning.touch(where, ids.values, begins, ids.starts, ids.values.size // 3)
-
-        in_parts(enter, min(2, parts_of(ids.values.size, least=_TOUCHED_IDS)) if where.nbytes > _NEAR_BYTES else 1)
-        planning.link(self._index, self._ring, begin, begin, found)
-        return int(found)
+    def _edges(self, ids: Ids, begins: Int64s) -> list[int]:
+        """The features at which the parts of a batch that are worth a thread begin, and behind the last."""
+        parts = parts_of(ids.values.size, least=_PART_IDS)
+        changes = np.flatnonzero(np.diff(ids.starts, prepend=-1))  # the first feature of every table
+        shares = np.searchsorted(begins[changes], ids.values.size * np.arange(parts) / parts)
+        return [0, *changes[shares[1:][shares[1:] < changes.size]].tolist(), ids.starts.size]
 
     def _replace(self, batch: _Announced, entering: Int32s, keys: Int32s, newest: int) -> tuple[Int32s, Int32s, Int32s]:
         """Give the rows at some positions of a batch slots, on several threads if they are many.
@@ -291,18 +293,17 @@ class Planner:
         Returns their slots, and the rows to write back with the slots that these leave.
         """
         slots, room, back_rows, back_slots = (np.empty(entering.size, np.int32) for _ in range(4))
-        fixed, span = self.policy.fixed, (batch.begin, batch.end)
+        fixed, ring = self.policy.fixed, self._ring.entries
         free, lowest = planning.choose(
             entering.size,
             fixed,
             self._index,
-            self._ring,
+            ring,
             self._queues,
             self._order,
             slots,
             room,
             self._used,
-            *span,
             newest,
             batch.batch,
         )
@@ -321,7 +322,7 @@ class Planner:
                 keys[mine] if fixed else keys,
                 fixed,
                 self._index,
-                self._ring,
+                ring,
                 back_rows[mine],
                 back_slots[mine],
                 batch.batch,
@@ -339,50 +340,34 @@ class Planner:
     def _release(self, batch: _Announced, keys: Int32s, slots: Int32s) -> None:
         """Let the rows of a planned batch go, on several threads if they are many, and queue their slots in order."""
         queues.clear(self._queues, self._order.levels + batch.batch % self._order.depth)  # they are all of this batch
-        unique = batch.end - batch.begin
-        parts = parts_of(unique, least=_PART_ROWS)
-        loose, into = np.empty(unique, np.int32), np.empty(unique, np.int32)
-        found = [0] * parts
+        parts = parts_of(slots.size, least=_PART_ROWS)
+        loose, into = np.empty(slots.size, np.int32), np.empty(slots.size, np.int32)
+        found: list[list[slice]] = [[] for _ in range(parts)]
         fixed = self.policy.fixed
 
         def release(part: int, _: int) -> None:
-            start, stop = unique * part // parts, unique * (part + 1) // parts
-            found[part] = planning.release(
-                batch.begin + start,
-                batch.begin + stop,
-                keys if fixed else keys[start:stop],
-                fixed,
-                self._index,
-                self._ring,
-                self._order,
-                slots[start:stop],
-                loose[start:stop],
-                into[start:stop],
-                batch.batch,
-                batch.changes,
-            )
+            for begin, end, at in _pieces(batch.segments, slots.size * part // parts, slots.size * (part + 1) // parts):
+                mine = slice(at, at + end - begin)
+                count = planning.release(
+                    begin,
+                    end,
+                    keys if fixed else keys[mine],
+                    fixed,
+                    self._index,
+                    self._ring.entries,
+                    self._order,
+                    slots[mine],
+                    loose[mine],
+                    into[mine],
+                    batch.batch,
+                    batch.changes,
+                )
+                found[part].append(slice(at, at + count))
 
         in_parts(release, parts)
-        for part in range(parts):
-            start = unique * part // parts
-            mine = slice(start, start + found[part])
+        for mine in (piece for pieces in found for piece in pieces):
             lowest = planning.enqueue(loose[mine], into[mine], self._queues, self._order)
             self._order = self._order._replace(lowest=lowest)
-
-    def _section(self, wanted: int) -> int:
-        """Where the ring has room for the rows of one more batch; it grows if it must. Positions stay what they are."""
-        size = self._ring.size // FIELDS
-        for begin in (self._cursor, 0):
-            end = begin + wanted
-            if end <= size and all(end <= live.begin or begin >= live.end for live in self._announced):
-                return begin
-        grown = max(2 * size, size + 2 * wanted)
-        if self.slots + grown >= _INT32_MAX:
-            raise ValueError("too many ids are announced at once: announce fewer batches ahead")
-        ring = np.empty(FIELDS * grown, np.int32)
-        ring[: self._ring.size] = self._ring
-        self._ring = ring
-        return size
 
     def _make_depth(self, batches: int) -> None:
         """Room for a queue per announced batch."""
@@ -422,3 +407,13 @@ class Planner:
         ends[levels:] = old[order.levels :]
         self._order = order._replace(levels=levels, base=base, lowest=0)
         self._queues = queues.rearranged(self._queues, ends.reshape(-1), self.slots)
+
+
+def _pieces(segments: Sequence[Segment], start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    """Where rows number `start` to `stop` of segments are: positions from and to, and the number of the first."""
+    before = 0
+    for begin, end in segments:
+        first, last = max(start, before), min(stop, before + end - begin)
+        if first < last:
+            yield begin + first - before, begin + last - before, first
+        before += end - begin

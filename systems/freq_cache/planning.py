@@ -2,12 +2,14 @@
 
 What the arrays mean:
 
-- `where[row]`: the latest occurrence of a row among the announced batches, as `slots + position` in the ring; of a row
-  in none of them its slot, or how it is absent: `ABSENT`, or `ABSENT - 1 - batch` if that batch writes it back.
+- `where[row]`: the slot of a row. Of a row without one its latest occurrence among the announced batches, as `slots +
+  position` in the ring; of one in none of them how it is absent: `ABSENT`, or `ABSENT - 1 - batch` if that batch
+  writes it back.
 - `ring[at(position, field)]`: one distinct row of one announced batch. A row's occurrences are chained by `NEXT`, and
   the earliest holds its slot (or how it is absent) in `SLOT`.
-- `of[at(slot, field)]`: of every slot its `ROW`, its `KEY`, its `FLAGS`, and in `HEAD` the position of its next
-  occurrence, or `NONE`.
+- `of[at(slot, field)]`: of every slot its `ROW`, negative (`~row`) if that changed since it was last written back; its
+  `KEY`; in `HEAD` the position of its next occurrence, or `NONE`; and in `LAST` twice that of its latest one, or twice
+  `NONE`, and 1 more if it is in a key's queue.
 - Queues: one per key, for slots that no announced batch needs; behind them one per announced batch, for slots needed
   next by that batch. A slot is in one of them at most. One in a key's queue may have been hit or announced since: that
   is noticed when its turn comes.
@@ -22,24 +24,25 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from systems.freq_cache.compiled import compiled, inlined, prefetch
+from systems.freq_cache.compiled import compiled, inlined, prefetch, prefetch_to_read
 from systems.freq_cache.queues import EMPTY, pop, push
 
 ABSENT = -1
 NONE = -1
 
 ROW, SLOT, NEXT, WHEN = 0, 1, 2, 3
-KEY, HEAD, FLAGS = 1, 2, 3
+KEY, HEAD, LAST = 1, 2, 3
 FIELDS = 4
-QUEUED, DIRTY = 1, 2
-"""Flags of a slot: is in a key's queue; its row changed since it was last written back."""
+QUEUED = 1
+MOST_POSITIONS = 1 << 30
+"""What `LAST` has room for."""
 
 _FAR, _NEAR = 96, 24
 """How many elements ahead a loop asks for memory: for what an id leads to, and for what that leads to."""
 
 
 class Index(NamedTuple):
-    """Where every row is, and `of[at(slot, field)]`: a slot's row, key, next occurrence and flags, side by side."""
+    """Where every row is, and `of[at(slot, field)]`: a slot's row, key, next and latest occurrence, side by side."""
 
     where: NDArray[np.int32]
     of: NDArray[np.int32]
@@ -48,7 +51,7 @@ class Index(NamedTuple):
     def empty(cls, *, rows: int, slots: int) -> Index:
         """That of a cache without rows."""
         of = np.zeros((slots, FIELDS), np.int32)
-        of[:, HEAD] = NONE
+        of[:, HEAD], of[:, LAST] = NONE, 2 * NONE
         return cls(np.full(rows, ABSENT, np.int32), of.reshape(-1))
 
     def every(self, field: int) -> NDArray[np.int32]:
@@ -71,6 +74,12 @@ def at(position, field):
     return np.uint64(FIELDS * position + field)
 
 
+@inlined
+def _row_in(index, slot):
+    row = index.of[at(slot, ROW)]
+    return row ^ (row >> 31)
+
+
 @compiled
 def outside(ids, ends, sizes):
     """Where the first id is that its table does not have, or NONE."""
@@ -85,31 +94,46 @@ def outside(ids, ends, sizes):
 
 @compiled
 def announce(ids, begins, starts, index, ring, inverse, begin, now):
-    """Enter distinct ids of some features of a batch from position `begin` on. Returns how many there are.
+    """Enter distinct ids of some features of a batch from position `begin` on. Returns how many, and how many to link.
 
-    The ids of a feature begin where `begins` says, and end where those of the next do. `inverse` counts from 0.
+    The ids of a feature begin where `begins` says, and end where those of the next do. `inverse` counts from 0. What
+    occurred in an earlier batch has in `NEXT` where, until it is linked. `where` stays as it is for rows with slots.
     """
-    where, slots = index.where, index.of.size // FIELDS
+    where, of, slots = index.where, index.of, index.of.size // FIELDS
     end = begin
+    chained = 0
     for feature in range(starts.size):
         start = starts[feature]
         stop = begins[feature + 1]
         for i in range(begins[feature], stop):
             if i + _FAR < stop:
-                prefetch(where, start + ids[i + _FAR])
+                prefetch_to_read(where, start + ids[i + _FAR])
+            if i + _NEAR < stop:
+                ahead = where[np.uint64(start + ids[i + _NEAR])]
+                if 0 <= ahead < slots:
+                    prefetch_to_read(of, FIELDS * ahead)
             row = np.uint64(start + ids[i])
-            latest = where[row] - slots
-            if begin <= latest < end:
-                inverse[i] = latest - begin
+            found = where[row]
+            last = found - slots
+            if 0 <= found < slots:
+                last = of[at(found, LAST)] >> 1
+            if begin <= last < end:
+                inverse[i] = last - begin
                 continue
             ring[at(end, ROW)] = row
-            ring[at(end, SLOT)] = latest + slots
-            ring[at(end, NEXT)] = NONE
+            ring[at(end, SLOT)] = found
+            ring[at(end, NEXT)] = max(last, NONE)
             ring[at(end, WHEN)] = now
-            where[row] = slots + end
+            chained += last >= 0
+            if 0 <= found < slots:
+                if last < 0:
+                    of[at(found, HEAD)] = end
+                of[at(found, LAST)] = 2 * end + (of[at(found, LAST)] & QUEUED)
+            else:
+                where[row] = slots + end
             inverse[i] = end - begin
             end += 1
-    return end - begin
+    return end - begin, chained
 
 
 @compiled
@@ -126,27 +150,15 @@ def touch(where, ids, begins, starts, first):
 
 
 @compiled
-def link(index, ring, found, begin, count):
-    """Move entries from `found` on down to `begin` on, and tell the earlier occurrence of each, else its slot."""
-    where, slots = index.where, index.of.size // FIELDS
-    for i in range(count):
-        if i + _FAR < count:
-            ahead = ring[at(found + i + _FAR, SLOT)]
-            if ahead >= slots:
-                prefetch(ring, FIELDS * (ahead - slots))
-            else:
-                prefetch(index.of, FIELDS * max(ahead, 0))
-            if found != begin:
-                prefetch(where, ring[at(found + i + _FAR, ROW)])
-        if found != begin:
-            for field in range(FIELDS):
-                ring[at(begin + i, field)] = ring[at(found + i, field)]
-            where[np.uint64(ring[at(begin + i, ROW)])] = slots + begin + i
-        latest = ring[at(begin + i, SLOT)]
-        if latest >= slots:
-            ring[at(latest - slots, NEXT)] = begin + i
-        elif latest >= 0:
-            index.of[at(latest, HEAD)] = begin + i
+def link(ring, begin, end):
+    """Tell the earlier occurrence of each entry of it."""
+    for i in range(begin, end):
+        if i + _NEAR < end and ring[at(i + _NEAR, NEXT)] >= 0:
+            prefetch(ring, FIELDS * ring[at(i + _NEAR, NEXT)])
+        last = ring[at(i, NEXT)]
+        if last >= 0:
+            ring[at(last, NEXT)] = i
+            ring[at(i, NEXT)] = NONE
 
 
 @compiled
@@ -157,19 +169,20 @@ def count(inverse, counts):
 
 
 @compiled
-def survey(ring, begin, end, rows, missed, missing):
-    """The rows of a batch, whether each is absent, and the positions of those that are.
+def survey(ring, begin, end, rows, missed, missing, missing_rows):
+    """The rows at some positions, whether each is absent, and the positions and rows of those that are.
 
     Returns the number of these and the last batch to write one of them back.
     """
     misses = 0
     after = NONE
     for position in range(begin, end):
-        slot = ring[at(position, SLOT)]
-        rows[position - begin] = ring[at(position, ROW)]
+        slot, row = ring[at(position, SLOT)], ring[at(position, ROW)]
+        rows[position - begin] = row
         missed[position - begin] = slot < 0
         if slot < 0:
             missing[misses] = position
+            missing_rows[misses] = row
             misses += 1
             after = max(after, ABSENT - 1 - slot)
     return misses, after
@@ -213,7 +226,7 @@ def _queue_by_key(index, queues, order, lowest, slot):
 
 
 @compiled
-def choose(wanted, fixed, index, ring, queues, order, slots, levels, used, begin, end, newest, now):
+def choose(wanted, fixed, index, ring, queues, order, slots, levels, used, newest, now):
     """Find a slot for each of `wanted` rows: free ones, then those of victims. `slots` receives them, `levels` is room.
 
     Returns the number of free ones, and the lowest key that may be queued.
@@ -231,9 +244,10 @@ def choose(wanted, fixed, index, ring, queues, order, slots, levels, used, begin
             slot, level, head = slots[i], levels[i], index.of[at(slots[i], HEAD)]
             if level < order.levels:
                 if head >= 0:  # hit or announced since it was queued
-                    index.of[at(slot, FLAGS)] &= ~QUEUED
-                    if not begin <= head < end:  # rows of the batch in hand are queued when it is released
-                        push(queues, order.levels + ring[at(head, WHEN)] % order.depth, slots[i])
+                    index.of[at(slot, LAST)] &= ~QUEUED
+                    when = ring[at(head, WHEN)]
+                    if when != now:  # rows of the batch in hand are queued when it is released
+                        push(queues, order.levels + when % order.depth, slots[i])
                     continue
                 if not fixed and index.of[at(slot, KEY)] - order.base > level:
                     lowest = _queue_by_key(index, queues, order, lowest, slots[i])
@@ -249,34 +263,39 @@ def replace(missing, slots, free, keys, fixed, index, ring, back_rows, back_slot
 
     The arrays are of these rows. `back_rows` and `back_slots` receive what is to be written back. Returns how many.
     """
+    where, of, all_slots = index.where, index.of, index.of.size // FIELDS
     back = 0
     for i in range(missing.size):
         if i + _FAR < missing.size:
-            prefetch(index.of, FIELDS * slots[i + _FAR])
+            prefetch(of, FIELDS * slots[i + _FAR])
         if i + _NEAR < missing.size:
             ahead = slots[i + _NEAR]
-            if index.of[at(ahead, HEAD)] >= 0:
-                prefetch(ring, FIELDS * index.of[at(ahead, HEAD)])
-            else:
-                prefetch(index.where, index.of[at(ahead, ROW)])
+            prefetch(where, _row_in(index, ahead))
+            prefetch(where, ring[at(missing[i + _NEAR], ROW)])
+            if of[at(ahead, HEAD)] >= 0:
+                prefetch(ring, FIELDS * of[at(ahead, HEAD)])
         slot = slots[i]
         if i >= free:
-            head, gone = index.of[at(slot, HEAD)], np.uint64(index.of[at(slot, ROW)])
+            head, gone = of[at(slot, HEAD)], _row_in(index, slot)
             state = ABSENT
-            if index.of[at(slot, FLAGS)] & DIRTY:
+            if of[at(slot, ROW)] < 0:
                 state = ABSENT - 1 - now
                 back_rows[back] = gone
-                back_slots[back] = slots[i]
+                back_slots[back] = slot
                 back += 1
             if head >= 0:
                 ring[at(head, SLOT)] = state
+                where[np.uint64(gone)] = all_slots + (of[at(slot, LAST)] >> 1)
             else:
-                index.where[gone] = state
-        ring[at(missing[i], SLOT)] = slots[i]
-        index.of[at(slot, ROW)] = ring[at(missing[i], ROW)]
-        index.of[at(slot, FLAGS)] = 0
+                where[np.uint64(gone)] = state
+        row = ring[at(missing[i], ROW)]
+        ring[at(missing[i], SLOT)] = slot
+        of[at(slot, ROW)] = row
+        of[at(slot, HEAD)] = missing[i]
+        of[at(slot, LAST)] = 2 * (where[np.uint64(row)] - all_slots)
+        where[np.uint64(row)] = slot
         if fixed:
-            index.of[at(slot, KEY)] = keys[i]
+            of[at(slot, KEY)] = keys[i]
     return back
 
 
@@ -287,15 +306,14 @@ def release(begin, end, keys, fixed, index, ring, order, slot_of_unique, loose, 
     `slot_of_unique` and `keys` are of these rows. `loose` receives the slots that are in no queue, `into` the queue of
     their next use or of their key; both have room for all. Returns how many there are.
     """
+    of = index.of
     found = 0
     for position in range(begin, end):
         if position + _NEAR < end:
+            prefetch(of, FIELDS * max(ring[at(position + _NEAR, SLOT)], 0))
             later = ring[at(position + _NEAR, NEXT)]
             if later >= 0:
                 prefetch(ring, FIELDS * later)
-            else:
-                prefetch(index.where, ring[at(position + _NEAR, ROW)])
-            prefetch(index.of, FIELDS * max(ring[at(position + _NEAR, SLOT)], 0))
         slot = ring[at(position, SLOT)]
         behind = ring[at(position, NEXT)]
         slot_of_unique[position - begin] = slot
@@ -304,25 +322,27 @@ def release(begin, end, keys, fixed, index, ring, order, slot_of_unique, loose, 
             state = ABSENT - 1 - now  # an overflow batch writes its absent rows back itself
         if behind >= 0:
             ring[at(behind, SLOT)] = state
-        else:
-            index.where[np.uint64(ring[at(position, ROW)])] = state
         if slot < 0:
+            if behind < 0:
+                index.where[np.uint64(ring[at(position, ROW)])] = state
             continue
-        index.of[at(slot, HEAD)] = behind
+        of[at(slot, HEAD)] = behind
+        last = of[at(slot, LAST)]
+        if behind < 0:
+            last = 2 * NONE + (last & QUEUED)
         if not fixed:
-            index.of[at(slot, KEY)] = keys[position - begin]
-        flags = index.of[at(slot, FLAGS)]
-        if not flags & QUEUED:
+            of[at(slot, KEY)] = keys[position - begin]
+        if not last & QUEUED:
             loose[found] = slot
             if behind >= 0:
                 into[found] = order.levels + ring[at(behind, WHEN)] % order.depth
             else:
                 into[found] = _queue_of_key(index, order, slot)
-                flags |= QUEUED
+                last |= QUEUED
             found += 1
+        of[at(slot, LAST)] = last
         if changes:
-            flags |= DIRTY
-        index.of[at(slot, FLAGS)] = flags
+            of[at(slot, ROW)] = ~ring[at(position, ROW)]
     return found
 
 
@@ -343,25 +363,27 @@ def fill(rows, keys, index, queues, order):
         index.where[rows[slot]] = slot
         index.of[at(slot, ROW)] = rows[slot]
         index.of[at(slot, KEY)] = keys[slot]
-        index.of[at(slot, FLAGS)] = QUEUED
+        index.of[at(slot, LAST)] = 2 * NONE + QUEUED
         _queue_by_key(index, queues, order, 0, slot)
 
 
 @compiled
 def withdraw(begin, end, index, ring, queues, order):
     """Forget an announced batch, the earliest first, as if it had never come. Returns the lowest queued key."""
+    of, slots = index.of, index.of.size // FIELDS
     lowest = order.lowest
     for position in range(begin, end):
         row = ring[at(position, ROW)]
-        if index.where[row] < index.of.size // FIELDS:
-            continue  # withdrawn with an earlier batch
-        slot = ring[at(position, SLOT)]
-        index.where[row] = slot
-        if slot < 0:
+        slot = index.where[row]
+        if slot >= slots:
+            index.where[row] = ring[at(position, SLOT)]
             continue
-        index.of[at(slot, HEAD)] = NONE
-        if not index.of[at(slot, FLAGS)] & QUEUED:
-            index.of[at(slot, FLAGS)] |= QUEUED
+        if slot < 0 or of[at(slot, HEAD)] < 0:
+            continue  # withdrawn with an earlier batch
+        of[at(slot, HEAD)] = NONE
+        queued = of[at(slot, LAST)] & QUEUED
+        of[at(slot, LAST)] = 2 * NONE + QUEUED
+        if not queued:
             lowest = _queue_by_key(index, queues, order, lowest, slot)
     return lowest
 

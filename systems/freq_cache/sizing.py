@@ -19,7 +19,7 @@ POLICY_BYTES = 2
 """Of every row on the host, at most: what the policy knows of it."""
 
 SLOT_INDEX_BYTES = 20.125
-"""Of every slot on the host: its row, key, next use and flags, and its place in a queue."""
+"""Of every slot on the host: its row, key, next and latest use, and its place in a queue."""
 
 
 def groups_of(spec: SystemSpec, cache_rows: Mapping[str, int]) -> FeatureGroups:

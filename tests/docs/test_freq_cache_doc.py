@@ -169,7 +169,8 @@ def test_criteo_1tb_fits_what_the_page_says(ran: dict[str, Any]) -> None:
     assert stated["host", "rows"] == ran["spec"].row_bytes
 
 
-def test_index_and_window_of_criteo_1tb(ran: dict[str, Any]) -> None:
+def test_index_and_window_of_criteo_1tb(ran: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     stated, batch_size = _worked_example(), 16_384
     workload = SyntheticWorkload.create("criteo_1tb", batch_size=batch_size, seed=0)
     sizes = np.array([rows for _, rows in workload.tables])
