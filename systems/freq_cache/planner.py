@@ -168,13 +168,12 @@ class Planner:
 
     def announce(self, ids: Ids, *, changes: bool) -> None:
         """Enter the next batch. `changes`: its rows will be trained."""
-        batch = self._batches
-        self._batches += 1
         self._make_depth(len(self._announced) + 2)
         inverse = np.empty(ids.values.size, np.int32)
-        segments = self._enter(ids, inverse, batch)
+        segments = self._enter(ids, inverse, self._batches)
         self._ring.take(segments)
-        self._announced.append(_Announced(batch, segments, inverse, changes))
+        self._announced.append(_Announced(self._batches, segments, inverse, changes))
+        self._batches += 1
 
     def plan(self) -> Plan:
         """Decide what the batch announced longest ago needs, knowing those announced after it.

@@ -309,14 +309,17 @@ def test_batch_entered_in_parts_is_that_entered_whole(order: int, monkeypatch: p
             work(part, parts)
 
     monkeypatch.setattr(planner_module, "in_parts", in_parts)
-    monkeypatch.setattr(planner_module, "_PART_IDS", 1)
+    for part in ("_PART_IDS", "_PART_ROWS", "_PART_MISSES"):
+        monkeypatch.setattr(planner_module, part, 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     draw = random.Random(7)
     starts = [20 * (feature // 2) for feature in range(12)]  # two features to a table
     both = Both(rows=120, slots=90, policy=same_policies("lfu", [0] * 120), starts=starts)
-    for number in range(60):
+    for number in range(90):
         both.announce([[draw.randrange(20) for _ in range(draw.choice([0, 1, 4, 12]))] for _ in starts])
-        if number >= 3:
+        if number % 30 == 29:
+            both.withdraw()
+        elif number % 30 >= 3:
             both.plan()
 
 
