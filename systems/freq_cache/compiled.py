@@ -49,18 +49,6 @@ def prefetch(_context: Any, array: Any, _index: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def prefetch_to_read(_context: Any, array: Any, _index: Any) -> Any:
-    """The same of what will not be written: another core may keep it."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        found = context.make_array(signature.args[0])(context, builder, arguments[0])
-        _ask(builder, found, [arguments[1]], to_write=False)
-        return context.get_dummy_value()
-
-    return numba.types.void(array, numba.types.int64), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
 def prefetch_in(_context: Any, array: Any, _row: Any, _column: Any) -> Any:
     """Ask for the cache line of `array[row, column]`, a two-dimensional array."""
 
@@ -159,13 +147,13 @@ def copy_values(target, i, j, source, k, m, count):
         _copy_four(target, i, j + count - 4, source, k, m + count - 4)
 
 
-def _ask(builder: Any, array: Any, index: Any, *, to_write: bool = True) -> None:
+def _ask(builder: Any, array: Any, index: Any) -> None:
     int32, int8 = ir.IntType(32), ir.IntType(8)
     byte = builder.inttoptr(_address(builder, array, index), int8.as_pointer())
     kind = ir.FunctionType(ir.VoidType(), [byte.type, int32, int32, int32])
     name = "llvm.prefetch.p0"
     function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
-    for_writing, keep, data = int32(int(to_write)), int32(3), int32(1)
+    for_writing, keep, data = int32(1), int32(3), int32(1)
     builder.call(function, [byte, for_writing, keep, data])
 
 

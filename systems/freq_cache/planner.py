@@ -258,7 +258,7 @@ class Planner:
         ring, where = self._ring.entries, self._index.where
         parts = len(rooms)
         idle = parts == 1 and where.nbytes > _NEAR_BYTES and parts_of(ids.values.size, least=_TOUCHED_IDS) > 1
-        found, chained = [0] * parts, [0] * parts
+        found = [0] * parts
 
         def enter(part: int, _: int) -> None:
             if part == parts:  # has the memory ready that the only part comes to later
@@ -266,15 +266,14 @@ class Planner:
                 return
             first, last = edges[part], edges[part + 1]
             mine = (begins[first : last + 1], ids.starts[first:last], self._index, ring, inverse, rooms[part], batch)
-            found[part], chained[part] = planning.announce(ids.values, *mine)
+            found[part] = planning.announce(ids.values, *mine)
 
         def link(part: int, _: int) -> None:
-            planning.link(ring, *segments[part])
+            planning.link(*segments[part], self._index, ring)
 
         in_parts(enter, parts + idle)
         segments = [(room, room + count) for room, count in zip(rooms, found, strict=True)]
-        if any(chained):
-            in_parts(link, parts)
+        in_parts(link, parts)
         for part in range(1, parts):
             inverse[places[part] : places[part + 1]] += sum(found[:part])
         return segments

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from systems.freq_cache.compiled import compiled, inlined, prefetch, prefetch_to_read
+from systems.freq_cache.compiled import compiled, inlined, prefetch
 from systems.freq_cache.queues import EMPTY, pop, push
 
 ABSENT = -1
@@ -94,46 +94,32 @@ def outside(ids, ends, sizes):
 
 @compiled
 def announce(ids, begins, starts, index, ring, inverse, begin, now):
-    """Enter distinct ids of some features of a batch from position `begin` on. Returns how many, and how many to link.
+    """Enter distinct ids of some features of a batch from position `begin` on. Returns how many; they are to be linked.
 
-    The ids of a feature begin where `begins` says, and end where those of the next do. `inverse` counts from 0. What
-    occurred in an earlier batch has in `NEXT` where, until it is linked. `where` stays as it is for rows with slots.
+    The ids of a feature begin where `begins` says, and end where those of the next do. `inverse` counts from 0. Until
+    an entry is linked, `where` tells its position even if the row has a slot, and `SLOT` what `where` told before.
     """
-    where, of, slots = index.where, index.of, index.of.size // FIELDS
+    where, slots = index.where, index.of.size // FIELDS
     end = begin
-    chained = 0
     for feature in range(starts.size):
         start = starts[feature]
         stop = begins[feature + 1]
         for i in range(begins[feature], stop):
             if i + _FAR < stop:
-                prefetch_to_read(where, start + ids[i + _FAR])
-            if i + _NEAR < stop:
-                ahead = where[np.uint64(start + ids[i + _NEAR])]
-                if 0 <= ahead < slots:
-                    prefetch_to_read(of, FIELDS * ahead)
+                prefetch(where, start + ids[i + _FAR])
             row = np.uint64(start + ids[i])
-            found = where[row]
-            last = found - slots
-            if 0 <= found < slots:
-                last = of[at(found, LAST)] >> 1
-            if begin <= last < end:
-                inverse[i] = last - begin
+            latest = where[row] - slots
+            if begin <= latest < end:
+                inverse[i] = latest - begin
                 continue
             ring[at(end, ROW)] = row
-            ring[at(end, SLOT)] = found
-            ring[at(end, NEXT)] = max(last, NONE)
+            ring[at(end, SLOT)] = latest + slots
+            ring[at(end, NEXT)] = NONE
             ring[at(end, WHEN)] = now
-            chained += last >= 0
-            if 0 <= found < slots:
-                if last < 0:
-                    of[at(found, HEAD)] = end
-                of[at(found, LAST)] = 2 * end + (of[at(found, LAST)] & QUEUED)
-            else:
-                where[row] = slots + end
+            where[row] = slots + end
             inverse[i] = end - begin
             end += 1
-    return end - begin, chained
+    return end - begin
 
 
 @compiled
@@ -150,15 +136,28 @@ def touch(where, ids, begins, starts, first):
 
 
 @compiled
-def link(ring, begin, end):
-    """Tell the earlier occurrence of each entry of it."""
+def link(begin, end, index, ring):
+    """Tell the earlier occurrence of each entry of it, else its slot, and `where` of that slot again."""
+    where, of, slots = index.where, index.of, index.of.size // FIELDS
     for i in range(begin, end):
-        if i + _NEAR < end and ring[at(i + _NEAR, NEXT)] >= 0:
-            prefetch(ring, FIELDS * ring[at(i + _NEAR, NEXT)])
-        last = ring[at(i, NEXT)]
-        if last >= 0:
-            ring[at(last, NEXT)] = i
-            ring[at(i, NEXT)] = NONE
+        if i + _FAR < end:
+            ahead = ring[at(i + _FAR, SLOT)]
+            if ahead >= slots:
+                prefetch(ring, FIELDS * (ahead - slots))
+            elif ahead >= 0:
+                prefetch(of, FIELDS * ahead)
+                prefetch(where, ring[at(i + _FAR, ROW)])
+        slot = ring[at(i, SLOT)]
+        if slot >= slots:
+            ring[at(slot - slots, NEXT)] = i
+        elif slot >= 0:
+            where[np.uint64(ring[at(i, ROW)])] = slot
+            latest = of[at(slot, LAST)]
+            if latest < 0:
+                of[at(slot, HEAD)] = i
+            else:
+                ring[at(latest >> 1, NEXT)] = i
+            of[at(slot, LAST)] = 2 * i + (latest & QUEUED)
 
 
 @compiled
