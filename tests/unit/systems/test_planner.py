@@ -323,6 +323,38 @@ def test_batch_entered_in_parts_is_that_entered_whole(order: int, monkeypatch: p
             both.plan()
 
 
+@pytest.mark.parametrize("look_ahead", [0, 3])
+def test_large_batches_are_planned_alike_on_any_number_of_threads(
+    look_ahead: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With threads that really run at the same time: every kind of part is above what is worth one."""
+    generator, sizes = np.random.default_rng(0), [90_000, 5, 150_000, 400, 60_000, 200_000]
+    starts, ends = np.cumsum(sizes) - sizes, 70_000 * np.arange(1, len(sizes) + 1)
+    batches = [
+        Ids(np.concatenate([size * generator.random(70_000) ** 3 for size in sizes]).astype(np.int64), ends, starts)
+        for _ in range(10)
+    ]
+
+    def plans(threads: int) -> list[Plan]:
+        monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+        planner, made = Planner(rows=sum(sizes), slots=200_000, policy=LFU(sum(sizes))), []
+        for batch in batches:
+            planner.announce(batch, changes=True)
+            if planner.announced > look_ahead:
+                made.append(planner.plan())
+        return made
+
+    alone = plans(1)
+    assert min(plan.unique_ids for plan in alone) > 3 * planner_module._PART_ROWS
+    assert min(plan.unique_misses for plan in alone) > 3 * planner_module._PART_MISSES
+    assert alone[-1].back_rows.size
+    for threads in (2, 3):
+        for one, other in zip(alone, plans(threads), strict=True):
+            for name in ("rows", "slots", "missed", "inverse", "fetch_rows", "fetch_slots", "back_rows", "back_slots"):
+                assert np.array_equal(getattr(one, name), getattr(other, name)), name
+            assert one.fetch_after == other.fetch_after
+
+
 def test_batches_that_outgrow_the_window_are_linked_across_its_growth() -> None:
     both = Both(rows=500, slots=300, policy=same_policies("lru", [0] * 500))
     for size in (1, 0, 3, 10, 50, 200, 500):
