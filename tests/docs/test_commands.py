@@ -50,7 +50,7 @@ ROUNDS = 'make bench ARGS="--workloads avazu --rounds 3"'
 RULES: dict[str, Rule] = {
     # make
     "make bench": Run(add=CELL, says="freq_cache", leaves=("results/tables/comparison.md",)),
-    "make test": Prints("python -m pytest --cov"),
+    "make test": Prints("python -m pytest --numprocesses"),
     "make microbench": Prints(MICROBENCH),
     'make microbench ARGS="--benchmark-save=before"': Prints(MICROBENCH),
     'make microbench ARGS="--benchmark-compare=0001 --benchmark-compare-fail=median:10%"': Prints(MICROBENCH),

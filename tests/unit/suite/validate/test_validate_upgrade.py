@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,7 +16,7 @@ from suite.store import RecordStore, to_record, to_text
 from suite.upgrades import UPGRADES, UnknownVersion, upgraded, version_of
 from suite.validate.misfits import misfits
 from tests.unit.suite.fabricate import optimum, prediction, record
-from tests.unit.suite.validate.validate_scenes import PUBLISHED, as_version_1, every_kind, stored, validate
+from tests.unit.suite.validate.validate_scenes import PUBLISHED, VERSION_1, as_version_1, every_kind, stored, validate
 
 RECORDS = st.builds(
     lambda speed, round, note, predicted: record(
@@ -40,12 +39,8 @@ def test_there_is_a_step_from_every_older_version_to_the_next() -> None:
         assert step({"schema_version": version})["schema_version"] == version + 1
 
 
-def published() -> list[dict[str, Any]]:
-    return [json.loads(path.read_text()) for path in sorted((PUBLISHED / "records").glob("*.json"))]
-
-
 def test_step_leaves_what_it_takes_as_it_was() -> None:
-    older = [content for content in published() if content["schema_version"] == 1]
+    older = [json.loads(path.read_text()) for path in VERSION_1]
     assert any(content["prediction"] for content in older)
     for content in older:
         before = copy.deepcopy(content)
@@ -84,11 +79,12 @@ def test_rewritten_record_is_the_record_that_was_read(one: Record) -> None:
 def test_upgrade_rewrites_published_records_without_changing_them(tmp_path: Path) -> None:
     records = tmp_path / "records"
     records.mkdir()
-    for path in (PUBLISHED / "records").glob("*.json"):
+    for path in (*(PUBLISHED / "records").glob("*.json"), *VERSION_1):
         (records / path.name).write_text(path.read_text())
     before = RecordStore(tmp_path).load_files()
     count = len(before[0])
     older = sum(json.loads(path.read_text())["schema_version"] == 1 for path in records.iterdir())
+    assert older >= len(VERSION_1) > 0
     result = validate(tmp_path, "--upgrade")
     assert result.exit_code == 0
     assert f"{older} records rewritten at schema version 2" in result.output

@@ -16,6 +16,8 @@ from tests.unit.suite.fabricate import cpu_run, gpu_run, optimum, prediction, re
 
 ROOT = Path(__file__).resolve().parents[4]
 PUBLISHED = ROOT / "results" / "published"
+VERSION_1 = sorted((ROOT / "tests" / "golden" / "records_of_version_1").glob("*.json"))
+"""Records as that version wrote them."""
 
 
 def every_kind() -> list[Record]:
