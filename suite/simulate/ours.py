@@ -57,7 +57,7 @@ class FreqCacheModel(CacheModel):
         if tally is None:
             return
         tally.count(batch, plan.rows, plan.missed, self.setting.trace.table_starts)
-        tally.lookup_misses = (tally.lookup_misses or 0) + plan.slot_of_id()[1]
+        tally.lookup_misses = (tally.lookup_misses or 0) + plan.lookup_misses
         tally.rows_fetched += fetched
         tally.rows_written_back += back
         tally.overflow_batches += plan.overflow

@@ -67,7 +67,6 @@ class Prepared:
 
     Attributes:
         plan: What is to move.
-        lookup_misses: Ids whose row was absent.
         sent: On the device: slots of ids int32 and bag offsets; unless rows move directly also the slots to fetch into
             and those to write back, int64.
         fetched: Records of the first rows to fetch, if they could be read by then.
@@ -75,7 +74,6 @@ class Prepared:
     """
 
     plan: Plan
-    lookup_misses: int
     sent: Arrival
     fetched: Arrival | None
     rows_backed: int = 0
@@ -191,17 +189,15 @@ class Cache:
     def prepare(self, bags: Bags) -> Prepared:
         """Plan the batch entered longest ago, and send ahead what can be sent."""
         plan = self.planner.plan()
-        slots, lookup_misses = plan.slot_of_id()
+        slots = torch.from_numpy(plan.slot_of_id)
         if self._direct is not None:
-            return Prepared(plan, lookup_misses, self._transfer.to_device(torch.from_numpy(slots), bags.offsets), None)
-        sent = self._transfer.to_device(
-            torch.from_numpy(slots), bags.offsets, _long(plan.fetch_slots), _long(plan.back_slots)
-        )
+            return Prepared(plan, self._transfer.to_device(slots, bags.offsets), None)
+        sent = self._transfer.to_device(slots, bags.offsets, _long(plan.fetch_slots), _long(plan.back_slots))
         fetched = None
         if plan.fetch_rows.size and self.writer.landed(plan.fetch_after):
             with suppress(OSError):  # read again when they are needed, and heard of then
                 fetched = self._fetch(_long(plan.fetch_rows[: self.staging_rows]))
-        return Prepared(plan, lookup_misses, sent, fetched)
+        return Prepared(plan, sent, fetched)
 
     def warm_up(self) -> None:
         """Fill the cache with the rows that its policy thinks best, before the first batch is entered."""
@@ -413,7 +409,7 @@ class Cache:
         traffic.lookups += plan.inverse.size
         traffic.unique_ids += plan.unique_ids
         traffic.unique_misses += plan.unique_misses
-        traffic.lookup_misses += prepared.lookup_misses
+        traffic.lookup_misses += plan.lookup_misses
         traffic.overflow_batches += plan.overflow
         if self.count_by_table:
             self._count_by_table(plan)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +22,7 @@ Int64s = NDArray[np.int64]
 _INT32_MAX = 2**31 - 1
 _MOST_LEVELS = 1 << 16
 _PART_IDS = 1 << 16
-_PART_ROWS = 1 << 14
-_PART_MISSES = 1 << 13
-"""Ids, distinct rows and missing rows that are worth a thread."""
+"""Ids that are worth a thread."""
 _TOUCHED_IDS = 1 << 13
 _NEAR_BYTES = 1 << 25
 """Ids whose memory is worth a thread that touches it, where the index is larger than the processor's caches."""
@@ -55,6 +53,9 @@ class Plan:
         slots: Their slots, int32 `[u]`; below 0 where an overflow batch has none.
         missed: Whether each was absent when the batch arrived, bool `[u]`.
         inverse: Position in `rows` of every id, int32 `[n]`.
+        slot_of_id: The slot of every id, int32 `[n]`.
+        unique_misses: Distinct rows absent when the batch arrived.
+        lookup_misses: Ids that ask for one of them.
         fetch_rows, fetch_slots: Rows to bring in, and the slots they take, int32.
         back_rows, back_slots: Changed rows to write back, and the slots they leave, int32.
         fetch_after: The fetched rows are in the slow tier once the write-back of this batch has landed; -1: now.
@@ -66,6 +67,9 @@ class Plan:
     slots: Int32s
     missed: NDArray[np.bool_]
     inverse: Int32s
+    slot_of_id: Int32s
+    unique_misses: int
+    lookup_misses: int
     fetch_rows: Int32s
     fetch_slots: Int32s
     back_rows: Int32s
@@ -78,29 +82,14 @@ class Plan:
         """Distinct rows of the batch."""
         return self.rows.size
 
-    @property
-    def unique_misses(self) -> int:
-        """Distinct rows absent when the batch arrived."""
-        return int(np.count_nonzero(self.missed))
-
-    def slot_of_id(self) -> tuple[Int32s, int]:
-        """The slot of every id, int32 `[n]`, and how many ids ask for a row that was absent."""
-        out = np.empty(self.inverse.size, np.int32)
-        parts = parts_of(out.size, least=_PART_IDS)
-        missed = [0] * parts
-
-        def spread(part: int, _: int) -> None:
-            mine = slice(out.size * part // parts, out.size * (part + 1) // parts)
-            missed[part] = planning.spread(self.slots, self.missed, self.inverse[mine], out[mine])
-
-        in_parts(spread, parts)
-        return out, sum(missed)
-
 
 @dataclass
 class _Announced:
+    """A batch in the parts that it was entered in: where in the ring each is, and the ids from and to which it goes."""
+
     batch: int
     segments: list[Segment]
+    ids: list[slice]
     inverse: Int32s
     changes: bool
 
@@ -169,10 +158,7 @@ class Planner:
     def announce(self, ids: Ids, *, changes: bool) -> None:
         """Enter the next batch. `changes`: its rows will be trained."""
         self._make_depth(len(self._announced) + 2)
-        inverse = np.empty(ids.values.size, np.int32)
-        segments = self._enter(ids, inverse, self._batches)
-        self._ring.take(segments)
-        self._announced.append(_Announced(self._batches, segments, inverse, changes))
+        self._announced.append(self._enter(ids, self._batches, changes))
         self._batches += 1
 
     def plan(self) -> Plan:
@@ -182,37 +168,95 @@ class Planner:
         """
         newest = self._announced[-1].batch
         batch = self._announced.popleft()
-        unique = sum(end - begin for begin, end in batch.segments)
-        rows, missing, missing_rows, slots = (np.empty(unique, np.int32) for _ in range(4))
+        parts = len(batch.segments)
+        ends = list(accumulate(end - begin for begin, end in batch.segments))
+        mine = [slice(first, end) for first, end in zip([0, *ends], ends, strict=False)]
+        unique = ends[-1]
+        ring, policy = self._ring.entries, self.policy
+        rows, slots = np.empty((2, unique), np.int32)
+        missing, missing_rows = np.empty((2, unique), np.int32)
         missed = np.empty(unique, np.bool_)
-        misses, fetch_after = 0, planning.NONE
-        for begin, end, at in _pieces(batch.segments, 0, unique):
-            mine = slice(at, at + end - begin)
-            places = (missing[misses:], missing_rows[misses:])
-            more, after = planning.survey(self._ring.entries, begin, end, rows[mine], missed[mine], *places)
-            misses, fetch_after = misses + more, max(fetch_after, after)
+        occurrences = np.zeros(unique if policy.counts else 0, np.int32)
+        surveyed = [(0, planning.NONE)] * parts
+
+        def survey(part: int, _: int) -> None:
+            here = mine[part]
+            surveyed[part] = planning.survey(
+                ring,
+                *batch.segments[part],
+                rows[here],
+                missed[here],
+                missing[here],
+                missing_rows[here],
+                batch.inverse[batch.ids[part]],
+                here.start,
+                occurrences[here],
+            )
+
+        in_parts(survey, parts)
+        misses = sum(count for count, _ in surveyed)
         overflow = unique > self.slots
-        count = min(self.slots - self._used, misses) if overflow else misses
-        entering, fetch_rows = missing[:count], missing_rows[:count].copy()
-        fixed = self.policy.fixed
-        occurrences = np.zeros(unique if self.policy.counts else 0, np.int32)
-        if self.policy.counts:
-            planning.count(batch.inverse, occurrences)
-        keys = self.policy.keys(fetch_rows if fixed else rows, occurrences, batch=batch.batch, learn=batch.changes)
+        entering = min(self.slots - self._used, misses) if overflow else misses
+        entered = [min(end, entering) for end in accumulate(count for count, _ in surveyed)]
+        moves = [slice(first, end) for first, end in zip([0, *entered], entered, strict=False)]
+        fetch_rows = np.concatenate(
+            [missing_rows[here.start :][: move.stop - move.start] for here, move in zip(mine, moves, strict=True)]
+        )
+        keys = policy.keys(fetch_rows if policy.fixed else rows, occurrences, batch=batch.batch, learn=batch.changes)
         self._make_room_for(keys)
-        fetch_slots, back_rows, back_slots = self._replace(batch, entering, keys, newest)
-        self._release(batch, keys, slots)
+        fetch_slots, free = self._choose(entering, batch.batch, newest)
+        back_rows, back_slots = np.empty((2, entering), np.int32)
+        loose, into = np.empty((2, unique), np.int32)
+        slot_of_id = np.empty(batch.inverse.size, np.int32)
+        settled = [(0, 0, 0)] * parts
+
+        def settle(part: int, _: int) -> None:
+            here, move, ids = mine[part], moves[part], batch.ids[part]
+            settled[part] = planning.settle(
+                *batch.segments[part],
+                missing[here.start :][: move.stop - move.start],
+                fetch_slots[move],
+                max(free - move.start, 0),
+                keys[move if policy.fixed else here],
+                policy.fixed,
+                self._index,
+                ring,
+                self._order,
+                back_rows[move],
+                back_slots[move],
+                slots[here],
+                loose[here],
+                into[here],
+                batch.batch,
+                batch.changes,
+                missed[here],
+                batch.inverse[ids],
+                here.start,
+                slot_of_id[ids],
+            )
+
+        in_parts(settle, parts)
+        done = 0
+        for part, (back, found, _) in enumerate(settled):
+            self._enqueue(loose[mine[part]][:found], into[mine[part]][:found])
+            start = moves[part].start
+            for gone in (back_rows, back_slots):  # close the gaps between what the threads found
+                gone[done : done + back] = gone[start : start + back]
+            done += back
         return Plan(
             batch=batch.batch,
             rows=rows,
             slots=slots,
             missed=missed,
             inverse=batch.inverse,
+            slot_of_id=slot_of_id,
+            unique_misses=misses,
+            lookup_misses=sum(lookups for _, _, lookups in settled),
             fetch_rows=fetch_rows,
             fetch_slots=fetch_slots,
-            back_rows=back_rows,
-            back_slots=back_slots,
-            fetch_after=fetch_after,
+            back_rows=back_rows[:done],
+            back_slots=back_slots[:done],
+            fetch_after=max(after for _, after in surveyed),
             overflow=overflow,
         )
 
@@ -247,125 +291,57 @@ class Planner:
         rows[slots] = np.maximum(rows[slots], ~rows[slots])
         return rows[slots], slots
 
-    def _enter(self, ids: Ids, inverse: Int32s, batch: int) -> list[Segment]:
+    def _enter(self, ids: Ids, batch: int, changes: bool) -> _Announced:
         """Find the distinct rows of a batch, on several threads if it is large: no two tables share a row."""
         begins = np.empty(ids.ends.size + 1, np.int64)
-        begins[0], begins[1:] = 0, ids.ends
-        edges = self._edges(ids, begins)
-        places = begins[edges].tolist()
+        edges = np.empty(parts_of(ids.values.size, least=_PART_IDS) + 1, np.int64)
+        parts = planning.divide(ids.ends, ids.starts, begins, edges)
+        mine = [slice(start, stop) for start, stop in pairwise(begins[edges[: parts + 1]].tolist())]
         live = (segment for announced in self._announced for segment in announced.segments)
-        rooms = self._ring.room(np.diff(places).tolist(), live)
+        rooms = self._ring.room([here.stop - here.start for here in mine], live)
         ring, where = self._ring.entries, self._index.where
-        parts = len(rooms)
         idle = parts == 1 and where.nbytes > _NEAR_BYTES and parts_of(ids.values.size, least=_TOUCHED_IDS) > 1
-        found = [0] * parts
+        inverse = np.empty(ids.values.size, np.int32)
+        segments = [(room, room) for room in rooms]
 
         def enter(part: int, _: int) -> None:
             if part == parts:  # has the memory ready that the only part comes to later
                 planning.touch(where, ids.values, begins, ids.starts, ids.values.size // 3)
                 return
             first, last = edges[part], edges[part + 1]
-            mine = (begins[first : last + 1], ids.starts[first:last], self._index, ring, inverse, rooms[part], batch)
-            found[part] = planning.announce(ids.values, *mine)
-
-        def link(part: int, _: int) -> None:
-            planning.link(*segments[part], self._index, ring)
+            tables = begins[first : last + 1], ids.starts[first:last]
+            room = rooms[part]
+            found = planning.enter(ids.values, *tables, self._index, ring, inverse, room, batch)
+            segments[part] = room, room + found
 
         in_parts(enter, parts + idle)
-        segments = [(room, room + count) for room, count in zip(rooms, found, strict=True)]
-        in_parts(link, parts)
-        for part in range(1, parts):
-            inverse[places[part] : places[part + 1]] += sum(found[:part])
-        return segments
+        self._ring.take(segments)
+        return _Announced(batch, segments, mine, inverse, changes)
 
-    def _edges(self, ids: Ids, begins: Int64s) -> list[int]:
-        """The features at which the parts of a batch that are worth a thread begin, and behind the last."""
-        parts = parts_of(ids.values.size, least=_PART_IDS)
-        changes = np.flatnonzero(np.diff(ids.starts, prepend=-1))  # the first feature of every table
-        shares = np.searchsorted(begins[changes], ids.values.size * np.arange(parts) / parts)
-        return [0, *changes[shares[1:][shares[1:] < changes.size]].tolist(), ids.starts.size]
-
-    def _replace(self, batch: _Announced, entering: Int32s, keys: Int32s, newest: int) -> tuple[Int32s, Int32s, Int32s]:
-        """Give the rows at some positions of a batch slots, on several threads if they are many.
-
-        Returns their slots, and the rows to write back with the slots that these leave.
-        """
-        slots, room, back_rows, back_slots = (np.empty(entering.size, np.int32) for _ in range(4))
-        fixed, ring = self.policy.fixed, self._ring.entries
+    def _choose(self, wanted: int, batch: int, newest: int) -> tuple[Int32s, int]:
+        """Slots for rows that enter, and how many of these slots, the first, are free."""
+        slots, room = np.empty((2, wanted), np.int32)
         free, lowest = planning.choose(
-            entering.size,
-            fixed,
+            wanted,
+            self.policy.fixed,
             self._index,
-            ring,
+            self._ring.entries,
             self._queues,
             self._order,
             slots,
             room,
             self._used,
             newest,
-            batch.batch,
+            batch,
         )
         self._used += free
         self._order = self._order._replace(lowest=lowest)
-        parts = parts_of(entering.size, least=_PART_MISSES)
-        found = [0] * parts
+        queues.clear(self._queues, self._order.levels + batch % self._order.depth)  # they are all of this batch
+        return slots, free
 
-        def replace(part: int, _: int) -> None:
-            start, stop = entering.size * part // parts, entering.size * (part + 1) // parts
-            mine = slice(start, stop)
-            found[part] = planning.replace(
-                entering[mine],
-                slots[mine],
-                min(max(free - start, 0), stop - start),
-                keys[mine] if fixed else keys,
-                fixed,
-                self._index,
-                ring,
-                back_rows[mine],
-                back_slots[mine],
-                batch.batch,
-            )
-
-        in_parts(replace, parts)
-        done = found[0]
-        for part in range(1, parts):  # close the gaps between what the threads found
-            start = entering.size * part // parts
-            for back in (back_rows, back_slots):
-                back[done : done + found[part]] = back[start : start + found[part]]
-            done += found[part]
-        return slots, back_rows[:done], back_slots[:done]
-
-    def _release(self, batch: _Announced, keys: Int32s, slots: Int32s) -> None:
-        """Let the rows of a planned batch go, on several threads if they are many, and queue their slots in order."""
-        queues.clear(self._queues, self._order.levels + batch.batch % self._order.depth)  # they are all of this batch
-        parts = parts_of(slots.size, least=_PART_ROWS)
-        loose, into = np.empty(slots.size, np.int32), np.empty(slots.size, np.int32)
-        found: list[list[slice]] = [[] for _ in range(parts)]
-        fixed = self.policy.fixed
-
-        def release(part: int, _: int) -> None:
-            for begin, end, at in _pieces(batch.segments, slots.size * part // parts, slots.size * (part + 1) // parts):
-                mine = slice(at, at + end - begin)
-                count = planning.release(
-                    begin,
-                    end,
-                    keys if fixed else keys[mine],
-                    fixed,
-                    self._index,
-                    self._ring.entries,
-                    self._order,
-                    slots[mine],
-                    loose[mine],
-                    into[mine],
-                    batch.batch,
-                    batch.changes,
-                )
-                found[part].append(slice(at, at + count))
-
-        in_parts(release, parts)
-        for mine in (piece for pieces in found for piece in pieces):
-            lowest = planning.enqueue(loose[mine], into[mine], self._queues, self._order)
-            self._order = self._order._replace(lowest=lowest)
+    def _enqueue(self, slots: Int32s, into: Int32s) -> None:
+        lowest = planning.enqueue(slots, into, self._queues, self._order)
+        self._order = self._order._replace(lowest=lowest)
 
     def _make_depth(self, batches: int) -> None:
         """Room for a queue per announced batch."""
@@ -405,13 +381,3 @@ class Planner:
         ends[levels:] = old[order.levels :]
         self._order = order._replace(levels=levels, base=base, lowest=0)
         self._queues = queues.rearranged(self._queues, ends.reshape(-1), self.slots)
-
-
-def _pieces(segments: Sequence[Segment], start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-    """Where rows number `start` to `stop` of segments are: positions from and to, and the number of the first."""
-    before = 0
-    for begin, end in segments:
-        first, last = max(start, before), min(stop, before + end - begin)
-        if first < last:
-            yield begin + first - before, begin + last - before, first
-        before += end - begin

@@ -93,6 +93,28 @@ def outside(ids, ends, sizes):
 
 
 @compiled
+def divide(ends, starts, begins, edges):
+    """Share the features of a batch out to parts of about as many ids, none of which shares a table with another.
+
+    `begins` receives where the ids of each feature begin and the last of them end; `edges` the first feature of each
+    part and the one behind the last, and has room for as many parts as there shall be. Returns how many there are.
+    """
+    begins[0] = 0
+    for feature in range(ends.size):
+        begins[feature + 1] = ends[feature]
+    most = edges.size - 1
+    edges[0] = 0
+    parts = share = 1
+    for feature in range(1, starts.size):
+        if share < most and starts[feature] != starts[feature - 1] and begins[feature] * most >= begins[-1] * share:
+            edges[parts] = feature
+            parts += 1
+            share = begins[feature] * most // max(begins[-1], 1) + 1
+    edges[parts] = starts.size
+    return parts
+
+
+@compiled
 def announce(ids, begins, starts, index, ring, inverse, begin, now):
     """Enter distinct ids of some features of a batch from position `begin` on. Returns how many; they are to be linked.
 
@@ -161,18 +183,28 @@ def link(begin, end, index, ring):
 
 
 @compiled
-def count(inverse, counts):
-    """Add up how often each distinct row of a batch occurs in it."""
-    for i in range(inverse.size):
-        counts[np.uint64(inverse[i])] += 1
+def enter(ids, begins, starts, index, ring, inverse, begin, now):
+    """Announce and link. Returns the number of distinct ids."""
+    found = announce(ids, begins, starts, index, ring, inverse, begin, now)
+    link(begin, begin + found, index, ring)
+    return found
 
 
 @compiled
-def survey(ring, begin, end, rows, missed, missing, missing_rows):
+def survey(ring, begin, end, rows, missed, missing, missing_rows, inverse, first, occurrences):
     """The rows at some positions, whether each is absent, and the positions and rows of those that are.
 
-    Returns the number of these and the last batch to write one of them back.
+    The ids of `inverse` ask for these rows, of which `first` is the number within the batch: they are numbered within
+    it from here on, and counted by row in `occurrences` if that has room.
+
+    Returns the number of absent rows and the last batch to write one of them back.
     """
+    if occurrences.size:
+        for i in range(inverse.size):
+            occurrences[np.uint64(inverse[i])] += 1
+    if first:
+        for i in range(inverse.size):
+            inverse[i] += first
     misses = 0
     after = NONE
     for position in range(begin, end):
@@ -346,6 +378,54 @@ def release(begin, end, keys, fixed, index, ring, order, slot_of_unique, loose, 
 
 
 @compiled
+def spread(slot_of_unique, missed, inverse, first, out):
+    """The slot of every id, of which rows from number `first` on are asked for.
+
+    Returns how many ids ask for a row that was absent.
+    """
+    lookups = 0
+    for i in range(inverse.size):
+        unique = np.uint64(inverse[i] - first)
+        out[i] = slot_of_unique[unique]
+        lookups += missed[unique]
+    return lookups
+
+
+@compiled
+def settle(
+    begin,
+    end,
+    missing,
+    fetch_slots,
+    free,
+    keys,
+    fixed,
+    index,
+    ring,
+    order,
+    back_rows,
+    back_slots,
+    slot_of_unique,
+    loose,
+    into,
+    now,
+    changes,
+    missed,
+    inverse,
+    first,
+    slot_of_id,
+):
+    """Replace, release and spread: all that is left to do for some rows of a batch and the ids that ask for them.
+
+    Returns how many rows are to be written back, how many slots are in no queue, and how many ids ask for a row that
+    was absent.
+    """
+    back = replace(missing, fetch_slots, free, keys, fixed, index, ring, back_rows, back_slots, now)
+    found = release(begin, end, keys, fixed, index, ring, order, slot_of_unique, loose, into, now, changes)
+    return back, found, spread(slot_of_unique, missed, inverse, first, slot_of_id)
+
+
+@compiled
 def enqueue(slots, into, queues, order):
     """Put slots into queues. Returns the lowest key that is queued."""
     lowest = order.lowest
@@ -385,14 +465,3 @@ def withdraw(begin, end, index, ring, queues, order):
         if not queued:
             lowest = _queue_by_key(index, queues, order, lowest, slot)
     return lowest
-
-
-@compiled
-def spread(slot_of_unique, missed, inverse, out):
-    """The slot of every id of a batch. Returns how many ids ask for a row that was absent."""
-    lookups = 0
-    for i in range(inverse.size):
-        unique = np.uint64(inverse[i])
-        out[i] = slot_of_unique[unique]
-        lookups += missed[unique]
-    return lookups

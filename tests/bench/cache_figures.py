@@ -82,7 +82,6 @@ def planning(setting: argparse.Namespace) -> dict[str, Any]:
                 planner.announce(batch, changes=True)
                 if planner.announced > look_ahead:
                     plan = planner.plan()
-                    plan.slot_of_id()
                     times.append(1e3 * (time.perf_counter() - start))
                     misses.append(plan.unique_misses)
             steady = slice(len(times) // 2, None)
@@ -207,15 +206,9 @@ def planned(planner: Planner, batches: Sequence[Ids], look_ahead: int) -> Iterat
     for at, batch in enumerate(batches):
         planner.announce(batch, changes=True)
         if at >= look_ahead:
-            yield _plan(planner)
+            yield planner.plan()
     while planner.announced:
-        yield _plan(planner)
-
-
-def _plan(planner: Planner) -> Plan:
-    plan = planner.plan()
-    plan.slot_of_id()
-    return plan
+        yield planner.plan()
 
 
 def compare(

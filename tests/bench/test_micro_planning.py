@@ -45,7 +45,7 @@ class Planned:
     def run(self, newest: Ids) -> tuple[Plan, npt.NDArray[np.int32]]:
         self._planner.announce(newest, changes=True)
         plan = self._planner.plan()
-        return plan, plan.slot_of_id()[0]
+        return plan, plan.slot_of_id
 
     @property
     def rows_of_last(self) -> npt.NDArray[np.int64]:

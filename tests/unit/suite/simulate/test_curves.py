@@ -71,7 +71,7 @@ def planned(trace, slots, span, policy):
         planner.announce(trace.ids(number), changes=True)
         plan = planner.plan()
         if number >= span.counted_from:
-            counts += (plan.unique_misses, plan.slot_of_id()[1], plan.unique_ids, trace.ids(number).values.size)
+            counts += (plan.unique_misses, plan.lookup_misses, plan.unique_ids, trace.ids(number).values.size)
     return counts.tolist()
 
 
