@@ -24,6 +24,7 @@ def lines() -> list[tuple[str, str]]:
     """What was measured, and the figure."""
     planning, stage = record("planning"), record("stage")["results"]
     sizes, cost, misses = record("table_size")["results"], record("miss_cost")["line"], record("misses")["results"]
+    training = record("training")
     file = {side["side"]: side for side in record("file_tier")["sides"]}
 
     def by_policy(results: dict[str, Any], look_ahead: int, key: str, form: str) -> str:
@@ -63,6 +64,17 @@ def lines() -> list[tuple[str, str]]:
                 " / ".join(f"{one['relative_cost']:.2f}" for one in found.values()),
             )
             for what, found in sizes.items()
+        ),
+        *(
+            (
+                f"DLRM step at `--scale {training['scale']}` against full tables, {workload}: static / LFU / "
+                "fbgemm's kernels",
+                " / ".join(
+                    f"{found[name]['throughput_relative']:.2f}"
+                    for name in ("freq_cache", "freq_cache[policy=lfu]", "freq_cache[kernels=fbgemm]")
+                ),
+            )
+            for workload, found in training["results"].items()
         ),
         (
             "cost of a miss in an embedding step, ns (R^2 of a straight line)",

@@ -109,7 +109,7 @@ def divide(ends, starts, begins, edges):
         if share < most and starts[feature] != starts[feature - 1] and begins[feature] * most >= begins[-1] * share:
             edges[parts] = feature
             parts += 1
-            share = begins[feature] * most // max(begins[-1], 1) + 1
+            share = max(begins[feature] * most // max(begins[-1], 1), share) + 1
     edges[parts] = starts.size
     return parts
 

@@ -161,10 +161,13 @@ def misses(setting: argparse.Namespace) -> dict[str, Any]:
     steady = slice(setting.steps // 3, -64)  # the last batches have less to look ahead to
 
     def run(policy: str, look_ahead: int) -> tuple[float, float]:
-        planner = planner_of(policy, frequencies, ratio=ratio)
-        start = time.perf_counter()
-        counted = [plan.unique_misses for plan in planned(planner, batches, look_ahead)]
-        return statistics.mean(counted[steady]), 1e3 * (time.perf_counter() - start) / len(batches)
+        plans = planned(planner_of(policy, frequencies, ratio=ratio), batches, look_ahead)
+        counted, times = [], []
+        for _ in batches:
+            start = time.perf_counter()
+            counted.append(next(plans).unique_misses)
+            times.append(1e3 * (time.perf_counter() - start))
+        return statistics.mean(counted[steady]), statistics.median(times[steady])
 
     best, _ = run("static", len(batches))
     results = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from systems.freq_cache import planner as planner_module
+from systems.freq_cache import planning
 from systems.freq_cache.planner import Ids, Plan, Planner
 from systems.freq_cache.policy import LFU, LRU, Policy, StaticFrequency
 
@@ -320,6 +321,26 @@ def test_batch_entered_in_parts_is_that_entered_whole(order: int, monkeypatch: p
             both.withdraw()
         elif number % 30 >= 3:
             both.plan()
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5])
+def test_batches_are_shared_out_by_ids_and_not_within_a_table(most: int) -> None:
+    draw = random.Random(most)
+    for _ in range(300):
+        tables = [draw.choice([1, 1, 2]) for _ in range(draw.choice([1, 3, 10]))]
+        starts = np.array([100 * table for table, features in enumerate(tables) for _ in range(features)])
+        lengths = [draw.choice([0, 1, 5, 40]) for _ in starts]
+        begins, edges = np.empty(len(starts) + 1, np.int64), np.empty(most + 1, np.int64)
+        parts = planning.divide(np.cumsum(lengths), starts, begins, edges)
+        assert begins.tolist() == [0, *np.cumsum(lengths).tolist()]
+        shares = [slice(*edge) for edge in pairwise(edges[: parts + 1].tolist())]
+        assert parts <= most
+        assert [feature for share in shares for feature in range(len(starts))[share]] == list(range(len(starts)))
+        used = [set(starts[share].tolist()) for share in shares]
+        assert all(used)
+        assert sum(map(len, used)) == len(tables)
+        by_table = [int(np.sum(np.array(lengths)[starts == start])) for start in np.unique(starts)]
+        assert max(sum(lengths[share]) for share in shares) <= sum(lengths) / most + 2 * max(by_table)
 
 
 @pytest.mark.parametrize("look_ahead", [0, 3])
