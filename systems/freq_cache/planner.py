@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,15 +85,39 @@ class Plan:
         return self.rows.size
 
 
+class _Part(NamedTuple):
+    """A part of a batch: its place in the ring, which of the batch's distinct rows it has, and from which ids."""
+
+    segment: Segment
+    rows: slice
+    ids: slice
+
+
 @dataclass
 class _Announced:
-    """A batch in the parts that it was entered in: where in the ring each is, and the ids from and to which it goes."""
-
     batch: int
-    segments: list[Segment]
-    ids: list[slice]
+    parts: list[_Part]
     inverse: Int32s
     changes: bool
+
+
+@dataclass
+class _Surveyed:
+    """The distinct rows of a batch as they are before anything moves.
+
+    Attributes:
+        rows, missed: As in `Plan`.
+        occurrences: Of each row in the batch; empty unless the policy counts.
+        missing, missing_rows: Position in the ring and row of each absent one, part by part.
+        fetch_after: As in `Plan`.
+    """
+
+    rows: Int32s
+    missed: NDArray[np.bool_]
+    occurrences: Int32s
+    missing: list[Int32s]
+    missing_rows: list[Int32s]
+    fetch_after: int
 
 
 class Planner:
@@ -168,95 +194,32 @@ class Planner:
         """
         newest = self._announced[-1].batch
         batch = self._announced.popleft()
-        parts = len(batch.segments)
-        ends = list(accumulate(end - begin for begin, end in batch.segments))
-        mine = [slice(first, end) for first, end in zip([0, *ends], ends, strict=False)]
-        unique = ends[-1]
-        ring, policy = self._ring.entries, self.policy
-        rows, slots = np.empty((2, unique), np.int32)
-        missing, missing_rows = np.empty((2, unique), np.int32)
-        missed = np.empty(unique, np.bool_)
-        occurrences = np.zeros(unique if policy.counts else 0, np.int32)
-        surveyed = [(0, planning.NONE)] * parts
-
-        def survey(part: int, _: int) -> None:
-            here = mine[part]
-            surveyed[part] = planning.survey(
-                ring,
-                *batch.segments[part],
-                rows[here],
-                missed[here],
-                missing[here],
-                missing_rows[here],
-                batch.inverse[batch.ids[part]],
-                here.start,
-                occurrences[here],
-            )
-
-        in_parts(survey, parts)
-        misses = sum(count for count, _ in surveyed)
-        overflow = unique > self.slots
+        found = self._survey(batch)
+        misses = sum(missing.size for missing in found.missing)
+        overflow = found.rows.size > self.slots
         entering = min(self.slots - self._used, misses) if overflow else misses
-        entered = [min(end, entering) for end in accumulate(count for count, _ in surveyed)]
-        moves = [slice(first, end) for first, end in zip([0, *entered], entered, strict=False)]
-        fetch_rows = np.concatenate(
-            [missing_rows[here.start :][: move.stop - move.start] for here, move in zip(mine, moves, strict=True)]
+        fetch_rows = np.concatenate(found.missing_rows)[:entering]
+        fixed = self.policy.fixed
+        keys = self.policy.keys(
+            fetch_rows if fixed else found.rows, found.occurrences, batch=batch.batch, learn=batch.changes
         )
-        keys = policy.keys(fetch_rows if policy.fixed else rows, occurrences, batch=batch.batch, learn=batch.changes)
         self._make_room_for(keys)
         fetch_slots, free = self._choose(entering, batch.batch, newest)
-        back_rows, back_slots = np.empty((2, entering), np.int32)
-        loose, into = np.empty((2, unique), np.int32)
-        slot_of_id = np.empty(batch.inverse.size, np.int32)
-        settled = [(0, 0, 0)] * parts
-
-        def settle(part: int, _: int) -> None:
-            here, move, ids = mine[part], moves[part], batch.ids[part]
-            settled[part] = planning.settle(
-                *batch.segments[part],
-                missing[here.start :][: move.stop - move.start],
-                fetch_slots[move],
-                max(free - move.start, 0),
-                keys[move if policy.fixed else here],
-                policy.fixed,
-                self._index,
-                ring,
-                self._order,
-                back_rows[move],
-                back_slots[move],
-                slots[here],
-                loose[here],
-                into[here],
-                batch.batch,
-                batch.changes,
-                missed[here],
-                batch.inverse[ids],
-                here.start,
-                slot_of_id[ids],
-            )
-
-        in_parts(settle, parts)
-        done = 0
-        for part, (back, found, _) in enumerate(settled):
-            self._enqueue(loose[mine[part]][:found], into[mine[part]][:found])
-            start = moves[part].start
-            for gone in (back_rows, back_slots):  # close the gaps between what the threads found
-                gone[done : done + back] = gone[start : start + back]
-            done += back
+        slots, slot_of_id, lookup_misses, back_rows, back_slots = self._settle(batch, found, fetch_slots, free, keys)
         return Plan(
             batch=batch.batch,
-            rows=rows,
+            rows=found.rows,
             slots=slots,
-            missed=missed,
+            missed=found.missed,
             inverse=batch.inverse,
             slot_of_id=slot_of_id,
             unique_misses=misses,
-            lookup_misses=sum(lookups for _, _, lookups in settled),
+            lookup_misses=lookup_misses,
             fetch_rows=fetch_rows,
             fetch_slots=fetch_slots,
-            back_rows=back_rows[:done],
-            back_slots=back_slots[:done],
-            fetch_after=max(after for _, after in surveyed),
+            back_rows=back_rows,
+            back_slots=back_slots,
+            fetch_after=found.fetch_after,
             overflow=overflow,
         )
 
@@ -265,8 +228,8 @@ class Planner:
         for batch in self._announced:  # before their slots are queued by key: there is room for each of them once
             queues.clear(self._queues, self._order.levels + batch.batch % self._order.depth)
         for batch in self._announced:
-            for segment in batch.segments:
-                lowest = planning.withdraw(*segment, self._index, self._ring.entries, self._queues, self._order)
+            for part in batch.parts:
+                lowest = planning.withdraw(*part.segment, self._index, self._ring.entries, self._queues, self._order)
                 self._order = self._order._replace(lowest=lowest)
         self._announced.clear()
 
@@ -297,12 +260,12 @@ class Planner:
         edges = np.empty(parts_of(ids.values.size, least=_PART_IDS) + 1, np.int64)
         parts = planning.divide(ids.ends, ids.starts, begins, edges)
         mine = [slice(start, stop) for start, stop in pairwise(begins[edges[: parts + 1]].tolist())]
-        live = (segment for announced in self._announced for segment in announced.segments)
+        live = (part.segment for announced in self._announced for part in announced.parts)
         rooms = self._ring.room([here.stop - here.start for here in mine], live)
         ring, where = self._ring.entries, self._index.where
         idle = parts == 1 and where.nbytes > _NEAR_BYTES and parts_of(ids.values.size, least=_TOUCHED_IDS) > 1
         inverse = np.empty(ids.values.size, np.int32)
-        segments = [(room, room) for room in rooms]
+        found = [0] * parts
 
         def enter(part: int, _: int) -> None:
             if part == parts:  # has the memory ready that the only part comes to later
@@ -310,13 +273,86 @@ class Planner:
                 return
             first, last = edges[part], edges[part + 1]
             tables = begins[first : last + 1], ids.starts[first:last]
-            room = rooms[part]
-            found = planning.enter(ids.values, *tables, self._index, ring, inverse, room, batch)
-            segments[part] = room, room + found
+            found[part] = planning.enter(ids.values, *tables, self._index, ring, inverse, rooms[part], batch)
 
         in_parts(enter, parts + idle)
+        segments = [(room, room + count) for room, count in zip(rooms, found, strict=True)]
         self._ring.take(segments)
-        return _Announced(batch, segments, mine, inverse, changes)
+        return _Announced(batch, list(map(_Part, segments, _slices(found), mine)), inverse, changes)
+
+    def _survey(self, batch: _Announced) -> _Surveyed:
+        unique = batch.parts[-1].rows.stop
+        rows, missing, missing_rows = (np.empty(unique, np.int32) for _ in range(3))
+        missed = np.empty(unique, np.bool_)
+        occurrences = np.zeros(unique if self.policy.counts else 0, np.int32)
+        found = [(0, planning.NONE)] * len(batch.parts)
+
+        def survey(at: int, _: int) -> None:
+            segment, mine, ids = batch.parts[at]
+            room = rows[mine], missed[mine], missing[mine], missing_rows[mine]
+            asked = batch.inverse[ids], mine.start, occurrences[mine]
+            found[at] = planning.survey(self._ring.entries, *segment, *room, *asked)
+
+        in_parts(survey, len(batch.parts))
+        begins = [part.rows.start for part in batch.parts]
+        absent = [slice(first, first + count) for first, (count, _) in zip(begins, found, strict=True)]
+        return _Surveyed(
+            rows=rows,
+            missed=missed,
+            occurrences=occurrences,
+            missing=[missing[these] for these in absent],
+            missing_rows=[missing_rows[these] for these in absent],
+            fetch_after=max(after for _, after in found),
+        )
+
+    def _settle(
+        self, batch: _Announced, surveyed: _Surveyed, fetch_slots: Int32s, free: int, keys: Int32s
+    ) -> tuple[Int32s, Int32s, int, Int32s, Int32s]:
+        """Give entering rows their slots and let the rows of the batch go. Returns fields of `Plan`.
+
+        These are slots of rows and of ids, the number of ids whose row was absent, and rows and slots to write back.
+        """
+        fixed, entering, unique = self.policy.fixed, fetch_slots.size, surveyed.rows.size
+        moves = _slices([missing.size for missing in surveyed.missing], entering)
+        slots, loose, into = (np.empty(unique, np.int32) for _ in range(3))
+        back_rows, back_slots = (np.empty(entering, np.int32) for _ in range(2))
+        slot_of_id = np.empty(batch.inverse.size, np.int32)
+        found = [(0, 0, 0)] * len(batch.parts)
+
+        def settle(at: int, _: int) -> None:
+            (segment, mine, ids), move = batch.parts[at], moves[at]
+            found[at] = planning.settle(
+                *segment,
+                surveyed.missing[at][: move.stop - move.start],
+                fetch_slots[move],
+                max(free - move.start, 0),
+                keys[move if fixed else mine],
+                fixed,
+                self._index,
+                self._ring.entries,
+                self._order,
+                back_rows[move],
+                back_slots[move],
+                slots[mine],
+                loose[mine],
+                into[mine],
+                batch.batch,
+                batch.changes,
+                surveyed.missed[mine],
+                batch.inverse[ids],
+                mine.start,
+                slot_of_id[ids],
+            )
+
+        in_parts(settle, len(batch.parts))
+        done = 0
+        for part, move, (back, queued, _) in zip(batch.parts, moves, found, strict=True):
+            first = part.rows.start
+            self._enqueue(loose[first : first + queued], into[first : first + queued])
+            for gone in (back_rows, back_slots):  # close the gaps between what the threads found
+                gone[done : done + back] = gone[move.start : move.start + back]
+            done += back
+        return slots, slot_of_id, sum(misses for _, _, misses in found), back_rows[:done], back_slots[:done]
 
     def _choose(self, wanted: int, batch: int, newest: int) -> tuple[Int32s, int]:
         """Slots for rows that enter, and how many of these slots, the first, are free."""
@@ -381,3 +417,9 @@ class Planner:
         ends[levels:] = old[order.levels :]
         self._order = order._replace(levels=levels, base=base, lowest=0)
         self._queues = queues.rearranged(self._queues, ends.reshape(-1), self.slots)
+
+
+def _slices(sizes: Sequence[int], most: int = _INT32_MAX) -> list[slice]:
+    """Stretches of so many, one behind the other, of which nothing lies beyond `most`."""
+    ends = [min(end, most) for end in accumulate(sizes)]
+    return [slice(first, end) for first, end in zip([0, *ends], ends, strict=False)]
