@@ -53,7 +53,7 @@ class ByFrequency(Ranking):
 
     def best(self, rows: int) -> list[int]:
         by_rank = sorted(range(len(self.frequencies)), key=lambda row: (-level(min(self.frequencies[row], 2**31)), row))
-        return sorted(by_rank[:rows])
+        return by_rank[:rows]
 
 
 class ByUse(Ranking):

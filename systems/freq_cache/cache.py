@@ -205,6 +205,8 @@ class Cache:
             return
         self._warm = True
         rows, slots = self.planner.warm_up()
+        order = np.argsort(rows)  # a file is read from front to back
+        rows, slots = rows[order], slots[order]
         for part in range(0, rows.size, _CHUNK_ROWS):
             self._fill(slots[part : part + _CHUNK_ROWS], rows[part : part + _CHUNK_ROWS])
 

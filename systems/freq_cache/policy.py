@@ -50,7 +50,10 @@ class Policy(ABC):
         """
 
     def best(self, rows: int) -> Int32s:
-        """Up to `rows` rows to fill the cache with before the first batch, ascending, int32. Default: none."""
+        """Up to `rows` rows to fill the cache with before the first batch, int32. Default: none.
+
+        The best first: what is used together then lies together, in the index and among the slots.
+        """
         return np.empty(0, np.int32)
 
     @property
@@ -167,22 +170,17 @@ def _count(counts, rows, occurrences, keys, learn):
 
 
 @compiled
-def _best(levels, rows_at, best):
-    """Fill `best` with the rows of the highest levels, of equals the lower rows, ascending."""
-    wanted = best.size
+def _best(levels, begins, best):
+    """Fill `best` with the rows of the highest levels, these first, of equals the lower rows. `begins` is room."""
     for row in range(levels.size):
-        rows_at[levels[row]] += 1
-    bar, above = LEVELS, 0
-    while bar > 0 and above + rows_at[bar - 1] <= wanted:
-        bar -= 1
-        above += rows_at[bar]
-    at_the_bar = wanted - above  # taken from level bar - 1
-    taken = 0
+        begins[levels[row]] += 1
+    begin = 0
+    for level in range(begins.size - 1, -1, -1):
+        count = begins[level]
+        begins[level] = begin
+        begin += count
     for row in range(levels.size):
-        if levels[row] >= bar:
-            best[taken] = row
-            taken += 1
-        elif levels[row] == bar - 1 and at_the_bar > 0:
-            best[taken] = row
-            taken += 1
-            at_the_bar -= 1
+        at = begins[levels[row]]
+        if at < best.size:
+            best[at] = row
+            begins[levels[row]] += 1

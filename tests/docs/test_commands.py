@@ -201,6 +201,12 @@ RULES: dict[str, Rule] = {
         swap={"--scale full": "--scale smoke", "results/cache": "profiled"},
         leaves=("profiled/step_profile.json",),
     ),
+    "python tests/bench/training_turns.py --scale full --workloads criteo_kaggle --cache-ratio 0.015 --builds 1 "
+    '--systems "full_gpu,freq_cache,freq_cache[look_ahead=4]" --out results/cache/training_cuda.json': Run(
+        add="--turns 2 --steps 2",
+        swap={"--scale full": "--scale smoke", "results/cache": "profiled"},
+        leaves=("profiled/training_cuda.json",),
+    ),
     # figures and benchmarks
     "python docs/figures/freq_cache.py": Elsewhere("tests/docs/test_freq_cache_doc.py", "freq_cache.py"),
     "python docs/figures/cache_table.py": Run(says="misses against Belady's"),
