@@ -107,16 +107,16 @@ class _Surveyed:
 
     Attributes:
         rows, missed: As in `Plan`.
-        occurrences: Of each row in the batch; empty unless the policy counts.
         missing, missing_rows: Position in the ring and row of each absent one, part by part.
+        keys: Of all rows, or of the absent ones if they are fixed, part by part.
         fetch_after: As in `Plan`.
     """
 
     rows: Int32s
     missed: NDArray[np.bool_]
-    occurrences: Int32s
     missing: list[Int32s]
     missing_rows: list[Int32s]
+    keys: list[Int32s]
     fetch_after: int
 
 
@@ -175,7 +175,7 @@ class Planner:
         rows = np.empty(0, np.int32) if self._used or self._announced else self.policy.best(self.slots)
         if rows.size:
             keys = self.policy.keys(rows, np.empty(0, np.int32), batch=0, learn=False)
-            self._make_room_for(keys)
+            self._make_room_for([keys])
             planning.fill(rows, keys, self._index, self._queues, self._order)
             self._used = rows.size
             self._order = self._order._replace(lowest=0)
@@ -199,13 +199,9 @@ class Planner:
         overflow = found.rows.size > self.slots
         entering = min(self.slots - self._used, misses) if overflow else misses
         fetch_rows = np.concatenate(found.missing_rows)[:entering]
-        fixed = self.policy.fixed
-        keys = self.policy.keys(
-            fetch_rows if fixed else found.rows, found.occurrences, batch=batch.batch, learn=batch.changes
-        )
-        self._make_room_for(keys)
+        self._make_room_for(found.keys)
         fetch_slots, free = self._choose(entering, batch.batch, newest)
-        slots, slot_of_id, lookup_misses, back_rows, back_slots = self._settle(batch, found, fetch_slots, free, keys)
+        slots, slot_of_id, lookup_misses, back_rows, back_slots = self._settle(batch, found, fetch_slots, free)
         return Plan(
             batch=batch.batch,
             rows=found.rows,
@@ -284,35 +280,45 @@ class Planner:
         unique = batch.parts[-1].rows.stop
         rows, missing, missing_rows = (np.empty(unique, np.int32) for _ in range(3))
         missed = np.empty(unique, np.bool_)
-        occurrences = np.zeros(unique if self.policy.counts else 0, np.int32)
-        found = [(0, planning.NONE)] * len(batch.parts)
+        policy = self.policy
+        occurrences = np.zeros(unique if policy.counts else 0, np.int32)
+        absent = [slice(0, 0) for _ in batch.parts]
+        after = [planning.NONE for _ in batch.parts]
+        keys = [np.empty(0, np.int32) for _ in batch.parts]
 
         def survey(at: int, _: int) -> None:
             segment, mine, ids = batch.parts[at]
             room = rows[mine], missed[mine], missing[mine], missing_rows[mine]
             asked = batch.inverse[ids], mine.start, occurrences[mine]
-            found[at] = planning.survey(self._ring.entries, *segment, *room, *asked)
+            misses, after[at] = planning.survey(self._ring.entries, *segment, *room, *asked)
+            absent[at] = slice(mine.start, mine.start + misses)
+            if policy.divisible:
+                ranked = missing_rows[absent[at]] if policy.fixed else rows[mine]
+                keys[at] = policy.keys(ranked, occurrences[mine], batch=batch.batch, learn=batch.changes)
 
         in_parts(survey, len(batch.parts))
-        begins = [part.rows.start for part in batch.parts]
-        absent = [slice(first, first + count) for first, (count, _) in zip(begins, found, strict=True)]
+        if not policy.divisible:
+            ranked = np.concatenate([missing_rows[these] for these in absent]) if policy.fixed else rows
+            found = policy.keys(ranked, occurrences, batch=batch.batch, learn=batch.changes)
+            sizes = [these.stop - these.start for these in (absent if policy.fixed else [p.rows for p in batch.parts])]
+            keys = [found[these] for these in _slices(sizes)]
         return _Surveyed(
             rows=rows,
             missed=missed,
-            occurrences=occurrences,
             missing=[missing[these] for these in absent],
             missing_rows=[missing_rows[these] for these in absent],
-            fetch_after=max(after for _, after in found),
+            keys=keys,
+            fetch_after=max(after),
         )
 
     def _settle(
-        self, batch: _Announced, surveyed: _Surveyed, fetch_slots: Int32s, free: int, keys: Int32s
+        self, batch: _Announced, surveyed: _Surveyed, fetch_slots: Int32s, free: int
     ) -> tuple[Int32s, Int32s, int, Int32s, Int32s]:
         """Give entering rows their slots and let the rows of the batch go. Returns fields of `Plan`.
 
         These are slots of rows and of ids, the number of ids whose row was absent, and rows and slots to write back.
         """
-        fixed, entering, unique = self.policy.fixed, fetch_slots.size, surveyed.rows.size
+        entering, unique = fetch_slots.size, surveyed.rows.size
         moves = _slices([missing.size for missing in surveyed.missing], entering)
         slots, loose, into = (np.empty(unique, np.int32) for _ in range(3))
         back_rows, back_slots = (np.empty(entering, np.int32) for _ in range(2))
@@ -326,8 +332,8 @@ class Planner:
                 surveyed.missing[at][: move.stop - move.start],
                 fetch_slots[move],
                 max(free - move.start, 0),
-                keys[move if fixed else mine],
-                fixed,
+                surveyed.keys[at],
+                self.policy.fixed,
                 self._index,
                 self._ring.entries,
                 self._order,
@@ -393,12 +399,13 @@ class Planner:
         self._order = order._replace(depth=depth)
         self._queues = queues.rearranged(self._queues, ends.reshape(-1), self.slots)
 
-    def _make_room_for(self, keys: Int32s) -> None:
+    def _make_room_for(self, keys: Sequence[Int32s]) -> None:
         """Room for queues from the lowest of keys to the highest, by leaving out empty ones, else by more queues."""
-        if not keys.size:
+        some = [these for these in keys if these.size]
+        if not some:
             return
         order = self._order
-        least, highest = int(keys.min()), int(keys.max())
+        least, highest = min(int(these.min()) for these in some), max(int(these.max()) for these in some)
         top = order.base + order.levels
         if highest < top and (order.base <= least or top - least > _MOST_LEVELS):
             return

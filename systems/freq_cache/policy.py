@@ -7,21 +7,17 @@ frequencies differ by a twentieth are equally good victims.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from systems.freq_cache.compiled import bit_length, compiled, prefetch
-from systems.freq_cache.hands import in_parts, parts_of
 
 Int32s = NDArray[np.int32]
 
 LEVELS = 512
 """Keys of counts lie below; 2^31 is level 448."""
-
-_PART_ROWS = 1 << 13
-"""Rows that are worth a thread."""
 
 
 class Policy(ABC):
@@ -30,17 +26,19 @@ class Policy(ABC):
     Attributes:
         fixed: A row's key never changes. The planner then asks for keys of rows that enter, not of rows that are hit.
         counts: `keys` wants to know how often each row occurs in the batch.
+        divisible: `keys` may be asked for some of a batch's rows at a time, on several threads at the same time.
     """
 
     fixed: bool = False
     counts: bool = False
+    divisible: bool = False
 
     @abstractmethod
     def keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:
         """Keys of rows that a batch uses, at least 0; a row's key never falls while it is cached.
 
         Args:
-            rows: Distinct rows, int32 `[n]`: the batch's, or those of them that enter, if `fixed`.
+            rows: Distinct rows, int32 `[n]`: the batch's, or those of them that are absent, if `fixed`.
             occurrences: Of each row in this batch, int32 `[n]`; empty unless `counts`.
             batch: Number of the batch, rising.
             learn: The batch trains. An evaluated batch must leave what was learnt of all rows as it is.
@@ -71,6 +69,7 @@ class StaticFrequency(Policy):
     """Rank by how often a row occurs in the training split, known beforehand; 2 B per row. arXiv 2208.05321, 4.2."""
 
     fixed = True
+    divisible = True
 
     def __init__(self, frequencies: Sequence[NDArray[np.int64]]) -> None:
         """Take the accesses per row of each table, int64 `[rows]`, in the order of the tables."""
@@ -84,7 +83,7 @@ class StaticFrequency(Policy):
 
     def keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:
         keys = np.empty(rows.size, np.int32)
-        _in_parts(rows.size, lambda mine: _look_up(self._levels, rows[mine], keys[mine]))
+        _look_up(self._levels, rows, keys)
         return keys
 
     def best(self, rows: int) -> Int32s:
@@ -104,13 +103,14 @@ class LFU(Policy):
     """
 
     counts = True
+    divisible = True
 
     def __init__(self, rows: int) -> None:
         self._counts = np.zeros(rows, np.uint16)
 
     def keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:
         keys = np.empty(rows.size, np.int32)
-        _in_parts(rows.size, lambda mine: _count(self._counts, rows[mine], occurrences[mine], keys[mine], learn))
+        _count(self._counts, rows, occurrences, keys, learn)
         return keys
 
     @property
@@ -125,14 +125,10 @@ class LFU(Policy):
 class LRU(Policy):
     """Rank by the batch that used a row last; no bytes per row."""
 
+    divisible = True
+
     def keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:
         return np.full(rows.size, batch, np.int32)
-
-
-def _in_parts(rows: int, work: Callable[[slice], None]) -> None:
-    """Have rows, each of which occurs once, worked on by several threads if they are many."""
-    parts = parts_of(rows, least=_PART_ROWS)
-    in_parts(lambda part, _: work(slice(rows * part // parts, rows * (part + 1) // parts)), parts)
 
 
 @compiled
