@@ -27,18 +27,15 @@ def device() -> torch.device:
 @pytest.fixture(scope="module")
 def work_in_parts() -> Iterator[None]:
     """Have the cache share work among threads however little there is of it."""
-    from systems.freq_cache import cpu_kernels, direct, planner, policy
+    from systems.freq_cache import cpu_kernels, direct, planner
 
     with pytest.MonkeyPatch.context() as patch:
         for module, least in (
             (cpu_kernels, "_PART_IDS"),
             (direct, "_PART_ROWS"),
             (planner, "_PART_IDS"),
-            (planner, "_PART_ROWS"),
-            (planner, "_PART_MISSES"),
             (planner, "_TOUCHED_IDS"),
             (planner, "_NEAR_BYTES"),
-            (policy, "_PART_ROWS"),
         ):
             patch.setattr(module, least, 1)
         yield
