@@ -24,10 +24,10 @@ class Policy(ABC):
     """One way of ranking the rows of a cache. To write: `keys`; the rest has defaults.
 
     Attributes:
-        fixed: A row's key never changes. The planner then asks for keys of rows that enter, not of rows that are hit.
+        fixed: A row's key never changes. The planner then asks for keys of absent rows, not of rows that are hit.
         counts: `keys` wants to know how often each row occurs in the batch.
-        divisible: `keys` may be asked for some of a batch's rows at a time, on several threads at the same time. A class
-            that overrides `keys` of one below inherits this, too.
+        divisible: `keys` may be asked for some of a batch's rows at a time, on several threads at the same time. A
+            class that overrides the `keys` of ours inherits this, too.
     """
 
     fixed: bool = False
