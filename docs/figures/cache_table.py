@@ -51,7 +51,10 @@ def lines() -> list[tuple[str, str]]:
         ),
         ("look-ahead 16", by_policy(misses, 16, "relative_to_belady", ".2f")),
         ("look-ahead 64", by_policy(misses, 64, "relative_to_belady", ".2f")),
-        ("planning of that stream, ms, look-ahead 16", by_policy(misses, 16, "ms_per_batch", ".1f")),
+        (
+            "planning of that stream, ms, static / LFU / LRU, look-ahead 16",
+            by_policy(misses, 16, "ms_per_batch", ".1f"),
+        ),
         ("look-ahead 64", by_policy(misses, 64, "ms_per_batch", ".1f")),
     ]
     made += [

@@ -26,13 +26,18 @@ class Policy(ABC):
     Attributes:
         fixed: A row's key never changes. The planner then asks for keys of absent rows, not of rows that are hit.
         counts: `keys` wants to know how often each row occurs in the batch.
-        divisible: `keys` may be asked for some of a batch's rows at a time, on several threads at the same time. A
-            class that overrides the `keys` of ours inherits this, too.
+        divisible: `keys` may be asked for some of a batch's rows at a time, on several threads at the same time. Not
+            inherited by a class with `keys` of its own, which is asked once for a batch unless it says this itself.
     """
 
     fixed: bool = False
     counts: bool = False
     divisible: bool = False
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "keys" in vars(cls) and "divisible" not in vars(cls):
+            cls.divisible = False
 
     @abstractmethod
     def keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:

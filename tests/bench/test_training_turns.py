@@ -41,3 +41,20 @@ def test_a_system_that_learns_something_else_is_not_compared(tmp_path: Path, mon
     with pytest.raises(SystemExit, match="losses differ"):
         training_turns.main(["--systems", "full_gpu,freq_cache", "--workloads", "avazu", *TINY, "--out", str(out)])
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (
+            ["--systems", "full_gpu,freq_cache[tier=pinned]"],
+            r"freq_cache\[tier=pinned\] cannot train on avazu: pinned rows",
+        ),
+        (["--turns", "0"], "2"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(asked: list[str], says: str, tmp_path: Path) -> None:
+    out = tmp_path / "record.json"
+    with pytest.raises(SystemExit, match=says):
+        training_turns.main(["--workloads", "avazu", *TINY, *asked, "--out", str(out)])
+    assert not out.exists()

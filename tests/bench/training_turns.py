@@ -30,6 +30,7 @@ from suite.scales import SCALES
 from suite.store import write_atomically
 from suite.streams import open_workload
 from suite.training import Trainer, in_process, load_initial_rows
+from systems.contract import Verdict
 from systems.registry import Variant, load, parse_systems
 from workloads.batch import Workload
 from workloads.dlrm import build_dlrm
@@ -51,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--steps", type=int, default=16, help="of every turn")
     parser.add_argument("--out", type=Path, required=True)
     setting = parser.parse_args(arguments)
+    if min(setting.builds, setting.turns, setting.steps) < 1:
+        parser.error("--builds, --turns and --steps: give at least 1")
     systems = tuple(parse_systems(setting.systems))
     asked = Options(
         systems=systems,
@@ -101,7 +104,7 @@ def in_turns(cells: Sequence[Cell], setting: argparse.Namespace) -> dict[str, di
                 run = trainers[name].run(setting.steps)
                 losses[name] = run.loss
                 if turn >= 2:
-                    times[name][-1].append(1e3 * (run.duration_s - run.wait_s) / run.steps)
+                    times[name][-1].append(1e3 * run.duration_s / run.steps)
             if setting.optimizer == "sgd" and setting.device == "cpu" and len(set(losses.values())) > 1:
                 raise SystemExit(f"after equal batches the losses differ: {losses}")
         del trainers
@@ -127,7 +130,11 @@ def trainer_of(cell: Cell, workload: Workload, steps: int) -> Trainer:
     device = torch.device(cell.device)
     variant = Variant.parse(cell.system)
     system_class = load(variant)
-    system = system_class(spec_of(cell, variant, system_class, workload, LazyFrequencies(workload, cell=cell)))
+    spec = spec_of(cell, variant, system_class, workload, LazyFrequencies(workload, cell=cell))
+    support = system_class.support(spec)
+    if support.verdict is not Verdict.YES:
+        raise SystemExit(f"--systems: {cell.system} cannot train on {cell.workload}: {support.reason}")
+    system = system_class(spec)
     load_initial_rows(system, seed=cell.seed)
     model = build_dlrm(
         system,

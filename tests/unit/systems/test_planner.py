@@ -301,8 +301,9 @@ def test_announcing_and_withdrawing_for_ever_takes_no_more_room(name: str) -> No
     assert len(rooms) == 1
 
 
+@pytest.mark.parametrize("name", [*POLICIES, "one's own", "one's own, fixed"])
 @pytest.mark.parametrize("order", [1, -1], ids=["in order", "last part first"])
-def test_batch_entered_in_parts_is_that_entered_whole(order: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_entered_in_parts_is_that_entered_whole(name: str, order: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts are worked on at the same time, so they must not care which of them is done first."""
 
     def in_parts(work: Callable[[int, int], None], parts: int) -> None:
@@ -314,7 +315,14 @@ def test_batch_entered_in_parts_is_that_entered_whole(order: int, monkeypatch: p
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     draw = random.Random(7)
     starts = [20 * (feature // 2) for feature in range(12)]  # two features to a table
-    both = Both(rows=120, slots=90, policy=same_policies("lfu", [0] * 120), starts=starts)
+    policy: tuple[Policy, Ranking]
+    if name in POLICIES:
+        policy = same_policies(name, [draw.randrange(9) for _ in range(120)])
+    else:
+        policy = TheirOwn(1), TheirOwnRanking(1)
+        policy[0].fixed = policy[1].fixed = name.endswith("fixed")
+        assert not policy[0].divisible
+    both = Both(rows=120, slots=90, policy=policy, starts=starts)
     for number in range(90):
         both.announce([[draw.randrange(20) for _ in range(draw.choice([0, 1, 4, 12]))] for _ in starts])
         if number % 30 == 29:

@@ -201,3 +201,20 @@ def test_policy_of_ones_own_that_counts_is_told_how_often() -> None:
 
     missed(Planner(rows=10, slots=4, policy=Counts()), 3, 1, 3, 3)
     assert told == [[0, True, 3, 1, 3, 1]]
+
+
+def test_policy_with_keys_of_its_own_is_not_asked_in_parts_unless_it_says_so() -> None:
+    class Doubled(LFU):
+        def keys(
+            self, rows: NDArray[np.int32], occurrences: NDArray[np.int32], *, batch: int, learn: bool
+        ) -> NDArray[np.int32]:
+            return 2 * super().keys(rows, occurrences, batch=batch, learn=learn)
+
+    class Renamed(LFU):
+        pass
+
+    class InParts(Doubled):
+        divisible = True
+
+    assert [kind.divisible for kind in (Doubled, Renamed, InParts)] == [False, True, True]
+    assert not EvenRowsAreDear.divisible
