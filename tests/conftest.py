@@ -27,7 +27,8 @@ def device() -> torch.device:
 @pytest.fixture(scope="module")
 def work_in_parts() -> Iterator[None]:
     """Have the cache share work among threads however little there is of it."""
-    from systems.freq_cache import cpu_kernels, direct, planner
+    from systems.freq_cache import cpu_kernels, direct
+    from systems.freq_cache.planner import planner
 
     with pytest.MonkeyPatch.context() as patch:
         for module, least in (

@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from typer.core import TyperCommand, TyperGroup
 
-from workloads.columns import FORMATS, RawFormat
 from workloads.errors import DataError
 from workloads.manifest import FileRecord, IdRule, Manifest, Settings
-from workloads.memory import Memory
-from workloads.own_schema import read_schema
-from workloads.prepare import Report, prepare
+from workloads.prepare.columns import FORMATS, RawFormat
+from workloads.prepare.memory_bound import Memory
+from workloads.prepare.own_schema import read_schema
+from workloads.prepare.prepare import Report, prepare
 
 USER_ERROR = 2
 REPORT_EVERY_S = 2.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from workloads.draws import to_lengths
+from workloads.streams.draws import to_lengths
 
 MLPERF_HOTNESS = (3, 2, 1, 2, 6, 1, 1, 1, 1, 7, 3, 8, 1, 6, 9, 5, 1, 1, 1, 12, 100, 27, 10, 3, 1, 1)
 """Ids per bag of the 26 columns of Criteo 1TB in MLPerf's DLRM v2.

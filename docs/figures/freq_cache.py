@@ -21,8 +21,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from systems.freq_cache import LFU, LRU, Policy, StaticFrequency
-from systems.freq_cache.planner import Ids, Planner
-from workloads.synthetic import SyntheticWorkload
+from systems.freq_cache.planner.planner import Ids, Planner
+from workloads.streams.synthetic import SyntheticWorkload
 
 POLICIES = ("static", "lfu", "lru")
 LOOK_AHEADS = (0, 16, 64)

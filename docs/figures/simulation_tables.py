@@ -10,10 +10,10 @@ import statistics
 import sys
 from pathlib import Path
 
-from suite.groups import Group, group_records
-from suite.rows import Row, merged_rows
+from suite.records.groups import Group, group_records
+from suite.records.store import RecordStore
 from suite.simulate.results import Simulation
-from suite.store import RecordStore
+from suite.tables.rows import Row, merged_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = ROOT / "results" / "simulate" / "criteo_kaggle" / "simulation.json"

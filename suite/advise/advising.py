@@ -16,11 +16,11 @@ from suite.advise.frontier import frontier
 from suite.advise.hardware import Hardware, Matmul
 from suite.advise.kernels import RowType
 from suite.advise.model import CalibratedCosts, Costs
-from suite.advise.published import beside_published
+from suite.advise.paper import beside_published
 from suite.advise.recommend import choose
-from suite.record import Cell
-from suite.simulate.trace import WorkloadTrace
-from suite.streams import open_workload
+from suite.records.record import Cell
+from suite.run.stream import open_workload
+from suite.simulate.traces.trace import WorkloadTrace
 
 OnProgress = Callable[[str, int, int], None]
 """Told what goes on, how much of it is done, and of how much."""

@@ -13,13 +13,13 @@ from typing import Final, Literal
 
 from pydantic import Field, ValidationError
 
-from suite import environment
 from suite.advise.costs import Line
 from suite.advise.kernels import Kernel
 from suite.advise.shape import Described, Shape
-from suite.plan import BadOption
-from suite.process import worker_environment
-from suite.store import StoreError, write_atomically
+from suite.records import environment
+from suite.records.options import BadOption
+from suite.records.store import StoreError, write_atomically
+from suite.run.process import worker_environment
 
 SCHEMA_VERSION: Final = 1
 _LAST_WORDS = 2048

@@ -15,16 +15,16 @@ import numpy as np
 import torch
 from torchrec.types import DataType
 
-from suite import environment
 from suite.advise import probes
 from suite.advise.calibration import Calibration, KernelCosts, OnProgress, Order, Point, ShapeCosts
+from suite.advise.calibration_streams import STREAMS, CalibrationTables, Stream
 from suite.advise.costs import Counts, Line, fitted
 from suite.advise.cut import MOVING, PLANNING, Clocks, CutTrainer, DensePart
 from suite.advise.kernels import Kernel, RowType
 from suite.advise.shape import Shape
-from suite.advise.streams import STREAMS, CalibrationTables, Stream
-from suite.simulate.trace import Distinct
-from suite.training import load_initial_rows
+from suite.records import environment
+from suite.run.training import load_initial_rows
+from suite.simulate.traces.trace import Distinct
 from systems import registry
 from systems.contract import (
     CacheRatio,
@@ -36,7 +36,7 @@ from systems.contract import (
     Tier,
     Verdict,
 )
-from systems.freq_cache.planner import Ids
+from systems.freq_cache.planner.planner import Ids
 from systems.registry import Variant
 from workloads.batch import Batch
 

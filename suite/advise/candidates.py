@@ -11,7 +11,7 @@ from suite.advise.counts import Replays
 from suite.advise.kernels import RowType
 from suite.advise.model import Costs, NotCalibrated, Prediction, predict
 from suite.advise.shape import Described
-from suite.simulate.model import CannotReplay
+from suite.simulate.models.model import CannotReplay
 from systems.contract import CacheRatio, DeviceBytes, Verdict
 
 SYSTEMS = {

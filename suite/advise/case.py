@@ -11,7 +11,7 @@ from torchrec.types import DataType
 
 from suite.advise.kernels import Kernel, RowType, kernel_of, parameters_of
 from suite.advise.shape import Shape
-from suite.record import Cell
+from suite.records.record import Cell
 from systems import registry
 from systems.contract import (
     Budget,

@@ -12,30 +12,21 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from suite.advise import advise_tables
+from suite.advise import tables
 from suite.advise.advice import Advice
 from suite.advise.advising import Asked, advise
 from suite.advise.calibration import CalibrationFailed
 from suite.advise.candidates import SYSTEMS
 from suite.advise.hardware import EXAMPLES, Hardware, load_hardware
 from suite.advise.kernels import RowType, kernel_of
-from suite.cli import OptimizerName, ScaleName
-from suite.environment import visible_gpu
-from suite.memory import available_host_bytes
-from suite.plan import (
-    BadOption,
-    Dataset,
-    Options,
-    check_options,
-    parse_bytes,
-    parse_prepared,
-    parse_workloads,
-    plan_cells,
-)
-from suite.record import Cell
+from suite.records.environment import visible_gpu
+from suite.records.options import BadOption, OptimizerName, ScaleName, parse_bytes, parse_prepared, parse_workloads
+from suite.records.record import Cell
+from suite.records.store import StoreError, write_atomically
+from suite.run.memory_probes import available_host_bytes
+from suite.run.plan import Dataset, Options, check_options, plan_cells
 from suite.simulate.options import check_output
 from suite.simulate.progress import LINE_EVERY_S
-from suite.store import StoreError, write_atomically
 from systems import registry
 from systems.registry import Variant, split_list
 
@@ -163,7 +154,7 @@ def advise_command(
         typer.echo(advice.model_dump_json(indent=1))
         return
     console = Console(markup=False, highlight=False)
-    advise_tables.show(advice, console, frontier=show_frontier)
+    tables.show(advice, console, frontier=show_frontier)
     if out is not None:
         console.print(f"\nWrote advice.json, advice.csv and advice.svg to {out}", soft_wrap=True)
 
@@ -264,10 +255,10 @@ def write(advice: Advice, folder: Path) -> None:
     Raises:
         StoreError: a file cannot be written.
     """
-    from suite.advise.advise_figures import draw
+    from suite.advise.figure import draw
 
     write_atomically(folder / "advice.json", json.dumps(advice.model_dump(mode="json"), indent=1) + "\n")
-    write_atomically(folder / "advice.csv", advise_tables.frame(advice).to_csv(index=False, lineterminator="\n"))
+    write_atomically(folder / "advice.csv", tables.frame(advice).to_csv(index=False, lineterminator="\n"))
     if advice.predictions:
         draw(advice, folder / "advice.svg")
 

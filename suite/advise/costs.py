@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from suite.advise.shape import Described
-from suite.simulate.model import Tally
+from suite.simulate.models.model import Tally
 
 
 class Counts(Described):

@@ -7,11 +7,11 @@ from functools import lru_cache
 
 from suite.advise.case import Case
 from suite.advise.costs import Counts
-from suite.record import Cell
-from suite.simulate import registry as models
-from suite.simulate.model import CannotReplay, Setting, Span, replay
-from suite.simulate.trace import Trace, WorkloadTrace, replayed
-from suite.streams import open_workload
+from suite.records.record import Cell
+from suite.run.stream import open_workload
+from suite.simulate.models import registry as models
+from suite.simulate.models.model import CannotReplay, Setting, Span, replay
+from suite.simulate.traces.trace import Trace, WorkloadTrace, replayed
 from systems.registry import Variant
 from workloads.batch import Workload
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor
 
 from suite.advise.shape import Shape
-from suite.training import dense_optimizer, synchronize
+from suite.run.training import dense_optimizer, synchronize
 from systems.contract import EmbeddingSystem, SparseOptimizer
 from systems.freq_cache.cache import Cache
 from workloads.batch import Batch

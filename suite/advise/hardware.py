@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from suite.plan import BadOption
+from suite.records.options import BadOption
 
 EXAMPLES = ("a100", "h100", "h200")
 """Machines that come along, by name."""

@@ -11,8 +11,8 @@ from suite.advise.case import Case
 from suite.advise.costs import Counts
 from suite.advise.kernels import RowType
 from suite.advise.shape import Described
-from suite.record import Cell
-from suite.streams import open_workload
+from suite.records.record import Cell
+from suite.run.stream import open_workload
 from workloads.batch import Workload
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from suite.record import Cell
+from suite.records.record import Cell
 from workloads.batch import Workload
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from suite.compare.matching import Pair
-from suite.quantities import MISSING, amount, megabytes
-from suite.rows import Row, one_line
+from suite.tables.quantities import MISSING, amount, megabytes
+from suite.tables.rows import Row, one_line
 
 
 class Kind(enum.Enum):

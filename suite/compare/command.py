@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from suite.compare.compare_json import to_json
-from suite.compare.compare_tables import show
+from suite.compare.as_json import to_json
 from suite.compare.comparison import compare
 from suite.compare.gate import NOTHING_JUDGED, judge, parse_share
 from suite.compare.runs import NoComparison, read_run
+from suite.compare.tables import show
 
 _USAGE = 2
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from suite.compare.matching import Matched, Place, place_title
 from suite.compare.runs import Run, Side
-from suite.groups import Group
-from suite.quantities import amount
-from suite.record import Environment, Record
+from suite.records.groups import Group
+from suite.records.record import Environment, Record
+from suite.tables.quantities import amount
 
 NONE = "none"
 

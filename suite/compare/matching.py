@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from suite.compare.runs import NoComparison, Run, Side
-from suite.groups import Group
-from suite.record import Cell
+from suite.records.groups import Group
+from suite.records.record import Cell
 
 _Key = TypeVar("_Key", str, int)
 _NOT_IN_LABELS = ("system", "workload", "round", "data_dir", "cache_ratio", "device_budget_bytes")

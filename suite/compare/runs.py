@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from suite.groups import Group, group_records
-from suite.record import Cell, Record
-from suite.rows import Row, merged_rows
-from suite.statistics import samples_per_s_by_round
-from suite.status import Status
-from suite.store import Problem, RecordStore
+from suite.records.groups import Group, group_records
+from suite.records.record import Cell, Record
+from suite.records.status import Status
+from suite.records.store import Problem, RecordStore
+from suite.tables.rows import Row, merged_rows
+from suite.tables.statistics import samples_per_s_by_round
 
 
 class NoComparison(ValueError):

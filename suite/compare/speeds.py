@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from suite.compare.matching import Pair
 from suite.compare.runs import Side, trusted_speeds
-from suite.statistics import SpeedRatio, unpaired_ratio
+from suite.tables.statistics import SpeedRatio, unpaired_ratio
 
 _ROUNDING = 1e-9
 """An interval may miss 1 by so much through the rounding of logarithms alone, where rounds do not differ at all."""

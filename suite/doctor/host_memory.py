@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from suite.doctor.finding import Answer, Unsaid, ok, problem, warning
 from suite.doctor.machine import Machine
-from suite.scales import SCALES, Scale
+from suite.records.scales import SCALES, Scale
 from workloads.schema import DATASETS, DatasetSchema
 
 _OVERHEAD = 1.25
-"""Memory of a run per byte of its tables: the share that `suite.plan` counts with."""
+"""Memory of a run per byte of its tables: the share that `suite.run.plan` counts with."""
 _SWAPPED_WARNING = 64 << 20
 _SHARED_WARNING = 0.05
 _ENOUGH_LOCKED = 1 << 30

@@ -14,7 +14,7 @@ from suite.doctor.finding import Unsaid
 from suite.doctor.gpu_probe import Gpu, open_gpu
 from suite.doctor.imports import Imported, import_all
 from suite.doctor.sample import Sample, watch
-from suite.memory import available_host_bytes
+from suite.run.memory_probes import available_host_bytes
 
 _PROJECT = Path(__file__).resolve().parent.parent.parent
 _CPU = "sys/devices/system/cpu"

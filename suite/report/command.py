@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from suite.plan import BadOption
+from suite.records.options import BadOption
+from suite.records.store import StoreError
 from suite.report.publish import PAGE, differences, publish
 from suite.report.source import Source, read
 from suite.simulate.options import check_output
-from suite.store import StoreError
 
 _USAGE = 2
 _INTERRUPTED = 130

@@ -6,14 +6,14 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from suite.records.store import write_atomically
 from suite.report.alike import alike
-from suite.report.figures import write_figures
-from suite.report.formats import write_sheets
-from suite.report.page import page
-from suite.report.report_sheets import sheets
+from suite.report.figures.drawn import write_figures
+from suite.report.page.page import page
+from suite.report.sheets.all_sheets import sheets
+from suite.report.sheets.formats import write_sheets
 from suite.report.source import Source
-from suite.store import write_atomically
-from suite.tables import write_tables
+from suite.tables.comparison import write_tables
 
 PAGE = "index.html"
 OnStep = Callable[[str], None]

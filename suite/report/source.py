@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from suite.groups import Group, group_records
-from suite.record import Record
+from suite.records.groups import Group, group_records
+from suite.records.record import Record
+from suite.records.store import Problem, RecordStore
 from suite.simulate.results import Simulation
-from suite.store import Problem, RecordStore
 
 
 @dataclass(frozen=True, kw_only=True)

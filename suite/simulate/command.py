@@ -13,20 +13,19 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from suite.cli import ScaleName
-from suite.environment import capture
-from suite.plan import BadOption
-from suite.scales import SCALES
-from suite.simulate import results, simulate_figures, simulate_tables
-from suite.simulate.model import RowBytes, Span
+from suite.records.environment import capture
+from suite.records.options import BadOption, ScaleName
+from suite.records.scales import SCALES
+from suite.records.store import StoreError
+from suite.simulate import figure, results, tables
+from suite.simulate.models.model import RowBytes, Span
+from suite.simulate.models.registry import parse_policies
 from suite.simulate.options import COUNTED_BATCHES, WARMUP_BATCHES, check_counts, check_output, open_trace, span_of
 from suite.simulate.progress import Shown
-from suite.simulate.registry import parse_policies
 from suite.simulate.results import Configuration, Simulation, Stream, bound_of, row_of
 from suite.simulate.sweep import OpenTrace, Outcome, SimulatedCell, plan_jobs, run_cells, slots_of
-from suite.simulate.trace import Trace
-from suite.simulate.trace_file import FileTrace
-from suite.store import StoreError
+from suite.simulate.traces.file import FileTrace
+from suite.simulate.traces.trace import Trace
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.registry import Variant
 
@@ -160,7 +159,7 @@ def simulate_command(
     if out is not None:
         try:
             files = results.write(simulation, out)
-            files.append(simulate_figures.draw(simulation, out))
+            files.append(figure.draw(simulation, out))
         except (StoreError, OSError) as error:
             errors.print(f"error: {error}", style="red")
             raise typer.Exit(1) from None
@@ -285,4 +284,4 @@ def _print(simulation: Simulation, *, as_json: bool) -> None:
     if as_json:
         typer.echo(simulation.model_dump_json())
         return
-    simulate_tables.show(simulation, Console(markup=False, highlight=False))
+    tables.show(simulation, Console(markup=False, highlight=False))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from suite.plan import BadOption, parse_prepared, parse_workloads
-from suite.scales import SCALES
-from suite.simulate.model import Span
-from suite.simulate.trace import Trace, WorkloadTrace
+from suite.records.options import BadOption, parse_prepared, parse_workloads
+from suite.records.scales import SCALES
+from suite.simulate.models.model import Span
+from suite.simulate.traces.trace import Trace, WorkloadTrace
 from workloads.prepared import PreparedWorkload, find_prepared
-from workloads.synthetic import SyntheticWorkload
+from workloads.streams.synthetic import SyntheticWorkload
 
 WARMUP_BATCHES = 50
 COUNTED_BATCHES = 100
@@ -32,7 +32,7 @@ def open_trace(
         workload: One name, as `run_bench.py --workloads` takes it; with `trace` it is ignored.
         scale: Gives table sizes of synthetic streams, and the batch size unless that is given.
         data_dir: Where datasets were prepared.
-        trace: A file of ids; see `suite.simulate.trace_file`.
+        trace: A file of ids; see `suite.simulate.traces.file`.
         batch_size: Samples per batch.
         seed: Of synthetic streams, and of the order of prepared ones.
         frequency_prefix: Share of the training split that a system may take frequencies from.
@@ -47,7 +47,7 @@ def open_trace(
     if not 0 < frequency_prefix <= 1:
         raise BadOption(f"--frequency-prefix: {frequency_prefix} is out of range, it must be above 0 and at most 1")
     if trace is not None:
-        from suite.simulate.trace_file import FileTrace
+        from suite.simulate.traces.file import FileTrace
 
         return FileTrace.open(trace, batch_size=samples, prefix=frequency_prefix)
     if data_dir is not None:

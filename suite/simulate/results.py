@@ -11,10 +11,10 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from suite.record import Environment
+from suite.records.record import Environment
+from suite.records.store import write_atomically
 from suite.simulate.sweep import Outcome, SimulatedCell
-from suite.simulate.trace import Trace
-from suite.store import write_atomically
+from suite.simulate.traces.trace import Trace
 from systems.registry import Variant
 
 SCHEMA_VERSION: Final = 1

@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 import torch
 
-from suite.simulate.model import CannotReplay, RowBytes, Setting, Span, Tally, replay
-from suite.simulate.registry import build
-from suite.simulate.trace import Trace
+from suite.simulate.models.model import CannotReplay, RowBytes, Setting, Span, Tally, replay
+from suite.simulate.models.registry import build
+from suite.simulate.traces.trace import Trace
 from systems.registry import Variant
 from workloads.errors import DataError
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from suite.record import Measurement, Record, record_key
-from suite.status import Status
-from suite.store import RecordStore
+from suite.records.record import Measurement, Record, record_key
+from suite.records.status import Status
+from suite.records.store import RecordStore
 from suite.validate.finding import Finding, json_path, leaves, shown
 from systems.registry import CONTROLS
 

@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from suite.record import SCHEMA_VERSION
-from suite.store import StoreError, to_text, write_atomically
+from suite.records.record import SCHEMA_VERSION
+from suite.records.store import StoreError, to_text, write_atomically
 from suite.validate.files import Checked, Found, NothingThere, check_files, find_files
 from suite.validate.finding import Finding
 from suite.validate.schema import schema_text
@@ -40,7 +40,7 @@ def validate_command(
 ) -> None:
     """Check records against their published JSON Schema, and against themselves.
 
-    Every file has to fit the schema of its version (`suite/schema/`) and to be readable as the current one. Then what
+    Every file has to fit the schema of its version and to be readable as the current one. Then what
     no schema can say: nobody edited a configuration, rates follow from windows, counts add up, no key repeats. Paths of
     a machine are warned of. Hidden folders are not entered. Do not use --upgrade while a run writes there.
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from suite.record import Record
-from suite.store import NotARecord, read_content, to_record
-from suite.upgrades import UnknownVersion, version_of
+from suite.records.record import Record
+from suite.records.store import NotARecord, read_content, to_record
+from suite.records.upgrades import UnknownVersion, version_of
 from suite.validate.agreement import disagreements, warnings
 from suite.validate.finding import Finding
 from suite.validate.misfits import misfits

@@ -11,11 +11,11 @@ from jsonschema import Draft202012Validator
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from suite.record import SCHEMA_VERSION, Record
+from suite.records.record import SCHEMA_VERSION, Record
 
 Schema = dict[str, Any]
 
-FOLDER: Final = Path(__file__).resolve().parent.parent / "schema"
+FOLDER: Final = Path(__file__).resolve().parents[1] / "records" / "schema"
 """`record-1.json`, `record-2.json`, ... : a version's file never changes once records of it are published."""
 
 

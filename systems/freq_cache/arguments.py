@@ -11,7 +11,7 @@ from torchrec import EmbeddingBagConfig
 
 from systems.contract import Budget, CacheRatio, DeviceBytes, SparseOptimizer, SystemSpec
 from systems.freq_cache import sizing
-from systems.freq_cache.policy import Policy
+from systems.freq_cache.planner.policy import Policy
 
 POLICIES = ("static", "lfu", "lru")
 KERNELS = ("own", "fbgemm")

@@ -16,16 +16,16 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
 from systems.contract import Rows, WorkingSetTooLarge
 from systems.features import Group
-from systems.freq_cache import planning
 from systems.freq_cache.cpu_kernels import Distinct
 from systems.freq_cache.direct import DirectMoves
-from systems.freq_cache.host_tier import HostTier
-from systems.freq_cache.pinned_tier import PinnedTier
-from systems.freq_cache.planner import Ids, Plan, Planner
+from systems.freq_cache.planner import loops
+from systems.freq_cache.planner.planner import Ids, Plan, Planner
 from systems.freq_cache.pool import RowPool
-from systems.freq_cache.slow_tier import SlowTier
+from systems.freq_cache.tiers.host import HostTier
+from systems.freq_cache.tiers.pinned import PinnedTier
+from systems.freq_cache.tiers.slow_tier import SlowTier
+from systems.freq_cache.tiers.writer import Writer
 from systems.freq_cache.transfer import Arrival, Transfer
-from systems.freq_cache.writer import Writer
 
 _CHUNK_ROWS = 1 << 18
 """Rows moved at a time where many are: when the cache is filled, flushed, loaded or read."""
@@ -173,7 +173,7 @@ class Cache:
         Raises:
             IndexError: there is one; the message names feature, id and table.
         """
-        bad = planning.outside(bags.ids.values, bags.ids.ends, self._feature_sizes)
+        bad = loops.outside(bags.ids.values, bags.ids.ends, self._feature_sizes)
         if bad >= 0:
             feature = int(np.searchsorted(bags.ids.ends, bad, side="right"))
             table = self.group.tables[self.group.table_of_feature[feature]]

@@ -16,7 +16,7 @@ from torch import Tensor
 from torchrec import EmbeddingBagConfig
 
 from systems.freq_cache.cache import Cache
-from systems.freq_cache.layout import RowLayout
+from systems.freq_cache.tiers.layout import RowLayout
 
 MANIFEST = "manifest.json"
 _VERSION = 1

@@ -32,20 +32,20 @@ from systems.contract import (
 from systems.features import Group
 from systems.freq_cache import arguments, checkpoint, commits, sizing
 from systems.freq_cache.cache import Cache
-from systems.freq_cache.file_tier import FileTier
 from systems.freq_cache.fused_optimizer import FusedOptimizer
-from systems.freq_cache.host_tier import HostTier
 from systems.freq_cache.initial_rows import first_rows_of
-from systems.freq_cache.layout import RowLayout
-from systems.freq_cache.pinned_tier import PinnedTier
 from systems.freq_cache.pipeline import Pipeline
-from systems.freq_cache.planner import Planner
-from systems.freq_cache.policy import LFU, LRU, Policy, StaticFrequency
+from systems.freq_cache.planner.planner import Planner
+from systems.freq_cache.planner.policy import LFU, LRU, Policy, StaticFrequency
 from systems.freq_cache.pool import RowPool
-from systems.freq_cache.row_map import DamagedTier
-from systems.freq_cache.slow_tier import SlowTier
+from systems.freq_cache.tiers.file import FileTier
+from systems.freq_cache.tiers.host import HostTier
+from systems.freq_cache.tiers.layout import RowLayout
+from systems.freq_cache.tiers.pinned import PinnedTier
+from systems.freq_cache.tiers.row_map import DamagedTier
+from systems.freq_cache.tiers.slow_tier import SlowTier
+from systems.freq_cache.tiers.writer import Writer
 from systems.freq_cache.transfer import Transfer
-from systems.freq_cache.writer import Writer
 from systems.tbe import ROW_TYPES
 from systems.tbe_system import fbgemm_support
 

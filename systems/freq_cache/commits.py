@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from systems.freq_cache.row_map import DamagedTier, sync_directory
+from systems.freq_cache.tiers.row_map import DamagedTier, sync_directory
 
 _NAME = "commits"
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from systems.contract import OptimizerKind
 from systems.freq_cache.compiled import add_values, compiled, copy_values, multiply_add, prefetch_in
-from systems.freq_cache.hands import in_parts, parts_of
+from systems.freq_cache.planner.threads import in_parts, parts_of
 
 Floats = NDArray[np.float32]
 Int32s = NDArray[np.int32]

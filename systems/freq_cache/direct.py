@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from systems.freq_cache.compiled import compiled, copy_bytes, inlined, prefetch_in
-from systems.freq_cache.hands import in_parts, parts_of
-from systems.freq_cache.host_tier import HostTier
-from systems.freq_cache.planner import Plan
+from systems.freq_cache.planner.planner import Plan
+from systems.freq_cache.planner.threads import in_parts, parts_of
 from systems.freq_cache.pool import RowPool
+from systems.freq_cache.tiers.host import HostTier
 
 _LINE_BYTES = 64
 _LINES_AHEAD = 16

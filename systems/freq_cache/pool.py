@@ -10,7 +10,7 @@ from torchrec import PoolingType
 
 from systems.contract import SparseOptimizer
 from systems.freq_cache.cpu_kernels import KINDS, CpuKernels, Distinct
-from systems.freq_cache.layout import RowLayout
+from systems.freq_cache.tiers.layout import RowLayout
 from systems.tbe import build_shared_tbe, set_tbe_steps, tbe_steps
 
 

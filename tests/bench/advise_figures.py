@@ -32,6 +32,7 @@ from torch import Tensor
 
 from suite.advise import probes
 from suite.advise.calibration import Calibration, calibrate
+from suite.advise.calibration_streams import STREAMS
 from suite.advise.calibrator import BLOCK_STEPS, _ShapeRun, typical
 from suite.advise.case import Case
 from suite.advise.counts import count_cell
@@ -39,16 +40,16 @@ from suite.advise.cut import CutTrainer, DensePart
 from suite.advise.kernels import kernel_of
 from suite.advise.model import CalibratedCosts, Prediction, predict, predict_cell
 from suite.advise.shape import Shape
-from suite.advise.streams import STREAMS
-from suite.console import make_display
-from suite.environment import capture
-from suite.memory import available_host_bytes
-from suite.plan import Options, parse_workloads, plan_cells
-from suite.record import Cell, Record
-from suite.runner import Choice, Runner
-from suite.status import Status
-from suite.streams import open_workload
-from suite.training import tables_of
+from suite.records.environment import capture
+from suite.records.options import parse_workloads
+from suite.records.record import Cell, Record
+from suite.records.status import Status
+from suite.run.console import make_display
+from suite.run.memory_probes import available_host_bytes
+from suite.run.plan import Options, plan_cells
+from suite.run.runner import Choice, Runner
+from suite.run.stream import open_workload
+from suite.run.training import tables_of
 from systems import registry
 from systems.contract import CacheRatio, SystemSpec
 from systems.registry import parse_systems

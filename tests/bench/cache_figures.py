@@ -44,15 +44,15 @@ from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 from zipf_tables import ZipfTables, criteo_1tb_sizes
 
-from suite.memory import available_host_bytes
-from suite.scales import SMALL
+from suite.records.scales import SMALL
+from suite.run.memory_probes import available_host_bytes
 from systems import registry
 from systems.contract import CacheRatio, EmbeddingSystem, OptimizerKind, Rows, SparseOptimizer, SystemSpec
 from systems.freq_cache import LFU, LRU, CachedEmbeddingBagCollection, Policy, StaticFrequency
-from systems.freq_cache.planner import Ids, Plan, Planner
+from systems.freq_cache.planner.planner import Ids, Plan, Planner
 from systems.freq_cache.sizing import ROW_INDEX_BYTES
 from workloads.dlrm import build_dlrm
-from workloads.synthetic import SyntheticWorkload
+from workloads.streams.synthetic import SyntheticWorkload
 
 POLICIES = ("static", "lfu", "lru")
 _BUILDS = 3

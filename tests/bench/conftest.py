@@ -9,7 +9,7 @@ import torch
 from pytest_benchmark.fixture import BenchmarkFixture
 from turns import Turns
 
-from suite.environment import capture
+from suite.records.environment import capture
 
 _RECORDED = {"machine", "cpu", "cores", "gpu", "python", "packages", "code", "commit", "dirty"}
 """Of the environment, in every benchmark's `extra_info`."""

@@ -26,12 +26,12 @@ from typing import Any
 import cache_figures
 import numpy as np
 
-from suite.simulate.curves import miss_curves
-from suite.simulate.model import Span
+from suite.simulate.curves.curves import miss_curves
+from suite.simulate.models.model import Span
 from suite.simulate.options import open_trace
-from suite.simulate.trace import Trace
-from systems.freq_cache.planner import Planner
-from systems.freq_cache.policy import LRU
+from suite.simulate.traces.trace import Trace
+from systems.freq_cache.planner.planner import Planner
+from systems.freq_cache.planner.policy import LRU
 
 SHARES = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 """Sizes at which curves are compared, as shares of the rows; those that hold every batch."""

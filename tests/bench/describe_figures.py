@@ -74,8 +74,8 @@ def generate(folder: Path, *, rows: int) -> Path:
     """Prepare so many rows of the synthetic stream; the directory that was made."""
     import polars as pl
 
-    from workloads.prepare import prepare
-    from workloads.synthetic import SyntheticWorkload
+    from workloads.prepare.prepare import prepare
+    from workloads.streams.synthetic import SyntheticWorkload
 
     workload = SyntheticWorkload.create(_DATASET, batch_size=1 << 16, seed=0)
     raw = folder / "train.txt"

@@ -18,16 +18,17 @@ from typing import cast
 import torch
 from bench_tables import print_table
 
-from suite.environment import capture
-from suite.experiment import LazyFrequencies, spec_of
-from suite.plan import Options, parse_workloads, plan_cells
-from suite.record import Cell
-from suite.scales import SCALES
-from suite.simulate.fbgemm import FbgemmCacheModel, cache_miss_counter, uvm_cache_stats
-from suite.simulate.model import Setting, Span, replay
-from suite.simulate.trace import WorkloadTrace
-from suite.store import write_atomically
-from suite.streams import open_workload
+from suite.records.environment import capture
+from suite.records.options import parse_workloads
+from suite.records.record import Cell
+from suite.records.scales import SCALES
+from suite.records.store import write_atomically
+from suite.run.experiment import LazyFrequencies, spec_of
+from suite.run.plan import Options, plan_cells
+from suite.run.stream import open_workload
+from suite.simulate.models.fbgemm import FbgemmCacheModel, cache_miss_counter, uvm_cache_stats
+from suite.simulate.models.model import Setting, Span, replay
+from suite.simulate.traces.trace import WorkloadTrace
 from systems.fbgemm_uvm import FbgemmUVMCaching
 from systems.registry import Variant, load, parse_systems
 from workloads.batch import Split

@@ -12,7 +12,7 @@ independent samples cannot show both.
 
     python tests/bench/fidelity.py --write-statistics
 
-measures the growth curves and the missing dense columns that `workloads.fit` reads, and puts them into
+measures the growth curves and the missing dense columns that `workloads.streams.fit` reads, and puts them into
 workloads/statistics.json.
 """
 
@@ -35,10 +35,10 @@ import pandas as pd
 from bench_tables import numbers, print_table
 
 from workloads.batch import Split
-from workloads.dense import DenseSampler
-from workloads.fit import STATISTICS_FILE, MeasuredMissing
 from workloads.schema import SCHEMAS
-from workloads.synthetic import SyntheticWorkload
+from workloads.streams.dense import DenseSampler
+from workloads.streams.fit import STATISTICS_FILE, MeasuredMissing
+from workloads.streams.synthetic import SyntheticWorkload
 
 Codes = dict[str, npt.NDArray[np.int64]]
 Mask = npt.NDArray[np.bool_]
@@ -450,7 +450,7 @@ def main() -> int:
     parser.add_argument("--parts", type=int, default=2, help="default: %(default)s")
     parser.add_argument("--seeds", type=numbers, default="0,1,2", help="default: %(default)s")
     parser.add_argument("--out", type=Path, help="write the lines as JSON")
-    parser.add_argument("--write-statistics", action="store_true", help="measure them, then run workloads.fit")
+    parser.add_argument("--write-statistics", action="store_true", help="measure them, then run workloads.streams.fit")
     arguments = parser.parse_args()
     datasets = arguments.datasets.split(",")
     if unknown := set(datasets) - set(LONG):

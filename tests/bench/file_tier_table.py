@@ -43,9 +43,9 @@ from zipf_tables import ZipfTables, criteo_1tb_sizes
 
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache import CachedEmbeddingBagCollection
-from systems.freq_cache.file_tier import FileTier
 from systems.freq_cache.initial_rows import uniform_rows
-from systems.freq_cache.layout import RowLayout
+from systems.freq_cache.tiers.file import FileTier
+from systems.freq_cache.tiers.layout import RowLayout
 from workloads.schema import CRITEO_1TB
 
 LR = 0.01

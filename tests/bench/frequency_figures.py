@@ -15,10 +15,10 @@ import psutil
 from datasketches import frequent_items_sketch
 from torchrec import KeyedJaggedTensor
 
-from suite.plan import parse_bytes
+from suite.records.options import parse_bytes
 from workloads.batch import Split
 from workloads.frequency import FrequencySketch, TrainingIds, counted
-from workloads.synthetic import SyntheticWorkload
+from workloads.streams.synthetic import SyntheticWorkload
 
 BATCH = 16_384
 

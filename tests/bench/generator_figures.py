@@ -20,10 +20,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from suite.scales import FULL
+from suite.records.scales import FULL
 from workloads.batch import Split
 from workloads.schema import SCHEMAS
-from workloads.synthetic import SyntheticWorkload
+from workloads.streams.synthetic import SyntheticWorkload
 
 
 class CountedWorkload(SyntheticWorkload):

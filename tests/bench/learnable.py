@@ -35,15 +35,15 @@ from torch import Tensor
 from torchmetrics.classification import BinaryAUROC
 from torchrec import KeyedJaggedTensor
 
-from suite.plan import _learning_rate
-from suite.scales import SCALES, Scale
-from suite.training import Trainer, in_process, load_initial_rows, tables_of
+from suite.records.scales import SCALES, Scale
+from suite.run.plan import _learning_rate
+from suite.run.training import Trainer, in_process, load_initial_rows, tables_of
 from systems import registry
 from systems.contract import CacheRatio, OptimizerKind, SparseOptimizer, SystemSpec
 from workloads.batch import Batch, Split
 from workloads.dlrm import build_dlrm
 from workloads.schema import DATASETS, SCHEMAS
-from workloads.synthetic import SyntheticWorkload
+from workloads.streams.synthetic import SyntheticWorkload
 
 GAP_BOUND = 0.02
 LOSS_BOUND = 0.03

@@ -24,9 +24,9 @@ import polars as pl
 import psutil
 import typer
 
-from workloads.columns import FORMATS, Kind, RawFormat
 from workloads.manifest import IdRule, Settings
-from workloads.memory import Memory
+from workloads.prepare.columns import FORMATS, Kind, RawFormat
+from workloads.prepare.memory_bound import Memory
 
 BLOCK_ROWS = 200_000
 MISSING = 0.1
@@ -76,7 +76,7 @@ def write_raw(raw: RawFormat, path: Path, rows: int, *, seed: int, packed: bool)
 
 def child(arguments: dict[str, Any], result: Any) -> None:
     """Prepare in this process and send seconds, those of each step (clock, all cores), and peak memory."""
-    from workloads.prepare import Report, prepare
+    from workloads.prepare.prepare import Report, prepare
 
     started = peak_bytes()
     begins: dict[str, tuple[float, float]] = {}

@@ -16,12 +16,13 @@ import time
 from functools import partial
 from pathlib import Path
 
-from suite.feed import DuringTraining
-from suite.plan import Options, parse_workloads, plan_cells
-from suite.process import Limits, run_in_process
-from suite.record import Cell
-from suite.scales import SCALES
-from suite.streams import open_workload
+from suite.records.options import parse_workloads
+from suite.records.record import Cell
+from suite.records.scales import SCALES
+from suite.run.feed import DuringTraining
+from suite.run.plan import Options, plan_cells
+from suite.run.process import Limits, run_in_process
+from suite.run.stream import open_workload
 from systems.registry import parse_systems
 from workloads.batch import Split
 from workloads.producer import Producer

@@ -24,11 +24,11 @@ from typing import Any
 
 os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # else OpenMP's threads spin on cores that others need
 
-from suite.environment import capture
-from suite.memory import peak_rss_bytes, rss_bytes
-from suite.simulate.model import CannotReplay, Setting, Span, replay
+from suite.records.environment import capture
+from suite.run.memory_probes import peak_rss_bytes, rss_bytes
+from suite.simulate.models.model import CannotReplay, Setting, Span, replay
+from suite.simulate.models.registry import build, parse_policies
 from suite.simulate.options import open_trace
-from suite.simulate.registry import build, parse_policies
 from suite.simulate.sweep import OpenTrace, slots_of
 from systems.registry import Variant
 

@@ -28,21 +28,22 @@ from unittest.mock import patch
 import torch
 from bench_tables import print_table
 
-from suite.environment import capture
-from suite.experiment import LazyFrequencies, spec_of
-from suite.plan import Options, parse_workloads, plan_cells
-from suite.record import Cell
-from suite.scales import SCALES
-from suite.store import write_atomically
-from suite.streams import open_workload
-from suite.training import Trainer, in_process, load_initial_rows, synchronize
+from suite.records.environment import capture
+from suite.records.options import parse_workloads
+from suite.records.record import Cell
+from suite.records.scales import SCALES
+from suite.records.store import write_atomically
+from suite.run.experiment import LazyFrequencies, spec_of
+from suite.run.plan import Options, plan_cells
+from suite.run.stream import open_workload
+from suite.run.training import Trainer, in_process, load_initial_rows, synchronize
 from systems.freq_cache import CachedEmbeddingBagCollection
 from systems.freq_cache.cache import Cache
 from systems.freq_cache.direct import DirectMoves
 from systems.freq_cache.pipeline import Pipeline
 from systems.freq_cache.pool import RowPool
+from systems.freq_cache.tiers.writer import Writer
 from systems.freq_cache.transfer import Departure, Transfer
-from systems.freq_cache.writer import Writer
 from systems.registry import Variant, load, parse_systems
 from workloads.dlrm import build_dlrm
 

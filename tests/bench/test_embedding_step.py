@@ -27,7 +27,7 @@ from systems.contract import (
     SystemSpec,
     Verdict,
 )
-from workloads.synthetic import SyntheticWorkload
+from workloads.streams.synthetic import SyntheticWorkload
 
 OURS = ["freq_cache", "freq_cache[policy=lfu]", "freq_cache[look_ahead=4]", "freq_cache[kernels=fbgemm]"]
 PEERS = [*(name for name in registry.SYSTEMS if name not in OURS), "fbgemm_uvm_caching[policy=lfu]"]

@@ -13,7 +13,7 @@ from torch import Tensor
 from turns import Role, Side, Turns
 from zipf_tables import ZipfTables, criteo_1tb_sizes
 
-from systems.freq_cache.planner import Ids, Plan
+from systems.freq_cache.planner.planner import Ids, Plan
 
 CACHE_RATIO = 0.01
 SIZES = {True: (20_000_000, 106_496), False: (100_000, 520)}

@@ -11,9 +11,9 @@ import pytest
 from prepare_figures import write_raw
 from turns import Role, Side, Turns
 
-from workloads.columns import FORMATS, RawFormat
-from workloads.parsing import BadRows, TextRows
-from workloads.raw import RawFile
+from workloads.prepare.columns import FORMATS, RawFormat
+from workloads.prepare.parsing import BadRows, TextRows
+from workloads.prepare.raw import RawFile
 
 DATASETS = ("criteo_kaggle", "avazu")
 ROWS = {True: 60_000, False: 300}

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 from turns import Role, Side, Turns
 
-from suite.groups import group_records
-from suite.record import Record
-from suite.tables import to_csv, to_markdown
+from suite.records.groups import group_records
+from suite.records.record import Record
+from suite.tables.comparison import to_csv, to_markdown
 from tests.unit.suite.fabricate import rounds, shuffled
 
 WORKLOADS = ("criteo_kaggle", "avazu", "criteo_1tb")

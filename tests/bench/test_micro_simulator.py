@@ -10,12 +10,12 @@ import numpy.typing as npt
 import pytest
 from turns import Role, Side, Turns
 
-from suite.simulate.model import Setting, Span, Tally, replay
-from suite.simulate.registry import build, parse_policies
+from suite.simulate.models.model import Setting, Span, Tally, replay
+from suite.simulate.models.registry import build, parse_policies
 from suite.simulate.sweep import slots_of
-from suite.simulate.trace import Trace, WorkloadTrace
-from systems.freq_cache.planner import Ids
-from workloads.synthetic import SyntheticWorkload
+from suite.simulate.traces.trace import Trace, WorkloadTrace
+from systems.freq_cache.planner.planner import Ids
+from workloads.streams.synthetic import SyntheticWorkload
 
 POLICIES = (
     "freq_cache[policy=static]",

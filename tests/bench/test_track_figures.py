@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import track_figures
 
-from workloads.temporal import TRACKS
+from workloads.streams.tracks import TRACKS
 
 TINY = ["--rows", "20000", "--batch-size", "100", "--steps", "30", "--ratio", "0.2"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import training_turns
 
-from suite.training import Run, Trainer
+from suite.run.training import Run, Trainer
 
 TINY = ["--scale", "smoke", "--device", "cpu", "--builds", "2", "--turns", "2", "--steps", "2"]
 SYSTEMS = ["full_gpu", "freq_cache", "freq_cache[policy=lfu]"]

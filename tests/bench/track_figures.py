@@ -27,8 +27,8 @@ from typing import Any
 import cache_figures
 import numpy as np
 
-from workloads.synthetic import SyntheticWorkload
-from workloads.temporal import TRACKS
+from workloads.streams.synthetic import SyntheticWorkload
+from workloads.streams.tracks import TRACKS
 
 PREFIX = 0.1
 POLICIES = {"static": 1.0, "static, prefix": PREFIX, "lfu": None, "lru": None}

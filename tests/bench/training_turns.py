@@ -22,14 +22,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from suite.environment import capture
-from suite.experiment import LazyFrequencies, spec_of
-from suite.plan import Options, parse_workloads, plan_cells
-from suite.record import Cell
-from suite.scales import SCALES
-from suite.store import write_atomically
-from suite.streams import open_workload
-from suite.training import Trainer, in_process, load_initial_rows
+from suite.records.environment import capture
+from suite.records.options import parse_workloads
+from suite.records.record import Cell
+from suite.records.scales import SCALES
+from suite.records.store import write_atomically
+from suite.run.experiment import LazyFrequencies, spec_of
+from suite.run.plan import Options, plan_cells
+from suite.run.stream import open_workload
+from suite.run.training import Trainer, in_process, load_initial_rows
 from systems.contract import Verdict
 from systems.registry import Variant, load, parse_systems
 from workloads.batch import Workload

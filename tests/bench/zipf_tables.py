@@ -9,9 +9,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from workloads.bijection import RankScrambler
 from workloads.schema import CRITEO_1TB
-from workloads.zipf import RankLaw, RankSampler
+from workloads.streams.bijection import RankScrambler
+from workloads.streams.zipf import RankLaw, RankSampler
 
 EXPONENT = 1.05
 _CHUNK = 1 << 22

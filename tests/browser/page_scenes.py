@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from suite.record import Record
+from suite.records.record import Record
+from suite.records.status import Status
+from suite.records.store import RecordStore
 from suite.report.source import Source, read
-from suite.status import Status
-from suite.store import RecordStore
 from tests.unit.suite.fabricate import cpu_run, environment, gpu_run, record, rounds
 
 MARKUP = "<img src=x onerror=alert(1)>"

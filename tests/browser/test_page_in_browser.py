@@ -17,14 +17,14 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.select import Select
 from selenium.webdriver.support.wait import WebDriverWait
 
-from suite.groups import BASELINE, Group
-from suite.quantities import MISSING, amount, duration, gigabytes, megabytes
-from suite.record import Measurement
-from suite.report.leaderboard import Contest, contests, standings
-from suite.report.page_data import Names, binary_bytes
-from suite.sections import section
-from suite.statistics import paired_ratio, rank, samples_per_s_by_round
-from suite.status import Status
+from suite.records.groups import BASELINE, Group
+from suite.records.record import Measurement
+from suite.records.status import Status
+from suite.report.page.data import Names, binary_bytes
+from suite.report.sheets.leaderboard import Contest, contests, standings
+from suite.tables.quantities import MISSING, amount, duration, gigabytes, megabytes
+from suite.tables.sections import section
+from suite.tables.statistics import paired_ratio, rank, samples_per_s_by_round
 from tests.browser.chromium import Browser, Page
 from tests.browser.page_scenes import MARKUP, SCRIPT
 

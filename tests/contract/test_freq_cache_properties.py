@@ -28,10 +28,10 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, PoolingType
 
 from systems.contract import CacheRatio, OptimizerKind, Rows, SparseOptimizer, Support, SystemSpec
 from systems.freq_cache import CachedEmbeddingBagCollection
-from systems.freq_cache.file_tier import FileTier
-from systems.freq_cache.host_tier import HostTier
-from systems.freq_cache.pinned_tier import PinnedTier
-from systems.freq_cache.slow_tier import SlowTier
+from systems.freq_cache.tiers.file import FileTier
+from systems.freq_cache.tiers.host import HostTier
+from systems.freq_cache.tiers.pinned import PinnedTier
+from systems.freq_cache.tiers.slow_tier import SlowTier
 
 pytestmark = pytest.mark.usefixtures("work_in_parts")
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

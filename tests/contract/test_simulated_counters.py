@@ -8,16 +8,16 @@ import pytest
 import torch
 from scenes import optimizer
 
-from suite.simulate.model import RowBytes, Setting, Span, Tally, replay
-from suite.simulate.registry import build as build_model
+from suite.run.training import tables_of
+from suite.simulate.models.model import RowBytes, Setting, Span, Tally, replay
+from suite.simulate.models.registry import build as build_model
 from suite.simulate.sweep import slots_of
-from suite.simulate.trace import WorkloadTrace
-from suite.training import tables_of
+from suite.simulate.traces.trace import WorkloadTrace
 from systems.contract import CacheRatio, Counters, OptimizerKind, SystemSpec
 from systems.counting import UniqueCounter
 from systems.freq_cache import FreqCache
 from systems.registry import Variant, resolved_parameters
-from workloads.synthetic import SyntheticWorkload
+from workloads.streams.synthetic import SyntheticWorkload
 
 DIM = 4
 WARMUP, STOP = 8, 26

@@ -12,12 +12,12 @@ import torch
 from scenes import build, table
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
-from suite.simulate.fbgemm import FbgemmCacheModel, cache_miss_counter, uvm_cache_stats
-from suite.simulate.model import Setting, Span, Tally, replay
-from suite.simulate.trace import Int64s, Trace
+from suite.simulate.models.fbgemm import FbgemmCacheModel, cache_miss_counter, uvm_cache_stats
+from suite.simulate.models.model import Setting, Span, Tally, replay
+from suite.simulate.traces.trace import Int64s, Trace
 from systems.contract import CacheRatio, OptimizerKind
 from systems.fbgemm_uvm import FbgemmUVMCaching
-from systems.freq_cache.planner import Ids
+from systems.freq_cache.planner.planner import Ids
 from systems.tbe import TBE
 
 pytestmark = pytest.mark.cuda

@@ -26,7 +26,7 @@ from tests.docs.commands import (
     known,
     outside_blocks,
 )
-from workloads.columns import FORMATS
+from workloads.prepare.columns import FORMATS
 
 # Commands run in this process, where other tests have imported `suite.__main__` before.
 pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
@@ -86,10 +86,10 @@ RULES: dict[str, Rule] = {
         add=f"{REAL} --workloads criteo_kaggle", after=(PREPARED,), says="sketch"
     ),
     "python run_bench.py --workloads mlperf_dlrm_v2 --systems full_gpu,freq_cache --scale smoke": Elsewhere(
-        "tests/unit/suite/test_multi_hot_cells.py", "mlperf_dlrm_v2"
+        "tests/unit/suite/run/test_multi_hot_cells.py", "mlperf_dlrm_v2"
     ),
     "python run_bench.py --workloads criteo_kaggle_bags --systems full_gpu,freq_cache --scale smoke": Elsewhere(
-        "tests/unit/suite/test_multi_hot_cells.py", "criteo_kaggle_bags"
+        "tests/unit/suite/run/test_multi_hot_cells.py", "criteo_kaggle_bags"
     ),
     "python run_bench.py --systems full_gpu,no_embeddings --scale small --optimizer rowwise_adagrad --steps 4000": Run(
         add="--no-predict --workloads avazu --systems no_embeddings",
@@ -111,7 +111,7 @@ RULES: dict[str, Rule] = {
     ),
     PREPARED_SHOP: Run(leaves=("data/shop/manifest.json",)),
     "python -m workloads prepare criteo_1tb --input $(ls -v /shared/day_*.gz) --out /shared/data --scheduler ADDRESS": (
-        Elsewhere("tests/unit/workloads/test_prepare_cluster.py", "scheduler=address")
+        Elsewhere("tests/unit/workloads/prepare/test_prepare_cluster.py", "scheduler=address")
     ),
     '.venv/bin/pip install --editable ".[cluster]"': NotHere("installs from the network"),
     "dask scheduler": NotHere("runs until it is stopped, on the first machine of a cluster"),
@@ -225,7 +225,9 @@ RULES: dict[str, Rule] = {
     "python tests/bench/generator_figures.py --workloads criteo_1tb,criteo_1tb@drift": Run(
         add="--batch-size 50 --batches 2", says="criteo_1tb@drift"
     ),
-    "python tests/bench/learnable.py": Elsewhere("tests/unit/workloads/test_synthetic_learnable.py", "learnable.main"),
+    "python tests/bench/learnable.py": Elsewhere(
+        "tests/unit/workloads/streams/test_synthetic_learnable.py", "learnable.main"
+    ),
     'python tests/bench/learnable.py --datasets avazu --seeds 0,1,2 --kinds "all rows,no embeddings" '
     "--out learnable.json": Run(
         add="--scale smoke --epoch-samples 2560",
@@ -239,11 +241,13 @@ RULES: dict[str, Rule] = {
     "OMP_NUM_THREADS=1 python tests/bench/track_figures.py drawing --out results/tracks/drawing.json": Elsewhere(
         "tests/bench/test_track_figures.py", "track_figures.main"
     ),
-    "python tests/bench/fidelity.py": Elsewhere("tests/unit/workloads/test_synthetic_fidelity.py", "fidelity"),
+    "python tests/bench/fidelity.py": Elsewhere("tests/unit/workloads/streams/test_synthetic_fidelity.py", "fidelity"),
     "python tests/bench/fidelity.py --write-statistics": Elsewhere(
-        "tests/unit/workloads/test_synthetic_fit.py", "fidelity"
+        "tests/unit/workloads/streams/test_synthetic_fit.py", "fidelity"
     ),
-    "python -m workloads.fit": Elsewhere("tests/unit/workloads/test_synthetic_fit.py", "workloads.fit"),
+    "python -m workloads.streams.fit": Elsewhere(
+        "tests/unit/workloads/streams/test_synthetic_fit.py", "workloads.streams.fit"
+    ),
 }
 
 

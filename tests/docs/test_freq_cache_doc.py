@@ -17,11 +17,12 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 from torchrec.types import DataType
 
 from systems.contract import OptimizerKind, Purpose, SparseOptimizer, Tier
-from systems.freq_cache import LFU, LRU, CachedEmbeddingBagCollection, StaticFrequency, file_tier
-from systems.freq_cache.layout import RowLayout
-from systems.freq_cache.planner import Ids, Planner
-from systems.freq_cache.positions import SPARE
-from workloads.synthetic import SyntheticWorkload
+from systems.freq_cache import LFU, LRU, CachedEmbeddingBagCollection, StaticFrequency
+from systems.freq_cache.planner.planner import Ids, Planner
+from systems.freq_cache.tiers import file as file_tier
+from systems.freq_cache.tiers.layout import RowLayout
+from systems.freq_cache.tiers.positions import SPARE
+from workloads.streams.synthetic import SyntheticWorkload
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = (DOCS / "freq-cache.md").read_text()

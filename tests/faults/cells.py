@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from suite.process import Ended, Limits, run_in_process
-from suite.record import Cell
+from suite.records.record import Cell
+from suite.run.process import Ended, Limits, run_in_process
 
 GENEROUS = Limits(wall_s=120, stall_s=60, host_bytes=8 * 10**9)
 

@@ -10,8 +10,8 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache import CachedEmbeddingBagCollection, commits
-from systems.freq_cache.file_tier import FileTier
-from systems.freq_cache.row_map import DamagedTier
+from systems.freq_cache.tiers.file import FileTier
+from systems.freq_cache.tiers.row_map import DamagedTier
 
 ROWS = 40
 TABLES = [

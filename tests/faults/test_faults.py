@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 
-from suite.process import Limits
-from suite.status import Status
+from suite.records.status import Status
+from suite.run.process import Limits
 from tests.faults.cells import fake, run, tiny_cell
 from tests.faults.fakes import PID_FILE
 

@@ -18,10 +18,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from systems.freq_cache import file_tier
-from systems.freq_cache.file_tier import FileTier
-from systems.freq_cache.layout import RowLayout
-from systems.freq_cache.row_file import RowFile
+from systems.freq_cache.tiers import file as file_tier
+from systems.freq_cache.tiers.file import FileTier
+from systems.freq_cache.tiers.layout import RowLayout
+from systems.freq_cache.tiers.row_file import RowFile
 
 ROWS = 20_000
 BATCH = 3_000

@@ -28,11 +28,12 @@ from torch import Tensor
 from torchrec import KeyedJaggedTensor
 
 from systems.contract import Anatomy, OptimizerKind, SparseOptimizer
-from systems.freq_cache import LRU, CachedEmbeddingBagCollection, file_tier
+from systems.freq_cache import LRU, CachedEmbeddingBagCollection
 from systems.freq_cache.pipeline import PlanningFailed
-from systems.freq_cache.row_file import RowFile
-from systems.freq_cache.slow_tier import SlowTier
-from systems.freq_cache.writer import WriteBackFailed
+from systems.freq_cache.tiers import file as file_tier
+from systems.freq_cache.tiers.row_file import RowFile
+from systems.freq_cache.tiers.slow_tier import SlowTier
+from systems.freq_cache.tiers.writer import WriteBackFailed
 from tests.contract.plain_training import PlainTraining
 from tests.contract.scenes import assert_same, batch_of, snapshot, table
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from suite.plan import Options, plan_cells
+from suite.run.plan import Options, plan_cells
 from systems.registry import parse_systems
 from tests.faults.cells import fake
 from tests.faults.fakes import CALM, PID_FILE

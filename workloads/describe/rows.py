@@ -15,7 +15,7 @@ from workloads.describe.loops import Ints, interleave
 from workloads.errors import DataError
 from workloads.manifest import MANIFEST, IdRule, array_file, prepare_command
 from workloads.prepared import PreparedWorkload, find_prepared
-from workloads.synthetic import SyntheticWorkload
+from workloads.streams.synthetic import SyntheticWorkload
 
 _BLOCK_ROWS = 1 << 16
 _ROW_0 = {

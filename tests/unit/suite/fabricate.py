@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from suite.record import (
+from suite.records.record import (
     Cell,
     Check,
     Environment,
@@ -20,7 +20,7 @@ from suite.record import (
     Verification,
     record_key,
 )
-from suite.status import Status
+from suite.records.status import Status
 
 GB = 10**9
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from specs import spec, table
 from torchrec import EmbeddingBagConfig, PoolingType
 from torchrec.types import DataType
 
@@ -21,6 +20,7 @@ from systems.contract import (
     row_type_of,
 )
 from systems.spec import check_tables
+from tests.unit.systems.specs import spec, table
 
 
 @pytest.mark.parametrize("ratio", [0.0, -0.1, 1.0001, float("nan"), float("inf")])

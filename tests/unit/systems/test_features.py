@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from specs import batch, table
 from torchrec import KeyedJaggedTensor
 
 from systems.features import FeatureGroups
+from tests.unit.systems.specs import batch, table
 
 TABLES = (table("a", 5, 4, "a1", "a2"), table("b", 5, 8, mean=True), table("c", 5, 4))
 

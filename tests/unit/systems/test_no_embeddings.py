@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import torch
-from specs import batch, spec, table
 from torch import nn
 
 from systems.contract import OptimizerKind, Rows
 from systems.no_embeddings import NoEmbeddings
+from tests.unit.systems.specs import batch, spec, table
 
 TABLES = (table("a", 5, 4, "a1", "a2"), table("b", 3, 8, mean=True))
 BATCH = batch({"b": [[1], [2]], "a2": [[3], []], "a1": [[3, 4], [3]]})

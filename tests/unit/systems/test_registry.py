@@ -89,7 +89,7 @@ def test_class_of_ones_own_is_loaded_by_module_and_name() -> None:
 
 def test_class_that_is_no_system_is_refused() -> None:
     with pytest.raises(UnknownSystem, match="not an EmbeddingSystem"):
-        registry.load(Variant.parse("systems.freq_cache.planner:Planner"))
+        registry.load(Variant.parse("systems.freq_cache.planner.planner:Planner"))
     with pytest.raises(UnknownSystem, match="not an EmbeddingSystem"):
         registry.load(Variant.parse("systems.freq_cache:NoSuchClass"))
 

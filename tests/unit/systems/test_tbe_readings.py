@@ -8,12 +8,12 @@ import pytest
 import torch
 from fbgemm_gpu.split_embedding_configs import SparseType
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import CacheAlgorithm, EmbeddingLocation
-from specs import batch, spec, table
 
 from systems.contract import Counters, OptimizerKind, Purpose, Tier
 from systems.counting import UniqueCounter
 from systems.tbe import tbe_anatomy, tbe_placement
 from systems.uvm_cache import cached_uvm_counters, set_tbe_counting
+from tests.unit.systems.specs import batch, spec, table
 
 DEVICE, MANAGED = EmbeddingLocation.DEVICE, EmbeddingLocation.MANAGED
 CACHING, HOST = EmbeddingLocation.MANAGED_CACHING, EmbeddingLocation.HOST

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from specs import batch, table
-
 from systems.contract import Counters, OptimizerKind, SparseOptimizer
 from systems.counting import UniqueCounter
+from tests.unit.systems.specs import batch, table
 
 SGD = SparseOptimizer(kind=OptimizerKind.SGD, lr=1.0)
 TABLES = (table("a", 9, 4, "a1", "a2"), table("b", 9, 8))

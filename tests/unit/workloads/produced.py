@@ -46,7 +46,7 @@ def nothing_to_open():
 
 
 def open_avazu():
-    from workloads.synthetic import SyntheticWorkload
+    from workloads.streams.synthetic import SyntheticWorkload
 
     return SyntheticWorkload.create("avazu", batch_size=SAMPLES, seed=3, max_rows=2000)
 

@@ -15,7 +15,7 @@ from torchrec import KeyedJaggedTensor
 from workloads.batch import Split
 from workloads.errors import DataError
 from workloads.frequency import FrequencySketch, TrainingIds, counted, prefix_of, sketched
-from workloads.prepare import prepare
+from workloads.prepare.prepare import prepare
 from workloads.prepared import PreparedWorkload
 
 ROWS, TRAIN = 196, 168

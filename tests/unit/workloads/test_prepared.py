@@ -10,7 +10,7 @@ import torch
 from workloads.batch import DataKind
 from workloads.errors import DataError
 from workloads.manifest import DATA_FILES, Settings, read_manifest
-from workloads.prepare import prepare
+from workloads.prepare.prepare import prepare
 from workloads.prepared import PreparedWorkload, find_prepared
 from workloads.split import Split
 

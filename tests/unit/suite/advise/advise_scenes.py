@@ -9,9 +9,9 @@ from suite.advise.case import Case
 from suite.advise.costs import Line
 from suite.advise.kernels import Kernel, RowType
 from suite.advise.shape import Shape
-from suite.simulate.trace import Trace
+from suite.simulate.traces.trace import Trace
 from systems.contract import Budget, CacheRatio
-from systems.freq_cache.planner import Ids
+from systems.freq_cache.planner.planner import Ids
 
 TABLES = (("first", 500), ("second", 300), ("third", 20))
 

@@ -9,14 +9,14 @@ import pytest
 import torch
 from advise_scenes import LINES, calibration, shape
 
-from suite import environment
 from suite.advise import calibration as calibrations
 from suite.advise import calibrator
 from suite.advise.calibration import Calibration, CalibrationFailed, Order
+from suite.advise.calibration_streams import STREAMS
 from suite.advise.costs import Counts
 from suite.advise.kernels import Kernel, RowType, kernel_of
-from suite.advise.streams import STREAMS
-from suite.plan import BadOption
+from suite.records import environment
+from suite.records.options import BadOption
 from systems.contract import Purpose, Tier
 
 KERNELS = tuple(

@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from suite.advise import advise_tables
+from suite.advise import tables as advise_tables
 from suite.advise.advice import Advice
 from suite.advise.command import advise_command
 

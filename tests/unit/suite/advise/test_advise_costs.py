@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suite.advise.costs import COUNTED, Counts, Line, fitted
-from suite.simulate.model import Tally
+from suite.simulate.models.model import Tally
 
 POINTS = [
     Counts(lookups=n, distinct=u, misses=m, rows_fetched=m, rows_written_back=w)

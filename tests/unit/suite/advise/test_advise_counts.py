@@ -7,10 +7,10 @@ import torch
 from advise_scenes import PowerTrace, case
 
 from suite.advise.counts import Replays, count_cell, model_of, span_of, steady_span
-from suite.plan import Options, plan_cells
-from suite.simulate.model import Span
-from suite.streams import open_workload
-from suite.training import tables_of
+from suite.run.plan import Options, plan_cells
+from suite.run.stream import open_workload
+from suite.run.training import tables_of
+from suite.simulate.models.model import Span
 from systems import registry
 from systems.contract import CacheRatio, OptimizerKind, SparseOptimizer, SystemSpec
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from suite.advise.hardware import EXAMPLES, Hardware, load_hardware
-from suite.plan import BadOption
+from suite.records.options import BadOption
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -11,7 +11,7 @@ from suite.advise.counts import Replays
 from suite.advise.described import DescribedCosts
 from suite.advise.hardware import load_hardware
 from suite.advise.model import predict
-from suite.advise.published import beside_published
+from suite.advise.paper import beside_published
 from systems.contract import CacheRatio
 
 COUNTS = Counts(lookups=49_152, distinct=9000, misses=900, rows_fetched=900, rows_written_back=900)

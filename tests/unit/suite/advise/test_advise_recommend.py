@@ -13,7 +13,7 @@ from suite.advise.hardware import load_hardware
 from suite.advise.kernels import RowType
 from suite.advise.model import CalibratedCosts, Costs, predict
 from suite.advise.recommend import choose, gib
-from suite.simulate.model import CannotReplay
+from suite.simulate.models.model import CannotReplay
 from systems.contract import CacheRatio
 
 COSTS = CalibratedCosts(calibration(LINES, RESIDENT))

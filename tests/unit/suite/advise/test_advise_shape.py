@@ -9,11 +9,11 @@ from pydantic import ValidationError
 from torch.utils.flop_counter import FlopCounterMode
 from torchrec import KeyedTensor
 
+from suite.advise.calibration_streams import STREAMS, CalibrationTables
 from suite.advise.cut import DensePart
 from suite.advise.shape import Shape
-from suite.advise.streams import STREAMS, CalibrationTables
-from suite.plan import Options, plan_cells
-from suite.streams import open_workload
+from suite.run.plan import Options, plan_cells
+from suite.run.stream import open_workload
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.registry import Variant
 

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 from advise_scenes import shape
 
-from suite.advise.streams import STREAMS, CalibrationTables, Stream, geometric_sizes, power_law_ranks, scattered
+from suite.advise.calibration_streams import (
+    STREAMS,
+    CalibrationTables,
+    Stream,
+    geometric_sizes,
+    power_law_ranks,
+    scattered,
+)
 
 
 @pytest.mark.parametrize("skew", [0.0, 0.9, 1.0, 1.3])

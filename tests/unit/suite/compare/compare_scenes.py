@@ -8,8 +8,8 @@ import numpy as np
 
 from suite.compare.comparison import Comparison, compare
 from suite.compare.runs import read_run
-from suite.record import Record
-from suite.store import RecordStore
+from suite.records.record import Record
+from suite.records.store import RecordStore
 from tests.unit.suite.fabricate import environment, rounds
 
 NEXT_DAY = "2026-11-02T12:00:00+00:00"

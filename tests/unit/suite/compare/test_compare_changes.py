@@ -8,8 +8,8 @@ from compare_scenes import STEADY, compared, later, run_at
 from suite.compare.changes import Kind
 from suite.compare.comparison import compare
 from suite.compare.runs import read_run
-from suite.record import Record
-from suite.status import Status
+from suite.records.record import Record
+from suite.records.status import Status
 from tests.unit.suite.fabricate import environment, record, rounds, verification
 
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from suite.__main__ import app as suite_app
 from suite.compare.command import compare_command
-from suite.status import Status
+from suite.records.status import Status
 from tests.unit.suite.fabricate import cpu_run, environment, gpu_run, record, rounds, verification
 
 LONG = "fbgemm_uvm_caching[policy=lookahead,prefetch=64,kernels=fbgemm]"

@@ -6,7 +6,7 @@ from compare_scenes import OTHER_MACHINE, STEADY, compared, later, scaled
 from suite.compare.gate import judge, parse_share
 from suite.compare.runs import NoComparison
 from suite.compare.speeds import Unjudged
-from suite.status import Status
+from suite.records.status import Status
 from tests.unit.suite.fabricate import record, rounds, verification
 
 NOISY = [700.0, 1300.0, 1000.0]

@@ -5,7 +5,7 @@ from compare_scenes import OTHER_MACHINE, STEADY, compared, later, run_at
 
 from suite.compare.comparison import compare
 from suite.compare.runs import NoComparison, read_run
-from suite.status import Status
+from suite.records.status import Status
 from tests.unit.suite.fabricate import environment, record, rounds
 
 

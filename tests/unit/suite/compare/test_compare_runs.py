@@ -7,8 +7,8 @@ import pytest
 from compare_scenes import NEXT_DAY, STEADY, later, run_at
 
 from suite.compare.runs import NoComparison, read_run
-from suite.status import Status
-from suite.store import RecordStore
+from suite.records.status import Status
+from suite.records.store import RecordStore
 from tests.unit.suite.fabricate import record, rounds, shuffled
 
 

@@ -6,7 +6,7 @@ from compare_scenes import OTHER_MACHINE, STEADY, compared, later, scaled, welch
 from suite.compare.comparison import divisor_speeds
 from suite.compare.runs import NoComparison
 from suite.compare.speeds import Unjudged
-from suite.status import Status
+from suite.records.status import Status
 from tests.unit.suite.fabricate import environment, record, rounds
 
 DRIFT = [1.0, 0.7, 1.3]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from compare_scenes import student_quantile, welch_interval
 
-from suite.statistics import unpaired_ratio
+from suite.tables.statistics import unpaired_ratio
 
 
 def numbered(speeds) -> dict[int, float]:

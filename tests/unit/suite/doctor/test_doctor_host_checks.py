@@ -10,7 +10,7 @@ from fabricated_machine import MEMINFO, QUIET, healthy, says_nothing, with_gpu, 
 from suite.doctor import cores, frequency, host_memory, load, numa, probes, storage
 from suite.doctor.finding import Answer, Level, Unsaid
 from suite.doctor.sample import Busy
-from suite.scales import SCALES
+from suite.records.scales import SCALES
 from workloads.schema import DATASETS
 
 CPU = "sys/devices/system/cpu"

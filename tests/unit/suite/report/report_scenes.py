@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from suite.groups import group_records
-from suite.record import Record, Verification
-from suite.report.sheets import Block, Sheet
+from suite.records.groups import group_records
+from suite.records.record import Record, Verification
+from suite.report.sheets.sheet import Block, Sheet
 from suite.report.source import Source
 from suite.simulate.results import Configuration, Least, Row, Simulation, Stream, Traffic
 from tests.unit.suite.fabricate import environment, record, rounds

@@ -4,11 +4,11 @@ import statistics
 
 import pytest
 
-from suite.groups import group_records
-from suite.record import Record
-from suite.report.leaderboard import Basis, Contest, contests, device_bytes, standings
-from suite.statistics import paired_ratio, unpaired_ratio
-from suite.status import Status
+from suite.records.groups import group_records
+from suite.records.record import Record
+from suite.records.status import Status
+from suite.report.sheets.leaderboard import Basis, Contest, contests, device_bytes, standings
+from suite.tables.statistics import paired_ratio, unpaired_ratio
 from tests.unit.suite.fabricate import (
     cpu_run,
     environment,

@@ -11,17 +11,17 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from suite.groups import group_records
-from suite.report.leaderboard import contests, standings
-from suite.report.page import page
-from suite.report.page_columns import View, page_columns
-from suite.report.page_data import Names, binary_bytes, budget_tables, positions_of
-from suite.report.page_statements import device_statement, failures, not_measured
-from suite.report.sheets import Block, Head, Line, Sheet
+from suite.records.groups import group_records
+from suite.records.status import Status
+from suite.report.page.columns import View, page_columns
+from suite.report.page.data import Names, binary_bytes, budget_tables, positions_of
+from suite.report.page.page import page
+from suite.report.page.statements import device_statement, failures, not_measured
+from suite.report.sheets.leaderboard import contests, standings
+from suite.report.sheets.sheet import Block, Head, Line, Sheet
 from suite.report.source import Source, read
-from suite.rows import Row
-from suite.sections import COLUMNS
-from suite.status import Status
+from suite.tables.rows import Row
+from suite.tables.sections import COLUMNS
 from tests.browser.page_scenes import MARKUP, SCRIPT, contest_records, fabricated_records, written
 from tests.unit.suite.fabricate import cell, cpu_run, environment, gpu_run, record, rounds, shuffled
 

@@ -9,9 +9,9 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from suite.record import Record
+from suite.records.record import Record
+from suite.records.store import RecordStore
 from suite.report.command import report_command
-from suite.store import RecordStore
 from tests.unit.suite.fabricate import cpu_run, environment, gpu_run, record
 
 app = typer.Typer()

@@ -12,17 +12,17 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.text import Text
 from PIL import Image
 
-from suite.groups import group_records
-from suite.record import Prediction
-from suite.report.figure_spread import spread
-from suite.report.figure_throughput import byte_ticks
-from suite.report.figure_words import wrapped
-from suite.report.figures import figures, write_figures
-from suite.report.leaderboard import contests
+from suite.records.groups import group_records
+from suite.records.record import Prediction
+from suite.records.status import Status
+from suite.records.store import StoreError
+from suite.report.figures.drawn import figures, write_figures
+from suite.report.figures.spread import spread
+from suite.report.figures.throughput import byte_ticks
+from suite.report.figures.words import wrapped
+from suite.report.sheets.leaderboard import contests
 from suite.report.source import Source
 from suite.simulate.results import Configuration, Row, Simulation, Stream, Traffic
-from suite.status import Status
-from suite.store import StoreError
 from tests.unit.suite import fabricate
 
 GB = fabricate.GB

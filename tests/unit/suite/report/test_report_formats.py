@@ -13,10 +13,10 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from suite.report.formats import escape_latex, to_csv, to_latex, to_markdown, write_sheets
-from suite.report.report_sheets import sheets
-from suite.report.sheets import Block, Head, Line, Sheet
-from suite.store import StoreError
+from suite.records.store import StoreError
+from suite.report.sheets.all_sheets import sheets
+from suite.report.sheets.formats import escape_latex, to_csv, to_latex, to_markdown, write_sheets
+from suite.report.sheets.sheet import Block, Head, Line, Sheet
 from tests.unit.suite.fabricate import cpu_run, gpu_run
 from tests.unit.suite.report.report_scenes import disk_run, simulation, source
 

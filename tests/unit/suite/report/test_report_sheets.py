@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from suite.groups import group_records
-from suite.published import NOTE
-from suite.quantities import amount, gigabytes
-from suite.record import Record
-from suite.report.board import binary_size, contest_headings
-from suite.report.formats import to_csv
-from suite.report.leaderboard import contests, standings
-from suite.report.report_sheets import sheets
-from suite.report.sheets import Sheet
+from suite.records.groups import group_records
+from suite.records.published import NOTE
+from suite.records.record import Record
+from suite.records.status import Status
+from suite.records.store import RecordStore
+from suite.report.sheets.all_sheets import sheets
+from suite.report.sheets.board import binary_size, contest_headings
+from suite.report.sheets.formats import to_csv
+from suite.report.sheets.leaderboard import contests, standings
+from suite.report.sheets.sheet import Sheet
 from suite.report.source import Source
-from suite.status import Status
-from suite.store import RecordStore
+from suite.tables.quantities import amount, gigabytes
 from tests.unit.suite.fabricate import (
     cpu_run,
     environment,

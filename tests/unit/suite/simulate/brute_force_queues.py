@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from listed_traces import ListedTrace, Step
 
-from systems.freq_cache.planner import Planner
-from systems.freq_cache.policy import LRU
+from systems.freq_cache.planner.planner import Planner
+from systems.freq_cache.planner.policy import LRU
 
 
 class BruteForceQueues:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
-from suite.simulate.model import CacheModel, Setting, Span, Tally, replay
-from suite.simulate.trace import Int64s, Trace
-from systems.freq_cache.planner import Ids
+from suite.simulate.models.model import CacheModel, Setting, Span, Tally, replay
+from suite.simulate.traces.trace import Int64s, Trace
+from systems.freq_cache.planner.planner import Ids
 
 
 class ListedTrace(Trace):

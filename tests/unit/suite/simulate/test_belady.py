@@ -13,14 +13,14 @@ from brute_force_bounds import BruteForceBelady, least_misses, windowed_misses
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from suite.simulate.belady import BeladyModel, CompulsoryModel, WindowedModel
-from suite.simulate.model import CacheModel, CannotReplay, Setting, Span, Tally, replay
-from suite.simulate.next_use import NextUses, next_uses
-from suite.simulate.rates import rates_of
-from suite.simulate.trace import Int64s, Seen, Trace, WorkloadTrace, replayed
-from systems.freq_cache.planner import Ids, Planner
-from systems.freq_cache.policy import LFU, LRU, Policy, StaticFrequency, level_of
-from workloads.synthetic import SyntheticWorkload
+from suite.simulate.models.belady import BeladyModel, CompulsoryModel, WindowedModel
+from suite.simulate.models.model import CacheModel, CannotReplay, Setting, Span, Tally, replay
+from suite.simulate.traces.next_use import NextUses, next_uses
+from suite.simulate.traces.rates import rates_of
+from suite.simulate.traces.trace import Int64s, Seen, Trace, WorkloadTrace, replayed
+from systems.freq_cache.planner.planner import Ids, Planner
+from systems.freq_cache.planner.policy import LFU, LRU, Policy, StaticFrequency, level_of
+from workloads.streams.synthetic import SyntheticWorkload
 
 SETTINGS = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -445,7 +445,7 @@ def test_next_uses_are_found_once_for_all_cache_sizes_and_let_go_with_their_trac
     assert next_uses(trace, 2).never == 2
     del trace
     gc.collect()
-    from suite.simulate import next_use
+    from suite.simulate.traces import next_use
 
     assert not [known for known in next_use._KNOWN if isinstance(known, Counting)]
 

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from listed_traces import ListedTrace, assert_counts, setting, skewed_trace, traces
 
-from suite.simulate.cdlrm import CDLRMModel, most_sets, taken_for_prime
-from suite.simulate.model import CannotReplay, RowBytes, Tally, replay
+from suite.simulate.models.cdlrm import CDLRMModel, most_sets, taken_for_prime
+from suite.simulate.models.model import CannotReplay, RowBytes, Tally, replay
 from systems.contract import OptimizerKind, SparseOptimizer
 
 SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])

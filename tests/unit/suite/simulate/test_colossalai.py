@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from listed_traces import ListedTrace, assert_counts, setting, skewed_trace, traces
 
-from suite.simulate.colossalai import ColossalAIModel
-from suite.simulate.model import CannotReplay, RowBytes, replay
+from suite.simulate.models.colossalai import ColossalAIModel
+from suite.simulate.models.model import CannotReplay, RowBytes, replay
 from systems.contract import OptimizerKind, SparseOptimizer
 
 SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -15,10 +15,11 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from suite.__main__ import COMMANDS, app
-from suite.plan import BadOption
-from suite.simulate import command, progress, simulate_tables
+from suite.records.options import BadOption
+from suite.simulate import command, progress
+from suite.simulate import tables as simulate_tables
 from suite.simulate.command import parse_ratios
-from suite.simulate.registry import load
+from suite.simulate.models.registry import load
 from suite.simulate.results import Simulation
 from suite.simulate.sweep import Outcome
 from systems.registry import Variant
@@ -177,7 +178,7 @@ def test_a_policy_that_cannot_run_is_a_row_and_no_failure() -> None:
 
 def test_a_policy_that_fails_makes_the_exit_code_1(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
-        "from suite.simulate.model import CacheModel\n"
+        "from suite.simulate.models.model import CacheModel\n"
         "class Broken(CacheModel):\n"
         "    source = 'test'\n"
         "    def step(self, batch, tally):\n"

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from suite.plan import BadOption
-from suite.simulate.curves import LEAST_SAMPLED_ROWS, Depths, miss_curves
-from suite.simulate.model import Span
-from suite.simulate.trace import OneTable, Trace
-from systems.freq_cache.planner import Ids, Planner
-from systems.freq_cache.policy import LRU, Policy
+from suite.records.options import BadOption
+from suite.simulate.curves.curves import LEAST_SAMPLED_ROWS, Depths, miss_curves
+from suite.simulate.models.model import Span
+from suite.simulate.traces.trace import OneTable, Trace
+from systems.freq_cache.planner.planner import Ids, Planner
+from systems.freq_cache.planner.policy import LRU, Policy
 
 
 class ListedTrace(Trace):

@@ -9,11 +9,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from suite.plan import BadOption
-from suite.simulate.curves import miss_curves
-from suite.simulate.curves_command import curves_command, parse_slots
-from suite.simulate.curves_tables import cache_rows_text, curve_sizes
-from suite.simulate.model import Span
+from suite.records.options import BadOption
+from suite.simulate.curves.command import curves_command, parse_slots
+from suite.simulate.curves.curves import miss_curves
+from suite.simulate.curves.tables import cache_rows_text, curve_sizes
+from suite.simulate.models.model import Span
 from suite.simulate.options import open_trace
 
 SMOKE = ("--workload", "criteo_kaggle", "--scale", "smoke", "--warmup", "4", "--batches", "6")

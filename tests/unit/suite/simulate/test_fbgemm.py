@@ -10,13 +10,13 @@ from brute_force_fbgemm import BruteForceCache, bitonic_sort, murmur_set
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from suite.simulate import fbgemm
-from suite.simulate.fbgemm import FbgemmCacheModel, cache_miss_counter, set_of, uvm_cache_stats
-from suite.simulate.model import CannotReplay, RowBytes, Setting, Span, Tally, replay
-from suite.simulate.trace import Int64s, Trace
-from suite.simulate.warp_sort import warp_sort
+from suite.simulate.models import fbgemm
+from suite.simulate.models.fbgemm import FbgemmCacheModel, cache_miss_counter, set_of, uvm_cache_stats
+from suite.simulate.models.model import CannotReplay, RowBytes, Setting, Span, Tally, replay
+from suite.simulate.models.warp_sort import warp_sort
+from suite.simulate.traces.trace import Int64s, Trace
 from systems.contract import OptimizerKind, SparseOptimizer
-from systems.freq_cache.planner import Ids
+from systems.freq_cache.planner.planner import Ids
 
 VARIANTS = [("lru", "off"), ("lru", "on"), ("lfu", "off")]
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from listed_traces import ListedTrace, assert_counts, setting, skewed_trace, traces
 
-from suite.simulate.hot_set import HotSetModel, ranks, ranks_of
-from suite.simulate.model import RowBytes, replay
+from suite.simulate.models.hot_set import HotSetModel, ranks, ranks_of
+from suite.simulate.models.model import RowBytes, replay
 from systems.contract import OptimizerKind, SparseOptimizer
 
 SETTINGS = settings(max_examples=150, deadline=None)

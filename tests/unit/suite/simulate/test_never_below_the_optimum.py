@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from listed_traces import ListedTrace, traces
 
-from suite.simulate.model import CannotReplay, Setting, Span, replay
+from suite.simulate.models.model import CannotReplay, Setting, Span, replay
+from suite.simulate.models.registry import ALL, build, parse_policies
 from suite.simulate.options import open_trace
-from suite.simulate.registry import ALL, build, parse_policies
 from systems.registry import Variant
 
 BOUNDS = {"belady", "compulsory"}

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from listed_traces import ListedTrace, Step, assert_counts, setting, skewed_trace, traces
 
-from suite.simulate.model import replay
-from suite.simulate.ours import FreqCacheModel
+from suite.simulate.models.model import replay
+from suite.simulate.models.ours import FreqCacheModel
 
 RANKINGS = {"static": lambda trace: ByFrequency(trace.counts), "lfu": lambda _: ByUse(), "lru": lambda _: ByRecency()}
 

@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from listed_traces import ListedTrace, assert_counts, setting, skewed_trace, traces
 
-from suite.simulate.model import CacheModel, RowBytes, replay
-from suite.simulate.queues import LruModel, S3FifoModel, SieveModel
+from suite.simulate.models.model import CacheModel, RowBytes, replay
+from suite.simulate.models.queues import LruModel, S3FifoModel, SieveModel
 from systems.contract import OptimizerKind, SparseOptimizer
 
 SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from listed_traces import setting, skewed_trace
 
-from suite.plan import BadOption
-from suite.simulate.model import CacheModel, Tally
-from suite.simulate.registry import BOUNDS, MODELS, build, load, parameters_of, parse_policies
-from suite.simulate.trace import Seen
+from suite.records.options import BadOption
+from suite.simulate.models.model import CacheModel, Tally
+from suite.simulate.models.registry import BOUNDS, MODELS, build, load, parameters_of, parse_policies
+from suite.simulate.traces.trace import Seen
 from systems.registry import Variant
 
 
@@ -67,7 +67,7 @@ def test_a_model_of_ones_own_is_taken() -> None:
         ("freq_cache[size=3]", "freq_cache has no parameter 'size'; it takes: policy, look_ahead"),
         ("freq_cache[policy=fifo]", "'policy' is one of static, lfu, lru"),
         ("no_such_module:Model", "cannot import no_such_module:Model"),
-        ("suite.simulate.model:Tally", "suite.simulate.model:Tally is not a CacheModel"),
+        ("suite.simulate.models.model:Tally", "suite.simulate.models.model:Tally is not a CacheModel"),
     ],
 )
 def test_what_is_no_policy_is_refused_by_name(text: str, sentence: str) -> None:

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from test_curves import Recency, planned, zipf_trace
 from torchrec import EmbeddingBagConfig
 
-from suite.plan import BadOption
-from suite.simulate.curves import Curve, Curves, Depths, Measured, miss_curves
-from suite.simulate.model import Span
-from suite.simulate.split import Split, divide_greedily, split_slots
-from suite.simulate.trace import OneTable
+from suite.records.options import BadOption
+from suite.simulate.curves.curves import Curve, Curves, Depths, Measured, miss_curves
+from suite.simulate.curves.split import Split, divide_greedily, split_slots
+from suite.simulate.models.model import Span
+from suite.simulate.traces.trace import OneTable
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache.collection import CachedEmbeddingBagCollection
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suite.simulate.stack import LARGEST, LOOKUPS, ON_STACK, UNIQUE, LruStacks, RowSample
-from systems.freq_cache.planner import Ids
+from suite.simulate.curves.stack import LARGEST, LOOKUPS, ON_STACK, UNIQUE, LruStacks, RowSample
+from systems.freq_cache.planner.planner import Ids
 
 
 class ListedStack:

@@ -9,10 +9,10 @@ import pytest
 from listed_traces import skewed_trace
 
 from suite.simulate import sweep
-from suite.simulate.model import CacheModel, CannotReplay, RowBytes, Span, Tally
+from suite.simulate.models.model import CacheModel, CannotReplay, RowBytes, Span, Tally
 from suite.simulate.options import open_trace
 from suite.simulate.sweep import Outcome, SimulatedCell, plan_jobs, run_cell, run_cells, slots_of
-from suite.simulate.trace import Seen, Trace
+from suite.simulate.traces.trace import Seen, Trace
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.registry import Variant
 from workloads.errors import DataError

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from listed_traces import ListedTrace, setting, skewed_trace, traces
 
-from suite.plan import BadOption
-from suite.simulate.model import CacheModel, Tally, replay
+from suite.records.options import BadOption
+from suite.simulate.models.model import CacheModel, Tally, replay
+from suite.simulate.models.uvm import UncachedModel
 from suite.simulate.options import open_trace
-from suite.simulate.trace import Distinct, OneTable, Seen, WorkloadTrace, replayed
-from suite.simulate.uvm import UncachedModel
-from workloads.synthetic import SyntheticWorkload
+from suite.simulate.traces.trace import Distinct, OneTable, Seen, WorkloadTrace, replayed
+from workloads.streams.synthetic import SyntheticWorkload
 
 
 @given(trace=traces())

@@ -9,10 +9,11 @@ import polars as pl
 import pytest
 from numpy.typing import NDArray
 
-from suite.simulate import trace_file, trace_sources
 from suite.simulate.options import open_trace
-from suite.simulate.trace import Trace
-from suite.simulate.trace_file import FileTrace
+from suite.simulate.traces import file as trace_file
+from suite.simulate.traces import sources as trace_sources
+from suite.simulate.traces.file import FileTrace
+from suite.simulate.traces.trace import Trace
 from workloads.errors import DataError
 
 SAMPLES, TABLES, BATCH = 100, 3, 30

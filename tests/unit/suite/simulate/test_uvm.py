@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from listed_traces import ListedTrace, setting
 
-from suite.simulate.model import RowBytes, replay
-from suite.simulate.uvm import UncachedModel
+from suite.simulate.models.model import RowBytes, replay
+from suite.simulate.models.uvm import UncachedModel
 from systems.contract import OptimizerKind, SparseOptimizer
 
 BATCHES = [[0, 0, 1, 5], [1, 1, 1, 4], [2, 2, 5, 5]]

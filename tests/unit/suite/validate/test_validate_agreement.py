@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from suite.record import Record
-from suite.status import Status
+from suite.records.record import Record
+from suite.records.status import Status
 from suite.validate.files import check_file, check_files
 from tests.unit.suite.fabricate import measurement, optimum, prediction, record, verification
 from tests.unit.suite.validate.validate_scenes import changed, everything, stored

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from suite.store import RecordStore
+from suite.records.store import RecordStore
 from suite.validate.schema import schema_text
 from tests.unit.suite.fabricate import gpu_run, record
 from tests.unit.suite.validate.validate_scenes import PUBLISHED, ROOT, as_version_1, changed, stored, validate

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suite.store import RecordStore, to_text
+from suite.records.store import RecordStore, to_text
 from suite.validate.files import Checked, check_file, check_files
 from suite.validate.finding import leaves
 from suite.validate.schema import validator

@@ -11,9 +11,9 @@ import pytest
 from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
-from suite.record import SCHEMA_VERSION, Record
-from suite.store import to_text
-from suite.upgrades import UPGRADES
+from suite.records.record import SCHEMA_VERSION, Record
+from suite.records.store import to_text
+from suite.records.upgrades import UPGRADES
 from suite.validate.misfits import misfits
 from suite.validate.schema import FOLDER, current_schema, schema_text, validator
 from tests.unit.suite.fabricate import cpu_run, gpu_run, optimum, prediction, record

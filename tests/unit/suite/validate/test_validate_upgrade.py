@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suite.record import SCHEMA_VERSION, Record, record_key
-from suite.status import Status
-from suite.store import RecordStore, to_record, to_text
-from suite.upgrades import UPGRADES, UnknownVersion, upgraded, version_of
+from suite.records.record import SCHEMA_VERSION, Record, record_key
+from suite.records.status import Status
+from suite.records.store import RecordStore, to_record, to_text
+from suite.records.upgrades import UPGRADES, UnknownVersion, upgraded, version_of
 from suite.validate.misfits import misfits
 from tests.unit.suite.fabricate import optimum, prediction, record
 from tests.unit.suite.validate.validate_scenes import PUBLISHED, VERSION_1, as_version_1, every_kind, stored, validate

@@ -9,9 +9,9 @@ from typing import Any
 from typer.testing import CliRunner, Result
 
 from suite.__main__ import app
-from suite.record import Record
-from suite.status import Status
-from suite.store import RecordStore
+from suite.records.record import Record
+from suite.records.status import Status
+from suite.records.store import RecordStore
 from tests.unit.suite.fabricate import cpu_run, gpu_run, optimum, prediction, record, verification
 
 ROOT = Path(__file__).resolve().parents[4]

@@ -1,0 +1,1 @@
+"""What one run leaves: records, their schema and store, where they were measured, and which may be compared."""

@@ -1,0 +1,125 @@
+"""Which records may be compared with each other, and the system that each belongs to."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from suite.records.record import Cell, Environment, Record
+from workloads.schema import SCHEMAS
+
+BASELINE = "full_gpu"
+REFERENCE = "reference"
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class GroupKey:
+    """What records must share to stand in one table.
+
+    Attributes:
+        workload_order: Position of the workload in tables; `setting` implies the workload itself.
+        device: The GPU model, or the CPU model with its cores.
+        data: `synthetic` or `real`.
+        setting: Digest of everything but the system and the round.
+        machine: Digest of the machine.
+        threads: CPU threads that torch used: they change the speed of everything on the host.
+    """
+
+    workload_order: tuple[int, str]
+    device: str
+    data: str
+    setting: str
+    machine: str
+    threads: int
+
+    @classmethod
+    def of(cls, record: Record) -> GroupKey:
+        """The key of the group that a record belongs to."""
+        cell, environment = record.cell, record.environment
+        known, dataset = list(SCHEMAS), cell.workload.partition("@")[0]
+        order = known.index(dataset) if dataset in known else len(known)
+        return cls(
+            workload_order=(order, cell.workload),
+            device=device_title(cell, environment),
+            data=cell.data,
+            setting=cell.setting,
+            machine=environment.machine,
+            threads=environment.threads,
+        )
+
+
+@dataclass(frozen=True)
+class Group:
+    """Records of one comparison: same machine, device, data and setting; one record per system and round."""
+
+    key: GroupKey
+    records: tuple[Record, ...]
+
+    @property
+    def cell(self) -> Cell:
+        """A cell of the group; all of them share everything but the system and the round."""
+        return self.records[0].cell
+
+    @property
+    def environment(self) -> Environment:
+        """Where the group ran; versions may differ between records."""
+        return self.records[0].environment
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether lookups were computed on a CPU."""
+        return self.cell.device == "cpu"
+
+    @property
+    def title(self) -> str:
+        """The dataset as people call it, with its track; data of one's own by their name."""
+        dataset, at, track = self.cell.workload.partition("@")
+        schema = SCHEMAS.get(dataset)
+        return f"{schema.title if schema else dataset}{' ' + at if at else ''}{track}"
+
+    @cached_property
+    def rounds_by_system(self) -> dict[str, tuple[Record, ...]]:
+        """Records by system in order of rounds: reference and baseline first, then by name, so no order is implied."""
+        found: defaultdict[str, list[Record]] = defaultdict(list)
+        for record in self.records:
+            found[record.cell.system].append(record)
+        return {
+            name: tuple(sorted(found[name], key=lambda record: record.cell.round))
+            for name in sorted(found, key=lambda name: (base_name(name) != REFERENCE, not is_baseline(name), name))
+        }
+
+
+def group_records(records: Iterable[Record]) -> list[Group]:
+    """Sort records into groups that may each be one table.
+
+    Where a system ran the same round more than once (after a change of code, say), the latest run counts.
+
+    Returns:
+        The groups in order of workload, then device, data and setting.
+    """
+    newest: dict[GroupKey, dict[tuple[str, int], Record]] = defaultdict(dict)
+    for record in sorted(records, key=lambda record: record.started_at):
+        newest[GroupKey.of(record)][record.cell.system, record.cell.round] = record
+    return [
+        Group(key, tuple(record for _, record in sorted(newest[key].items(), key=lambda item: item[0])))
+        for key in sorted(newest)
+    ]
+
+
+def device_title(cell: Cell, environment: Environment) -> str:
+    """What the lookups ran on: the GPU model, or the CPU model with its cores."""
+    if cell.device == "cuda":
+        return environment.gpu or "CUDA device of unknown model"
+    return f"{environment.cpu}, {environment.cores} cores"
+
+
+def base_name(system: str) -> str:
+    """A system's name without its variant: `cache` of `cache[policy=lfu]`."""
+    return system.partition("[")[0]
+
+
+def is_baseline(system: str) -> bool:
+    """Whether a system keeps everything on the device, so that others are measured against it."""
+    return base_name(system) == BASELINE

@@ -1,0 +1,131 @@
+"""What command lines share: the names that options take, how their values are read, and the error for bad ones."""
+
+from __future__ import annotations
+
+import difflib
+import enum
+import re
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from pathlib import Path
+
+from systems.registry import split_list
+from workloads.errors import DataError
+from workloads.schema import DATASETS, SCHEMAS
+from workloads.streams.tracks import label, split_name
+
+_UNITS = {
+    "": 1,
+    "B": 1,
+    **{f"{prefix}B": 1000**power for power, prefix in enumerate("KMGT", start=1)},
+    **{f"{prefix}IB": 1024**power for power, prefix in enumerate("KMGT", start=1)},
+}
+
+
+class BadOption(ValueError):
+    """An option that cannot be; the message names the flag, what was found and what is expected."""
+
+
+class ScaleName(enum.StrEnum):
+    """How large a run is."""
+
+    SMOKE = "smoke"
+    SMALL = "small"
+    FULL = "full"
+
+
+class OptimizerName(enum.StrEnum):
+    """The optimizer of rows and MLPs alike."""
+
+    SGD = "sgd"
+    ROWWISE_ADAGRAD = "rowwise_adagrad"
+    ADAGRAD = "adagrad"
+    ADAM = "adam"
+
+
+def parse_workloads(text: str) -> tuple[str, ...]:
+    """The synthetic workloads that `--workloads` names, each once: `all` or names, with a track or without.
+
+    Raises:
+        BadOption: one is unknown, and the near ones are named, or its track is.
+    """
+    names = [name for part in split_list(text) for name in (DATASETS if part == "all" else [_synthetic(part)])]
+    if not names:
+        raise BadOption(f"--workloads: none named: give all, or some of {', '.join(SCHEMAS)}")
+    return tuple(dict.fromkeys(names))
+
+
+def _synthetic(name: str) -> str:
+    """The name as the workload itself spells it."""
+    try:
+        dataset, track = split_name(name)
+    except DataError as error:
+        raise BadOption(f"--workloads: {error}") from None
+    if dataset not in SCHEMAS:
+        hint = _near(dataset, SCHEMAS) or f"known: {', '.join(SCHEMAS)}; your own data go with --data-dir"
+        raise BadOption(f"--workloads: unknown workload '{dataset}': {hint}")
+    return f"{dataset}@{label(track)}" if track else dataset
+
+
+def parse_prepared(text: str, folders: Mapping[str, Path], *, data_dir: Path) -> tuple[str, ...]:
+    """The prepared datasets that `--workloads` names, each once; `all`: all there are, the published ones first.
+
+    Args:
+        text: The option.
+        folders: Datasets that `data_dir` holds, of any name.
+        data_dir: For the message.
+
+    Raises:
+        BadOption: one is not there.
+    """
+    there = [*(name for name in SCHEMAS if name in folders), *sorted(name for name in folders if name not in SCHEMAS)]
+    names = [name for part in split_list(text) for name in (there if part == "all" else [part])]
+    for name in names:
+        if name in folders:
+            continue
+        if "@" in name:
+            raise BadOption(f"--workloads: {name} is a synthetic stream: leave out --data-dir, or the track")
+        from workloads.manifest import prepare_command  # brings torch, which planning does without
+
+        hint = _near(name, there)
+        make = f"Make it: {prepare_command(data_dir / name)}"
+        raise BadOption(
+            f"--data-dir: {data_dir} holds no {name}, only {', '.join(there)}{hint and '; ' + hint}. {make}"
+        )
+    if not names:
+        raise BadOption(f"--workloads: none named: give all, or some of {', '.join(there)}")
+    return tuple(dict.fromkeys(names))
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.4)
+    return f"did you mean {' or '.join(near)}?" if near else ""
+
+
+def parse_bytes(text: str, *, flag: str) -> int:
+    """Bytes of `1.5GiB`, `800MB` or `1000000`, given with an option.
+
+    Raises:
+        BadOption: not a positive size.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    unit = None if match is None else _UNITS.get(match[2].upper())
+    # a fraction, because a float rounds large sizes and overflows on huge ones
+    size = 0 if match is None or unit is None else int(Fraction(match[1]) * unit)
+    if size < 1:
+        raise BadOption(f"{flag}: '{text}' is not a size: write 1.5GiB, 800MB or a number of bytes")
+    return size
+
+
+def parse_frequencies(text: str) -> int | None:
+    """Bytes of the sketch that `--frequencies` asks for; None for exact ones.
+
+    Raises:
+        BadOption: neither `exact` nor `sketch:SIZE`.
+    """
+    kind, _, size = text.strip().partition(":")
+    if kind == "exact" and not size:
+        return None
+    if kind == "sketch" and size:
+        return parse_bytes(size, flag="--frequencies")
+    raise BadOption(f"--frequencies: '{text}' is not a way to count: write exact, or sketch:64MB")

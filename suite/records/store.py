@@ -1,0 +1,199 @@
+"""Records as files: one JSON file per run of a cell, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from suite.records.record import Record
+from suite.records.upgrades import UnknownVersion, upgraded
+
+
+class StoreError(RuntimeError):
+    """A file could not be written; the message names it and says what to do."""
+
+
+class NotARecord(ValueError):
+    """Why a file under `records/` is skipped."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A file under `records/` that was skipped, and why."""
+
+    path: Path
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+class RecordStore:
+    """The records under one results directory.
+
+    Args:
+        root: The results directory; records live in `root/records/`, which the first write creates.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.directory = root / "records"
+
+    def path(self, record: Record) -> Path:
+        """Where a record is kept: readable, and unique by the record's key."""
+        cell = record.cell
+        parts = (cell.workload, cell.system, cell.optimizer, cell.device, f"r{cell.round}", record.key)
+        return self.directory / ("-".join(_slug(part) for part in parts) + ".json")
+
+    def write(self, record: Record) -> Path:
+        """Write a record, in place of an earlier one of the same key.
+
+        Raises:
+            StoreError: the disk is full or the directory cannot be written; no torn file is left behind.
+        """
+        path = self.path(record)
+        write_atomically(path, to_text(record))
+        return path
+
+    def find(self, key: str) -> Record | None:
+        """The record of this key, or None when there is none that can be read."""
+        for path in sorted(self.directory.glob(f"*-{_slug(key)}.json")):
+            try:
+                record = _read(path)
+            except NotARecord:
+                continue
+            if record.key == key:
+                return record
+        return None
+
+    def load_all(self) -> tuple[list[Record], list[Problem]]:
+        """Every readable record in order of file name, and the files that were skipped with the reason."""
+        records, problems = self.load_files()
+        return list(records.values()), problems
+
+    def load_files(self) -> tuple[dict[Path, Record], list[Problem]]:
+        """Every readable record by its file, in order of file name, and the files that were skipped with the reason."""
+        records: dict[Path, Record] = {}
+        first: dict[str, Path] = {}
+        problems = []
+        try:
+            paths = sorted(path for path in self.directory.iterdir() if path.suffix == ".json")
+        except FileNotFoundError:
+            return {}, []
+        except OSError as error:
+            return {}, [Problem(self.directory, f"cannot be read: {error.strerror or error}")]
+        for path in paths:
+            try:
+                record = _read(path)
+            except NotARecord as error:
+                problems.append(Problem(path, str(error)))
+                continue
+            if record.key in first:
+                # Counting a copy as a further round would feign precision.
+                problems.append(Problem(path, f"repeats the key of {first[record.key].name}; delete one of them"))
+                continue
+            first[record.key] = path
+            records[path] = record
+        return records, problems
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a file so that readers see the old content or the new, never a part; creates its directory.
+
+    Raises:
+        StoreError: it could not be written. The old content, if any, is still there.
+    """
+    # In the same directory, because a rename across file systems is not atomic.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            file.write(content.encode("utf-8") if isinstance(content, str) else content)
+            file.flush()
+            # Otherwise a power cut after the rename may leave an empty file under the final name.
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise StoreError(
+            f"cannot write {path}: {error.strerror or error}; make room, or choose a results directory "
+            "that can be written"
+        ) from error
+    finally:
+        _remove(temporary)
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:
+        # The directory itself is missing or unreadable: then there is no file of ours in it either.
+        return
+
+
+def _slug(text: str) -> str:
+    """Letters, digits, dots and underscores; everything else becomes a single dash."""
+    return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-.")[:100]
+
+
+def _read(path: Path) -> Record:
+    return to_record(read_content(path))
+
+
+def read_content(path: Path) -> dict[str, Any]:
+    """The JSON object in a file, of whatever schema version.
+
+    Raises:
+        NotARecord: there is none.
+    """
+    text = _text(path)
+    try:
+        content = json.loads(text)
+        json.dumps(content, ensure_ascii=False).encode()  # half of a surrogate pair is JSON, but nobody can write it
+    except UnicodeEncodeError as error:
+        raise NotARecord("is not text: it has half of a surrogate pair") from error
+    except RecursionError as error:
+        raise NotARecord("is no record: it is nested too deeply") from error
+    except ValueError as error:
+        raise NotARecord(f"is not JSON, or cut short: {error}") from error
+    if not isinstance(content, dict) or "schema_version" not in content:
+        raise NotARecord("is JSON but no record: it has no schema_version")
+    return content
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.exists() and not path.is_file():  # reading a pipe would wait for whoever writes to it
+            raise NotARecord("cannot be read: it is a directory or another thing that is no file")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise NotARecord(f"cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise NotARecord(f"is not text: byte {error.start} is no UTF-8") from error
+
+
+def to_record(content: Mapping[str, Any]) -> Record:
+    """The record that a file of any schema version holds.
+
+    Raises:
+        NotARecord: its version is unknown, or it does not fit the models.
+    """
+    try:
+        return Record.model_validate(upgraded(content))
+    except UnknownVersion as error:
+        raise NotARecord(str(error)) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+        raise NotARecord(f"is no valid record: {where}: {first['msg']}{more}") from error
+
+
+def to_text(record: Record) -> str:
+    """The content of a record's file. Losses of diverged runs stand there as strings: JSON has no NaN."""
+    return json.dumps(json.loads(record.model_dump_json()), indent=2) + "\n"

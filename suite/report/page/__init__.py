@@ -1,0 +1,1 @@
+"""The results as one HTML file that opens offline."""

@@ -1,0 +1,152 @@
+"""The results as one HTML file that opens offline: everything is in it, and nothing is fetched.
+
+Without JavaScript all tables are there; with it they can be filtered, sorted and asked for the records behind them.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from suite.report.page import data, statements
+from suite.report.page.columns import View, page_columns
+from suite.report.sheets.sheet import Line, Sheet
+from suite.report.source import Source
+from suite.tables.sections import section
+
+_FOLDER = Path(__file__).parent
+
+
+def _breakable(name: str) -> Markup:
+    """A system's name that may break at an underscore or a comma, or before its variant."""
+    return Markup("<wbr>").join(re.split(r"(?<=[_,])|(?=\[)", name))
+
+
+_TEMPLATES = Environment(
+    loader=FileSystemLoader(_FOLDER),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_TEMPLATES.filters["breakable"] = _breakable
+_SCRIPTS = ("state.js", "scheme.js", "behind.js", "measurements.js", "budget.js")
+"""In order: each uses what those before it declare."""
+
+FACETS = ("dataset", "setting", "optimizer", "device", "status")
+CAPTIONS = {
+    "throughput_by_bytes": "Throughput by device bytes, with the fastest within every budget",
+    "miss_ratio": "Misses by cache size, simulated, with the optimum",
+    "auroc_parity": "AUROC of every system beside that of the reference",
+    "step_time": "Time of a step: modelled parts beside the measured whole",
+    "memory": "Memory by tier and purpose",
+}
+
+
+def page(source: Source, sheets: Sequence[Sheet], svgs: Mapping[str, str], root: Path) -> str:
+    """The page as HTML: a pure function of its arguments.
+
+    Args:
+        source: What is published; at least one group.
+        sheets: Published tables, shown as they are.
+        svgs: Figures by name, SVG text.
+        root: Directory that the page will lie in; links to records are relative to it.
+
+    Raises:
+        ValueError: a figure is no SVG.
+    """
+    columns = page_columns()
+    positions = data.positions_of(source)
+    rows = data.page_rows(source.groups, columns, positions)
+    records, environments = data.page_records(source, columns, root)
+    budgets = data.budget_tables(source.groups, positions)
+    names = data.Names(source.groups)
+    carried = {
+        "records": records,
+        "environments": environments,
+        "headers": {column.header: number for number, column in enumerate(columns)} | {data.SPEED: len(columns)},
+        "definitions": {column.header: column.definition for column in columns},
+        "views": {
+            view.value: [column.header for column in columns if view is View.ALL or view in column.views]
+            for view in View
+        },
+        "steps": [[step, data.binary_bytes(step)] for step in data.budget_steps(source.groups)],
+        "contests": [_carried(table) for table in budgets],
+    }
+    script = "\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in _SCRIPTS)
+    return _TEMPLATES.get_template("page.html.j2").render(
+        carried=_json(carried),
+        # The trailing newlines of `<script>` count: the browser hashes all between the tags
+        script=Markup(script),
+        script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        style=Markup((_FOLDER / "page.css").read_text(encoding="utf-8")),
+        columns=columns,
+        rows=rows,
+        facets={name: list(dict.fromkeys(row.facets[name] for row in rows)) for name in FACETS},
+        views=[view.value for view in View],
+        devices=list(dict.fromkeys(names.device(group) for group in source.groups)),
+        newest=statements.newest(source),
+        statement=statements.device_statement(source.groups),
+        record_count=len(records),
+        simulation_count=len(source.simulations),
+        failures=statements.failures(source.groups),
+        problems=statements.problems(source, root),
+        budgets=budgets,
+        budget_heads=data.BUDGET_HEADS,
+        sheets=[(sheet, [_positions(block.lines, positions) for block in sheet.blocks]) for sheet in sheets],
+        figures=_figures(svgs),
+        sections=[section(group) for group in source.groups],
+        not_measured=statements.not_measured(source.groups),
+        citation=statements.citation(source),
+        project=statements.PROJECT,
+    )
+
+
+def _carried(table: data.BudgetTable) -> dict[str, Any]:
+    return {
+        "standings": [
+            [size, [{"cells": line.cells, "records": line.records} for line in lines]]
+            for size, lines in table.standings
+        ],
+        "smallest": table.smallest,
+    }
+
+
+def _positions(lines: Sequence[Line], positions: Mapping[str, int]) -> list[tuple[Line, str]]:
+    """Lines of a sheet, each with the positions of the records behind it."""
+    return [(line, " ".join(str(positions[key]) for key in line.keys)) for line in lines]
+
+
+def _figures(svgs: Mapping[str, str]) -> list[tuple[str, str, Markup]]:
+    """Name, caption and SVG: those known in the order of their captions, then by name."""
+    known = list(CAPTIONS)
+    order = sorted(svgs, key=lambda name: (known.index(name) if name in known else len(known), name))
+    return [(name, CAPTIONS.get(name, name.replace("_", " ")), _inline(name, svgs[name])) for name in order]
+
+
+def _json(value: object) -> Markup:
+    """JSON for a `<script>` of data: no text in it can end that element or open a comment."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
+
+
+def _inline(name: str, svg: str) -> Markup:
+    """An SVG without its prolog, its ids told apart from those of the other figures.
+
+    Raises:
+        ValueError: it has no `<svg`.
+    """
+    start = svg.find("<svg")
+    if start < 0:
+        raise ValueError(f"figure {name} is no SVG: write it with matplotlib's savefig(format='svg')")
+    text = re.sub(r'\bid="', f'id="{name}-', svg[start:])
+    text = re.sub(r'href="#', f'href="#{name}-', text)
+    return Markup(text.replace("url(#", f"url(#{name}-"))

@@ -1,0 +1,123 @@
+"""What the page says in sentences: where its numbers come from, what ran, what did not, and what nobody measured."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+from suite.records.groups import Group, base_name
+from suite.records.scales import SMALL
+from suite.records.status import Status
+from suite.report.page.data import Names
+from suite.report.sheets.leaderboard import contests
+from suite.report.source import Source
+from suite.tables.rows import one_line
+from systems.registry import SYSTEMS
+from workloads.schema import SCHEMAS
+
+PROJECT = "embedding-offload-bench"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """A system of a comparison that did not end ok: in which rounds, and why."""
+
+    system: str
+    where: str
+    rounds: tuple[int, ...]
+    status: str
+    why: str
+
+
+def failures(groups: tuple[Group, ...]) -> tuple[Failure, ...]:
+    """Every cell that has no `ok`, rounds that ended alike together."""
+    names = Names(groups)
+    rounds: defaultdict[tuple[str, str, str, str], list[int]] = defaultdict(list)
+    for group in groups:
+        where = f"{group.title}, {names.setting(group.cell)}, {group.cell.optimizer}, {names.device(group)}"
+        for runs in group.rounds_by_system.values():
+            for run in runs:
+                if run.status is not Status.OK:
+                    phase = f"in phase {run.phase}: " if run.phase else ""
+                    why = f"{phase}{one_line(run.reason) or 'no reason was recorded'}"
+                    rounds[run.cell.system, where, run.status.value, why].append(run.cell.round + 1)
+    return tuple(
+        Failure(system=system, where=where, rounds=tuple(numbers), status=status, why=why)
+        for (system, where, status, why), numbers in rounds.items()
+    )
+
+
+def problems(source: Source, root: Path) -> tuple[tuple[str, str], ...]:
+    """Files that were left out, relative to the page, and why."""
+    return tuple(
+        sorted((Path(os.path.relpath(problem.path, root)).as_posix(), problem.reason) for problem in source.problems)
+    )
+
+
+def newest(source: Source) -> str:
+    """Day of the newest record."""
+    return max(record.started_at for record in source.records)[:10]
+
+
+def device_statement(groups: tuple[Group, ...]) -> tuple[str, ...]:
+    """What the devices allow to be claimed; nothing where everything ran on CUDA devices."""
+    on_cpu = [group for group in groups if group.on_cpu]
+    if not on_cpu:
+        return ()
+    number = f"{len(on_cpu)} of {len(groups)} comparisons {'was' if len(on_cpu) == 1 else 'were'}"
+    who = "Everything on this page was" if len(on_cpu) == len(groups) else number
+    said = [
+        f"{who} measured on a CPU. Offload throughput is not claimed from that: fbgemm and torchrec have no UVM "
+        "there, so their tables are host-resident and stand outside any offload ranking.",
+        "Numerics, hit rates, bytes moved and bytes by tier hold on any device.",
+    ]
+    if contests(on_cpu):
+        said.append("What is ranked by throughput on a CPU keeps its slots in RAM and offloads to a file on disk.")
+    return tuple(said)
+
+
+def not_measured(groups: tuple[Group, ...]) -> tuple[str, ...]:
+    """What a reader may look for and not find, from what the records have."""
+    cells = [record.cell for group in groups for record in group.records]
+    measured = [record.measurement for group in groups for record in group.records if record.measurement is not None]
+    said = ["Training on more than one device: a cell uses one."]
+    if all(cell.device == "cpu" for cell in cells):
+        said.append("Offload throughput over a device link: no record is of a CUDA device.")
+    elif all(cell.device == "cuda" for cell in cells):
+        said.append("Training on a CPU: no record is of one.")
+    if all(cell.data == "synthetic" for cell in cells):
+        said.append("Real data: all streams are synthetic, and their labels are planted.")
+    if all(cell.max_rows is not None for cell in cells):
+        largest = max(cell.max_rows for cell in cells if cell.max_rows is not None)
+        said.append(f"Tables of published size: they are capped, to about {largest:,} rows in all at most.")
+    if measured and not any(measurement.epoch_measured for measurement in measured):
+        said.append("Whole epochs: epoch times are extrapolated from throughput.")
+    here = {group.cell.workload.partition("@")[0] for group in groups}
+    said += _missing("Datasets", [schema.title for name, schema in SCHEMAS.items() if name not in here])
+    systems = {base_name(cell.system) for cell in cells}
+    said += _missing("Systems", [name for name in SYSTEMS if name not in systems])
+    optimizers = {cell.optimizer for cell in cells}
+    said += _missing("Optimizers", [name for name in SMALL.lr if name not in optimizers])
+    return tuple(said)
+
+
+def citation(source: Source) -> str:
+    """The line to cite, from the records alone."""
+    commits = dict.fromkeys(
+        record.environment.commit[:10] + ("+" if record.environment.dirty else "")
+        for record in source.records
+        if record.environment.commit
+    )
+    names = Names(source.groups)
+    devices = dict.fromkeys(names.device(group) for group in source.groups)
+    code = f"commit {', '.join(commits)}" if commits else f"code {source.records[0].environment.code}"
+    return (
+        f"{PROJECT}: embedding offload systems compared. Results of {newest(source)}, {code}, "
+        f"{len(source.records)} records, measured on {'; '.join(devices)}."
+    )
+
+
+def _missing(what: str, names: list[str]) -> list[str]:
+    return [f"{what} without a record: {'; '.join(names)}."] if names else []

@@ -1,0 +1,1 @@
+"""The published sheets: each as Markdown, CSV and LaTeX."""

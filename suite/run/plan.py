@@ -1,0 +1,242 @@
+"""From options to cells: which system trains on what, in which setting, in which order."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from suite.records.options import BadOption
+from suite.records.record import Cell
+from suite.records.scales import FULL, SCALES, SMALL, Scale
+from systems.registry import Variant
+from workloads.schema import SCHEMAS
+from workloads.streams.tracks import split_name
+
+_LEAST_STEPS = 16
+"""Of a run on a small real dataset, before the batch is halved any further."""
+_LEAST_BATCH = 16
+_HOST_OVERHEAD = 1.25
+"""Host bytes per byte of rows at full scale: index, frequencies, copies in flight."""
+_SEEDS = 2**63
+"""What torch's generators take."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the command line asks for; None stands for the scale's own value."""
+
+    systems: tuple[Variant, ...]
+    workloads: tuple[str, ...]
+    device: str
+    scale: str | None = None
+    optimizer: str = "sgd"
+    lr: float | None = None
+    batch_size: int | None = None
+    embedding_dim: int | None = None
+    cache_ratio: float | None = None
+    device_budget_bytes: int | None = None
+    steps: int | None = None
+    rounds: int = 1
+    seed: int = 0
+    frequency_prefix: float = 1.0
+    frequency_sketch_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """A prepared dataset, as far as planning needs to know it."""
+
+    folder: Path
+    digest: str
+    training_rows: int
+    table_rows: int
+
+
+def check_options(options: Options) -> None:
+    """Refuse what can never run.
+
+    Raises:
+        BadOption: the first option that is out of range.
+    """
+    ranges: Sequence[tuple[str, bool, str]] = (
+        ("--batch-size", options.batch_size is None or options.batch_size >= 1, "at least 1"),
+        ("--rounds", options.rounds >= 1, "at least 1"),
+        ("--steps", options.steps is None or options.steps >= 4, "at least 4"),
+        ("--lr", options.lr is None or options.lr > 0, "above 0"),
+        ("--seed", 0 <= options.seed < _SEEDS, "from 0 to 2**63 - 1"),
+        ("--frequency-prefix", 0 < options.frequency_prefix <= 1, "above 0 and at most 1"),
+        ("--cache-ratio", options.cache_ratio is None or 0 < options.cache_ratio <= 1, "above 0 and at most 1"),
+        (
+            "--embedding-dim",
+            options.embedding_dim is None or (options.embedding_dim >= 4 and options.embedding_dim % 4 == 0),
+            "a multiple of 4 (fbgemm's kernels need that)",
+        ),
+    )
+    for flag, fine, expected in ranges:
+        if not fine:
+            value = getattr(options, flag.lstrip("-").replace("-", "_"))
+            raise BadOption(f"{flag}: {value} is out of range, it must be {expected}")
+    if options.cache_ratio is not None and options.device_budget_bytes is not None:
+        raise BadOption("--cache-ratio and --device-budget exclude each other: a budget sets every system's cache size")
+
+
+def default_scale(workload: str, *, table_rows: int, device: str, host_bytes: int) -> tuple[Scale, str]:
+    """The scale where none was asked for, and why: `small` on a CPU, else the largest that fits the host's memory.
+
+    Args:
+        workload: For the message.
+        table_rows: Rows of all tables at full scale.
+        device: `cpu` or `cuda`.
+        host_bytes: Host memory available.
+    """
+    if device == "cpu":
+        return SMALL, f"{workload}: scale small, the default without a GPU"
+    needed = table_rows * FULL.embedding_dim * 4 * _HOST_OVERHEAD
+    if needed <= host_bytes:
+        return FULL, f"{workload}: scale full, the default with a GPU"
+    return SMALL, (
+        f"{workload}: scale small, because full needs about {needed / 1e9:.0f} GB of host memory and "
+        f"{host_bytes / 1e9:.0f} GB are available"
+    )
+
+
+def plan_cells(
+    options: Options, *, datasets: dict[str, Dataset] | None, host_bytes: int
+) -> tuple[list[Cell], list[str]]:
+    """All cells of a run, in the order they run, and what was decided on the user's behalf.
+
+    Rounds come one after another; in each, the systems of a workload run next to each other in seeded order, so that
+    a slow spell of the machine falls on all of them alike.
+
+    Args:
+        options: Checked options.
+        datasets: Prepared datasets by workload, for real data; None for synthetic streams.
+        host_bytes: Host memory available.
+    """
+    settings: dict[str, Cell] = {}
+    notes: list[str] = []
+    for workload in options.workloads:
+        dataset = datasets[workload] if datasets is not None else None
+        training_rows, table_rows = _size(workload, dataset)
+        if options.scale is None:
+            scale, why = default_scale(workload, table_rows=table_rows, device=options.device, host_bytes=host_bytes)
+            notes.append(why)
+        else:
+            scale = SCALES[options.scale]
+        scale, changes = _adjusted(scale, options, training_rows)
+        notes += [f"{workload}: {change}" for change in changes]
+        settings[workload] = _setting(workload, scale, options, dataset)
+    cells = []
+    for number in range(options.rounds):
+        for workload, setting in settings.items():
+            order = list(options.systems)
+            random.Random(f"{options.seed}/{number}/{workload}").shuffle(order)
+            cells += [setting.model_copy(update={"system": str(variant), "round": number}) for variant in order]
+    return cells, notes
+
+
+def _size(workload: str, dataset: Dataset | None) -> tuple[int, int]:
+    """Training rows, and rows of all tables at full scale."""
+    if dataset is not None:
+        return dataset.training_rows, dataset.table_rows
+    schema = SCHEMAS[split_name(workload)[0]]
+    return schema.train_rows, schema.table_rows
+
+
+def _learning_rate(scale: Scale, optimizer: str, workload: str, dataset: Dataset | None) -> float:
+    """The scale's rate; of plain SGD on bags, a part of it.
+
+    Tables pool by sum and SGD moves every row of a bag by the same gradient, so the pooled vector moves by as many
+    steps as the bag has ids: at a rate of 1 the loss of `mlperf_dlrm_v2` is NaN within 24 steps.
+    """
+    bags = SCHEMAS[split_name(workload)[0]].bags if dataset is None else None
+    if bags is None or optimizer != "sgd":
+        return scale.lr[optimizer]
+    return round(scale.lr[optimizer] / bags.mean_hotness, 2)
+
+
+def _setting(workload: str, scale: Scale, options: Options, dataset: Dataset | None) -> Cell:
+    ratio = options.cache_ratio if options.cache_ratio is not None else scale.cache_ratio
+    return Cell(
+        system="",
+        workload=workload,
+        data="synthetic" if dataset is None else "real",
+        data_dir=None if dataset is None else str(dataset.folder),
+        data_digest=None if dataset is None else dataset.digest,
+        scale=scale.name,
+        device="cuda" if options.device == "cuda" else "cpu",
+        optimizer=options.optimizer,
+        lr=options.lr if options.lr is not None else _learning_rate(scale, options.optimizer, workload, dataset),
+        eps=1e-8,
+        batch_size=scale.batch_size,
+        embedding_dim=scale.embedding_dim,
+        max_rows=scale.max_rows if dataset is None else None,
+        bottom_mlp=scale.bottom_mlp,
+        top_mlp=scale.top_mlp,
+        cache_ratio=None if options.device_budget_bytes is not None else ratio,
+        device_budget_bytes=options.device_budget_bytes,
+        warmup_steps=scale.warmup_steps,
+        windows=scale.windows,
+        window_steps=scale.window_steps,
+        counted_steps=scale.counted_steps,
+        evaluation_batches=scale.evaluation_batches,
+        seed=options.seed,
+        frequency_prefix=options.frequency_prefix,
+        frequency_sketch_bytes=options.frequency_sketch_bytes,
+    )
+
+
+def _adjusted(scale: Scale, options: Options, training_rows: int) -> tuple[Scale, list[str]]:
+    """The scale with the options applied, and shrunk to one epoch."""
+    scale = replace(
+        scale,
+        batch_size=options.batch_size or scale.batch_size,
+        embedding_dim=options.embedding_dim or scale.embedding_dim,
+    )
+    if options.steps is not None:
+        scale = with_steps(scale, options.steps)
+    return fitted_to_epoch(scale, training_rows)
+
+
+def with_steps(scale: Scale, steps: int) -> Scale:
+    """The scale with `steps` training steps in all, an eighth each for warm-up and counting."""
+    edge = max(1, steps // 8)
+    timed = steps - 2 * edge
+    most = min(scale.windows, timed)
+    # of the upper half, the number of windows that wastes the fewest steps, then the larger
+    windows = min(range(-(-most // 2), most + 1), key=lambda n: (timed % n, -n))
+    per_window = timed // windows
+    return replace(
+        scale,
+        warmup_steps=steps - edge - windows * per_window,
+        windows=windows,
+        window_steps=per_window,
+        counted_steps=edge,
+    )
+
+
+def fitted_to_epoch(scale: Scale, training_rows: int) -> tuple[Scale, list[str]]:
+    """Shrink steps, then the batch, until no row is trained on twice: a repeated batch flatters every cache.
+
+    Raises:
+        BadOption: not even the smallest batch leaves four steps.
+    """
+    wanted = scale.warmup_steps + scale.windows * scale.window_steps + scale.counted_steps
+    batch = scale.batch_size
+    while training_rows // batch < min(wanted, _LEAST_STEPS) and batch > _LEAST_BATCH:
+        batch = max(_LEAST_BATCH, batch // 2)
+    steps = training_rows // batch
+    if steps < 4:
+        raise BadOption(f"--data-dir: {training_rows} training rows are too few for four batches of {batch}")
+    changes = []
+    if batch != scale.batch_size:
+        changes.append(
+            f"batch {batch} instead of {scale.batch_size}, because there are {training_rows:,} training rows"
+        )
+    scale = replace(scale, batch_size=batch)
+    if steps < wanted:
+        changes.append(f"{steps} steps, one whole epoch, instead of {wanted}")
+        scale = with_steps(scale, steps)
+    return scale, changes

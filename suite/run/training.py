@@ -1,0 +1,182 @@
+"""Training a DLRM around a system: one step, and runs of steps with one device synchronisation at each end."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torchrec import EmbeddingBagConfig, PoolingType
+from torchrec.models.dlrm import DLRM
+
+from suite.run.feed import BeforeTheClock, Feed, InProcess, OnBatch
+from systems.contract import EmbeddingSystem, OptimizerKind, Rows, SparseOptimizer
+from workloads.batch import Batch, Workload
+from workloads.dlrm import initial_rows
+
+_INIT_ROWS = 1 << 20
+
+OnStep = Callable[[int], None]
+
+
+def tables_of(workload: Workload, embedding_dim: int) -> tuple[EmbeddingBagConfig, ...]:
+    """The workload's tables as torchrec describes them: one feature each, sum pooling."""
+    return tuple(
+        EmbeddingBagConfig(
+            name=name, embedding_dim=embedding_dim, num_embeddings=rows, feature_names=[name], pooling=PoolingType.SUM
+        )
+        for name, rows in workload.tables
+    )
+
+
+def load_initial_rows(system: EmbeddingSystem, *, seed: int, on_chunk: Callable[[], None] = lambda: None) -> None:
+    """Give every system the same start, a million rows at a time."""
+    for index, table in enumerate(system.spec.tables):
+        rows = table.num_embeddings
+        for start in range(0, rows, _INIT_ROWS):
+            stop = min(start + _INIT_ROWS, rows)
+            chunk = initial_rows(table=index, rows=rows, dim=table.embedding_dim, seed=seed, start=start, stop=stop)
+            system.load_rows(table.name, start, Rows(chunk))
+            on_chunk()
+
+
+def dense_optimizer(model: nn.Module, optimizer: SparseOptimizer) -> torch.optim.Optimizer:
+    """The dense counterpart of the sparse optimizer, over the MLPs: a system owns the update of its rows."""
+    parameters = [p for name, p in model.named_parameters() if not name.startswith("sparse_arch.")]
+    match optimizer.kind:
+        case OptimizerKind.SGD:
+            return torch.optim.SGD(parameters, lr=optimizer.lr)
+        case OptimizerKind.ROWWISE_ADAGRAD | OptimizerKind.ADAGRAD:
+            return torch.optim.Adagrad(parameters, lr=optimizer.lr, eps=optimizer.eps)
+        case OptimizerKind.ADAM:
+            betas = (optimizer.beta1, optimizer.beta2)
+            return torch.optim.Adam(parameters, lr=optimizer.lr, eps=optimizer.eps, betas=betas)
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait for the device, so that a clock read next means what it says. A CPU has nothing in flight."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of steps.
+
+    Attributes:
+        steps: How many.
+        duration_s: From synchronisation to synchronisation.
+        data_s: Spent on batches before the clock started.
+        wait_s: Of `duration_s`, spent waiting for batches.
+        loss: Of the last step.
+    """
+
+    steps: int
+    duration_s: float
+    data_s: float
+    wait_s: float
+    loss: float
+
+
+class Trainer:
+    """Trains on batches 0, 1, 2, ... of a workload's training split, each used once.
+
+    Copies to the device are part of a run. Waiting for batches is too, and measured.
+
+    Args:
+        model: Has the system in the embedding collection's place.
+        system: Announces to it the batches that its look-ahead reaches.
+        feed: Where batches come from; see `in_process`.
+        total_steps: Of all runs together; nothing is announced past it.
+        on_batch: Called for every batch that is made before the clock of a run.
+    """
+
+    def __init__(
+        self,
+        model: DLRM,
+        system: EmbeddingSystem,
+        *,
+        feed: Feed,
+        total_steps: int,
+        on_batch: OnBatch = lambda: None,
+    ) -> None:
+        self._model = model
+        self._system = system
+        self._feed = feed
+        self._total = total_steps
+        self._on_batch = on_batch
+        self._device = system.spec.device
+        self._optimizer = dense_optimizer(model, system.spec.optimizer)
+        self._criterion = nn.BCEWithLogitsLoss()
+        self._taken = 0
+        self._waited_s = 0.0
+        self._announced: deque[Batch] = deque()
+
+    def run(self, steps: int, on_step: OnStep = lambda _: None) -> Run:
+        """Train `steps` more steps."""
+        data_s = self._fill(steps + self._system.look_ahead)
+        self._waited_s = 0.0
+        self._model.train()
+        loss = torch.zeros(())
+        synchronize(self._device)  # nothing of an earlier run may finish on this one's time
+        start = time.perf_counter()
+        for step in range(steps):
+            loss = self._step(self._next())
+            on_step(step + 1)
+        synchronize(self._device)  # work still in flight belongs to this run
+        duration_s = time.perf_counter() - start
+        return Run(steps=steps, duration_s=duration_s, data_s=data_s, wait_s=self._waited_s, loss=float(loss))
+
+    def logits(self, batch: Batch) -> Tensor:
+        """Logits of one batch, `[batch]`, without touching anything."""
+        self._model.eval()
+        with torch.no_grad():
+            return self._forward(self._staged(batch))
+
+    def _step(self, batch: Batch) -> Tensor:
+        self._optimizer.zero_grad(set_to_none=True)
+        loss: Tensor = self._criterion(self._forward(batch), batch.labels)
+        loss.backward()
+        self._optimizer.step()
+        return loss.detach()
+
+    def _forward(self, batch: Batch) -> Tensor:
+        logits: Tensor = self._model(dense_features=batch.dense, sparse_features=batch.features)
+        return logits.squeeze(-1)
+
+    def _fill(self, steps: int) -> float:
+        """Have the feed ready for a run that reaches `steps` batches ahead, short of the end. Returns the seconds."""
+        start = time.perf_counter()
+        self._feed.fill(min(steps - len(self._announced), self._total - self._taken), self._on_batch)
+        return time.perf_counter() - start
+
+    def _next(self) -> Batch:
+        """The next batch, after announcing those behind it as far as the system looks ahead."""
+        while self._taken < self._total and len(self._announced) <= self._system.look_ahead:
+            batch = self._staged(self._take())
+            if self._system.look_ahead:
+                self._system.prefetch(batch.features)
+            self._announced.append(batch)
+        return self._announced.popleft()
+
+    def _take(self) -> Batch:
+        start = time.perf_counter()
+        batch = self._feed.take()
+        self._waited_s += time.perf_counter() - start
+        self._taken += 1
+        return batch
+
+    def _staged(self, batch: Batch) -> Batch:
+        if self._device.type == "cpu":
+            return batch
+        features = batch.features if self._system.ids_on_host else batch.features.to(self._device, non_blocking=True)
+        dense = batch.dense.to(self._device, non_blocking=True)
+        return Batch(dense, features, batch.labels.to(self._device, non_blocking=True))
+
+
+def in_process(workload: Workload, device: torch.device) -> Feed:
+    """Batches made in this process, before the clock of the run that uses them."""
+    return BeforeTheClock(InProcess(workload, pin_memory=device.type == "cuda"))

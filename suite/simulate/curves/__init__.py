@@ -1,0 +1,1 @@
+"""Miss-ratio curves of LRU caches at every size, and how to split slots among tables."""

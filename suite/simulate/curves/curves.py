@@ -1,0 +1,320 @@
+"""Miss-ratio curves: what an LRU cache of any size would miss, from one pass over a trace.
+
+Batch-granular as everything here; see `stack.py`. From the size of the largest batch on, a curve is exactly
+what our planner misses without look-ahead if of the rows used longest ago the one that occurred first leaves first.
+Below it the planner overflows, which the stack knows nothing of. The planner's own `lru` ranks rows by their last batch
+alone, and which of the rows of one batch leave first depends on the size of the cache: on criteo_kaggle at its
+published sizes it misses up to 0.6 % less (`tests/bench/curve_figures.py --figures planner`).
+
+A sample of the rows gives estimates of the same: spatially hashed sampling, with depths scaled by the share sampled,
+and what the sample has too many or too few of taken from the hits of the smallest caches (SHARDS and its adjustment;
+Waldspurger, Park, Garthwaite and Ahmad, FAST 2015): misses are those of the sample over its share, and rates divide
+them by all distinct rows. The standard error is that of the mean of independent groups of the sample, each with a stack
+of its own, corrected for the share of the population that they make up (Cochran, "Sampling Techniques", 1977, 2.7).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from suite.records.options import BadOption
+from suite.simulate.curves.stack import GROUPS, LARGEST, LOOKUPS, UNIQUE, Counts, LruStacks, RowSample
+from suite.simulate.models.model import Span
+from suite.simulate.traces.trace import Distinct, Int64s, Seen, Trace, replayed
+from systems.freq_cache.planner.planner import Ids
+
+LEAST_SAMPLED_ROWS = 1 << 13
+"""Rows of each table that its own curve is sampled from, or all rows of smaller tables."""
+COUNT_EVERY = 16
+"""With a sample, one batch in so many is counted whole, for the distinct rows of a batch."""
+
+Progress = Callable[[int, int], None]
+_CHUNK = 1 << 12
+_FEWEST_SAMPLED = 64 * GROUPS
+
+
+class Depths:
+    """Counts by depth.
+
+    Attributes:
+        total: All accesses, those of rows not on the stack included.
+        counts: Accesses of each depth, `[depths]`.
+    """
+
+    def __init__(self, total: int, counts: Counts) -> None:
+        self.total = total
+        self.counts = counts
+        sums = np.add.reduceat(counts, np.arange(0, counts.size, _CHUNK), dtype=np.int64) if counts.size else counts
+        self._before = np.concatenate(([0], np.cumsum(sums, dtype=np.int64)))
+
+    def beyond(self, depth: int) -> int:
+        """Accesses so deep or deeper."""
+        end = min(depth, self.counts.size)
+        chunk = end // _CHUNK
+        above = int(self._before[chunk]) + int(self.counts[chunk * _CHUNK : end].sum(dtype=np.int64))
+        return self.total - above
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What one stack saw.
+
+    Attributes:
+        share: Of the rows, how many belong to it.
+        unique: Distinct rows of batches.
+        lookups: Ids.
+    """
+
+    share: float
+    unique: Depths
+    lookups: Depths
+
+    def depth(self, slots: int) -> int:
+        """Rows of the stack that a cache of so many slots holds."""
+        return math.ceil(slots * self.share)
+
+    def misses(self, slots: int) -> float:
+        """Estimated distinct rows missed."""
+        return self.unique.beyond(self.depth(slots)) / self.share
+
+    def lookup_misses(self, slots: int) -> float:
+        """Estimated ids missed."""
+        return self.lookups.beyond(self.depth(slots)) / self.share
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Curve:
+    """Misses over the size of an LRU cache, of one table or of all together.
+
+    Attributes:
+        name: The table, or the trace.
+        rows: Rows of the table or tables.
+        unique_ids: Distinct rows counted, batch by batch; with a sample, estimated.
+        lookups: Ids counted.
+        largest_batch: Most distinct rows of a batch, also of those not counted. Smaller caches overflow.
+        whole: The stack.
+        groups: Stacks of independent parts of it; none where all rows are on the stack.
+    """
+
+    name: str
+    rows: int
+    unique_ids: int
+    lookups: int
+    largest_batch: int
+    whole: Measured
+    groups: tuple[Measured, ...]
+
+    @property
+    def share(self) -> float:
+        """Share of the rows that were followed; 1: the curve is exact."""
+        return self.whole.share
+
+    @property
+    def used_rows(self) -> int:
+        """Rows used at all, estimated as the rest; a larger cache misses no less."""
+        return min(self.rows, round(self.whole.unique.counts.size / self.share))
+
+    def holds(self, slots: int) -> bool:
+        """Whether every batch fits into so many slots. If not, a real cache does worse than the curve says."""
+        return slots >= self.largest_batch
+
+    def misses(self, slots: int) -> int:
+        """Distinct rows that were absent when their batch arrived, in a cache of so many slots."""
+        return min(round(self.whole.misses(slots)), self.unique_ids)
+
+    def lookup_misses(self, slots: int) -> int:
+        """Ids of such rows."""
+        return min(round(self.whole.lookup_misses(slots)), self.lookups)
+
+    def miss_rate(self, slots: int) -> float:
+        """Share of the distinct rows that were absent."""
+        return self.misses(slots) / self.unique_ids if self.unique_ids else 0.0
+
+    def error(self, slots: int) -> float:
+        """Standard error of `misses`; 0: exact."""
+        if not self.groups:
+            return 0.0
+        estimates = [group.misses(slots) for group in self.groups]
+        return float(np.std(estimates, ddof=1)) * math.sqrt((1 - self.share) / len(estimates))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Curves:
+    """Curves of one trace.
+
+    Attributes:
+        trace: Its name.
+        span: What was replayed and what of it was counted.
+        sample: Share of the rows that was asked for; None: all.
+        pooled: Of one cache for all tables.
+        tables: Of each table with a cache of its own; empty if they were not asked for.
+    """
+
+    trace: str
+    span: Span
+    sample: float | None
+    pooled: Curve
+    tables: tuple[Curve, ...]
+
+    @property
+    def batches(self) -> int:
+        """Counted batches."""
+        return self.span.stop - self.span.counted_from
+
+
+def miss_curves(
+    trace: Trace,
+    span: Span,
+    sample: float | None = None,
+    per_table: bool = False,
+    progress: Progress | None = None,
+) -> Curves:
+    """Follow every row, or a sample of them, through a span of a trace.
+
+    Memory: exact, 4 B per row to tell rows apart, and 4.25 B per row and 8 B per row used, twice with `per_table` (12 B
+    where more than 2^31 ids are counted). That is 4 GB for the 178 M rows of criteo_1tb with `per_table` once 75 M rows
+    were used: sample then. With a sample, 1/7 B per row and 40 B per row of the sample, twice with `per_table`.
+
+    Args:
+        trace: What to replay.
+        span: What of it, and from which batch on to count.
+        sample: Share of the rows to follow. None: all, exactly.
+        per_table: Curves of single tables as well. Of small tables more rows are sampled than of others.
+        progress: Told after every batch how many are done, and of how many.
+
+    Raises:
+        BadOption: the sample is no share, or too small for the tables.
+    """
+    if not 0 <= span.counted_from < span.stop <= trace.length:
+        raise ValueError(f"batches {span.counted_from} to {span.stop} of {trace.length}: nothing to count")
+    sizes = np.array([rows for _, rows in trace.tables], np.int64)
+    most = (span.stop - span.counted_from) * trace.batch_lookups
+    of_all, of_each = (None, None) if sample is None else _samples(sizes, sample)
+    pooled = _Followed(sizes.sum(keepdims=True), of_all, most)
+    tables = _Followed(sizes, of_each, most) if per_table else None
+    census = None if sample is None else _Census(trace.table_starts)
+    for seen in replayed(trace, 0, span.stop):
+        counted = seen.number >= span.counted_from
+        pooled.access(seen, counted=counted)
+        if tables is not None:
+            tables.access(seen, counted=counted)
+        if census is not None and counted:
+            census.count(seen.ids)
+        if progress is not None:
+            progress(seen.number + 1, span.stop)
+    names = [name for name, _ in trace.tables]
+    return Curves(
+        trace=trace.name,
+        span=span,
+        sample=sample,
+        pooled=next(pooled.curves([trace.name], None if census is None else census.pooled())),
+        tables=() if tables is None else tuple(tables.curves(names, None if census is None else census.by_table())),
+    )
+
+
+def _samples(sizes: Int64s, share: float) -> tuple[RowSample, RowSample]:
+    """A sample of all rows alike, and one with enough rows of each table."""
+    if not 0 < share <= 1:
+        raise BadOption(f"--sample: {share:g} is out of range, it must be above 0 and at most 1")
+    pooled = RowSample(sizes, np.full(sizes.size, share), by_table=False)
+    if not pooled.sizes.all():
+        enough = min(1.0, _FEWEST_SAMPLED / int(sizes.sum()))
+        raise BadOption(f"--sample: {share:g} of {sizes.sum():,} rows is too few to tell an error: give {enough:.2g}")
+    shares = np.minimum(np.maximum(share, LEAST_SAMPLED_ROWS / sizes), 1)
+    return pooled, RowSample(sizes, shares, by_table=True)
+
+
+class _Followed:
+    """All rows of a trace, or a sample of them, on a stack for each curve.
+
+    Args:
+        rows: Rows of each curve, int64 `[curves]`.
+        sample: Its strata are the groups of each curve.
+        most_lookups: Ids that may be counted in all.
+    """
+
+    def __init__(self, rows: Int64s, sample: RowSample | None, most_lookups: int) -> None:
+        self._rows = rows
+        self._sample = sample
+        groups = sample.sizes if sample is not None else np.empty(0, np.int64)
+        sizes = groups.reshape(-1, GROUPS).sum(axis=1) if sample is not None else rows
+        self._stacks = LruStacks(sizes, most_lookups=most_lookups)
+        self._groups = LruStacks(groups, most_lookups=most_lookups)
+        self._distinct = Distinct(int(groups.sum()))
+
+    def access(self, seen: Seen, *, counted: bool) -> None:
+        """A batch."""
+        if self._sample is None:
+            self._stacks.access(*seen.unique, counted=counted)
+            return
+        members = self._sample.of(seen.ids)
+        one_feature = Ids(members, np.array([members.size]), np.zeros(1, np.int64))
+        rows, occurrences = self._distinct.of(one_feature)
+        self._stacks.access(rows, occurrences, counted=counted)
+        self._groups.access(rows, occurrences, counted=counted)
+
+    def curves(self, names: list[str], counted_whole: Int64s | None) -> Iterator[Curve]:
+        """One for each name. `counted_whole`: its distinct rows, ids and largest batch where rows are sampled."""
+        for place, name in enumerate(names):
+            whole = _measured(self._stacks, place, int(self._rows[place]))
+            totals = self._stacks.totals[place, [UNIQUE, LOOKUPS, LARGEST]]
+            parts = range(0)
+            if whole.share < 1 and counted_whole is not None:
+                totals = counted_whole[place]
+                parts = range(place * GROUPS, (place + 1) * GROUPS)
+            yield Curve(
+                name=name,
+                rows=int(self._rows[place]),
+                unique_ids=int(totals[0]),
+                lookups=int(totals[1]),
+                largest_batch=int(totals[2]),
+                whole=whole,
+                groups=tuple(_measured(self._groups, part, int(self._rows[place])) for part in parts),
+            )
+
+
+def _measured(stacks: LruStacks, stack: int, rows: int) -> Measured:
+    totals = stacks.totals[stack]
+    unique, lookups = stacks.depths(stack)
+    return Measured(
+        share=int(stacks.sizes[stack]) / rows,
+        unique=Depths(int(totals[UNIQUE]), unique),
+        lookups=Depths(int(totals[LOOKUPS]), lookups),
+    )
+
+
+class _Census:
+    """Ids of each table, and its distinct rows in one batch of `COUNT_EVERY`."""
+
+    def __init__(self, table_starts: Int64s) -> None:
+        self._starts = table_starts
+        self._lookups = np.zeros(table_starts.size, np.int64)
+        self._distinct: list[Int64s] = []
+        self._batches = 0
+
+    def count(self, ids: Ids) -> None:
+        """A batch that counts."""
+        tables = np.searchsorted(self._starts, ids.starts, side="right") - 1
+        lengths = np.diff(ids.ends, prepend=0)
+        self._lookups += np.bincount(tables, lengths, minlength=self._starts.size).astype(np.int64)
+        if self._batches % COUNT_EVERY == 0:
+            rows = np.unique((ids.values + np.repeat(ids.starts, lengths)).astype(np.int32))
+            self._distinct.append(np.diff(np.searchsorted(rows, self._starts), append=rows.size))
+        self._batches += 1
+
+    def by_table(self) -> Int64s:
+        """Estimated distinct rows, ids and most distinct rows of a batch, int64 `[tables, 3]`."""
+        return self._figures(np.array(self._distinct), self._lookups)
+
+    def pooled(self) -> Int64s:
+        """The same for all tables together, int64 `[1, 3]`."""
+        return self._figures(np.array(self._distinct).sum(axis=1, keepdims=True), self._lookups.sum(keepdims=True))
+
+    def _figures(self, distinct: Int64s, lookups: Int64s) -> Int64s:
+        unique = np.rint(distinct.mean(axis=0) * self._batches).astype(np.int64)
+        figures: Int64s = np.stack((unique, lookups, distinct.max(axis=0)), axis=1)
+        return figures

@@ -1,0 +1,198 @@
+"""Dividing the slots of a cache among its tables, from the curve of each table: is it worth it?
+
+Each slot goes where it saves most misses, on the lower convex hull of each curve: no division is better where curves
+are convex (Fox, "Discrete optimization via marginal analysis", Management Science 13(3), 1966). Curves of LRU need not
+be; on a hull the steps of a curve that is not are taken whole or, the last one, in part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from suite.records.options import BadOption
+from suite.simulate.curves.curves import Curve, Curves
+from suite.simulate.curves.stack import Counts
+from suite.simulate.traces.trace import Int64s
+from systems.freq_cache.compiled import compiled
+
+WORTH = 0.02
+"""A division is worth it if it saves so large a share of the misses of one cache for all tables."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Division:
+    """Slots of each table, and what its own LRU cache of that size misses.
+
+    Attributes:
+        slots: In the order of the tables; at least its largest batch, and at most its rows.
+        misses: Distinct rows missed, for each table.
+    """
+
+    slots: tuple[int, ...]
+    misses: tuple[int, ...]
+
+    @property
+    def total_misses(self) -> int:
+        """Of all tables."""
+        return sum(self.misses)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """Three ways of using as many slots.
+
+    Attributes:
+        slots: To divide.
+        names: Tables.
+        greedy: Where they save most.
+        equal: To every table the same share of its rows, but no less than its largest batch.
+        shared_misses: Of one cache for all tables.
+        shared_error: Standard error of these; 0: exact.
+        greedy_error: Standard error of the sum of the misses of `greedy`.
+        unique_ids: Distinct rows counted, of which all these misses are.
+    """
+
+    slots: int
+    names: tuple[str, ...]
+    greedy: Division
+    equal: Division
+    shared_misses: int
+    shared_error: float
+    greedy_error: float
+    unique_ids: int
+
+    @property
+    def unused(self) -> int:
+        """Slots that the greedy division has no use for: every row that was used has one."""
+        return self.slots - sum(self.greedy.slots)
+
+    @property
+    def saved(self) -> float:
+        """Share of the misses of the shared cache that the greedy division saves; below 0 it costs misses."""
+        return 1 - self.greedy.total_misses / self.shared_misses if self.shared_misses else 0.0
+
+    @property
+    def answer(self) -> str:
+        """Whether it is worth dividing the slots, in one sentence."""
+        effect = f"{abs(self.saved):.1%} {'fewer' if self.saved >= 0 else 'more'} misses than one shared by all tables"
+        difference = abs(self.greedy.total_misses - self.shared_misses)
+        if difference <= 2 * float(np.hypot(self.shared_error, self.greedy_error)) and self.shared_error:
+            return f"The sample is too small to tell: caches of their own are estimated at {effect}; raise --sample."
+        if self.saved >= WORTH:
+            return f"Worth it: caches of their own have {effect}."
+        if self.saved > 0:
+            return f"Hardly worth it: caches of their own have only {effect}."
+        return f"Not worth it: caches of their own have {effect}."
+
+    def cache_rows(self) -> dict[str, int]:
+        """The greedy division as `CachedEmbeddingBagCollection` takes it."""
+        return dict(zip(self.names, self.greedy.slots, strict=True))
+
+
+def split_slots(curves: Curves, slots: int) -> Split:
+    """Divide slots among the tables of curves that were made with `per_table`.
+
+    Raises:
+        BadOption: there are fewer slots than the largest batches of the tables have distinct rows.
+    """
+    tables = curves.tables
+    least = int(_floors(tables).sum())
+    if slots < least:
+        raise BadOption(
+            f"--split: {slots:,} slots are too few to divide: the largest batches of the {len(tables)} tables have "
+            f"{least:,} distinct rows together, give at least as many slots or lower --batch-size"
+        )
+    greedy = divide_greedily(tables, slots)
+    return Split(
+        slots=slots,
+        names=tuple(curve.name for curve in tables),
+        greedy=greedy,
+        equal=_division(tables, _equal_shares(tables, slots)),
+        shared_misses=curves.pooled.misses(slots),
+        shared_error=curves.pooled.error(slots),
+        greedy_error=float(np.hypot.reduce([curve.error(n) for curve, n in zip(tables, greedy.slots, strict=True)])),
+        unique_ids=curves.pooled.unique_ids,
+    )
+
+
+def divide_greedily(tables: Sequence[Curve], slots: int) -> Division:
+    """Give every table its largest batch, and the other slots where they save most; memory 12 B per row of a table."""
+    floors = _floors(tables)
+    steps = [_steps(curve) for curve in tables]
+    owner = np.repeat(np.arange(len(tables)), [widths.size for widths, _ in steps])
+    widths = np.concatenate([widths for widths, _ in steps])
+    gains = np.concatenate([gains for _, gains in steps])
+    best_first = np.argsort(-gains, kind="stable")
+    left = slots - int(floors.sum())
+    taken = np.diff(np.minimum(np.cumsum(widths[best_first]), left), prepend=0)
+    given = floors + np.bincount(owner[best_first], taken, minlength=len(tables)).astype(np.int64)
+    return _division(tables, given)
+
+
+def _least_slots(curve: Curve) -> int:
+    """What the largest batch takes; a cache of its own has one slot at least."""
+    return max(1, curve.largest_batch)
+
+
+def _floors(tables: Sequence[Curve]) -> Int64s:
+    return np.array([_least_slots(curve) for curve in tables], np.int64)
+
+
+def _division(tables: Sequence[Curve], slots: Int64s) -> Division:
+    given = tuple(int(count) for count in slots)
+    return Division(slots=given, misses=tuple(curve.misses(count) for curve, count in zip(tables, given, strict=True)))
+
+
+def _equal_shares(tables: Sequence[Curve], slots: int) -> Int64s:
+    """The largest share of the rows of every table that fits, and never less than its largest batch."""
+    rows = np.array([curve.rows for curve in tables], np.int64)
+    floors = _floors(tables)
+
+    def given(share: float) -> Int64s:
+        return np.maximum(floors, (rows * share).astype(np.int64))
+
+    low, high = 0.0, 1.0
+    if int(rows.sum()) <= slots:
+        return rows
+    while high - low > 1e-12:
+        middle = (low + high) / 2
+        low, high = (middle, high) if given(middle).sum() <= slots else (low, middle)
+    return given(low)
+
+
+def _steps(curve: Curve) -> tuple[Int64s, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
+    """The hull of a curve from its largest batch on: widths of its steps in slots, and misses saved by each slot."""
+    hits = curve.whole.unique.counts
+    first = min(curve.whole.depth(_least_slots(curve)), hits.size)
+    corners, saved = np.empty(hits.size - first + 1, np.int32), np.empty(hits.size - first + 1, np.int64)
+    count = _hull(hits[first:], corners, saved)
+    # the largest size at which a cache holds so many rows of the stack: of all rows, that is their number
+    sizes = np.floor((first + corners[:count]) / curve.share).astype(np.int64)
+    sizes[0] = _least_slots(curve)
+    sizes = np.clip(sizes, sizes[0], curve.rows)
+    widths = np.diff(sizes)
+    gains = np.diff(saved[:count]) / curve.share
+    wide = widths > 0
+    return widths[wide], gains[wide] / widths[wide]
+
+
+@compiled
+def _hull(hits: Counts, corners: np.ndarray[tuple[int, ...], np.dtype[np.int32]], saved: Int64s) -> int:
+    """Corners of the upper convex hull of the hits of the uppermost `0, 1, ...` rows, which are given by depth.
+
+    Andrew's monotone chain. `saved`: hits at each corner. Returns how many corners there are.
+    """
+    corners[0], saved[0] = 0, 0
+    count, total = 1, 0
+    for depth in range(hits.size):
+        total += hits[depth]
+        while count > 1 and (saved[count - 1] - saved[count - 2]) * (depth + 1 - corners[count - 1]) <= (
+            total - saved[count - 1]
+        ) * (corners[count - 1] - corners[count - 2]):
+            count -= 1
+        corners[count], saved[count] = depth + 1, total
+        count += 1
+    return count

@@ -1,0 +1,230 @@
+"""Curves and splits as tables: printed within 80 columns, as data frames, and as one record."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from suite.simulate.curves.curves import Curve, Curves
+from suite.simulate.curves.split import Split
+from suite.tables.quantities import amount
+
+_SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+_TABLE_SHARES = (0.01, 0.05, 0.2, 1.0)
+_PER_OCTAVE = 8
+_NAME_COLUMNS = 16
+
+
+def show(curves: Curves, split: Split | None, console: Console) -> None:
+    """Print everything."""
+    _show_pooled(curves, console)
+    if curves.tables:
+        _show_tables(curves, console)
+    if split is not None:
+        _show_split(curves, split, console)
+
+
+def curve_sizes(curve: Curve) -> list[int]:
+    """Sizes at which a curve is written and drawn: eight per doubling, the largest batch, all rows used, all rows."""
+    doublings = np.arange(0, np.log2(curve.rows) + 1 / _PER_OCTAVE, 1 / _PER_OCTAVE)
+    sizes = {*np.rint(2**doublings).astype(int).tolist(), curve.largest_batch, curve.used_rows, curve.rows}
+    return sorted(size for size in sizes if 0 < size <= curve.rows)
+
+
+def frames(curves: Curves, split: Split | None) -> dict[str, pd.DataFrame]:
+    """As data frames, by name: `curves`, of all tables and of each, and `split`."""
+    points = [_point(curves.pooled, "all", slots) for slots in curve_sizes(curves.pooled)]
+    points += [_point(curve, curve.name, slots) for curve in curves.tables for slots in curve_sizes(curve)]
+    made = {"curves": pd.DataFrame(points)}
+    if split is not None:
+        made["split"] = pd.DataFrame(
+            {
+                "table": split.names,
+                "rows": [curve.rows for curve in curves.tables],
+                "largest_batch": [curve.largest_batch for curve in curves.tables],
+                "slots": split.greedy.slots,
+                "unique_misses": split.greedy.misses,
+                "equal_share_slots": split.equal.slots,
+                "equal_share_unique_misses": split.equal.misses,
+            }
+        )
+    return made
+
+
+def to_json(curves: Curves, split: Split | None, **more: object) -> str:
+    """Everything as one JSON object; `more` goes in front."""
+    points = frames(curves, None)["curves"]
+    columns = {
+        name: part.drop(columns="table").to_dict(orient="list") for name, part in points.groupby("table", sort=False)
+    }
+    facts = [("all", curves.pooled), *((curve.name, curve) for curve in curves.tables)]
+    record = {
+        **more,
+        "trace": curves.trace,
+        "warmup_batches": curves.span.counted_from,
+        "counted_batches": curves.batches,
+        "sample": curves.sample,
+        "curves": {name: {**_facts(curve), **columns[name]} for name, curve in facts},
+        "split": None if split is None else _split_record(split),
+    }
+    return json.dumps(record, indent=1) + "\n"
+
+
+def _point(curve: Curve, name: str, slots: int) -> dict[str, object]:
+    lookup_misses = curve.lookup_misses(slots)
+    return {
+        "table": name,
+        "slots": slots,
+        "unique_misses": curve.misses(slots),
+        "unique_miss_rate": curve.miss_rate(slots),
+        "standard_error": curve.error(slots),
+        "lookup_misses": lookup_misses,
+        "lookup_miss_rate": lookup_misses / curve.lookups if curve.lookups else 0.0,
+        "holds_every_batch": curve.holds(slots),
+    }
+
+
+def _facts(curve: Curve) -> dict[str, object]:
+    return {
+        "rows": curve.rows,
+        "used_rows": curve.used_rows,
+        "sampled_share": curve.share,
+        "largest_batch": curve.largest_batch,
+        "unique_ids": curve.unique_ids,
+        "lookups": curve.lookups,
+    }
+
+
+def _split_record(split: Split) -> dict[str, object]:
+    return {
+        "slots": split.slots,
+        "cache_rows": split.cache_rows(),
+        "unique_misses": split.greedy.total_misses,
+        "standard_error": split.greedy_error,
+        "shared_unique_misses": split.shared_misses,
+        "shared_standard_error": split.shared_error,
+        "equal_share_cache_rows": dict(zip(split.names, split.equal.slots, strict=True)),
+        "equal_share_unique_misses": split.equal.total_misses,
+        "unused_slots": split.unused,
+        "answer": split.answer,
+    }
+
+
+def _show_pooled(curves: Curves, console: Console) -> None:
+    curve = curves.pooled
+    how = "every row" if curves.sample is None else f"a sample of {curve.share:.2%} of the rows"
+    _line(console, f"{curves.trace}: {curve.rows:,} rows, {curve.used_rows:,} of them used, from {how}")
+    _line(console, f"{curves.batches:,} batches counted after {curves.span.counted_from:,} of warm-up")
+    _line(console, "\nOne LRU cache for all tables", style="bold")
+    sizes = {min(curve.rows, max(1, int(share * curve.rows))) for share in _SHARES}
+    sizes |= {size for size in (curve.largest_batch, curve.used_rows) if size}
+    errors = ["error\n±"] if curves.sample is not None else []
+    table = _table("slots", "% of\nrows", "misses\nper batch", *errors, "misses, % of\ndistinct", "% of\nlookups")
+    for slots in sorted(sizes):
+        misses, lookups = curve.misses(slots), curve.lookup_misses(slots)
+        table.add_row(
+            f"{'' if curve.holds(slots) else '* '}{slots:,}",
+            f"{100 * slots / curve.rows:.3g}",
+            amount(misses / curves.batches),
+            *(amount(curve.error(slots) / curves.batches) for _ in errors),
+            f"{100 * curve.miss_rate(slots):.2f}",
+            f"{100 * lookups / curve.lookups if curve.lookups else 0:.2f}",
+        )
+    console.print(table)
+    about = "about " if curves.sample is not None else ""
+    notes = [f"The largest batch has {about}{curve.largest_batch:,} distinct rows."]
+    if not all(map(curve.holds, sizes)):
+        notes.append("*: it does not fit into the cache, which misses more than this.")
+    if errors:
+        notes.append("error: standard error of the misses, by what the choice of the rows may change.")
+    _line(console, " ".join(notes), style="dim")
+
+
+def _show_tables(curves: Curves, console: Console) -> None:
+    _line(console, "\nEach table with an LRU cache of its own", style="bold")
+    shares = [f"at {100 * share:g} %\nof rows" for share in _TABLE_SHARES]
+    table = _table("table", "rows", "largest\nbatch", "distinct\nper batch", *shares, names=1)
+    starred = False
+    for curve in curves.tables:
+        sizes = [max(1, int(share * curve.rows)) for share in _TABLE_SHARES]
+        rates = [f"{'' if curve.holds(slots) else '*'}{100 * curve.miss_rate(slots):.2f}" for slots in sizes]
+        starred |= not all(map(curve.holds, sizes))
+        counts = (f"{curve.rows:,}", f"{curve.largest_batch:,}", amount(curve.unique_ids / curves.batches))
+        table.add_row(Text(curve.name), *counts, *rates)
+    console.print(table)
+    star = " *: the largest batch does not fit, the cache misses more than this." if starred else ""
+    _line(console, f"Misses in % of the distinct rows, with slots for so many rows.{star}", style="dim")
+
+
+def _show_split(curves: Curves, split: Split, console: Console) -> None:
+    _line(console, f"\n{split.slots:,} slots, {split.slots / curves.pooled.rows:.3%} of the rows", style="bold")
+    table = _table(
+        "table",
+        "rows",
+        "slots where\nthey save most",
+        "misses\nper batch",
+        "slots by\nequal share",
+        "misses\nper batch",
+        names=1,
+    )
+    rows = zip(
+        curves.tables, split.greedy.slots, split.greedy.misses, split.equal.slots, split.equal.misses, strict=True
+    )
+    for curve, slots, misses, equal_slots, equal_misses in rows:
+        own = (f"{slots:,}", amount(misses / curves.batches))
+        table.add_row(
+            Text(curve.name), f"{curve.rows:,}", *own, f"{equal_slots:,}", amount(equal_misses / curves.batches)
+        )
+    table.add_section()
+    totals = [
+        text
+        for division in (split.greedy, split.equal)
+        for text in (f"{sum(division.slots):,}", amount(division.total_misses / curves.batches))
+    ]
+    table.add_row("all, apart", f"{curves.pooled.rows:,}", *totals)
+    table.add_row("all, shared", "", f"{split.slots:,}", amount(split.shared_misses / curves.batches), "", "")
+    console.print(table)
+    _line(console, split.answer, style="bold")
+    if split.unused:
+        _line(console, f"{split.unused:,} slots are left over: no row that was used needs them.")
+    if not curves.pooled.holds(split.slots):
+        _line(console, "The shared cache cannot hold the largest batch: it misses more than this.")
+    _line(console, "\nFor CachedEmbeddingBagCollection, with policy lru:")
+    _line(console, cache_rows_text(split.cache_rows()))
+
+
+def cache_rows_text(cache_rows: dict[str, int]) -> str:
+    """The argument `cache_rows` as Python text, within 80 columns where the names allow it."""
+    lines, line = [], "   "
+    for name, slots in cache_rows.items():
+        entry = f" {json.dumps(name)}: {slots},"
+        if len(line) + len(entry) > 80 and line.strip():
+            lines.append(line)
+            line = "   "
+        line += entry
+    return "\n".join(["cache_rows={", *lines, line, "}"])
+
+
+def _table(*columns: str, names: int = 0) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for number, column in enumerate(columns):
+        named = number < names
+        table.add_column(
+            column,
+            justify="left" if named else "right",
+            no_wrap=True,
+            overflow="ellipsis",
+            max_width=_NAME_COLUMNS if named else None,
+        )
+    return table
+
+
+def _line(console: Console, text: str, *, style: str = "") -> None:
+    # Text, not a string: names may look like markup.
+    console.print(Text(text, style=style), highlight=False)

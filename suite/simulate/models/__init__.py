@@ -1,0 +1,1 @@
+"""The simulated ways of caching: one class each."""

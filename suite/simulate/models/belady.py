@@ -1,0 +1,299 @@
+"""Bounds: the least that any cache could miss, what looking ahead is worth, and what none of any size could hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from suite.simulate.models.model import CacheModel, Setting, Tally
+from suite.simulate.models.window_queues import empty_window, replace, warm_up
+from suite.simulate.traces.next_use import NextUses, next_uses
+from suite.simulate.traces.rates import rates_of
+from suite.simulate.traces.trace import Int32s, Int64s, Seen
+from systems.freq_cache.compiled import compiled, prefetch
+
+_FAR = 32
+"""How many rows ahead a loop asks for memory."""
+
+
+class BeladyModel(CacheModel):
+    """The fewest rows that any cache of so many slots can miss in the counted batches.
+
+    Variants:
+
+    - `bypass=off`: all rows of a batch are resident together, so it takes a slot for each of them. A batch with more
+      distinct rows than slots is read past the cache as with `bypass=on`; so this bounds caches that overflow as well.
+    - `bypass=on`: a missing row may be read past the cache: it is a miss, fetched and written back, but takes no slot.
+      The bound for systems that do so (fbgemm's caches, fixed hot sets). Never above `off`.
+    - `warm=frequent`: the cache starts with the best of the most frequent rows, free of charge: with any that a cache
+      might hold which was filled by `Trace.frequencies` (of equally frequent rows, as `StaticFrequency` rounds, any).
+      The default: it bounds all that start so, or empty, and any other start does not know the future.
+    - `warm=any`: it starts with the best of all rows. Bounds every start; far too low where a replay is short for the
+      cache, because it holds rows that nobody could know of.
+    - `warm=off`: it starts empty. The bound for caches that do, at most `slots` misses above the others.
+
+    The rule is Belady's ("A study of replacement algorithms for a virtual-storage computer", IBM Systems Journal 5(2),
+    1966): of the rows that may leave, the one whose next use is farthest does. Why it stays the best with batches: let
+    a schedule first differ from the rule by giving up x and keeping y, where y's next use is later. Keep x instead, and
+    copy the schedule from there on. If it gives up y before x is used, both hold the same rows again. Otherwise x is a
+    hit where the schedule misses it, and the copy, which lacks y from then on, misses y later, once at most: no more
+    misses in all. No batch before that use of x has x or y, so the copy holds all that must be resident, whether a
+    batch must be or not. Step by step any schedule becomes the rule's without missing more. The start is one more such
+    choice, with nothing that must be resident.
+
+    Misses of batches that warm up are not counted. The next use is therefore the next counted one, and a row that a
+    batch brings back free of charge before is not worth keeping until then: a copy that lacks it has it again with that
+    batch. So this bounds the counted batches alone, whatever a policy did before them.
+
+    Rows fetched are the misses: each missing row is read once. All fetched rows are trained, so they are written back
+    when they leave, or past the cache; unchanged rows, of the start, leave for nothing, before others that are as good.
+    This schedule never writes back more rows than it misses. Nor can any write back fewer than it misses, less the
+    changed rows that it holds more of after the counted batches than before, `slots` at most: in a long replay the
+    fewest misses are the fewest bytes.
+
+    No row needs a queue: those next used by the same batch are equally good, so a count by next use tells how many
+    leave, and a row is still there if fewer left than joined before it. Memory: 8 B per row of the tables with the
+    finding of distinct rows, `NextUses`, with a warm start `Rates`, and 24 B per batch; nothing per slot.
+    """
+
+    variants = {"bypass": ("off", "on"), "warm": ("frequent", "any", "off")}
+    source = "Belady, IBM Systems Journal 5(2), 1966"
+
+    def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
+        super().__init__(setting, parameters)
+        span = setting.span
+        self._uses = next_uses(setting.trace, span.stop)
+        rank, bar = _start_rows(setting, parameters["warm"])
+        self._cache = _empty(setting.trace.rows, span.stop, rank, bar)
+        if rank.size:
+            _start(self._cache, self._uses, span.counted_from, self.slots)
+
+    @property
+    def slots(self) -> int:
+        return min(self.setting.slots, self.setting.trace.rows)
+
+    def step(self, batch: Seen, tally: Tally | None) -> None:
+        rows, now, slots = batch.unique[0], batch.number, self.slots
+        missed = np.empty(rows.size, np.bool_)
+        _find(self._cache, rows, now, missed)
+        together = rows.size <= slots and self.parameters["bypass"] == "off"
+        others = slots - rows.size if together else slots
+        uses = self._uses.of(now)
+        back = _turn(self._cache, rows, uses, now, self.setting.span.counted_from, others, slots)
+        if tally is not None:
+            _count(tally, self.setting, batch, missed, slots)
+            tally.rows_written_back += back
+
+
+class WindowedModel(CacheModel):
+    """A cache that knows the next `look_ahead` batches, and how often every row is used, but not when.
+
+    Of the rows that are not in the window, the one of the lowest rate leaves, of equals the one used longest ago; if
+    all are in it, the one used last. All rows of a batch are resident together; with a batch larger than the cache, the
+    best of its rows and of those there stay. `warm=frequent` starts with the most frequent rows, of equals the lower
+    ones. Every batch is worth the same, counted or not. Rates are `Trace.frequencies`, compared exactly: the law of a
+    synthetic stream, the counts of a dataset. (Counts of what is yet to come would tell which of many rare rows return
+    at all, and that is what a window is to find out.)
+
+    What it bounds: on a given trace a worse rule may be lucky, so no rule with a window is a bound. This one is the
+    best on average among all that see the same window, if batches are independent draws from one law under which rows
+    of higher frequency are the likelier ones. A row in the window is surely used before one that is not, so between
+    these, and inside the window, `BeladyModel`'s argument holds. Of two rows outside it let x be the likelier, and pair
+    each future batch that has x without y with the same batch with y for x: who keeps x and who keeps y then fare alike
+    in turn, but for the futures by which x is likelier. There who kept x has a miss less, and a row more in the cache
+    is worth one miss at most. Without a window this is rule A0 of Aho, Denning and Ullman, "Principles of optimal page
+    replacement", JACM 18(1), 1971. Where the law drifts, a policy that follows it can do better. With a window over the
+    whole replay this is `belady`, if both start empty and every batch is counted.
+
+    `look_ahead` counts batches behind the one in hand: `freq_cache[look_ahead=16]` knows 15.
+
+    Memory: 12 B per row of the tables with the finding of distinct rows, `NextUses`, and 15 B per slot and per id of a
+    batch; while it is built also the frequencies, 8 B per row.
+    """
+
+    variants = {
+        "look_ahead": ("16", "0", "1", "2", "4", "8", "32", "64", "128", "256", "512", "1024"),
+        "warm": ("frequent", "off"),
+    }
+    source = "Aho, Denning and Ullman, JACM 18(1), 1971, and Belady's rule inside the window"
+
+    def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
+        super().__init__(setting, parameters)
+        look_ahead = int(parameters["look_ahead"])
+        self._uses = next_uses(setting.trace, setting.span.stop)
+        rates = rates_of(setting.trace)
+        nodes = self.slots + setting.trace.batch_lookups
+        self._window = empty_window(self._uses, rates, nodes=nodes, look_ahead=look_ahead)
+        if parameters["warm"] == "frequent":
+            warm_up(self._window, self._uses.first, *rates.bar(self.slots))
+
+    @property
+    def slots(self) -> int:
+        return min(self.setting.slots, self.setting.trace.rows)
+
+    def step(self, batch: Seen, tally: Tally | None) -> None:
+        rows = batch.unique[0]
+        missed = np.empty(rows.size, np.bool_)
+        back = replace(self._window, rows, self._uses.of(batch.number), self.slots, batch.number, missed)
+        if tally is not None:
+            _count(tally, self.setting, batch, missed, self.slots)
+            tally.rows_written_back += back
+
+
+class CompulsoryModel(CacheModel):
+    """A cache with a slot for every row: only rows that were never used before are missed, and none leaves.
+
+    `warm` is as in `BeladyModel`: it starts with as many rows as there are slots, those that the counted batches are
+    the first to use, as they come. Never above `belady` with the same start. Memory: 5 B per row of the tables with the
+    finding of distinct rows, and with a warm start `Rates`.
+    """
+
+    variants = {"warm": BeladyModel.variants["warm"]}
+    source = "first occurrences"
+
+    def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
+        super().__init__(setting, parameters)
+        self._seen = np.zeros(setting.trace.rows, np.bool_)
+        self._rank, self._bar = _start_rows(setting, parameters["warm"])
+        self._free = setting.slots if self._rank.size else 0
+
+    @property
+    def slots(self) -> int:
+        return self.setting.trace.rows
+
+    def step(self, batch: Seen, tally: Tally | None) -> None:
+        rows = batch.unique[0]
+        missed = ~self._seen[rows]
+        self._seen[rows] = True
+        if tally is not None:
+            if self._free:
+                held = np.flatnonzero(missed & (self._rank[rows] >= self._bar))[: self._free]
+                self._free -= held.size
+                missed[held] = False
+            _count(tally, self.setting, batch, missed, self.slots)
+
+
+def _start_rows(setting: Setting, warm: str) -> tuple[Int32s, int]:
+    """Ranks of the rows, none for a cache that starts empty, and the lowest rank of rows that it may start with."""
+    if warm == "off":
+        return np.empty(0, np.int32), 0
+    rates = rates_of(setting.trace)
+    return rates.of, 0 if warm == "any" else rates.lowest_frequent(setting.slots)
+
+
+def _count(tally: Tally, setting: Setting, batch: Seen, missed: NDArray[np.bool_], slots: int) -> None:
+    """Count all but the rows written back."""
+    rows, occurrences = batch.unique
+    tally.count(batch, rows, missed, setting.trace.table_starts)
+    tally.lookup_misses = (tally.lookup_misses or 0) + int(occurrences[missed].sum())
+    tally.rows_fetched += int(np.count_nonzero(missed))
+    tally.overflow_batches += rows.size > slots
+
+
+_HELD, _FARTHEST = range(2)
+"""Entries of the state: cached rows, and the last batch that uses one, `stop` standing for never."""
+
+
+class _Cache(NamedTuple):
+    """Cached rows by the batch that uses them next; first to join, first to leave.
+
+    Attributes:
+        ticket: How many had joined before each row, -1 for a row not met, int32 `[rows]`.
+        rank: Of each row, int32 `[rows]`; empty if the cache starts empty.
+        bar: The lowest rank of rows that the cache may have started with.
+        started: Rows next used by each batch that the cache started with, int64 `[stop + 1]`.
+        joined: All rows that joined, int64 `[stop + 1]`.
+        left: Rows that left, int64 `[stop + 1]`.
+        state: `_HELD` and `_FARTHEST`, int64.
+    """
+
+    ticket: Int32s
+    rank: Int32s
+    bar: int
+    started: Int64s
+    joined: Int64s
+    left: Int64s
+    state: Int64s
+
+
+def _empty(rows: int, stop: int, rank: Int32s, bar: int) -> _Cache:
+    started, joined, left = np.zeros((3, stop + 1), np.int64)
+    return _Cache(np.full(rows, -1, np.int32), rank, bar, started, joined, left, np.zeros(2, np.int64))
+
+
+def _start(cache: _Cache, uses: NextUses, counted_from: int, slots: int) -> None:
+    """Start with rows that the counted batches are the first to use, the nearest first.
+
+    Which rows they are is left open until they are used: the first so many of a batch that may be among them.
+    """
+    firsts = np.zeros_like(cache.started)
+    _count_firsts(uses.first, cache.rank, cache.bar, firsts)
+    firsts[:counted_from] = 0
+    firsts[-1] = 0
+    cache.started[:] = np.clip(slots - (np.cumsum(firsts) - firsts), 0, firsts)
+    cache.joined[:] = cache.started
+    cache.state[_HELD] = cache.started.sum()
+    cache.state[_FARTHEST] = np.flatnonzero(cache.started).max(initial=0)
+
+
+@compiled
+def _count_firsts(first, rank, bar, firsts):
+    for row in range(first.size):
+        if rank[row] >= bar:
+            firsts[first[row]] += 1
+
+
+@compiled
+def _find(cache, rows, now, missed):
+    """Whether each row of a batch is absent."""
+    new = 0
+    for i in range(rows.size):
+        if i + _FAR < rows.size:
+            prefetch(cache.ticket, rows[i + _FAR])
+        row = np.uint64(rows[i])
+        ticket = int(cache.ticket[row])
+        if ticket < 0 and new < cache.started[now] and cache.rank[row] >= cache.bar:
+            ticket = new
+            new += 1
+        missed[i] = not cache.left[now] <= ticket < cache.joined[now]
+
+
+@compiled
+def _leave(cache, keep):
+    """Have rows leave until so many are left, the one used last first. Returns how many of them were changed."""
+    state, left = cache.state, cache.left
+    back = 0
+    while state[_HELD] > keep:
+        farthest = state[_FARTHEST]
+        going = min(cache.joined[farthest] - left[farthest], state[_HELD] - keep)
+        if going == 0:
+            state[_FARTHEST] -= 1
+            continue
+        changed_from = max(left[farthest], cache.started[farthest])
+        left[farthest] += going
+        state[_HELD] -= going
+        back += max(0, left[farthest] - changed_from)
+    return back
+
+
+@compiled
+def _turn(cache, rows, uses, now, counted_from, others, slots):
+    """Have a batch take its turn: `others` rows may stay beside it, `slots` in all. Returns rows written back."""
+    state, joined = cache.state, cache.joined
+    never = joined.size - 1
+    state[_HELD] -= joined[now] - cache.left[now]
+    cache.left[now] = joined[now]
+    back = _leave(cache, others)
+    for i in range(rows.size):
+        if i + _FAR < rows.size:
+            prefetch(cache.ticket, rows[i + _FAR])
+        use = np.int64(uses[i])
+        cache.ticket[np.uint64(rows[i])] = 0 if use == never else joined[use]
+        if use >= counted_from:
+            joined[use] += 1
+            state[_HELD] += 1
+            state[_FARTHEST] = max(state[_FARTHEST], use)
+    return back + _leave(cache, slots)

@@ -1,0 +1,196 @@
+"""What a simulated cache is: it sees batches one after another, and counts what it would have moved."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from suite.simulate.traces.trace import Int32s, Seen, Trace, replayed
+from systems.contract import OptimizerKind, SparseOptimizer
+from systems.freq_cache.compiled import compiled
+
+
+@dataclass
+class Tally:
+    """Sums over the counted batches. Definitions are those of `systems.contract.Counters`.
+
+    Attributes:
+        unique_misses: Distinct rows absent when their batch arrived.
+        lookup_misses: Ids of such rows; None: the policy does not say.
+        rows_fetched: Rows read from the slow tier, as often as they are read.
+        rows_written_back: Rows written to it.
+        overflow_batches: Batches with more distinct rows than the cache has slots.
+        details: What only some policies have, by name, such as conflict misses.
+        by_table: Distinct rows and misses of each table, int64 `[tables, 2]`.
+    """
+
+    by_table: NDArray[np.int64]
+    batches: int = 0
+    lookups: int = 0
+    unique_ids: int = 0
+    unique_misses: int = 0
+    lookup_misses: int | None = 0
+    rows_fetched: int = 0
+    rows_written_back: int = 0
+    overflow_batches: int = 0
+    details: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, trace: Trace) -> Self:
+        """An empty one."""
+        return cls(np.zeros((len(trace.tables), 2), np.int64))
+
+    @property
+    def miss_rate(self) -> float:
+        """Share of the distinct rows that were absent."""
+        return self.unique_misses / self.unique_ids if self.unique_ids else 0.0
+
+    def count(self, batch: Seen, rows: Int32s, missed: NDArray[np.bool_], starts: NDArray[np.int64]) -> None:
+        """Count a batch: its distinct rows, and which of them were absent. Not what moved, nor `lookup_misses`.
+
+        Args:
+            batch: Its ids.
+            rows: Its distinct rows, int32 `[u]`, in any order.
+            missed: Whether each was absent, bool `[u]`.
+            starts: The row at which each table starts, int64 `[tables]`, ascending.
+        """
+        self.batches += 1
+        self.lookups += batch.ids.values.size
+        self.unique_ids += rows.size
+        self.unique_misses += int(np.count_nonzero(missed))
+        _count_by_table(rows, missed, starts, self.by_table)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """Which batches of a trace are replayed, from 0 to `stop`, and from which on they are counted."""
+
+    counted_from: int
+    stop: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What a simulated cache is built from.
+
+    Attributes:
+        trace: Its tables; bounds also read its future.
+        span: What will be replayed.
+        slots: Cached rows asked for.
+    """
+
+    trace: Trace
+    span: Span
+    slots: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowBytes:
+    """What one row weighs: its weights, and the optimizer state that belongs to it."""
+
+    weights: int
+    optimizer: SparseOptimizer
+    dim: int
+
+    @property
+    def state(self) -> int:
+        """Bytes of optimizer state of one row."""
+        return self.optimizer.state_bytes(self.dim)
+
+    @property
+    def rowwise(self) -> bool:
+        """Whether the state is one number per row."""
+        return self.optimizer.kind is OptimizerKind.ROWWISE_ADAGRAD
+
+
+class CannotReplay(Exception):
+    """A policy cannot run on a trace with so many slots; the message says why, as a line of a table does."""
+
+
+class CacheModel(ABC):
+    """One simulated way of caching. To write: `step`, where it looks ahead also `look_ahead` and `announce`.
+
+    `__init__`, `announce` and `step` raise `CannotReplay` where the modelled system would refuse or fail.
+
+    Attributes:
+        variants: Allowed values by parameter name, the default first.
+        source: Where the rules come from.
+        bypasses: A missing row may be used without taking a slot. Its bound is then `belady[bypass=on]`.
+    """
+
+    variants: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    source: ClassVar[str]
+    bypasses: ClassVar[bool] = False
+
+    def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
+        self.setting = setting
+        self.parameters = parameters
+
+    @property
+    def slots(self) -> int:
+        """Rows that it can hold at a time."""
+        return self.setting.slots
+
+    @property
+    def look_ahead(self) -> int:
+        """How many batches are announced before one is stepped."""
+        return 0
+
+    def announce(self, batch: Seen) -> None:  # noqa: B027 - most policies do not look ahead
+        """A coming batch."""
+
+    @abstractmethod
+    def step(self, batch: Seen, tally: Tally | None) -> None:
+        """The batch announced longest ago takes its turn; it is counted if there is a tally."""
+
+    def bytes_moved(self, tally: Tally, row: RowBytes) -> tuple[int, int]:
+        """Bytes fetched and bytes written back. The default: optimizer state moves with its row."""
+        each = row.weights + row.state
+        return tally.rows_fetched * each, tally.rows_written_back * each
+
+
+def replay(model: CacheModel, *, on_batch: Callable[[], None] = lambda: None) -> Tally:
+    """Replay the span that a model was made for.
+
+    Args:
+        model: A fresh one.
+        on_batch: Called after every batch, to show that something happens.
+
+    Raises:
+        CannotReplay: the modelled system would have refused or failed.
+    """
+    trace, span = model.setting.trace, model.setting.span
+    tally = Tally.of(trace)
+    waiting: deque[Seen] = deque()
+
+    def step() -> None:
+        batch = waiting.popleft()
+        model.step(batch, tally if batch.number >= span.counted_from else None)
+        on_batch()
+
+    for batch in replayed(trace, 0, span.stop):
+        model.announce(batch)
+        waiting.append(batch)
+        if len(waiting) > model.look_ahead:
+            step()
+    while waiting:
+        step()
+    return tally
+
+
+@compiled
+def _count_by_table(rows, missed, starts, by_table):
+    table = 0
+    for i in range(rows.size):
+        while rows[i] < starts[table]:
+            table -= 1
+        while table + 1 < starts.size and rows[i] >= starts[table + 1]:
+            table += 1
+        by_table[table, 0] += 1
+        by_table[table, 1] += missed[i]

@@ -1,0 +1,128 @@
+"""The simulated ways of caching by name. Adding one: a class, and a line below."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import re
+
+from suite.records.options import BadOption
+from suite.simulate.models.model import CacheModel, Setting
+from systems.registry import Variant, split_list
+
+MODELS: dict[str, str] = {
+    "freq_cache": "suite.simulate.models.ours:FreqCacheModel",
+    "lru": "suite.simulate.models.queues:LruModel",
+    "s3fifo": "suite.simulate.models.queues:S3FifoModel",
+    "sieve": "suite.simulate.models.queues:SieveModel",
+    "colossalai": "suite.simulate.models.colossalai:ColossalAIModel",
+    "cdlrm": "suite.simulate.models.cdlrm:CDLRMModel",
+    "fae": "suite.simulate.models.hot_set:HotSetModel",
+    "fbgemm_uvm_caching": "suite.simulate.models.fbgemm:FbgemmCacheModel",
+    "uvm": "suite.simulate.models.uvm:UncachedModel",
+    "belady": "suite.simulate.models.belady:BeladyModel",
+    "windowed": "suite.simulate.models.belady:WindowedModel",
+    "compulsory": "suite.simulate.models.belady:CompulsoryModel",
+}
+"""`module:class` by name, in the order of tables; the last three are bounds."""
+
+BOUNDS = ("belady", "compulsory")
+"""Replayed whatever is named: the least that any policy could have missed, and rows that nobody could have had."""
+
+ALL = (
+    "freq_cache[policy=static]",
+    "freq_cache[policy=lfu]",
+    "freq_cache[policy=lru]",
+    *(f"freq_cache[policy={policy},look_ahead={n}]" for n in (16, 64) for policy in ("static", "lfu", "lru")),
+    "lru",
+    "s3fifo",
+    "sieve",
+    "colossalai[policy=dataset]",
+    "colossalai[policy=lfu]",
+    "cdlrm",
+    "fae",
+    "fbgemm_uvm_caching[policy=lru]",
+    "fbgemm_uvm_caching[policy=lfu]",
+    "uvm",
+    "windowed[look_ahead=16]",
+    "windowed[look_ahead=64]",
+)
+"""What `all` stands for, bounds aside."""
+
+_VARIANT = re.compile(r"^(?P<name>[\w.]+(?::\w+)?)(?:\[(?P<parameters>[^\[\]]*)\])?$")
+
+
+def parse_policies(text: str) -> list[Variant]:
+    """The variants that `--policies` names, in order, each once, and the bounds behind them.
+
+    A `module:class` of one's own is taken as well.
+
+    Raises:
+        BadOption: a name, a parameter or a value is unknown, and near names are given; or a class cannot be imported.
+    """
+    named = [part for entry in split_list(text) for part in (ALL if entry == "all" else (entry,))]
+    if not named:
+        raise BadOption(f"--policies: none named: give all, or some of {', '.join(MODELS)}")
+    variants: dict[tuple[object, ...], Variant] = {}
+    for entry in (*named, *BOUNDS):
+        variant = _parsed(entry)
+        same = (variant.name, *sorted(parameters_of(variant).items()))
+        variants.setdefault(same, variant)
+    return list(variants.values())
+
+
+def load(variant: Variant) -> type[CacheModel]:
+    """Import a variant's class.
+
+    Raises:
+        BadOption: there is no such class, or it has no such parameter or value.
+    """
+    target = MODELS.get(variant.name, variant.name)
+    module_name, _, class_name = target.partition(":")
+    try:
+        found = getattr(importlib.import_module(module_name), class_name, None)
+    except ImportError as error:
+        raise BadOption(f"--policies: cannot import {variant.name}: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, CacheModel)):
+        raise BadOption(f"--policies: {target} is not a CacheModel")
+    for key, value in variant.parameters:
+        allowed = found.variants.get(key)
+        if allowed is None:
+            takes = ", ".join(found.variants) or "none"
+            raise BadOption(f"--policies: {variant.name} has no parameter '{key}'; it takes: {takes}")
+        if value not in allowed:
+            raise BadOption(f"--policies: {variant}: '{key}' is one of {', '.join(allowed)}")
+    return found
+
+
+def parameters_of(variant: Variant) -> dict[str, str]:
+    """All parameters of a variant, defaults filled in. Raises what `load` does."""
+    return {**{key: values[0] for key, values in load(variant).variants.items()}, **dict(variant.parameters)}
+
+
+def build(variant: Variant, setting: Setting) -> CacheModel:
+    """A model with all its parameters.
+
+    Raises:
+        BadOption: as `load`.
+        CannotReplay: the policy cannot run in this setting.
+    """
+    return load(variant)(setting, parameters_of(variant))
+
+
+def _parsed(entry: str) -> Variant:
+    match = _VARIANT.match(entry)
+    if match is None:
+        raise BadOption(f"--policies: '{entry}' is not a policy: write name or name[parameter=value,...]")
+    name = match["name"]
+    if ":" not in name and name not in MODELS:
+        near = difflib.get_close_matches(name, list(MODELS), n=3, cutoff=0.4)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(MODELS)}"
+        raise BadOption(f"--policies: unknown policy '{name}': {hint}")
+    pairs = [part.partition("=") for part in (match["parameters"] or "").split(",") if part.strip()]
+    if any(not sign for _, sign, _ in pairs):
+        raise BadOption(f"--policies: '{entry}': write parameters as parameter=value")
+    parameters = {key.strip(): value.strip() for key, _, value in pairs}
+    if len(parameters) < len(pairs):
+        raise BadOption(f"--policies: '{entry}' gives a parameter twice")
+    return Variant(name, tuple(parameters.items()))

@@ -1,0 +1,39 @@
+"""Rows that kernels read in place over the link, without a cache."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from suite.simulate.models.model import CacheModel, RowBytes, Tally
+from suite.simulate.traces.trace import Seen
+
+
+class UncachedModel(CacheModel):
+    """fbgemm's unified virtual memory: forward reads a row per occurrence, backward reads and writes it once.
+
+    The same rules as `systems.counting.UniqueCounter.uncached_uvm`: row-wise state sits on the device, other state
+    moves with its row in backward. No memory per row; the simulator's own list of distinct rows takes 4 B.
+    """
+
+    source = "fbgemm_gpu's split embedding kernels; systems/counting.py"
+    bypasses = True
+
+    @property
+    def slots(self) -> int:
+        return 0
+
+    def step(self, batch: Seen, tally: Tally | None) -> None:
+        if tally is None:
+            return
+        rows, _ = batch.unique
+        tally.count(batch, rows, np.ones(rows.size, np.bool_), self.setting.trace.table_starts)
+        lookups = batch.ids.values.size
+        tally.lookup_misses = (tally.lookup_misses or 0) + lookups
+        tally.rows_fetched += lookups + rows.size
+        tally.rows_written_back += rows.size
+
+    def bytes_moved(self, tally: Tally, row: RowBytes) -> tuple[int, int]:
+        """Bytes fetched and bytes written back: forward reads no optimizer state."""
+        state = 0 if row.rowwise else row.state
+        fetched = row.weights * tally.rows_fetched + state * tally.unique_ids
+        return fetched, (row.weights + state) * tally.rows_written_back

@@ -1,0 +1,1 @@
+"""What simulators replay: ids of batches, from streams, files and arrays."""

@@ -1,0 +1,131 @@
+"""Id streams of one's own, from a file.
+
+Samples are in time order. What a file may hold:
+
+- `.npy`: integers `[samples, tables]`, one id per sample and table.
+- `.npz`: `ids` as above; or, for bags, `ids` `[n]` with `offsets` `[samples * tables + 1]`, where the bags of a sample
+  follow one another, table by table. Optional: `rows` `[tables]`, and `names` `[tables]`; bags need one of them, for
+  nothing else says how many tables there are.
+- `.parquet`: one integer column per table, named for it.
+
+Without `rows` a table ends at its largest id, and opening a file reads all of it once, in blocks. Nothing is kept in
+memory but what a batch needs: arrays are mapped, those inside a `.npz` too unless it is compressed; of Parquet two
+blocks of 2^19 samples stay decoded. Messages count rows from 0, a row being a sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from suite.simulate.traces.sources import OneHot, Parquet, Source, open_npy, open_npz
+from suite.simulate.traces.trace import Int64s, Trace, count_ids
+from systems.freq_cache.planner.planner import Ids
+from workloads.errors import DataError
+from workloads.frequency import prefix_of
+
+_MOST_ROWS = 2**31 - 1
+
+
+class FileTrace(Trace):
+    """A stream from a file; see the module for what it may hold. `open` is the way in."""
+
+    def __init__(self, source: Source, *, rows: Sequence[int] | None, batch_size: int, prefix: float) -> None:
+        """Cut a source into batches; without `rows` it is read once from end to end."""
+        if not source.samples:
+            raise DataError(f"{source.path} holds no samples: give a trace of at least one batch")
+        if source.samples < batch_size:
+            raise DataError(
+                f"{source.path} holds {source.samples:,} samples, a batch has {batch_size:,}: "
+                f"give --batch-size of at most {source.samples}"
+            )
+        self._source = source
+        self._batch_size = batch_size
+        self._prefix = prefix
+        sizes = _sizes(source) if rows is None else list(rows)
+        if sum(sizes) > _MOST_ROWS:
+            raise DataError(
+                f"{source.path}: the tables have {sum(sizes):,} rows together, the simulator numbers fewer than 2^31: "
+                "map the ids to 0, 1, 2, ... first"
+            )
+        self.name = source.path.name
+        self.tables = tuple(zip(source.names, sizes, strict=True))
+        self.length = source.samples // batch_size
+        self.batch_lookups = source.most_ids(batch_size)
+
+    @classmethod
+    def open(cls, path: Path, batch_size: int, prefix: float = 1.0, rows: Sequence[int] | None = None) -> FileTrace:
+        """Open a file.
+
+        Args:
+            path: `.npy`, `.npz` or `.parquet`.
+            batch_size: Samples per batch; those behind the last full batch are left out.
+            prefix: Share of the samples, from the first one on, that `frequencies` counts.
+            rows: Rows of every table, where they are known from opening it before.
+
+        Raises:
+            DataError: the file cannot be read or is no trace; the message names the place and the remedy.
+        """
+        if not path.is_file():
+            raise DataError(f"--trace: there is no file {path}")
+        said: Sequence[int] | None = None
+        source: Source
+        match path.suffix.lower():
+            case ".npy":
+                source = OneHot(path, open_npy(path))
+            case ".npz":
+                source, said = open_npz(path)
+            case ".parquet":
+                source = Parquet(path)
+            case other:
+                raise DataError(f"--trace: {path} ends in '{other}': give a .npy, .npz or .parquet file")
+        return cls(source, rows=said if rows is None else rows, batch_size=batch_size, prefix=prefix)
+
+    def ids(self, index: int) -> Ids:
+        if not 0 <= index < self.length:
+            raise IndexError(f"{self.name}: there is no batch {index}, only {self.length}")
+        start = index * self._batch_size
+        values, ends = self._source.read(start, start + self._batch_size)
+        _check(self._source, start, start + self._batch_size, values, ends, [rows for _, rows in self.tables])
+        return Ids(values, ends, self.table_starts)
+
+    def frequencies(self) -> list[Int64s]:
+        counts = [np.zeros(rows, np.int64) for _, rows in self.tables]
+        sizes = [rows for _, rows in self.tables]
+        for start, stop in self._source.blocks(prefix_of(self._source.samples, self._prefix)):
+            values, ends = self._source.read(start, stop)
+            _check(self._source, start, stop, values, ends, sizes)
+            for ids, into in zip(np.split(values, ends[:-1]), counts, strict=True):
+                count_ids(ids, into)
+        return counts
+
+
+def _sizes(source: Source) -> list[int]:
+    """Rows of every table: up to the largest id."""
+    largest = np.zeros(len(source.names), np.int64)
+    for start, stop in source.blocks(source.samples):
+        values, ends = source.read(start, stop)
+        _check(source, start, stop, values, ends, None)
+        for table, ids in enumerate(np.split(values, ends[:-1])):
+            largest[table] = max(largest[table], int(ids.max(initial=0)))
+    return [int(most) + 1 for most in largest]
+
+
+def _check(source: Source, start: int, stop: int, values: Int64s, ends: Int64s, sizes: Sequence[int] | None) -> None:
+    """Refuse ids that are in no table. `sizes`: None while they are not known."""
+    begin = 0
+    for table, end in enumerate(ends.tolist()):
+        ids = values[begin:end]
+        most = _MOST_ROWS - 1 if sizes is None else sizes[table] - 1
+        begin = end
+        if not ids.size or (ids.min() >= 0 and ids.max() <= most):
+            continue
+        at = int(np.flatnonzero((ids < 0) | (ids > most))[0])
+        where = f"{source.path}, {source.place(table)}, row {source.sample_of(start, stop, table, at)}"
+        if ids[at] < 0:
+            raise DataError(f"{where}: id {ids[at]} is negative: ids count from 0, give missing values an id of theirs")
+        if sizes is None:
+            raise DataError(f"{where}: id {ids[at]} does not fit 2^31 rows: map the ids to 0, 1, 2, ... first")
+        raise DataError(f"{where}: id {ids[at]} is outside the table's {sizes[table]:,} rows: give it more rows")

@@ -1,0 +1,1 @@
+"""Records become rows, sections, Markdown, CSV and a terminal's text."""

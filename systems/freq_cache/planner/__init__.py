@@ -1,0 +1,1 @@
+"""Decides which rows enter and leave a cache: numbers in, numbers out."""

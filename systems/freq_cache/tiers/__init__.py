@@ -1,0 +1,1 @@
+"""Keeps the rows of a cache: in host memory, page-locked memory or a file."""

@@ -1,0 +1,288 @@
+"""A slow tier on disk: a log of records that survives a crash, for tables larger than RAM."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from systems.contract import Purpose, Tier
+from systems.freq_cache.tiers.layout import RowLayout
+from systems.freq_cache.tiers.positions import Positions
+from systems.freq_cache.tiers.row_file import RowFile
+from systems.freq_cache.tiers.row_map import (
+    JSON,
+    REMEDY,
+    Committed,
+    DamagedTier,
+    Description,
+    load_map,
+    save_map,
+    sync_directory,
+)
+from systems.freq_cache.tiers.slow_tier import SlowTier
+
+Decided = Callable[[Mapping[str, JSON]], bool]
+"""Whether a commit counts that was prepared with these extras and not finished before the tier was left."""
+Initialize = Callable[[Tensor, Tensor], None]
+"""Fills fp32 `[n, dim]`, the second argument, with the first weights of the rows int64 `[n]`, the first."""
+
+_MOST_ROWS = 1 << 30
+_CHUNK = 1 << 20
+
+
+class FileTier(SlowTier):
+    """Rows in a directory: `rows.bin`, a log of records, and `map`, which says where the rows lay at the last commit.
+
+    A row takes no disk space before it is written: until then its weights are computed and its state is zero. A write
+    goes to a position that the committed map does not name, mostly the end of the log, and only when it has succeeded
+    does the row move there. So after a crash, of the process or of the machine, the directory opens as it was at the
+    last commit, and a write that fails changes nothing. Log and map of the largest commit take at most
+    `1 / (1 - SPARE)` times the space of the written rows, and between two commits once more that of the rows
+    rewritten.
+
+    Args:
+        directory: Where to; made if it does not exist. If it holds a committed map, the tier is restored from it.
+        rows: Rows held, 2**30 at most.
+        layout: What a record consists of.
+        initialize: First weights of rows, called from any thread; default: zero.
+        decided: Asked about a commit that was prepared and not finished; default: it does not count.
+
+    Raises:
+        NotADirectoryError: `directory` is something else.
+        BlockingIOError: a live process has it open.
+        ValueError: it was written by another version or for another number of rows or layout.
+        DamagedTier: its files are not what was written.
+        OSError: it cannot be read or written.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        rows: int,
+        layout: RowLayout,
+        initialize: Initialize | None = None,
+        decided: Decided = lambda _: False,
+    ) -> None:
+        super().__init__(rows=rows, layout=layout)
+        if rows > _MOST_ROWS:
+            raise ValueError(f"a file tier holds {_MOST_ROWS:,} rows at most, not {rows:,}: split the tables")
+        self._initialize = initialize
+        self._map = directory / "map"
+        self._next = directory / "map.prepared"
+        self._unfinished = False
+        self._writing = threading.Lock()
+        self._lost = False
+        with ExitStack() as opened:
+            opened.callback(os.close, _lock(directory))
+            self._settle(decided)
+            self._codes, self._positions, self._extra = self._restored()
+            self._touched = int(np.count_nonzero(self._codes))
+            self._file = RowFile(directory / "rows.bin", record_bytes=layout.record_bytes)
+            opened.callback(self._file.close)
+            if self._file.positions < self._positions.end:
+                raise DamagedTier(
+                    f"{self._file.path} has {self._file.positions:,} records, fewer than the {self._positions.end:,} "
+                    f"that {self._map} names: {REMEDY}"
+                )
+            # what is behind was written after the last commit
+            self._file.cut(self._positions.end)
+            self._opened = opened.pop_all()
+
+    @property
+    def committed_extra(self) -> Mapping[str, JSON] | None:
+        """What was given to the last commit; None if there is none."""
+        return self._extra
+
+    def read(self, rows: Tensor, out: Tensor) -> None:
+        records = self._bytes(rows, out)
+        codes = self._codes_of(rows)
+        written = np.flatnonzero(codes)
+        if written.size < codes.size:
+            self._fill_first(rows, out, torch.from_numpy(np.flatnonzero(codes == 0)))
+        self._file.read(np.abs(codes[written]) - 1, records, written)
+
+    def write(self, rows: Tensor, records: Tensor) -> None:
+        data = self._bytes(rows, records)
+        with self._writing:
+            self._finish_if_decided()
+            before = self._codes_of(rows)
+            offered = self._positions.offer(len(data))
+            end, appended = self._positions.end, len(data) - offered.size
+            self._file.append(end, data[offered.size :])
+            self._file.write(offered, data[: offered.size])
+            # in this order an interrupt wastes positions at worst
+            self._positions.take(offered=offered.size, appended=appended)
+            after = np.concatenate([offered, np.arange(end, end + appended)]) + 1
+            # negative: written since the last commit
+            self._codes[rows.numpy()] = -after
+            self._touched += int(np.count_nonzero(before == 0))
+            self._positions.release(-before[before < 0] - 1)
+            self._positions.retire(before[before > 0] - 1)
+
+    def commit(self, extra: Mapping[str, JSON]) -> None:
+        """Make what has been written so far what a crash leaves; all of it, or after an error or a crash none.
+
+        Args:
+            extra: Whatever belongs to this state; `committed_extra` gives it back.
+
+        Raises:
+            OSError: the commit could not be made, and the last one still counts. It may be tried again, unless the
+                drive lost rows on their way: then the tier must be opened anew, at the last commit.
+        """
+        self.prepare(extra)
+        self.finish()
+
+    def prepare(self, extra: Mapping[str, JSON]) -> None:
+        """The first half of a commit: what can fail. Several tiers commit together if all prepare and then all finish.
+
+        Until `finish` the last commit still counts, and nothing may be written.
+
+        Raises: as `commit`.
+        """
+        with self._writing:
+            self._finish_if_decided()
+            if self._lost:
+                raise OSError(
+                    errno.EIO, "lost rows written since the last commit: open the tier anew", str(self._file.path)
+                )
+            try:
+                self._file.sync()
+            except OSError:
+                # the kernel reports a lost page once, and then takes the file for sound
+                self._lost = True
+                raise
+            committed = Committed(
+                **self._description(), positions=self._positions.end, touched=self._touched, extra=dict(extra)
+            )
+            save_map(self._next, committed, self._codes)
+            sync_directory(self._map.parent)
+            self._prepared = dict(extra)
+
+    def finish(self) -> None:
+        """The second half of a commit. If it fails, the next write or commit tries again before anything else."""
+        with self._writing:
+            self._unfinished = True
+            self._finish_if_decided()
+
+    def _finish_if_decided(self) -> None:
+        if not self._unfinished:
+            return
+        if self._next.exists():
+            self._next.replace(self._map)
+        # before this either map may be the one that a crash leaves: no position of either may be used
+        sync_directory(self._map.parent)
+        for start in range(0, self.rows, _CHUNK):
+            chunk = self._codes[start : start + _CHUNK]
+            new = np.flatnonzero(chunk < 0)
+            chunk[new] = -chunk[new]
+        self._extra = self._prepared
+        self._positions.commit()
+        self._unfinished = False
+
+    def _settle(self, decided: Decided) -> None:
+        """Finish a commit that was prepared, or forget it."""
+        if not self._next.exists():
+            return
+        try:
+            counts = decided(load_map(self._next)[0].extra)
+        except (DamagedTier, ValueError):
+            counts = False  # a crash while it was written: nobody can have relied on it
+        if counts:
+            self._next.replace(self._map)
+        else:
+            self._next.unlink()
+        sync_directory(self._map.parent)
+
+    def memory(self) -> Mapping[tuple[Tier, Purpose], int]:
+        weights = self.layout.dim * self.layout.dtype.itemsize
+        return {
+            (Tier.DISK, Purpose.ROWS): self._positions.end * weights,
+            (Tier.DISK, Purpose.STATE): self._positions.end * (self.layout.record_bytes - weights),
+            (Tier.HOST, Purpose.INDEX): self._codes.nbytes + self._positions.nbytes,
+        }
+
+    def close(self) -> None:
+        """Let go of the directory; what was written since the last commit is given up."""
+        self._opened.close()
+
+    def _restored(self) -> tuple[npt.NDArray[np.int32], Positions, Mapping[str, JSON] | None]:
+        if not self._map.exists():
+            # pages of zeros cost nothing before they are written
+            return np.zeros(self.rows, dtype=np.int32), Positions(), None
+        committed, codes = load_map(self._map)
+        differing = [
+            f"{name} {getattr(committed, name)}, not {value}"
+            for name, value in self._description().items()
+            if getattr(committed, name) != value
+        ]
+        if differing:
+            raise ValueError(
+                f"{self._map} was written with {', '.join(differing)}: ask for what it was written with, or give an "
+                "empty directory"
+            )
+        used = np.zeros(committed.positions, dtype=np.bool_)
+        for start in range(0, self.rows, _CHUNK):
+            chunk = codes[start : start + _CHUNK]
+            used[chunk[chunk > 0] - 1] = True
+        return codes, Positions(end=committed.positions, free=np.flatnonzero(~used)), committed.extra
+
+    def _description(self) -> Description:
+        return {
+            "rows": self.rows,
+            "dim": self.layout.dim,
+            "dtype": str(self.layout.dtype).removeprefix("torch."),
+            "state": list(self.layout.state.items()),
+        }
+
+    def _codes_of(self, rows: Tensor) -> npt.NDArray[np.int64]:
+        # torch gathers from large arrays several times as fast as numpy
+        found = torch.from_numpy(self._codes).index_select(0, rows).to(torch.int64)
+        codes: npt.NDArray[np.int64] = found.numpy()
+        return codes
+
+    def _fill_first(self, rows: Tensor, out: Tensor, absent: Tensor) -> None:
+        first = torch.zeros(absent.shape[0], self.layout.width, dtype=self.layout.dtype)
+        if self._initialize is not None:
+            weights = torch.empty(absent.shape[0], self.layout.dim)
+            self._initialize(rows[absent], weights)
+            self.layout.weights(first).copy_(weights)
+        out.index_copy_(0, absent, first)
+
+    def _bytes(self, rows: Tensor, records: Tensor) -> npt.NDArray[np.uint8]:
+        wanted = (rows.shape[0], self.layout.width)
+        if tuple(records.shape) != wanted or records.dtype != self.layout.dtype or not records.is_contiguous():
+            raise ValueError(
+                f"records must be contiguous {self.layout.dtype} {list(wanted)}, not {records.dtype} "
+                f"{list(records.shape)}"
+            )
+        data: npt.NDArray[np.uint8] = records.view(torch.uint8).numpy()
+        return data
+
+
+def _lock(directory: Path) -> int:
+    """Make a directory this process's own for as long as the returned descriptor is open."""
+    if directory.exists() and not directory.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, "a file tier needs a directory: give another path", str(directory))
+    if not directory.exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        sync_directory(directory.parent)
+    file = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(file)
+        raise BlockingIOError(
+            errno.EAGAIN, "in use by another live process: wait for it, or give another directory", str(directory)
+        ) from None
+    return file

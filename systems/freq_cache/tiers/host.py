@@ -1,0 +1,44 @@
+"""The slow tier in host memory."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Mapping
+from contextlib import suppress
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from systems.contract import Purpose, Tier
+from systems.freq_cache.tiers.layout import RowLayout
+from systems.freq_cache.tiers.slow_tier import SlowTier
+
+_NUMPY_TYPES = {torch.float32: np.float32, torch.float16: np.float16}
+
+
+class HostTier(SlowTier):
+    """All records in one block of host memory, which costs nothing where it is never written.
+
+    Pageable, whatever the device: rows are gathered into pinned staging before they cross the link. The block has pages
+    of its own, huge ones where the system gives them: rows at random places are then found with a fraction of the
+    address translations, and a record of 64 B lies in one cache line, not in two.
+    """
+
+    def __init__(self, *, rows: int, layout: RowLayout) -> None:
+        super().__init__(rows=rows, layout=layout)
+        block = mmap.mmap(-1, rows * layout.record_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        with suppress(AttributeError, OSError):  # a system without huge pages
+            block.madvise(mmap.MADV_HUGEPAGE)
+        records = np.frombuffer(block, _NUMPY_TYPES[layout.dtype])
+        self.records = torch.from_numpy(records.reshape(rows, layout.width))
+
+    def read(self, rows: Tensor, out: Tensor) -> None:
+        torch.index_select(self.records, 0, rows, out=out)
+
+    def write(self, rows: Tensor, records: Tensor) -> None:
+        self.records.index_copy_(0, rows, records)
+
+    def memory(self) -> Mapping[tuple[Tier, Purpose], int]:
+        weights = self.rows * self.layout.dim * self.layout.dtype.itemsize
+        return {(Tier.HOST, Purpose.ROWS): weights, (Tier.HOST, Purpose.STATE): self.records.nbytes - weights}

@@ -1,0 +1,71 @@
+"""The slow tier in page-locked host memory, which the device reads by itself."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from systems.freq_cache.tiers.host import HostTier
+from systems.freq_cache.tiers.layout import RowLayout
+
+_TYPE_NAMES = {torch.float32: "<f4", torch.float16: "<f2"}
+
+
+class PinnedTier(HostTier):
+    """All records in one block of host memory that cannot be paged, and that the device sees where it is.
+
+    Rows that are fetched are gathered by the device, across the link; no thread of the host reads them. The whole block
+    is taken at once, written or not. Rows go home as to a `HostTier`. On a CPU there is nothing to pin: the device sees
+    the same memory anyway.
+
+    Attributes:
+        on_device: The records as a tensor of the device, `[rows, width]`.
+    """
+
+    def __init__(self, rows: int, layout: RowLayout, device: torch.device) -> None:
+        super().__init__(rows=rows, layout=layout)
+        self.on_device = self.records
+        self._unpin: Callable[[], object] | None = None
+        if device.type == "cuda":
+            with torch.cuda.device(device):
+                _register(self.records)
+                self._unpin = unpin = weakref.finalize(self, _unregister, self.records, device)
+                unpin.atexit = False  # the process lets go of it
+                self.on_device = torch.as_tensor(_Seen(self.records), device=device)
+
+    def close(self) -> None:
+        self.on_device = self.records
+        if self._unpin is not None:
+            self._unpin()
+
+
+class _Seen:
+    """Host memory by the address that the device has for it, which for registered memory is the host's."""
+
+    def __init__(self, records: Tensor) -> None:
+        self.__cuda_array_interface__: dict[str, Any] = {
+            "shape": tuple(records.shape),
+            "typestr": _TYPE_NAMES[records.dtype],
+            "data": (records.data_ptr(), False),
+            "strides": None,
+            "version": 3,
+        }
+
+
+def _register(records: Tensor) -> None:
+    mapped = 2  # cudaHostRegisterMapped
+    code = torch.cuda.cudart().cudaHostRegister(records.data_ptr(), records.nbytes, mapped)
+    if int(code) != 0:
+        raise MemoryError(
+            f"{records.nbytes:,} bytes of host memory cannot be pinned (cudaHostRegister says {code}): "
+            "give less, raise the limit of locked memory (ulimit -l), or keep the rows pageable"
+        )
+
+
+def _unregister(records: Tensor, device: torch.device) -> None:
+    torch.cuda.synchronize(device)  # what reads them may still be under way
+    torch.cuda.cudart().cudaHostUnregister(records.data_ptr())

@@ -1,0 +1,108 @@
+"""Writing rows back to the slow tier, beside training, and knowing which have landed."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from systems.freq_cache.tiers.slow_tier import SlowTier
+from systems.freq_cache.transfer import Departure
+
+
+class WriteBackFailed(RuntimeError):
+    """Changed rows could not be written to the slow tier. They are kept in memory, and `flush()` tries again."""
+
+
+@dataclass
+class _Write:
+    batch: int
+    rows: Tensor
+    records: Departure
+    done: Future[None] | None
+
+
+class Writer:
+    """Write-backs in the order of their batches; with no executor each is done before `write` returns."""
+
+    def __init__(self, tier: SlowTier, executor: Executor | None) -> None:
+        self._tier = tier
+        self._executor = executor
+        self._writes: deque[_Write] = deque()
+        self._lock = threading.Lock()  # of the two fields above and below, never held across a copy
+        self._executed = -1
+
+    def write(self, rows: Tensor, records: Departure, *, batch: int) -> None:
+        """Write records, `[n, width]`, over rows, int64 `[n]`."""
+        write = _Write(batch, rows, records, None)
+        with self._lock:
+            self._writes.append(write)
+        if self._executor is None:
+            self._retry(write)
+        else:
+            write.done = self._executor.submit(self._store, write)
+
+    def executed(self, batch: int) -> None:
+        """All that a batch writes back has been given to `write`. What failed by now is tried once more.
+
+        Raises:
+            WriteBackFailed: it failed again; its cause says why.
+        """
+        with self._lock:
+            self._executed = batch
+            while self._writes and _succeeded(self._writes[0]):
+                self._writes.popleft()
+            failed = next((w for w in self._writes if w.done is not None and w.done.done()), None)
+        if failed is not None:
+            self.wait(failed.batch)
+
+    def landed(self, batch: int) -> bool:
+        """Whether the slow tier holds all that batches up to this one write back."""
+        with self._lock:
+            return batch <= self._executed and all(w.batch > batch or _succeeded(w) for w in self._writes)
+
+    def wait(self, batch: int | None = None) -> None:
+        """Wait until all has landed that batches up to this one wrote back; what failed is tried once more.
+
+        Raises:
+            WriteBackFailed: it failed again; its cause says why.
+        """
+        while True:
+            with self._lock:
+                if not self._writes or (batch is not None and self._writes[0].batch > batch):
+                    return
+                write = self._writes[0]
+            if write.done is None or (write.done.exception() is not None):  # waits for it
+                self._retry(write)
+            with self._lock:
+                self._writes.popleft()
+
+    @property
+    def pending_bytes(self) -> int:
+        """Host bytes of records under way."""
+        with self._lock:
+            return sum(write.records.tensor.nbytes for write in self._writes)
+
+    def _retry(self, write: _Write) -> None:
+        try:
+            self._store(write)
+        except OSError as error:
+            raise _failure() from error
+        write.done = Future()
+        write.done.set_result(None)
+
+    def _store(self, write: _Write) -> None:
+        self._tier.write(write.rows, write.records.wait())
+
+
+def _succeeded(write: _Write) -> bool:
+    return write.done is not None and write.done.done() and write.done.exception() is None
+
+
+def _failure() -> WriteBackFailed:
+    return WriteBackFailed(
+        "changed rows could not be written to the slow tier; they are kept in memory: remove the cause and call flush()"
+    )

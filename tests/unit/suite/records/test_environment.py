@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from suite.records import environment
+from suite.records.environment import capture, code_digest, cpu_model, git_state, installed_versions, machine_digest
+
+
+class FakeNvmlError(Exception):
+    pass
+
+
+def fake_nvml(*, working: bool = True) -> types.ModuleType:
+    """NVML with two GPUs, `small` at index 0 and `big` at index 1, or one that cannot start."""
+    module = types.ModuleType("pynvml")
+    memory = {"small": 16 * 2**30, "big": 80 * 2**30}
+
+    def init() -> None:
+        if not working:
+            raise FakeNvmlError("driver not loaded")
+
+    module.NVMLError = FakeNvmlError
+    module.nvmlInit = init
+    module.nvmlShutdown = lambda: None
+    module.nvmlDeviceGetHandleByIndex = lambda index: ("small", "big")[index]
+    module.nvmlDeviceGetHandleByUUID = {"GPU-1": "big"}.__getitem__
+    module.nvmlDeviceGetName = lambda handle: f"NVIDIA {handle}"
+    module.nvmlDeviceGetMemoryInfo = lambda handle: types.SimpleNamespace(total=memory[handle])
+    module.nvmlSystemGetDriverVersion = lambda: "570.10"
+    module.nvmlSystemGetCudaDriverVersion = lambda: 12080
+    return module
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    for package in ("suite", "systems", "workloads"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text(f'"""{package}"""\n')
+    return tmp_path
+
+
+@pytest.fixture
+def repository(project: Path) -> Path:
+    git(project, "init", "--quiet")
+    git(project, "add", ".")
+    git(project, "commit", "--quiet", "-m", "first")
+    return project
+
+
+def git(where: Path, *arguments: str) -> None:
+    identity = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", *identity, *arguments], cwd=where, check=True, capture_output=True)
+
+
+def test_capture_describes_this_machine_without_importing_torch() -> None:
+    script = (
+        "import sys; from suite.records.environment import capture; e = capture(threads=3);"
+        "assert 'torch' not in sys.modules, 'torch was imported';"
+        "assert e.threads == 3 and e.cores >= 1 and e.memory_bytes > 2**28 and e.cpu and e.machine;"
+        "assert {'torch', 'numpy', 'numba', 'polars', 'datasketches'} <= set(e.packages)"
+    )
+    root = Path(environment.__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_gpu_is_described_by_nvml(monkeypatch: pytest.MonkeyPatch, project: Path) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml())
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    captured = capture(threads=1, project=project)
+    assert (captured.gpu, captured.gpu_memory_bytes) == ("NVIDIA small", 16 * 2**30)
+    assert (captured.driver, captured.cuda) == ("570.10", "12.8")
+
+
+@pytest.mark.parametrize(
+    ("visible", "model"), [("1,0", "NVIDIA big"), ("GPU-1", "NVIDIA big"), ("", None), ("-1", None)]
+)
+def test_gpu_is_the_one_that_cuda_shows_the_process(
+    monkeypatch: pytest.MonkeyPatch, visible: str, model: str | None
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml())
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    gpu = environment.visible_gpu()
+    assert (gpu.model if gpu else None) == model
+
+
+@pytest.mark.parametrize("nvml", [None, fake_nvml(working=False)])
+def test_no_gpu_is_none_and_no_failure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, nvml: types.ModuleType | None
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert environment._gpu_from_nvml("0") is None
+    assert environment._gpu_from_proc("0", tmp_path) is None
+
+
+def test_without_nvml_the_driver_files_name_the_gpu(tmp_path: Path) -> None:
+    (tmp_path / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.10  Mon Jan 1\n")
+    sheet = tmp_path / "gpus" / "0000:01:00.0" / "information"
+    sheet.parent.mkdir(parents=True)
+    sheet.write_text("Model: \t\t NVIDIA H100\nGPU UUID: \t GPU-7\n")
+    for first in ("0", "GPU-7"):
+        gpu = environment._gpu_from_proc(first, tmp_path)
+        assert gpu is not None
+        assert (gpu.model, gpu.driver, gpu.memory_bytes) == ("NVIDIA H100", "570.10", None)
+    assert environment._gpu_from_proc("1", tmp_path) is None
+
+
+def test_cpu_model_is_the_kernels_name_of_it(tmp_path: Path) -> None:
+    sheet = tmp_path / "cpuinfo"
+    sheet.write_text("processor : 0\nmodel name\t: AMD EPYC  7543\n\nprocessor : 1\nmodel name\t: another\n")
+    assert cpu_model(sheet) == "AMD EPYC 7543"
+
+
+def test_cpu_without_a_name_is_its_architecture(tmp_path: Path) -> None:
+    assert cpu_model(tmp_path / "absent")
+
+
+def test_machine_digest_ignores_a_few_megabytes_and_nothing_else() -> None:
+    base = {"cpu": "a", "cores": 8, "memory_bytes": 64 * 2**30, "gpu": "H100"}
+    digest = machine_digest(**base)
+    assert machine_digest(**{**base, "memory_bytes": 64 * 2**30 - 9_000_000}) == digest
+    for change in ({"cpu": "b"}, {"cores": 9}, {"memory_bytes": 32 * 2**30}, {"gpu": None}):
+        assert machine_digest(**{**base, **change}) != digest
+
+
+def test_container_limit_below_the_machines_memory_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    limit = tmp_path / "memory.max"
+    monkeypatch.setattr(environment, "_CGROUP_LIMITS", (limit,))
+    limit.write_text("max\n")
+    total = environment.usable_memory_bytes()
+    limit.write_text("1048576\n")
+    assert environment.usable_memory_bytes() == 1048576 < total
+
+
+def test_absent_packages_are_left_out() -> None:
+    assert list(installed_versions(("numpy", "no-such-distribution-anywhere"))) == ["numpy"]
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [("suite/__init__.py", "x = 1\n"), ("systems/new.py", ""), ("workloads/streams/profiles.json", "{}")],
+)
+def test_code_digest_changes_with_any_source_file(project: Path, file: str, text: str) -> None:
+    before = code_digest(project)
+    (project / file).write_text(text)
+    assert code_digest(project) != before
+
+
+def test_code_digest_changes_when_a_file_keeps_its_length(project: Path) -> None:
+    (project / "systems" / "a.py").write_text("x = 1\n")
+    before = code_digest(project)
+    (project / "systems" / "a.py").write_text("x = 2\n")
+    assert code_digest(project) != before
+
+
+def test_code_digest_changes_when_a_file_is_renamed(project: Path) -> None:
+    (project / "systems" / "a.py").write_text("x = 1\n")
+    before = code_digest(project)
+    (project / "systems" / "a.py").rename(project / "systems" / "b.py")
+    assert code_digest(project) != before
+
+
+def test_code_digest_ignores_what_is_not_source(project: Path) -> None:
+    before = code_digest(project)
+    (project / "suite" / "__pycache__").mkdir()
+    (project / "suite" / "__pycache__" / "x.pyc").write_bytes(b"1")
+    (project / "README.md").write_text("text")
+    assert code_digest(project) == before
+
+
+def test_outside_git_commit_is_none(project: Path) -> None:
+    assert git_state(project) == (None, None)
+
+
+def test_without_git_installed_commit_is_none(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert git_state(repository) == (None, None)
+
+
+def test_clean_tree_is_not_dirty_whatever_lies_outside_the_sources(repository: Path) -> None:
+    (repository / "results.md").write_text("published")
+    commit, dirty = git_state(repository)
+    assert commit is not None
+    assert len(commit) == 40
+    assert dirty is False
+
+
+@pytest.mark.parametrize("file", ["suite/__init__.py", "systems/untracked.py"])
+def test_changed_or_new_source_is_dirty(repository: Path, file: str) -> None:
+    (repository / file).write_text("x = 1\n")
+    assert git_state(repository)[1] is True
+
+
+def test_commit_of_an_enclosing_repository_is_not_ours(repository: Path) -> None:
+    inner = repository / "venv" / "site-packages"
+    inner.mkdir(parents=True)
+    assert git_state(inner) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "file",
+    ["suite/simulate/new.py", "suite/advise/hardware/new.json", "suite/run/forecast.py", "suite/schema/record-9.json"],
+)
+def test_what_only_predicts_leaves_measured_cells_done(project: Path, file: str) -> None:
+    before = code_digest(project)
+    (project / file).parent.mkdir(parents=True, exist_ok=True)
+    (project / file).write_text("1")
+    assert code_digest(project) == before

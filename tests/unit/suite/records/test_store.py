@@ -1,0 +1,256 @@
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+from pathlib import Path
+
+import pytest
+
+from suite.records.record import Record
+from suite.records.status import Status
+from suite.records.store import NotARecord, RecordStore, StoreError, read_content, to_record, write_atomically
+from tests.unit.suite.fabricate import gpu_run, record, shuffled
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RecordStore:
+    return RecordStore(tmp_path)
+
+
+def only_file(store: RecordStore) -> Path:
+    (path,) = store.directory.iterdir()
+    return path
+
+
+def test_record_written_is_found_by_its_key(store: RecordStore) -> None:
+    ours, other = record("cache[policy=lfu]"), record("full_gpu")
+    store.write(ours)
+    store.write(other)
+    assert store.find(ours.key) == ours
+    assert store.find("0" * 16) is None
+
+
+def test_empty_store_has_no_record_and_no_problem(store: RecordStore) -> None:
+    assert store.load_all() == ([], [])
+    assert store.find("0" * 16) is None
+
+
+def test_file_name_says_what_the_record_is(store: RecordStore) -> None:
+    ours = record("cache[policy=lfu,tier=disk]", round=2)
+    name = store.write(ours).name
+    assert name == f"criteo_kaggle-cache-policy-lfu-tier-disk-rowwise_adagrad-cuda-r2-{ours.key}.json"
+
+
+def test_system_name_cannot_leave_the_directory(store: RecordStore) -> None:
+    path = store.write(record("../../evil/name"))
+    assert path.parent == store.directory
+    assert path.is_file()
+
+
+def test_all_records_come_back_in_an_order_that_does_not_depend_on_writing(tmp_path: Path) -> None:
+    loaded = []
+    for seed in (1, 2):
+        store = RecordStore(tmp_path / str(seed))
+        for one in shuffled(gpu_run(), seed):
+            store.write(one)
+        loaded.append(store.load_all())
+    assert loaded[0] == loaded[1]
+    assert len(loaded[0][0]) == len(gpu_run())
+
+
+def test_later_run_of_the_same_cell_replaces_the_earlier(store: RecordStore) -> None:
+    store.write(record(status=Status.TIMEOUT, reason="took longer than 60 s"))
+    store.write(record())
+    assert [one.status for one in store.load_all()[0]] == [Status.OK]
+
+
+def test_loss_of_a_diverged_run_survives(store: RecordStore) -> None:
+    diverged = record()
+    assert diverged.measurement is not None
+    quality = diverged.measurement.quality.model_copy(update={"final_loss": math.nan})
+    measurement = diverged.measurement.model_copy(update={"quality": quality})
+    path = store.write(diverged.model_copy(update={"measurement": measurement}))
+    assert '"final_loss": "NaN"' in path.read_text()
+    found = store.find(diverged.key)
+    assert found is not None
+    assert found.measurement is not None
+    assert math.isnan(found.measurement.quality.final_loss)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "cut short"),
+        (b'{"schema_version": 1, "key": "ab', "cut short"),
+        (b"\xff\xfe\x00", "not text"),
+        (b"[1, 2]", "no record"),
+        (b'{"hello": "world"}', "no record"),
+        (b'{"schema_version": 99}', "update the suite"),
+        (b'{"schema_version": 3}', "update the suite"),
+        (b'{"schema_version": 0}', "measure it again"),
+        (b'{"schema_version": -1}', "measure it again"),
+        (b'{"schema_version": true}', "measure it again"),
+        (b'{"schema_version": 1.0}', "measure it again"),
+        (b'{"schema_version": "1"}', "measure it again"),
+        (b'{"schema_version": {}}', "measure it again"),
+        (b'{"schema_version": null}', "measure it again"),
+        (b'{"schema_version": 1}', "key: Field required (and"),
+        (b'{"schema_version": 2}', "key: Field required (and"),
+        (b'{"schema_version": 2, "key": "\\ud800"}', "half of a surrogate pair"),
+        (b"null", "no record"),
+        (b"NaN", "no record"),
+        (b'"text"', "no record"),
+        (b"\0\0\0\0", "is not JSON"),
+        (b'{"schema_version": 2}\0', "is not JSON"),
+        (b"\xef\xbb\xbf{}", "is not JSON"),
+        (b'{"schema_version": 2, "key": "\xe9"}', "byte 30 is no UTF-8"),
+        (b"[" * 200_000, "nested too deeply"),
+        (b'{"schema_version": ' + b"[" * 500 + b"]" * 500 + b"}", "measure it again"),
+        (b"1" * 5000, "is not JSON"),
+    ],
+)
+def test_unreadable_file_is_reported_and_the_others_load(store: RecordStore, content: bytes, reason: str) -> None:
+    store.write(record())
+    foreign = store.directory / "foreign.json"
+    foreign.write_bytes(content)
+    records, (problem,) = store.load_all()
+    assert len(records) == 1
+    assert problem.path == foreign
+    assert reason in problem.reason
+
+
+def test_truncated_record_is_not_found_so_its_cell_runs_again(store: RecordStore) -> None:
+    ours = record()
+    path = store.write(ours)
+    path.write_text(path.read_text()[:-40])
+    assert store.find(ours.key) is None
+
+
+def test_directory_in_place_of_a_record_is_a_problem(store: RecordStore) -> None:
+    (store.directory / "folder.json").mkdir(parents=True)
+    records, (problem,) = store.load_all()
+    assert records == []
+    assert "cannot be read" in problem.reason
+
+
+def test_file_that_cannot_be_opened_is_a_problem_and_the_others_load(store: RecordStore) -> None:
+    store.write(record())
+    for name, target in (("loop.json", "loop.json"), ("gone.json", "nowhere")):
+        (store.directory / name).symlink_to(target)
+    records, problems = store.load_all()
+    assert len(records) == 1
+    assert [problem.path.name for problem in problems] == ["gone.json", "loop.json"]
+    assert all("cannot be read" in problem.reason for problem in problems)
+
+
+def test_pipe_in_place_of_a_record_is_not_waited_for(store: RecordStore) -> None:
+    store.write(record())
+    os.mkfifo(store.directory / "pipe.json")
+    records, (problem,) = store.load_all()
+    assert len(records) == 1
+    assert problem.reason == "cannot be read: it is a directory or another thing that is no file"
+
+
+def test_records_directory_that_is_a_file_is_a_problem(store: RecordStore) -> None:
+    store.directory.write_text("")
+    records, (problem,) = store.load_all()
+    assert records == []
+    assert problem.path == store.directory
+    assert "cannot be read" in problem.reason
+
+
+def test_files_come_with_their_records_in_order_of_name(store: RecordStore) -> None:
+    written = {store.write(one): one for one in shuffled(gpu_run())}
+    (store.directory / "torn.json").write_text("{")
+    copied = store.directory / "z-copy.json"
+    copied.write_text(next(iter(written)).read_text())
+    files, problems = store.load_files()
+    assert list(files) == sorted(written)
+    assert files == written
+    assert [problem.path.name for problem in problems] == ["torn.json", "z-copy.json"]
+    assert store.load_all() == (list(files.values()), problems)
+
+
+def as_version_1(one: Record) -> dict[str, object]:
+    content = one.model_dump(mode="json")
+    del content["prediction_missing"]
+    return {**content, "schema_version": 1}
+
+
+def test_record_of_version_1_is_read_as_the_current_one(store: RecordStore) -> None:
+    ours = record()
+    store.write(ours).write_text(json.dumps(as_version_1(ours)))
+    assert store.load_all() == ([ours], [])
+    assert store.find(ours.key) == ours
+    assert ours.schema_version == 2
+
+
+def test_record_of_version_1_that_lacks_a_field_names_it(store: RecordStore) -> None:
+    ours = record()
+    content = as_version_1(ours)
+    del content["cell"]
+    with pytest.raises(NotARecord, match="is no valid record: cell: Field required"):
+        to_record(content)
+
+
+def test_bare_nan_of_an_earlier_suite_is_read(store: RecordStore) -> None:
+    ours = record()
+    content = as_version_1(ours)
+    content["wall_s"] = math.nan
+    path = store.write(ours)
+    path.write_text(json.dumps(content))
+    assert '"wall_s": NaN' in path.read_text()
+    assert math.isnan(to_record(read_content(path)).wall_s)
+
+
+def test_copy_of_a_record_does_not_count_as_another_round(store: RecordStore) -> None:
+    path = store.write(record())
+    path.with_name("z-copy.json").write_text(path.read_text())
+    records, (problem,) = store.load_all()
+    assert len(records) == 1
+    assert path.name in problem.reason
+
+
+def test_unknown_field_names_itself(store: RecordStore) -> None:
+    path = store.write(record())
+    content = json.loads(path.read_text())
+    content["cell"]["surprise"] = 1
+    path.write_text(json.dumps(content))
+    assert "cell.surprise" in str(store.load_all()[1][0])
+
+
+@pytest.mark.parametrize("failing", ["os.fsync", "pathlib.Path.replace"])
+def test_full_disk_names_the_file_and_leaves_the_old_record_whole(
+    store: RecordStore, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    old = record()
+    path = store.write(old)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(failing, full)
+    with pytest.raises(StoreError, match=r"No space left.*make room") as caught:
+        store.write(old.model_copy(update={"wall_s": 99.0}))
+    assert str(path) in str(caught.value)
+    monkeypatch.undo()
+    assert only_file(store) == path
+    assert store.find(old.key) == old
+
+
+def test_interrupted_write_leaves_nothing_behind(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        store.write(record())
+    assert list(store.directory.iterdir()) == []
+
+
+def test_results_path_that_is_a_file_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "results").write_text("")
+    with pytest.raises(StoreError, match="choose a results directory"):
+        write_atomically(tmp_path / "results" / "records" / "x.json", "{}")

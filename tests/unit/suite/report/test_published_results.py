@@ -1,0 +1,78 @@
+"""What the repository publishes: every number comes from a record, and the front page shows the published table."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from suite.records.record import record_key
+from suite.records.status import Status
+from suite.records.store import RecordStore
+from suite.report.publish import differences
+from suite.report.source import read
+from systems.registry import SYSTEMS
+from workloads.schema import DATASETS
+
+ROOT = Path(__file__).resolve().parents[4]
+PUBLISHED = ROOT / "results" / "published"
+
+
+def test_everything_published_is_what_the_records_give() -> None:
+    """`python -m suite report --check`, with the versions that draw and print as the published files were drawn."""
+    pinned = dict(re.findall(r"^([a-z0-9]+)==(\S+)", (ROOT / "requirements" / "base.txt").read_text(), re.MULTILINE))
+    for name in ("jinja2", "matplotlib", "pandas", "pillow"):
+        if version(name) != pinned[name]:
+            pytest.skip(f"{name} {version(name)} is not the {pinned[name]} that made the published files")
+    source = read([PUBLISHED], ROOT / "results" / "simulate")
+    assert source.problems == ()
+    assert differences(source, PUBLISHED) == []
+
+
+def test_published_records_cover_every_system_on_every_workload_verified() -> None:
+    records, _ = RecordStore(PUBLISHED).load_all()
+    done = {(r.cell.system, r.cell.workload) for r in records if r.cell.data == "synthetic"}
+    assert done >= {(system, workload) for system in SYSTEMS for workload in DATASETS}
+    for record in records:
+        assert record.status is Status.OK, record.cell.label
+        if record.cell.system in SYSTEMS:
+            assert record.verification is not None
+            assert record.verification.passed
+
+
+@pytest.mark.parametrize("workload", DATASETS)
+def test_published_systems_agree_on_auroc_and_beat_the_model_without_embeddings(workload: str) -> None:
+    records, _ = RecordStore(PUBLISHED).load_all()
+    auroc = {
+        (r.cell.system, r.cell.round): r.measurement.quality.auroc
+        for r in records
+        if r.cell.workload == workload and r.cell.data == "synthetic" and r.measurement is not None
+    }
+    exact = [value for (system, _), value in auroc.items() if system in SYSTEMS]
+    without = [value for (system, _), value in auroc.items() if system == "no_embeddings"]
+    assert max(exact) - min(exact) <= 1e-4
+    assert without
+    assert min(exact) >= max(without) + 0.03
+
+
+def test_published_records_are_found_under_their_keys_whatever_fields_came_later() -> None:
+    for record in RecordStore(PUBLISHED).load_all()[0]:
+        assert record_key(record.cell, record.environment) == record.key, record.cell.label
+
+
+def test_published_records_name_no_path_of_the_machine_they_come_from() -> None:
+    for path in (PUBLISHED / "records").glob("*.json"):
+        text = json.dumps(json.loads(path.read_text()))
+        assert not re.search(r'"/[A-Za-z]', text), path.name
+
+
+def test_every_row_of_the_front_page_is_a_row_of_the_published_table() -> None:
+    page = (ROOT / "README.md").read_text()
+    shown = page.split("<!-- table: begin -->")[1].split("<!-- table: end -->")[0]
+    published = (PUBLISHED / "tables" / "comparison.md").read_text().splitlines()
+    rows = [line for line in shown.splitlines() if line.startswith(("|", "## ", "- "))]
+    assert len(rows) > len(SYSTEMS)
+    assert [row for row in rows if row not in published] == []

@@ -1,0 +1,449 @@
+"""The command line: what it lists, plans, refuses and runs."""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import json
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from suite.records.environment import Gpu
+from suite.records.status import Status
+from suite.records.store import RecordStore, StoreError
+from suite.run import command as cli
+from suite.run import runner
+from suite.run.messages import Outcome
+from suite.run.process import Cancelled, Ended
+from systems.registry import CONTROLS, SYSTEMS
+from workloads.prepare.prepare import prepare
+from workloads.schema import DATASETS, SCHEMAS
+
+TINY = [
+    "--scale",
+    "smoke",
+    "--device",
+    "cpu",
+    "--steps",
+    "5",
+    "--batch-size",
+    "32",
+    "--embedding-dim",
+    "4",
+    "--no-predict",
+]
+
+
+def call(*words):
+    return CliRunner().invoke(cli.app, [str(word) for word in words])
+
+
+def refused(*words):
+    """The sentence that a call is refused with: exit code 2, nothing on standard output, no traceback."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner, "run_in_process", lambda *_, **__: pytest.fail("a process was started"))
+        result = call("--out", "must/not/be/made", *words)
+    assert result.exit_code == 2, result.output
+    assert not Path("must").exists()
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    return " ".join(result.stderr.split())
+
+
+@pytest.fixture(autouse=True)
+def plain_output(monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture
+def no_workers(monkeypatch):
+    """Nothing may be started."""
+
+    def started(*_, **__):
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr(runner, "run_in_process", started)
+
+
+def prepared_kaggle(base, *, rows):
+    """A directory with one tiny prepared dataset, six of seven rows to train on."""
+    draw = random.Random(0)
+    raw = [
+        [draw.randrange(2), *(draw.randrange(9) for _ in range(13)), *(f"{draw.randrange(40):x}" for _ in range(26))]
+        for _ in range(rows)
+    ]
+    (base / "train.txt").write_text("".join("\t".join(map(str, row)) + "\n" for row in raw))
+    prepare("criteo_kaggle", [base / "train.txt"], out=base / "prepared")
+    return base / "prepared"
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """168 rows to train on, 14 to test on."""
+    return prepared_kaggle(tmp_path_factory.mktemp("data"), rows=196)
+
+
+# Listing and planning
+
+
+def test_list_names_every_system_with_its_variants_every_workload_and_scale():
+    result = call("--list")
+    assert result.exit_code == 0
+    for name in (*SYSTEMS, *CONTROLS, *SCHEMAS, "smoke", "small", "full", "module:Class"):
+        assert name in result.stdout
+    assert "fbgemm_uvm_caching [policy=" in result.stdout
+
+
+def test_list_says_which_system_is_unavailable(monkeypatch):
+    monkeypatch.setitem(SYSTEMS, "freq_cache", "tests.faults.needy:System")
+    result = call("--list")
+    assert result.exit_code == 0
+    assert "freq_cache: unavailable, No module named 'no_such_package_anywhere'" in result.stdout
+
+
+@pytest.mark.usefixtures("no_workers")
+def test_dry_run_shows_every_cell_with_its_setting_and_writes_nothing(tmp_path):
+    result = call(
+        "--systems",
+        "reference,full_gpu",
+        "--workloads",
+        "avazu",
+        "--rounds",
+        2,
+        "--dry-run",
+        "--out",
+        tmp_path / "o",
+        *TINY,
+    )
+    assert result.exit_code == 0
+    lines = [line for line in result.stdout.splitlines() if line.startswith("to run")]
+    assert len(lines) == 4
+    assert all(
+        "x avazu" in line and "smoke on cpu, sgd lr 1, batch 32, dim 4, ratio 0.1, 5 steps" in line for line in lines
+    )
+    assert sum("#2" in line for line in lines) == 2
+    assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.usefixtures("no_workers")
+def test_dry_run_as_json_is_one_cell_per_line(tmp_path):
+    result = call(
+        "--systems",
+        "all",
+        "--workloads",
+        "all",
+        "--device-budget",
+        "1MiB",
+        "--dry-run",
+        "--json",
+        "--out",
+        tmp_path,
+        *TINY,
+    )
+    cells = [json.loads(line) for line in result.stdout.splitlines()]
+    assert len(cells) == len(SYSTEMS) * len(DATASETS)
+    assert {(c["state"], c["device_budget_bytes"], c["cache_ratio"]) for c in cells} == {("to run", 1 << 20, None)}
+
+
+@pytest.mark.usefixtures("no_workers")
+def test_default_of_the_device_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(cli, "visible_gpu", lambda: None)
+    result = call("--systems", "reference", "--dry-run", "--out", tmp_path)
+    assert "device: cpu, because no NVIDIA device is visible" in result.stdout
+    assert "avazu: scale small, the default without a GPU" in result.stdout
+
+
+# Refusing
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--systems", "freq_cach"], "unknown system 'freq_cach': did you mean freq_cache"),
+        (["--systems", "fbgemm_uvm_caching[polcy=lfu]"], "has no parameter 'polcy'; it takes: policy"),
+        (["--systems", "fbgemm_uvm_caching[policy=fifo]"], "'policy' is one of"),
+        (["--systems", "reference[policy=lfu]"], "reference has no parameter 'policy'; it takes: none"),
+        (["--systems", "tests.faults.absent:System"], "cannot import tests.faults.absent:System: ModuleNotFoundError"),
+        (["--systems", "tests.faults.broken:System"], "RuntimeError: no licence file found: set FROB_LICENCE"),
+        (["--systems", "tests.faults.needy:System"], "No module named 'no_such_package_anywhere'"),
+        (["--systems", "tests.faults.fakes:Absent"], "tests.faults.fakes:Absent is not an EmbeddingSystem"),
+        (["--systems", "tests.faults.fakes:tell"], "tests.faults.fakes:tell is not an EmbeddingSystem"),
+        (["--systems", ""], "no system named: give all, or some of reference"),
+        (["--workloads", "criteo_kagle"], "unknown workload 'criteo_kagle': did you mean criteo_kaggle"),
+        (["--embedding-dim", "30"], "--embedding-dim: 30 is out of range, it must be a multiple of 4"),
+        (["--device-budget", "much"], "--device-budget: 'much' is not a size: write 1.5GiB"),
+        (["--device-budget", "0.1"], "--device-budget: '0.1' is not a size"),
+        (["--cache-ratio", "0.1", "--device-budget", "1GiB"], "--cache-ratio and --device-budget exclude each other"),
+        (["--cache-ratio", "1.5"], "--cache-ratio: 1.5 is out of range"),
+        (["--frequency-prefix", "0"], "--frequency-prefix: 0.0 is out of range, it must be above 0 and at most 1"),
+        (["--frequencies", "sketch"], "--frequencies: 'sketch' is not a way to count: write exact, or sketch:64MB"),
+        (["--workloads", "avazu@drifty"], "--workloads: unknown track 'drifty': choose one of recency"),
+        (["--steps", "3"], "--steps: 3 is out of range, it must be at least 4"),
+        (["--timeout", "0"], "--timeout: 0.0 is out of range"),
+        (["--timeout", "nan"], "--timeout: nan is out of range"),
+        (["--fresh", "--only-failed"], "--fresh and --only-failed exclude each other"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_option_exits_2_with_a_sentence(words, sentence):
+    settings = TINY if "--steps" not in words and "--embedding-dim" not in words else ["--device", "cpu"]
+    assert sentence in refused(*settings, *words)
+
+
+@pytest.mark.parametrize(
+    "words", [["--scale", "huge"], ["--optimizer", "lamb"], ["--rounds", "two"], ["--sytems", "all"]], ids=str
+)
+def test_what_the_parser_refuses_exits_2_and_names_the_option(words):
+    message = refused(*words)
+    assert words[0] in message
+
+
+def test_cuda_without_a_device_is_refused(monkeypatch):
+    monkeypatch.setattr(cli, "visible_gpu", lambda: None)
+    assert "--device cuda: no NVIDIA device is visible; use --device cpu" in refused("--device", "cuda")
+
+
+def test_cuda_with_a_device_that_torch_cannot_use_says_what_to_do(monkeypatch, tmp_path):
+    monkeypatch.setattr(cli, "visible_gpu", lambda: Gpu(model="NVIDIA Imaginary"))
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert "cannot use the NVIDIA Imaginary; run make setup again" in refused("--device", "cuda")
+    result = call("--systems", "reference", "--dry-run", "--out", tmp_path)
+    assert "device: cpu, because torch" in result.stdout
+
+
+def test_device_that_torch_can_use_is_taken(monkeypatch, tmp_path):
+    monkeypatch.setattr(cli, "visible_gpu", lambda: Gpu(model="NVIDIA Imaginary"))
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    result = call("--systems", "reference", "--workloads", "avazu", "--dry-run", "--out", tmp_path)
+    assert "device: cuda (NVIDIA Imaginary)" in result.stdout
+    assert " on cuda, " in result.stdout
+
+
+def test_package_missing_for_a_variant_of_ours_is_left_to_its_cell(monkeypatch, tmp_path):
+    monkeypatch.setitem(SYSTEMS, "fbgemm_uvm_caching", "tests.faults.needy:System")
+    result = call(
+        "--systems", "fbgemm_uvm_caching[policy=lfu]", "--workloads", "avazu", "--dry-run", "--out", tmp_path, *TINY
+    )
+    assert result.exit_code == 0
+    assert "to run" in result.stdout
+
+
+# Data directories
+
+
+def test_data_directory_that_is_not_there_names_the_command_that_makes_it(tmp_path):
+    message = refused("--data-dir", tmp_path / "absent", *TINY)
+    assert "python -m workloads prepare" in message
+    assert "absent" in message
+
+
+def test_half_prepared_directory_says_so_and_names_the_command(tmp_path, prepared):
+    half = tmp_path / "data" / "criteo_kaggle"
+    half.mkdir(parents=True)
+    (half / "train_ids.npy").write_bytes((prepared / "criteo_kaggle" / "train_ids.npy").read_bytes())
+    message = refused("--data-dir", tmp_path / "data", *TINY)
+    assert f"cut short in {half}: run its command again to go on, or delete it" in message
+    assert "python -m workloads prepare" in message
+
+
+def test_dataset_that_the_directory_lacks_is_named_with_those_it_holds(prepared):
+    message = refused("--data-dir", prepared, "--workloads", "avazu", *TINY)
+    assert "holds no avazu, only criteo_kaggle" in message
+    assert "python -m workloads prepare avazu" in message
+
+
+def test_damaged_dataset_is_refused_before_anything_runs(tmp_path, prepared):
+    folder = tmp_path / "criteo_kaggle"
+    folder.mkdir()
+    for path in (prepared / "criteo_kaggle").iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    (folder / "train_ids.npy").write_bytes(b"")
+    assert "train_ids.npy has 0 bytes" in refused("--data-dir", tmp_path, *TINY)
+
+
+def test_dataset_too_small_for_four_batches_is_refused(tmp_path):
+    folder = prepared_kaggle(tmp_path, rows=70)
+    assert "60 training rows are too few for four batches of 16" in refused("--data-dir", folder, *TINY)
+
+
+def test_all_workloads_of_a_data_directory_are_those_it_holds_fitted_to_one_epoch(tmp_path, prepared):
+    result = call(
+        "--data-dir",
+        prepared,
+        "--systems",
+        "reference",
+        "--dry-run",
+        "--device",
+        "cpu",
+        "--scale",
+        "smoke",
+        "--out",
+        tmp_path,
+    )
+    assert result.exit_code == 0, result.output
+    assert "criteo_kaggle: batch 16 instead of 256, because there are 168 training rows" in result.stdout
+    assert "criteo_kaggle: 10 steps, one whole epoch, instead of" in result.stdout
+    assert result.stdout.count("to run") == 1
+
+
+# Running
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_two_systems_end_to_end_then_the_table_again_from_the_records(tmp_path, monkeypatch):
+    environment = cli.capture(threads=1)  # once: sources may be edited while tests run
+    monkeypatch.setattr(cli, "capture", lambda **_: environment)
+    words = ["--systems", "reference,full_gpu", "--workloads", "avazu", "--out", tmp_path, *TINY]
+    first = call(*words, "--json")
+    assert first.exit_code == 0, first.output
+    events = [json.loads(line) for line in first.stdout.splitlines()]
+    kinds = [event["event"] for event in events if event["event"] not in ("progress", "note")]
+    assert kinds == ["run_started", *["cell_started", "cell_finished"] * 2, "run_finished"]
+    finished = {e["label"]: e["status"] for e in events if e["event"] == "cell_finished"}
+    assert finished == {"reference x avazu": "ok", "full_gpu x avazu": "ok"}
+    phases = [e["phase"] for e in events if e["event"] == "progress"]
+    assert {"verify", "build", "train", "evaluate"} <= set(phases)
+
+    records, problems = RecordStore(tmp_path).load_all()
+    assert problems == []
+    assert {record.cell.system: record.status for record in records} == {"reference": "ok", "full_gpu": "ok"}
+    assert all(record.verification.passed and record.environment.machine for record in records)
+    aurocs = {record.measurement.quality.auroc for record in records}
+    assert len(aurocs) == 1, "the same model, stream and arithmetic give the same quality"
+
+    second = call(*words)
+    assert second.exit_code == 0, second.output
+    assert "2 cells, 2 of them done already" in second.stdout
+    assert "started" not in second.stdout
+    table = second.stdout
+    assert "Avazu: synthetic data, scale smoke, sgd" in table
+    for text in ("full_gpu", "reference", f"{aurocs.pop():.5f}", "bitwise", "n/a"):
+        assert text in table
+    rows = list(csv.DictReader((tmp_path / "tables" / "comparison.csv").open()))
+    ours = {row["system"]: row["status"] for row in rows if row["status"] != "published"}
+    assert ours == {"reference": "ok", "full_gpu": "ok"}
+    assert (tmp_path / "tables" / "comparison.md").read_text().count("reference") >= 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_real_dataset_end_to_end_trains_one_whole_epoch_and_says_so(tmp_path, prepared):
+    result = call(
+        "--data-dir", prepared, "--systems", "freq_cache", "--scale", "smoke", "--device", "cpu", "--embedding-dim", 4,
+        "--cache-ratio", "0.9", "--out", tmp_path,
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert "10 steps, one whole epoch, instead of" in result.stdout
+    (record,) = RecordStore(tmp_path).load_all()[0]
+    assert record.status is Status.OK
+    assert record.measurement.epoch_measured
+    assert record.measurement.quality.samples == 14
+    assert record.measurement.quality.best_auroc is None
+    assert (record.cell.data, record.cell.steps * record.cell.batch_size) == ("real", 160)
+    assert record.cell.data_digest
+
+
+def answering(monkeypatch, **outcomes):
+    def answer(cell, **_):
+        status = outcomes.get(cell.system, Status.UNSUPPORTED)
+        if status is Status.INTERRUPTED:
+            raise Cancelled(Ended(Outcome(status=status, reason="stopped by Ctrl-C"), "train", 1.0))
+        return Ended(Outcome(status=status, reason="because"), "support", 1.0)
+
+    monkeypatch.setattr(runner, "run_in_process", answer)
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(Status.UNSUPPORTED, 0), (Status.UNAVAILABLE, 1), (Status.OOM_HOST, 1), (Status.INTERRUPTED, 130)],
+)
+def test_exit_code_follows_how_the_cells_ended_and_the_table_is_printed_all_the_same(
+    tmp_path, monkeypatch, status, code
+):
+    answering(monkeypatch, reference=status)
+    result = call("--systems", "reference", "--workloads", "avazu", "--out", tmp_path, *TINY)
+    assert result.exit_code == code
+    table = result.stdout.partition("finished in")[2]
+    assert "reference" in table
+    assert str(status) in table
+    assert (tmp_path / "tables" / "comparison.md").exists()
+
+
+def test_quiet_shows_the_table_alone(tmp_path, monkeypatch):
+    answering(monkeypatch)
+    result = call("--systems", "reference", "--workloads", "avazu", "--quiet", "--out", tmp_path, *TINY)
+    assert "started" not in result.stdout
+    assert "note:" not in result.stdout
+    assert "unsupported" in result.stdout
+
+
+def test_directory_in_use_by_another_run_is_a_sentence_and_exit_code_1(tmp_path, monkeypatch):
+    answering(monkeypatch)
+    with (tmp_path / ".lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        result = call("--systems", "reference", "--workloads", "avazu", "--out", tmp_path, *TINY)
+    assert result.exit_code == 1
+    assert "another run is writing to" in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_full_disk_still_prints_the_table_and_ends_with_a_sentence(tmp_path, monkeypatch):
+    def full(path, text):
+        raise StoreError(f"cannot write {path}: No space left on device; make room")
+
+    answering(monkeypatch)
+    monkeypatch.setattr("suite.records.store.write_atomically", full)
+    monkeypatch.setattr("suite.tables.comparison.write_atomically", full)
+    result = call("--systems", "reference", "--workloads", "avazu", "--out", tmp_path, *TINY)
+    assert result.exit_code == 1
+    assert isinstance(result.exception, SystemExit)
+    assert "warning: cannot write" in result.stdout
+    assert "unsupported" in result.stdout
+    assert "No space left on device; make room" in result.stderr
+
+
+def test_help_shows_examples_and_exit_codes():
+    result = call("--help")
+    assert result.exit_code == 0
+    assert "run_bench.py --systems all" in result.stdout
+    assert "130 after Ctrl-C" in " ".join(result.stdout.replace("│", " ").split())
+
+
+def named(folder, name):
+    """A copy of a prepared dataset under another name, as data of one's own have it."""
+    copy = folder.parent.parent / f"own-{name}" / name
+    shutil.copytree(folder, copy)
+    manifest = json.loads((copy / "manifest.json").read_text())
+    (copy / "manifest.json").write_text(json.dumps({**manifest, "dataset": name}))
+    return copy.parent
+
+
+def test_data_of_ones_own_are_found_by_all_and_by_name(tmp_path, prepared):
+    own = named(prepared / "criteo_kaggle", "my_shop")
+    for workloads in ("all", "my_shop"):
+        result = call(
+            "--data-dir", own, "--workloads", workloads, "--systems", "reference", "--dry-run", "--json",
+            "--out", tmp_path, *TINY,
+        )  # fmt: skip
+        assert result.exit_code == 0, result.output
+        (cell,) = [json.loads(line) for line in result.stdout.splitlines()]
+        assert (cell["workload"], cell["data"], cell["data_dir"]) == ("my_shop", "real", str(own / "my_shop"))
+    assert "holds no my_shp, only my_shop; did you mean my_shop?" in refused("--data-dir", own, "--workloads", "my_shp")
+
+
+@pytest.mark.usefixtures("no_workers")
+def test_frequency_options_reach_every_cell(tmp_path):
+    result = call(
+        "--systems", "reference,full_gpu", "--workloads", "avazu@drift", "--frequency-prefix", "0.1",
+        "--frequencies", "sketch:2MB", "--dry-run", "--json", "--out", tmp_path, *TINY,
+    )  # fmt: skip
+    cells = [json.loads(line) for line in result.stdout.splitlines()]
+    assert {(c["workload"], c["frequency_prefix"], c["frequency_sketch_bytes"]) for c in cells} == {
+        ("avazu@drift", 0.1, 2_000_000)
+    }

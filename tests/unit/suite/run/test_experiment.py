@@ -1,0 +1,203 @@
+"""A whole cell in this process: its phases, what it measures, and how data are opened."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from suite.records.record import FrequencySource
+from suite.records.status import Status
+from suite.run import experiment
+from suite.run import memory_probes as memory
+from suite.run import stream as streams
+from suite.run.experiment import open_workload, run_cell
+from suite.run.feed import FeedPlan, Mode
+from systems.reference import ReferenceSystem
+from tests.faults.cells import fake, tiny_cell
+from workloads.batch import Split
+
+
+class Phases:
+    """Writes down phases, and the last beat of each."""
+
+    def __init__(self):
+        self.seen, self.last = [], {}
+
+    def phase(self, name):
+        self.seen.append(name)
+
+    def beat(self, step=0, steps=0, steps_per_s=None):
+        self.last[self.seen[-1]] = (step, steps)
+
+
+@pytest.fixture(scope="module")
+def ran():
+    phases = Phases()
+    cell = tiny_cell(warmup_steps=1, windows=3, window_steps=2, counted_steps=2, evaluation_batches=3)
+    return cell, run_cell(cell, phases), phases
+
+
+def test_phases_come_in_the_order_of_the_protocol_and_count_their_steps(ran):
+    _, _, phases = ran
+    assert phases.seen == ["support", "verify", "build", "warm up", "train", "count", "evaluate"]
+    steps = {name: phases.last[name] for name in ("warm up", "train", "count", "evaluate")}
+    assert steps == {"warm up": (1, 1), "train": (6, 6), "count": (2, 2), "evaluate": (3, 3)}
+
+
+def test_ok_cell_measures_windows_quality_memory_and_traffic(ran):
+    cell, outcome, _ = ran
+    assert outcome.status is Status.OK
+    measured = outcome.measurement
+    assert len(measured.timing.window_s) == 3
+    assert measured.timing.window_steps == 2
+    rates = sorted(2 / seconds for seconds in measured.timing.window_s)
+    assert measured.timing.steps_per_s == pytest.approx(rates[1])
+    assert measured.timing.samples_per_s == pytest.approx(rates[1] * cell.batch_size)
+    assert measured.quality.samples == 3 * cell.batch_size
+    assert 0 <= measured.quality.auroc <= 1
+    assert measured.memory.device_allocated_bytes is None
+    assert measured.memory.host_peak_rss_bytes > 0
+    assert measured.traffic.steps == 2
+    assert measured.traffic.lookups == 2 * cell.batch_size * 13
+    assert measured.traffic.hit_rate == 1.0
+    assert not measured.epoch_measured
+    timing = measured.timing
+    assert timing.build_s + timing.verify_s + timing.evaluate_s + sum(timing.window_s) < timing.total_s
+
+
+def test_quality_is_the_same_in_every_run_of_a_cell(ran):
+    cell, outcome, _ = ran
+    assert run_cell(cell, Phases()).measurement.quality == outcome.measurement.quality
+
+
+def test_counted_traffic_is_that_of_the_counting_phase_alone(ran):
+    cell, outcome, _ = ran
+    workload = open_workload(cell)
+    unique = 0
+    for index in (7, 8):
+        features = workload.batch(index).features
+        unique += sum(features[name].values().unique().numel() for name in features.keys())  # noqa: SIM118 - torchrec's
+    assert outcome.measurement.traffic.unique_ids == unique
+
+
+def test_control_is_not_verified_and_says_so():
+    phases = Phases()
+    outcome = run_cell(tiny_cell("no_embeddings"), phases)
+    assert outcome.status is Status.OK
+    assert outcome.verification is None
+    assert "verify" not in phases.seen
+    assert outcome.notes[0] == "a control, not a system: not verified, not ranked"
+
+
+def test_wrong_answer_ends_before_anything_is_built_at_size():
+    phases = Phases()
+    assert run_cell(tiny_cell("tests.faults.wrong:NanOutput"), phases).status is Status.WRONG_ANSWER
+    assert phases.seen == ["support", "verify"]
+
+
+def test_unsupported_ends_at_once():
+    phases = Phases()
+    assert run_cell(tiny_cell(fake("Unsupported")), phases).status is Status.UNSUPPORTED
+    assert phases.seen == ["support"]
+
+
+@pytest.mark.parametrize("room", [0, 10**12])
+def test_machine_without_room_for_the_rows_makes_a_cell_infeasible(monkeypatch, room):
+    monkeypatch.setattr(memory, "available_host_bytes", lambda: room)
+    outcome = run_cell(tiny_cell(), Phases())
+    assert outcome.status is (Status.OK if room else Status.INFEASIBLE)
+    if not room:
+        assert "this machine has 0.0 GB to give: use a smaller --scale or --embedding-dim" in outcome.reason
+
+
+def test_refused_reset_of_the_peak_is_noted(monkeypatch):
+    monkeypatch.setattr(memory, "reset_peaks", lambda device: False)
+    assert "could not be reset" in run_cell(tiny_cell(), Phases()).notes[0]
+
+
+def test_frequencies_are_counted_only_when_asked_for(monkeypatch):
+    asked = []
+    workload = open_workload(tiny_cell())
+    monkeypatch.setattr(workload, "frequencies", lambda prefix: asked.append(prefix) or {"C1": torch.ones(7)})
+    lazy = experiment.LazyFrequencies(workload, cell=tiny_cell(frequency_prefix=0.25))
+    assert (list(lazy), len(lazy), asked, lazy.source) == ([name for name, _ in workload.tables], 13, [], None)
+    assert lazy["C1"].sum() == lazy["C1"].numel() == 7
+    assert asked == [0.25]
+    assert lazy.source == FrequencySource(prefix=0.25, samples=round(workload.epoch_rows() / 4))
+
+
+class AsksForFrequencies(ReferenceSystem):
+    """Adds up the accesses of its tables."""
+
+    def __init__(self, spec):
+        super().__init__(spec)
+        type(self).accesses = {name: int(counts.sum()) for name, counts in spec.frequencies.items()}
+
+
+def test_sketched_frequencies_of_a_prefix_reach_the_system_with_their_error_in_the_record(monkeypatch):
+    monkeypatch.setattr(experiment.registry, "load", lambda variant: AsksForFrequencies)
+    # unverified, because verification has frequencies of its own
+    monkeypatch.setattr(experiment.registry, "CONTROLS", {"reference": ""})
+    cell = tiny_cell(frequency_prefix=1e-5, frequency_sketch_bytes=40_000)
+    source = run_cell(cell, Phases()).measurement.frequencies
+    batches = round(1e-5 * open_workload(cell).batches(Split.TRAIN))
+    assert (source.prefix, source.samples, source.sketch_bytes) == (1e-5, batches * 32, 40_000)
+    assert source.error_accesses > 0
+    assert 0 < source.error_share < 0.1
+    seen = AsksForFrequencies.accesses
+    assert seen["banner_pos"] == source.samples
+    assert 0 < seen["device_ip"] < source.samples
+
+
+def test_cell_without_a_budget_is_refused():
+    with pytest.raises(ValueError, match="a cache ratio or a device budget"):
+        run_cell(tiny_cell(cache_ratio=None), Phases())
+
+
+def test_device_budget_below_the_rows_is_infeasible_and_names_the_smallest():
+    outcome = run_cell(tiny_cell(cache_ratio=None, device_budget_bytes=1000), Phases())
+    assert outcome.status is Status.INFEASIBLE
+    rows = sum(count for _, count in open_workload(tiny_cell()).tables)
+    assert f"{rows * 16:,} bytes" in outcome.reason
+
+
+def test_real_cell_without_a_directory_is_refused():
+    with pytest.raises(ValueError, match="needs a data directory"):
+        open_workload(tiny_cell(data="real"))
+
+
+def test_evaluation_is_on_the_test_split_and_touches_no_row(monkeypatch):
+    class Watched(ReferenceSystem):
+        def forward(self, features):
+            modes.append((self.training, torch.is_grad_enabled()))
+            return super().forward(features)
+
+    modes, splits = [], []
+    monkeypatch.setattr(experiment.registry, "load", lambda variant: Watched)
+    real = streams.SyntheticWorkload.batch
+
+    def batch(self, index, split=Split.TRAIN):
+        splits.append(split)
+        return real(self, index, split)
+
+    monkeypatch.setattr(streams.SyntheticWorkload, "batch", batch)
+    assert run_cell(tiny_cell("no_embeddings"), Phases()).status is Status.OK
+    assert splits == [Split.TRAIN] * 5 + [Split.TEST] * 2
+    assert modes == [(True, True)] * 5 + [(False, False)] * 2
+
+
+def test_cell_fed_by_producers_trains_on_the_same_batches_and_says_how_it_was_fed(ran, monkeypatch):
+    cell, alone, _ = ran
+    plan = FeedPlan(mode=Mode.BEFORE, producers=1, threads=1)
+    monkeypatch.setattr(experiment, "plan_feed", lambda **_: plan)
+    monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
+    fed = run_cell(cell, Phases())
+    assert fed.status is Status.OK
+    assert fed.measurement.quality == alone.measurement.quality
+    assert fed.measurement.traffic == alone.measurement.traffic
+    timing = fed.measurement.timing
+    assert (timing.batches_made, timing.producers, timing.training_threads) == ("by producers, before the clock", 1, 1)
+    assert 0 <= timing.data_wait_s <= sum(timing.window_s)
+    timing = alone.measurement.timing
+    assert (timing.batches_made, timing.producers) == ("by the training process, before the clock", 0)
+    assert timing.data_wait_share < 0.5

@@ -1,0 +1,62 @@
+"""Messages between a worker and its parent."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from suite.records.status import Status
+from suite.run.messages import Outcome, Progress, decode, encode
+from tests.unit.suite.fabricate import measurement, verification
+
+
+@given(
+    st.builds(
+        Progress,
+        phase=st.text(),
+        step=st.integers(0),
+        steps=st.integers(0),
+        steps_per_s=st.none() | st.floats(allow_nan=False, allow_infinity=False),
+    )
+    | st.builds(Outcome, status=st.sampled_from(Status), reason=st.text(), notes=st.tuples(st.text()))
+)
+def test_message_is_one_line_and_comes_back_whole(message):
+    line = encode(message)
+    assert line.count(b"\n") == 1
+    assert line.endswith(b"\n")
+    assert decode(line) == message
+
+
+def test_outcome_carries_its_measurement_and_verification():
+    sent = Outcome(status=Status.OK, verification=verification(difference=1e-9), measurement=measurement())
+    assert decode(encode(sent)) == sent
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_number_that_json_lacks_survives(value):
+    measured = measurement()
+    quality = measured.quality.model_copy(update={"final_loss": value})
+    sent = Outcome(status=Status.OK, measurement=measured.model_copy(update={"quality": quality}))
+    assert repr(decode(encode(sent)).measurement.quality.final_loss) == repr(value)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"Segmentation fault",
+        b"\xff\xfe",
+        b"[]",
+        b"{}",
+        b'{"kind": "progress"}',
+        b'{"kind": "outcome", "status": "splendid"}',
+        b'{"kind": "gossip", "phase": "train"}',
+        b'{"kind": "progress", "phase": "tra',
+    ],
+)
+def test_line_that_is_no_message_is_a_value_error(line):
+    with pytest.raises(ValueError):
+        decode(line)

@@ -1,0 +1,218 @@
+"""Starting, listening to and ending a worker, with cheap stand-ins for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from suite.records.status import Status
+from suite.run import process
+from suite.run.process import MARK, Cancelled, Limits, kill_marked, kill_tree, run_in_process
+from tests.faults.cells import tiny_cell
+
+pytestmark = pytest.mark.timeout(60)
+
+GENEROUS = Limits(wall_s=40, stall_s=40, host_bytes=8 * 10**9)
+
+
+def open_files():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.fixture
+def worker(tmp_path, monkeypatch):
+    """Put a script in the worker's place; it finds the message pipe's file descriptor in `fd`."""
+
+    def use(script):
+        stand_in = tmp_path / "worker"
+        lines = "import os, sys, time\nfd = int(sys.argv[-1])\n" + textwrap.dedent(script)
+        stand_in.write_text(f"#!{sys.executable}\n{lines}")
+        stand_in.chmod(0o755)
+        monkeypatch.setattr(process.sys, "executable", str(stand_in))
+
+        def run(limits=GENEROUS, **changes):
+            return run_in_process(tiny_cell(), limits=limits, log=tmp_path / "logs" / "a.log", **changes)
+
+        return run
+
+    return use
+
+
+def test_cell_arrives_on_standard_input_and_progress_and_outcome_leave_through_the_pipe(worker):
+    run = worker("""
+        system = __import__("json").loads(sys.stdin.readline())["system"]
+        os.write(fd, b'{"kind": "progress", "phase": "train", "step": 1, "steps": 2}\\n')
+        os.write(fd, ('{"kind": "outcome", "status": "unsupported", "reason": "' + system + '"}\\n').encode())
+        time.sleep(60)
+    """)
+    seen = []
+    ended = run(on_progress=seen.append)
+    assert (ended.outcome.status, ended.outcome.reason, ended.phase) == (Status.UNSUPPORTED, "reference", "train")
+    assert [(p.step, p.steps) for p in seen] == [(1, 2)]
+    assert ended.wall_s < 20
+
+
+def test_message_in_pieces_is_put_together(worker):
+    run = worker("""
+        for piece in (b'{"kind": "outcome", ', b'"status": "infeasible"', b', "reason": "x"}\\n'):
+            os.write(fd, piece)
+            time.sleep(0.1)
+    """)
+    assert run().outcome.status is Status.INFEASIBLE
+
+
+def test_last_word_counts_although_the_worker_is_gone_when_it_is_read(worker):
+    run = worker(
+        """os.write(fd, b'{"kind": "progress", "phase": "x"}\\n' * 5000 + b'{"kind": "outcome", "status": "ok"}\\n')"""
+    )
+    assert run(on_progress=lambda _: time.sleep(0.0001)).outcome.status is Status.OK
+
+
+def test_line_that_is_no_message_crashes_the_cell_in_one_sentence(worker):
+    ended = worker("os.write(fd, b'hello\\n'); time.sleep(60)")()
+    assert ended.outcome.status is Status.CRASHED
+    assert ended.outcome.reason.startswith("the worker sent a line that is no message: ")
+    assert "\n" not in ended.outcome.reason
+
+
+def test_silence_is_a_stall_in_the_phase_that_was_announced_last(worker):
+    run = worker("""os.write(fd, b'{"kind": "progress", "phase": "build"}\\n'); time.sleep(60)""")
+    ended = run(Limits(wall_s=40, stall_s=1, host_bytes=10**10))
+    assert (ended.outcome.status, ended.outcome.reason) == (Status.TIMEOUT, "no sign of life for 1 s in phase 'build'")
+    assert 1 < ended.wall_s < 20
+
+
+def test_signs_of_life_hold_off_the_stall_but_not_the_wall(worker):
+    run = worker("""
+        while True:
+            os.write(fd, b'{"kind": "progress", "phase": "train"}\\n')
+            time.sleep(0.05)
+    """)
+    ended = run(Limits(wall_s=3, stall_s=1.5, host_bytes=10**10))
+    assert ended.outcome.status is Status.TIMEOUT
+    assert ended.outcome.reason == "still in phase 'train' after 3 s: raise --timeout"
+
+
+def test_memory_of_children_counts(worker):
+    run = worker("""
+        import subprocess
+        hog = "x = bytearray(200_000_000); x[::4096] = b'1' * len(x[::4096]); __import__('time').sleep(60)"
+        subprocess.Popen([sys.executable, "-c", hog])
+        time.sleep(60)
+    """)
+    ended = run(Limits(wall_s=40, stall_s=40, host_bytes=150_000_000))
+    assert ended.outcome.status is Status.OOM_HOST
+    assert "the limit is 0.1 GB" in ended.outcome.reason or "the limit is 0.2 GB" in ended.outcome.reason
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("sys.exit(7)", "the worker ended with exit code 7 and no result"),
+        ("os.kill(os.getpid(), 6)", "the worker died of SIGABRT"),
+        ("os.kill(os.getpid(), 40)", "the worker died of signal 40"),
+        ("os.close(fd); sys.exit('boom')", "the worker ended with exit code 1 and no result; its last line: boom"),
+    ],
+)
+def test_death_without_a_word_is_told_by_how_it_came(worker, script, reason):
+    ended = worker(script)()
+    assert (ended.outcome.status, ended.outcome.reason) == (Status.CRASHED, reason)
+
+
+@pytest.mark.parametrize(("kills", "status"), [([5, 5], Status.CRASHED), ([5, 6], Status.OOM_HOST)])
+def test_kill_is_blamed_on_memory_only_if_the_kernel_counted_one(worker, tmp_path, monkeypatch, kills, status):
+    counts = tmp_path / "memory.events"
+    counts.write_text(f"low 0\noom 9\noom_kill {kills[0]}\noom_group_kill 0\n")
+    monkeypatch.setattr(process, "_KILL_COUNTS", (tmp_path / "absent", counts))
+    run = worker(f"""
+        text = open({str(counts)!r}).read().replace("oom_kill {kills[0]}", "oom_kill {kills[1]}")
+        open({str(counts)!r}, "w").write(text)
+        os.kill(os.getpid(), 9)
+    """)
+    outcome = run().outcome
+    assert outcome.status is status
+    assert "killed" in outcome.reason
+
+
+def test_log_that_cannot_be_opened_leaks_no_file_descriptor(tmp_path):
+    (tmp_path / "a.log").mkdir()
+    before = open_files()
+    with pytest.raises(IsADirectoryError):
+        run_in_process(tiny_cell(), limits=GENEROUS, log=tmp_path / "a.log")
+    assert open_files() == before
+
+
+def test_run_leaves_no_file_descriptor_open(worker):
+    run = worker("""os.write(fd, b'{"kind": "outcome", "status": "ok"}\\n')""")
+    before = open_files()
+    run()
+    assert open_files() == before
+
+
+def test_worker_that_never_read_its_cell_is_judged_by_its_end_not_by_the_pipe(worker, monkeypatch):
+    say = process._say
+
+    def late(child, cell):
+        child.wait()
+        say(child, cell)
+
+    monkeypatch.setattr(process, "_say", late)
+    assert "exit code 4" in worker("sys.exit(4)")().outcome.reason
+
+
+def test_ctrl_c_ends_the_tree_and_says_in_which_phase(worker, tmp_path):
+    run = worker(f"""
+        open({str(tmp_path / "pid")!r}, "w").write(str(os.getpid()))
+        os.write(fd, b'{{"kind": "progress", "phase": "verify"}}\\n')
+        time.sleep(60)
+    """)
+
+    def ctrl_c(_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(Cancelled) as caught:
+        run(on_progress=ctrl_c)
+    ended = caught.value.ended
+    assert (ended.outcome.status, ended.phase) == (Status.INTERRUPTED, "verify")
+    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
+
+
+def test_kill_tree_of_a_process_that_is_gone_does_nothing():
+    child = subprocess.Popen(["true"], stdin=subprocess.PIPE, start_new_session=True)
+    child.wait()
+    kill_tree(child, mark="nobody carries this")
+    assert child.returncode == 0
+
+
+def test_only_processes_of_the_mark_are_killed_and_the_spared_one_lives():
+    def sleeper(mark):
+        return subprocess.Popen(["sleep", "60"], env={**os.environ, MARK: mark}, start_new_session=True)
+
+    ours, spared, theirs = sleeper("ours"), sleeper("ours"), sleeper("theirs")
+    try:
+        kill_marked("ours", spare=spared.pid)
+        assert ours.wait(10) == -9
+        assert spared.poll() is None
+        assert theirs.poll() is None
+    finally:
+        for child in (ours, spared, theirs):
+            child.kill()
+            child.wait()
+
+
+def test_worker_imports_this_package_and_those_beside_the_caller(worker, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = worker(
+        f"open({str(tmp_path / 'path')!r}, 'w').write(os.environ['PYTHONPATH'] + ' ' + os.environ['OMP_NUM_THREADS'])"
+    )
+    run()
+    path, threads = (tmp_path / "path").read_text().split()
+    assert path.split(os.pathsep)[:2] == [str(Path(process.__file__).resolve().parents[2]), str(tmp_path)]
+    assert int(threads) == len(os.sched_getaffinity(0))

@@ -1,0 +1,345 @@
+"""Which cells run, what is kept of them, and how a run ends, without a single worker."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+
+import pytest
+
+from suite.records.record import Record
+from suite.records.status import Status
+from suite.records.store import RecordStore, StoreError
+from suite.run import runner as module
+from suite.run.console import Display
+from suite.run.forecast import Forecast, ForecastFailed, cell_key
+from suite.run.messages import Outcome, Progress
+from suite.run.process import Cancelled, Ended
+from suite.run.runner import Choice, Locked, Runner, exit_code
+from tests.faults.cells import tiny_cell
+from tests.unit.suite.fabricate import environment, measurement, optimum, prediction, verification
+
+CELLS = [tiny_cell("reference"), tiny_cell("full_gpu"), tiny_cell("freq_cache")]
+
+
+class Notebook(Display):
+    """Writes down what it is told."""
+
+    def __init__(self):
+        super().__init__()
+        self.warnings, self.notes, self.finished, self.opening = [], [], [], None
+
+    def note(self, text):
+        self.notes.append(text)
+
+    def warn(self, text):
+        self.warnings.append(text)
+
+    def _on_run_started(self, done_already):
+        self.opening = (self._cells, done_already)
+
+    def _on_cell_finished(self, label, status, *, wall_s, summary, reason):
+        self.finished.append((label, status, summary, reason))
+
+
+class Workers:
+    """Stands where processes are started: answers by system, and remembers who was asked."""
+
+    def __init__(self, **outcomes):
+        self.outcomes, self.started, self.limits = outcomes, [], []
+
+    def __call__(self, cell, *, limits, log, on_progress):
+        self.started.append(cell.system)
+        self.limits.append(limits)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text("what the worker printed")
+        on_progress(Progress(phase="train", step=1, steps=2))
+        outcome = self.outcomes.get(cell.system, Status.OK)
+        if outcome is KeyboardInterrupt:
+            raise Cancelled(Ended(Outcome(status=Status.INTERRUPTED, reason="stopped by Ctrl-C"), "train", 1.0))
+        if isinstance(outcome, Exception):
+            raise outcome
+        if outcome is Status.OK:
+            return Ended(
+                Outcome(status=outcome, verification=verification(), measurement=measurement()), "evaluate", 2.0
+            )
+        return Ended(Outcome(status=outcome, reason="because"), "train", 2.0)
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Run the cells with stand-in workers; returns what happened."""
+
+    def go(choice=Choice.RESUME, *, cells=CELLS, where=None, timeout_s=None, forecaster=None, **outcomes):
+        workers, display = Workers(**outcomes), Notebook()
+        monkeypatch.setattr(module, "run_in_process", workers)
+        runner = Runner(
+            cells,
+            out=tmp_path,
+            environment=where or environment(gpu=False),
+            choice=choice,
+            timeout_s=timeout_s,
+            forecaster=forecaster,
+        )
+        records = runner.run(display)
+        code = exit_code(records, planned=len(cells), interrupted=runner.interrupted)
+        return type("Ran", (), {"workers": workers, "display": display, "records": records, "code": code, "it": runner})
+
+    return go
+
+
+def statuses(ran):
+    return {record.cell.system: record.status.value for record in ran.records}
+
+
+# Resuming
+
+
+def test_second_run_starts_no_process_and_has_the_same_records(run):
+    first, second = run(), run()
+    assert first.workers.started == ["reference", "full_gpu", "freq_cache"]
+    assert second.workers.started == []
+    assert second.records == first.records
+    assert (first.display.opening, second.display.opening) == ((3, 0), (3, 3))
+    assert first.code == second.code == 0
+
+
+def test_failed_cell_is_done_too_unless_failures_are_asked_for(run):
+    run(full_gpu=Status.CRASHED)
+    assert run().workers.started == []
+    again = run(Choice.ONLY_FAILED)
+    assert again.workers.started == ["full_gpu"]
+    assert statuses(again) == {"reference": "ok", "full_gpu": "ok", "freq_cache": "ok"}
+    assert run(Choice.ONLY_FAILED).workers.started == []
+
+
+def test_unsupported_is_no_failure_and_unavailable_is(run):
+    run(reference=Status.UNSUPPORTED, full_gpu=Status.UNAVAILABLE)
+    assert run(Choice.ONLY_FAILED).workers.started == ["full_gpu"]
+
+
+def test_only_failed_runs_no_cell_that_never_ran(run):
+    assert run(Choice.ONLY_FAILED).workers.started == []
+
+
+def test_fresh_runs_everything_and_replaces_the_records(run, tmp_path):
+    run(full_gpu=Status.CRASHED)
+    again = run(Choice.FRESH)
+    assert again.workers.started == ["reference", "full_gpu", "freq_cache"]
+    assert len(list((tmp_path / "records").glob("*.json"))) == 3
+    assert statuses(run()) == {"reference": "ok", "full_gpu": "ok", "freq_cache": "ok"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"code": "other"},
+        {"machine": "another"},
+        {"packages": {"torch": "2.14.0", "torchrec": "1.8.0"}},
+        {"packages": {"torch": "2.13.0"}},
+        {"python": "3.12.0"},
+        {"threads": 1},
+    ],
+    ids=str,
+)
+def test_other_code_versions_or_machine_mean_not_done(run, change):
+    run()
+    assert len(run(where=environment(gpu=False, **change)).workers.started) == 3
+
+
+def test_what_does_not_change_a_measurement_leaves_cells_done(run, tmp_path):
+    run()
+    assert run(where=environment(gpu=False, commit="f" * 16, dirty=True)).workers.started == []
+    assert run(cells=[cell.model_copy(update={"data_dir": str(tmp_path)}) for cell in CELLS]).workers.started == []
+
+
+def test_other_setting_or_round_is_another_cell(run):
+    run()
+    cells = [CELLS[0].model_copy(update=change) for change in ({"lr": 0.5}, {"round": 1}, {"seed": 1}, {})]
+    assert len(run(cells=cells).workers.started) == 3
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"\xff\x00", b'{"schema_version": 1}', b"[]"])
+def test_damaged_record_costs_its_own_cell_alone_and_is_told(run, tmp_path, damage):
+    run()
+    (path,) = (tmp_path / "records").glob("*full_gpu*.json")
+    path.write_bytes(damage)
+    again = run()
+    assert again.workers.started == ["full_gpu"]
+    assert [str(path) in warning for warning in again.display.warnings] == [True]
+    assert again.code == 0
+    assert run().workers.started == []
+
+
+def test_state_of_a_cell_before_the_run(run, tmp_path):
+    run(cells=CELLS[:1])
+    later = Runner(CELLS, out=tmp_path, environment=environment(gpu=False), choice=Choice.RESUME, timeout_s=None)
+    assert [later.state(cell) for cell in CELLS] == ["done", "to run", "to run"]
+    failed = Runner(CELLS, out=tmp_path, environment=environment(gpu=False), choice=Choice.ONLY_FAILED, timeout_s=None)
+    assert [failed.state(cell) for cell in CELLS] == ["done", "skipped", "skipped"]
+
+
+# Trouble
+
+
+def test_ctrl_c_keeps_finished_cells_records_the_interrupted_one_and_starts_no_more(run, tmp_path):
+    stopped = run(full_gpu=KeyboardInterrupt)
+    assert stopped.workers.started == ["reference", "full_gpu"]
+    assert statuses(stopped) == {"reference": "ok", "full_gpu": "interrupted"}
+    assert stopped.code == 130
+    assert "the same command goes on from here" in stopped.display.warnings[-1]
+    stored = {record.cell.system: record.status.value for record in RecordStore(tmp_path).load_all()[0]}
+    assert stored == {"reference": "ok", "full_gpu": "interrupted"}
+    assert run().workers.started == ["full_gpu", "freq_cache"]
+
+
+def test_full_disk_leaves_the_cells_in_the_table_and_the_others_running(run, tmp_path, monkeypatch):
+    def full(path, text):
+        raise StoreError(f"cannot write {path}: No space left on device; make room")
+
+    monkeypatch.setattr("suite.records.store.write_atomically", full)
+    ran = run()
+    assert ran.workers.started == ["reference", "full_gpu", "freq_cache"]
+    assert statuses(ran) == {"reference": "ok", "full_gpu": "ok", "freq_cache": "ok"}
+    assert ran.code == 0
+    assert len(ran.display.warnings) == 3
+    assert all("No space left" in w and "will run again" in w for w in ran.display.warnings)
+    monkeypatch.undo()
+    assert not (tmp_path / "records").exists()
+
+
+def test_process_that_cannot_be_started_costs_its_own_cell_alone(run):
+    ran = run(full_gpu=OSError(28, "No space left on device"))
+    assert statuses(ran) == {"reference": "ok", "full_gpu": "crashed", "freq_cache": "ok"}
+    assert "could not be started: [Errno 28] No space left" in ran.records[1].reason
+    assert ran.code == 1
+
+
+def test_second_run_on_the_same_directory_is_refused_while_the_first_lasts(run, tmp_path):
+    with (tmp_path / ".lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(Locked, match=r"another run is writing to .*: wait for it, or choose another .* --out"):
+            run()
+    assert len(run().workers.started) == 3
+
+
+def test_directory_that_cannot_be_made_is_a_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    runner = Runner(CELLS, out=tmp_path / "file", environment=environment(), choice=Choice.RESUME, timeout_s=None)
+    with pytest.raises(StoreError, match=r"cannot write to .*file: .*choose another directory with --out"):
+        runner.run(Notebook())
+
+
+# What is kept
+
+
+def test_record_says_how_and_in_which_phase_a_cell_failed(run):
+    ran = run(reference=Status.TIMEOUT)
+    record = ran.records[0]
+    assert (record.status, record.reason, record.phase, record.wall_s) == (Status.TIMEOUT, "because", "train", 2.0)
+    assert record.environment == environment(gpu=False)
+    assert ran.records[1].phase == ""
+    assert ran.records[1].measurement == measurement()
+    assert Record.model_validate_json(record.model_dump_json()) == record
+
+
+def test_log_is_named_where_the_process_went_wrong_and_not_elsewhere(run, tmp_path):
+    ran = run(reference=Status.CRASHED, full_gpu=Status.UNSUPPORTED)
+    reasons = {label: reason for label, _, _, reason in ran.display.finished}
+    assert reasons["full_gpu x avazu"] == "because"
+    named = reasons["reference x avazu"].removeprefix("because (log: ").removesuffix(")")
+    assert (tmp_path / "logs" / f"{ran.records[0].key}.log").samefile(named)
+
+
+def test_finished_cell_is_summarised(run):
+    summary = run().display.finished[0][2]
+    assert summary == "50.0 it/s, AUROC 0.7911, hit rate 0.950"
+
+
+def test_limits_are_the_scales_unless_a_timeout_is_given(run):
+    limits = run().workers.limits[0]
+    assert (limits.wall_s, limits.stall_s) == (120, 60)
+    assert limits.host_bytes > 0
+    assert run(Choice.FRESH, timeout_s=7.5).workers.limits[0].wall_s == 7.5
+
+
+def test_report_writes_the_tables(run, tmp_path):
+    ran = run(full_gpu=Status.INFEASIBLE)
+    ran.it.report(None)
+    text = (tmp_path / "tables" / "comparison.csv").read_text()
+    assert "reference" in text
+    assert "infeasible" in text
+
+
+# Exit codes
+
+
+@pytest.mark.parametrize("status", list(Status))
+def test_exit_code_of_a_run_with_one_cell_that_ended_as(run, tmp_path, status):
+    ran = run(full_gpu=status)
+    assert ran.code == (0 if status in (Status.OK, Status.UNSUPPORTED) else 1)
+    assert json.loads(next(iter(RecordStore(tmp_path).directory.glob("*full_gpu*"))).read_text())["status"] == status
+
+
+def test_exit_code_is_1_where_a_planned_cell_has_no_record_and_130_after_ctrl_c(run):
+    records = run().records
+    assert exit_code(records, planned=4, interrupted=False) == 1
+    assert exit_code(records, planned=3, interrupted=True) == 130
+    assert exit_code([], planned=0, interrupted=False) == 0
+
+
+# Predictions
+
+
+def test_forecasts_of_the_cells_that_will_run_stand_in_their_records(run, tmp_path):
+    asked = []
+
+    def foresee(cells, on_progress):
+        asked.append([cell.system for cell in cells])
+        on_progress("calibrating", 1, 2)
+        said = {cell_key(cell): Forecast(cell=cell_key(cell), why="it is unknown") for cell in cells}
+        key = cell_key(tiny_cell("freq_cache"))
+        if key in said:
+            said[key] = Forecast(cell=key, prediction=prediction(50.0), optimum=optimum())
+        return said
+
+    first = run(cells=CELLS[1:], forecaster=foresee)
+    whole, cached = first.records
+    assert (whole.prediction, whole.optimum, whole.prediction_missing) == (None, None, "it is unknown")
+    assert cached.prediction.steps_per_s == 50.0
+    assert cached.optimum.unique_misses == 40_000
+    assert cached.prediction_missing == ""
+    assert [record.prediction_missing for record in RecordStore(tmp_path).load_all()[0]] == ["", "it is unknown"]
+    assert first.display.notes == ["no prediction or no optimum for full_gpu: it is unknown"]
+    run(forecaster=foresee)
+    run(forecaster=foresee)  # nothing is left to run, so nobody is asked
+    assert asked == [["full_gpu", "freq_cache"], ["reference"]]
+
+
+def test_nothing_is_missing_where_no_prediction_was_asked_for(run):
+    assert {record.prediction_missing for record in run().records} == {""}
+
+
+def test_cells_run_without_predictions_where_these_fail(run, tmp_path):
+    def foresee(cells, on_progress):
+        raise ForecastFailed("it ended with exit code 3, its last line: no more memory")
+
+    ran = run(forecaster=foresee)
+    assert ran.code == 0
+    assert [record.prediction for record in ran.records] == [None, None, None]
+    why = "it ended with exit code 3, its last line: no more memory"
+    assert {record.prediction_missing for record in ran.records} == {why}
+    assert {record.prediction_missing for record in RecordStore(tmp_path).load_all()[0]} == {why}
+    assert ran.display.warnings == [
+        "no predictions: it ended with exit code 3, its last line: no more memory; the cells run without them"
+    ]
+
+
+def test_ctrl_c_while_predicting_ends_the_run_before_any_cell(run):
+    def foresee(cells, on_progress):
+        raise KeyboardInterrupt
+
+    ran = run(forecaster=foresee)
+    assert ran.code == 130
+    assert ran.workers.started == []
+    assert ran.records == []

@@ -1,0 +1,200 @@
+"""The trainer: which batches a system sees, in which order, and what evaluation leaves alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from suite.run.training import Trainer, dense_optimizer, in_process, load_initial_rows, tables_of
+from systems.contract import CacheRatio, OptimizerKind, Rows, SparseOptimizer, SystemSpec
+from systems.reference import ReferenceSystem
+from workloads.dlrm import build_dlrm
+from workloads.streams.synthetic import SyntheticWorkload
+
+CPU = torch.device("cpu")
+BATCH, DIM = 16, 4
+
+
+class Recording(ReferenceSystem):
+    """The reference, writing down what it was told and asked, by the ids of a batch."""
+
+    ahead = 0
+
+    def __init__(self, spec):
+        super().__init__(spec)
+        self.announced = []
+        self.forwarded = []
+        self.lead = []
+
+    @property
+    def look_ahead(self):
+        return self.ahead
+
+    def prefetch(self, features):
+        self.announced.append(features.values())
+
+    def forward(self, features):
+        if self.training:
+            self.forwarded.append(features.values())
+            self.lead.append(len(self.announced) - len(self.forwarded))
+        return super().forward(features)
+
+
+class CountingWorkload:
+    """A workload that writes down which batches were made."""
+
+    def __init__(self, workload):
+        self._workload = workload
+        self.made = []
+
+    def __getattr__(self, name):
+        return getattr(self._workload, name)
+
+    def batch(self, index, *split):
+        self.made.append(index)
+        return self._workload.batch(index, *split)
+
+
+@pytest.fixture(scope="module")
+def synthetic():
+    return SyntheticWorkload.create("avazu", batch_size=BATCH, seed=0, max_rows=2000)
+
+
+def spec(workload, kind=OptimizerKind.SGD):
+    return SystemSpec(
+        tables=tables_of(workload, DIM),
+        optimizer=SparseOptimizer(kind=kind, lr=0.5),
+        device=CPU,
+        budget=CacheRatio(ratio=0.5),
+        batch_lookups=BATCH * 13,
+    )
+
+
+def trained_on(system, workload, total, feed=None):
+    load_initial_rows(system, seed=0)
+    model = build_dlrm(
+        system,
+        dense_columns=workload.dense_columns,
+        embedding_dim=DIM,
+        bottom_mlp=(8,),
+        top_mlp=(8, 1),
+        seed=0,
+        device=CPU,
+    )
+    return model, Trainer(model, system, feed=feed or in_process(workload, CPU), total_steps=total)
+
+
+def same(seen, expected):
+    return len(seen) == len(expected) and all(torch.equal(a, b) for a, b in zip(seen, expected, strict=True))
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 3, 20])
+@pytest.mark.parametrize("runs", [(7,), (1, 1, 1, 1, 1, 1, 1), (1, 4, 2), (3, 4)], ids=str)
+def test_every_batch_is_used_once_in_order_and_announced_once_but_never_past_the_end(synthetic, ahead, runs):
+    total = 7
+    workload = CountingWorkload(synthetic)
+    system = type("Ahead", (Recording,), {"ahead": ahead})(spec(synthetic))
+    _, trainer = trained_on(system, workload, total)
+    for steps in runs:
+        assert trainer.run(steps).steps == steps
+    expected = [synthetic.batch(index).features.values() for index in range(total)]
+    assert workload.made == list(range(total))
+    assert same(system.forwarded, expected)
+    if ahead:
+        assert same(system.announced, expected)
+        # at step i, batches 0 to i + ahead are announced, as far as there are any
+        assert system.lead == [min(i + 1 + ahead, total) - (i + 1) for i in range(total)]
+    else:
+        assert system.announced == []
+
+
+def test_look_ahead_reaches_across_the_end_of_a_run(synthetic):
+    workload = CountingWorkload(synthetic)
+    system = type("Ahead", (Recording,), {"ahead": 2})(spec(synthetic))
+    _, trainer = trained_on(system, workload, total=9)
+    trainer.run(3)
+    assert workload.made == [0, 1, 2, 3, 4]
+    assert len(system.announced) == 5
+
+
+def test_batches_are_made_before_the_clock_of_a_run_starts(synthetic):
+    workload, made_by_first_step = CountingWorkload(synthetic), []
+    _, trainer = trained_on(Recording(spec(synthetic)), workload, total=5)
+    run = trainer.run(5, on_step=lambda step: made_by_first_step.append((step, len(workload.made))))
+    assert made_by_first_step == [(step, 5) for step in range(1, 6)]
+    assert run.data_s > 0
+    assert run.duration_s > 0
+
+
+def test_training_changes_rows_and_dense_weights(synthetic):
+    system = ReferenceSystem(spec(synthetic))
+    model, trainer = trained_on(system, synthetic, total=2)
+    dense = [parameter.clone() for parameter in model.parameters()]
+    ids = synthetic.batch(0).features["site_id"].values()
+    rows = system.read_rows("site_id", ids).weights
+    trainer.run(2)
+    assert any(not torch.equal(a, b) for a, b in zip(dense, model.parameters(), strict=True))
+    assert not torch.equal(rows, system.read_rows("site_id", ids).weights)
+
+
+@pytest.mark.parametrize("kind", list(OptimizerKind))
+def test_evaluation_changes_neither_dense_weights_nor_rows_nor_the_training_after_it(synthetic, kind):
+    losses = []
+    for evaluated in (False, True):
+        system = ReferenceSystem(spec(synthetic, kind))
+        model, trainer = trained_on(system, synthetic, total=4)
+        trainer.run(2)
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        if evaluated:
+            logits = trainer.logits(synthetic.batch(9))
+            assert logits.shape == (BATCH,)
+            assert not logits.requires_grad
+        assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+        losses.append(trainer.run(2).loss)
+    assert losses[0] == losses[1]
+
+
+def test_loss_of_a_run_is_that_of_its_last_step(synthetic):
+    _, one_run = trained_on(ReferenceSystem(spec(synthetic)), synthetic, total=3)
+    _, three_runs = trained_on(ReferenceSystem(spec(synthetic)), synthetic, total=3)
+    assert one_run.run(3).loss == [three_runs.run(1).loss for _ in range(3)][-1]
+
+
+@pytest.mark.parametrize("kind", list(OptimizerKind))
+def test_dense_optimizer_never_sees_a_row(synthetic, kind):
+    system = ReferenceSystem(spec(synthetic, kind))
+    model, _ = trained_on(system, synthetic, total=1)
+    optimizer = dense_optimizer(model, system.spec.optimizer)
+    held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    assert held
+    assert {id(p) for p in held} == {id(p) for name, p in model.named_parameters() if "sparse_arch" not in name}
+    assert optimizer.defaults["lr"] == 0.5
+
+
+def test_initial_rows_arrive_whole_and_in_chunks(synthetic, monkeypatch):
+    class Loading(ReferenceSystem):
+        def load_rows(self, table, start, rows):
+            chunks.append((table, start, rows.weights.shape[0]))
+            super().load_rows(table, start, rows)
+
+    chunks, told = [], []
+    whole = ReferenceSystem(spec(synthetic))
+    load_initial_rows(whole, seed=3)
+    monkeypatch.setattr("suite.run.training._INIT_ROWS", 100)
+    pieces = Loading(spec(synthetic))
+    load_initial_rows(pieces, seed=3, on_chunk=lambda: told.append(1))
+    assert len(told) == len(chunks)
+    assert max(rows for _, _, rows in chunks) == 100
+    for name, rows in synthetic.tables:
+        ids = torch.arange(rows)
+        left, right = whole.read_rows(name, ids).weights, pieces.read_rows(name, ids).weights
+        assert torch.equal(left, right)
+        assert (left.any(dim=1)).all()
+        assert left.abs().max() <= rows**-0.5
+
+
+def test_tables_serve_the_feature_of_their_own_name_at_the_asked_width(synthetic):
+    tables = tables_of(synthetic, 12)
+    assert [(t.name, t.num_embeddings) for t in tables] == list(synthetic.tables)
+    assert all(t.feature_names == [t.name] and t.embedding_dim == 12 for t in tables)
+    assert isinstance(Rows(torch.zeros(1, 12)).state, dict)

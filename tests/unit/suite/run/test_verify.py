@@ -1,0 +1,166 @@
+"""Verification in this process: right systems pass, every wrong one is caught by the check that should catch it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from suite.run.training import tables_of
+from suite.run.verify import verify
+from systems.contract import CacheRatio, OptimizerKind, SparseOptimizer, Support, SystemSpec, Verdict
+from systems.full_gpu import FullGPU
+from systems.no_embeddings import NoEmbeddings
+from systems.reference import ReferenceSystem
+from tests.faults import wrong
+from workloads.streams.synthetic import SyntheticWorkload
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def workload():
+    return SyntheticWorkload.create("avazu", batch_size=32, seed=0, max_rows=2000)
+
+
+def spec(workload, kind=OptimizerKind.SGD, dim=4):
+    return SystemSpec(
+        tables=tables_of(workload, dim),
+        optimizer=SparseOptimizer(kind=kind, lr=1.0),
+        device=CPU,
+        budget=CacheRatio(ratio=0.5),
+        batch_lookups=32 * 13,
+        frequencies=workload.frequencies(),
+    )
+
+
+def verified(system, workload, kind=OptimizerKind.SGD, beat=lambda: None):
+    return verify(system, spec=spec(workload, kind), workload=workload, seed=0, beat=beat)
+
+
+def failed(verification):
+    return [check.name for check in verification.checks if not check.passed]
+
+
+@pytest.mark.parametrize("kind", list(OptimizerKind))
+def test_reference_agrees_with_itself_bitwise_for_every_optimizer(workload, kind):
+    verification = verified(ReferenceSystem, workload, kind)
+    assert verification.passed, failed(verification)
+    assert {check.max_difference for check in verification.checks} == {0.0}
+
+
+def test_fbgemm_with_all_rows_on_the_device_is_bitwise_right_with_sgd_and_close_with_adagrad(workload):
+    verification = verified(FullGPU, workload)
+    assert verification.passed, failed(verification)
+    one_hot = [c for c in verification.checks if c.name.startswith("sgd: ") and "bags" not in c.name]
+    assert len(one_hot) >= 4
+    assert {(check.max_difference, check.tolerance) for check in one_hot if "output" not in check.name} == {(0.0, 0.0)}
+
+
+def test_fbgemm_is_verified_with_adagrad_against_the_reference(workload):
+    verification = verified(FullGPU, workload, OptimizerKind.ADAGRAD)
+    assert verification.passed, failed(verification)
+    assert {check.name.partition(":")[0] for check in verification.checks} == {"adagrad", "rowwise_adagrad"}
+
+
+def test_sgd_cell_is_verified_with_rowwise_adagrad_too_and_shows_life_at_every_check(workload):
+    beats = []
+    verification = verified(ReferenceSystem, workload, beat=lambda: beats.append(1))
+    kinds = {check.name.partition(":")[0] for check in verification.checks}
+    assert kinds == {"sgd", "rowwise_adagrad"}
+    assert len(beats) == len(verification.checks)
+
+
+@pytest.mark.parametrize(
+    ("system", "check"),
+    [
+        (wrong.SlightlyWrongUpdate, "sgd: after training, rows"),
+        (wrong.SlightlyWrongUpdate, "rowwise_adagrad: after training, rows"),
+        (wrong.WrongForDuplicates, "sgd: after training, rows"),
+        (wrong.WrongForDuplicates, "rowwise_adagrad: after training, optimizer state"),
+        (wrong.EvaluationChangesRows, "sgd: evaluation leaves rows untouched"),
+        (wrong.SavesNoState, "rowwise_adagrad: save, load and go on, optimizer state"),
+        (wrong.DropsState, "rowwise_adagrad: save, load and go on"),
+        (wrong.StaleAfterEviction, "sgd: after training, rows"),
+        (wrong.StaleAfterEviction, "rowwise_adagrad: after training, optimizer state"),
+        (wrong.NanOutput, "sgd: losses"),
+        (wrong.EmptyBagIsNotZero, "sgd: empty bags and duplicates, output"),
+        (wrong.MixesUpTables, "sgd: losses"),
+        (wrong.ReadsTheOldRows, "sgd: after training, rows"),
+        (NoEmbeddings, "sgd: after training, rows"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
+def test_wrong_system_is_caught_by(workload, system, check):
+    verification = verified(system, workload)
+    assert not verification.passed
+    assert check in failed(verification)
+
+
+@pytest.mark.parametrize(
+    ("system", "check"),
+    [
+        (wrong.WrongForDuplicates, "adagrad: after training, rows"),
+        (wrong.SavesNoState, "adagrad: save, load and go on, optimizer state"),
+        (wrong.StaleAfterEviction, "adagrad: after training, rows"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
+def test_wrong_system_is_caught_with_adagrad_by(workload, system, check):
+    assert check in failed(verified(system, workload, OptimizerKind.ADAGRAD))
+
+
+def test_empty_bags_alone_are_what_the_bag_probe_finds(workload):
+    assert all("bags" in name or "go on" in name for name in failed(verified(wrong.EmptyBagIsNotZero, workload)))
+
+
+def test_state_dict_that_cannot_be_loaded_is_a_failed_check_and_says_which_keys_it_lacks(workload):
+    checks = verified(wrong.DropsState, workload).checks
+    (check,) = [check for check in checks if not check.passed]
+    assert "its own state_dict cannot be loaded" in check.detail
+    assert "Missing key" in check.detail
+    assert "\n" not in check.detail
+
+
+def test_nan_fails_and_survives_json(workload):
+    verification = verified(wrong.NanOutput, workload)
+    again = type(verification).model_validate_json(verification.model_dump_json())
+    assert again == verification
+    assert not again.passed
+
+
+def test_system_that_takes_no_update_in_evaluation_mode_is_right(workload):
+    class FrozenInEvaluation(ReferenceSystem):
+        def forward(self, features):
+            with torch.set_grad_enabled(self.training):
+                return super().forward(features)
+
+    assert verified(FrozenInEvaluation, workload).passed
+
+
+def test_system_that_supports_nothing_of_the_probe_is_not_verified(workload):
+    class Fussy(ReferenceSystem):
+        @classmethod
+        def support(cls, spec):
+            return Support(Verdict.UNSUPPORTED, "no")
+
+    verification = verified(Fussy, workload)
+    assert verification.checks == ()
+    assert not verification.passed
+
+
+def test_small_dataset_is_verified_on_smaller_batches_and_never_past_its_end():
+    class Short(SyntheticWorkload):
+        seen = []
+
+        def epoch_rows(self):
+            return 100
+
+        def shrunk(self, **sizes):
+            small = super().shrunk(**sizes)
+            batch = small.batch
+            small.batch = lambda index, *rest: self.seen.append((index + 1) * small.batch_size) or batch(index, *rest)
+            return small
+
+    workload = Short.create("avazu", batch_size=32, seed=0, max_rows=2000)
+    assert verified(ReferenceSystem, workload).passed
+    assert 50 < max(Short.seen) <= 100

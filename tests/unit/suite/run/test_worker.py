@@ -1,0 +1,115 @@
+"""What a worker makes of an exception, and that a whole cell in this process ends in its exact status."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+import torch
+
+from suite.records.status import Status
+from suite.run.messages import Outcome, Progress, decode
+from suite.run.worker import Reporter, _outcome, describe, status_of
+from systems.contract import WorkingSetTooLarge
+from tests.faults.cells import fake, tiny_cell
+
+
+def outcome(system, **changes):
+    return _outcome(tiny_cell(system, **changes), Reporter(io.BytesIO()))
+
+
+@pytest.mark.parametrize(
+    ("system", "status", "reason"),
+    [
+        (fake("NoMemory"), Status.OOM_HOST, "MemoryError: no message; use a smaller --scale"),
+        (fake("DeviceFull"), Status.OOM_DEVICE, "Tried to allocate 20.00 GiB.; use a smaller --cache-ratio"),
+        (fake("PinnedMemoryFull"), Status.OOM_DEVICE, "CUDA error: out of memory; use a smaller --cache-ratio"),
+        (fake("BuildFails"), Status.CRASHED, "ValueError: rows of width 4 do not fit a tile of 64:"),
+        (fake("NeedsPackage"), Status.UNAVAILABLE, "pip install no-such-package-anywhere"),
+        (fake("SaysWhatItNeeds"), Status.UNAVAILABLE, "needs frobnicate 2 or later: pip install 'frobnicate>=2'"),
+        ("tests.faults.needy:System", Status.UNAVAILABLE, "pip install no-such-package-anywhere"),
+        ("tests.faults.absent:System", Status.UNAVAILABLE, "cannot import tests.faults.absent: check its name"),
+        ("tests.faults.broken:System", Status.CRASHED, "RuntimeError: no licence file found: set FROB_LICENCE"),
+        ("tests.faults.fakes:Absent", Status.CRASHED, "tests.faults.fakes:Absent is not an EmbeddingSystem"),
+        (fake("TooLarge"), Status.INFEASIBLE, "a batch has 900 distinct rows, the cache 512: give --cache-ratio 0.5"),
+        (fake("Unsupported"), Status.UNSUPPORTED, "no row-wise Adagrad: use --optimizer sgd"),
+        (fake("NeedsMoreThanThereIs"), Status.INFEASIBLE, "use a smaller --scale or --embedding-dim"),
+        ("tests.faults.wrong:NanOutput", Status.WRONG_ANSWER, "sgd: losses: differs by nan"),
+        ("tests.faults.wrong:StaleAfterEviction", Status.WRONG_ANSWER, "differs by"),
+    ],
+    ids=lambda value: value.rpartition(":")[2] if isinstance(value, str) and value.startswith("tests.") else "",
+)
+def test_cell_of_a_faulty_system_ends_as(system, status, reason):
+    ended = outcome(system)
+    assert ended.status is status
+    assert reason in ended.reason
+    assert "\n" not in ended.reason
+    assert ended.measurement is None
+
+
+def test_diverging_loss_crashes_the_cell_and_names_the_learning_rate():
+    ended = outcome("reference", lr=1e25)
+    assert ended.status is Status.CRASHED
+    assert "the loss is " in ended.reason
+    assert "lower --lr" in ended.reason
+
+
+def test_wrong_answer_keeps_its_verification_and_is_not_measured():
+    ended = outcome("tests.faults.wrong:WrongForDuplicates")
+    assert ended.status is Status.WRONG_ANSWER
+    assert not ended.verification.passed
+    assert ended.measurement is None
+
+
+def test_correct_system_of_ones_own_is_ok():
+    ended = outcome(fake("Correct"))
+    assert (ended.status, ended.reason) == (Status.OK, "")
+    assert ended.verification.passed
+    assert ended.measurement.quality.samples == 64
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (torch.cuda.OutOfMemoryError("x"), Status.OOM_DEVICE),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to"), Status.OOM_HOST),
+        (WorkingSetTooLarge("x"), Status.INFEASIBLE),
+        (ModuleNotFoundError("No module named 'x'", name="x"), Status.UNAVAILABLE),
+        (OSError("x"), Status.CRASHED),
+        (ZeroDivisionError(), Status.CRASHED),
+    ],
+)
+def test_status_of_an_exception(error, status):
+    assert status_of(error) is status
+
+
+def test_missing_part_of_an_installed_package_is_not_told_to_be_installed():
+    error = ModuleNotFoundError("No module named 'torch.absent'", name="torch.absent")
+    assert describe(error).startswith("cannot import torch.absent: check its name, and the version of torch")
+    assert "pip install" not in describe(error)
+
+
+def test_reporter_sends_every_phase_but_few_beats():
+    pipe = io.BytesIO()
+    reporter = Reporter(pipe)
+    reporter.phase("build")
+    for step in range(1000):
+        reporter.beat(step, 1000)
+    reporter.phase("train")
+    reporter.finish(Outcome(status=Status.OK))
+    sent = [decode(line) for line in pipe.getvalue().splitlines()]
+    assert [m.phase for m in sent if isinstance(m, Progress) and m.steps == 0] == ["build", "train"]
+    assert len(sent) < 100
+    assert sent[-1] == Outcome(status=Status.OK)
+
+
+def test_beat_after_a_pause_is_sent_at_once(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("suite.run.worker.time.monotonic", lambda: now[0])
+    pipe = io.BytesIO()
+    reporter = Reporter(pipe)
+    reporter.phase("train")
+    reporter.beat(1, 9)
+    now[0] += 0.3
+    reporter.beat(2, 9, 5.0)
+    assert decode(pipe.getvalue().splitlines()[-1]) == Progress(phase="train", step=2, steps=9, steps_per_s=5.0)

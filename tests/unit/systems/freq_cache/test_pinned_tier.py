@@ -1,0 +1,102 @@
+"""Rows in page-locked memory. On a CPU there is nothing to pin; what is asked of CUDA is recorded by a stand-in."""
+
+from __future__ import annotations
+
+import gc
+import mmap
+from collections.abc import Iterator
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from systems.freq_cache.tiers import pinned as pinned_tier
+from systems.freq_cache.tiers.layout import RowLayout
+from systems.freq_cache.tiers.pinned import PinnedTier
+from systems.freq_cache.transfer import Transfer
+
+LAYOUT = RowLayout(8, torch.float32, {"sum": 1})
+CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
+
+
+class Runtime:
+    """CUDA's runtime as far as pinning goes."""
+
+    def __init__(self, answer: int = 0) -> None:
+        self.answer = answer
+        self.registered: dict[int, int] = {}
+        self.calls: list[str] = []
+
+    def cudaHostRegister(self, address: int, size: int, flags: int) -> int:
+        self.calls.append("register")
+        if not self.answer:
+            self.registered[address] = size
+        return self.answer
+
+    def cudaHostUnregister(self, address: int) -> int:
+        self.calls.append("unregister")
+        del self.registered[address]
+        return 0
+
+
+@pytest.fixture
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Runtime]:
+    made = Runtime()
+    cuda = SimpleNamespace(
+        cudart=lambda: made, synchronize=lambda device: made.calls.append("synchronize"), device=lambda _: nullcontext()
+    )
+    seen = SimpleNamespace(cuda=cuda, as_tensor=lambda seen, device: torch.from_numpy(as_numpy(seen)))
+    monkeypatch.setattr(pinned_tier, "torch", SimpleNamespace(**{**vars(torch), **vars(seen)}))
+    yield made
+
+
+def as_numpy(seen: object) -> np.ndarray:
+    """What a device would see, by the same address."""
+    described = dict(seen.__cuda_array_interface__)  # type: ignore[attr-defined]
+    return np.asarray(SimpleNamespace(__array_interface__=described))
+
+
+def test_device_reads_what_the_host_writes() -> None:
+    tier = PinnedTier(50, LAYOUT, CPU)
+    rows = torch.tensor([3, 49, 0])
+    records = torch.randn(3, LAYOUT.width)
+    tier.write(rows, records)
+    (found,) = Transfer(CPU).gather(tier.on_device, torch.tensor([0, 3, 49, 7])).take()
+    assert torch.equal(found, torch.cat([records[[2, 0, 1]], torch.zeros(1, LAYOUT.width)]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_all_of_the_block_is_registered_and_seen_where_it_is(runtime: Runtime, dtype: torch.dtype) -> None:
+    layout = RowLayout(8, dtype, {"sum": 1})
+    tier = PinnedTier(50, layout, CUDA)
+    assert runtime.registered == {tier.records.data_ptr(): 50 * layout.record_bytes}
+    assert tier.records.data_ptr() % mmap.PAGESIZE == 0  # a page that two blocks shared could be registered once only
+    tier.write(torch.tensor([7]), torch.full((1, layout.width), 2.0, dtype=dtype))
+    assert tier.on_device.dtype == dtype
+    assert torch.equal(tier.on_device, tier.records)
+    assert tier.on_device.data_ptr() == tier.records.data_ptr()
+
+
+def test_memory_is_let_go_of_once_and_when_the_device_is_done(runtime: Runtime) -> None:
+    tier = PinnedTier(50, LAYOUT, CUDA)
+    tier.close()
+    tier.close()
+    assert runtime.calls == ["register", "synchronize", "unregister"]
+    assert not runtime.registered
+
+
+def test_memory_is_let_go_of_with_its_tier(runtime: Runtime) -> None:
+    tier = PinnedTier(50, LAYOUT, CUDA)
+    del tier
+    gc.collect()
+    assert not runtime.registered
+
+
+def test_memory_that_cannot_be_pinned_is_named_with_the_remedy(runtime: Runtime) -> None:
+    runtime.answer = 2
+    with pytest.raises(
+        MemoryError, match=r"1,800 bytes of host memory cannot be pinned .*: give less, raise the limit"
+    ):
+        PinnedTier(50, LAYOUT, CUDA)

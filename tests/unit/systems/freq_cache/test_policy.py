@@ -1,0 +1,220 @@
+"""What policies think of rows: the keys they give, what they learn, and what they would fill a cache with."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from brute_force_planner import level
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from systems.freq_cache.planner.planner import Ids, Planner
+from systems.freq_cache.planner.policy import LEVELS, LFU, LRU, Policy, StaticFrequency, level_of
+
+SETTINGS = settings(max_examples=80, deadline=None)
+COUNTS = st.lists(st.integers(0, 6) | st.integers(0, 2**40), min_size=1, max_size=30)
+
+
+def int32s(*values: int) -> NDArray[np.int32]:
+    return np.array(values, np.int32)
+
+
+def static(*tables: list[int]) -> StaticFrequency:
+    return StaticFrequency([np.array(counts, np.int64) for counts in tables])
+
+
+def used(policy: Policy, rows: list[int], *, times: int = 1, learn: bool = True, batch: int = 0) -> list[int]:
+    return policy.keys(int32s(*rows), np.full(len(rows), times, np.int32), batch=batch, learn=learn).tolist()
+
+
+def test_small_counts_are_their_own_level() -> None:
+    assert [level_of(count) for count in range(33)] == list(range(33))
+
+
+@SETTINGS
+@given(count=st.integers(0, 2**31))
+def test_level_has_sixteen_steps_for_every_doubling(count: int) -> None:
+    assert level_of(count) == level(count) < LEVELS
+
+
+@SETTINGS
+@given(counts=st.lists(st.integers(0, 2**31), min_size=2, max_size=2).map(sorted))
+def test_level_never_falls_with_the_count_and_tells_counts_a_sixteenth_apart(counts: list[int]) -> None:
+    low, high = counts
+    assert level_of(low) <= level_of(high)
+    if high > low * (1 + 1 / 16):
+        assert level_of(low) < level_of(high)
+
+
+def test_highest_level_is_within_the_queues_there_are() -> None:
+    assert level_of(2**31) == 448 < LEVELS
+
+
+@SETTINGS
+@given(left=COUNTS, right=COUNTS)
+def test_static_keys_are_levels_of_the_frequencies_table_after_table(left: list[int], right: list[int]) -> None:
+    policy = static(left, right)
+    everything = list(range(len(left) + len(right)))
+    assert used(policy, everything[::-1]) == [level(min(count, 2**31)) for count in (left + right)[::-1]]
+
+
+@SETTINGS
+@given(counts=COUNTS, rows=st.integers(0, 40))
+def test_static_would_fill_a_cache_with_the_rows_of_the_highest_levels_first_of_equals_the_lower(
+    counts: list[int], rows: int
+) -> None:
+    ranked = sorted(range(len(counts)), key=lambda row: (-level(min(counts[row], 2**31)), row))
+    best = static(counts).best(rows)
+    assert best.dtype == np.int32
+    assert best.tolist() == ranked[:rows]
+
+
+def test_static_learns_nothing() -> None:
+    policy = static([3, 1, 2])
+    before = used(policy, [0, 1, 2])
+    for _ in range(5):
+        used(policy, [1], times=100)
+    assert used(policy, [0, 1, 2]) == before
+    assert policy.state is None
+
+
+@pytest.mark.parametrize("tables", [([-1],), ([0, 3], [5, -2, 1])], ids=["one table", "the second table"])
+def test_negative_frequencies_are_refused(tables: tuple[list[int], ...]) -> None:
+    with pytest.raises(ValueError, match="negative"):
+        static(*tables)
+
+
+def test_table_without_rows_has_no_frequencies() -> None:
+    assert static([], [4, 5]).best(1).tolist() == [1]
+
+
+@SETTINGS
+@given(
+    batches=st.lists(
+        st.tuples(st.dictionaries(st.integers(0, 9), st.integers(1, 40_000)), st.booleans()), min_size=1, max_size=12
+    )
+)
+def test_lfu_key_is_the_level_of_what_training_has_used_up_to_saturation(
+    batches: list[tuple[dict[int, int], bool]],
+) -> None:
+    policy, counts = LFU(10), Counter[int]()
+    for number, (occurrences, learn) in enumerate(batches):
+        rows = list(occurrences)
+        if learn:
+            counts.update(occurrences)
+        times = int32s(*occurrences.values())
+        keys = policy.keys(int32s(*rows), times, batch=number, learn=learn)
+        assert keys.tolist() == [level(min(counts[row], 65_535)) for row in rows]
+    assert policy.state is not None
+    assert policy.state.tolist() == [min(counts[row], 65_535) for row in range(10)]
+
+
+def test_counts_of_lfu_end_at_65535_and_do_not_start_over() -> None:
+    policy = LFU(2)
+    used(policy, [0], times=65_534)
+    assert used(policy, [0], times=2**31 - 1) == [level(65_535)]
+    assert used(policy, [0], times=1) == [level(65_535)]
+    assert used(policy, [1], times=0) == [0]
+
+
+@pytest.mark.parametrize("policy", [static([3, 1, 2]), LFU(3), LRU()], ids=["static", "lfu", "lru"])
+def test_evaluation_leaves_a_policy_as_it_is(policy: Policy) -> None:
+    used(policy, [0, 2], times=2)
+    before = used(policy, [0, 1, 2], learn=False, batch=7)
+    for _ in range(10):
+        used(policy, [1], times=50, learn=False, batch=7)
+    assert used(policy, [0, 1, 2], learn=False, batch=7) == before
+
+
+def test_lru_key_is_the_number_of_the_batch() -> None:
+    assert used(LRU(), [5, 1], batch=0) == [0, 0]
+    assert used(LRU(), [5, 1], batch=100_000) == [100_000, 100_000]
+
+
+@pytest.mark.parametrize("policy", [LFU(100), LRU()], ids=["lfu", "lru"])
+def test_policies_that_know_nothing_beforehand_fill_no_cache(policy: Policy) -> None:
+    assert policy.best(50).size == 0
+
+
+@pytest.mark.parametrize(
+    ("policy", "bytes_per_row"), [(static([1] * 100), 2), (LFU(100), 2), (LRU(), 0)], ids=["static", "lfu", "lru"]
+)
+def test_bytes_per_row_are_those_documented(policy: Policy, bytes_per_row: int) -> None:
+    assert policy.nbytes == 100 * bytes_per_row
+
+
+class EvenRowsAreDear(Policy):
+    """The least that somebody else has to write."""
+
+    def keys(
+        self, rows: NDArray[np.int32], occurrences: NDArray[np.int32], *, batch: int, learn: bool
+    ) -> NDArray[np.int32]:
+        assert occurrences.size == 0  # not asked for
+        return np.where(rows % 2 == 0, 1, 0).astype(np.int32)
+
+
+class FilledFromTheEnd(EvenRowsAreDear):
+    fixed = True
+
+    def best(self, rows: int) -> NDArray[np.int32]:
+        return np.arange(10 - rows, 10, dtype=np.int32)
+
+
+def missed(planner: Planner, *rows: int) -> list[int]:
+    planner.announce(Ids(np.array(rows, np.int64), np.array([len(rows)]), np.array([0])), changes=True)
+    plan = planner.plan()
+    return plan.rows[plan.missed].tolist()
+
+
+@pytest.mark.parametrize("policy", [EvenRowsAreDear(), FilledFromTheEnd()], ids=["asked for all", "fixed"])
+def test_policy_of_ones_own_decides_what_leaves(policy: Policy) -> None:
+    planner = Planner(rows=10, slots=4, policy=policy)
+    for row in (0, 1, 2, 3, 5, 7):
+        assert missed(planner, row) == [row]
+    assert missed(planner, 0, 2) == []  # 1, 3 and 5 have left
+    assert missed(planner, 1) == [1]
+
+
+def test_policy_of_ones_own_fills_the_cache() -> None:
+    planner = Planner(rows=10, slots=4, policy=FilledFromTheEnd())
+    rows, slots = planner.warm_up()
+    assert (rows.tolist(), slots.tolist()) == ([6, 7, 8, 9], [0, 1, 2, 3])
+    assert missed(planner, 9, 8, 6, 5) == [5]  # for 7
+    assert missed(planner, 8, 7) == [7]  # for 5
+    assert missed(planner, 6, 8) == []
+
+
+def test_policy_of_ones_own_that_counts_is_told_how_often() -> None:
+    told: list[list[int]] = []
+
+    class Counts(Policy):
+        counts = True
+
+        def keys(
+            self, rows: NDArray[np.int32], occurrences: NDArray[np.int32], *, batch: int, learn: bool
+        ) -> NDArray[np.int32]:
+            told.append([batch, learn, *rows.tolist(), *occurrences.tolist()])
+            return np.zeros(rows.size, np.int32)
+
+    missed(Planner(rows=10, slots=4, policy=Counts()), 3, 1, 3, 3)
+    assert told == [[0, True, 3, 1, 3, 1]]
+
+
+def test_policy_with_keys_of_its_own_is_not_asked_in_parts_unless_it_says_so() -> None:
+    class Doubled(LFU):
+        def keys(
+            self, rows: NDArray[np.int32], occurrences: NDArray[np.int32], *, batch: int, learn: bool
+        ) -> NDArray[np.int32]:
+            return 2 * super().keys(rows, occurrences, batch=batch, learn=learn)
+
+    class Renamed(LFU):
+        pass
+
+    class InParts(Doubled):
+        divisible = True
+
+    assert [kind.divisible for kind in (Doubled, Renamed, InParts)] == [False, True, True]
+    assert not EvenRowsAreDear.divisible

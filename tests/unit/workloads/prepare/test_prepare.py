@@ -1,0 +1,386 @@
+import errno
+import gzip
+import os
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import workloads.manifest
+import workloads.prepare.encoding
+import workloads.prepare.prepare
+import workloads.prepare.staging
+from workloads.errors import DataError
+from workloads.manifest import IdRule, Settings, read_manifest
+from workloads.prepare.encoding import scaled
+from workloads.prepare.memory_bound import Memory
+from workloads.prepare.prepare import prepare
+from workloads.prepare.splits import split_rows
+from workloads.schema import DATASETS
+from workloads.split import Split
+
+DATA = Path(os.environ.get("EMBEDDING_OFFLOAD_DATA", Path(__file__).parents[5] / "shared" / "data"))
+
+
+def kaggle_row(*, label=0, integers=(0,) * 13, ids=("aa",) * 26):
+    return "\t".join([str(label), *map(str, integers), *ids]) + "\n"
+
+
+def kaggle_file(path, rows):
+    path.write_text("".join(rows))
+    return path
+
+
+def random_rows(count, seed=0):
+    draw = random.Random(seed)
+    return [
+        kaggle_row(
+            label=draw.randrange(2),
+            integers=[draw.choice(["", draw.randrange(-3, 90)]) for _ in range(13)],
+            ids=[draw.choice(["", "a", "b", "c", f"{draw.randrange(60):x}"]) for _ in range(26)],
+        )
+        for _ in range(count)
+    ]
+
+
+def load(folder):
+    return {path.name: np.load(path) for path in folder.glob("*.npy")}
+
+
+def content(folder):
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def table_counts(folder, table):
+    rows = [record.rows for record in read_manifest(folder).tables]
+    return np.split(np.load(folder / "counts.npy"), np.cumsum(rows)[:-1])[table].tolist()
+
+
+# Splits
+
+
+@pytest.mark.parametrize("schema", DATASETS.values(), ids=DATASETS)
+def test_split_rules_give_the_published_rows_of_the_full_datasets(schema):
+    files = [schema.rows] if schema.name != "criteo_1tb" else [schema.train_rows, 178_274_637]
+    splits, _ = split_rows(schema.name, files)
+    assert list(splits.values()) == [schema.train_rows, schema.validation_rows, schema.test_rows]
+
+
+def test_single_terabyte_file_holds_back_its_last_24th_and_says_so():
+    assert list(split_rows("criteo_1tb", [480])[0].values()) == [460, 10, 10]
+    splits, rule = split_rows("criteo_1tb", [3])
+    assert list(splits.values()) == [1, 1, 1]
+    assert "single file" in rule
+
+
+@pytest.mark.parametrize(
+    ("dataset", "files"), [("criteo_kaggle", [7]), ("avazu", [19]), ("criteo_1tb", [2]), ("criteo_1tb", [9, 1])]
+)
+def test_too_few_rows_for_every_split_is_an_error_that_names_the_empty_ones(dataset, files):
+    with pytest.raises(DataError, match=r"leave no row for (train|test).*give more rows"):
+        split_rows(dataset, files)
+
+
+# Values and ids
+
+
+def test_ids_and_counts_of_a_file_worked_out_by_hand(tmp_path):
+    first = ["b", "a", "", "a", "c", "0", "", "a"]  # six train, one validation, two test would need 14 rows: 6 + 1 + 1
+    rows = [kaggle_row(ids=[i, *["aa"] * 25]) for i in first]
+    prepare("criteo_kaggle", [kaggle_file(tmp_path / "t", rows)], out=tmp_path, settings=Settings(min_count=1))
+    arrays = load(tmp_path / "criteo_kaggle")
+    assert arrays["train_ids.npy"][:, 0].tolist() == [2, 1, 3, 1, 4, 5]
+    assert arrays["validation_ids.npy"][:, 0].tolist() == [3]
+    assert arrays["test_ids.npy"][:, 0].tolist() == [1]
+    assert table_counts(tmp_path / "criteo_kaggle", 0) == [0, 2, 1, 1, 1, 1]
+
+
+def test_ids_seen_only_after_training_map_to_row_zero_and_touch_no_count(tmp_path):
+    rows = random_rows(70)
+    strangers = [kaggle_row(label=1, integers=(99,) * 13, ids=["dead"] * 26)] * 10
+    prepare("criteo_kaggle", [kaggle_file(tmp_path / "one", rows)], out=tmp_path / "one_out")
+    prepare("criteo_kaggle", [kaggle_file(tmp_path / "two", rows[:60] + strangers)], out=tmp_path / "two_out")
+    one, two = load(tmp_path / "one_out" / "criteo_kaggle"), load(tmp_path / "two_out" / "criteo_kaggle")
+    assert not two["test_ids.npy"].any()
+    assert one["test_ids.npy"].any()
+    for name in ("counts.npy", "train_ids.npy", "train_dense.npy", "train_labels.npy"):
+        assert np.array_equal(one[name], two[name]), name
+
+
+def test_integer_minimum_is_that_of_training_and_later_values_are_clipped_to_it(tmp_path):
+    rows = [kaggle_row(integers=(-1, *[5] * 12))] * 6 + [kaggle_row(integers=(-9, *[5] * 12))] * 2
+    manifest = prepare("criteo_kaggle", [kaggle_file(tmp_path / "t", rows)], out=tmp_path)
+    arrays = load(tmp_path / "criteo_kaggle")
+    assert manifest.integer_minimum == -1
+    assert arrays["train_dense.npy"][0, :2].tolist() == np.log(np.array([2, 8], np.float32)).tolist()
+    assert arrays["test_dense.npy"].tolist() == arrays["train_dense.npy"][:1].tolist()
+
+
+def test_extreme_integers_keep_their_order():
+    values = np.array([-(10**18) + 1, 0, 10**18 - 1])
+    assert np.diff(scaled(values, minimum=int(values[0]))).min() > 0
+
+
+@pytest.mark.parametrize("dataset", ["criteo_kaggle", "criteo_1tb"])
+def test_sample_agrees_with_torchrec_bit_for_bit_in_dense_values_and_up_to_names_in_ids(tmp_path, dataset):
+    sample = DATA / f"{dataset}_sample.tsv.gz"
+    if not sample.exists():
+        pytest.skip(f"{sample} is not here; set EMBEDDING_OFFLOAD_DATA")
+    from torchrec.datasets.criteo import BinaryCriteoUtils
+
+    plain = tmp_path / "rows.tsv"
+    plain.write_bytes(gzip.decompress(sample.read_bytes()))
+    theirs = [str(tmp_path / name) for name in ("dense.npy", "sparse.npy", "labels.npy")]
+    BinaryCriteoUtils.tsv_to_npys(
+        str(plain), *theirs
+    )  # its criteo_kaggle mode drops labels of paths with "test" in them
+    dense, sparse, labels = (np.load(path) for path in theirs)
+
+    manifest = prepare(dataset, [sample], out=tmp_path)
+    ours = load(tmp_path / dataset)
+    joined = {part: np.concatenate([ours[f"{s}_{part}.npy"] for s in Split]) for part in ("dense", "ids", "labels")}
+    assert joined["dense"].tobytes() == dense.tobytes()  # the whole file's minimum is in the training split here
+    assert joined["labels"].tolist() == labels.ravel().tolist()
+    rows = manifest.splits["train"].rows
+    for table in range(26):
+        pairs = set(zip(sparse[:rows, table].tolist(), joined["ids"][:rows, table].tolist(), strict=True))
+        raw, row = zip(*pairs, strict=True)
+        assert len(set(raw)) == len(set(row)) == len(pairs)
+        later = set(zip(sparse[rows:, table].tolist(), joined["ids"][rows:, table].tolist(), strict=True))
+        known = dict(pairs)
+        assert all(known.get(raw_id, 0) == row for raw_id, row in later)
+
+
+def test_avazu_sample_has_its_published_columns_and_rates(tmp_path):
+    sample = DATA / "avazu_sample.csv.gz"
+    if not sample.exists():
+        pytest.skip(f"{sample} is not here; set EMBEDDING_OFFLOAD_DATA")
+    manifest = prepare("avazu", [sample], out=tmp_path)
+    assert [table.name for table in manifest.tables] == [name for name, _ in DATASETS["avazu"].categorical]
+    assert manifest.dense_columns == DATASETS["avazu"].dense
+    assert [split.rows for split in manifest.splits.values()] == [12_600, 700, 700]
+    assert manifest.splits["train"].ctr == pytest.approx(0.17, abs=0.02)
+    assert manifest.integer_minimum == -1  # C20
+
+
+# Hashed ids
+
+
+def hashed(rows=None):
+    return Settings(ids=IdRule.HASHED, table_rows=rows)
+
+
+def test_hashed_ids_are_values_modulo_the_published_table_sizes_as_in_torchrec(tmp_path):
+    from torchrec.datasets.criteo import BinaryCriteoUtils, InMemoryBinaryCriteoIterDataPipe
+
+    source = kaggle_file(tmp_path / "rows", random_rows(140))
+    paths = [[str(tmp_path / f"{name}.npy")] for name in ("dense", "sparse", "labels")]
+    BinaryCriteoUtils.tsv_to_npys(str(source), *(path for (path,) in paths))
+    sizes = [min(rows, 50) for _, rows in DATASETS["criteo_kaggle"].categorical]
+    pipe = InMemoryBinaryCriteoIterDataPipe(
+        stage="train", dense_paths=paths[0], sparse_paths=paths[1], labels_paths=paths[2], batch_size=140, rank=0,
+        world_size=1, hashes=sizes,
+    )  # fmt: skip
+    expected = next(iter(pipe)).sparse_features.values().reshape(26, 140).T.numpy()
+    manifest = prepare("criteo_kaggle", [source], out=tmp_path, settings=hashed(50))
+    arrays = load(tmp_path / "criteo_kaggle")
+    assert np.array_equal(np.concatenate([arrays[f"{split}_ids.npy"] for split in Split]), expected)
+    assert [table.rows for table in manifest.tables] == sizes
+    assert "modulo" in manifest.id_rule
+    for table, size in enumerate(sizes):
+        counts = table_counts(tmp_path / "criteo_kaggle", table)
+        assert counts == np.bincount(expected[:120, table], minlength=size).tolist()
+
+
+def test_hashed_integers_below_zero_and_64_bit_values_stay_inside_their_table(tmp_path):
+    header = ",".join(["id", "click", "hour", *(n for n, _ in DATASETS["avazu"].categorical), *DATASETS["avazu"].dense])
+    row = ["1", "0", "14102100", "-3", "0", *["ffffffffffffffff"] * 9, "1", "2", *["0"] * 8]
+    (tmp_path / "rows").write_text("\n".join([header, *[",".join(row)] * 20]))
+    prepare("avazu", [tmp_path / "rows"], out=tmp_path, settings=hashed())
+    ids = load(tmp_path / "avazu")["train_ids.npy"]
+    assert ids[0, :3].tolist() == [-3 % 7, 0, (2**64 - 1) % 4737]
+
+
+# Bounded memory
+
+
+@pytest.mark.parametrize("ids", IdRule)
+def test_blocks_merges_and_ranks_in_small_pieces_give_the_same_bytes(tmp_path, monkeypatch, ids):
+    sources = [kaggle_file(tmp_path / f"day_{n}", random_rows(300, seed=n)) for n in range(3)]
+    settings = Settings(ids=ids, table_rows=40 if ids is IdRule.HASHED else None)
+    whole = prepare("criteo_1tb", sources, out=tmp_path / "one", settings=settings)
+    monkeypatch.setattr(Memory, "text_block_bytes", 5000)
+    monkeypatch.setattr(Memory, "merged_ids", 40)
+    monkeypatch.setattr(Memory, "ranked_ids", 7)
+    prepare("criteo_1tb", sources, out=tmp_path / "two", settings=settings)
+    assert content(tmp_path / "one") == content(tmp_path / "two")
+    assert whole.tables[0].rows > 21
+
+
+# Settings and bad rows
+
+
+def test_rare_ids_share_row_zero_with_their_accesses_counted(tmp_path):
+    source = kaggle_file(tmp_path / "t", random_rows(140))
+    manifest = prepare("criteo_kaggle", [source], out=tmp_path, settings=Settings(min_count=3))
+    counts = table_counts(tmp_path / "criteo_kaggle", 0)
+    assert counts[0] > 0
+    assert min(counts[1:]) >= 3
+    assert sum(counts) == 120
+    assert manifest.tables[0].training_ids > manifest.tables[0].rows == len(counts)
+
+
+def test_skipped_rows_leave_the_same_data_as_a_file_without_them(tmp_path):
+    rows = random_rows(30)
+    clean = prepare("criteo_kaggle", [kaggle_file(tmp_path / "t", rows)], out=tmp_path / "clean")
+    dirty = kaggle_file(tmp_path / "d", [*rows[:20], "junk\n", *rows[20:], "0\t1\n"])
+    manifest = prepare("criteo_kaggle", [dirty], out=tmp_path / "dirty", settings=Settings(skip_bad_rows=2))
+    assert (clean.skipped_rows, manifest.skipped_rows) == (0, 2)
+    assert manifest.files == clean.files
+    with pytest.raises(DataError, match=r"d:32: 2 columns found.*bad row 2; --skip-bad-rows allows 1"):
+        prepare("criteo_kaggle", [dirty], out=tmp_path / "no", settings=Settings(skip_bad_rows=1))
+    assert list((tmp_path / "no").iterdir()) == []
+
+
+def test_terabyte_days_keep_their_order_and_the_last_is_held_back(tmp_path):
+    days = [kaggle_file(tmp_path / f"day_{n}", random_rows(5 + n, seed=n)) for n in (2, 9, 10)]
+    manifest = prepare("criteo_1tb", days, out=tmp_path / "out")
+    assert [split.rows for split in manifest.splits.values()] == [7 + 14, 8, 7]
+    assert [file.name for file in manifest.inputs] == ["day_2", "day_9", "day_10"]
+    assert "order given" in manifest.split_rule
+    with pytest.raises(DataError, match=r"days out of order \(day_10 day_2 day_9\).*ls -v"):
+        prepare("criteo_1tb", [days[2], *days[:2]], out=tmp_path / "out2")
+    with pytest.raises(DataError, match="named twice"):
+        prepare("criteo_1tb", [days[0], days[0]], out=tmp_path / "out2")
+
+
+# The output as a whole
+
+
+def test_preparing_twice_gives_identical_files_manifest_included(tmp_path):
+    source = kaggle_file(tmp_path / "t", random_rows(50))
+    for out in ("one", "two"):
+        prepare("criteo_kaggle", [source], out=tmp_path / out)
+    assert content(tmp_path / "one") == content(tmp_path / "two")
+    assert str(tmp_path) not in (tmp_path / "one/criteo_kaggle/manifest.json").read_text()
+
+
+def test_compressed_input_gives_the_same_arrays(tmp_path):
+    source = kaggle_file(tmp_path / "t", random_rows(50))
+    packed = tmp_path / "t.gz"
+    packed.write_bytes(gzip.compress(source.read_bytes()))
+    plain = prepare("criteo_kaggle", [source], out=tmp_path / "one")
+    assert prepare("criteo_kaggle", [packed], out=tmp_path / "two").files == plain.files
+
+
+def test_existing_output_is_refused_without_overwrite_and_replaced_with_it(tmp_path):
+    source, other = (kaggle_file(tmp_path / str(s), random_rows(50, seed=s)) for s in (1, 2))
+    prepare("criteo_kaggle", [source], out=tmp_path / "out")
+    before = content(tmp_path / "out")
+    with pytest.raises(DataError, match="exists already: add --overwrite"):
+        prepare("criteo_kaggle", [other], out=tmp_path / "out")
+    assert content(tmp_path / "out") == before
+    prepare("criteo_kaggle", [other], out=tmp_path / "out", overwrite=True)
+    assert content(tmp_path / "out") != before
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["criteo_kaggle"]
+
+
+def test_overwrite_never_deletes_files_that_prepare_did_not_make(tmp_path):
+    folder = tmp_path / "criteo_kaggle"
+    folder.mkdir()
+    source = kaggle_file(folder / "train.txt", random_rows(20))
+    with pytest.raises(DataError, match=r"did not make \(train\.txt\): choose another --out"):
+        prepare("criteo_kaggle", [source], out=tmp_path, overwrite=True)
+    assert source.exists()
+
+
+def full_disk(*_args, **_kwargs):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def interrupt(*_args, **_kwargs):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "failure", "error", "message"),
+    [
+        (workloads.prepare.staging._Columns, "append", full_disk, DataError, "no space left .* is intact"),
+        (
+            workloads.prepare.encoding._Arrays,
+            "write",
+            full_disk,
+            DataError,
+            "no space left .* is intact; run again to go on",
+        ),
+        (workloads.manifest.Manifest, "write", full_disk, DataError, "no space left .* is intact; run again to go on"),
+        (workloads.prepare.encoding._Arrays, "write", interrupt, KeyboardInterrupt, ""),
+        (workloads.prepare.staging._Columns, "append", interrupt, KeyboardInterrupt, ""),
+    ],
+    ids=["disk full while reading", "disk full while writing", "disk full at the manifest", "Ctrl-C", "Ctrl-C earlier"],
+)
+def test_failure_leaves_the_previous_output_intact_and_the_next_run_goes_on(
+    tmp_path, monkeypatch, owner, name, failure, error, message
+):
+    source, other = (kaggle_file(tmp_path / str(seed), random_rows(50, seed=seed)) for seed in (1, 2))
+    prepare("criteo_kaggle", [source], out=tmp_path / "out")
+    prepare("criteo_kaggle", [other], out=tmp_path / "expected")
+    before = content(tmp_path / "out")
+    with monkeypatch.context() as broken:
+        broken.setattr(owner, name, failure)
+        with pytest.raises(error, match=message):
+            prepare("criteo_kaggle", [other], out=tmp_path / "out", overwrite=True)
+    left = {path.name for path in (tmp_path / "out").iterdir()}
+    assert left == {"criteo_kaggle"} | ({".criteo_kaggle.partial-work"} if name == "write" else set())
+    assert content(tmp_path / "out" / "criteo_kaggle") == {Path(k).name: v for k, v in before.items()}
+    prepare("criteo_kaggle", [other], out=tmp_path / "out", overwrite=True)
+    assert content(tmp_path / "out") == content(tmp_path / "expected")
+
+
+def test_failed_last_rename_puts_the_previous_output_back(tmp_path, monkeypatch):
+    source = kaggle_file(tmp_path / "t", random_rows(50))
+    prepare("criteo_kaggle", [source], out=tmp_path / "out")
+    before = content(tmp_path / "out")
+    rename = Path.rename
+    monkeypatch.setattr(Path, "rename", lambda p, to: full_disk() if p.name.startswith("made-") else rename(p, to))
+    with pytest.raises(DataError, match="no space left"):
+        prepare("criteo_kaggle", [source], out=tmp_path / "out", overwrite=True)
+    assert content(tmp_path / "out" / "criteo_kaggle") == {Path(k).name: v for k, v in before.items()}
+
+
+@pytest.mark.parametrize(
+    ("dataset", "text", "settings", "message"),
+    [
+        ("criteo_kagle", "x", {}, "unknown dataset 'criteo_kagle'; did you mean criteo_kaggle"),
+        ("nonsense", "x", {}, r"unknown dataset 'nonsense' \(known: criteo_kaggle, avazu, criteo_1tb\)"),
+        ("criteo_kaggle", "", {}, "is empty"),
+        ("criteo_kaggle", "x\n", {"skip_bad_rows": 1}, "holds no good row"),
+        ("criteo_kaggle", kaggle_row(), {}, "1 rows leave no row for train and test"),
+        ("criteo_kaggle", kaggle_row(), {"min_count": 0}, "--min-count must be at least 1"),
+        ("criteo_kaggle", kaggle_row(), {"table_rows": 9}, "--table-rows bounds tables .*: add --ids hashed"),
+        ("criteo_kaggle", kaggle_row(), {"ids": IdRule.HASHED, "table_rows": 0}, "--table-rows must be from 1"),
+        ("criteo_kaggle", kaggle_row(), {"ids": IdRule.HASHED, "min_count": 2}, "leave it out with --ids hashed"),
+    ],
+)
+def test_unusable_request_is_an_error_in_a_sentence(tmp_path, dataset, text, settings, message):
+    source = tmp_path / "t"
+    source.write_text(text)
+    with pytest.raises(DataError, match=message):
+        prepare(dataset, [source], out=tmp_path / "out", settings=Settings(**settings))
+
+
+def test_missing_file_and_directory_are_reported_before_anything_is_read(tmp_path):
+    good = kaggle_file(tmp_path / "t", ["junk"])
+    with pytest.raises(DataError, match="absent: no such file"):
+        prepare("criteo_kaggle", [good, tmp_path / "absent"], out=tmp_path / "out")
+    with pytest.raises(DataError, match="is a directory: name the files in it"):
+        prepare("criteo_kaggle", [good, tmp_path], out=tmp_path / "out")
+    with pytest.raises(DataError, match="no input files"):
+        prepare("criteo_kaggle", [], out=tmp_path / "out")
+
+
+def test_output_below_a_file_is_an_error_in_a_sentence(tmp_path):
+    source = kaggle_file(tmp_path / "t", random_rows(20))
+    with pytest.raises(DataError, match="cannot write"):
+        prepare("criteo_kaggle", [source], out=source)

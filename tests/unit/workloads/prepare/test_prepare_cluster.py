@@ -1,0 +1,66 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+from workloads.errors import DataError
+from workloads.manifest import Settings
+from workloads.prepare.memory_bound import Memory
+from workloads.prepare.prepare import prepare
+
+ROW = "\t".join(["{label}", *["{number}"] * 13, *["{name}"] * 26]) + "\n"
+
+
+@pytest.fixture
+def days(tmp_path):
+    paths = [tmp_path / f"day_{day}" for day in range(3)]
+    for day, path in enumerate(paths):
+        rows = [ROW.format(label=i % 2, number=i - day, name=f"{i * i % (40 + day):x}") for i in range(60)]
+        path.write_text("".join(rows))
+    return paths
+
+
+def tree(folder):
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    from distributed import LocalCluster
+
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address=None
+    ) as running:
+        yield running
+
+
+def test_two_workers_make_the_same_bytes_as_one_process(tmp_path, days, cluster):
+    memory = Memory(512 << 20)
+    prepare("criteo_1tb", days, out=tmp_path / "here", memory=memory)
+    address, reports = cluster.scheduler_address, []
+    prepare("criteo_1tb", days, out=tmp_path / "there", memory=memory, scheduler=address, progress=reports.append)
+    assert tree(tmp_path / "there") == tree(tmp_path / "here")
+    ends = {report.step: (report.done, report.total) for report in reports}
+    assert list(ends) == ["reading", "counting", "ranking", "writing", "checksums"]
+    assert all(done == total > 0 for done, total in ends.values())
+
+
+def test_errors_of_workers_reach_the_user_as_they_are(tmp_path, days, cluster):
+    days[1].write_text(days[1].read_text() + "junk\n")
+    days[2].write_text("junk\n" + days[2].read_text())
+    for scheduler in (None, cluster.scheduler_address):
+        with pytest.raises(DataError, match=r"day_1:61: 1 columns found.*Mend the row"):
+            prepare("criteo_1tb", days, out=tmp_path / str(bool(scheduler)), scheduler=scheduler)
+        with pytest.raises(DataError, match=r"day_2:1: 1 columns found.*\(bad row 2; --skip-bad-rows allows 1\)"):
+            settings = Settings(skip_bad_rows=1)
+            prepare("criteo_1tb", days, out=tmp_path / str(bool(scheduler)), scheduler=scheduler, settings=settings)
+
+
+def test_no_scheduler_or_no_dask_is_an_error_with_the_remedy(tmp_path, days, monkeypatch):
+    monkeypatch.setattr("workloads.prepare.cluster.CONNECT_S", 0.3)
+    with pytest.raises(DataError, match=r"no Dask scheduler answers at tcp://127.0.0.1:9 .*leave out --scheduler"):
+        prepare("criteo_1tb", days, out=tmp_path / "out", scheduler="tcp://127.0.0.1:9")
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(DataError, match="--scheduler needs Dask: pip install dask distributed"):
+        prepare("criteo_1tb", days, out=tmp_path / "out", scheduler="tcp://127.0.0.1:9")
+    assert not Path(tmp_path / "out").exists()

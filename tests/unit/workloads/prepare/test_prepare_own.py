@@ -1,0 +1,413 @@
+import csv
+import io
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from workloads.__main__ import app
+from workloads.errors import DataError
+from workloads.manifest import IdRule, Settings, read_manifest
+from workloads.prepare.memory_bound import Memory
+from workloads.prepare.own_schema import read_schema
+from workloads.prepare.parquet import row_group_rows
+from workloads.prepare.parsing import hashed_strings
+from workloads.prepare.prepare import prepare
+from workloads.prepared import PreparedWorkload, find_prepared
+from workloads.split import Split
+
+SCHEMA = """
+name = "shop"
+
+[split]
+train = 0.6
+validation = 0.2
+
+[[column]]
+name = "when"
+kind = "time"
+
+[[column]]
+name = "bought"
+kind = "label"
+
+[[column]]
+name = "price"
+kind = "dense_float"
+
+[[column]]
+name = "visits"
+kind = "dense_integer"
+
+[[column]]
+name = "user"
+kind = "categorical_string"
+rows = 7
+
+[[column]]
+name = "shelf"
+kind = "categorical_integer"
+rows = 5
+"""
+ROWS = {
+    "when": [1, 1, 2, 3, 5, 8, 13, 21, 34, 55],
+    "bought": [1, 0, 0, 1, 0, 1, 0, 1, 1, 0],
+    "price": [0.5, 1.25, None, 3.0, 4.5, 1e5, -2.0, 7.75, 8.0, 0.25],
+    "visits": [3, None, -2, 4, 4, 4, 1, 0, -9, 2],
+    "user": ["ann", "bob", "ann", None, "ann", "bob", "cy", "ann", "dora", None],
+    "shelf": [4, 4, -1, None, 9, 4, 4, -1, 9, 7],
+}
+USERS = [1, 2, 1, 3, 1, 2, 0, 1, 0, 3]
+SHELVES = [1, 1, 2, 3, 4, 1, 1, 2, 4, 0]
+
+
+@pytest.fixture
+def schema(tmp_path):
+    path = tmp_path / "shop.toml"
+    path.write_text(SCHEMA)
+    return path
+
+
+def own(schema, inputs, out, **more):
+    raw, described = read_schema(schema)
+    return prepare(raw, inputs, out=out, schema_file=described, **more)
+
+
+def rows_of(folder, part):
+    return np.concatenate([np.load(folder / "shop" / f"{split}_{part}.npy") for split in Split])
+
+
+def changed(name, row, value):
+    frame = pl.DataFrame(ROWS)
+    column = frame[name].to_list()
+    column[row] = value
+    return frame.with_columns(pl.Series(name, column, strict=False))
+
+
+def test_csv_and_parquet_give_the_same_arrays_and_open_as_a_workload(tmp_path, schema):
+    frame = pl.DataFrame(ROWS)
+    frame.write_parquet(tmp_path / "shop.parquet", row_group_size=3)
+    text = frame.with_columns(pl.lit("x,y").alias("note")).select("note", *reversed(frame.columns)).write_csv()
+    (tmp_path / "shop.csv").write_text(text)
+    one = own(schema, [tmp_path / "shop.csv"], tmp_path / "one")
+    two = own(schema, [tmp_path / "shop.parquet"], tmp_path / "two", memory=Memory(512 << 20))
+    assert one.files == two.files
+    assert rows_of(tmp_path / "one", "ids").T.tolist() == [USERS, SHELVES]
+    assert rows_of(tmp_path / "one", "labels").tolist() == ROWS["bought"]
+    dense = rows_of(tmp_path / "one", "dense")
+    assert dense[:, 0].tolist() == [price or 0.0 for price in ROWS["price"]]
+    visits = np.array([visit or 0 for visit in ROWS["visits"]])
+    assert dense[:, 1].tolist() == np.log(np.maximum(visits, -2) + 4, dtype=np.float32).tolist()
+
+    folder = find_prepared(tmp_path / "one")["shop"]
+    workload = PreparedWorkload.open(folder, batch_size=2)
+    assert (workload.name, workload.tables, workload.dense_columns) == ("shop", (("user", 4), ("shelf", 5)), 2)
+    assert [workload.batches(split) for split in Split] == [3, 1, 1]
+    assert workload.batch(2).features.values().tolist() == [1, 2, 4, 1]
+    manifest = read_manifest(folder)
+    assert manifest.schema_file.name == "shop.toml"
+    assert {column.name: column.kind for column in manifest.columns}["user"] == "categorical_string"
+    (folder / "counts.npy").unlink()
+    with pytest.raises(DataError, match=r"prepare --schema shop\.toml --input shop\.csv --out \S+one --overwrite"):
+        PreparedWorkload.open(folder, batch_size=2)
+
+
+def test_schema_file_and_several_inputs_on_the_command_line(tmp_path, schema):
+    frame = pl.DataFrame(ROWS)
+    frame[:4].write_csv(tmp_path / "a.csv")
+    frame[4:].write_parquet(tmp_path / "b.parquet")
+    words = ["prepare", "--schema", schema, "--input", tmp_path / "a.csv", tmp_path / "b.parquet", "--out", tmp_path]
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code == 0, result.output
+    assert "shop: 10 rows" in result.stdout
+    assert rows_of(tmp_path, "ids").T.tolist() == [USERS, SHELVES]
+
+
+def test_types_that_mean_the_same_are_taken_alike(tmp_path, schema):
+    frame = pl.DataFrame(ROWS)
+    frame.write_parquet(tmp_path / "a.parquet")
+    frame.with_columns(
+        pl.col("when").cast(pl.Datetime("ms")),
+        pl.col("bought").cast(pl.Boolean),
+        pl.col("price").cast(pl.Float32),
+        pl.col("visits").cast(pl.Int8),
+        pl.col("user").cast(pl.Categorical),
+        pl.col("shelf").cast(pl.Int16),
+    ).write_parquet(tmp_path / "b.parquet")
+    one = own(schema, [tmp_path / "a.parquet"], tmp_path / "one")
+    assert own(schema, [tmp_path / "b.parquet"], tmp_path / "two").files == one.files
+
+
+def test_headerless_text_goes_by_position_with_any_separator(tmp_path, schema):
+    schema.write_text(SCHEMA.replace('name = "shop"', 'name = "shop"\nheader = false\nseparator = "|"', 1))
+    (tmp_path / "rows").write_text(pl.DataFrame(ROWS).write_csv(separator="|", include_header=False))
+    own(schema, [tmp_path / "rows"], tmp_path)
+    assert rows_of(tmp_path, "ids").T.tolist() == [USERS, SHELVES]
+
+
+def test_hashed_ids_use_the_rows_of_the_schema_file(tmp_path, schema):
+    pl.DataFrame(ROWS).write_parquet(tmp_path / "rows")
+    own(schema, [tmp_path / "rows"], tmp_path, settings=Settings(ids=IdRule.HASHED))
+    names = hashed_strings(pl.Series(ROWS["user"])).to_list()
+    ids = rows_of(tmp_path, "ids").T.tolist()
+    assert ids == [[(name or 0) % 7 for name in names], [(shelf or 0) % 5 for shelf in ROWS["shelf"]]]
+    schema.write_text(SCHEMA.replace("rows = 5", ""))
+    with pytest.raises(DataError, match="column shelf: how many rows has its table"):
+        own(schema, [tmp_path / "rows"], tmp_path, settings=Settings(ids=IdRule.HASHED), overwrite=True)
+
+
+def test_rows_out_of_time_order_are_refused_within_and_across_files(tmp_path, schema):
+    changed("when", 6, 7).write_parquet(tmp_path / "a", row_group_size=4)
+    place = r"a: row 7 \(row group 2 of 3, row 3 of 4 in it\): column when: earlier than the row before it\. Sort"
+    with pytest.raises(DataError, match=place):
+        own(schema, [tmp_path / "a"], tmp_path / "out")
+    changed("when", 6, 7).write_csv(tmp_path / "a")
+    with pytest.raises(DataError, match=r"a:8: column when: earlier than the row before it\. Sort"):
+        own(schema, [tmp_path / "a"], tmp_path / "out")
+    frame = pl.DataFrame(ROWS)
+    frame[:5].write_csv(tmp_path / "first")
+    frame[5:].write_csv(tmp_path / "second")
+    with pytest.raises(DataError, match=r"first begins earlier .* join them into one file and sort it"):
+        own(schema, [tmp_path / "second", tmp_path / "first"], tmp_path / "out")
+    own(schema, [tmp_path / "first", tmp_path / "second"], tmp_path / "out")
+    assert rows_of(tmp_path / "out", "labels").tolist() == ROWS["bought"]
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_line_that_goes_back_in_time_is_named_also_behind_lines_left_out(tmp_path, schema, slow):
+    lines = changed("when", 6, 7).write_csv().splitlines()
+    if slow:
+        lines[3] = "bad"
+    (tmp_path / "rows").write_text("\n".join([*lines, ""]))
+    with pytest.raises(DataError, match=r"rows:8: column when: earlier"):
+        own(schema, [tmp_path / "rows"], tmp_path / "out", settings=Settings(skip_bad_rows=1))
+
+
+def write_text_without_header(frame, path):
+    frame.with_columns(pl.col("user").str.replace("ann", '"ann|b"')).write_csv(
+        path, include_header=False, separator=";", quote_style="never"
+    )
+
+
+@pytest.mark.parametrize(
+    ("write", "setting"),
+    [
+        (lambda frame, path: frame.write_parquet(path, row_group_size=3), ""),
+        (lambda frame, path: frame.write_csv(path), ""),
+        (lambda frame, path: frame.with_columns(pl.from_epoch("when", "d")).write_parquet(path), ""),
+        (lambda frame, path: frame.with_columns(pl.from_epoch("when", "s").cast(pl.String)).write_csv(path), ""),
+        (write_text_without_header, '\nheader = false\nseparator = ";"\nquote = ""'),
+    ],
+)  # fmt: skip
+def test_command_in_the_error_sorts_the_file_and_keeps_its_values(tmp_path, schema, write, setting):
+    schema.write_text(SCHEMA.replace('name = "shop"', f'name = "shop"{setting}', 1))
+    write(pl.DataFrame(ROWS), tmp_path / "in order.rows")
+    own(schema, [tmp_path / "in order.rows"], tmp_path / "one")
+    write(pl.DataFrame(ROWS).sample(fraction=1, shuffle=True, seed=1), tmp_path / "mixed up.rows")
+    with pytest.raises(DataError, match="earlier than the row before it") as refused:
+        own(schema, [tmp_path / "mixed up.rows"], tmp_path / "two")
+    _, code = shlex.split(str(refused.value).partition(": python ")[2])
+    subprocess.run([sys.executable, "-c", code], check=True)
+    own(schema, [tmp_path / "mixed up.rows.sorted"], tmp_path / "two")
+    for part in ("ids", "dense", "labels"):  # two rows of ROWS share a time, and either order of them is right
+        assert np.array_equal(rows_of(tmp_path / "one", part)[2:], rows_of(tmp_path / "two", part)[2:])
+
+
+def test_rows_of_each_row_group_are_those_of_the_footer(tmp_path):
+    frame = pl.DataFrame({f"a{i}": np.arange(1000) for i in range(40)} | {"s": ["x"] * 1000, "l": [[1, 2]] * 1000})
+    for size in (1, 7, 999, 1000, 5000):
+        frame[:300].write_parquet(tmp_path / "rows", row_group_size=size, statistics="full")
+        expected = [min(size, 300 - start) for start in range(0, 300, size)]
+        assert row_group_rows(tmp_path / "rows") == expected
+
+
+def test_footer_that_cannot_be_read_is_a_data_error(tmp_path):
+    for footer in (b"", b"\x19", b"\x49\xfc\xff\xff\xff\x0f", b"\x1c" * 5000):
+        (tmp_path / "rows").write_bytes(b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+        with pytest.raises(DataError, match="rows: the row groups in the footer cannot be read"):
+            row_group_rows(tmp_path / "rows")
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        (changed("price", 3, float("nan")), r"\(row group 1 of 3, row 4 of 4 in it\): column price: found nan"),
+        (changed("price", 3, 1e39), r"row 4 \(.*\): column price: found 1e\+39, expected"),
+        (changed("bought", 9, 2), r"rows: row 10 \(row group 3 of 3, row 2 of 2 in it\): column bought: found 2,"),
+        (changed("bought", 0, None), r"row 1 \(row group 1 of 3, row 1 of 4 in it\): column bought: found None,"),
+        (changed("shelf", 2, 10**18), r"row 3 \(.*\): column shelf: found 1000000000000000000, expected an integer"),
+        (pl.DataFrame(ROWS).drop("user"), r"no column user among when, bought, .*put the schema file right"),
+        (pl.DataFrame(ROWS).with_columns(pl.col("shelf").cast(pl.String)), r"column shelf has type String"),
+        (pl.DataFrame(ROWS).with_columns(user=1), r"column user has type Int\d+, expected text or categories"),
+        (pl.DataFrame(ROWS).clear(), r"rows is empty: give a file with rows"),
+    ],
+)  # fmt: skip
+def test_bad_parquet_is_reported_with_row_and_column(tmp_path, schema, frame, message):
+    frame.write_parquet(tmp_path / "rows", row_group_size=4)
+    with pytest.raises(DataError, match=message):
+        own(schema, [tmp_path / "rows"], tmp_path / "out")
+    assert not (tmp_path / "out" / "shop").exists()
+
+
+def test_bad_rows_of_parquet_are_left_out_within_the_allowance(tmp_path, schema):
+    pl.concat([pl.DataFrame(ROWS)[:4], changed("price", 4, float("inf"))[4:]]).write_parquet(tmp_path / "rows")
+    manifest = own(schema, [tmp_path / "rows"], tmp_path, settings=Settings(skip_bad_rows=1))
+    assert manifest.skipped_rows == 1
+    assert rows_of(tmp_path, "labels").tolist() == [*ROWS["bought"][:4], *ROWS["bought"][5:]]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("when,bought,price\n", r"rows:1: no column visits, user, shelf among when, bought, price \("),
+        ("when;bought;price;visits;user;shelf\n", r"rows:1: no column when, .* \(separated by commas\)"),
+        ("when,bought,price,visits,user,shelf,when\n", r"rows:1: the header names when twice"),
+        ("when,bought,price,visits,user,shelf\n", r"holds no good row"),
+        ("when,bought,price,visits,user,shelf\n1,1,nan,0,a,1\n", r"rows:2: column price: found 'nan', expected a"),
+        ("when,bought,price,visits,user,shelf\nnow,1,0,0,a,1\n", r"rows:2: column when: found 'now', expected"),
+    ],
+)  # fmt: skip
+def test_bad_csv_is_reported_with_line_and_column(tmp_path, schema, text, message):
+    (tmp_path / "rows").write_text(text)
+    with pytest.raises(DataError, match=message):
+        own(schema, [tmp_path / "rows"], tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('name = "shop"', "name = shop", "is not a TOML file: .*line 2"),
+        ('name = "shop"', 'name = "../shop"', "name: String should match"),
+        ('name = "shop"', 'name = "avazu"', "the name avazu belongs to a known dataset"),
+        ('name = "shop"', 'name = "shop"\nseparator = ""', "separator: String should have at least 1 character"),
+        ('name = "shop"', 'name = "shop"\nseparator = "+"', "separator and quote must be"),
+        ('kind = "dense_float"', 'kind = "float"', r"column\.3\.kind: Input should be 'label'"),
+        ('kind = "dense_float"', 'kind = "label"', "2 columns of kind label, expected one"),
+        ('kind = "label"', 'kind = "time"', "0 columns of kind label"),
+        ('name = "price"', 'name = "user"', "column user is named twice"),
+        ('name = "user"', 'name = "user.id"', "column user.id has a dot in its name"),
+        ('kind = "dense_integer"', 'kind = "dense_integer"\nrows = 3', "column visits is no table and"),
+        ("train = 0.6", "train = 0.9", "train and validation leave nothing to test"),
+        ("train = 0.6", "tain = 0.6", r"split\.tain: Extra inputs are not permitted"),
+    ],
+)  # fmt: skip
+def test_schema_file_that_describes_no_dataset_is_refused(schema, old, new, message):
+    schema.write_text(SCHEMA.replace(old, new, 1))
+    with pytest.raises(DataError, match=rf"shop\.toml:? ?{message}"):
+        read_schema(schema)
+
+
+def test_missing_schema_file_is_reported(tmp_path):
+    with pytest.raises(DataError, match=r"absent\.toml cannot be read: No such file"):
+        read_schema(tmp_path / "absent.toml")
+
+
+TINY = """
+name = "tiny"
+split = {train = 0.4, validation = 0.3}
+column = [
+    {name = "y", kind = "label"},
+    {name = "n", kind = "dense_integer"},
+    {name = "h", kind = "categorical_hex"},
+]
+"""
+pieces = st.sampled_from(
+    [b"y,n,h\n", b"h,y,n\n", b"1,5,a\n", b"0,-3,\n", b"1,,ff\r\n", b"0,1,0\n", b"\n", b"\r\n", b",", b'"', b'0,"7",b\n',
+     b"1,+5,a\n", b"2,1,a\n", b"1,1,-a\n", b"1,nan,a\n", b"1,1,1,1\n", b"\x00", b"\xff", b"\xef\xbb\xbf", b"\x1f\x8b"]
+)  # fmt: skip
+texts = st.one_of(
+    st.binary(max_size=40),
+    st.lists(pieces, max_size=12).map(b"".join),
+    st.lists(st.sampled_from([b"1,5,a\n", b"0,-3,\n", b"1,,ff\n", b"0,1,0\n"]), min_size=3, max_size=12).map(
+        lambda lines: b"y,n,h\n" + b"".join(lines)
+    ),
+)
+
+
+def independent_rows(content):
+    """Rows of a file of `TINY`, read with the csv module alone; None where any line of it is bad."""
+    text = content.decode("latin-1")
+    end = "\r\n" if text.partition("\n")[0].endswith("\r") else "\n"
+    lines = text.removesuffix(end).split(end)
+    rows = []
+    for line in lines:
+        if "\n" in line or "\r" in line:
+            return None
+        try:
+            rows.append(next(csv.reader(io.StringIO(line), strict=True), [""]) if '"' in line else line.split(","))
+        except csv.Error:
+            return None
+    header, *rows = rows
+    header = [name.encode("latin-1").decode(errors="replace") for name in header]
+    if sorted({*header} & {*"ynh"}) != ["h", "n", "y"] or len({*header}) < len(header):
+        return None
+    found = []
+    for row in rows:
+        values = dict(zip(header, row, strict=False))
+        number, name = values.get("n", "").removeprefix("-"), values.get("h", "")
+        good = len(row) == len(header) and values["y"] in {"0", "1"} and set(number) <= set("0123456789")
+        good = good and len(number) < 19 and (number != "" or values["n"] == "")
+        if not good or len(name) > 16 or not set(name) <= set("0123456789abcdefABCDEF"):
+            return None
+        found.append((int(values["y"]), int(values["n"] or 0), int(name, 16) if name else None))
+    return found if len(found) >= 3 else None
+
+
+@settings(max_examples=150, deadline=None)
+@given(content=texts)
+@example(content=b'y,n,h\n1,1,a\n0,"2",b\n1,3,c\n0,1,\n')
+@example(content=b"y,n,h\r\n1,1,a\r\n1,1,a\r\n1,1,a\r\n1,1,a")
+@example(content=b"y,n,h\n1,1,a\n1,1,a\n1,1,a\ny,n,h\n1,1,a\n")
+@example(content=b"PAR1")
+@example(content=b"y,n,h,\n1,1,a,\xff\n1,1,a,\n1,1,a,")
+def test_any_bytes_give_what_an_independent_reader_finds_or_an_error_that_names_the_file(content):
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "tiny.toml").write_text(TINY)
+        (folder / "rows").write_bytes(content)
+        raw, described = read_schema(folder / "tiny.toml")
+        expected = independent_rows(content)
+        try:
+            prepare(raw, [folder / "rows"], out=folder, schema_file=described)
+        except DataError as error:
+            assert expected is None or len(content.splitlines()) < 5
+            assert str(folder / "rows") in str(error) or "leave no row" in str(error)
+            return
+        assert expected is not None
+        splits = [str(split) for split in Split]
+        labels = np.concatenate([np.load(folder / "tiny" / f"{split}_labels.npy") for split in splits])
+        dense = np.concatenate([np.load(folder / "tiny" / f"{split}_dense.npy") for split in splits])[:, 0]
+        assert labels.tolist() == [label for label, _, _ in expected]
+        lowest = min(number for _, number, _ in expected[: round(0.4 * len(expected))])
+        numbers = np.array([max(number, lowest) for _, number, _ in expected])
+        assert dense.tolist() == np.log(numbers - lowest + 2, dtype=np.float32).tolist()
+        ids = np.load(folder / "tiny" / "train_ids.npy")[:, 0].tolist()
+        names = [key for _, _, key in expected[: len(ids)]]
+        assert len(set(zip(names, ids, strict=True))) == len(set(names)) == len(set(ids))
+
+
+@settings(max_examples=60, deadline=None)
+@given(cut=st.integers(0, 900), flips=st.lists(st.tuples(st.integers(0, 900), st.integers(1, 255)), max_size=3))
+def test_damaged_parquet_never_raises_anything_but_a_data_error(cut, flips):
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "tiny.toml").write_text(TINY)
+        frame = pl.DataFrame({"y": [1, 0, 1, 0, 1], "n": [3, 1, 4, 1, 5], "h": ["a", "b", None, "a", "c"]})
+        frame.write_parquet(folder / "rows")
+        content = bytearray((folder / "rows").read_bytes())
+        for position, flip in flips:
+            content[position % len(content)] ^= flip
+        (folder / "rows").write_bytes(content[: len(content) - cut % len(content)])
+        raw, described = read_schema(folder / "tiny.toml")
+        try:
+            prepare(raw, [folder / "rows"], out=folder, schema_file=described)
+        except DataError as error:
+            assert str(folder / "rows") in str(error)

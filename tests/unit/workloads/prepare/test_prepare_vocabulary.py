@@ -1,0 +1,85 @@
+import tempfile
+from collections import Counter
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import workloads.prepare.vocabulary
+from workloads.errors import DataError
+from workloads.manifest import Settings
+from workloads.prepare.columns import Column, Fractions, Kind, RawFormat
+from workloads.prepare.memory_bound import Memory
+from workloads.prepare.prepare import prepare
+
+ONE_TABLE = RawFormat(
+    "one",
+    (Column("label", Kind.LABEL), Column("dense", Kind.DENSE_INTEGER), Column("id", Kind.CATEGORICAL_HEX)),
+    separator=b",",
+    fractions=Fractions(train=0.5, validation=0.3),
+)
+names = st.sampled_from(["", "0", "1", "2", "3", "4", "f" * 16, "f" * 15])
+
+
+def prepared(ids, folder, *, files=1, **chosen):
+    """All rows of the only table, and its counts, of ids spread over several files."""
+    paths = [folder / f"part_{number}" for number in range(files)]
+    for path, part in zip(paths, np.array_split(np.array(ids, object), files), strict=True):
+        path.write_text("".join(f"1,2,{i}\n" for i in part))
+    manifest = prepare(ONE_TABLE, paths, out=folder, settings=Settings(**chosen))
+    arrays = [np.load(folder / "one" / f"{split}_ids.npy") for split in manifest.splits]
+    return np.concatenate(arrays)[:, 0].tolist(), np.load(folder / "one" / "counts.npy").tolist(), manifest
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    ids=st.lists(names, min_size=6, max_size=40),
+    min_count=st.integers(1, 4),
+    files=st.integers(1, 3),
+    limit=st.sampled_from([3, 8, 10**6]),
+    block_bytes=st.sampled_from([30, 1000]),
+)
+def test_rows_rank_training_ids_by_count_then_first_appearance(ids, min_count, files, limit, block_bytes):
+    train = ids[: round(len(ids) * 0.5)]
+    ranked = [i for i, count in Counter(train).most_common() if count >= min_count]  # ties: order of first appearance
+    expected = [ranked.index(i) + 1 if i in ranked else 0 for i in ids]
+    with tempfile.TemporaryDirectory() as folder, mock.patch.multiple(
+        Memory, merged_ids=limit, ranked_ids=limit, text_block_bytes=block_bytes
+    ):  # fmt: skip
+        rows, counts, manifest = prepared(ids, Path(folder), files=files, min_count=min_count)
+    assert rows == expected
+    assert counts == np.bincount(expected[: len(train)], minlength=len(ranked) + 1).tolist()
+    assert manifest.tables[0].rows == len(ranked) + 1
+    assert manifest.tables[0].training_ids == len(set(train))
+
+
+def test_ids_of_many_counts_and_one_are_ranked_piece_by_piece(tmp_path, monkeypatch):
+    generator = np.random.default_rng(1)
+    ids = [f"{i:x}" for i in (5000 * generator.random(20_000) ** 4).astype(int)]
+    rows, counts, _ = prepared(ids, tmp_path, files=2)
+    (tmp_path / "two").mkdir()
+    monkeypatch.setattr(Memory, "ranked_ids", 100)
+    monkeypatch.setattr(Memory, "merged_ids", 500)
+    monkeypatch.setattr(workloads.prepare.vocabulary, "_COUNT_CELLS", 16)  # counts beyond it share a cell
+    assert prepared(ids, tmp_path / "two", files=2)[:2] == (rows, counts)
+    train = Counter(ids[:10_000])
+    ranked = [i for i, _ in train.most_common()]
+    assert rows[:10_000] == [ranked.index(i) + 1 for i in ids[:10_000]]
+    assert counts[1:] == [train[i] for i in ranked]
+
+
+def test_missing_id_unseen_in_training_maps_to_row_zero(tmp_path):
+    assert prepared(["5", "5", "", "0", "5", ""], tmp_path)[:2] == ([1, 1, 2, 0, 1, 2], [0, 2, 1])
+
+
+def test_table_of_missing_ids_alone(tmp_path):
+    assert prepared(["", "", "", "0", "", "1"], tmp_path)[:2] == ([1, 1, 1, 0, 1, 0], [0, 3])
+
+
+def test_more_ids_than_a_table_can_number_is_an_error_with_remedies(tmp_path, monkeypatch):
+    monkeypatch.setattr(workloads.prepare.vocabulary, "MOST_ROWS", 3)
+    with pytest.raises(DataError, match=r"column id has 4 ids: raise --min-count, or hash them"):
+        prepared(["1", "2", "3", "4", "5", "6"], tmp_path)

@@ -1,0 +1,99 @@
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+from tests.bench.fidelity import FOLDER, LONG, dense_missing, growth
+from workloads.schema import SCHEMAS
+from workloads.streams.fit import STATISTICS_FILE, fit_dataset, fit_missing
+from workloads.streams.profiles import PROFILES_FILE, load_profile
+
+
+@pytest.fixture(scope="module")
+def measured():
+    return json.loads(STATISTICS_FILE.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("dataset", list(LONG))
+def test_profile_covers_the_schema_and_names_its_source(dataset):
+    entry = json.loads(PROFILES_FILE.read_text(encoding="utf-8"))[dataset]
+    assert {name: table["rows"] for name, table in entry["tables"].items()} == dict(SCHEMAS[dataset].categorical)
+    assert list(entry["dense"]) == list(SCHEMAS[dataset].dense)
+    assert "@" in entry["source"]
+
+
+@pytest.mark.parametrize("dataset", list(LONG))
+def test_committed_dense_columns_are_what_the_fit_writes(dataset, measured):
+    committed = json.loads(PROFILES_FILE.read_text(encoding="utf-8"))[dataset]
+    assert committed["dense"] == measured[dataset]["dense"]
+    assert committed["dense_missing"] == fit_missing(measured[dataset])
+
+
+@pytest.mark.parametrize("dataset", list(LONG))
+def test_dense_columns_are_missing_as_often_together_and_in_an_event_as_in_the_measured_rows(dataset, measured):
+    counted = measured[dataset]["dense_missing"]
+    profile = load_profile(dataset, rows=dict(SCHEMAS[dataset].categorical))
+    share = profile.groups[profile.dense_group]
+    for side, inside in (("inside", True), ("outside", False)):
+        rows = sum(counted[side].values())
+        coins = (np.arange(100_000) + 0.5) / 100_000 * (share if inside else 1.0 - share) + (0.0 if inside else share)
+        missing = {
+            name: np.any([(coins >= start) & (coins < stop) for start, stop in column.missing], axis=0)
+            for name, column in profile.dense.items()
+            if column.missing
+        }
+        for first, second in itertools.combinations_with_replacement(missing, 2):
+            together = sum(n for pattern, n in counted[side].items() if {first, second} <= set(pattern.split()))
+            assert (missing[first] & missing[second]).mean() == pytest.approx(together / rows, abs=1e-3)
+
+
+def test_committed_profile_is_what_the_fit_writes(measured):
+    committed = json.loads(PROFILES_FILE.read_text(encoding="utf-8"))["avazu"]
+    fitted = fit_dataset(SCHEMAS["avazu"], measured["avazu"])
+    assert fitted["groups"] == committed["groups"]
+    for name, table in fitted["tables"].items():
+        assert table["head"] == pytest.approx(committed["tables"][name]["head"], abs=1e-6)
+        assert table["exponent"] == pytest.approx(committed["tables"][name]["exponent"], abs=1e-3), name
+        assert table["shift"] == pytest.approx(committed["tables"][name]["shift"], abs=1e-3), name
+
+
+@pytest.mark.parametrize("dataset", ["criteo_kaggle", "avazu"])
+def test_growth_curves_are_those_of_the_samples(dataset, measured):
+    path = FOLDER / LONG[dataset]
+    if not path.exists():
+        pytest.skip(f"{path} is absent: set EMBEDDING_OFFLOAD_DATA to the folder with {LONG[dataset]}")
+    assert growth(dataset) == {name: table["growth"] for name, table in measured[dataset]["tables"].items()}
+
+
+@pytest.mark.parametrize("dataset", ["criteo_kaggle", "avazu"])
+def test_missing_patterns_are_those_of_the_samples(dataset, measured):
+    path = FOLDER / LONG[dataset]
+    if not path.exists():
+        pytest.skip(f"{path} is absent: set EMBEDDING_OFFLOAD_DATA to the folder with {LONG[dataset]}")
+    assert dense_missing(dataset) == measured[dataset]["dense_missing"]
+
+
+@pytest.mark.parametrize("dataset", list(LONG))
+def test_fitted_law_gives_the_measured_distinct_ids_and_heavy_hitters(dataset, measured):
+    figures = measured[dataset]
+    profile = load_profile(dataset, rows=dict(SCHEMAS[dataset].categorical))
+    for name, table in profile.tables.items():
+        column = figures["tables"][name]
+        draws = figures["rows"] * (1.0 - table.forced)
+        if column["distinct"] > 100:
+            assert table.law.expected_distinct(draws) == pytest.approx(column["distinct"], rel=0.10), name
+        if column["distinct"] > 1000:
+            for rows, distinct in column["growth"].items():
+                drawn = table.law.expected_distinct(int(rows) * (1.0 - table.forced))
+                assert drawn == pytest.approx(distinct, rel=0.15), (name, rows)
+        first = 1 if table.group is not None and not figures["groups_are_defaults"] else 0
+        share = table.law.head[first]
+        if figures["groups_are_defaults"]:
+            share = share * (1.0 - table.forced) + table.forced
+        assert share == pytest.approx(column["top1"], abs=1e-4), name
+
+
+def test_profile_of_an_unknown_table_is_refused():
+    with pytest.raises(KeyError, match="C99"):
+        load_profile("avazu", rows={"C99": 5})

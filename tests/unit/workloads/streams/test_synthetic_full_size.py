@@ -1,0 +1,69 @@
+"""Streams at published table sizes and far ends: nothing grows with rows or with the index of a batch."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+import torch
+
+from workloads.batch import Split
+from workloads.schema import SCHEMAS
+from workloads.streams.synthetic import SyntheticWorkload
+
+
+@pytest.fixture
+def traced():
+    # What is imported, compiled and read at first use is no stream's.
+    for dataset in ("criteo_1tb", "mlperf_dlrm_v2"):
+        SyntheticWorkload.create(dataset, batch_size=64, seed=1, max_rows=100_000).batch(0)
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+
+
+@pytest.mark.usefixtures("traced")
+def test_stream_over_178_million_rows_keeps_no_more_than_one_over_a_thousandth():
+    kept = []
+    for max_rows in (None, 178_000):
+        before, _ = tracemalloc.get_traced_memory()
+        workload = SyntheticWorkload.create("criteo_1tb", batch_size=64, seed=1, max_rows=max_rows)
+        kept.append(tracemalloc.get_traced_memory()[0] - before)
+        del workload
+    assert kept[0] < 1.5 * kept[1]
+    assert kept[0] < 400_000
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("dataset", list(SCHEMAS))
+def test_last_batch_of_an_epoch_takes_no_more_memory_than_the_first(dataset):
+    workload = SyntheticWorkload.create(dataset, batch_size=64, seed=1)
+    peaks = []
+    for index in (0, workload.batches(Split.TRAIN) - 1):
+        tracemalloc.reset_peak()
+        before, _ = tracemalloc.get_traced_memory()
+        workload.batch(index)
+        peaks.append(tracemalloc.get_traced_memory()[1] - before)
+    assert peaks[1] < 1.5 * peaks[0]
+
+
+@pytest.mark.parametrize("dataset", list(SCHEMAS))
+def test_last_batch_of_an_epoch_needs_none_before_it(dataset):
+    first = SyntheticWorkload.create(dataset, batch_size=64, seed=1)
+    last = first.batches(Split.TRAIN) - 1
+    for index in (0, 1, last // 2):
+        first.batch(index)
+    seen = first.batch(last)
+    alone = SyntheticWorkload.create(dataset, batch_size=64, seed=1).batch(last)
+    assert torch.equal(seen.features.values(), alone.features.values())
+    assert torch.equal(seen.features.lengths(), alone.features.lengths())
+    assert torch.equal(seen.dense, alone.dense)
+    assert torch.equal(seen.labels, alone.labels)
+
+
+def test_ids_of_the_largest_tables_reach_from_end_to_end():
+    workload = SyntheticWorkload.create("mlperf_dlrm_v2", batch_size=4096, seed=1)
+    features = workload.batch(7).features
+    for name, rows in workload.tables:
+        if rows == 40_000_000:
+            tenths = np.bincount(features[name].values().unique().numpy() * 10 // rows, minlength=10)
+            assert tenths.min() > 0.07 * tenths.sum(), name

@@ -1,0 +1,72 @@
+import numpy as np
+import pytest
+
+from workloads.streams.planted import PlantedModel, expected_auroc
+
+
+def brute_auroc(probabilities):
+    clicked = probabilities[:, None] * (1 - probabilities)[None, :]
+    np.fill_diagonal(clicked, 0.0)
+    higher = (probabilities[:, None] > probabilities[None, :]) + 0.5 * (
+        probabilities[:, None] == probabilities[None, :]
+    )
+    return (clicked * higher).sum() / clicked.sum()
+
+
+@pytest.fixture(scope="module")
+def stream():
+    generator = np.random.default_rng(3)
+    ranks = np.minimum(generator.zipf(1.3, (8, 40_000)) - 1, 9999).astype(np.int64)
+    return ranks, generator.normal(2.0, 1.5, (4, 40_000)).astype(np.float32)
+
+
+def calibrated(stream, *, ctr=0.2, auroc=0.8, seed=1):
+    ranks, dense = stream
+    return PlantedModel.calibrated(ranks=ranks, dense=dense, generator=np.random.Philox(key=seed), ctr=ctr, auroc=auroc)
+
+
+def test_expected_auroc_counts_every_pair():
+    probabilities = np.sort(np.random.default_rng(1).beta(1, 5, 700))
+    assert expected_auroc(probabilities) == pytest.approx(brute_auroc(probabilities), abs=2e-3)
+
+
+def test_expected_auroc_of_equal_probabilities_is_one_half():
+    assert expected_auroc(np.full(100, 0.3)) == pytest.approx(0.5, abs=1e-12)
+
+
+@pytest.mark.parametrize(("ctr", "auroc"), [(0.25, 0.8), (0.032, 0.8), (0.17, 0.7)])
+def test_calibration_meets_click_rate_and_auroc(stream, ctr, auroc):
+    model = calibrated(stream, ctr=ctr, auroc=auroc)
+    probabilities = model.probabilities(*stream)
+    assert probabilities.mean() == pytest.approx(ctr, rel=1e-3)
+    assert model.best_auroc == pytest.approx(auroc, abs=1e-4)
+    assert expected_auroc(np.sort(probabilities)) == pytest.approx(model.best_auroc, abs=1e-6)
+
+
+def test_equal_seeds_plant_equal_models_and_other_seeds_other_ones(stream):
+    first, again, other = (calibrated(stream, seed=seed).probabilities(*stream) for seed in (1, 1, 2))
+    assert np.array_equal(first, again)
+    assert np.corrcoef(first, other)[0, 1] < 0.9
+
+
+def test_rare_ranks_matter_less(stream):
+    model = calibrated(stream)
+    _, dense = stream
+    spreads = []
+    for low in (0, 9000):
+        ranks = np.random.default_rng(4).integers(low, low + 10, (8, 5000))
+        probabilities = model.probabilities(ranks, np.repeat(dense[:, :1], 5000, axis=1))
+        spreads.append(np.log(probabilities / (1 - probabilities)).std())
+    assert spreads[0] > 10 * spreads[1]
+
+
+def test_dense_features_alone_rank_far_worse_than_the_ids(stream):
+    ranks, dense = stream
+    model = calibrated(stream)
+    probabilities = model.probabilities(ranks, dense)
+    labels = np.random.default_rng(5).random(probabilities.size) < probabilities
+    without_ids = model.probabilities(np.zeros_like(ranks), dense)
+    order = np.argsort(without_ids)
+    below = np.cumsum(~labels[order])
+    auroc = below[labels[order]].sum() / (labels.sum() * (~labels).sum())
+    assert 0.58 < auroc < 0.70

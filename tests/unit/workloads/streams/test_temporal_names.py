@@ -1,0 +1,105 @@
+import subprocess
+import sys
+import zlib
+from itertools import cycle
+from pathlib import Path
+
+import pytest
+
+from workloads.batch import Split
+from workloads.errors import DataError
+from workloads.schema import SCHEMAS
+from workloads.streams.synthetic import SyntheticWorkload
+from workloads.streams.tracks import TRACKS, Drift, FlashCrowd, Growth, Recency, label, parse_track, split_name
+
+
+def create(name, *, batch_size=64, seed=3, max_rows=50_000):
+    return SyntheticWorkload.create(name, batch_size=batch_size, seed=seed, max_rows=max_rows)
+
+
+def fingerprint(workload, index, split=Split.TRAIN):
+    batch = workload.batch(index, split)
+    return [zlib.crc32(part.numpy().tobytes()) for part in (batch.features.values(), batch.dense, batch.labels)]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "track"),
+    sorted({*zip(SCHEMAS, cycle(TRACKS), strict=False), *(("criteo_kaggle", track) for track in TRACKS)}),
+)
+def test_any_dataset_runs_on_any_track_under_its_full_name(dataset, track):
+    workload = create(f"{dataset}@{track}")
+    assert workload.name == f"{dataset}@{track}"
+    shrunk = workload.shrunk(max_table_rows=100, batch_size=16)
+    assert shrunk.name == workload.name
+    for one in (workload, shrunk):
+        batch = one.batch(5, Split.TEST)
+        for (_, rows), key in zip(one.tables, batch.features.keys(), strict=True):
+            ids = batch.features[key].values()
+            assert ids.numel() == 0 or 0 <= int(ids.min()) <= int(ids.max()) < rows
+
+
+@pytest.mark.parametrize(
+    ("text", "track"),
+    [
+        ("recency", Recency()),
+        ("drift[lifetime=0.5]", Drift(lifetime=0.5)),
+        ("flash[ every=4096 , peak=1 ]", FlashCrowd(every=4096, peak=1.0)),
+        ("growth[]", Growth()),
+    ],
+)
+def test_parameters_are_read_and_told_again_where_they_are_not_the_default(text, track):
+    assert parse_track(text) == track
+    assert parse_track(label(track)) == track
+    assert split_name(f"avazu@{text}") == ("avazu", track)
+    assert label(Drift()) == "drift"
+    assert label(Drift(lifetime=0.5)) == "drift[lifetime=0.5]"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("fashion", "'fashion'.*recency, drift, flash, growth"),
+        ("", "unknown track ''"),
+        ("drift(lifetime=1)", "unknown track"),
+        ("drift[speed=1]", "no parameter 'speed': it has lifetime, takers"),
+        ("drift[lifetime]", "lifetime of @drift is ''.*a number"),
+        ("drift[takers=2.5]", "takers of @drift is '2.5': give a whole number"),
+        ("drift[lifetime=nan]", "lifetime of @drift is nan: give 0.001 to 1000"),
+        ("drift[lifetime=1,lifetime=2]", "lifetime twice"),
+        ("recency[probability=1]", "probability of @recency is 1.0: give 0 to 0.9"),
+        ("flash[every=1002]", "every of @flash is 1002: give a multiple of 4"),
+        ("growth[start=0]", "start of @growth is 0.0: give 0.25 to 1"),
+    ],
+)
+def test_impossible_track_is_refused_with_the_remedy(text, message):
+    with pytest.raises(DataError, match=message):
+        create(f"criteo_kaggle@{text}")
+
+
+def test_unknown_dataset_of_a_track_is_refused():
+    with pytest.raises(ValueError, match=r"'movielens'.*criteo_kaggle, avazu"):
+        create("movielens@drift")
+
+
+@pytest.mark.parametrize("track", TRACKS)
+def test_track_changes_the_ids_of_the_stream_and_the_seed_changes_the_track(track):
+    plain, tracked = create("criteo_kaggle"), create(f"criteo_kaggle@{track}")
+    other = create(f"criteo_kaggle@{track}", seed=4)
+    middle = plain.batches(Split.TRAIN) // 2
+    assert len({fingerprint(one, middle)[0] for one in (plain, tracked, other)}) == 3
+    assert fingerprint(plain, middle)[1] == fingerprint(tracked, middle)[1], "dense features know no track"
+
+
+def test_another_process_sees_the_same_batches_of_every_track():
+    root = Path(__file__).parents[4]
+    code = (
+        "import zlib\n"
+        "from workloads.streams.synthetic import SyntheticWorkload as W\n"
+        "from workloads.batch import Split\n"
+        f"for track in {list(TRACKS)}:\n"
+        "    b = W.create('avazu@' + track, batch_size=64, seed=3, max_rows=50_000).batch(70_000, Split.TRAIN)\n"
+        "    print(*(zlib.crc32(p.numpy().tobytes()) for p in (b.features.values(), b.dense, b.labels)))"
+    )
+    other = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    seen = [fingerprint(create(f"avazu@{track}"), 70_000) for track in TRACKS]
+    assert [list(map(int, line.split())) for line in other.stdout.splitlines()] == seen

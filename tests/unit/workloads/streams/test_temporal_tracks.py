@@ -1,0 +1,371 @@
+"""Every track keeps its promise on generated ids, and the plain stream does not."""
+
+import functools
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torchmetrics.functional.classification import binary_auroc
+
+from workloads.batch import Split
+from workloads.schema import SCHEMAS
+from workloads.streams.synthetic import SyntheticWorkload
+from workloads.streams.timelines import GROWTH_STEPS, TimedTable, timeline_of
+from workloads.streams.tracks import Drift, FlashCrowd, Growth, Recency
+from workloads.streams.zipf import RankLaw
+
+BATCH = 4096
+SHORT = 49 * BATCH
+"""Samples of a training split that a test can draw completely."""
+
+SHORT_TRACKS = [
+    Recency(octaves=12),
+    Drift(lifetime=0.15, takers=5),
+    FlashCrowd(every=40_000, ids=20),
+    Growth(),
+]
+
+
+@functools.cache
+def kaggle(track=None, *, samples=None, batch_size=BATCH, max_rows=30_000, seed=5):
+    """Criteo Kaggle on smaller tables, and a shorter training split if told so."""
+    schema = SCHEMAS["criteo_kaggle"]
+    rows = dict(SyntheticWorkload.create("criteo_kaggle", batch_size=1, seed=0, max_rows=max_rows).tables)
+    if samples is not None:
+        schema = replace(schema, train_rows=samples)
+    return SyntheticWorkload(schema=schema, rows=rows, batch_size=batch_size, seed=seed, track=track)
+
+
+def ids_of(workload, indices, split=Split.TRAIN):
+    """Row ids of consecutive batches, one after the other, `[tables, samples]`."""
+    parts = [workload.batch(i, split).features.values().view(len(workload.tables), -1) for i in indices]
+    return torch.cat(parts, dim=1).numpy()
+
+
+def number_of(workload, table):
+    return list(dict(workload.tables)).index(table)
+
+
+def ids_by_popularity(workload, table, ranks):
+    """Row ids of identities."""
+    return workload._scrambler.table_ids(number_of(workload, table), np.asarray(ranks, dtype=np.int64))
+
+
+LAW = RankLaw(rows=100_000, head=(0.1, 0.05), exponent=1.05, shift=3.0)
+
+
+def one_table(track, *, rows=5000, pinned=0, samples=10**6, keys=1):
+    table = TimedTable(law=LAW.resized(rows), pinned=pinned, moves=True)
+    words = np.random.Philox(keys).random_raw((1, 2))
+    return timeline_of(track, [table], keys=words, train_samples=samples)
+
+
+# All tracks
+
+
+@pytest.mark.parametrize("prefix", [1.0, 0.3])
+@pytest.mark.parametrize("track", [None, *SHORT_TRACKS])
+def test_frequencies_are_what_the_stream_draws(track, prefix):
+    workload = kaggle(track, samples=SHORT)
+    samples = round(prefix * SHORT)
+    drawn = ids_of(workload, range(-(-samples // BATCH)))[:, :samples]
+    # A draw and its copies are a family tree with p children each: mean squared by mean size is 1 / (1 - p) ** 2.
+    spread = 1 / (1 - track.probability) ** 2 if isinstance(track, Recency) else 1.0
+    for (name, frequencies), ids, (_, rows) in zip(
+        workload.frequencies(prefix).items(), drawn, workload.tables, strict=True
+    ):
+        assert (frequencies.dtype, frequencies.shape) == (torch.int64, (rows,))
+        expected = frequencies.numpy().astype(float)
+        counted = np.bincount(ids, minlength=rows)
+        assert expected.sum() == pytest.approx(samples, rel=2e-2), "rounded row by row"
+        known = expected > 50
+        standard = (counted - expected)[known] / np.sqrt(expected[known] * spread)
+        assert np.abs(standard).max() < 6.0, name
+        assert (standard**2).mean() < 1.0 + 6.0 * np.sqrt(2.0 / known.sum()), name
+
+
+@pytest.mark.parametrize("track", SHORT_TRACKS[1:])
+def test_frequencies_without_the_track_would_be_wrong(track):
+    plain, tracked = kaggle(samples=SHORT), kaggle(track, samples=SHORT)
+    drawn = ids_of(tracked, range(SHORT // BATCH))
+    number = number_of(plain, "C16")
+    expected = plain.frequencies()["C16"].numpy().astype(float)
+    counted = np.bincount(drawn[number], minlength=expected.size)
+    assert np.abs((counted - expected) / np.sqrt(expected + 1)).max() > 20
+
+
+@pytest.mark.parametrize("track", SHORT_TRACKS[1:])
+def test_frequencies_of_bags_are_what_the_stream_draws(track):
+    schema = replace(SCHEMAS["criteo_kaggle_bags"], train_rows=SHORT // 4)
+    rows = dict(kaggle().tables)
+    workload = SyntheticWorkload(schema=schema, rows=rows, batch_size=SHORT // 4, seed=5, track=track)
+    features = workload.batch(0).features
+    for name, frequencies in workload.frequencies().items():
+        expected = frequencies.numpy().astype(float)
+        counted = np.bincount(features[name].values().numpy(), minlength=rows[name])
+        known = expected > 50
+        assert np.abs((counted - expected)[known] / np.sqrt(expected[known])).max() < 6.0, name
+
+
+@pytest.mark.parametrize("prefix", [0.0, -0.1, 1.5, float("nan")])
+def test_impossible_prefix_is_refused(prefix):
+    with pytest.raises(ValueError, match=r"prefix is .*training split"):
+        kaggle(Drift()).frequencies(prefix)
+
+
+@pytest.mark.parametrize("track", SHORT_TRACKS)
+def test_small_tables_and_missing_values_know_no_track(track):
+    plain, tracked = kaggle(samples=SHORT), kaggle(track, samples=SHORT)
+    first, second = ids_of(plain, [24]), ids_of(tracked, [24])
+    same = {name: np.array_equal(*pair) for name, *pair in zip(dict(plain.tables), first, second, strict=True)}
+    published = dict(SCHEMAS["criteo_kaggle"].categorical)
+    assert all(same[name] for name in same if published[name] < 1000)
+    assert not all(same[name] for name in same if published[name] >= 1000)
+    absent = [second[number_of(plain, name)] == ids_by_popularity(plain, name, [0])[0] for name in ("C12", "C16")]
+    # An id that stands for a missing value is drawn only as such in these tables.
+    assert np.array_equal(*absent)
+    assert absent[0].mean() == pytest.approx(0.0331, abs=0.015)
+
+
+@pytest.mark.parametrize("track", SHORT_TRACKS)
+def test_stream_in_other_batches_follows_the_same_timeline(track):
+    small, large = kaggle(track, samples=SHORT, batch_size=512), kaggle(track, samples=SHORT)
+    first, second = ids_of(small, range(376, 392)), ids_of(large, [47, 48])
+    for number, (name, rows) in enumerate(large.tables):
+        top = np.argsort(np.bincount(first[number], minlength=rows))[-20:]
+        shares = [np.isin(ids[number], top).mean() for ids in (first, second)]
+        assert shares[0] == pytest.approx(shares[1], abs=0.05), name
+
+
+@pytest.mark.parametrize("track", [None, *SHORT_TRACKS])
+def test_labels_depend_on_ids_alone_whatever_the_time(track):
+    workload = kaggle(track, samples=SHORT)
+    identities = [np.argsort(ids_by_popularity(workload, name, np.arange(rows))) for name, rows in workload.tables]
+    for index, split in ((0, Split.TRAIN), (48, Split.TRAIN), (700, Split.TEST)):
+        batch = workload.batch(index, split)
+        ids = batch.features.values().view(len(workload.tables), -1).numpy()
+        ranks = np.stack([table[found] for table, found in zip(identities, ids, strict=True)])
+        expected = workload._planted.probabilities(ranks, np.ascontiguousarray(batch.dense.numpy().T))
+        np.testing.assert_allclose(workload.probabilities(index, split).numpy(), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("track", SHORT_TRACKS)
+def test_click_rate_and_auroc_over_the_training_split_are_the_planted_ones(track):
+    workload = kaggle(track, samples=SHORT)
+    labels = torch.cat([workload.batch(index).labels for index in range(0, 49, 4)])
+    probabilities = torch.cat([workload.probabilities(index) for index in range(0, 49, 4)])
+    assert float(probabilities.mean()) == pytest.approx(SCHEMAS["criteo_kaggle"].ctr, abs=0.01)
+    empirical = float(binary_auroc(probabilities.float(), labels.int()))
+    assert empirical == pytest.approx(workload.best_auroc, abs=0.015)
+
+
+# Recency
+
+
+def reuses(ids, rare, distance):
+    """Lookups of rare ids that the sample `distance` before has too."""
+    return int(((ids[distance:] == ids[:-distance]) & rare[ids[distance:]]).sum())
+
+
+def test_recency_reuses_rare_ids_at_short_distances_as_often_as_it_says():
+    track = Recency(probability=0.2, octaves=10)
+    batches = range(24, 32)
+    found = {}
+    for name, workload in (("recency", kaggle(track)), ("plain", kaggle())):
+        ids, reused, lookups = ids_of(workload, batches), 0, 0
+        for table in ("C7", "C13", "C15"):  # never missing, no heavy hitters
+            number = number_of(workload, table)
+            frequencies = workload.frequencies()[table].numpy()
+            rare = frequencies < 1e-3 * frequencies.sum()
+            reused += sum(reuses(ids[number], rare, distance) for distance in range(1, 8))
+            lookups += int(rare[ids[number]].sum())
+        found[name] = reused / lookups
+        spread = np.sqrt(reused) / lookups
+    # Distances of 1 to 7 are three of ten octaves.
+    copied = 0.2 * 3 / 10
+    assert found["recency"] - found["plain"] == pytest.approx(copied, abs=6 * spread + 0.1 * copied)
+    assert found["plain"] < 0.25 * copied
+
+
+def test_recency_copies_from_octaves_of_equal_weight():
+    timeline = one_table(Recency(probability=0.15, octaves=8))
+    samples = np.arange(1000, 301_000, dtype=np.int64)
+    uniform = np.empty(samples.size)
+    timeline.redraw(uniform, np.array([0, samples.size]), samples)
+    _, first, inverse, counts = np.unique(uniform, return_index=True, return_inverse=True, return_counts=True)
+    # A number seen twice was copied once, from the first sample to the second.
+    twice = np.flatnonzero(counts[inverse] == 2)
+    second = twice[first[inverse[twice]] != twice]
+    distances = second - first[inverse[second]]
+    octaves = np.bincount(np.log2(distances).astype(int), minlength=8)[:8]
+    assert distances.max() < 2**9, "two copies of one number that was drawn before, at most"
+    np.testing.assert_allclose(octaves / octaves.sum(), 1 / 8, atol=0.02)
+    assert 1 - counts.size / samples.size == pytest.approx(0.15, abs=0.01)
+
+
+def test_recency_leaves_frequencies_as_they_are_and_depends_on_no_batch_size():
+    plain, track = kaggle(), kaggle(Recency())
+    assert all(
+        torch.equal(one, two) for one, two in zip(*(w.frequencies().values() for w in (plain, track)), strict=True)
+    )
+    small = kaggle(Recency(), batch_size=512)
+    for table in ("C7", "C10", "C15"):  # never missing: nothing but the track's own draws
+        number = number_of(track, table)
+        assert np.array_equal(ids_of(small, range(80, 88))[number], ids_of(track, [10])[number])
+
+
+# Drift
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    rows=st.integers(1, 300), takers=st.integers(2, 20), pinned=st.integers(0, 1), sample=st.integers(0, 10**7),
+    lifetime=st.sampled_from([0.001, 0.3, 2.0]),
+)  # fmt: skip
+def test_drift_permutes_the_ids_at_every_instant(rows, takers, pinned, sample, lifetime):
+    timeline = one_table(Drift(lifetime=lifetime, takers=takers), rows=rows, pinned=pinned)
+    ids = np.arange(rows, dtype=np.int64)
+    timeline.identify(ids, np.array([0, rows]), np.full(rows, sample))
+    assert np.array_equal(np.sort(ids), np.arange(rows))
+    assert pinned == 0 or ids[0] == 0
+
+
+def test_drift_replaces_top_ids_in_a_straight_line():
+    timeline = one_table(Drift(lifetime=0.1, takers=16), rows=100_000)
+    top = np.arange(5000, dtype=np.int64)
+
+    def at(sample):
+        ids = top.copy()
+        timeline.identify(ids, np.array([0, top.size]), np.full(top.size, sample))
+        return ids
+
+    for distance in (0, 20_000, 50_000, 80_000, 100_000, 700_000, 1_400_000):
+        kept = np.isin(at(123_456 + distance), at(123_456)).mean()
+        assert kept == pytest.approx(max(0.0, 1 - distance / 100_000), abs=0.03)
+
+
+def kept_lookups(workload, window, others):
+    """Share of lookups that the most frequent ids of a window still have in others, relative to the window itself.
+
+    Of tables with many ids, whose missing value is no popular id.
+    """
+    tables = [number_of(workload, name) for name in ("C3", "C4", "C12", "C16", "C21")]
+    here, shares = ids_of(workload, *window), []
+    for other in (window, *others):
+        there = ids_of(workload, *other)
+        found = []
+        for table in tables:
+            values, counts = np.unique(here[table], return_counts=True)
+            missing = ids_by_popularity(workload, workload.tables[table][0], [0])
+            top = np.setdiff1d(values[np.argsort(counts)[-100:]], missing)
+            found.append(np.isin(there[table], top).mean())
+        shares.append(np.mean(found))
+    return np.array(shares[1:]) / shares[0]
+
+
+def test_popular_ids_of_drift_lose_their_lookups_with_distance_as_those_of_the_plain_stream_do_not():
+    lifetime = round(0.1 * SCHEMAS["criteo_kaggle"].train_rows)
+    distances = np.array([0.25, 0.5, 0.75, 1.0, 2.0])
+    first = [range(lifetime // BATCH, lifetime // BATCH + 4)]
+    others = [[range(at, at + 4)] for at in (lifetime * (1 + distances) / BATCH).astype(int)]
+    drifting = kept_lookups(kaggle(Drift(), max_rows=None), first, others)
+    plain = kept_lookups(kaggle(max_rows=None), first, others)
+    assert plain.min() > 0.85
+    assert all(earlier > later for earlier, later in pairwise(drifting[:4]))
+    np.testing.assert_allclose(drifting, np.maximum(0, 1 - distances), atol=0.15)
+
+
+def test_time_goes_on_from_training_to_validation_to_test():
+    schema = SCHEMAS["criteo_kaggle"]
+    workload = kaggle(Drift(lifetime=0.2), max_rows=None)
+    last = workload.batches(Split.TRAIN)
+    others = [(range(4), split) for split in (Split.VALIDATION, Split.TEST, Split.TRAIN)]
+    validation, test, first = kept_lookups(workload, (range(last - 4, last), Split.TRAIN), others)
+    assert validation > 0.85
+    assert test == pytest.approx(1 - schema.validation_rows / (0.2 * schema.train_rows), abs=0.15)
+    assert first < 0.1
+
+
+# Flash crowds
+
+
+def test_crowd_comes_at_its_time_stays_and_fades():
+    track = FlashCrowd(every=8 * BATCH, peak=0.3, ids=10, tables=1.0)
+    crowded, plain = kaggle(track), kaggle()
+    number = number_of(crowded, "C15")
+    period = 5
+    ids = ids_by_popularity(crowded, "C15", crowded._timeline.crowd(number, period))
+    frequencies = plain.frequencies()["C15"].numpy()
+    assert frequencies[ids].max() <= np.median(frequencies), "rare ids"
+
+    def shares(workload):
+        # Two quiet batches, two of the crowd, four in which it fades; then the next period begins.
+        batches = range(8 * period, 8 * period + 10)
+        return np.array([np.isin(ids_of(workload, [index])[number], ids).mean() for index in batches])
+
+    noise = 5 * np.sqrt(0.3 * 0.7 / BATCH)
+    expected = 0.3 * np.array([0, 0, 1, 1, 7 / 8, 5 / 8, 3 / 8, 1 / 8, 0, 0])
+    np.testing.assert_allclose(shares(crowded), expected, atol=noise)
+    assert shares(plain).max() < 0.01
+    assert not set(ids) & set(ids_by_popularity(crowded, "C15", crowded._timeline.crowd(number, period + 1)))
+
+
+def test_crowds_come_to_as_many_tables_as_they_say_and_leave_the_rest_to_the_law():
+    timeline = one_table(FlashCrowd(every=4000, tables=0.25, ids=3, peak=1.0))
+    came = [timeline.crowd(0, number).size for number in range(2000)]
+    assert set(came) == {0, 3}
+    assert np.mean([size > 0 for size in came]) == pytest.approx(0.25, abs=0.05)
+    quiet = came.index(0)
+    ranks = np.arange(1000, dtype=np.int64)
+    timeline.identify(ranks, np.array([0, 1000]), np.arange(1000) + quiet * 4000 + 1500)
+    assert np.array_equal(ranks, np.arange(1000))
+
+
+# Growth
+
+
+def test_growing_vocabulary_uses_no_id_before_its_time_and_all_at_the_end():
+    grown, plain = kaggle(Growth(start=0.4)), kaggle()
+    last = grown.batches(Split.TRAIN) - 1
+    for table in ("C3", "C15", "C26"):
+        number = number_of(grown, table)
+        late = grown.frequencies(prefix=1 / GROWTH_STEPS)[table].numpy() == 0
+        late &= plain.frequencies(prefix=1 / GROWTH_STEPS)[table].numpy() > 0
+        assert late.mean() == pytest.approx(0.6, abs=0.05)
+        assert not late[ids_of(grown, range(4))[number]].any()
+        share = late[ids_of(plain, range(4))[number]].mean()
+        assert share > 0.05
+        at_end = late[ids_of(grown, range(last - 3, last + 1))[number]].mean()
+        assert at_end == pytest.approx(share, abs=0.02)
+        assert late[ids_of(grown, range(4), Split.TEST)[number]].mean() == pytest.approx(share, abs=0.02)
+
+
+def test_vocabulary_grows_at_the_stated_rate_and_keeps_the_heavy_hitters():
+    timeline = one_table(Growth(start=0.5), rows=50_000, samples=1_024_000)
+    used = {}
+    for step in (0, 256, 512, 1023):
+        samples = np.repeat(np.int64(step * 1000), 50_000)
+        ids = np.arange(50_000, dtype=np.int64)
+        timeline.identify(ids, np.array([0, ids.size]), samples)
+        kept = ids == np.arange(50_000)
+        assert kept[:2].all()
+        used[step] = kept[2:].mean()
+    for step, share in used.items():
+        assert share == pytest.approx(0.5 + 0.5 * step / 1023, abs=0.01)
+    shares = np.concatenate([part for _, part in timeline.shares(0, 1000)])
+    assert shares.sum() == pytest.approx(1.0)
+    np.testing.assert_allclose(shares[:2], LAW.head)
+
+
+def test_tail_of_which_nothing_exists_goes_to_the_most_frequent_id():
+    for keys in range(50):
+        timeline = one_table(Growth(start=0.25), rows=3, samples=1024, keys=keys)
+        ranks = np.full(1024, 2, dtype=np.int64)
+        timeline.identify(ranks, np.array([0, 1024]), np.arange(1024))
+        shares = np.concatenate([part for _, part in timeline.shares(0, 1024)])
+        assert (ranks == 2).mean() * LAW.tail_mass == pytest.approx(shares[2])
+        assert shares.sum() == pytest.approx(1.0)

@@ -1,0 +1,1 @@
+"""Raw files to prepared datasets: arrays that training maps into memory."""

@@ -1,0 +1,294 @@
+"""Rows of a Parquet file to the same typed columns as rows of text."""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TypeVar
+
+import polars as pl
+
+from workloads.errors import DataError
+from workloads.prepare.columns import LARGEST_FLOAT32, LARGEST_INTEGER, Column, Kind, RawFormat
+from workloads.prepare.parsing import BadRows, TimeOrder, finished, hashed_strings, out_of_order, sorted_name
+
+# One row of one column while it is checked and converted.
+BYTES_PER_VALUE = 16
+
+_T = TypeVar("_T")
+_TYPES: dict[Kind, tuple[Callable[[pl.DataType], bool], str]] = {
+    Kind.LABEL: (lambda t: t == pl.Boolean or t.is_numeric(), "boolean or a number"),
+    Kind.DENSE_INTEGER: (lambda t: t.is_integer(), "an integer type"),
+    Kind.DENSE_FLOAT: (lambda t: t.is_numeric(), "a number"),
+    Kind.CATEGORICAL_INTEGER: (lambda t: t.is_integer(), "an integer type"),
+    Kind.CATEGORICAL_HEX: (lambda t: t == pl.String, "text"),
+    Kind.CATEGORICAL_STRING: (lambda t: isinstance(t, pl.String | pl.Categorical | pl.Enum), "text or categories"),
+    Kind.TIME: (lambda t: t.is_integer() or t == pl.Date or isinstance(t, pl.Datetime), "an integer, date or datetime"),
+}
+
+
+@dataclass
+class ParquetRows:
+    """Parses one Parquet file; columns are found by name, others are not read.
+
+    Attributes:
+        raw: The columns.
+        path: The file.
+        bad: Counts the bad rows.
+        order: Watches over the time column.
+    """
+
+    raw: RawFormat
+    path: Path
+    bad: BadRows
+    order: TimeOrder = field(default_factory=TimeOrder)
+    _rows: int = field(default=0, init=False)
+
+    def frames(self, block_bytes: int) -> Iterator[pl.DataFrame]:
+        """The good rows, in order, in frames of about `block_bytes`; columns as in `parsing.TextRows`.
+
+        Raises:
+            DataError: the file cannot be read, lacks a column or has one of a wrong type, is not in time order, or has
+                more bad rows than allowed.
+        """
+        step = max(1, block_bytes // (BYTES_PER_VALUE * len(self.raw.used)))
+        self._rows = rows = self._read(lambda: "the footer", self._checked_rows)
+        if rows == 0:
+            raise DataError(f"{self.path} is empty: give a file with rows")
+        scan = pl.scan_parquet(self.path, glob=False).select(column.name for column in self.raw.used)
+        for start in range(0, rows, step):
+            where = partial(self._span, start, min(start + step, rows))
+            block = self._read(where, scan.slice(start, step).collect)
+            yield self._typed(block, first=start)
+
+    def sha256(self) -> str:
+        """Sum of the whole file."""
+        with self.path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+
+    def _checked_rows(self) -> int:
+        schema = pl.read_parquet_schema(self.path)
+        missing = [column.name for column in self.raw.used if column.name not in schema]
+        if missing:
+            raise DataError(
+                f"{self.path}: no column {', '.join(missing)} among {', '.join(schema)[:300]}: "
+                "put the schema file right"
+            )
+        for column in self.raw.used:
+            fits, expected = _TYPES[column.kind]
+            found = schema[column.name]
+            if not fits(found):
+                raise DataError(
+                    f"{self.path}: column {column.name} has type {found}, expected {expected}: "
+                    "put the schema file right, or cast the column"
+                )
+        return int(pl.scan_parquet(self.path, glob=False).select(pl.len()).collect().item())
+
+    def _read(self, what: Callable[[], str], read: Callable[[], _T]) -> _T:
+        try:
+            return read()
+        except OSError as error:
+            raise DataError(f"{self.path} cannot be read: {error.strerror or error}") from error
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+            reason = str(error).partition("\n")[0][:200]
+            raise DataError(f"{self.path}: {what()} cannot be read ({reason}): write or download it again") from error
+
+    @cached_property
+    def _edges(self) -> list[int]:
+        """Rows before each row group, and those of all; read when an error has to name a place."""
+        edges = list(itertools.accumulate(row_group_rows(self.path), initial=0))
+        if edges[-1] != self._rows:
+            raise DataError(
+                f"{self.path}: {edges[-1]} rows in the row groups, {self._rows} in the footer: write it again"
+            )
+        return edges
+
+    def _group(self, row: int) -> int:
+        return bisect.bisect_right(self._edges, row) - 1
+
+    def _place(self, row: int) -> str:
+        """A row, counted from 0, in words that count from 1."""
+        group, groups = self._group(row), len(self._edges) - 1
+        first, stop = self._edges[group : group + 2]
+        return f"row {row + 1} (row group {group + 1} of {groups}, row {row - first + 1} of {stop - first} in it)"
+
+    def _span(self, start: int, stop: int) -> str:
+        """The rows from `start` to before `stop` in the same words."""
+        first, last = self._group(start) + 1, self._group(stop - 1) + 1
+        groups = f"row group {first}" if first == last else f"row groups {first} to {last}"
+        return f"rows {start + 1} to {stop} ({groups} of {len(self._edges) - 1})"
+
+    def _typed(self, block: pl.DataFrame, *, first: int) -> pl.DataFrame:
+        used = self.raw.used
+        good = block.select(_good(column).fill_null(value=False).alias(column.name) for column in used)
+        bad_rows = good.select(~pl.all_horizontal(pl.all())).to_series().arg_true()
+        for position in bad_rows:
+            column = next(column for column in used if not good[column.name][position])
+            found = block[column.name][position]
+            self.bad.add(
+                f" {self._place(first + position)}: column {column.name}: found {found!r}, expected {_expected(column)}"
+            )
+        rows = pl.int_range(first, first + block.height, eager=True)
+        if len(bad_rows):
+            kept = good.select(pl.all_horizontal(pl.all())).to_series()
+            block, rows = block.filter(kept), rows.filter(kept)
+        values = block.select(_value(column, block.schema[column.name]) for column in used)
+        self._check_order(values, rows)
+        strings = [column.name for column in used if column.kind is Kind.CATEGORICAL_STRING]
+        hashes = [hashed_strings(values[name].replace("", None)) for name in strings]
+        return finished(values, used).with_columns(hashes)
+
+    def _check_order(self, values: pl.DataFrame, rows: pl.Series) -> None:
+        time = self.raw.time
+        if time is None:
+            return
+        back = self.order.first_back(values[time.name])
+        if back is not None:
+            sorting = (
+                f"pl.read_parquet({json.dumps(str(self.path))}, glob=False).sort({json.dumps(time.name)}, "
+                f"maintain_order=True).write_parquet({sorted_name(self.path)})"
+            )
+            raise out_of_order(f"{self.path}: {self._place(rows[back])}", time, sorting=sorting)
+
+
+def row_group_rows(path: Path) -> list[int]:
+    """Rows of each row group, from the footer.
+
+    The footer is Thrift's compact protocol before four bytes with its length and the magic; row groups are field 4 of
+    `FileMetaData`, their rows field 3 of `RowGroup` (apache/parquet-format `parquet.thrift`, apache/thrift
+    `doc/specs/thrift-compact-protocol.md`).
+
+    Raises:
+        DataError: the footer is damaged.
+    """
+    with path.open("rb") as stream:
+        size = stream.seek(-8, 2)
+        length = int.from_bytes(stream.read(4), "little")
+        stream.seek(max(0, size - length))
+        footer = _Compact(stream.read(length))
+    groups: list[int] = []
+    try:
+        for number, kind in footer.fields():
+            if number == 4 and kind == _LIST:
+                count, _ = footer.list_header()
+                groups += [_rows_of_group(footer) for _ in range(count)]
+            else:
+                footer.skip(kind)
+    except (IndexError, RecursionError) as error:
+        raise DataError(f"{path}: the row groups in the footer cannot be read: write or download it again") from error
+    return groups
+
+
+def _rows_of_group(footer: _Compact) -> int:
+    rows = 0
+    for number, kind in footer.fields():
+        if number == 3 and kind == _INTEGER:
+            rows = footer.integer()
+        else:
+            footer.skip(kind)
+    return rows
+
+
+_INTEGER, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 6, 7, 8, 9, 10, 11, 12
+
+
+class _Compact:
+    """Reads values of Thrift's compact protocol one after another; IndexError at the end of the bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def fields(self) -> Iterator[tuple[int, int]]:
+        """Number and type of every field of a struct; its value must be read or skipped before the next."""
+        number = 0
+        while (head := self._byte()) != 0:
+            number = number + (head >> 4) if head >> 4 else self.integer()
+            yield number, head & 15
+
+    def list_header(self) -> tuple[int, int]:
+        """Length and type of the elements of a list or set."""
+        head = self._byte()
+        return (self._unsigned() if head >> 4 == 15 else head >> 4), head & 15
+
+    def integer(self) -> int:
+        """A signed integer of any width but one byte."""
+        word = self._unsigned()
+        return (word >> 1) ^ -(word & 1)
+
+    def skip(self, kind: int, *, element: bool = False) -> None:
+        """Pass over a value; as a field, a boolean is in its type, as an element it has a byte."""
+        if kind == _STRUCT:
+            for _, inner in self.fields():
+                self.skip(inner)
+        elif kind in {_LIST, _SET}:
+            count, inner = self.list_header()
+            for _ in range(count):
+                self.skip(inner, element=True)
+        elif kind == _MAP:
+            count = self._unsigned()
+            kinds = self._byte() if count else 0
+            for _ in range(count):
+                self.skip(kinds >> 4, element=True)
+                self.skip(kinds & 15, element=True)
+        elif kind == _BINARY:
+            length = self._unsigned()
+            self._at += length
+        elif kind == _DOUBLE:
+            self._at += 8
+        elif kind > 3:
+            self._unsigned()
+        elif kind == 3 or element:
+            self._byte()
+
+    def _unsigned(self) -> int:
+        word, shift = 0, 0
+        while (byte := self._byte()) & 128:
+            word |= (byte & 127) << shift
+            shift += 7
+        return word | byte << shift
+
+    def _byte(self) -> int:
+        self._at += 1
+        return self._data[self._at - 1]
+
+
+def _good(column: Column) -> pl.Expr:
+    """Whether a value may stand in a column; null where it is missing and must not be."""
+    value = pl.col(column.name)
+    if column.kind is Kind.LABEL:
+        return value.cast(pl.Float64).is_in([0.0, 1.0])
+    if column.kind in {Kind.DENSE_INTEGER, Kind.CATEGORICAL_INTEGER}:
+        return value.is_between(-LARGEST_INTEGER, LARGEST_INTEGER) | value.is_null()
+    if column.kind is Kind.DENSE_FLOAT:
+        number = value.cast(pl.Float64)
+        return (number.is_finite() & (number.abs() <= LARGEST_FLOAT32)) | value.is_null()
+    if column.kind is Kind.CATEGORICAL_HEX:
+        return value.str.contains(r"\A[0-9a-fA-F]{0,16}\z") | value.is_null()
+    return value.is_not_null() if column.kind is Kind.TIME else value.is_null() | value.is_not_null()
+
+
+def _value(column: Column, dtype: pl.DataType) -> pl.Expr:
+    value = pl.col(column.name)
+    if column.kind is Kind.LABEL:
+        return value.cast(pl.UInt8)
+    if column.kind is Kind.CATEGORICAL_HEX:
+        return value.str.to_integer(base=16, dtype=pl.UInt64, strict=False)  # nothing is a missing id, as in text
+    if column.kind is Kind.DENSE_FLOAT:
+        return value.cast(pl.Float64)
+    if column.kind is Kind.CATEGORICAL_STRING:
+        return value.cast(pl.String)
+    if dtype.is_temporal():
+        return value.cast(pl.Datetime("us")).to_physical()
+    return value.cast(pl.Int64)
+
+
+def _expected(column: Column) -> str:
+    words = {Kind.TIME: "a time", Kind.DENSE_FLOAT: "a finite 32-bit float, or null"}
+    return words.get(column.kind, column.kind.expected.replace("nothing", "null"))

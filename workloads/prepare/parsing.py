@@ -1,0 +1,392 @@
+"""Rows of text to typed columns: vectorised where all is well, line by line where something is not."""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+
+from workloads.errors import DataError
+from workloads.prepare.columns import LARGEST_FLOAT32, Column, Kind, RawFormat
+from workloads.prepare.raw import RawFile, TextBlock
+
+LOGGED_BAD_ROWS = 10
+# Around a bad line so much text takes the slow path.
+SLOW_BYTES = 1 << 20
+# polars drops a byte order mark, and unpacks what begins like gzip, zlib (three levels) or zstd.
+_TAKEN_FOR_OTHERS = (b"\xef\xbb\xbf", b"\x1f\x8b", b"\x78\x01", b"\x78\x9c", b"\x78\xda", b"\x28\xb5\x2f\xfd")
+_SEPARATORS = {b"\t": "tabs", b",": "commas", b";": "semicolons", b"|": "bars", b" ": "spaces"}
+_LOG = logging.getLogger(__name__)
+
+Advance = Callable[[int, int], None]
+"""Told bytes read and rows parsed of one file, again and again."""
+
+
+def unheard(_bytes: int, _rows: int) -> None:
+    """An `Advance` for nobody."""
+
+
+class BadRows:
+    """Counts rows of a file left out, and stops at the first one too many.
+
+    Attributes:
+        problems: What was wrong, without the file's name, in order.
+    """
+
+    def __init__(self, path: Path, *, allowed: int, before: int = 0) -> None:
+        """Begin at a file.
+
+        Args:
+            path: The file, for messages.
+            allowed: Rows that may be left out of all files together.
+            before: Rows left out of earlier files.
+        """
+        self._path = path
+        self._allowed = allowed
+        self._before = before
+        self.problems: list[str] = []
+
+    def add(self, problem: str) -> None:
+        """Count one bad row; DataError with its position when no more are allowed."""
+        count = self._before + len(self.problems)
+        if count == self._allowed:
+            raise too_many_bad_rows(self._path, problem, allowed=self._allowed)
+        self.problems.append(problem)
+        if count < LOGGED_BAD_ROWS:
+            _LOG.warning("left out %s:%s", self._path, problem)
+
+
+def too_many_bad_rows(path: Path, problem: str, *, allowed: int) -> DataError:
+    """The error for the first bad row that is not allowed."""
+    note = f" (bad row {allowed + 1}; --skip-bad-rows allows {allowed})" if allowed else ""
+    return DataError(f"{path}:{problem}{note}. Mend the row, or leave such rows out with --skip-bad-rows N")
+
+
+class TimeOrder:
+    """Watches over the time column of one file."""
+
+    def __init__(self) -> None:
+        self._last: int | None = None
+
+    def first_back(self, times: pl.Series) -> int | None:
+        """The first of the next rows that is earlier than the row before it; None where none is."""
+        values = times.to_numpy()
+        if not values.size:
+            return None
+        back = np.flatnonzero(np.diff(values, prepend=values[0] if self._last is None else self._last) < 0)
+        self._last = int(values[-1])
+        return int(back[0]) if back.size else None
+
+
+def out_of_order(where: str, column: Column, *, sorting: str) -> DataError:
+    """The error for a row that goes back in time.
+
+    Args:
+        where: File and row.
+        column: The time column.
+        sorting: Python code that sorts the file.
+    """
+    return DataError(
+        f"{where}: column {column.name}: earlier than the row before it. Sort the file by time, then name the sorted "
+        f"one: python -c {shlex.quote('import polars as pl; ' + sorting)}"
+    )
+
+
+def sorted_name(path: Path) -> str:
+    """Where the sorting code of `out_of_order` writes, as a word of Python."""
+    return json.dumps(f"{path}.sorted")
+
+
+@dataclass
+class TextRows:
+    """Parses one text file.
+
+    The typed frames that it gives have the used columns of the format by name: labels uint8, dense columns int64 or
+    float32 with 0 for an empty field, ids uint64 with null for a missing one (integers in two's complement, strings
+    as their 64-bit hash), time int64.
+
+    Attributes:
+        raw: How rows are written; the columns in file order.
+        file: The file.
+        bad: Counts the bad rows.
+        order: Watches over the time column.
+    """
+
+    raw: RawFormat
+    file: RawFile
+    bad: BadRows
+    order: TimeOrder = field(default_factory=TimeOrder)
+
+    def frames(self, block_bytes: int) -> Iterator[pl.DataFrame]:
+        """The good rows, in order, about `block_bytes` of text at a time.
+
+        Raises:
+            DataError: the file cannot be read, lacks its header, is not in time order, or has more bad rows than
+                allowed.
+        """
+        for found in self.file.blocks(block_bytes):
+            block = found
+            if block.first == 1 and self.raw.header:
+                header, _, text = block.text.partition(b"\n")
+                self._take_header(header.removesuffix(b"\r"))
+                block = TextBlock(2, text, block.line_end)
+            if block.text:
+                yield self._typed(block)
+
+    def _typed(self, block: TextBlock) -> pl.DataFrame:
+        frame = self._fast(block)
+        if frame is not None:
+            self._check_order(frame, range(block.first, block.first + frame.height))
+            return frame
+        if len(block.text) > SLOW_BYTES:
+            return pl.concat([self._typed(part) for part in _cut(block)])
+        return self._slow(block)
+
+    def _fast(self, block: TextBlock) -> pl.DataFrame | None:
+        """The typed rows of a block in which every line is good; None where one may not be."""
+        text = _with_line_feeds(block)
+        # polars takes +5 for 5 and fills up short lines
+        if text is None or b"+" in text or text.startswith(_TAKEN_FOR_OTHERS) or self._quoted(text):
+            return None
+        lines = text.count(b"\n")
+        if text.count(self.raw.separator) != lines * (len(self.raw.columns) - 1):
+            return None
+        try:
+            frame = pl.read_csv(
+                text,
+                has_header=False,
+                separator=self.raw.separator.decode(),
+                quote_char=None,
+                schema={column.name: pl.String for column in self.raw.columns},
+            )
+        except pl.exceptions.PolarsError:
+            return None
+        used = frame.select(column.name for column in self.raw.used)
+        return typed(used, self.raw.used) if frame.height == lines else None
+
+    def _slow(self, block: TextBlock) -> pl.DataFrame:
+        rows: list[list[str]] = []
+        lines: list[int] = []
+        positions = [i for i, column in enumerate(self.raw.columns) if column.kind is not Kind.IGNORED]
+        for number, line in enumerate(block.text.removesuffix(b"\n").split(b"\n"), start=block.first):
+            fields, problem = self._fields(line, block.line_end)
+            if problem:
+                self.bad.add(f"{number}: {problem}")
+            else:
+                rows.append([fields[position].decode() for position in positions])
+                lines.append(number)
+        schema = {column.name: pl.String for column in self.raw.used}
+        texts = pl.DataFrame(rows, schema=schema, orient="row").with_columns(pl.all().replace("", None))
+        frame = typed(texts, self.raw.used)
+        if frame is None:
+            raise AssertionError(f"{self.file.path}: the two ways of reading lines from {block.first} on disagree")
+        self._check_order(frame, lines)
+        return frame
+
+    def _check_order(self, frame: pl.DataFrame, lines: Sequence[int]) -> None:
+        time = self.raw.time
+        if time is None:
+            return
+        back = self.order.first_back(frame[time.name])
+        if back is not None:
+            raise out_of_order(f"{self.file.path}:{lines[back]}", time, sorting=self._sorting(time))
+
+    def _sorting(self, time: Column) -> str:
+        """Python code that sorts the file by its time column and leaves its fields as they are."""
+        raw = self.raw
+        key = f"pl.col({json.dumps(time.name)})" if raw.header else f"pl.nth({raw.columns.index(time)})"
+        separator = f"separator={json.dumps(raw.separator.decode())}"
+        quote = "None" if raw.quote is None else json.dumps(raw.quote.decode())
+        style = ', quote_style="never"' if raw.quote is None else f", quote_char={quote}"
+        return (
+            f"pl.read_csv({json.dumps(str(self.file.path))}, has_header={raw.header}, {separator}, quote_char={quote}, "
+            f"infer_schema=False).sort({key}.cast(int, strict=False), {key}, maintain_order=True)"
+            f".write_csv({sorted_name(self.file.path)}, include_header={raw.header}, {separator}{style})"
+        )
+
+    def _fields(self, line: bytes, line_end: bytes) -> tuple[list[bytes], str]:
+        """The fields of a line, and what is wrong with it if anything is."""
+        carriage_return = line.endswith(b"\r")
+        content = line.removesuffix(b"\r")
+        if carriage_return != (line_end == b"\r\n") or b"\r" in content:
+            ends = {b"\n": "a line feed", b"\r\n": "a carriage return and a line feed"}
+            return [], f"mixed line ends: this line does not end like the first one, with {ends[line_end]} alone"
+        if self._quoted(content):
+            fields, problem = self._unquoted(content)
+        else:
+            fields, problem = content.split(self.raw.separator), ""
+        if problem:
+            return [], problem
+        expected = len(self.raw.columns)
+        if len(fields) != expected:
+            return [], f"{len(fields)} columns found, expected {expected} separated by {_words(self.raw.separator)}"
+        if self.raw.header and fields == [column.name.encode() for column in self.raw.columns]:
+            return [], "the header again: were files joined? Leave out all headers but the first"
+        for column, text in zip(self.raw.columns, fields, strict=True):
+            if not column.kind.accepts(text):
+                note = "" if text.isascii() else " (not plain text: is the file packed or in another encoding?)"
+                return [], f"column {column.name}: found {_shown(text)}{note}, expected {column.kind.expected}"
+        return fields, ""
+
+    def _quoted(self, text: bytes) -> bool:
+        return self.raw.quote is not None and self.raw.quote in text
+
+    def _unquoted(self, line: bytes) -> tuple[list[bytes], str]:
+        """The fields of a line of which some are in quotes."""
+        quote, separator = (self.raw.quote or b"").decode(), self.raw.separator.decode()
+        try:  # latin-1 maps every byte to one character and back
+            fields = next(csv.reader([line.decode("latin-1")], delimiter=separator, quotechar=quote, strict=True))
+        except csv.Error as error:
+            return [], f"quotes that do not pair up in this line ({error}); a field may not run over a line end"
+        return [field.encode("latin-1") for field in fields], ""
+
+    def _take_header(self, line: bytes) -> None:
+        """Check the first line; where columns go by name, put them in the order of this file."""
+        names = self._fields_of_header(line)
+        expected = [column.name for column in self.raw.columns]
+        if not self.raw.named:
+            if names != expected:
+                header = self.raw.separator.decode().join(expected)
+                raise DataError(
+                    f"{self.file.path}:1: found {_shown(line)}, expected the header; make this the first line: {header}"
+                )
+            return
+        missing = [column.name for column in self.raw.used if column.name not in names]
+        if missing:
+            raise DataError(
+                f"{self.file.path}:1: no column {', '.join(missing)} among {', '.join(names)[:300]} "
+                f"(separated by {_words(self.raw.separator)}): put the schema file or the header right"
+            )
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise DataError(f"{self.file.path}:1: the header names {', '.join(twice)} twice: rename one")
+        kinds = {column.name: column for column in self.raw.columns}
+        columns = tuple(kinds.get(name, Column(name, Kind.IGNORED)) for name in names)
+        self.raw = RawFormat(
+            dataset=self.raw.dataset,
+            columns=columns,
+            separator=self.raw.separator,
+            header=True,
+            named=True,
+            quote=self.raw.quote,
+        )
+
+    def _fields_of_header(self, line: bytes) -> list[str]:
+        if self._quoted(line):
+            fields, problem = self._unquoted(line)
+            if problem:
+                raise DataError(f"{self.file.path}:1: {problem}: put the header right")
+        else:
+            fields = line.split(self.raw.separator)
+        return [field.decode(errors="replace") for field in fields]
+
+
+def typed(texts: pl.DataFrame, columns: Sequence[Column]) -> pl.DataFrame | None:
+    """Columns of text, empty ones null, to those described in `TextRows`; None where a value is not of its kind."""
+    lengths = texts.select(
+        pl.col(column.name).str.len_bytes().max()
+        for column in columns
+        if column.kind in {Kind.CATEGORICAL_HEX, Kind.CATEGORICAL_INTEGER, Kind.DENSE_INTEGER}
+    )
+    for column in columns:
+        length = (lengths[column.name][0] or 0) if column.name in lengths.columns else 0
+        hexadecimal = column.kind is Kind.CATEGORICAL_HEX
+        if length > (16 if hexadecimal else 18) and (hexadecimal or not _at_most_18_digits(texts[column.name])):
+            return None
+    values = texts.select(_value(column) for column in columns)
+    for column in columns:
+        before, after = texts[column.name], values[column.name]
+        if column.kind in {Kind.LABEL, Kind.TIME}:
+            good = after.null_count() == 0
+        elif column.kind is Kind.DENSE_FLOAT:
+            good = before.null_count() == after.null_count() and _all_finite(after)
+        else:
+            good = before.null_count() == after.null_count()
+        if not good:
+            return None
+    strings = [column.name for column in columns if column.kind is Kind.CATEGORICAL_STRING]
+    return finished(values, columns).with_columns(hashed_strings(texts[name]) for name in strings)
+
+
+def finished(values: pl.DataFrame, columns: Sequence[Column]) -> pl.DataFrame:
+    """Checked values in the types that staging takes: see `TextRows`."""
+    casts = {
+        Kind.LABEL: lambda e: e.cast(pl.UInt8),
+        Kind.DENSE_INTEGER: lambda e: e.fill_null(0),
+        Kind.DENSE_FLOAT: lambda e: e.fill_null(0).cast(pl.Float32),
+        Kind.CATEGORICAL_INTEGER: lambda e: e.reinterpret(signed=False),
+    }
+    return values.select(casts.get(column.kind, lambda e: e)(pl.col(column.name)) for column in columns)
+
+
+def hashed_strings(strings: pl.Series) -> pl.Series:
+    """64-bit hashes of text, null for null, the same in every process and version: SipHash with a fixed key.
+
+    Two different ones of n strings share a hash with a chance of about n^2 / 2^65: 3e-4 for 100 million.
+    """
+    distinct = strings.drop_nulls().unique()
+    hashes = pd.util.hash_array(distinct.to_numpy().astype(object), categorize=False)
+    return strings.replace_strict(distinct, pl.Series(hashes, dtype=pl.UInt64), default=None, return_dtype=pl.UInt64)
+
+
+def _value(column: Column) -> pl.Expr:
+    """The value of a field of text; null where it is empty or wrong."""
+    text = pl.col(column.name)
+    if column.kind is Kind.LABEL:
+        return pl.when(text == "1").then(1).when(text == "0").then(0).otherwise(None).alias(column.name)
+    if column.kind is Kind.CATEGORICAL_HEX:
+        return text.str.to_integer(base=16, dtype=pl.UInt64, strict=False)
+    if column.kind is Kind.DENSE_FLOAT:
+        return text.cast(pl.Float64, strict=False)
+    if column.kind is Kind.TIME:
+        date = text.str.replace("T", " ", literal=True).str.to_datetime(
+            "%Y-%m-%d %H:%M:%S%.f", strict=False, time_unit="us"
+        )
+        return pl.coalesce(text.cast(pl.Int64, strict=False), date.to_physical())
+    if column.kind is Kind.CATEGORICAL_STRING:
+        return text
+    return text.cast(pl.Int64, strict=False)
+
+
+def _at_most_18_digits(texts: pl.Series) -> bool:
+    return bool((texts.str.strip_chars_start("-").str.len_bytes() <= 18).all())
+
+
+def _all_finite(values: pl.Series) -> bool:
+    return bool(values.is_between(-LARGEST_FLOAT32, LARGEST_FLOAT32).all())
+
+
+def _with_line_feeds(block: TextBlock) -> bytes | None:
+    """The text with plain line feeds, or None where line ends are mixed."""
+    if block.line_end == b"\n":
+        return None if b"\r" in block.text else block.text
+    ends = block.text.count(b"\r\n")
+    mixed = not block.text.count(b"\r") == ends == block.text.count(b"\n")
+    return None if mixed else block.text.replace(b"\r\n", b"\n")
+
+
+def _cut(block: TextBlock) -> Iterator[TextBlock]:
+    """A block in parts of about `SLOW_BYTES / 2`, cut at line ends."""
+    start, first = 0, block.first
+    while start < len(block.text):
+        end = block.text.find(b"\n", min(start + SLOW_BYTES // 2, len(block.text) - 1)) + 1
+        text = block.text[start:end]
+        yield TextBlock(first, text, block.line_end)
+        first += text.count(b"\n")
+        start = end
+
+
+def _words(separator: bytes) -> str:
+    return _SEPARATORS.get(separator, repr(separator.decode()))
+
+
+def _shown(field: bytes) -> str:
+    return repr(field[:60])[1:] + ("..." if len(field) > 60 else "")

@@ -1,0 +1,173 @@
+"""Raw text files: opened by their content, read once, in blocks that are cut at line ends."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import zstandard
+
+from workloads.errors import DataError
+from workloads.prepare.ahead import ahead
+
+READ_BYTES = 1 << 18
+LONGEST_LINE_BYTES = 1 << 20
+
+PARQUET_MAGIC = b"PAR1"
+_PACKED_FORMATS = {
+    b"PK\x03\x04": "a zip archive",
+    b"BZh": "compressed with bzip2",
+    b"\xfd7zXZ": "compressed with xz",
+    b"7z\xbc\xaf": "a 7-Zip archive",
+}
+
+
+class _Decompressor(Protocol):
+    """What the objects of zlib and zstandard share."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, /) -> bytes: ...
+
+
+_COMPRESSIONS: dict[bytes, Callable[[], _Decompressor]] = {
+    b"\x1f\x8b": lambda: zlib.decompressobj(wbits=31),
+    b"\x28\xb5\x2f\xfd": lambda: zstandard.ZstdDecompressor().decompressobj(),
+}
+
+
+@dataclass(frozen=True)
+class TextBlock:
+    """Consecutive whole lines of a file.
+
+    Attributes:
+        first: Number of the first line, from 1.
+        text: The lines; the last one ends like the others even at the end of a file that lacks its last line end.
+        line_end: What ends the file's first line, and should end all others.
+    """
+
+    first: int
+    text: bytes
+    line_end: bytes
+
+
+class RawFile:
+    """A text file, plain or compressed with gzip or zstd, read once from start to end.
+
+    Attributes:
+        path: Where it lies.
+        bytes_read: Bytes taken from the disk so far.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.bytes_read = 0
+        self._digest = hashlib.sha256()
+
+    @property
+    def sha256(self) -> str:
+        """Sum of the bytes as they lie on the disk; of the whole file once `blocks` is exhausted."""
+        return self._digest.hexdigest()
+
+    def blocks(self, block_bytes: int) -> Iterator[TextBlock]:
+        """All lines, about `block_bytes` at a time; the next block is read while the last one is worked on.
+
+        Raises:
+            DataError: the file is missing, a directory, empty, damaged, packed in another way, or not text.
+        """
+        return ahead(self._cut_blocks(block_bytes))
+
+    def _cut_blocks(self, block_bytes: int) -> Iterator[TextBlock]:
+        first, line_end = 1, b""
+        parts: list[bytes] = []
+        size = open_bytes = 0  # of all parts; of the line that is not ended yet
+        for piece in self._text():
+            end = piece.rfind(b"\n") + 1
+            open_bytes = len(piece) - end if end else open_bytes + len(piece)
+            if open_bytes > LONGEST_LINE_BYTES:
+                line = first + sum(part.count(b"\n") for part in [*parts, piece])
+                raise DataError(f"{self.path}:{line}: {LONGEST_LINE_BYTES} bytes without a line end; is it text?")
+            parts.append(piece)
+            size += len(piece)
+            if end and size >= block_bytes:
+                rest = piece[end:]
+                text = b"".join([*parts[:-1], piece[:end]])
+                line_end = line_end or _first_line_end(text)
+                yield TextBlock(first, text, line_end)
+                first += text.count(b"\n")
+                parts, size = [rest], len(rest)
+        if text := b"".join(parts):
+            line_end = line_end or _first_line_end(text)
+            yield TextBlock(first, text if text.endswith(b"\n") else text + line_end, line_end)
+        elif first == 1:
+            raise DataError(f"{self.path} is empty: download it again")
+
+    def _text(self) -> Iterator[bytes]:
+        try:
+            with self.path.open("rb") as stream:
+                raw = self._raw_blocks(stream)
+                start = next(raw, b"")
+                for magic, what in _PACKED_FORMATS.items():
+                    if start.startswith(magic):
+                        raise DataError(f"{self.path} is {what}: unpack it first (plain, gzip and zstd are read)")
+                if start.startswith(PARQUET_MAGIC):
+                    raise DataError(f"{self.path} is a Parquet file: describe its columns in a file and give --schema")
+                new = next((new for magic, new in _COMPRESSIONS.items() if start.startswith(magic)), None)
+                blocks = _chained(start, raw) if new is None else _decompressed(_chained(start, raw), new)
+                for block in blocks:
+                    if block[257:262] == b"ustar":  # no line of these formats holds a word there
+                        raise DataError(f"{self.path} is a tar archive: unpack it first (tar -xf {self.path})")
+                    yield block
+        except OSError as error:
+            raise DataError(f"{self.path} cannot be read: {error.strerror}") from error
+        except EOFError as error:
+            raise DataError(f"{self.path} ends in the middle of its compressed data: download it again") from error
+        except (zlib.error, zstandard.ZstdError) as error:
+            raise DataError(f"{self.path} has damaged compressed data ({error}): download it again") from error
+
+    def _raw_blocks(self, stream: BinaryIO) -> Iterator[bytes]:
+        while block := stream.read(READ_BYTES):
+            self.bytes_read += len(block)
+            self._digest.update(block)
+            yield block
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a regular file begins like a Parquet file; pipes are not touched."""
+    if not path.is_file():
+        return False
+    try:
+        with path.open("rb") as stream:
+            return stream.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _first_line_end(text: bytes) -> bytes:
+    end = text.find(b"\n")
+    return b"\r\n" if end > 0 and text[end - 1 : end] == b"\r" else b"\n"
+
+
+def _chained(start: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    yield start
+    yield from rest
+
+
+def _decompressed(blocks: Iterator[bytes], new: Callable[[], _Decompressor]) -> Iterator[bytes]:
+    """Text of one or several compressed members; EOFError where the last one is cut off."""
+    member = new()
+    for compressed in blocks:
+        block = compressed
+        while block:
+            if member.eof:
+                member = new()
+            yield member.decompress(block)
+            block = member.unused_data
+    if not member.eof:
+        raise EOFError

@@ -1,0 +1,53 @@
+"""Which rows train, validate and test."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from workloads.errors import DataError
+from workloads.prepare.columns import Fractions
+from workloads.schema import CRITEO_1TB, CRITEO_KAGGLE
+from workloads.split import Split
+
+
+def split_rows(
+    dataset: str, file_rows: Sequence[int], *, fractions: Fractions | None = None
+) -> tuple[dict[Split, int], str]:
+    """Rows of the splits in time order, and the rule in words.
+
+    Criteo Kaggle and Avazu as in CachedEmbedding (`recsys/datasets` @a2af3d7e), Criteo 1TB as in torchrec's DLRM.
+
+    Args:
+        dataset: Name of the dataset.
+        file_rows: Rows of the raw files in time order.
+        fractions: Shares of a dataset that has no published split.
+
+    Raises:
+        DataError: a split would be empty.
+    """
+    rows = sum(file_rows)
+    if fractions is not None:
+        # the sum first: 0.7 + 0.3 of ten rows must not lose one to rounding
+        train, seen = round(rows * fractions.train), round(rows * (fractions.train + fractions.validation))
+        splits = {Split.TRAIN: train, Split.VALIDATION: seen - train, Split.TEST: rows - seen}
+        rule = f"the first {fractions.train:g} of the rows train, the next {fractions.validation:g} validate"
+        _check(splits, file_rows, rule)
+        return splits, f"in time order; {rule}, the rest test"
+    if dataset == CRITEO_KAGGLE.name:
+        rest, rule = rows - 6 * (rows // 7), "six of seven equal chunks train"
+    elif dataset == CRITEO_1TB.name and len(file_rows) > 1:
+        rest, rule = file_rows[-1], "the last file plays day 23, the others train"
+    elif dataset == CRITEO_1TB.name:
+        rest, rule = max(2, rows // 24), "a single file: its last 1/24 rows (at least 2) play day 23, the others train"
+    else:
+        rest, rule = rows // 10, "all but the last tenth train"
+    splits = {Split.TRAIN: rows - rest, Split.VALIDATION: rest - rest // 2, Split.TEST: rest // 2}
+    _check(splits, file_rows, rule)
+    return splits, f"in time order; {rule}; first half of the rest, rounded up, validation, second half test"
+
+
+def _check(splits: dict[Split, int], file_rows: Sequence[int], rule: str) -> None:
+    empty = [str(split) for split, count in splits.items() if count < 1]
+    if empty:
+        where = f", {file_rows[-1]} of them in the last file" if len(file_rows) > 1 else ""
+        raise DataError(f"{sum(file_rows)} rows{where} leave no row for {' and '.join(empty)} ({rule}): give more rows")

@@ -1,0 +1,65 @@
+"""A fixed scrambling of every table's ranks into row ids, so that the order of ids says nothing about frequency."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from workloads.streams.draws import ROUNDS, scramble
+
+Ints = npt.NDArray[np.int64]
+
+
+class RankScrambler:
+    """One bijection of `[0, rows)` per table, computed rather than stored.
+
+    A mixer of multiplications by odd numbers and right shifts permutes the next power of two; a result that is no row
+    is mixed again until it is one (cycle walking, Black and Rogaway 2002), which keeps the map one to one.
+
+    Args:
+        rows: Rows per table, each 1 to 2**63.
+        generator: Source of the multipliers; equal streams give equal bijections.
+    """
+
+    def __init__(self, rows: Sequence[int], *, generator: np.random.Philox) -> None:
+        bits = [(count - 1).bit_length() for count in rows]
+        keys = generator.random_raw(2 * ROUNDS * len(rows)).reshape(2, ROUNDS, len(rows))
+        self._parameters = (
+            np.asarray(rows, dtype=np.uint64),
+            np.ascontiguousarray(keys[0].T) | np.uint64(1),
+            np.ascontiguousarray(keys[1].T),
+            np.asarray([(1 << width) - 1 for width in bits], dtype=np.uint64),
+            np.asarray([max(1, (width + 1) // 2) for width in bits], dtype=np.uint64),
+        )
+
+    def ids(self, ranks: Ints) -> Ints:
+        """Row ids of ranks.
+
+        Args:
+            ranks: int64 `[tables, n]`, each in `[0, rows)` of its table.
+
+        Returns:
+            int64 `[tables, n]`, C-contiguous.
+        """
+        starts = np.arange(ranks.shape[0] + 1, dtype=np.int64) * ranks.shape[1]
+        return self.jagged_ids(ranks.reshape(-1), starts).reshape(ranks.shape)
+
+    def jagged_ids(self, ranks: Ints, starts: Ints) -> Ints:
+        """Row ids of ranks, tables behind one another.
+
+        Args:
+            ranks: int64 `[n]`.
+            starts: Where every table's ranks begin, and `n`: int64 `[tables + 1]`.
+        """
+        return self._scrambled(ranks, starts, first_table=0)
+
+    def table_ids(self, table: int, ranks: Ints) -> Ints:
+        """Row ids of one table's ranks, int64 `[n]`."""
+        return self._scrambled(ranks, np.asarray([0, ranks.size], dtype=np.int64), first_table=table)
+
+    def _scrambled(self, ranks: Ints, starts: Ints, *, first_table: int) -> Ints:
+        ids = np.empty(ranks.shape, dtype=np.int64)
+        scramble(np.ascontiguousarray(ranks), starts, first_table, *self._parameters, ids)
+        return ids

@@ -1,0 +1,168 @@
+"""The model behind synthetic labels: a logistic regression, calibrated to a click rate and an AUROC."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from workloads.batch import bag_offsets
+from workloads.streams.draws import sum_bag_effects, sum_effects
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+
+_DENSE_SHARE = 0.2
+_SQUARE_SHARE = 0.3
+_HALF_EFFECT_RANK = 256.0
+_LEAST_DEVIATION = 0.5
+_SCALE_RANGE = (1e-2, 1e2)
+_STEPS = 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlantedModel:
+    """Click probabilities of samples, from their ranks and dense features.
+
+    The logit is `intercept + scale * (ids + dense)`. An id's effect is uniform, drawn by a hash of its table's key and
+    its rank, and shrinks as 1 / (1 + rank / 256): thousands of rows matter, and what matters most is seen often enough
+    to be learnt. The dense part is linear in the standardised features plus the square of the first. A feature that
+    hardly varies (Avazu's C15: 0.06 around 5.8) is divided by 0.5 and not by its deviation: no network finds an effect
+    that hangs on its third digit.
+
+    Attributes:
+        keys: One random word per table, uint64 `[tables]`.
+        means, deviations, weights: Of the dense features, `[dense columns]`; deviations are 0.5 at least, and weights
+            apply to standardised features.
+        square: Weight of the square of the first standardised feature.
+        id_mean, id_scale: Centre and factor of the summed id effects.
+        intercept, scale: Set by `calibrated`.
+        best_auroc: AUROC of the model's own probabilities on labels drawn from them.
+    """
+
+    keys: Words
+    means: Floats
+    deviations: Floats
+    weights: Floats
+    square: float
+    id_mean: float
+    id_scale: float
+    intercept: float = 0.0
+    scale: float = 1.0
+    best_auroc: float = 0.5
+
+    @classmethod
+    def calibrated(
+        cls,
+        *,
+        ranks: Ints,
+        dense: npt.NDArray[np.float32],
+        generator: np.random.Philox,
+        ctr: float,
+        auroc: float,
+        lengths: Ints | None = None,
+    ) -> PlantedModel:
+        """Draw a model and set its intercept and scale on a stream of its own.
+
+        Args:
+            ranks: Ranks of the calibration stream, as for `probabilities`.
+            dense: Its dense features, fp32 `[dense columns, n]`.
+            generator: Source of keys and weights.
+            ctr: Mean click probability to meet.
+            auroc: AUROC to meet.
+            lengths: Ids per bag, as for `probabilities`.
+        """
+        keys = generator.random_raw((ranks.shape[0] if lengths is None else lengths.shape[0],))
+        raw = generator.random_raw((dense.shape[0],))
+        # Either sign, none near 0: every column matters a little.
+        weights = np.where(raw & np.uint64(1), 1.0, -1.0) * (0.5 + (raw >> np.uint64(11)) * 2.0**-53)
+        weights *= np.sqrt(_DENSE_SHARE * (1.0 - _SQUARE_SHARE) / (weights**2).sum())
+        effects = _id_effects(ranks, keys, lengths)
+        model = cls(
+            keys=keys,
+            means=dense.mean(axis=1, dtype=np.float64),
+            deviations=np.maximum(dense.std(axis=1, dtype=np.float64), _LEAST_DEVIATION),
+            weights=weights,
+            square=float(np.sqrt(_DENSE_SHARE * _SQUARE_SHARE / 2.0)),
+            id_mean=float(effects.mean()),
+            id_scale=float(np.sqrt(1.0 - _DENSE_SHARE) / max(effects.std(), 1e-9)),
+        )
+        return model._fitted(np.sort(model._scores(ranks, dense, lengths)), ctr=ctr, auroc=auroc)
+
+    def probabilities(self, ranks: Ints, dense: npt.NDArray[np.float32], lengths: Ints | None = None) -> Floats:
+        """True click probabilities.
+
+        Args:
+            ranks: int64 `[tables, n]`; with bags flat, by table, then sample.
+            dense: fp32 `[dense columns, n]`.
+            lengths: Ids per bag, int64 `[tables, n]`; None: one each.
+
+        Returns:
+            float64 `[n]`.
+        """
+        return _sigmoid(self.intercept + self.scale * self._scores(ranks, dense, lengths))
+
+    def _scores(self, ranks: Ints, dense: npt.NDArray[np.float32], lengths: Ints | None) -> Floats:
+        """Logits before calibration, variance near 1, float64 `[n]`."""
+        scores = (_id_effects(ranks, self.keys, lengths) - self.id_mean) * self.id_scale
+        # Column by column: a matrix product may add in another order on another machine, and a label may then flip.
+        for column, weight in enumerate(self.weights):
+            standard = (dense[column] - self.means[column]) / self.deviations[column]
+            scores += standard * weight
+            if column == 0:
+                scores += (standard * standard - 1.0) * self.square
+        return scores
+
+    def _fitted(self, scores: Floats, *, ctr: float, auroc: float) -> PlantedModel:
+        """Bisect the scale, with the intercept that meets the CTR at each; `scores` ascend."""
+        low, high = np.log(_SCALE_RANGE)
+        intercept = scale = reached = 0.0
+        for _ in range(_STEPS):
+            scale = float(np.exp((low + high) / 2.0))
+            intercept = _intercept(scores * scale, ctr=ctr)
+            reached = expected_auroc(_sigmoid(scores * scale + intercept))
+            low, high = (np.log(scale), high) if reached < auroc else (low, np.log(scale))
+        return replace(self, intercept=intercept, scale=scale, best_auroc=reached)
+
+
+def expected_auroc(ascending: Floats) -> float:
+    """AUROC of click probabilities on labels drawn from them, without the noise of a draw.
+
+    Every pair of samples counts with the probability that the higher is clicked and the lower is not.
+
+    Args:
+        ascending: Click probabilities, float64 `[n]`, ascending.
+    """
+    misses = 1.0 - ascending
+    below = np.cumsum(misses) - misses / 2.0
+    return float((ascending * below).sum() / (ascending.sum() * misses.sum()))
+
+
+def _intercept(logits: Floats, *, ctr: float) -> float:
+    """The number to add to logits for a mean probability of `ctr`, by bisection."""
+    low, high = -20.0 - float(logits.max()), 20.0 - float(logits.min())
+    while high - low > 1e-6:
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if _sigmoid(logits + middle).mean() < ctr else (low, middle)
+    return (low + high) / 2.0
+
+
+def _id_effects(ranks: Ints, keys: Words, lengths: Ints | None) -> Floats:
+    """Summed effects of each sample's ids, float64 `[n]`, each in (-1, 1) before its rank shrinks it.
+
+    Of a bag it is the mean, so that the logit's scale does not hang on lengths; an empty bag has no effect.
+    """
+    if lengths is None:
+        total = np.zeros(ranks.shape[1])
+        sum_effects(ranks, keys, _HALF_EFFECT_RANK, total)
+    else:
+        total = np.zeros(lengths.shape[1])
+        sum_bag_effects(ranks, bag_offsets(lengths), keys, _HALF_EFFECT_RANK, total)
+    return total
+
+
+def _sigmoid(logits: Floats) -> Floats:
+    probabilities: Floats = 1.0 / (1.0 + np.exp(-logits))
+    return probabilities

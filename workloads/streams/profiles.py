@@ -1,0 +1,163 @@
+"""The fitted access patterns of the three datasets, read from profiles.json."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict
+
+from workloads.streams.zipf import RankLaw
+
+PROFILES_FILE = Path(__file__).with_name("profiles.json")
+
+
+class TableEntry(TypedDict):
+    """One table in profiles.json; `group` and `inside` say when rank 0 is forced."""
+
+    rows: int
+    head: list[float]
+    exponent: float
+    shift: float
+    group: int | None
+    inside: bool
+
+
+class DenseEntry(TypedDict):
+    """One dense column in profiles.json: mean and deviation of log(1 + value)."""
+
+    mean: float
+    std: float
+
+
+class MissingEntry(TypedDict):
+    """How dense columns go missing together, in profiles.json.
+
+    A pattern is the names of the columns that a sample lacks, with a space between them. `inside` and `outside` have
+    the shares of the patterns among the samples in which the event of a group of tables happens, and among the others.
+    """
+
+    group: int
+    inside: dict[str, float]
+    outside: dict[str, float]
+
+
+class DatasetEntry(TypedDict):
+    """One dataset in profiles.json."""
+
+    source: str
+    groups: list[float]
+    tables: dict[str, TableEntry]
+    dense: dict[str, DenseEntry]
+    dense_missing: MissingEntry
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableProfile:
+    """How one table is accessed.
+
+    Attributes:
+        law: Distribution of ranks where rank 0 is not forced.
+        group: Index of the group of columns that go missing together; None where the table is in none.
+        forced_from, forced_below: Range of the group's uniform number in which rank 0, the id that stands for a missing
+            value, is forced.
+    """
+
+    law: RankLaw
+    group: int | None
+    forced_from: float
+    forced_below: float
+
+    @property
+    def forced(self) -> float:
+        """Share of samples with rank 0 forced."""
+        return self.forced_below - self.forced_from
+
+
+@dataclass(frozen=True, kw_only=True)
+class DenseProfile:
+    """Values of one dense column.
+
+    Attributes:
+        mean, std: Mean and deviation of log(1 + value).
+        missing: Ranges of a group's uniform number in which the value is missing, each from its start to below its end.
+    """
+
+    mean: float
+    std: float
+    missing: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetProfile:
+    """How a dataset is accessed.
+
+    Attributes:
+        groups: Probability of each group's event, drawn once per sample for all its tables.
+        tables: Profiles by table, in the order of the schema.
+        dense: Profiles by dense column.
+        dense_group: Index of the group whose number also says which dense columns are missing.
+    """
+
+    groups: tuple[float, ...]
+    tables: dict[str, TableProfile]
+    dense: dict[str, DenseProfile]
+    dense_group: int
+
+
+@functools.cache
+def _entries() -> dict[str, DatasetEntry]:
+    entries: dict[str, DatasetEntry] = json.loads(PROFILES_FILE.read_text(encoding="utf-8"))
+    return entries
+
+
+def load_profile(dataset: str, *, rows: dict[str, int]) -> DatasetProfile:
+    """The profile of a dataset at given table sizes.
+
+    Args:
+        dataset: Name of a schema.
+        rows: Rows by table, in the order of the schema.
+
+    Raises:
+        KeyError: profiles.json lacks the dataset or one of the tables.
+    """
+    entry = _entries()[dataset]
+    tables: dict[str, TableProfile] = {}
+    for name, count in rows.items():
+        fitted = entry["tables"][name]
+        group = fitted["group"]
+        share = 0.0 if group is None else entry["groups"][group]
+        law = RankLaw(
+            rows=fitted["rows"],
+            head=tuple(fitted["head"]),
+            exponent=fitted["exponent"],
+            shift=fitted["shift"],
+        )
+        tables[name] = TableProfile(
+            law=law.resized(count),
+            group=group,
+            forced_from=0.0 if fitted["inside"] else share,
+            forced_below=share if fitted["inside"] else 1.0,
+        )
+    group = entry["dense_missing"]["group"]
+    spans = _pattern_spans(entry["dense_missing"], share=entry["groups"][group])
+    dense = {
+        name: DenseProfile(
+            mean=column["mean"],
+            std=column["std"],
+            missing=tuple(span for pattern, span in spans if name in pattern),
+        )
+        for name, column in entry["dense"].items()
+    }
+    return DatasetProfile(groups=tuple(entry["groups"]), tables=tables, dense=dense, dense_group=group)
+
+
+def _pattern_spans(entry: MissingEntry, *, share: float) -> list[tuple[list[str], tuple[float, float]]]:
+    """Every pattern with its range of the group's number: those inside the event below its share, the others above."""
+    spans: list[tuple[list[str], tuple[float, float]]] = []
+    for shares, start, stop in ((entry["inside"], 0.0, share), (entry["outside"], share, 1.0)):
+        edges = [start + (stop - start) * below for below in itertools.accumulate(shares.values(), initial=0.0)]
+        spans += zip((pattern.split() for pattern in shares), itertools.pairwise(edges), strict=True)
+    return spans

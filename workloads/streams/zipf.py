@@ -1,0 +1,168 @@
+"""Bounded Zipf laws with explicit heavy hitters: how often each rank of a table is drawn, and drawing it.
+
+Ranks count from 0. The first ranks carry explicit probabilities; the others share what is left in proportion to
+`integral from k to k + 1 of (x + shift) ** -exponent dx`. That integral differs from a Zipf-Mandelbrot weight by less
+than a per cent beyond the tenth rank, and unlike it has an inverse in closed form: one power per draw, any table size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from workloads.streams.draws import to_power, to_ranks
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+_EXACT_RANKS = 1 << 12
+_BINS_PER_OCTAVE = 64
+_SINGULAR = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankLaw:
+    """The distribution of one table's ranks.
+
+    Attributes:
+        rows: Rows of the table; every rank below it has a positive probability unless the head takes everything.
+        head: Probabilities of the first ranks, as many as rows at most, summing to 1 at most.
+        exponent: Tail exponent, 0 (uniform) or more.
+        shift: Added to a rank before the power is taken; flattens the start of the tail.
+    """
+
+    rows: int
+    head: tuple[float, ...]
+    exponent: float
+    shift: float
+
+    def __post_init__(self) -> None:
+        """Refuse what is no distribution.
+
+        Raises:
+            ValueError: naming the field and its value.
+        """
+        if not 1 <= len(self.head) <= self.rows:
+            raise ValueError(f"the head has {len(self.head)} ranks: a table of {self.rows} rows takes 1 to {self.rows}")
+        if min(self.head) < 0 or sum(self.head) > 1 + 1e-6:
+            raise ValueError(f"head probabilities sum to {sum(self.head)}: none may be negative, the sum not above 1")
+        if len(self.head) == self.rows and sum(self.head) < 1 - 1e-6:
+            raise ValueError(f"head probabilities sum to {sum(self.head)}: with no rank behind them they must reach 1")
+        if self.exponent < 0 or self.shift < 0:
+            raise ValueError(f"exponent {self.exponent} and shift {self.shift} must both be 0 or more")
+
+    @property
+    def tail_mass(self) -> float:
+        """Probability of a rank behind the head."""
+        return max(0.0, 1.0 - sum(self.head)) if len(self.head) < self.rows else 0.0
+
+    @property
+    def power(self) -> float:
+        """1 - exponent, kept away from 0, where the integral would turn into a logarithm."""
+        power = 1.0 - self.exponent
+        return power if abs(power) > _SINGULAR else _SINGULAR
+
+    def resized(self, rows: int) -> RankLaw:
+        """The same law on a table of another size: the head keeps its shares, the tail its mass on other ranks.
+
+        Args:
+            rows: Rows of the other table.
+        """
+        if rows == self.rows:
+            return self
+        head = self.head[:rows]
+        if rows <= len(self.head):
+            total = sum(head)
+            head = tuple(share / total for share in head) if total > 0 else (1.0,)
+        return replace(self, rows=rows, head=head)
+
+    def probabilities(self, start: int, stop: int) -> Floats:
+        """Probabilities of ranks `start` to `stop`, float64 `[stop - start]`, so that big tables go in chunks."""
+        edges = np.arange(start, stop + 1, dtype=np.float64)
+        return self._between(edges)
+
+    def expected_distinct(self, draws: float) -> float:
+        """Expected number of different ranks in independent draws, each rank counted with its own probability."""
+        probabilities, ranks = self._grouped()
+        return float((-np.expm1(draws * np.log1p(-probabilities)) * ranks).sum())
+
+    def _between(self, edges: Floats) -> Floats:
+        """Probability between each edge and the next, edges in ranks, ascending, whole below the head's end."""
+        head = np.asarray(self.head)
+        first = len(self.head)
+        masses = np.zeros(edges.size - 1)
+        if self.tail_mass > 0:
+            powers = (np.maximum(edges, first) + self.shift) ** self.power
+            low, high = (first + self.shift) ** self.power, (self.rows + self.shift) ** self.power
+            masses += np.diff(powers) / (high - low) * self.tail_mass
+        in_head = edges[:-1] < first
+        masses[in_head] = head[edges[:-1][in_head].astype(np.int64)]
+        return masses
+
+    def _grouped(self) -> tuple[Floats, Floats]:
+        """Probability per rank and ranks for every rank at the start and for bins of nearly equal ranks behind."""
+        edges = np.arange(min(self.rows, _EXACT_RANKS) + 1, dtype=np.float64)
+        if self.rows > _EXACT_RANKS:
+            bins = int(np.ceil(np.log2(self.rows / _EXACT_RANKS) * _BINS_PER_OCTAVE)) + 1
+            edges = np.concatenate([edges, np.geomspace(_EXACT_RANKS, self.rows, bins + 1)[1:]])
+        ranks = np.diff(edges)
+        return np.minimum(self._between(edges) / ranks, 1.0 - 1e-15), ranks
+
+
+class RankSampler:
+    """Turns uniform numbers into ranks, for all tables at once, with the same result on every machine.
+
+    Args:
+        laws: One law per table.
+    """
+
+    def __init__(self, laws: Sequence[RankLaw]) -> None:
+        longest = max(len(law.head) for law in laws)
+        borders = np.full((len(laws), longest), 2.0)
+        for table, law in enumerate(laws):
+            borders[table, : len(law.head)] = np.cumsum(law.head)
+            if law.tail_mass == 0:
+                borders[table, len(law.head) - 1] = 2.0  # above every uniform number
+        first, last = (np.asarray(ends, dtype=np.int64) for ends in zip(*map(_tail_ranks, laws), strict=True))
+        shift = np.asarray([law.shift for law in laws])
+        exponent = np.asarray([law.power for law in laws])
+        low, high = np.empty(len(laws)), np.empty(len(laws))
+        to_power(first + shift, exponent, low)
+        to_power(last + 1 + shift, exponent, high)
+        tail_mass = np.asarray([law.tail_mass for law in laws])
+        slope = np.divide(high - low, tail_mass, out=np.zeros_like(high), where=tail_mass > 0)
+        self._parameters = (borders, low, slope, 1.0 - tail_mass, 1.0 / exponent, shift, first, last)
+
+    def ranks(self, uniform: Floats) -> Ints:
+        """Ranks of as many uniform numbers for every table.
+
+        Args:
+            uniform: float64 `[tables, n]` in [0, 1).
+
+        Returns:
+            int64 `[tables, n]`, each below its table's rows.
+        """
+        starts = np.arange(uniform.shape[0] + 1, dtype=np.int64) * uniform.shape[1]
+        return self.jagged_ranks(uniform.reshape(-1), starts).reshape(uniform.shape)
+
+    def jagged_ranks(self, uniform: Floats, starts: Ints) -> Ints:
+        """Ranks of uniform numbers, tables behind one another.
+
+        Args:
+            uniform: float64 `[n]` in [0, 1).
+            starts: Where every table's numbers begin, and `n`: int64 `[tables + 1]`.
+
+        Returns:
+            int64 `[n]`.
+        """
+        ranks = np.empty(uniform.shape, dtype=np.int64)
+        to_ranks(uniform, starts, *self._parameters, ranks)
+        return ranks
+
+
+def _tail_ranks(law: RankLaw) -> tuple[int, int]:
+    """First and last rank behind the head."""
+    return len(law.head), law.rows - 1
