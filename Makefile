@@ -1,4 +1,5 @@
-# make bench: the comparison. make test: the tests. make setup: the environment that both need, installed once.
+# make bench: the comparison. make test: lint, types, import rules and the quick tests. make test-all: the slow tests, which
+# make test leaves out. make setup: the environment that all of them need, installed once.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -11,13 +12,18 @@ JOBS ?= $(if $(filter cuda,$(BUILD)),0,auto)
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready-$(BUILD)
 
-.PHONY: bench test setup lint microbench clean
+.PHONY: bench test test-all setup lint microbench clean
 
 bench: setup
 	$(RUN) run_bench.py --systems all $(ARGS)
 
+PYTEST := $(RUN) -m pytest --numprocesses $(JOBS) --maxprocesses 4 --dist loadfile
+
 test: setup lint
-	$(RUN) -m pytest --numprocesses $(JOBS) --maxprocesses 4 --dist loadfile --cov --cov-report=term:skip-covered $(ARGS)
+	$(PYTEST) -m "not slow" --cov --cov-report=term:skip-covered $(ARGS)
+
+test-all: setup
+	$(PYTEST) -m slow $(ARGS)
 
 setup: $(READY)
 
