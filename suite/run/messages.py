@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from suite.records.record import Measurement, Verification
+from suite.records.record import Measurement, Optimum, Verification
 from suite.records.status import Status
 
 
@@ -36,6 +36,7 @@ class Outcome(BaseModel):
     notes: tuple[str, ...] = ()
     verification: Verification | None = None
     measurement: Measurement | None = None
+    optimum: Optimum | None = None
 
 
 Message = Annotated[Progress | Outcome, Field(discriminator="kind")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import fcntl
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,6 @@ from suite.records.record import Cell, Environment, Record, record_key
 from suite.records.scales import SCALES
 from suite.records.status import Status
 from suite.records.store import RecordStore, StoreError
-from suite.run.forecast import Forecast, ForecastFailed, OnProgress, cell_key
 from suite.run.memory_probes import available_host_bytes
 from suite.run.messages import Outcome, Progress
 from suite.run.process import Cancelled, Ended, Limits, run_in_process
@@ -28,14 +27,10 @@ from suite.tables.terminal import render
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from suite.run.console import Display
+    from suite.run.console.display import Display
 
 _HOST_SHARE = 0.95
 """Of the memory available at its start, what one cell may hold before it is stopped: the kernel would pick a victim."""
-
-
-Forecaster = Callable[[Sequence[Cell], OnProgress], dict[str, Forecast]]
-"""Says what it can of cells before they run; `suite.run.forecast.forecast`, or a stand-in."""
 
 
 class Choice(enum.Enum):
@@ -65,16 +60,12 @@ class Runner:
         environment: Environment,
         choice: Choice,
         timeout_s: float | None,
-        forecaster: Forecaster | None = None,
     ) -> None:
         self._cells = cells
         self._out = out
         self._environment = environment
         self._choice = choice
         self._timeout_s = timeout_s
-        self._forecaster = forecaster
-        self._forecasts: dict[str, Forecast] = {}
-        self._no_forecasts = ""
         self._store = RecordStore(out)
         self._records: dict[str, Record] = {}
         for cell in cells:
@@ -100,7 +91,6 @@ class Runner:
                 display.warn(str(problem))
             display.run_started(len(self._cells), len(self._cells) - len(todo))
             try:
-                self._foresee(todo, display)
                 for cell in todo:
                     self._run_one(cell, display)
             except KeyboardInterrupt:
@@ -140,20 +130,6 @@ class Runner:
             case Choice.ONLY_FAILED:
                 return record is not None and not record.status.good
 
-    def _foresee(self, todo: Sequence[Cell], display: Display) -> None:
-        """Have the cells that will run predicted before the first of them does."""
-        if self._forecaster is None or not todo:
-            return
-        try:
-            self._forecasts = self._forecaster(todo, display.preparing)
-        except (ForecastFailed, OSError) as error:
-            self._no_forecasts = str(error)
-            display.warn(f"no predictions: {error}; the cells run without them")
-            return
-        for reason in dict.fromkeys(found.why for found in self._forecasts.values() if found.why):
-            systems = dict.fromkeys(cell.system for cell in todo if self._forecasts[cell_key(cell)].why == reason)
-            display.note(f"no prediction or no optimum for {', '.join(systems)}: {reason}")
-
     def _run_one(self, cell: Cell, display: Display) -> None:
         key, label = self._key(cell), cell.label
         log = self._out / "logs" / f"{key}.log"
@@ -184,7 +160,6 @@ class Runner:
 
     def _record(self, cell: Cell, ended: Ended, *, key: str, started_at: str) -> Record:
         outcome = ended.outcome
-        forecast = self._forecasts.get(cell_key(cell))
         return Record(
             key=key,
             cell=cell,
@@ -197,9 +172,7 @@ class Runner:
             environment=self._environment,
             verification=outcome.verification,
             measurement=outcome.measurement,
-            prediction=forecast.prediction if forecast else None,
-            optimum=forecast.optimum if forecast else None,
-            prediction_missing=forecast.why if forecast else self._no_forecasts,
+            optimum=outcome.optimum,
         )
 
     def _limits(self, cell: Cell) -> Limits:

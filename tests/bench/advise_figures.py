@@ -44,7 +44,7 @@ from suite.records.environment import capture
 from suite.records.options import parse_workloads
 from suite.records.record import Cell, Record
 from suite.records.status import Status
-from suite.run.console import make_display
+from suite.run.console.command import make_display
 from suite.run.memory_probes import available_host_bytes
 from suite.run.plan import Options, plan_cells
 from suite.run.runner import Choice, Runner

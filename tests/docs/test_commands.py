@@ -32,7 +32,7 @@ from workloads.prepare.columns import FORMATS
 pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
 
 MICROBENCH = "python -m pytest tests/bench --benchmark-enable --benchmark-only"
-SMOKE = "--scale smoke --no-predict"
+SMOKE = "--scale smoke"
 CELL = f"{SMOKE} --workloads avazu --systems freq_cache"
 REAL = f"{SMOKE} --batch-size 64 --systems freq_cache"
 PREPARED = "python -m workloads prepare criteo_kaggle --input train.txt --out data"
@@ -92,7 +92,7 @@ RULES: dict[str, Rule] = {
         "tests/unit/suite/run/test_multi_hot_cells.py", "criteo_kaggle_bags"
     ),
     "python run_bench.py --systems full_gpu,no_embeddings --scale small --optimizer rowwise_adagrad --steps 4000": Run(
-        add="--no-predict --workloads avazu --systems no_embeddings",
+        add="--workloads avazu --systems no_embeddings",
         swap={"--scale small": "--scale smoke", "--steps 4000": "--steps 40"},
         says="no_embeddings",
     ),

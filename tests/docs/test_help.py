@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from suite.__main__ import COMMANDS
 from suite.__main__ import app as suite
-from suite.run.command import app as bench
+from suite.run.console.command import app as bench
 from workloads.__main__ import app as workloads
 
 BENCH = "python run_bench.py"

@@ -35,7 +35,7 @@ def seed_that_runs_the_reference_first():
 
 
 def command(out, *more):
-    settings = ["--systems", SYSTEMS, "--workloads", "avazu", "--scale", "smoke", "--device", "cpu", "--no-predict"]
+    settings = ["--systems", SYSTEMS, "--workloads", "avazu", "--scale", "smoke", "--device", "cpu"]
     sizes = ["--steps", "5", "--batch-size", "32", "--embedding-dim", "4"]
     seed = ["--seed", str(seed_that_runs_the_reference_first())]
     return [sys.executable, "run_bench.py", *settings, *sizes, *seed, "--out", str(out), *more]

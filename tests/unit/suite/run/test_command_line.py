@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from suite.records.environment import Gpu
 from suite.records.status import Status
 from suite.records.store import RecordStore, StoreError
-from suite.run import command as cli
 from suite.run import runner
+from suite.run.console import command as cli
 from suite.run.messages import Outcome
 from suite.run.process import Cancelled, Ended
 from systems.registry import CONTROLS, SYSTEMS
@@ -34,7 +34,6 @@ TINY = [
     "32",
     "--embedding-dim",
     "4",
-    "--no-predict",
 ]
 
 

@@ -7,15 +7,11 @@ import pytest
 from rich.console import Console
 
 from suite.records.status import Status
-from suite.run.console import (
-    Display,
-    JsonDisplay,
-    LiveDisplay,
-    PlainDisplay,
-    QuietDisplay,
-    clock_text,
-    make_display,
-)
+from suite.run.console.command import make_display
+from suite.run.console.display import Display, clock_text
+from suite.run.console.events import JsonDisplay
+from suite.run.console.lines import PlainDisplay, QuietDisplay
+from suite.run.console.live import LiveDisplay
 
 
 class FakeClock:

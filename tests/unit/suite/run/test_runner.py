@@ -11,13 +11,12 @@ from suite.records.record import Record
 from suite.records.status import Status
 from suite.records.store import RecordStore, StoreError
 from suite.run import runner as module
-from suite.run.console import Display
-from suite.run.forecast import Forecast, ForecastFailed, cell_key
+from suite.run.console.display import Display
 from suite.run.messages import Outcome, Progress
 from suite.run.process import Cancelled, Ended
 from suite.run.runner import Choice, Locked, Runner, exit_code
 from tests.faults.cells import tiny_cell
-from tests.unit.suite.fabricate import environment, measurement, optimum, prediction, verification
+from tests.unit.suite.fabricate import environment, measurement, verification
 
 CELLS = [tiny_cell("reference"), tiny_cell("full_gpu"), tiny_cell("freq_cache")]
 
@@ -70,7 +69,7 @@ class Workers:
 def run(tmp_path, monkeypatch):
     """Run the cells with stand-in workers; returns what happened."""
 
-    def go(choice=Choice.RESUME, *, cells=CELLS, where=None, timeout_s=None, forecaster=None, **outcomes):
+    def go(choice=Choice.RESUME, *, cells=CELLS, where=None, timeout_s=None, **outcomes):
         workers, display = Workers(**outcomes), Notebook()
         monkeypatch.setattr(module, "run_in_process", workers)
         runner = Runner(
@@ -79,7 +78,6 @@ def run(tmp_path, monkeypatch):
             environment=where or environment(gpu=False),
             choice=choice,
             timeout_s=timeout_s,
-            forecaster=forecaster,
         )
         records = runner.run(display)
         code = exit_code(records, planned=len(cells), interrupted=runner.interrupted)
@@ -286,60 +284,3 @@ def test_exit_code_is_1_where_a_planned_cell_has_no_record_and_130_after_ctrl_c(
     assert exit_code(records, planned=4, interrupted=False) == 1
     assert exit_code(records, planned=3, interrupted=True) == 130
     assert exit_code([], planned=0, interrupted=False) == 0
-
-
-# Predictions
-
-
-def test_forecasts_of_the_cells_that_will_run_stand_in_their_records(run, tmp_path):
-    asked = []
-
-    def foresee(cells, on_progress):
-        asked.append([cell.system for cell in cells])
-        on_progress("calibrating", 1, 2)
-        said = {cell_key(cell): Forecast(cell=cell_key(cell), why="it is unknown") for cell in cells}
-        key = cell_key(tiny_cell("freq_cache"))
-        if key in said:
-            said[key] = Forecast(cell=key, prediction=prediction(50.0), optimum=optimum())
-        return said
-
-    first = run(cells=CELLS[1:], forecaster=foresee)
-    whole, cached = first.records
-    assert (whole.prediction, whole.optimum, whole.prediction_missing) == (None, None, "it is unknown")
-    assert cached.prediction.steps_per_s == 50.0
-    assert cached.optimum.unique_misses == 40_000
-    assert cached.prediction_missing == ""
-    assert [record.prediction_missing for record in RecordStore(tmp_path).load_all()[0]] == ["", "it is unknown"]
-    assert first.display.notes == ["no prediction or no optimum for full_gpu: it is unknown"]
-    run(forecaster=foresee)
-    run(forecaster=foresee)  # nothing is left to run, so nobody is asked
-    assert asked == [["full_gpu", "freq_cache"], ["reference"]]
-
-
-def test_nothing_is_missing_where_no_prediction_was_asked_for(run):
-    assert {record.prediction_missing for record in run().records} == {""}
-
-
-def test_cells_run_without_predictions_where_these_fail(run, tmp_path):
-    def foresee(cells, on_progress):
-        raise ForecastFailed("it ended with exit code 3, its last line: no more memory")
-
-    ran = run(forecaster=foresee)
-    assert ran.code == 0
-    assert [record.prediction for record in ran.records] == [None, None, None]
-    why = "it ended with exit code 3, its last line: no more memory"
-    assert {record.prediction_missing for record in ran.records} == {why}
-    assert {record.prediction_missing for record in RecordStore(tmp_path).load_all()[0]} == {why}
-    assert ran.display.warnings == [
-        "no predictions: it ended with exit code 3, its last line: no more memory; the cells run without them"
-    ]
-
-
-def test_ctrl_c_while_predicting_ends_the_run_before_any_cell(run):
-    def foresee(cells, on_progress):
-        raise KeyboardInterrupt
-
-    ran = run(forecaster=foresee)
-    assert ran.code == 130
-    assert ran.workers.started == []
-    assert ran.records == []

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import enum
-import importlib.util
-import json
 import logging
+import os
 import sys
-from dataclasses import fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 from rich.console import Console
@@ -24,17 +22,16 @@ from suite.records.options import (
     parse_prepared,
     parse_workloads,
 )
-from suite.records.record import Cell
-from suite.records.scales import SCALES
 from suite.records.store import StoreError
-from suite.run.console import make_display
-from suite.run.forecast import forecast
+from suite.run.console.display import Display
+from suite.run.console.events import JsonDisplay
+from suite.run.console.lines import PlainDisplay, QuietDisplay
+from suite.run.console.listing import show_choices, show_plan
+from suite.run.console.live import LiveDisplay
 from suite.run.memory_probes import available_host_bytes
 from suite.run.plan import Dataset, Options, check_options, plan_cells
 from suite.run.runner import Choice, Locked, Runner, exit_code
 from systems import registry
-from workloads.schema import DATASETS, SCHEMAS
-from workloads.streams.tracks import TRACKS
 
 _USAGE = 2
 
@@ -91,10 +88,6 @@ def run(
     seed: Annotated[int, typer.Option(help="Of streams, rows, dense weights and order")] = 0,
     timeout: Annotated[float | None, typer.Option(help="Seconds one cell may take; default: the scale's")] = None,
     out: Annotated[Path, typer.Option(help="Where records, tables and logs go")] = Path("results"),
-    no_predict: Annotated[
-        bool,
-        typer.Option("--no-predict", help="Skip the calibration before the first cell: no predictions, no optimum"),
-    ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Run every cell, even those that are done")] = False,
     only_failed: Annotated[bool, typer.Option("--only-failed", help="Run the cells again that failed")] = False,
     list_: Annotated[
@@ -119,7 +112,7 @@ def run(
     console = Console(stderr=True)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     if list_:
-        _list(Console())
+        show_choices(Console())
         return
     try:
         if fresh and only_failed:
@@ -155,13 +148,12 @@ def run(
     runner = Runner(
         cells,
         out=out,
-        environment=capture(threads=_threads()),
+        environment=capture(threads=len(os.sched_getaffinity(0))),
         choice=choice,
         timeout_s=timeout,
-        forecaster=None if no_predict else forecast,
     )
     if dry_run:
-        _show_plan(Console(), cells, runner, notes=[why, *notes], as_json=as_json)
+        show_plan(Console(), cells, runner, notes=[why, *notes], as_json=as_json)
         return
     try:
         with make_display(quiet, as_json) as display:
@@ -178,6 +170,21 @@ def run(
 def main() -> None:
     """Entry point."""
     app()
+
+
+def make_display(quiet: bool, as_json: bool, *, stream: TextIO | None = None) -> Display:
+    """The display that suits the flags and the stream (standard output by default).
+
+    JSON beats quiet: a program that reads events wants all of them. A live display needs a terminal that moves its
+    cursor, and is not wanted under `NO_COLOR` or in CI.
+    """
+    stream = stream or sys.stdout
+    if as_json:
+        return JsonDisplay(stream)
+    if quiet:
+        return QuietDisplay(stream)
+    plain = any(os.environ.get(name) for name in ("NO_COLOR", "CI")) or os.environ.get("TERM") == "dumb"
+    return PlainDisplay(stream) if plain or not stream.isatty() else LiveDisplay(stream)
 
 
 def _systems(text: str) -> list[registry.Variant]:
@@ -236,68 +243,3 @@ def _datasets(data_dir: Path, workloads: str) -> tuple[dict[str, Dataset], tuple
             table_rows=sum(rows for _, rows in workload.tables),
         )
     return found, names
-
-
-def _threads() -> int:
-    import os
-
-    return len(os.sched_getaffinity(0))
-
-
-def _show_plan(console: Console, cells: list[Cell], runner: Runner, *, notes: list[str], as_json: bool) -> None:
-    if as_json:
-        for cell in cells:
-            console.print_json(json.dumps({"state": runner.state(cell), **cell.model_dump(mode="json")}), indent=None)
-        return
-    for note in notes:
-        console.print(note, markup=False, highlight=False)
-    for cell in cells:
-        budget = f"{cell.device_budget_bytes:,} B" if cell.device_budget_bytes else f"ratio {cell.cache_ratio}"
-        console.print(
-            f"{runner.state(cell):9} {cell.label}: {cell.data}, {cell.scale} on {cell.device}, {cell.optimizer} "
-            f"lr {cell.lr:g}, batch {cell.batch_size}, dim {cell.embedding_dim}, {budget}, {cell.steps} steps",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
-
-
-def _list(console: Console) -> None:
-    def line(text: str) -> None:
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-    line("Systems (all), the first value of a parameter being the default:")
-    for names, title in ((registry.SYSTEMS, ""), (registry.CONTROLS, "Controls (by name only):")):
-        if title:
-            line(title)
-        for name in names:
-            try:
-                found = registry.load(registry.Variant(name))
-            except ImportError as error:
-                line(f"  {name}: unavailable, {error}")
-                continue
-            variants = "; ".join(f"{key}={'|'.join(values)}" for key, values in found.variants.items())
-            line(f"  {name}{f' [{variants}]' if variants else ''}: {_summary(found)}")
-    line("Your own system: module:Class")
-    for title, schemas in (
-        ("Workloads (all):", DATASETS.values()),
-        ("More synthetic workloads, by name:", [s for s in SCHEMAS.values() if s.name not in DATASETS]),
-    ):
-        line(title)
-        for schema in schemas:
-            tables = f"{len(schema.categorical)} tables, {schema.table_rows:,} rows in full"
-            line(f"  {schema.name}: {schema.title}, {tables}")
-    line("Tracks of synthetic workloads, e.g. avazu@drift, with their parameters and defaults:")
-    for name, track in TRACKS.items():
-        line(f"  {name} [{', '.join(f'{field.name}={field.default}' for field in fields(track))}]: {_summary(track)}")
-    line("Your own data: prepare them, then name their directory with --data-dir")
-    line("Scales:")
-    for scale in SCALES.values():
-        rows = "published table sizes" if scale.max_rows is None else f"about {scale.max_rows:,} rows"
-        line(f"  {scale.name}: {rows}, dim {scale.embedding_dim}, batch {scale.batch_size}")
-    if importlib.util.find_spec("fbgemm_gpu") is None:
-        line("fbgemm-gpu is not installed: run make setup")
-
-
-def _summary(thing: type) -> str:
-    return (thing.__doc__ or "").strip().splitlines()[0]
