@@ -62,6 +62,22 @@ def rss_bytes() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
+def tree_rss_bytes(pid: int) -> int:
+    """Resident memory of a process and its descendants, shared pages counted once per process."""
+    try:
+        root = psutil.Process(pid)
+        members = [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return 0
+    total = 0
+    for member in members:
+        try:
+            total += member.memory_info().rss
+        except psutil.NoSuchProcess:
+            continue
+    return total
+
+
 def pss_bytes() -> int | None:
     """Proportional set size now: shared pages divided by their users. None where the kernel does not say."""
     try:

@@ -4,33 +4,22 @@ from __future__ import annotations
 
 import os
 import selectors
-import signal
 import subprocess
 import sys
 import time
 import uuid
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import psutil
 
 from suite.records.record import Cell
 from suite.records.status import Status
+from suite.run.killing import GRACE_S, MARK, kill_tree
+from suite.run.memory_probes import tree_rss_bytes
 from suite.run.messages import Outcome, Progress, decode
+from suite.run.post_mortem import kernel_kills, post_mortem
 
 _POLL_S = 0.25
-_GRACE_S = 10.0
-"""How long a worker may take to end after its last word, or to be reaped after a kill."""
-_KILL_COUNTS = tuple(
-    map(Path, ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control", "/proc/vmstat"))
-)
-"""Where the kernel counts its kills for want of memory: cgroup v2, cgroup v1, the whole machine."""
-MARK = "EMBEDDING_BENCH_WORKER"
-"""Environment variable with a value per worker. All that a worker starts inherits it, and is found by it even after it
-left the session and lost its parent."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +63,7 @@ def run_in_process(
         Cancelled: Ctrl-C arrived; the process tree is gone by then.
     """
     started = time.monotonic()
-    kills_before = _kernel_kills()
+    kills_before = kernel_kills()
     mark = uuid.uuid4().hex
     process, read_fd = _started(log, mark)
     watch = _Watch(process, read_fd=read_fd, limits=limits, started=started, on_progress=on_progress)
@@ -88,7 +77,7 @@ def run_in_process(
         kill_tree(process, mark=mark)
         watch.close()
     if outcome is None:
-        outcome = _post_mortem(process.returncode, log=log, kernel_killed=_kernel_kills() > kills_before)
+        outcome = post_mortem(process.returncode, log=log, kernel_killed=kernel_kills() > kills_before)
     return Ended(outcome, watch.phase, time.monotonic() - started)
 
 
@@ -186,7 +175,7 @@ class _Watch:
         if now - self._heard > limits.stall_s:
             reason = f"no sign of life for {limits.stall_s:.0f} s in phase '{self.phase}'"
             return Outcome(status=Status.TIMEOUT, reason=reason)
-        used = _tree_rss_bytes(self._process.pid)
+        used = tree_rss_bytes(self._process.pid)
         if used > limits.host_bytes:
             reason = (
                 f"the process tree held {used / 1e9:.1f} GB of host memory in phase '{self.phase}', "
@@ -198,37 +187,9 @@ class _Watch:
     def _wait_for_exit(self) -> None:
         """The pipe is closed but the process may still be writing its core or its farewell."""
         try:
-            self._process.wait(_GRACE_S)
+            self._process.wait(GRACE_S)
         except subprocess.TimeoutExpired:
             return
-
-
-def kill_tree(process: subprocess.Popen[Any], *, mark: str) -> None:
-    """Kill a process, its session and whatever carries its mark, and reap it; one that is gone already does no harm."""
-    with suppress(ProcessLookupError):  # the whole group may have ended
-        os.killpg(process.pid, signal.SIGKILL)
-    kill_marked(mark, spare=os.getpid())
-    if process.stdin is not None:
-        process.stdin.close()
-    with suppress(subprocess.TimeoutExpired):  # stuck in a driver's call: the other cells go on
-        process.wait(_GRACE_S)
-
-
-def kill_marked(mark: str, *, spare: int) -> None:
-    """Kill every process that inherited this mark but the process `spare`, until there is none that can be killed."""
-    seen: set[int] = {spare}
-    while found := [process for process in psutil.process_iter() if process.pid not in seen and _has(process, mark)]:
-        for process in found:
-            seen.add(process.pid)
-            with suppress(psutil.Error):
-                process.kill()
-
-
-def _has(process: psutil.Process, mark: str) -> bool:
-    try:
-        return bool(process.environ().get(MARK) == mark)
-    except (psutil.Error, OSError):
-        return False  # gone, or another user's
 
 
 def _say(process: subprocess.Popen[bytes], cell: Cell) -> None:
@@ -252,60 +213,3 @@ def worker_environment() -> dict[str, str]:
     path = os.pathsep.join([root, str(Path.cwd()), *([inherited] if inherited else [])])
     threads = str(len(os.sched_getaffinity(0)))
     return {"GOMP_SPINCOUNT": "2000", **os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": threads}
-
-
-def _post_mortem(returncode: int | None, *, log: Path, kernel_killed: bool) -> Outcome:
-    """What became of a worker that ended without its last word."""
-    last = _last_line(log)
-    said = f"; its last line: {last}" if last else ""
-    if returncode == -signal.SIGKILL and kernel_killed:
-        return Outcome(status=Status.OOM_HOST, reason="the kernel killed the worker for want of memory")
-    if returncode == -signal.SIGKILL:
-        reason = "the worker was killed from outside (SIGKILL): by a person, a job scheduler or for want of memory"
-        return Outcome(status=Status.CRASHED, reason=reason + said)
-    if returncode is not None and returncode < 0:
-        return Outcome(status=Status.CRASHED, reason=f"the worker died of {_signal_name(-returncode)}{said}")
-    return Outcome(status=Status.CRASHED, reason=f"the worker ended with exit code {returncode} and no result{said}")
-
-
-def _last_line(log: Path) -> str:
-    with log.open("rb") as stream:
-        stream.seek(max(0, log.stat().st_size - 4096))
-        lines = stream.read().decode(errors="replace").split("\n")
-    return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"  # a realtime one
-
-
-def _kernel_kills() -> int:
-    """How often the kernel has killed for want of memory, in this cgroup where there is one."""
-    for path in _KILL_COUNTS:
-        try:
-            lines = path.read_text().splitlines()
-        except OSError:
-            continue
-        for line in lines:
-            if line.startswith("oom_kill "):
-                return int(line.split()[1])
-    return 0
-
-
-def _tree_rss_bytes(pid: int) -> int:
-    """Resident memory of a process and its descendants, shared pages counted once per process."""
-    try:
-        root = psutil.Process(pid)
-        members = [root, *root.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return 0
-    total = 0
-    for member in members:
-        try:
-            total += member.memory_info().rss
-        except psutil.NoSuchProcess:
-            continue
-    return total

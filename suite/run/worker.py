@@ -18,8 +18,8 @@ from typing import BinaryIO
 
 from suite.records.record import Cell
 from suite.records.status import Status
+from suite.run.killing import MARK, kill_marked
 from suite.run.messages import Outcome, Progress, encode
-from suite.run.process import MARK, kill_marked
 
 _BEAT_S = 0.25
 _REMEDIES = {
