@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 PLAIN, CACHED = (ROOT / "docs" / "examples" / f"train_dlrm_{name}.py" for name in ("torchrec", "cached"))
 STEPS = 60

@@ -29,7 +29,7 @@ from tests.docs.commands import (
 from workloads.prepare.columns import FORMATS
 
 # Commands run in this process, where other tests have imported `suite.__main__` before.
-pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")]
 
 MICROBENCH = "python -m pytest tests/bench --benchmark-enable --benchmark-only"
 SMOKE = "--scale smoke"
@@ -67,8 +67,8 @@ RULES: dict[str, Rule] = {
     'make bench ARGS="--data-dir data"': Run(add=f"{REAL} --workloads criteo_kaggle", after=(PREPARED,), says="real"),
     # run_bench.py
     "python run_bench.py --list": Run(says="freq_cache"),
-    'python run_bench.py --systems "all,no_embeddings,freq_cache[kernels=fbgemm]" --rounds 3': Run(
-        add="--scale small --dry-run", says="freq_cache[kernels=fbgemm] x criteo_1tb"
+    'python run_bench.py --systems "all,no_embeddings" --rounds 3': Run(
+        add="--scale small --dry-run", says="no_embeddings x criteo_1tb"
     ),
     "python run_bench.py --systems reference,one_table --workloads avazu --scale smoke": Elsewhere(
         "tests/docs/test_adding_a_system.py", "one_table"

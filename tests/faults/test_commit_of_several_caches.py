@@ -13,6 +13,8 @@ from systems.freq_cache import CachedEmbeddingBagCollection, commits
 from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.row_map import DamagedTier
 
+pytestmark = pytest.mark.slow
+
 ROWS = 40
 TABLES = [
     EmbeddingBagConfig(name=name, feature_names=[name], num_embeddings=ROWS, embedding_dim=dim)

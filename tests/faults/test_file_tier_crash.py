@@ -23,6 +23,8 @@ from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.row_file import RowFile
 
+pytestmark = pytest.mark.slow
+
 ROWS = 20_000
 BATCH = 3_000
 LAYOUT = RowLayout(12, torch.float32, {"sum": 1})
