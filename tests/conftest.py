@@ -27,12 +27,11 @@ def device() -> torch.device:
 @pytest.fixture(scope="module")
 def work_in_parts() -> Iterator[None]:
     """Have the cache share work among threads however little there is of it."""
-    from systems.freq_cache import cpu_kernels, direct
+    from systems.freq_cache import direct
     from systems.freq_cache.planner import planner
 
     with pytest.MonkeyPatch.context() as patch:
         for module, least in (
-            (cpu_kernels, "_PART_IDS"),
             (direct, "_PART_ROWS"),
             (planner, "_PART_IDS"),
             (planner, "_TOUCHED_IDS"),

@@ -14,7 +14,6 @@ from systems.freq_cache import sizing
 from systems.freq_cache.planner.policy import Policy
 
 POLICIES = ("static", "lfu", "lru")
-KERNELS = ("own", "fbgemm")
 MOST_LOOK_AHEAD = 64
 
 
@@ -33,7 +32,6 @@ def specification(
     directory: Path | str | None,
     pinned: bool,
     seed: int | None,
-    kernels: str,
 ) -> SystemSpec:
     """The arguments of a `CachedEmbeddingBagCollection` as a system's.
 
@@ -53,8 +51,6 @@ def specification(
         raise ValueError("rows in a directory are not in host memory: give directory or pinned, not both")
     if isinstance(policy, str) and policy not in POLICIES:
         raise ValueError(f"policy '{policy}' is none of {', '.join(POLICIES)}")
-    if kernels not in KERNELS:
-        raise ValueError(f"kernels '{kernels}' are none of {', '.join(KERNELS)}")
     return SystemSpec(
         tables=tuple(tables),
         optimizer=optimizer,

@@ -16,7 +16,6 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
 from systems.contract import Rows, WorkingSetTooLarge
 from systems.features import Group
-from systems.freq_cache.cpu_kernels import Distinct
 from systems.freq_cache.direct import DirectMoves
 from systems.freq_cache.planner import loops
 from systems.freq_cache.planner.planner import Ids, Plan, Planner
@@ -262,14 +261,12 @@ class Cache:
         slots, offsets = prepared.sent.take()[:2]
         self._count(prepared)
         pool = self.pool
-        distinct = Distinct(plan.slots, plan.inverse)
         if plan.overflow:
             pool = self._fill_overflow(plan)
             slots = self._transfer.to_device(torch.from_numpy(plan.inverse)).take()[0]
-            distinct = Distinct(np.arange(plan.unique_ids, dtype=np.int32), plan.inverse)
         if weights is not None:
             weights = weights.to(slots.device, non_blocking=True)
-        pooled = pool.look_up(slots, offsets, weights, distinct)
+        pooled = pool.look_up(slots, offsets, weights)
         if pooled.requires_grad:
             in_flight = _InFlight()
             pooled.register_hook(in_flight.arrive)

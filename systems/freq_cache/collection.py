@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -83,8 +83,6 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         pinned: Keep the rows in page-locked host memory, which a CUDA device reads by itself: no thread of the host
             gathers them, but all of the memory is taken at once and cannot be paged.
         seed: Of the initial rows, uniform in +-1/sqrt(rows); None: zero.
-        kernels: On a CPU, `own` look up and update fp32 rows with SUM pooling and no weights from the plan of a batch,
-            and need not sort its ids; `fbgemm` leaves that to fbgemm, as everything else is.
 
     Raises:
         ValueError: the tables or arguments do not go together; the message says what to change.
@@ -111,7 +109,6 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         directory: Path | str | None = None,
         pinned: bool = False,
         seed: int | None = 0,
-        kernels: Literal["own", "fbgemm"] = "own",
     ) -> None:
         spec = arguments.specification(
             tables,
@@ -127,7 +124,6 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
             directory=directory,
             pinned=pinned,
             seed=seed,
-            kernels=kernels,
         )
         super().__init__(spec)
         self._own_rows = dict(cache_rows or {})
@@ -139,7 +135,6 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         self._policy = policy
         self._look_ahead = look_ahead
         self._seed = seed
-        self._own_kernels = kernels == "own"
         self._directory = None if directory is None else Path(directory)
         self._groups = sizing.groups_of(spec, self._own_rows)
         self._planning, self._writing = (
@@ -409,7 +404,7 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         rows = sizing.rows_of(group)
         slots = sizing.slots_of(spec, group, self._own_rows)
         tier = self._tier(at, group, rows, layout)
-        fused_optimizer, own_kernels, own_rows = self.fused_optimizer, self._own_kernels, self._own_rows
+        fused_optimizer, own_rows = self.fused_optimizer, self._own_rows
 
         def make_pool(slots: int) -> RowPool:
             pool = RowPool(
@@ -419,7 +414,6 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
                 pooling=first.pooling,
                 optimizer=spec.optimizer,
                 device=spec.device,
-                own_kernels=own_kernels,
             )
             pool.set_hyper_parameters(fused_optimizer.hyper)
             return pool

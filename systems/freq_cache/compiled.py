@@ -91,62 +91,6 @@ def bit_length(_context: Any, _number: Any) -> Any:
     return numba.types.int64(numba.types.int64), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def multiply_add(_context: Any, a: Any, _b: Any, _c: Any) -> Any:
-    """`a * b + c`, rounded once."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.fma(*arguments)
-
-    return a(a, a, a), generate
-
-
-def _of_lanes(lanes: int, *, add: bool) -> Any:
-    @intrinsic  # type: ignore[untyped-decorator]
-    def apply(_context: Any, target: Any, _i: Any, _j: Any, source: Any, _k: Any, _l: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            vector = ir.VectorType(ir.FloatType(), lanes).as_pointer()
-            pointers = []
-            for at in (0, 3):
-                array = context.make_array(signature.args[at])(context, builder, arguments[at])
-                pointers.append(builder.inttoptr(_address(builder, array, arguments[at + 1 : at + 3]), vector))
-            to, values = pointers[0], builder.load(pointers[1], align=4)
-            if add:
-                values = builder.fadd(builder.load(to, align=4), values)
-            builder.store(values, to, align=4)
-            return context.get_dummy_value()
-
-        index = numba.types.int64
-        return numba.types.void(target, index, index, source, index, index), generate
-
-    return apply
-
-
-_add_eight, _add_four = _of_lanes(8, add=True), _of_lanes(4, add=True)
-_copy_eight, _copy_four = _of_lanes(8, add=False), _of_lanes(4, add=False)
-
-
-@compiled
-def add_values(target, i, j, source, k, m, count):
-    """`target[i, j : j + count] += source[k, m : m + count]`, fp32, a multiple of 4 at a time.
-
-    The compiler would first make sure that the two do not overlap, which takes longer than adding a few values.
-    """
-    for d in range(0, count - 7, 8):
-        _add_eight(target, i, j + d, source, k, m + d)
-    if count % 8:
-        _add_four(target, i, j + count - 4, source, k, m + count - 4)
-
-
-@compiled
-def copy_values(target, i, j, source, k, m, count):
-    """The same without adding."""
-    for d in range(0, count - 7, 8):
-        _copy_eight(target, i, j + d, source, k, m + d)
-    if count % 8:
-        _copy_four(target, i, j + count - 4, source, k, m + count - 4)
-
-
 def _ask(builder: Any, array: Any, index: Any) -> None:
     int32, int8 = ir.IntType(32), ir.IntType(8)
     byte = builder.inttoptr(_address(builder, array, index), int8.as_pointer())

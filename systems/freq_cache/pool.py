@@ -9,15 +9,12 @@ from torch import Tensor
 from torchrec import PoolingType
 
 from systems.contract import SparseOptimizer
-from systems.freq_cache.cpu_kernels import KINDS, CpuKernels, Distinct
 from systems.freq_cache.tiers.layout import RowLayout
 from systems.tbe import build_shared_tbe, set_tbe_steps, tbe_steps
 
 
 class RowPool:
     """`slots` rows of one width on the device, with optimizer state, looked up and updated by fbgemm's TBE.
-
-    Except, with `own_kernels`, on a CPU where rows are fp32 and pooled by SUM without weights: there by `CpuKernels`.
 
     All arguments lie on the device, and nothing here waits for it.
     """
@@ -31,7 +28,6 @@ class RowPool:
         pooling: PoolingType,
         optimizer: SparseOptimizer,
         device: torch.device,
-        own_kernels: bool,
     ) -> None:
         self.slots = slots
         self.layout = layout
@@ -48,20 +44,9 @@ class RowPool:
         self.weights: Tensor = self._tbe.split_embedding_weights()[0]
         states = self._tbe.split_optimizer_states()
         self.state: dict[str, Tensor] = dict(zip(layout.state, states[0], strict=True)) if states else {}
-        self._hyper = {"lr": optimizer.lr, "eps": optimizer.eps}
-        can = device.type == "cpu" and layout.dtype == torch.float32 and pooling is PoolingType.SUM
-        self._kernels: CpuKernels | None = None
-        if own_kernels and can and optimizer.kind in KINDS:
-            state = next(iter(self.state.values()), None)
-            self._kernels = CpuKernels(self.weights, state, kind=optimizer.kind, table_of_feature=table_of_feature)
 
-    def look_up(self, slots: Tensor, offsets: Tensor, weights: Tensor | None, distinct: Distinct) -> Tensor:
-        """Pool rows by slot, int32 `[n]`, in bags, with weights fp32 `[n]`; fp32 `[batch, features * dim]`.
-
-        `distinct` says the same of slots by distinct row.
-        """
-        if self._kernels is not None and weights is None:
-            return self._kernels.look_up(slots, offsets, distinct, self._hyper)
+    def look_up(self, slots: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
+        """Pool rows by slot, int32 `[n]`, in bags, with weights fp32 `[n]`; fp32 `[batch, features * dim]`."""
         pooled: Tensor = self._tbe(slots, offsets, weights)
         return pooled
 
@@ -93,7 +78,6 @@ class RowPool:
     def set_hyper_parameters(self, values: Mapping[str, float]) -> None:
         """Train with other values of `lr`, `eps`, `beta1`, `beta2` from the next lookup on."""
         self._tbe.update_hyper_parameters(dict(values))
-        self._hyper.update(values)
 
     @property
     def nbytes(self) -> tuple[int, int]:

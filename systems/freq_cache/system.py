@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import tempfile
 import weakref
-from typing import Any, cast
 
 from systems.contract import CacheRatio, DeviceBytes, SystemSpec
-from systems.freq_cache.arguments import KERNELS, POLICIES
+from systems.freq_cache.arguments import POLICIES
 from systems.freq_cache.collection import CachedEmbeddingBagCollection
 
 
@@ -16,14 +15,12 @@ class FreqCache(CachedEmbeddingBagCollection):
 
     `policy` and `look_ahead` are the collection's. `tier=file` keeps the rows in a temporary directory,
     `tier=pinned` in page-locked host memory.
-    `kernels=fbgemm` looks up and updates slots by the kernels of the other systems on a CPU too.
     """
 
     variants = {
         "policy": POLICIES,
         "look_ahead": ("0", "1", "2", "4", "8", "16", "32", "64"),
         "tier": ("host", "pinned", "file"),
-        "kernels": KERNELS,
     }
 
     def __init__(self, spec: SystemSpec) -> None:
@@ -46,5 +43,4 @@ class FreqCache(CachedEmbeddingBagCollection):
             directory=directory,
             pinned=spec.parameters["tier"] == "pinned",
             seed=None,
-            kernels=cast(Any, spec.parameters["kernels"]),
         )

@@ -59,10 +59,7 @@ TURNS = 4
 """Of a calibration that goes together with its cells: four steps of each system."""
 _MOST_LOOK_AHEAD = 64
 
-SYSTEMS = (
-    "full_gpu,freq_cache,freq_cache[kernels=fbgemm],torchrec_uvm,torchrec_uvm_caching,fbgemm_uvm,"
-    "fbgemm_uvm_caching,reference,no_embeddings"
-)
+SYSTEMS = "full_gpu,freq_cache,torchrec_uvm,torchrec_uvm_caching,fbgemm_uvm,fbgemm_uvm_caching,reference,no_embeddings"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -114,7 +114,7 @@ def stage(setting: argparse.Namespace) -> dict[str, Any]:
         rows = setting.rows or 1_000_000
         sizes = [rows // tables] * tables
         for kind in (OptimizerKind.SGD, OptimizerKind.ROWWISE_ADAGRAD):
-            names = ["full_gpu", *(f"freq_cache[look_ahead={n}]" for n in (0, 1, 4)), "freq_cache[kernels=fbgemm]"]
+            names = ["full_gpu", *(f"freq_cache[look_ahead={n}]" for n in (0, 1, 4))]
             found = compare(names, ZipfTables(sizes), lookups // tables, kind, setting)
             results[f"{tables} tables, {kind.value}"] = found
     return {"lookups": lookups, "rows": rows, "dim": setting.dim, "results": results}

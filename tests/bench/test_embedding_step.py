@@ -29,7 +29,7 @@ from systems.contract import (
 )
 from workloads.streams.synthetic import SyntheticWorkload
 
-OURS = ["freq_cache", "freq_cache[policy=lfu]", "freq_cache[look_ahead=4]", "freq_cache[kernels=fbgemm]"]
+OURS = ["freq_cache", "freq_cache[policy=lfu]", "freq_cache[look_ahead=4]"]
 PEERS = [*(name for name in registry.SYSTEMS if name not in OURS), "fbgemm_uvm_caching[policy=lfu]"]
 FULL_TABLE = "full_gpu"
 DIM = 32

@@ -36,7 +36,7 @@ from systems.registry import Variant, load, parse_systems
 from workloads.batch import Workload
 from workloads.dlrm import build_dlrm
 
-DEFAULT_SYSTEMS = "full_gpu,freq_cache,freq_cache[policy=lfu],freq_cache[kernels=fbgemm]"
+DEFAULT_SYSTEMS = "full_gpu,freq_cache,freq_cache[policy=lfu]"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

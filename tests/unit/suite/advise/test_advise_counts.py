@@ -83,7 +83,7 @@ def test_equal_caches_are_replayed_once() -> None:
     replays = Replays(trace, Span(counted_from=1, stop=4))
     replays.counts(case("freq_cache[policy=lfu]"))
     before = Counting.asked
-    replays.counts(case("freq_cache[policy=lfu,kernels=fbgemm]"))
+    replays.counts(case("freq_cache[policy=lfu,tier=file]"))
     assert Counting.asked == before
     replays.counts(case("freq_cache[policy=lru]"))
     assert Counting.asked > before
