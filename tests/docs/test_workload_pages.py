@@ -1,4 +1,4 @@
-"""`docs/datasets.md`, `docs/synthetic.md` and `docs/protocol.md`: figures are the records'."""
+"""`docs/datasets.md`, `docs/synthetic.md`, `docs/tracks.md` and `docs/protocol.md`: figures are the records'."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("datasets", "synthetic", "protocol")
+PAGES = ("datasets", "describe", "synthetic", "tracks", "protocol")
 
 
 def page(name: str) -> str:
@@ -22,7 +22,7 @@ def test_benchmarks_named_by_the_pages_are_there() -> None:
 
 def test_misses_under_tracks_are_those_of_the_record() -> None:
     results = json.loads((ROOT / "results" / "tracks" / "misses.json").read_text())["results"]
-    section = page("synthetic").split("### What each track does to a cache")[1].split("###")[0]
+    section = page("tracks").split("## What each track does to a cache")[1].split("##")[0]
     rows = re.findall(r"^\| `(\S+?)` \| (.*) \|$", section, re.MULTILINE)
     assert len(rows) == len(results)
     for name, cells in rows:
