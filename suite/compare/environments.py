@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from suite.compare.matching import Matched, Place, place_title
 from suite.compare.runs import Run, Side
-from suite.records.groups import Group
+from suite.records.groups import Group, base_name
 from suite.records.record import Environment, Record
 from suite.tables.quantities import amount
 
@@ -85,7 +85,7 @@ def _facts(records: Iterable[Record]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for record in sorted(records, key=lambda record: record.started_at):
         packages = sorted(record.environment.packages.items())
-        for name, value in (*_of_machine(record.environment), *_of_feed(record), *packages):
+        for name, value in (*_of_machine(record.environment), *_of_system(record), *_of_feed(record), *packages):
             values = found.setdefault(name, [])
             if value not in values:
                 values.append(value)
@@ -110,6 +110,12 @@ def _of_machine(environment: Environment) -> Sequence[tuple[str, str]]:
     )
 
 
+def _of_system(record: Record) -> Sequence[tuple[str, str]]:
+    """The code of a system that is not one of the suite's."""
+    code = record.environment.system_code
+    return [] if code is None else [(f"code of {base_name(record.cell.system)}", code)]
+
+
 def _of_feed(record: Record) -> Sequence[tuple[str, str]]:
     """How batches were made, which is no part of the configuration either."""
     if record.measurement is None:
@@ -129,4 +135,4 @@ def _gigabytes(value: int | None) -> str:
 
 def _mixes_versions(side: Side) -> bool:
     environments = [record.environment for record in side.records]
-    return len({(e.code, e.python, e.driver, *sorted(e.packages.items())) for e in environments}) > 1
+    return len({(e.code, e.system_code, e.python, e.driver, *sorted(e.packages.items())) for e in environments}) > 1

@@ -8,23 +8,18 @@ import logging
 import os
 import platform
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from suite.records.code import SOURCE_PACKAGES, code_digest
 from suite.records.record import Environment
 
 log = logging.getLogger(__name__)
 
-SOURCE_PACKAGES = ("suite", "systems", "workloads")
-_PRESENTING = (
-    "__main__", "cli", "console", "forecast", "forecaster", "frames", "groups", "published", "quantities",
-    "look", "render", "rows", "sections", "statistics", "tables", "upgrades",
-)  # fmt: skip
-"""Modules that show records, predict, or read options; what they decide is in the cell itself."""
-_BESIDE = ("advise", "compare", "doctor", "report", "schema", "simulate", "validate")
-"""Folders of `suite` that predict, publish, inspect or describe; they measure no cell."""
+Answer = TypeVar("Answer")
+
 DISTRIBUTIONS = (
     "datasketches",
     "fbgemm-gpu",
@@ -54,12 +49,14 @@ class Gpu:
         memory_bytes: All of its memory. None: the driver cannot be asked.
         driver: Version of the kernel driver.
         cuda: Highest CUDA version that the driver serves, e.g. `12.8`; torch's own is part of its package version.
+        uuid: The driver's name for this one device.
     """
 
     model: str
     memory_bytes: int | None = None
     driver: str | None = None
     cuda: str | None = None
+    uuid: str | None = None
 
 
 def capture(*, threads: int, project: Path = _PROJECT) -> Environment:
@@ -97,30 +94,6 @@ def machine_digest(*, cpu: str, cores: int, memory_bytes: int, gpu: str | None) 
     """Digest of what stays the same on a machine from one day to the next; memory counts in whole GiB."""
     blob = f"{cpu}\n{cores}\n{round(memory_bytes / 2**30)}\n{gpu or ''}"
     return hashlib.sha256(blob.encode()).hexdigest()[:12]
-
-
-def code_digest(project: Path) -> str:
-    """Digest of the `.py` and `.json` files of the source packages that can change a measurement.
-
-    Their relative paths and contents, sorted. What only presents records is left out: a new table does not make a
-    measured cell undone.
-    """
-    digest = hashlib.sha256()
-    files = [
-        path
-        for package in SOURCE_PACKAGES
-        for path in (project / package).rglob("*")
-        if path.suffix in (".py", ".json")
-        and path.is_file()
-        and path.stem not in _PRESENTING
-        and not path.relative_to(project).as_posix().startswith(tuple(f"suite/{folder}/" for folder in _BESIDE))
-    ]
-    for path in sorted(files, key=lambda path: path.relative_to(project).as_posix()):
-        content = path.read_bytes()
-        # The length keeps a file's end from being mistaken for the next one's beginning.
-        digest.update(f"{path.relative_to(project).as_posix()}\n{len(content)}\n".encode())
-        digest.update(content)
-    return digest.hexdigest()[:16]
 
 
 def installed_versions(distributions: Iterable[str]) -> dict[str, str]:
@@ -161,16 +134,30 @@ def visible_gpu() -> Gpu | None:
     """The GPU that CUDA would number 0, or None.
 
     Asks NVML where `nvidia-ml-py` is installed, else reads what the driver publishes under `/proc`, which names the
-    model and the driver only. `CUDA_VISIBLE_DEVICES` is honoured by index (in PCI order) and by UUID.
+    model, the driver and the UUID only. `CUDA_VISIBLE_DEVICES` is honoured by index (in PCI order) and by UUID.
     """
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None and visible.strip() in ("", "-1"):
+    first = _first_visible()
+    return None if first is None else ask_nvml(_described) or _gpu_from_proc(first)
+
+
+def device_name(device: str) -> str:
+    """What tells the device that computes from the others of the machine: `cpu`, or `cuda-` and the GPU's UUID."""
+    gpu = visible_gpu() if device == "cuda" else None
+    return f"{device}-{gpu.uuid}" if gpu is not None and gpu.uuid else device
+
+
+def ask_nvml(question: Callable[[Any, Any], Answer]) -> Answer | None:
+    """Ask NVML about the GPU that CUDA would number 0.
+
+    Args:
+        question: Called with the module `pynvml` and its handle of the GPU.
+
+    Returns:
+        The answer; None where there is no NVML or no such GPU, or where it refuses.
+    """
+    first = _first_visible()
+    if first is None:
         return None
-    first = (visible or "0").split(",")[0].strip()
-    return _gpu_from_nvml(first) or _gpu_from_proc(first)
-
-
-def _gpu_from_nvml(first: str) -> Gpu | None:
     try:
         import pynvml
     except ImportError:
@@ -181,23 +168,30 @@ def _gpu_from_nvml(first: str) -> Gpu | None:
         log.debug("no GPU through NVML: %s", error)
         return None
     try:
-        handle: Any = (
-            pynvml.nvmlDeviceGetHandleByIndex(int(first))
-            if first.isdigit()
-            else pynvml.nvmlDeviceGetHandleByUUID(first)
-        )
-        cuda = int(pynvml.nvmlSystemGetCudaDriverVersion())
-        return Gpu(
-            model=str(pynvml.nvmlDeviceGetName(handle)),
-            memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
-            driver=str(pynvml.nvmlSystemGetDriverVersion()),
-            cuda=f"{cuda // 1000}.{cuda % 1000 // 10}",
-        )
+        find = pynvml.nvmlDeviceGetHandleByIndex if first.isdigit() else pynvml.nvmlDeviceGetHandleByUUID
+        return question(pynvml, find(int(first) if first.isdigit() else first))
     except pynvml.NVMLError as error:
         log.warning("the GPU %r of CUDA_VISIBLE_DEVICES is not described: %s", first, error)
         return None
     finally:
         pynvml.nvmlShutdown()
+
+
+def _first_visible() -> str | None:
+    """Index or UUID of the first GPU that CUDA is allowed to see; None: it may see none."""
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
+    return None if first in ("", "-1") else first
+
+
+def _described(nvml: Any, gpu: Any) -> Gpu:  # noqa: ANN401 - a module and an opaque handle
+    cuda = int(nvml.nvmlSystemGetCudaDriverVersion())
+    return Gpu(
+        model=str(nvml.nvmlDeviceGetName(gpu)),
+        memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(gpu).total),
+        driver=str(nvml.nvmlSystemGetDriverVersion()),
+        cuda=f"{cuda // 1000}.{cuda % 1000 // 10}",
+        uuid=str(nvml.nvmlDeviceGetUUID(gpu)),
+    )
 
 
 def _gpu_from_proc(first: str, proc: Path = _NVIDIA_PROC) -> Gpu | None:
@@ -212,7 +206,7 @@ def _gpu_from_proc(first: str, proc: Path = _NVIDIA_PROC) -> Gpu | None:
     if not chosen or "Model" not in chosen[0]:
         return None
     words = [word for word in version.split() if word[0].isdigit() and "." in word]
-    return Gpu(model=chosen[0]["Model"], driver=words[0] if words else None)
+    return Gpu(model=chosen[0]["Model"], driver=words[0] if words else None, uuid=chosen[0].get("GPU UUID"))
 
 
 def git_state(project: Path) -> tuple[str | None, bool | None]:

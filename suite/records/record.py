@@ -109,6 +109,8 @@ class Environment(_Model):
     """Versions of torch, torchrec, fbgemm-gpu(-cpu), numpy, ..., by distribution name."""
     code: str
     """Digest of the source files of suite, systems and workloads."""
+    system_code: str | None = None
+    """Digest of the source files of a system given as `module:Class`. None: one of the suite's, or it was not found."""
     commit: str | None = None
     dirty: bool | None = None
     threads: int
@@ -306,5 +308,6 @@ def record_key(cell: Cell, environment: Environment) -> str:
         *(f"{name}={version}" for name, version in sorted(environment.packages.items())),
         environment.python,
         str(environment.threads),
+        *([environment.system_code] if environment.system_code is not None else []),
     ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

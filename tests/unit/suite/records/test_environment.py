@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from suite.records import environment
-from suite.records.environment import capture, code_digest, cpu_model, git_state, installed_versions, machine_digest
+from suite.records.environment import capture, cpu_model, git_state, installed_versions, machine_digest
 
 
 class FakeNvmlError(Exception):
@@ -30,6 +30,7 @@ def fake_nvml(*, working: bool = True) -> types.ModuleType:
     module.nvmlDeviceGetHandleByIndex = lambda index: ("small", "big")[index]
     module.nvmlDeviceGetHandleByUUID = {"GPU-1": "big"}.__getitem__
     module.nvmlDeviceGetName = lambda handle: f"NVIDIA {handle}"
+    module.nvmlDeviceGetUUID = lambda handle: f"GPU-{handle}"
     module.nvmlDeviceGetMemoryInfo = lambda handle: types.SimpleNamespace(total=memory[handle])
     module.nvmlSystemGetDriverVersion = lambda: "570.10"
     module.nvmlSystemGetCudaDriverVersion = lambda: 12080
@@ -89,13 +90,23 @@ def test_gpu_is_the_one_that_cuda_shows_the_process(
     assert (gpu.model if gpu else None) == model
 
 
+def test_a_gpu_has_one_name_however_it_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml())
+    names = []
+    for visible in ("1", "GPU-1", "0"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        names.append(environment.device_name("cuda"))
+    assert names == ["cuda-GPU-big", "cuda-GPU-big", "cuda-GPU-small"]
+    assert environment.device_name("cpu") == "cpu"
+
+
 @pytest.mark.parametrize("nvml", [None, fake_nvml(working=False)])
 def test_no_gpu_is_none_and_no_failure(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, nvml: types.ModuleType | None
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert environment._gpu_from_nvml("0") is None
+    assert environment.ask_nvml(lambda _, gpu: gpu) is None
     assert environment._gpu_from_proc("0", tmp_path) is None
 
 
@@ -142,38 +153,6 @@ def test_absent_packages_are_left_out() -> None:
     assert list(installed_versions(("numpy", "no-such-distribution-anywhere"))) == ["numpy"]
 
 
-@pytest.mark.parametrize(
-    ("file", "text"),
-    [("suite/__init__.py", "x = 1\n"), ("systems/new.py", ""), ("workloads/streams/profiles.json", "{}")],
-)
-def test_code_digest_changes_with_any_source_file(project: Path, file: str, text: str) -> None:
-    before = code_digest(project)
-    (project / file).write_text(text)
-    assert code_digest(project) != before
-
-
-def test_code_digest_changes_when_a_file_keeps_its_length(project: Path) -> None:
-    (project / "systems" / "a.py").write_text("x = 1\n")
-    before = code_digest(project)
-    (project / "systems" / "a.py").write_text("x = 2\n")
-    assert code_digest(project) != before
-
-
-def test_code_digest_changes_when_a_file_is_renamed(project: Path) -> None:
-    (project / "systems" / "a.py").write_text("x = 1\n")
-    before = code_digest(project)
-    (project / "systems" / "a.py").rename(project / "systems" / "b.py")
-    assert code_digest(project) != before
-
-
-def test_code_digest_ignores_what_is_not_source(project: Path) -> None:
-    before = code_digest(project)
-    (project / "suite" / "__pycache__").mkdir()
-    (project / "suite" / "__pycache__" / "x.pyc").write_bytes(b"1")
-    (project / "README.md").write_text("text")
-    assert code_digest(project) == before
-
-
 def test_outside_git_commit_is_none(project: Path) -> None:
     assert git_state(project) == (None, None)
 
@@ -201,14 +180,3 @@ def test_commit_of_an_enclosing_repository_is_not_ours(repository: Path) -> None
     inner = repository / "venv" / "site-packages"
     inner.mkdir(parents=True)
     assert git_state(inner) == (None, None)
-
-
-@pytest.mark.parametrize(
-    "file",
-    ["suite/simulate/new.py", "suite/advise/hardware/new.json", "suite/run/forecast.py", "suite/schema/record-9.json"],
-)
-def test_what_only_predicts_leaves_measured_cells_done(project: Path, file: str) -> None:
-    before = code_digest(project)
-    (project / file).parent.mkdir(parents=True, exist_ok=True)
-    (project / file).write_text("1")
-    assert code_digest(project) == before

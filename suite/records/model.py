@@ -1,0 +1,18 @@
+"""What all parts of a record have in common."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Model(BaseModel):
+    """A part of a record: never changed once it is made, and without fields that nobody declared."""
+
+    # a loss can diverge: NaN must survive JSON
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        ser_json_inf_nan="strings",
+        use_attribute_docstrings=True,  # the published schema explains its fields
+        json_schema_serialization_defaults_required=True,  # what is written has every field
+    )

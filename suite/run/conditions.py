@@ -1,0 +1,161 @@
+"""Watches the machine from just before a cell's process starts until just after it has ended."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from suite.records.conditions import Conditions, MachineState
+from suite.records.environment import ask_nvml
+
+_OTHERS_SHARE = 0.05
+_STOLEN_SHARE = 0.01
+_THROTTLED_SHARE = 0.01
+"""Above these a cell counts as disturbed. They are judgements of ours; `suite.doctor` warns at the same ones."""
+_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "acpitz")
+"""Drivers whose sensors are on the CPU, the best first."""
+_THROTTLE_COUNTS = "devices/system/cpu/cpu*/thermal_throttle/core_throttle_count"
+
+
+class Watch:
+    """Begins when it is made.
+
+    Args:
+        cuda: The cell computes on the GPU, so that is watched too.
+    """
+
+    def __init__(self, *, cuda: bool) -> None:
+        self._cuda = cuda
+        self._state = machine_state(cuda=cuda)
+        self._before = _cpu_times()
+
+    def conditions(self, *, complete: bool) -> Conditions:
+        """What was seen since, once the cell's processes have ended.
+
+        Args:
+            complete: The cell ended by itself, so that the CPU time of all its processes is known.
+        """
+        passed = _cpu_times() - self._before
+        others = max(0.0, passed.busy_s - passed.own_s) / passed.available_s
+        return Conditions(
+            start=self._state,
+            end=machine_state(cuda=self._cuda),
+            others_cpu_share=others if complete else None,
+            stolen_cpu_share=passed.stolen_s / passed.available_s,
+        )
+
+
+def disturbances(seen: Conditions, *, wall_s: float) -> tuple[str, ...]:
+    """What disturbed a cell, a sentence each; empty where nothing did.
+
+    Args:
+        seen: By a `Watch`.
+        wall_s: How long the cell ran.
+    """
+    start, end = seen.start, seen.end
+    found = []
+    if seen.others_cpu_share is not None and seen.others_cpu_share >= _OTHERS_SHARE:
+        load = "" if start.load is None else f" (load {start.load:.1f} at the start)"
+        found.append(f"other processes took {seen.others_cpu_share:.0%} of the CPUs while the cell ran{load}")
+    if seen.stolen_cpu_share is not None and seen.stolen_cpu_share >= _STOLEN_SHARE:
+        found.append(f"the hypervisor gave {seen.stolen_cpu_share:.0%} of the CPU time to other guests")
+    slowed = (end.cpu_throttled or 0) - (start.cpu_throttled or 0)
+    if slowed > 0:
+        found.append(f"heat slowed down CPU cores {slowed} times")
+    held_s = (end.gpu_throttled_s or 0.0) - (start.gpu_throttled_s or 0.0)
+    if held_s > _THROTTLED_SHARE * wall_s:
+        found.append(f"heat held back the GPU's clock for {held_s:.1f} s")
+    guests = max(start.gpu_processes or 0, end.gpu_processes or 0)
+    if guests:
+        found.append(f"{guests} other process{'es' if guests > 1 else ''} had the GPU too")
+    return tuple(found)
+
+
+def machine_state(*, cuda: bool) -> MachineState:
+    """Load, clocks, temperature and throttling at this moment; with `cuda` also those of the GPU."""
+    return MachineState(
+        load=os.getloadavg()[0],
+        cpu_mhz=_cpu_mhz(),
+        cpu_celsius=_cpu_celsius(),
+        cpu_throttled=_cpu_throttled(),
+        **(ask_nvml(_gpu_state) or {} if cuda else {}),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _CpuTimes:
+    """Seconds so far: of the CPUs that this process may use, and of this process and its children that ended."""
+
+    available_s: float
+    busy_s: float
+    stolen_s: float
+    own_s: float
+
+    def __sub__(self, before: _CpuTimes) -> _CpuTimes:
+        return _CpuTimes(
+            available_s=max(self.available_s - before.available_s, 1e-9),
+            busy_s=self.busy_s - before.busy_s,
+            stolen_s=self.stolen_s - before.stolen_s,
+            own_s=self.own_s - before.own_s,
+        )
+
+
+def _cpu_times() -> _CpuTimes:
+    cpus, rows, own = os.sched_getaffinity(0), psutil.cpu_times(percpu=True), os.times()
+    watched = [rows[cpu] for cpu in cpus] if max(cpus) < len(rows) else rows
+    return _CpuTimes(
+        available_s=time.monotonic() * len(watched),
+        # interrupts are left out: most are the cell's own, of its disk and its device
+        busy_s=sum(row.user + row.nice + row.system for row in watched),
+        stolen_s=sum(getattr(row, "steal", 0.0) for row in watched),
+        own_s=own.user + own.system + own.children_user + own.children_system,
+    )
+
+
+def _cpu_mhz() -> float | None:
+    with suppress(OSError, NotImplementedError):
+        frequency = psutil.cpu_freq()
+        return float(frequency.current) or None if frequency is not None else None
+    return None
+
+
+def _cpu_celsius() -> float | None:
+    with suppress(OSError, AttributeError):  # psutil offers no such function on some systems
+        sensors = psutil.sensors_temperatures()
+        for name in _SENSORS:
+            if sensors.get(name):
+                return max(float(sensor.current) for sensor in sensors[name])
+    return None
+
+
+def _cpu_throttled(sys: Path = Path("/sys")) -> int | None:
+    with suppress(OSError, ValueError):
+        counts = [int(path.read_text()) for path in sys.glob(_THROTTLE_COUNTS)]
+        return sum(counts) if counts else None
+    return None
+
+
+def _gpu_state(nvml: Any, gpu: Any) -> dict[str, Any]:  # noqa: ANN401 - a module and an opaque handle
+    """What NVML says of the GPU; each question may be one that this kind of device does not answer."""
+    questions = {
+        "gpu_mhz": lambda: int(nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM)),
+        "gpu_celsius": lambda: int(nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU)),
+        "gpu_throttle_reasons": lambda: int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)),
+        "gpu_throttled_s": lambda: (
+            nvml.nvmlDeviceGetViolationStatus(gpu, nvml.NVML_PERF_POLICY_THERMAL).violationTime / 1e9
+        ),
+        "gpu_processes": lambda: len(
+            [held for held in nvml.nvmlDeviceGetComputeRunningProcesses(gpu) if held.pid != os.getpid()]
+        ),
+    }
+    state: dict[str, Any] = {}
+    for name, ask in questions.items():
+        with suppress(nvml.NVMLError):
+            state[name] = ask()
+    return state

@@ -1,0 +1,74 @@
+"""Temporary directories of cells, and how much fits there.
+
+Whatever a cell keeps in temporary files, as a file tier does, lies in a directory of its own. It goes with the cell,
+and where the run itself was killed, with the next run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from suite.run.locks import locked
+
+_LOCK = ".lock"
+
+
+@contextmanager
+def cell_directory() -> Iterator[tuple[Path, int]]:
+    """A directory for one cell, removed after it.
+
+    Yields:
+        The directory, and the file descriptor that keeps it from being removed by other runs. A worker that inherits
+        this one keeps the directory for as long as it lives, even after the run that started it was killed.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    parent = _parent()
+    with locked(parent / _LOCK, wait=True):  # until the new directory is locked too, nobody may look for dead ones
+        folder = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=parent))
+        held = locked(folder / _LOCK)
+    with held:
+        try:
+            yield folder, held.fileno()
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_left() -> list[Path]:
+    """Remove the directories of cells whose run and worker are both gone.
+
+    Returns:
+        What was removed.
+
+    Raises:
+        OSError: the folder that holds them cannot be written.
+    """
+    removed = []
+    parent = _parent()
+    with locked(parent / _LOCK, wait=True):
+        for folder in sorted(path for path in parent.iterdir() if path.is_dir()):
+            try:
+                held = locked(folder / _LOCK)
+            except OSError:  # it is in use
+                continue
+            with held:
+                shutil.rmtree(folder, ignore_errors=True)
+            removed.append(folder)
+    return removed
+
+
+def free_bytes() -> tuple[Path, int]:
+    """The directory of temporary files, and the bytes that this user may still write there."""
+    folder = Path(tempfile.gettempdir())
+    return folder, shutil.disk_usage(folder).free
+
+
+def _parent() -> Path:
+    """One folder for all cells of a user: a name is short, because sockets below it may have 107 characters in all."""
+    return Path(tempfile.gettempdir()) / f"embedding-offload-bench-{os.getuid()}"
