@@ -1,4 +1,4 @@
-"""`docs/freq-cache.md`: its code runs, and its numbers are what the code computes."""
+"""`docs/freq-cache.md`, `cache-design.md` and `cache-size.md`: their code runs, their numbers are what it computes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from systems.freq_cache.tiers.positions import SPARE
 from workloads.streams.synthetic import SyntheticWorkload
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGE = (DOCS / "freq-cache.md").read_text()
+PAGE = "".join((DOCS / f"{name}.md").read_text() for name in ("freq-cache", "cache-design", "cache-size"))
 FIGURE = DOCS / "figures" / "freq_cache.py"
 UNITS = {"GiB": (2**30, ".2f"), "MiB": (2**20, ".1f")}
 
