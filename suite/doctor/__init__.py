@@ -1,1 +1,1 @@
-"""What on a machine would spoil a benchmark, read and never changed."""
+"""What on a machine would spoil a benchmark. Everything is read, nothing is changed."""

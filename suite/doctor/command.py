@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+import textwrap
+from collections import Counter
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from suite.doctor.examine import examine
 from suite.doctor.finding import Finding, Level
 from suite.doctor.machine import this_machine
-from suite.doctor.shown import show, to_json
 
 _USAGE = 2
 _INTERRUPTED = 130
 _LONGEST_S = 60.0
+_WIDTH = 80
+_STYLES = {Level.PROBLEM: "bold red", Level.WARNING: "yellow", Level.UNKNOWN: "cyan", Level.OK: "green"}
 
 
 def doctor_command(
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings make the exit code 1 as well")] = False,
     seconds: Annotated[float, typer.Option(help="How long others' use of the CPUs is watched")] = 2.0,
 ) -> None:
     """What on this machine would spoil a benchmark, each finding with a remedy.
 
-    Looks at processes, clocks, cores, memory, disks, NUMA, the GPU and its link, packages and the environment. It only
-    reads: nothing is changed. What the machine does not say is `unknown`, with the reason.
+    Looks at processes, clocks, cores, memory, disks, packages, the environment, the GPU and its link. It only reads:
+    nothing is changed. What the machine does not say is `unknown`, with the reason.
 
-    For example: `python -m suite doctor --strict`; `python -m suite doctor --json --seconds 10`.
+    For example: `python -m suite doctor --strict --seconds 10`.
 
     The exit code is 0 unless there is a problem (1; with --strict a warning, too), 2 for a wrong option, 130 after
     Ctrl-C.
@@ -39,34 +42,40 @@ def doctor_command(
         errors.print(f"error: --seconds: {seconds:g} is out of range, give 0.1 to {_LONGEST_S:g}", style="red")
         raise typer.Exit(_USAGE)
     try:
-        findings = _examined(seconds, errors)
+        with errors.status("watching what else computes, then importing torch and the other packages"):
+            findings = examine(this_machine(seconds=seconds))
     except KeyboardInterrupt:
         errors.print("interrupted: the checks were not finished", style="yellow")
         raise typer.Exit(_INTERRUPTED) from None
-    if as_json:
-        typer.echo(to_json(findings), nl=False)
-    else:
-        show(findings, Console(markup=False, highlight=False))
-    raise typer.Exit(exit_code(findings, strict=strict))
-
-
-def exit_code(findings: list[Finding], *, strict: bool) -> int:
-    """1 with a problem; with `strict` with a warning as well."""
+    show(findings, Console(markup=False, highlight=False))
     bad = {Level.PROBLEM, Level.WARNING} if strict else {Level.PROBLEM}
-    return int(any(finding.level in bad for finding in findings))
+    raise typer.Exit(int(any(finding.level in bad for finding in findings.values())))
 
 
-def _examined(seconds: float, errors: Console) -> list[Finding]:
-    """In a terminal it says what it does meanwhile."""
-    machine = this_machine(seconds=seconds)
-    said = {
-        "other processes": f"watching what else computes, for {seconds:g} s",
-        "threads": "importing torch and the other packages",
-    }
-    with errors.status("") if errors.is_terminal else nullcontext() as status:
+def show(findings: Mapping[str, Finding], console: Console) -> None:
+    """One block for each finding; what is well and needs no words, as a list of names.
 
-        def on_check(name: str) -> None:
-            if status is not None:
-                status.update(said.get(name, f"checking {name}"))
+    Args:
+        findings: By the name of the check, worst first.
+        console: No line is wider than it, or than 80 columns.
+    """
+    width = min(console.width, _WIDTH)
+    quiet = [name for name, finding in findings.items() if finding.level is Level.OK and not finding.remedy]
+    for name, finding in findings.items():
+        if name in quiet:
+            continue
+        title = "note" if finding.level is Level.OK else str(finding.level)
+        console.print(Text.assemble((f"{title}: ", _STYLES[finding.level]), (name, "bold")))
+        for line in (finding.seen, finding.remedy and f"-> {finding.remedy}"):
+            if line:
+                console.print(Text(_wrapped(f"  {line}", width, then="  ")))
+        console.print()
+    if quiet:
+        console.print(Text(_wrapped("ok: " + ", ".join(quiet), width, then="    ")) + "\n")
+    counts = Counter(finding.level for finding in findings.values())
+    console.print(", ".join(f"{level}: {counts[level]}" for level in Level))
 
-        return examine(machine, on_check)
+
+def _wrapped(text: str, width: int, *, then: str) -> str:
+    # an option torn at a hyphen could not be copied
+    return textwrap.fill(text, width, subsequent_indent=then, break_on_hyphens=False)

@@ -19,11 +19,11 @@ class Level(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class Answer:
-    """Of one check.
+class Finding:
+    """The answer of one check.
 
     Attributes:
-        seen: One sentence or more on what was found.
+        seen: What was found, in one sentence or more.
         remedy: What to do about it. Beside `ok`: what to bear in mind.
     """
 
@@ -31,35 +31,21 @@ class Answer:
     seen: str
     remedy: str = ""
 
-    def __post_init__(self) -> None:
-        if self.level in (Level.PROBLEM, Level.WARNING) and not self.remedy:
-            raise ValueError(f"a {self.level} needs a remedy: {self.seen}")
-
-
-@dataclass(frozen=True)
-class Finding:
-    """An answer under the name of its check."""
-
-    name: str
-    level: Level
-    seen: str
-    remedy: str
-
 
 class Unsaid(Exception):
-    """The machine does not say; the text says why, in words that follow a colon."""
+    """The machine does not say; the text says why."""
 
 
-def ok(seen: str, note: str = "") -> Answer:
-    """Nothing to do; a note is for what is as it is and should be borne in mind."""
-    return Answer(Level.OK, seen, note)
+def ok(seen: str, note: str = "") -> Finding:
+    """Nothing to do; a note is for what stays as it is and should be borne in mind."""
+    return Finding(Level.OK, seen, note)
 
 
-def warning(seen: str, remedy: str) -> Answer:
+def warning(seen: str, remedy: str) -> Finding:
     """Measuring is possible."""
-    return Answer(Level.WARNING, seen, remedy)
+    return Finding(Level.WARNING, seen, remedy)
 
 
-def problem(seen: str, remedy: str) -> Answer:
+def problem(seen: str, remedy: str) -> Finding:
     """Measuring makes no sense yet."""
-    return Answer(Level.PROBLEM, seen, remedy)
+    return Finding(Level.PROBLEM, seen, remedy)

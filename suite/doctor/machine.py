@@ -1,66 +1,111 @@
-"""What checks ask of a machine; every probe can be replaced."""
+"""Facts about a machine that the checks judge, and how they are read."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
 import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import cache, partial
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path
 
-from suite.doctor import probes
+import psutil
+
 from suite.doctor.finding import Unsaid
-from suite.doctor.gpu_probe import Gpu, open_gpu
-from suite.doctor.imports import Imported, import_all
-from suite.doctor.sample import Sample, watch
+from suite.doctor.nvml import Gpu, open_gpu
+from suite.records.environment import DISTRIBUTIONS, installed_versions
 from suite.run.memory_probes import available_host_bytes
 
-_PROJECT = Path(__file__).resolve().parent.parent.parent
-_CPU = "sys/devices/system/cpu"
+MODULES = ("numba", "torch", "fbgemm_gpu", "tensordict", "torchmetrics", "torchrec", "polars")
+"""What is imported by others comes before them, so that its error is told under its own name."""
+_IMPORT_ALL = """
+import importlib, sys
+out, sys.stdout = sys.stdout, sys.stderr
+for name in sys.argv[1:]:
+    print(name, file=out, flush=True)
+    importlib.import_module(name)
+import torch
+print(torch.version.cuda or "", int(torch.cuda.is_available()), sep="/", file=out)
+"""
+_IMPORTS_TIMEOUT_S = 60.0
+_TOP = 3
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Who computed while this process waited.
+
+    Attributes:
+        taken: Share of the watched CPUs that computed, between 0 and 1.
+        stolen: Share that a hypervisor gave to other guests.
+        top: The processes that took most, at most three, in words.
+    """
+
+    taken: float
+    stolen: float
+    top: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Imports:
+    """What became of importing the packages.
+
+    Attributes:
+        error: Which one failed, and why. Empty: all import, and torch says the rest.
+        cuda: CUDA version of torch's build, for example `12.8`; empty for a CPU build.
+        sees_gpu: Whether torch finds a device.
+    """
+
+    error: str = ""
+    cuda: str = ""
+    sees_gpu: bool = False
+
+
+@dataclass(frozen=True)
+class Disk:
+    """The file system that holds a directory, or would hold it once it is made.
+
+    Attributes:
+        kind: Its type as the kernel names it, for example `ext4`.
+        writable: Whether this user may write to the directory, or make it.
+    """
+
+    path: Path
+    free_bytes: int
+    kind: str
+    writable: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """A machine, its probes and the process that asks.
-
-    A probe raises `Unsaid` where it has no answer.
+    """What the checks judge.
 
     Attributes:
         root: Where `/proc` and `/sys` are found.
-        project: Directory that holds `requirements/` and the source packages.
-        results: Where records go.
-        temporary: Where the system keeps temporary files.
-        environment: Variables of the environment.
-        affinity: CPUs that this process may use.
-        load_average: Of the last minute, over all CPUs.
+        cpus: Logical CPUs that this process may use.
+        all_cpus: How many the machine has, whoever may use them.
         available_bytes: Host memory that can still be taken.
-        disk: Bytes in all and free of the file system that holds a path.
-        writable: Whether this user may write to a directory.
-        limits: Resource limits.
-        version: Of an installed distribution; None: it is not installed.
-        interpreter: State of the running Python.
-        sample: What computed for some seconds; taken at the first call.
-        imports: How the packages import; they are imported at the first call.
-        gpu: The device that would be measured; None: there is none.
+        swapped_bytes: Memory that lies in swap.
+        results: Where records go unless `--out` says otherwise.
+        temporary: Where tables on disk and other temporary files go.
+        versions: Of the distributions that are installed.
+        gpu: The device that would be measured. None: there is none, or the environment hides it.
     """
 
-    root: Path = Path("/")
-    project: Path = _PROJECT
-    results: Path = Path("results")
-    temporary: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
-    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    affinity: Callable[[], frozenset[int]] = probes.affinity
-    load_average: Callable[[], float] = probes.load_average
-    available_bytes: Callable[[], int] = available_host_bytes
-    disk: Callable[[Path], probes.Disk] = probes.disk
-    writable: Callable[[Path], bool] = probes.writable
-    limits: Callable[[], probes.Limits] = probes.limits
-    version: Callable[[str], str | None] = probes.version
-    interpreter: Callable[[], probes.Interpreter] = probes.interpreter
-    sample: Callable[[], Sample]
-    imports: Callable[[], Mapping[str, Imported]]
-    gpu: Callable[[], Gpu | None]
+    root: Path
+    environment: Mapping[str, str]
+    cpus: Set[int]
+    all_cpus: int
+    sample: Sample
+    available_bytes: int
+    swapped_bytes: int
+    results: Disk
+    temporary: Disk
+    versions: Mapping[str, str]
+    imports: Imports
+    gpu: Gpu | None
 
     def text(self, path: str) -> str:
         """Contents of a file below the root, stripped.
@@ -73,81 +118,70 @@ class Machine:
         except OSError as error:
             raise Unsaid(f"/{path} cannot be read ({error.strerror or error})") from None
 
-    def number(self, path: str) -> int:
-        """The integer that a file below the root holds.
-
-        Raises:
-            Unsaid: it cannot be read, or holds something else.
-        """
-        text = self.text(path)
-        try:
-            return int(text)
-        except ValueError:
-            raise Unsaid(f"/{path} holds no number but {text[:40]!r}") from None
-
-    def meminfo(self) -> dict[str, int]:
-        """Entries of `/proc/meminfo`, those in kB as bytes."""
-        found = {}
-        for line in self.text("proc/meminfo").splitlines():
-            name, _, rest = line.partition(":")
-            words = rest.split()
-            if words and words[0].isdigit():
-                found[name] = int(words[0]) * (1024 if words[-1] == "kB" else 1)
-        return found
-
-    def memory_entry(self, name: str) -> int:
-        """One entry of `/proc/meminfo`, in bytes.
-
-        Raises:
-            Unsaid: the kernel does not list it.
-        """
-        found = self.meminfo()
-        if name not in found:
-            raise Unsaid(f"/proc/meminfo has no {name}")
-        return found[name]
-
-    def online_cpus(self) -> frozenset[int]:
-        """Logical CPUs of the machine, whoever may use them."""
-        return cpu_list(self.text(f"{_CPU}/online"))
-
-    def cpu_file(self, cpu: int, name: str) -> str:
-        """Contents of a file that the kernel keeps of one CPU."""
-        return self.text(f"{_CPU}/cpu{cpu}/{name}")
-
 
 def this_machine(*, seconds: float) -> Machine:
-    """The machine that this runs on; others' use of it is watched for so many seconds."""
-    environment = dict(os.environ)
+    """Read the machine that this runs on; others' use of it is watched for so many seconds."""
+    cpus = os.sched_getaffinity(0)
     return Machine(
-        environment=environment,
-        sample=cache(partial(watch, seconds)),
-        imports=cache(import_all),
-        gpu=cache(partial(open_gpu, environment)),
+        root=Path("/"),
+        environment=os.environ,
+        cpus=cpus,
+        all_cpus=psutil.cpu_count() or len(cpus),
+        sample=watch(seconds, cpus),  # before the imports, which compute
+        available_bytes=available_host_bytes(),
+        swapped_bytes=psutil.swap_memory().used,
+        results=disk(Path("results")),
+        temporary=disk(Path(tempfile.gettempdir())),
+        versions=installed_versions(DISTRIBUTIONS),
+        imports=import_all(),
+        gpu=open_gpu(os.environ),
     )
 
 
-def cpu_list(text: str) -> frozenset[int]:
-    """CPUs of the kernel's notation, as in `0-3,8`.
+def watch(seconds: float, cpus: Set[int]) -> Sample:
+    """Wait for so many seconds, and see who computes meanwhile.
 
-    Raises:
-        Unsaid: it is something else.
+    All CPU time counts, also that of short processes and of other containers, which have no name here. All CPUs are
+    watched where the kernel lists fewer than `cpus`.
     """
-    found: set[int] = set()
-    for part in filter(None, text.strip().split(",")):
-        first, _, last = part.partition("-")
-        try:
-            found.update(range(int(first), int(last or first) + 1))
-        except ValueError:
-            raise Unsaid(f"{text[:40]!r} is no list of CPUs") from None
-    return frozenset(found)
+    processes = list(psutil.process_iter(["name"]))
+    for process in processes:
+        _share(process)  # the first call only starts the count
+    rows = psutil.cpu_times_percent(interval=seconds, percpu=True)
+    shares = sorted(((_share(process), process.info["name"], process.pid) for process in processes), reverse=True)
+    watched = [rows[cpu] for cpu in cpus] if max(cpus) < len(rows) else rows
+    percent = 1 / (100 * len(watched))
+    stolen = percent * sum(getattr(row, "steal", 0.0) for row in watched)
+    idle = percent * sum(row.idle + getattr(row, "iowait", 0.0) for row in watched)
+    top = tuple(f"{name} (pid {pid}, {share:.0%} of one CPU)" for share, name, pid in shares[:_TOP] if share > 0)
+    return Sample(taken=max(0.0, 1 - idle - stolen), stolen=stolen, top=top)
 
 
-def cpu_words(cpus: frozenset[int]) -> str:
-    """The kernel's notation of a set of CPUs; what `taskset -c` takes."""
-    parts: list[list[int]] = []
-    for cpu in sorted(cpus):
-        if parts and parts[-1][-1] == cpu - 1:
-            parts[-1].append(cpu)
-        else:
-            parts.append([cpu])
-    return ",".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
+def import_all(modules: Sequence[str] = MODULES, *, timeout_s: float = _IMPORTS_TIMEOUT_S) -> Imports:
+    """Import modules one after the other, in another process because a broken shared library may kill it."""
+    command = [sys.executable, "-c", _IMPORT_ALL, *modules]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    except subprocess.TimeoutExpired:
+        return Imports(error=f"the imports take more than {timeout_s:g} s")
+    last = done.stdout.splitlines()[-1]
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or [f"it ended the process with code {done.returncode}"])[-1]
+        return Imports(error=f"import {last}: {reason}")
+    cuda, _, sees_gpu = last.partition("/")
+    return Imports(cuda=cuda, sees_gpu=sees_gpu == "1")
+
+
+def disk(path: Path) -> Disk:
+    """The file system of a directory, or of the nearest one above it that is there."""
+    there = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists()).resolve()
+    kinds = {Path(mount.mountpoint): mount.fstype for mount in psutil.disk_partitions(all=True)}
+    kind = next((kinds[folder] for folder in (there, *there.parents) if folder in kinds), "unknown")
+    return Disk(path, shutil.disk_usage(there).free, kind, os.access(there, os.W_OK | os.X_OK))
+
+
+def _share(process: psutil.Process) -> float:
+    try:
+        return float(process.cpu_percent()) / 100
+    except psutil.Error:  # it ended, or is closed to us
+        return 0.0
