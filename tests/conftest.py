@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 # Before torch loads libgomp: its threads spin at barriers by default and crawl when tests share the cores.
 os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+
+# Runs on one device exclude each other; each process of a test run has devices of its own, so to speak.
+_LOCKS = tempfile.TemporaryDirectory(prefix="locks-")
+os.environ["EMBEDDING_BENCH_LOCKS"] = _LOCKS.name
 
 import pytest
 import torch

@@ -83,7 +83,7 @@ def _groups_at(run: Run, place: Place) -> list[Group]:
 def _facts(records: Iterable[Record]) -> dict[str, list[str]]:
     """Values by name, each once, in order of time."""
     found: dict[str, list[str]] = {}
-    for record in sorted(records, key=lambda record: record.started_at):
+    for record in sorted(records, key=lambda record: record.order):
         packages = sorted(record.environment.packages.items())
         for name, value in (*_of_machine(record.environment), *_of_system(record), *_of_feed(record), *packages):
             values = found.setdefault(name, [])

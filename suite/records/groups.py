@@ -100,7 +100,7 @@ def group_records(records: Iterable[Record]) -> list[Group]:
         The groups in order of workload, then device, data and setting.
     """
     newest: dict[GroupKey, dict[tuple[str, int], Record]] = defaultdict(dict)
-    for record in sorted(records, key=lambda record: record.started_at):
+    for record in sorted(records, key=lambda record: record.order):
         newest[GroupKey.of(record)][record.cell.system, record.cell.round] = record
     return [
         Group(key, tuple(record for _, record in sorted(newest[key].items(), key=lambda item: item[0])))

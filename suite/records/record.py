@@ -1,35 +1,24 @@
 """What one run of one cell leaves behind: its configuration, its environment and what was measured.
 
-The models below are the schema of the JSON files under `results/`, published as `schema/record-2.json`; units end the
-field names. A change to them is a new version: see `suite.records.upgrades`.
+The models below are the schema of the JSON files under `results/`, published as `schema/record-1.json`; units end the
+field names.
 """
 
 from __future__ import annotations
 
 import hashlib
+from datetime import datetime
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict
-
+from suite.records.conditions import Conditions
+from suite.records.model import Model
 from suite.records.status import Status
 
-SCHEMA_VERSION: Final = 2
-_LATER_FIELDS: Final = ("frequency_prefix", "frequency_sketch_bytes")
-"""Of `Cell`: added after the first records were published."""
+SCHEMA_VERSION: Final = 1
+"""A change of the models that older records do not fit is a new version."""
 
 
-class _Model(BaseModel):
-    # a loss can diverge: NaN must survive JSON
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        ser_json_inf_nan="strings",
-        use_attribute_docstrings=True,  # the published schema explains its fields
-        json_schema_serialization_defaults_required=True,  # what is written has every field
-    )
-
-
-class Cell(_Model):
+class Cell(Model):
     """The configuration of a cell: system variant x workload x setting, and which round of it."""
 
     system: str
@@ -83,15 +72,11 @@ class Cell(_Model):
         return hashlib.sha256(self.identity("system", "round").encode()).hexdigest()[:12]
 
     def identity(self, *without: str) -> str:
-        """The configuration as JSON, less where the data lie and the fields named.
-
-        Fields that came later are left out at their defaults, so that the digests of older records hold.
-        """
-        at_default = {name for name in _LATER_FIELDS if getattr(self, name) == type(self).model_fields[name].default}
-        return self.model_dump_json(exclude={"data_dir", *without, *at_default})
+        """The configuration as JSON, less where the data lie and the fields named."""
+        return self.model_dump_json(exclude={"data_dir", *without})
 
 
-class Environment(_Model):
+class Environment(Model):
     """Where a cell ran. `machine` digests what is stable; the rest is for the reader."""
 
     machine: str
@@ -116,7 +101,7 @@ class Environment(_Model):
     threads: int
 
 
-class Timing(_Model):
+class Timing(Model):
     """Timed windows, one device synchronisation at each end."""
 
     window_s: tuple[float, ...]
@@ -127,13 +112,13 @@ class Timing(_Model):
     samples_per_s: float
     data_s_per_step: float
     """Making one batch, or waiting until it was made, outside the clock; mean over all steps."""
-    data_wait_s: float | None = None
-    """Of all timed windows together, spent waiting for a batch. None in records older than this field."""
-    batches_made: str | None = None
+    data_wait_s: float
+    """Of all timed windows together, spent waiting for a batch."""
+    batches_made: str
     """By whom batches were made, and when; see `suite.run.feed.Mode`."""
-    producers: int | None = None
+    producers: int
     """Processes beside the training process that made batches."""
-    training_threads: int | None = None
+    training_threads: int
     """Threads that the training process computed with on the host."""
     build_s: float
     verify_s: float
@@ -141,12 +126,12 @@ class Timing(_Model):
     total_s: float
 
     @property
-    def data_wait_share(self) -> float | None:
+    def data_wait_share(self) -> float:
         """Share of the timed windows spent waiting for batches."""
-        return None if self.data_wait_s is None else self.data_wait_s / sum(self.window_s)
+        return self.data_wait_s / sum(self.window_s)
 
 
-class Quality(_Model):
+class Quality(Model):
     """On the test split after training."""
 
     auroc: float
@@ -157,7 +142,7 @@ class Quality(_Model):
     final_loss: float
 
 
-class Memory(_Model):
+class Memory(Model):
     """Peaks over build and training. None where the machine cannot say: never 0."""
 
     device_allocated_bytes: int | None = None
@@ -171,7 +156,7 @@ class Memory(_Model):
     """The system's own account, keyed `tier/purpose`, e.g. `device/rows`."""
 
 
-class Traffic(_Model):
+class Traffic(Model):
     """Counted over `steps` steps of the same stream for every system. None: not known."""
 
     steps: int
@@ -193,7 +178,7 @@ class Traffic(_Model):
         return 1 - self.unique_misses / self.unique_ids
 
 
-class Check(_Model):
+class Check(Model):
     """One verification: what was compared and how far apart the two sides were."""
 
     name: str
@@ -204,7 +189,7 @@ class Check(_Model):
     detail: str = ""
 
 
-class Verification(_Model):
+class Verification(Model):
     """All checks of a cell. A cell is verified when every one passed."""
 
     checks: tuple[Check, ...]
@@ -215,7 +200,7 @@ class Verification(_Model):
         return bool(self.checks) and all(check.passed for check in self.checks)
 
 
-class FrequencySource(_Model):
+class FrequencySource(Model):
     """Where the frequencies came from that a system asked for."""
 
     prefix: float
@@ -230,7 +215,7 @@ class FrequencySource(_Model):
     """The same relative to all accesses of the table, the largest over all tables."""
 
 
-class Measurement(_Model):
+class Measurement(Model):
     """What an `ok` cell measured (a `wrong_answer` one keeps its verification alone)."""
 
     placement: str
@@ -243,38 +228,32 @@ class Measurement(_Model):
     epoch_measured: bool
     """A whole epoch ran; otherwise the time is extrapolated from throughput."""
     frequencies: FrequencySource | None = None
-    """None: the system asked for none (or the record is older than this field)."""
+    """None: the system asked for none."""
 
 
-class Prediction(_Model):
-    """What the cost model said of a cell before it ran; see `suite.advise`."""
+class Optimum(Model):
+    """The least that any cache of as many slots could have missed and moved in the counted steps; simulated.
 
-    steps_per_s: float
-    samples_per_s: float
-    terms_s: dict[str, float]
-    """Exposed seconds of a step by named cost; their sum is the step."""
-    hidden_s: dict[str, float] = {}
-    """Seconds that go on beside training, by named cost; of no account for the step."""
-    hit_rate: float | None = None
-    """Of the simulated cache; None where there is none."""
-    calibrated_at: str
-    """ISO 8601, UTC. The machine is the record's own."""
-
-
-class Optimum(_Model):
-    """The least that any cache of as many slots could have missed and moved in the counted steps; simulated."""
+    Its horizon: it knows all ids of the cell, counts the misses of the last `steps` steps alone, and starts these with
+    the best rows that a cache could hold by then: any that an earlier step used, and any of the most frequent rows.
+    """
 
     slots: int
+    bypasses: bool
+    """A missing row may be used without taking a slot, as by the system itself."""
+    first_step: int
+    """The first step whose misses count; the cell's first step is 0."""
     steps: int
+    """Steps whose misses count."""
     unique_misses: int
     bytes_moved: int
     """Both ways."""
 
 
-class Record(_Model):
+class Record(Model):
     """One run of one cell."""
 
-    schema_version: Literal[2] = SCHEMA_VERSION
+    schema_version: Literal[1] = SCHEMA_VERSION
     key: str
     """Digest of cell, code, packages and machine: a cell with a record of this key is done."""
     cell: Cell
@@ -285,18 +264,31 @@ class Record(_Model):
     """The phase in which a failed cell ended."""
     started_at: str
     """ISO 8601, UTC."""
+    sequence: int | None = None
+    """Larger than that of any record that its results directory held when the cell started: microseconds since 1970,
+    or one more than the largest there, where the clock has stepped back. None: the record is older than this field."""
     wall_s: float
     notes: tuple[str, ...] = ()
     """What the harness changed or could not do, said aloud."""
+    disturbed: tuple[str, ...] = ()
+    """What else took the machine's time while the cell ran, or slowed it down, a sentence each."""
+    conditions: Conditions | None = None
+    """None: the record is older than this field."""
     environment: Environment
     verification: Verification | None = None
     measurement: Measurement | None = None
-    prediction: Prediction | None = None
-    """None: predictions were switched off, or not possible, or the record is older than this field."""
     optimum: Optimum | None = None
-    """None: the system has no cache, or predictions were switched off, or the record is older than this field."""
-    prediction_missing: str = ""
-    """Why there is no prediction or no optimum; empty where both are, neither was asked for, or the record is older."""
+    """None: the system has no cache, or does not count its misses, or a note says why."""
+
+    @property
+    def order(self) -> int:
+        """Sorts records by age, within a results directory whatever its clock did, between directories by the clock."""
+        if self.sequence is not None:
+            return self.sequence
+        try:
+            return int(1e6 * datetime.fromisoformat(self.started_at).timestamp())
+        except ValueError:
+            return 0
 
 
 def record_key(cell: Cell, environment: Environment) -> str:

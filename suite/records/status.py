@@ -14,6 +14,7 @@ class Status(enum.StrEnum):
     INFEASIBLE = "infeasible"
     OOM_DEVICE = "oom_device"
     OOM_HOST = "oom_host"
+    OOM_DISK = "oom_disk"
     TIMEOUT = "timeout"
     CRASHED = "crashed"
     WRONG_ANSWER = "wrong_answer"

@@ -12,12 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from suite.records.record import Cell
+from suite.records.record import Cell, Optimum
 from suite.records.status import Status
 from suite.run.killing import GRACE_S, MARK, kill_tree
 from suite.run.memory_probes import tree_rss_bytes
-from suite.run.messages import Outcome, Progress, decode
+from suite.run.messages import Outcome, Progress, Request, decode
 from suite.run.post_mortem import kernel_kills, post_mortem
+from suite.run.scratch import cell_directory
 
 _POLL_S = 0.25
 
@@ -55,9 +56,21 @@ class Cancelled(KeyboardInterrupt):
 
 
 def run_in_process(
-    cell: Cell, *, limits: Limits, log: Path, on_progress: Callable[[Progress], None] = lambda _: None
+    cell: Cell,
+    *,
+    limits: Limits,
+    log: Path,
+    optima: tuple[Optimum, ...] = (),
+    on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> Ended:
-    """Run a cell in a new process and session; its output goes to `log`.
+    """Run a cell in a new process and session.
+
+    Args:
+        cell: What to run.
+        limits: What it may take.
+        log: Gets the output of the process.
+        optima: Of cells that trained on the same stream.
+        on_progress: Called with every sign of life.
 
     Raises:
         Cancelled: Ctrl-C arrived; the process tree is gone by then.
@@ -65,24 +78,28 @@ def run_in_process(
     started = time.monotonic()
     kills_before = kernel_kills()
     mark = uuid.uuid4().hex
-    process, read_fd = _started(log, mark)
-    watch = _Watch(process, read_fd=read_fd, limits=limits, started=started, on_progress=on_progress)
-    try:
-        _say(process, cell)
-        outcome = watch.until_the_end()
-    except KeyboardInterrupt:
-        outcome = Outcome(status=Status.INTERRUPTED, reason="stopped by Ctrl-C")
-        raise Cancelled(Ended(outcome, watch.phase, time.monotonic() - started)) from None
-    finally:
-        kill_tree(process, mark=mark)
-        watch.close()
+    with cell_directory() as (folder, keep):
+        process, read_fd = _started(log, mark=mark, folder=folder, keep=keep)
+        watch = _Watch(process, read_fd=read_fd, limits=limits, started=started, on_progress=on_progress)
+        try:
+            _say(process, Request(cell=cell, optima=optima))
+            outcome = watch.until_the_end()
+        except KeyboardInterrupt:
+            outcome = Outcome(status=Status.INTERRUPTED, reason="stopped by Ctrl-C")
+            raise Cancelled(Ended(outcome, watch.phase, time.monotonic() - started)) from None
+        finally:
+            kill_tree(process, mark=mark)
+            watch.close()
     if outcome is None:
         outcome = post_mortem(process.returncode, log=log, kernel_killed=kernel_kills() > kills_before)
     return Ended(outcome, watch.phase, time.monotonic() - started)
 
 
-def _started(log: Path, mark: str) -> tuple[subprocess.Popen[bytes], int]:
-    """A worker that waits for its cell, and the file descriptor that its messages arrive at."""
+def _started(log: Path, *, mark: str, folder: Path, keep: int) -> tuple[subprocess.Popen[bytes], int]:
+    """A worker that waits for its cell, and the file descriptor that its messages arrive at.
+
+    Its temporary files lie in `folder`, which stays for as long as it has the file descriptor `keep` open.
+    """
     log.parent.mkdir(parents=True, exist_ok=True)
     read_fd, write_fd = os.pipe()
     try:
@@ -93,9 +110,9 @@ def _started(log: Path, mark: str) -> tuple[subprocess.Popen[bytes], int]:
                 stdin=subprocess.PIPE,
                 stdout=sink,
                 stderr=subprocess.STDOUT,
-                pass_fds=(write_fd,),
+                pass_fds=(write_fd, keep),
                 start_new_session=True,  # Ctrl-C in the terminal is the parent's to handle
-                env={**worker_environment(), MARK: mark},
+                env={**worker_environment(), MARK: mark, "TMPDIR": str(folder)},
             )
     except BaseException:
         os.close(read_fd)
@@ -192,11 +209,11 @@ class _Watch:
             return
 
 
-def _say(process: subprocess.Popen[bytes], cell: Cell) -> None:
+def _say(process: subprocess.Popen[bytes], request: Request) -> None:
     """Hand over the cell. A worker that died before reading it is found out by its closed pipe."""
     assert process.stdin is not None
     try:
-        process.stdin.write(cell.model_dump_json().encode() + b"\n")
+        process.stdin.write(request.model_dump_json().encode() + b"\n")
         process.stdin.flush()
     except BrokenPipeError:
         return

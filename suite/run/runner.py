@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import enum
-import fcntl
-import os
 from collections.abc import Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from suite.records.code import system_digest
+from suite.records.conditions import Conditions
+from suite.records.environment import device_name
 from suite.records.groups import group_records
-from suite.records.record import Cell, Environment, Record, record_key
+from suite.records.record import Cell, Environment, Optimum, Record, record_key
 from suite.records.scales import SCALES
 from suite.records.status import Status
 from suite.records.store import RecordStore, StoreError
+from suite.run.conditions import Watch, disturbances
+from suite.run.locks import one_run_in, one_run_on
 from suite.run.memory_probes import available_host_bytes
 from suite.run.messages import Outcome, Progress
 from suite.run.process import Cancelled, Ended, Limits, run_in_process
+from suite.run.scratch import is_disk_full, remove_left
 from suite.tables.comparison import write_tables
 from suite.tables.terminal import render
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from suite.run.console.display import Display
 
 _HOST_SHARE = 0.95
@@ -39,10 +41,6 @@ class Choice(enum.Enum):
     RESUME = "those without a record"
     FRESH = "all"
     ONLY_FAILED = "those whose record says that they failed"
-
-
-class Locked(RuntimeError):
-    """Another run writes to the same directory; two at once would also spoil each other's timings."""
 
 
 class Runner:
@@ -63,7 +61,10 @@ class Runner:
     ) -> None:
         self._cells = cells
         self._out = out
-        self._environment = environment
+        self._environments = {
+            system: environment.model_copy(update={"system_code": system_digest(system)})
+            for system in dict.fromkeys(cell.system for cell in cells)
+        }
         self._choice = choice
         self._timeout_s = timeout_s
         self._store = RecordStore(out)
@@ -72,6 +73,7 @@ class Runner:
             found = self._store.find(self._key(cell))
             if found is not None and found.status is not Status.INTERRUPTED:
                 self._records[found.key] = found
+        self._newest = 0
         self.interrupted = False
 
     def state(self, cell: Cell) -> str:
@@ -82,13 +84,15 @@ class Runner:
         """Run what is to run. Returns a record per planned cell that has one, in the order of the plan.
 
         Raises:
-            Locked: another run uses the same directory.
+            Locked: another run uses the same directory, or a device that this one needs.
             StoreError: the directory cannot be written at all.
         """
         todo = [cell for cell in self._cells if self._runs(cell)]
-        with _lock(self._out):
-            for problem in self._store.load_all()[1]:
-                display.warn(str(problem))
+        with ExitStack() as locks:
+            locks.enter_context(one_run_in(self._out))
+            for device in sorted({cell.device for cell in todo}):
+                locks.enter_context(one_run_on(device_name(device), self._out))
+            self._prepare(display)
             display.run_started(len(self._cells), len(self._cells) - len(todo))
             try:
                 for cell in todo:
@@ -98,6 +102,18 @@ class Runner:
                 display.warn("interrupted: what is done is kept, the same command goes on from here")
             display.run_finished()
         return self.records()
+
+    def _prepare(self, display: Display) -> None:
+        """See what earlier runs left behind."""
+        records, problems = self._store.load_all()
+        for problem in problems:
+            display.warn(str(problem))
+        self._newest = max((record.order for record in records), default=0)
+        try:
+            for folder in remove_left():
+                display.note(f"removed {folder}: temporary files of a cell that was killed")
+        except OSError as error:
+            display.warn(f"temporary files of cells that were killed cannot be looked for: {error}; see TMPDIR")
 
     def records(self) -> list[Record]:
         """The records of the planned cells, in the order of the plan."""
@@ -118,7 +134,7 @@ class Runner:
             console.print(f"\nTables: {markdown}, {csv}; a record per cell: {self._store.directory}", highlight=False)
 
     def _key(self, cell: Cell) -> str:
-        return record_key(cell, self._environment)
+        return record_key(cell, self._environments[cell.system])
 
     def _runs(self, cell: Cell) -> bool:
         record = self._records.get(self._key(cell))
@@ -134,23 +150,29 @@ class Runner:
         key, label = self._key(cell), cell.label
         log = self._out / "logs" / f"{key}.log"
         display.cell_started(1 + self._cells.index(cell), label)
-        started_at = datetime.now(UTC).isoformat(timespec="seconds")
+        now = datetime.now(UTC)
+        self._newest = max(int(1e6 * now.timestamp()), self._newest + 1)
+        watch = Watch(cuda=cell.device == "cuda")
 
         def show(progress: Progress) -> None:
             display.progress(progress.phase, progress.step, steps=progress.steps, steps_per_s=progress.steps_per_s)
 
         cancelled: Cancelled | None = None
         try:
-            ended = run_in_process(cell, limits=self._limits(cell), log=log, on_progress=show)
+            ended = run_in_process(
+                cell, optima=self._optima(cell), limits=self._limits(cell), log=log, on_progress=show
+            )
         except Cancelled as stop:
             cancelled, ended = stop, stop.ended
         except OSError as error:  # a full disk under the log, no process to be had: this cell's loss alone
-            ended = Ended(Outcome(status=Status.CRASHED, reason=f"could not be started: {error}"), "start", 0.0)
-        record = self._record(cell, ended, key=key, started_at=started_at)
+            ended = Ended(_not_started(error), "start", 0.0)
+        record = self._record(cell, ended, watch.conditions(complete=ended.outcome.measurement is not None), now)
         self._records[key] = record
         display.cell_finished(
             label, record.status, wall_s=record.wall_s, summary=_summary(record), reason=_with_log(record, log)
         )
+        if record.disturbed and record.measurement is not None:
+            display.warn(f"{label} was disturbed: {'; '.join(record.disturbed)}")
         try:
             self._store.write(record)
         except StoreError as error:
@@ -158,18 +180,26 @@ class Runner:
         if cancelled is not None:
             raise cancelled
 
-    def _record(self, cell: Cell, ended: Ended, *, key: str, started_at: str) -> Record:
+    def _optima(self, cell: Cell) -> tuple[Optimum, ...]:
+        """Those of cells in the same setting, most of which have as many slots."""
+        found = [record.optimum for record in self._records.values() if record.cell.setting == cell.setting]
+        return tuple(dict.fromkeys(optimum for optimum in found if optimum is not None))
+
+    def _record(self, cell: Cell, ended: Ended, seen: Conditions, started: datetime) -> Record:
         outcome = ended.outcome
         return Record(
-            key=key,
+            key=self._key(cell),
             cell=cell,
             status=outcome.status,
             reason=outcome.reason,
             phase="" if outcome.status is Status.OK else ended.phase,
-            started_at=started_at,
+            started_at=started.isoformat(timespec="seconds"),
+            sequence=self._newest,
             wall_s=ended.wall_s,
             notes=outcome.notes,
-            environment=self._environment,
+            disturbed=disturbances(seen, wall_s=ended.wall_s),
+            conditions=seen,
+            environment=self._environments[cell.system],
             verification=outcome.verification,
             measurement=outcome.measurement,
             optimum=outcome.optimum,
@@ -191,24 +221,11 @@ def exit_code(records: Sequence[Record], *, planned: int, interrupted: bool) -> 
     return 0 if len(records) == planned and all(record.status.good for record in records) else 1
 
 
-@contextmanager
-def _lock(out: Path) -> Iterator[None]:
-    """Hold the output directory for one run; the kernel lets go of it however the run ends."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        stream: IO[str] = (out / ".lock").open("w")
-    except OSError as error:
-        raise StoreError(f"cannot write to {out}: {error.strerror}; choose another directory with --out") from error
-    with stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Locked(
-                f"another run is writing to {out}: wait for it, or choose another directory with --out"
-            ) from None
-        stream.write(str(os.getpid()))
-        stream.flush()
-        yield
+def _not_started(error: OSError) -> Outcome:
+    if is_disk_full(error):
+        reason = f"could not be started: {error}; make room under --out and TMPDIR, or name other directories"
+        return Outcome(status=Status.OOM_DISK, reason=reason)
+    return Outcome(status=Status.CRASHED, reason=f"could not be started: {error}")
 
 
 def _summary(record: Record) -> str:
@@ -222,6 +239,6 @@ def _summary(record: Record) -> str:
 
 def _with_log(record: Record, log: Path) -> str:
     """The reason, with the log to read where the process itself went wrong."""
-    if record.status in (Status.CRASHED, Status.TIMEOUT, Status.OOM_HOST, Status.OOM_DEVICE):
+    if record.status in (Status.CRASHED, Status.TIMEOUT, Status.OOM_HOST, Status.OOM_DEVICE, Status.OOM_DISK):
         return f"{record.reason} (log: {log})"
     return record.reason

@@ -6,6 +6,7 @@ and where the run itself was killed, with the next run.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
@@ -67,6 +68,16 @@ def free_bytes() -> tuple[Path, int]:
     """The directory of temporary files, and the bytes that this user may still write there."""
     folder = Path(tempfile.gettempdir())
     return folder, shutil.disk_usage(folder).free
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether an error, or one that it was raised from, says that a drive or the quota on it is full."""
+    chain: BaseException | None = error
+    while chain is not None:
+        if isinstance(chain, OSError) and chain.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        chain = chain.__cause__ or chain.__context__
+    return False
 
 
 def _parent() -> Path:

@@ -1,7 +1,8 @@
-"""The child process that runs one cell: support, verify, build, warm up, timed windows, count, evaluate.
+"""The child process that runs one cell; what it does with it stands in `suite.run.experiment`.
 
-Started as `python -m suite.run.worker FD`: the cell comes as one line of JSON on standard input, messages leave through
-file descriptor FD. Standard input stays open for as long as the parent lives; when it closes, the worker ends itself.
+Started as `python -m suite.run.worker FD`: a `Request` comes as one line of JSON on standard input, messages leave
+through file descriptor FD. Standard input stays open for as long as the parent lives; when it closes, the worker ends
+itself.
 """
 
 from __future__ import annotations
@@ -11,71 +12,42 @@ import os
 import signal
 import sys
 import threading
-import time
 import traceback
 import warnings
-from typing import BinaryIO
 
-from suite.records.record import Cell
 from suite.records.status import Status
 from suite.run.killing import MARK, kill_marked
-from suite.run.messages import Outcome, Progress, encode
+from suite.run.messages import Outcome, Request
+from suite.run.reporter import Reporter
+from suite.run.scratch import is_disk_full
 
-_BEAT_S = 0.25
 _REMEDIES = {
     Status.OOM_DEVICE: "use a smaller --cache-ratio, --device-budget, --batch-size or --scale",
+    Status.OOM_DISK: "make room, or set TMPDIR to a directory on a drive with more",
     Status.OOM_HOST: "use a smaller --scale, --embedding-dim or --batch-size",
 }
-
-
-class Reporter:
-    """Sends progress, at most four times a second while a phase lasts."""
-
-    def __init__(self, pipe: BinaryIO) -> None:
-        self._pipe = pipe
-        self._phase = "start"
-        self._last = 0.0
-
-    def phase(self, name: str) -> None:
-        """A new phase begins."""
-        self._phase = name
-        self._send(Progress(phase=name))
-
-    def beat(self, step: int = 0, steps: int = 0, steps_per_s: float | None = None) -> None:
-        """The phase goes on."""
-        if time.monotonic() - self._last >= _BEAT_S:
-            self._send(Progress(phase=self._phase, step=step, steps=steps, steps_per_s=steps_per_s))
-
-    def finish(self, outcome: Outcome) -> None:
-        """The last word."""
-        self._send(outcome)
-
-    def _send(self, message: Progress | Outcome) -> None:
-        self._last = time.monotonic()
-        self._pipe.write(encode(message))
-        self._pipe.flush()
 
 
 def main() -> None:
     """Run the cell that standard input names and report how it ended."""
     pipe = os.fdopen(int(sys.argv[1]), "wb")
-    cell = Cell.model_validate_json(sys.stdin.buffer.readline())
+    request = Request.model_validate_json(sys.stdin.buffer.readline())
     threading.Thread(target=_die_with_parent, daemon=True).start()
     warnings.filterwarnings("ignore")  # torchrec and fbgemm print dozens of deprecations; the log would drown
     reporter = Reporter(pipe)
     reporter.phase("import")
-    reporter.finish(_outcome(cell, reporter))
+    reporter.finish(_outcome(request, reporter))
     # A library's exit handlers must not turn a finished cell into a crashed one.
     sys.stdout.flush()
     os._exit(0)
 
 
-def _outcome(cell: Cell, reporter: Reporter) -> Outcome:
+def _outcome(request: Request, reporter: Reporter) -> Outcome:
     """Run the cell; every exception becomes a status and a sentence, its traceback goes to the log."""
     try:
         from suite.run.experiment import run_cell
 
-        return run_cell(cell, reporter)
+        return run_cell(request.cell, reporter, known=request.optima)
     except Exception as error:
         traceback.print_exc()
         status = status_of(error)
@@ -89,6 +61,8 @@ def status_of(error: BaseException) -> Status:
         return Status.OOM_DEVICE
     if isinstance(error, MemoryError) or "DefaultCPUAllocator: can't allocate memory" in text:
         return Status.OOM_HOST
+    if is_disk_full(error):
+        return Status.OOM_DISK
     if name == "WorkingSetTooLarge":
         return Status.INFEASIBLE
     if isinstance(error, ImportError):

@@ -10,7 +10,7 @@ from typing import Any
 from suite.records.groups import REFERENCE, Group, base_name, is_baseline
 from suite.records.record import Check, Measurement, Optimum, Record, Traffic
 from suite.records.status import Status
-from suite.tables.statistics import SpeedRatio, paired_ratio, samples_per_s_by_round
+from suite.tables.statistics import Estimate, paired_ratio, samples_per_s_by_round
 
 QUALITY_TOLERANCE = 1e-9
 """AUROC and accuracy may differ by so much between rounds, which train alike, before the table says so."""
@@ -27,6 +27,7 @@ SEVERITY = (
     Status.TIMEOUT,
     Status.OOM_DEVICE,
     Status.OOM_HOST,
+    Status.OOM_DISK,
     Status.CRASHED,
     Status.WRONG_ANSWER,
 )
@@ -47,8 +48,6 @@ class Row:
         device_rows_bytes, ...: The system's own account of its device memory.
         misses_over_optimum, bytes_over_minimum: Relative to the least that any cache of as many slots could miss and
             move in the same steps.
-        predicted_steps_per_s: By the cost model, before the cells ran.
-        prediction_error: Of the predicted time of a step, relative to the measured one; positive: predicted slower.
         verified: `bitwise`, `within <tolerance>`, `no`; None where the cell failed before it was verified.
         notes: What the reader has to know beside the numbers.
     """
@@ -79,8 +78,6 @@ class Row:
     device_staging_bytes: int | None = None
     misses_over_optimum: float | None = None
     bytes_over_minimum: float | None = None
-    predicted_steps_per_s: float | None = None
-    prediction_error: float | None = None
     verified: str | None = None
     placement: str | None = None
     offloads: bool | None = None
@@ -100,9 +97,7 @@ def merged_rows(group: Group) -> list[Row]:
 
 def _merge(runs: Sequence[Record], baseline: Sequence[Record]) -> Row:
     worst = max(runs, key=lambda record: SEVERITY.index(record.status))
-    # A system that once gave a wrong answer has no number worth printing.
-    trusted = worst.status is not Status.WRONG_ANSWER
-    measurements = [run.measurement for run in runs if run.measurement is not None and trusted]
+    measurements = trusted(runs)
     common: dict[str, Any] = {
         "system": runs[0].cell.system,
         "rounds": len(runs),
@@ -127,7 +122,7 @@ def _merge(runs: Sequence[Record], baseline: Sequence[Record]) -> Row:
         device_allocated_bytes=_largest(m.memory.device_allocated_bytes for m in measurements),
         device_reserved_bytes=_largest(m.memory.device_reserved_bytes for m in measurements),
         host_peak_rss_bytes=_largest(m.memory.host_peak_rss_bytes for m in measurements),
-        ratio=ratio.ratio if ratio else None,
+        ratio=ratio.value if ratio else None,
         ratio_low=ratio.low if ratio else None,
         ratio_high=ratio.high if ratio else None,
         **_traffic([m.traffic for m in measurements]),
@@ -136,17 +131,29 @@ def _merge(runs: Sequence[Record], baseline: Sequence[Record]) -> Row:
         device_index_bytes=_device_bytes(measurements, "index"),
         device_staging_bytes=_device_bytes(measurements, "staging"),
         misses_over_optimum=_over(runs, lambda traffic: traffic.unique_misses, lambda best: best.unique_misses),
-        bytes_over_minimum=_over(runs, _bytes_moved, lambda best: best.bytes_moved),
-        **_predicted(runs),
+        bytes_over_minimum=_over(runs, bytes_moved, lambda best: best.bytes_moved),
         placement=" / ".join(dict.fromkeys(m.placement for m in measurements)),
         offloads=all(m.offloads for m in measurements),
     )
 
 
-def _ratio(runs: Sequence[Record], baseline: Sequence[Record]) -> SpeedRatio | None:
+def trusted(runs: Sequence[Record]) -> tuple[Measurement, ...]:
+    """Measurements of a system's rounds; none where one gave a wrong answer: no number of such a system is printed."""
+    if any(run.status is Status.WRONG_ANSWER for run in runs):
+        return ()
+    return tuple(run.measurement for run in runs if run.measurement is not None)
+
+
+def failure(row: Row) -> str:
+    """How a system ended that is not ok, and why."""
+    where = f" in phase {row.phase}" if row.phase else ""
+    return f"{row.status.value}{where}: {one_line(row.reason) or 'no reason was recorded'}"
+
+
+def _ratio(runs: Sequence[Record], baseline: Sequence[Record]) -> Estimate | None:
     if is_baseline(runs[0].cell.system) and runs[0].cell.system == baseline[0].cell.system:
         # Of the baseline to itself there is nothing to estimate.
-        return SpeedRatio(ratio=1.0, low=None, high=None, rounds=len(runs))
+        return Estimate(value=1.0, low=None, high=None, rounds=len(runs))
     if any(run.status is Status.WRONG_ANSWER for run in baseline):
         return None
     return paired_ratio(samples_per_s_by_round(runs), samples_per_s_by_round(baseline))
@@ -155,11 +162,11 @@ def _ratio(runs: Sequence[Record], baseline: Sequence[Record]) -> SpeedRatio | N
 def _traffic(counted: Sequence[Traffic]) -> dict[str, Any]:
     steps = sum(traffic.steps for traffic in counted)
     totals = {
-        name: _total(getattr(traffic, name) for traffic in counted)
+        name: total(getattr(traffic, name) for traffic in counted)
         for name in ("unique_ids", "unique_misses", "lookups", "lookup_misses")
     }
-    fetched = _total(traffic.bytes_fetched for traffic in counted)
-    written_back = _total(traffic.bytes_written_back for traffic in counted)
+    fetched = total(traffic.bytes_fetched for traffic in counted)
+    written_back = total(traffic.bytes_written_back for traffic in counted)
     ids, misses = totals["unique_ids"], totals["unique_misses"]
     return totals | {
         "hit_rate": 1 - misses / ids if ids and misses is not None else None,
@@ -168,7 +175,8 @@ def _traffic(counted: Sequence[Traffic]) -> dict[str, Any]:
     }
 
 
-def _bytes_moved(traffic: Traffic) -> int | None:
+def bytes_moved(traffic: Traffic) -> int | None:
+    """Both ways; None where either is not known."""
     if traffic.bytes_fetched is None or traffic.bytes_written_back is None:
         return None
     return traffic.bytes_fetched + traffic.bytes_written_back
@@ -186,20 +194,6 @@ def _over(
         if found is not None and best:
             ratios.append(found / run.measurement.traffic.steps * run.optimum.steps / best)
     return statistics.median(ratios) if ratios else None
-
-
-def _predicted(runs: Sequence[Record]) -> dict[str, Any]:
-    pairs = [
-        (run.prediction.steps_per_s, run.measurement.timing.steps_per_s)
-        for run in runs
-        if run.prediction is not None and run.measurement is not None
-    ]
-    if not pairs:
-        return {}
-    return {
-        "predicted_steps_per_s": statistics.median(predicted for predicted, _ in pairs),
-        "prediction_error": statistics.median(measured / predicted - 1 for predicted, measured in pairs),
-    }
 
 
 def _verified(runs: Sequence[Record]) -> str | None:
@@ -224,6 +218,11 @@ def _distance(checks: Sequence[Check], optimizer: str) -> str:
 
 def _notes(runs: Sequence[Record], measurements: Sequence[Measurement]) -> tuple[str, ...]:
     notes = [one_line(note) for run in runs for note in run.notes]
+    disturbed = [run for run in runs if run.disturbed]
+    if disturbed:
+        rounds = f" in {len(disturbed)} of {len(runs)} rounds" if len(runs) > 1 else ""
+        worst = max(disturbed, key=_others_share)
+        notes.append(f"disturbed{rounds}: {one_line('; '.join(worst.disturbed))}")
     if 0 < len(measurements) < len(runs):
         notes.append(f"numbers come from {len(measurements)} of {len(runs)} rounds")
     for name in ("auroc", "accuracy"):
@@ -243,6 +242,10 @@ def _notes(runs: Sequence[Record], measurements: Sequence[Measurement]) -> tuple
             "than the table says"
         )
     return tuple(dict.fromkeys(notes))
+
+
+def _others_share(run: Record) -> float:
+    return (run.conditions.others_cpu_share if run.conditions is not None else None) or 0.0
 
 
 def one_line(text: str) -> str:
@@ -266,7 +269,7 @@ def _largest(values: Iterable[int | None]) -> int | None:
     return max(known) if known else None
 
 
-def _total(values: Iterable[int | None]) -> int | None:
+def total(values: Iterable[int | None]) -> int | None:
     """Sum over rounds; None when one of them does not know, since the rest would understate it."""
     found = list(values)
     known = [value for value in found if value is not None]

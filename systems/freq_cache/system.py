@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import weakref
 
-from systems.contract import CacheRatio, DeviceBytes, SystemSpec
+from systems.contract import CacheRatio, DeviceBytes, SystemSpec, Tier
 from systems.freq_cache.arguments import POLICIES
 from systems.freq_cache.collection import CachedEmbeddingBagCollection
 
@@ -22,6 +22,8 @@ class FreqCache(CachedEmbeddingBagCollection):
         "look_ahead": ("0", "1", "2", "4", "8", "16", "32", "64"),
         "tier": ("host", "pinned", "file"),
     }
+
+    bypasses = False
 
     def __init__(self, spec: SystemSpec) -> None:
         directory = None
@@ -44,3 +46,16 @@ class FreqCache(CachedEmbeddingBagCollection):
             pinned=spec.parameters["tier"] == "pinned",
             seed=None,
         )
+
+    @classmethod
+    def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
+        needed = super().required_bytes(spec)
+        if spec.parameters["tier"] == "file":
+            needed[Tier.DISK] = (
+                spec.row_bytes + spec.state_bytes
+            )  # all rows are loaded, so none is left out of the file
+        return needed
+
+    @property
+    def slots(self) -> int:
+        return sum(cache.planner.slots for cache in self._caches)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from systems.contract import Support, Verdict, WorkingSetTooLarge
+from systems.contract import Support, Tier, Verdict, WorkingSetTooLarge
 from systems.reference import ReferenceSystem
 
 PID_FILE = "FAULTS_PID_FILE"
@@ -68,6 +69,14 @@ class PinnedMemoryFull(ReferenceSystem):
 
     def forward(self, features):
         raise RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported")
+
+
+class DiskFull(ReferenceSystem):
+    """Finds the drive full, and says so in words of its own."""
+
+    def forward(self, features):
+        full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "rows")
+        raise RuntimeError("rows could not be written back") from full
 
 
 class Spins(ReferenceSystem):
@@ -205,6 +214,14 @@ class Unsupported(ReferenceSystem):
     @classmethod
     def support(cls, spec):
         return Support(Verdict.UNSUPPORTED, "no row-wise Adagrad: use --optimizer sgd")
+
+
+class NeedsMoreDiskThanThereIs(ReferenceSystem):
+    """Needs more room for files than any drive has."""
+
+    @classmethod
+    def required_bytes(cls, spec):
+        return {Tier.DISK: 10**18}
 
 
 class NeedsMoreThanThereIs(ReferenceSystem):

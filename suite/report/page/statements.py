@@ -10,8 +10,8 @@ from pathlib import Path
 from suite.records.groups import Group, base_name
 from suite.records.scales import SMALL
 from suite.records.status import Status
-from suite.report.page.data import Names
-from suite.report.sheets.leaderboard import contests
+from suite.report.contests import contests
+from suite.report.page.names import Names
 from suite.report.source import Source
 from suite.tables.rows import one_line
 from systems.registry import SYSTEMS
@@ -58,7 +58,7 @@ def problems(source: Source, root: Path) -> tuple[tuple[str, str], ...]:
 
 def newest(source: Source) -> str:
     """Day of the newest record."""
-    return max(record.started_at for record in source.records)[:10]
+    return max(source.records, key=lambda record: record.order).started_at[:10]
 
 
 def device_statement(groups: tuple[Group, ...]) -> tuple[str, ...]:

@@ -28,9 +28,10 @@ from suite.run.console.events import JsonDisplay
 from suite.run.console.lines import PlainDisplay, QuietDisplay
 from suite.run.console.listing import show_choices, show_plan
 from suite.run.console.live import LiveDisplay
+from suite.run.locks import Locked
 from suite.run.memory_probes import available_host_bytes
 from suite.run.plan import Dataset, Options, check_options, plan_cells
-from suite.run.runner import Choice, Locked, Runner, exit_code
+from suite.run.runner import Choice, Runner, exit_code
 from systems import registry
 
 _USAGE = 2

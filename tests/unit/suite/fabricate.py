@@ -12,7 +12,6 @@ from suite.records.record import (
     Measurement,
     Memory,
     Optimum,
-    Prediction,
     Quality,
     Record,
     Timing,
@@ -101,6 +100,10 @@ def measurement(
             steps_per_s=steps_per_s,
             samples_per_s=samples_per_s,
             data_s_per_step=0.01,
+            data_wait_s=0.0,
+            batches_made="by the training process, before the clock",
+            producers=0,
+            training_threads=16,
             build_s=3.0,
             verify_s=2.0,
             evaluate_s=1.0,
@@ -130,19 +133,10 @@ def measurement(
     )
 
 
-def prediction(steps_per_s: float) -> Prediction:
-    step_s = 1 / steps_per_s
-    return Prediction(
-        steps_per_s=steps_per_s,
-        samples_per_s=16384 * steps_per_s,
-        terms_s={"dense step": 0.75 * step_s, "embedding kernels": 0.25 * step_s},
-        hit_rate=0.95,
-        calibrated_at="2026-11-01T11:59:00+00:00",
-    )
-
-
 def optimum() -> Optimum:
-    return Optimum(slots=337_625, steps=10, unique_misses=40_000, bytes_moved=37_152_000)
+    return Optimum(
+        slots=337_625, bypasses=False, first_step=220, steps=10, unique_misses=40_000, bytes_moved=37_152_000
+    )
 
 
 def record(
@@ -154,13 +148,12 @@ def record(
     reason: str = "",
     phase: str = "",
     notes: tuple[str, ...] = (),
+    disturbed: tuple[str, ...] = (),
     started_at: str = "2026-11-01T12:00:00+00:00",
     checked: Verification | None = None,
     where: Environment | None = None,
     setting: dict[str, Any] | None = None,
-    predicted: Prediction | None = None,
     least: Optimum | None = None,
-    unpredicted: str = "",
     **measured: Any,
 ) -> Record:
     """A record; `measured` goes to `measurement`, `setting` to `cell`. Only `ok` records carry a measurement."""
@@ -176,12 +169,11 @@ def record(
         started_at=started_at,
         wall_s=31.5,
         notes=notes,
+        disturbed=disturbed,
         environment=this_environment,
         verification=checked if checked is not None else (verification() if ok else None),
         measurement=measurement(samples_per_s, device=this_cell.device, **measured) if ok else None,
-        prediction=predicted,
         optimum=least,
-        prediction_missing=unpredicted,
     )
 
 
@@ -200,7 +192,6 @@ def gpu_run() -> list[Record]:
             "cache[policy=lfu]",
             [820_000, 838_000, 829_000],
             notes=("look-ahead reduced to 16",),
-            predicted=prediction(55.0),
             least=optimum(),
         ),
         *rounds(

@@ -7,11 +7,12 @@ import torch
 
 from suite.records.record import FrequencySource
 from suite.records.status import Status
-from suite.run import experiment
+from suite.run import asked, experiment
 from suite.run import memory_probes as memory
 from suite.run import stream as streams
-from suite.run.experiment import open_workload, run_cell
+from suite.run.experiment import run_cell
 from suite.run.feed import FeedPlan, Mode
+from suite.run.stream import open_workload
 from systems.reference import ReferenceSystem
 from tests.faults.cells import fake, tiny_cell
 from workloads.batch import Split
@@ -101,6 +102,20 @@ def test_unsupported_ends_at_once():
     assert phases.seen == ["support"]
 
 
+@pytest.mark.parametrize("missing", [0, 1])
+def test_drive_without_room_for_a_file_tier_makes_a_cell_infeasible_before_it_builds(monkeypatch, tmp_path, missing):
+    cell = tiny_cell("freq_cache[tier=file]")
+    spec = asked.Asked.of(cell).spec
+    rows = spec.row_bytes + spec.state_bytes
+    monkeypatch.setattr(asked.scratch, "free_bytes", lambda: (tmp_path, rows - missing))
+    phases = Phases()
+    outcome = run_cell(cell, phases)
+    assert outcome.status is (Status.INFEASIBLE if missing else Status.OK)
+    if missing:
+        assert phases.seen == ["support"]
+        assert outcome.reason.startswith(f"needs 0.0 GB at {tmp_path}, 0.0 GB are free there: set TMPDIR to ")
+
+
 @pytest.mark.parametrize("room", [0, 10**12])
 def test_machine_without_room_for_the_rows_makes_a_cell_infeasible(monkeypatch, room):
     monkeypatch.setattr(memory, "available_host_bytes", lambda: room)
@@ -116,13 +131,13 @@ def test_refused_reset_of_the_peak_is_noted(monkeypatch):
 
 
 def test_frequencies_are_counted_only_when_asked_for(monkeypatch):
-    asked = []
+    seen = []
     workload = open_workload(tiny_cell())
-    monkeypatch.setattr(workload, "frequencies", lambda prefix: asked.append(prefix) or {"C1": torch.ones(7)})
-    lazy = experiment.LazyFrequencies(workload, cell=tiny_cell(frequency_prefix=0.25))
-    assert (list(lazy), len(lazy), asked, lazy.source) == ([name for name, _ in workload.tables], 13, [], None)
+    monkeypatch.setattr(workload, "frequencies", lambda prefix: seen.append(prefix) or {"C1": torch.ones(7)})
+    lazy = asked.LazyFrequencies(workload, cell=tiny_cell(frequency_prefix=0.25))
+    assert (list(lazy), len(lazy), seen, lazy.source) == ([name for name, _ in workload.tables], 13, [], None)
     assert lazy["C1"].sum() == lazy["C1"].numel() == 7
-    assert asked == [0.25]
+    assert seen == [0.25]
     assert lazy.source == FrequencySource(prefix=0.25, samples=round(workload.epoch_rows() / 4))
 
 

@@ -114,6 +114,24 @@ def test_memory_of_children_counts(worker):
 
 
 @pytest.mark.parametrize(
+    "end", ['os.write(fd, b\'{"kind": "outcome", "status": "ok"}\\n\')', "os.kill(os.getpid(), 9)"]
+)
+def test_temporary_files_of_a_worker_go_with_it_however_it_ends(worker, tmp_path, end):
+    told = tmp_path / "told"
+    run = worker(f"""
+        import tempfile
+        folder = tempfile.mkdtemp()
+        open(os.path.join(folder, "rows"), "w").write("1")
+        open({str(told)!r}, "w").write(folder)
+        {end}
+    """)
+    run()
+    folder = Path(told.read_text())
+    assert folder.parent.parent.name.startswith("embedding-offload-bench-")
+    assert not folder.parent.exists()
+
+
+@pytest.mark.parametrize(
     ("script", "reason"),
     [
         ("sys.exit(7)", "the worker ended with exit code 7 and no result"),

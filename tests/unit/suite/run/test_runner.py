@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
+import subprocess
+import sys
+import tempfile
+from datetime import UTC, datetime
 
 import pytest
 
+from suite.records.conditions import Conditions, MachineState
+from suite.records.groups import group_records
 from suite.records.record import Record
 from suite.records.status import Status
 from suite.records.store import RecordStore, StoreError
 from suite.run import runner as module
 from suite.run.console.display import Display
+from suite.run.locks import Locked, one_run_on
 from suite.run.messages import Outcome, Progress
 from suite.run.process import Cancelled, Ended
-from suite.run.runner import Choice, Locked, Runner, exit_code
+from suite.run.runner import Choice, Runner, exit_code
+from suite.run.scratch import cell_directory
+from suite.tables.rows import merged_rows
 from tests.faults.cells import tiny_cell
 from tests.unit.suite.fabricate import environment, measurement, verification
 
@@ -47,7 +57,7 @@ class Workers:
     def __init__(self, **outcomes):
         self.outcomes, self.started, self.limits = outcomes, [], []
 
-    def __call__(self, cell, *, limits, log, on_progress):
+    def __call__(self, cell, *, optima, limits, log, on_progress):
         self.started.append(cell.system)
         self.limits.append(limits)
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -65,9 +75,22 @@ class Workers:
         return Ended(Outcome(status=outcome, reason="because"), "train", 2.0)
 
 
+class QuietMachine:
+    """Stands where the machine is watched: whatever else runs beside the tests, nothing was disturbed."""
+
+    seen = Conditions(start=MachineState(load=0.5), end=MachineState(), others_cpu_share=0.0)
+
+    def __init__(self, *, cuda):
+        pass
+
+    def conditions(self, *, complete):
+        return self.seen
+
+
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """Run the cells with stand-in workers; returns what happened."""
+    monkeypatch.setattr(module, "Watch", QuietMachine)
 
     def go(choice=Choice.RESUME, *, cells=CELLS, where=None, timeout_s=None, **outcomes):
         workers, display = Workers(**outcomes), Notebook()
@@ -145,6 +168,18 @@ def test_other_code_versions_or_machine_mean_not_done(run, change):
     assert len(run(where=environment(gpu=False, **change)).workers.started) == 3
 
 
+def test_change_of_ones_own_system_makes_its_cells_undone_and_no_others(run, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "one_of_my_own.py"
+    file.write_text("x = 1")
+    cells = [CELLS[0], tiny_cell("one_of_my_own:System"), tiny_cell("found_by_the_worker_alone:System")]
+    first = run(cells=cells)
+    assert [record.environment.system_code is None for record in first.records] == [True, False, True]
+    assert run(cells=cells).workers.started == []
+    file.write_text("x = 2")
+    assert run(cells=cells).workers.started == ["one_of_my_own:System"]
+
+
 def test_what_does_not_change_a_measurement_leaves_cells_done(run, tmp_path):
     run()
     assert run(where=environment(gpu=False, commit="f" * 16, dirty=True)).workers.started == []
@@ -208,9 +243,11 @@ def test_full_disk_leaves_the_cells_in_the_table_and_the_others_running(run, tmp
 
 def test_process_that_cannot_be_started_costs_its_own_cell_alone(run):
     ran = run(full_gpu=OSError(28, "No space left on device"))
-    assert statuses(ran) == {"reference": "ok", "full_gpu": "crashed", "freq_cache": "ok"}
+    assert statuses(ran) == {"reference": "ok", "full_gpu": "oom_disk", "freq_cache": "ok"}
     assert "could not be started: [Errno 28] No space left" in ran.records[1].reason
+    assert "make room under --out and TMPDIR" in ran.records[1].reason
     assert ran.code == 1
+    assert run(Choice.FRESH, full_gpu=OSError(11, "no more processes")).records[1].status is Status.CRASHED
 
 
 def test_second_run_on_the_same_directory_is_refused_while_the_first_lasts(run, tmp_path):
@@ -219,6 +256,39 @@ def test_second_run_on_the_same_directory_is_refused_while_the_first_lasts(run, 
         with pytest.raises(Locked, match=r"another run is writing to .*: wait for it, or choose another .* --out"):
             run()
     assert len(run().workers.started) == 3
+
+
+def test_second_run_on_the_same_device_is_refused_and_told_who_has_it(run, tmp_path):
+    with one_run_on("cpu", tmp_path / "theirs"):
+        with pytest.raises(Locked, match=rf"using the device cpu: process {os.getpid()} writes to .*theirs; wait for"):
+            run()
+        with one_run_on("cuda-GPU-1", tmp_path):  # another device is another matter
+            pass
+    assert len(run().workers.started) == 3
+    with one_run_on("cpu", tmp_path / "theirs"):  # nothing is left to run, so no device is needed
+        assert run().workers.started == []
+
+
+def test_crashed_run_leaves_no_lock(run, tmp_path):
+    script = "import os; from pathlib import Path; from suite.run.locks import *; "
+    script += f"held = one_run_in(Path({str(tmp_path)!r})), one_run_on('cpu', Path('x')); os.kill(os.getpid(), 9)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -9
+    assert len(run().workers.started) == 3
+
+
+def test_next_run_removes_the_temporary_files_of_killed_cells_and_those_of_no_others(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    script = f"import os, tempfile; tempfile.tempdir = {str(tmp_path)!r}; from suite.run.scratch import *\n"
+    script += "with cell_directory() as (folder, _): (folder / 'rows').write_text('1'); os.kill(os.getpid(), 9)"
+    subprocess.run([sys.executable, "-c", script], check=False)
+    (left,) = tmp_path.glob("embedding-offload-bench-*/*-*")
+    assert (left / "rows").is_file()
+    with cell_directory() as (living, _):
+        ran = run()
+        assert living.is_dir()
+    assert not left.exists()
+    assert not living.exists()
+    assert ran.display.notes == [f"removed {left}: temporary files of a cell that was killed"]
 
 
 def test_directory_that_cannot_be_made_is_a_sentence(tmp_path):
@@ -239,6 +309,31 @@ def test_record_says_how_and_in_which_phase_a_cell_failed(run):
     assert ran.records[1].phase == ""
     assert ran.records[1].measurement == measurement()
     assert Record.model_validate_json(record.model_dump_json()) == record
+
+
+def test_disturbed_cell_says_so_in_its_record_on_the_screen_and_beside_its_numbers(run, monkeypatch):
+    seen = QuietMachine.seen.model_copy(update={"others_cpu_share": 0.4})
+    monkeypatch.setattr(QuietMachine, "seen", seen)
+    ran = run(cells=CELLS[:1])
+    (record,) = ran.records
+    sentence = "other processes took 40% of the CPUs while the cell ran (load 0.5 at the start)"
+    assert (record.disturbed, record.conditions) == ((sentence,), seen)
+    assert ran.display.warnings == [f"reference x avazu was disturbed: {sentence}"]
+    assert merged_rows(group_records(ran.records)[0])[0].notes == (f"disturbed: {sentence}",)
+
+
+def test_newest_record_is_the_one_written_last_although_the_clock_stepped_back(run, monkeypatch):
+    clock = iter(datetime(2026, 1, day, tzinfo=UTC) for day in (3, 2, 1))
+    monkeypatch.setattr(module, "datetime", type("Clock", (), {"now": lambda zone: next(clock)}))
+    one = CELLS[:1]
+    for code in ("first", "second", "third"):
+        ran = run(cells=one, where=environment(gpu=False, code=code))
+    found = RecordStore(ran.it._out).load_all()[0]
+    assert [record.environment.code for record in sorted(found, key=lambda record: record.order)] == [
+        "first", "second", "third",
+    ]  # fmt: skip
+    assert group_records(found)[0].environment.code == "third"
+    assert max(found, key=lambda record: record.started_at).environment.code == "first"
 
 
 def test_log_is_named_where_the_process_went_wrong_and_not_elsewhere(run, tmp_path):

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import io
 
 import pytest
 import torch
 
 from suite.records.status import Status
-from suite.run.messages import Outcome, Progress, decode
-from suite.run.worker import Reporter, _outcome, describe, status_of
+from suite.run.messages import Outcome, Progress, Request, decode
+from suite.run.reporter import Reporter
+from suite.run.worker import _outcome, describe, status_of
 from systems.contract import WorkingSetTooLarge
 from tests.faults.cells import fake, tiny_cell
 
 
 def outcome(system, **changes):
-    return _outcome(tiny_cell(system, **changes), Reporter(io.BytesIO()))
+    return _outcome(Request(cell=tiny_cell(system, **changes)), Reporter(io.BytesIO()))
 
 
 @pytest.mark.parametrize(
@@ -24,6 +26,11 @@ def outcome(system, **changes):
         (fake("NoMemory"), Status.OOM_HOST, "MemoryError: no message; use a smaller --scale"),
         (fake("DeviceFull"), Status.OOM_DEVICE, "Tried to allocate 20.00 GiB.; use a smaller --cache-ratio"),
         (fake("PinnedMemoryFull"), Status.OOM_DEVICE, "CUDA error: out of memory; use a smaller --cache-ratio"),
+        (
+            fake("DiskFull"),
+            Status.OOM_DISK,
+            "RuntimeError: rows could not be written back; make room, or set TMPDIR to",
+        ),
         (fake("BuildFails"), Status.CRASHED, "ValueError: rows of width 4 do not fit a tile of 64:"),
         (fake("NeedsPackage"), Status.UNAVAILABLE, "pip install no-such-package-anywhere"),
         (fake("SaysWhatItNeeds"), Status.UNAVAILABLE, "needs frobnicate 2 or later: pip install 'frobnicate>=2'"),
@@ -34,6 +41,12 @@ def outcome(system, **changes):
         (fake("TooLarge"), Status.INFEASIBLE, "a batch has 900 distinct rows, the cache 512: give --cache-ratio 0.5"),
         (fake("Unsupported"), Status.UNSUPPORTED, "no row-wise Adagrad: use --optimizer sgd"),
         (fake("NeedsMoreThanThereIs"), Status.INFEASIBLE, "use a smaller --scale or --embedding-dim"),
+        (fake("NeedsMoreDiskThanThereIs"), Status.INFEASIBLE, "needs 1000000000.0 GB at "),
+        (
+            fake("NeedsMoreDiskThanThereIs"),
+            Status.INFEASIBLE,
+            "GB are free there: set TMPDIR to a directory on a drive",
+        ),
         ("tests.faults.wrong:NanOutput", Status.WRONG_ANSWER, "sgd: losses: differs by nan"),
         ("tests.faults.wrong:StaleAfterEviction", Status.WRONG_ANSWER, "differs by"),
     ],
@@ -76,6 +89,8 @@ def test_correct_system_of_ones_own_is_ok():
         (WorkingSetTooLarge("x"), Status.INFEASIBLE),
         (ModuleNotFoundError("No module named 'x'", name="x"), Status.UNAVAILABLE),
         (OSError("x"), Status.CRASHED),
+        (OSError(errno.ENOSPC, "No space left on device"), Status.OOM_DISK),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), Status.OOM_DISK),
         (ZeroDivisionError(), Status.CRASHED),
     ],
 )
@@ -105,7 +120,7 @@ def test_reporter_sends_every_phase_but_few_beats():
 
 def test_beat_after_a_pause_is_sent_at_once(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr("suite.run.worker.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("suite.run.reporter.time.monotonic", lambda: now[0])
     pipe = io.BytesIO()
     reporter = Reporter(pipe)
     reporter.phase("train")

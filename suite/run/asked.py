@@ -1,0 +1,157 @@
+"""What a cell asks of its system, and whether the system and this machine can give it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from suite.records.record import Cell, FrequencySource
+from suite.run import memory_probes, scratch
+from suite.run.stream import open_workload
+from suite.run.training import tables_of
+from systems import registry
+from systems.contract import (
+    Budget,
+    CacheRatio,
+    DeviceBytes,
+    EmbeddingSystem,
+    OptimizerKind,
+    SparseOptimizer,
+    Support,
+    SystemSpec,
+    Tier,
+    Verdict,
+)
+from workloads.batch import Workload
+from workloads.frequency import sketched
+from workloads.split import prefix_of
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A cell with all that its system is built from.
+
+    Attributes:
+        frequencies: Those of `spec`, which know where they came from.
+    """
+
+    cell: Cell
+    system_class: type[EmbeddingSystem]
+    workload: Workload
+    frequencies: LazyFrequencies
+    spec: SystemSpec
+
+    @classmethod
+    def of(cls, cell: Cell, *, beat: Callable[[], None] = lambda: None) -> Self:
+        """Open the cell's workload and find its system.
+
+        Args:
+            cell: What runs.
+            beat: Called often while frequencies are counted, to show that something happens.
+
+        Raises:
+            ValueError: the cell has neither a cache ratio nor a device budget, or its system or workload is unknown.
+            ImportError: the system needs a package that is not there.
+        """
+        variant = registry.Variant.parse(cell.system)
+        system_class = registry.load(variant)
+        workload = open_workload(cell)
+        frequencies = LazyFrequencies(workload, cell=cell, beat=beat)
+        spec = SystemSpec(
+            tables=tables_of(workload, cell.embedding_dim),
+            optimizer=SparseOptimizer(kind=OptimizerKind(cell.optimizer), lr=cell.lr, eps=cell.eps),
+            device=torch.device(cell.device),
+            budget=_budget(cell),
+            batch_lookups=workload.batch_lookups,
+            frequencies=frequencies,
+            parameters=registry.resolved_parameters(variant, system_class),
+        )
+        return cls(cell, system_class, workload, frequencies, spec)
+
+    def support(self) -> Support:
+        """What the system says, then whether this machine holds what the system needs at least."""
+        support = self.system_class.support(self.spec)
+        if support.verdict is not Verdict.YES:
+            return support
+        needed = dict(self.system_class.required_bytes(self.spec))
+        on_disk = needed.pop(Tier.DISK, 0)
+        if self.spec.device.type == "cpu":
+            needed = {Tier.HOST: sum(needed.values())}
+        room = {Tier.HOST: memory_probes.available_host_bytes()}
+        if self.spec.device.type == "cuda":
+            room[Tier.DEVICE] = memory_probes.total_device_bytes(self.spec.device)
+        for tier, available in room.items():
+            wanted = needed.get(tier, 0)
+            if wanted > available:
+                return Support(
+                    Verdict.INFEASIBLE,
+                    f"needs at least {wanted / 1e9:.1f} GB of {tier} memory, this machine has {available / 1e9:.1f} GB "
+                    "to give: use a smaller --scale or --embedding-dim",
+                )
+        folder, free = scratch.free_bytes()
+        if on_disk > free:
+            return Support(
+                Verdict.INFEASIBLE,
+                f"needs {on_disk / 1e9:.1f} GB at {folder}, {free / 1e9:.1f} GB are free there: set TMPDIR to a "
+                "directory on a drive with more room, or use a smaller --scale or --embedding-dim",
+            )
+        return support
+
+
+def _budget(cell: Cell) -> Budget:
+    if cell.device_budget_bytes is not None:
+        return DeviceBytes(total_bytes=cell.device_budget_bytes)
+    if cell.cache_ratio is not None:
+        return CacheRatio(ratio=cell.cache_ratio)
+    raise ValueError("a cell needs a cache ratio or a device budget")
+
+
+class LazyFrequencies(Mapping[str, Tensor]):
+    """Frequencies that are counted when a system first asks: at full scale they take seconds and gigabytes.
+
+    Attributes:
+        source: Where they came from; None as long as nobody asked.
+    """
+
+    def __init__(self, workload: Workload, *, cell: Cell, beat: Callable[[], None] = lambda: None) -> None:
+        self._workload = workload
+        self._prefix = cell.frequency_prefix
+        self._sketch_bytes = cell.frequency_sketch_bytes
+        self._beat = beat
+        self._counted: Mapping[str, Tensor] | None = None
+        self.source: FrequencySource | None = None
+
+    def _all(self) -> Mapping[str, Tensor]:
+        if self._counted is None:
+            self._counted = self._exact() if self._sketch_bytes is None else self._sketched(self._sketch_bytes)
+        return self._counted
+
+    def _exact(self) -> Mapping[str, Tensor]:
+        counted = self._workload.frequencies(self._prefix)
+        samples = prefix_of(self._workload.epoch_rows(), self._prefix)
+        self.source = FrequencySource(prefix=self._prefix, samples=samples)
+        return counted
+
+    def _sketched(self, memory_bytes: int) -> Mapping[str, Tensor]:
+        found = sketched(self._workload, prefix=self._prefix, memory_bytes=memory_bytes, on_batch=self._beat)
+        self.source = FrequencySource(
+            prefix=self._prefix,
+            samples=found.samples,
+            sketch_bytes=memory_bytes,
+            error_accesses=max(found.error.values()),
+            error_share=max(error / max(1, found.lookups[name]) for name, error in found.error.items()),
+        )
+        return found.accesses
+
+    def __getitem__(self, table: str) -> Tensor:
+        return self._all()[table]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, _ in self._workload.tables)
+
+    def __len__(self) -> int:
+        return len(self._workload.tables)

@@ -1,0 +1,121 @@
+"""What is seen of the machine around a cell, and when that counts as a disturbance."""
+
+from __future__ import annotations
+
+import os
+import types
+
+import psutil
+import pytest
+
+from suite.records.conditions import Conditions, MachineState
+from suite.run import conditions
+from suite.run.conditions import Watch, disturbances, machine_state
+
+
+class Machine:
+    """Two CPUs whose time a test can let pass."""
+
+    def __init__(self, monkeypatch):
+        self.now = 1000.0
+        self.user = self.steal = self.idle = self.own = self.children = 0.0
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+        monkeypatch.setattr(psutil, "cpu_times", self._rows)
+        monkeypatch.setattr(os, "times", self._times)
+        monkeypatch.setattr(conditions.time, "monotonic", lambda: self.now)
+
+    def passes(self, seconds, *, own=0.0, children=0.0, others=0.0, stolen=0.0):
+        self.now += seconds
+        self.own += own
+        self.children += children
+        self.user += own + children + others
+        self.steal += stolen
+
+    def _rows(self, percpu):
+        row = types.SimpleNamespace(user=self.user / 4, nice=0.0, system=self.user / 4, steal=self.steal / 2)
+        return [row, row]
+
+    def _times(self):
+        half = self.children / 2
+        return types.SimpleNamespace(user=self.own, system=0.0, children_user=half, children_system=half)
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    return Machine(monkeypatch)
+
+
+def test_time_of_the_run_and_its_cell_is_not_that_of_others(machine):
+    watch = Watch(cuda=False)
+    machine.passes(10, own=1, children=15, others=3, stolen=0.4)
+    seen = watch.conditions(complete=True)
+    assert seen.others_cpu_share == pytest.approx(3 / 20)
+    assert seen.stolen_cpu_share == pytest.approx(0.02)
+
+
+def test_of_a_killed_cell_the_share_of_others_is_not_known(machine):
+    watch = Watch(cuda=False)
+    machine.passes(10, children=15)
+    assert watch.conditions(complete=False).others_cpu_share is None
+
+
+def test_state_of_this_machine_has_what_every_linux_machine_says():
+    state = machine_state(cuda=False)
+    assert state.load is not None
+    assert state.load >= 0
+    assert state.gpu_processes is None
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "shares", "sentence"),
+    [
+        (
+            {"load": 3.14},
+            {},
+            {"others_cpu_share": 0.37},
+            "other processes took 37% of the CPUs while the cell ran (load 3.1 at",
+        ),
+        ({}, {}, {"stolen_cpu_share": 0.03}, "the hypervisor gave 3% of the CPU time to other guests"),
+        ({"cpu_throttled": 7}, {"cpu_throttled": 12}, {}, "heat slowed down CPU cores 5 times"),
+        ({"gpu_throttled_s": 1.0}, {"gpu_throttled_s": 3.5}, {}, "heat held back the GPU's clock for 2.5 s"),
+        ({"gpu_processes": 0}, {"gpu_processes": 2}, {}, "2 other processes had the GPU too"),
+    ],
+)
+def test_each_disturbance_is_a_sentence(start, end, shares, sentence):
+    seen = Conditions(start=MachineState(**start), end=MachineState(**end), **shares)
+    (said,) = disturbances(seen, wall_s=30)
+    assert said.startswith(sentence)
+
+
+def test_quiet_machine_is_not_called_disturbed_because_of_the_cell_itself():
+    start = MachineState(load=2.0, cpu_throttled=7, gpu_throttled_s=1.0, gpu_processes=0)
+    end = start.model_copy(update={"load": 9.0, "gpu_throttled_s": 1.1, "cpu_celsius": 95.0})
+    seen = Conditions(start=start, end=end, others_cpu_share=0.02, stolen_cpu_share=0.005)
+    assert disturbances(seen, wall_s=30) == ()
+    assert disturbances(Conditions(start=MachineState(), end=MachineState()), wall_s=30) == ()
+
+
+class FakeNvmlError(Exception):
+    pass
+
+
+def test_gpu_is_described_as_far_as_it_answers():
+    def refuse(*_):
+        raise FakeNvmlError
+
+    nvml = types.SimpleNamespace(
+        NVMLError=FakeNvmlError,
+        NVML_CLOCK_SM=1,
+        NVML_TEMPERATURE_GPU=0,
+        NVML_PERF_POLICY_THERMAL=1,
+        nvmlDeviceGetClockInfo=lambda gpu, clock: 1980,
+        nvmlDeviceGetTemperature=refuse,
+        nvmlDeviceGetCurrentClocksThrottleReasons=lambda gpu: 4,
+        nvmlDeviceGetViolationStatus=lambda gpu, policy: types.SimpleNamespace(violationTime=2_500_000_000),
+        nvmlDeviceGetComputeRunningProcesses=lambda gpu: [
+            types.SimpleNamespace(pid=pid) for pid in (os.getpid(), 1, 2)
+        ],
+    )
+    state = MachineState(**conditions._gpu_state(nvml, "gpu"))
+    assert (state.gpu_mhz, state.gpu_celsius, state.gpu_throttle_reasons) == (1980, None, 4)
+    assert (state.gpu_throttled_s, state.gpu_processes) == (2.5, 2)
