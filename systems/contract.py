@@ -63,10 +63,10 @@ class EmbeddingSystem(nn.Module, ABC):
     """One way of keeping embedding tables.
 
     To write: `required_bytes`, `placement`, `forward`, `load_rows`, `read_rows`, `memory`, `counters` and
-    `reset_counters`; where there is a cache also `flush`, where it looks ahead `look_ahead` and `prefetch`, where its
-    learning rate can change `set_learning_rate`. What the harness times is `forward` with its backward, and `prefetch`;
-    they must not synchronise the device for the sake of statistics. A system owns its rows: `parameters()` must not
-    show them, or a dense optimizer would update them too.
+    `reset_counters`; where there is a cache also `slots` and `flush`, where it looks ahead `look_ahead` and `prefetch`,
+    where its learning rate can change `set_learning_rate`. What the harness times is `forward` with its backward, and
+    `prefetch`; they must not synchronise the device for the sake of statistics. A system owns its rows: `parameters()`
+    must not show them, or a dense optimizer would update them too.
     """
 
     variants: ClassVar[Mapping[str, tuple[str, ...]]] = {}
@@ -80,6 +80,9 @@ class EmbeddingSystem(nn.Module, ABC):
 
     takes_weights: ClassVar[bool] = False
     """Whether batches may carry per-sample weights, with a gradient to them."""
+
+    bypasses: ClassVar[bool] = True
+    """Whether a row that is missing may be used without taking a slot, as fbgemm's cache does on a conflict."""
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__()
@@ -139,6 +142,11 @@ class EmbeddingSystem(nn.Module, ABC):
     @property
     def look_ahead(self) -> int:
         """How many coming batches `prefetch` may announce; 0: none."""
+        return 0
+
+    @property
+    def slots(self) -> int:
+        """Rows that its cache can hold; 0: it has none. Its misses are compared with the least that so many allow."""
         return 0
 
     @property

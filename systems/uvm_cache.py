@@ -61,6 +61,10 @@ class UVMCaching(EmbeddingSystem):
     def look_ahead(self) -> int:
         return 0 if self._announced is None else 1
 
+    @property
+    def slots(self) -> int:
+        return sum(tbe.lxu_cache_state.numel() for tbe in self.live_tbes)
+
     def count_traffic(self, enabled: bool) -> None:
         super().count_traffic(enabled)
         for tbe in self.live_tbes:

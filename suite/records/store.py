@@ -12,8 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from suite.records.record import Record
-from suite.records.upgrades import UnknownVersion, upgraded
+from suite.records.record import SCHEMA_VERSION, Record
 
 
 class StoreError(RuntimeError):
@@ -146,7 +145,7 @@ def _read(path: Path) -> Record:
 
 
 def read_content(path: Path) -> dict[str, Any]:
-    """The JSON object in a file, of whatever schema version.
+    """The JSON object in a file, of the schema version that this suite reads.
 
     Raises:
         NotARecord: there is none.
@@ -163,6 +162,12 @@ def read_content(path: Path) -> dict[str, Any]:
         raise NotARecord(f"is not JSON, or cut short: {error}") from error
     if not isinstance(content, dict) or "schema_version" not in content:
         raise NotARecord("is JSON but no record: it has no schema_version")
+    version = content["schema_version"]
+    if type(version) is not int or version != SCHEMA_VERSION:  # True equals 1
+        raise NotARecord(
+            f"has schema version {json.dumps(version)[:40]}, this suite reads {SCHEMA_VERSION}: "
+            "read it with the suite that wrote it, or measure it again"
+        )
     return content
 
 
@@ -178,15 +183,13 @@ def _text(path: Path) -> str:
 
 
 def to_record(content: Mapping[str, Any]) -> Record:
-    """The record that a file of any schema version holds.
+    """The record that a file's content is.
 
     Raises:
-        NotARecord: its version is unknown, or it does not fit the models.
+        NotARecord: it does not fit the models.
     """
     try:
-        return Record.model_validate(upgraded(content))
-    except UnknownVersion as error:
-        raise NotARecord(str(error)) from error
+        return Record.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,7 +144,7 @@ def _cpu_throttled(sys: Path = Path("/sys")) -> int | None:
 
 def _gpu_state(nvml: Any, gpu: Any) -> dict[str, Any]:  # noqa: ANN401 - a module and an opaque handle
     """What NVML says of the GPU; each question may be one that this kind of device does not answer."""
-    questions = {
+    questions: dict[str, Callable[[], float]] = {
         "gpu_mhz": lambda: int(nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM)),
         "gpu_celsius": lambda: int(nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU)),
         "gpu_throttle_reasons": lambda: int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)),

@@ -1,6 +1,7 @@
-"""What a worker tells the process that started it: one JSON object per line on a pipe of its own.
+"""What a worker is asked for on its standard input, and what it answers: one JSON object per line.
 
-Standard output stays out of it, so that a system that prints cannot be mistaken for one that reports.
+Answers take a pipe of their own: standard output stays out of it, so that a system that prints cannot be mistaken for
+one that reports.
 """
 
 from __future__ import annotations
@@ -9,8 +10,22 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from suite.records.record import Measurement, Optimum, Verification
+from suite.records.record import Cell, Measurement, Optimum, Verification
 from suite.records.status import Status
+
+
+class Request(BaseModel):
+    """What a worker is asked for; the only thing it is told.
+
+    Attributes:
+        cell: What to run.
+        optima: Of cells that trained on the same stream, so that none is replayed twice.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    cell: Cell
+    optima: tuple[Optimum, ...] = ()
 
 
 class Progress(BaseModel):

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from suite.records.record import Measurement, Record, record_key
+from suite.records.record import Cell, Measurement, Optimum, Quality, Record, record_key
 from suite.records.status import Status
 from suite.records.store import RecordStore
 from suite.validate.finding import Finding, json_path, leaves, shown
@@ -73,15 +73,15 @@ def _outcome(record: Record) -> Iterator[Finding]:
         yield Finding("verification", "did not pass though the status is ok: it has to be wrong_answer")
     if record.status is Status.WRONG_ANSWER and (verification is None or verification.passed):
         yield Finding("verification", "shows no failed check though the status is wrong_answer")
-    if record.prediction_missing and record.prediction is not None and record.optimum is not None:
-        yield Finding("prediction_missing", "gives a reason though prediction and optimum are there")
 
 
 def _figures(record: Record) -> Iterator[Finding]:
     if record.measurement is not None:
         yield from _timing(record, record.measurement)
         yield from _counts(record, record.measurement)
-    yield from _shares(record)
+        yield from _shares(record.measurement.quality)
+    if record.optimum is not None:
+        yield from _horizon(record.optimum, record.cell)
 
 
 def _timing(record: Record, measurement: Measurement) -> Iterator[Finding]:
@@ -132,15 +132,16 @@ def _counts(record: Record, measurement: Measurement) -> Iterator[Finding]:
             yield Finding(f"{here}.{name}", f"found {counted[name]}, the tables of per_table add up to {total}")
 
 
-def _shares(record: Record) -> Iterator[Finding]:
+def _shares(quality: Quality) -> Iterator[Finding]:
     """What lies between 0 and 1. A hit rate of counters follows from counts, which are checked above."""
-    shares: dict[str, float | None] = {}
-    if record.measurement is not None:
-        quality = record.measurement.quality
-        for name in ("auroc", "accuracy", "best_auroc"):
-            shares[f"measurement.quality.{name}"] = getattr(quality, name)
-    if record.prediction is not None:
-        shares["prediction.hit_rate"] = record.prediction.hit_rate
-    for where, value in shares.items():
+    for name in ("auroc", "accuracy", "best_auroc"):
+        value = getattr(quality, name)
         if value is not None and not 0 <= value <= 1:  # NaN compares false with everything
-            yield Finding(where, f"found {value}, expected 0 to 1")
+            yield Finding(f"measurement.quality.{name}", f"found {value}, expected 0 to 1")
+
+
+def _horizon(optimum: Optimum, cell: Cell) -> Iterator[Finding]:
+    expected = (cell.steps - cell.counted_steps, cell.counted_steps)
+    for name, value in zip(("first_step", "steps"), expected, strict=True):
+        if getattr(optimum, name) != value:
+            yield Finding(f"optimum.{name}", f"found {getattr(optimum, name)}, the counted steps of cell give {value}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +11,6 @@ import typer
 from rich.console import Console
 
 from suite.records.record import SCHEMA_VERSION
-from suite.records.store import StoreError, to_text, write_atomically
 from suite.validate.files import Checked, Found, NothingThere, check_files, find_files
 from suite.validate.finding import Finding
 from suite.validate.schema import schema_text
@@ -30,28 +28,24 @@ def validate_command(
         list[Path] | None,
         typer.Argument(help="Record files, or directories with records/*.json in or below them; default: results"),
     ] = None,
-    upgrade: Annotated[
-        bool, typer.Option("--upgrade", help="Rewrite valid records of older versions at the current one")
-    ] = False,
     print_schema: Annotated[
-        bool, typer.Option("--print-schema", help="Print the JSON Schema of the current version, and nothing else")
+        bool, typer.Option("--print-schema", help="Print the JSON Schema of records, and nothing else")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, with every finding")] = False,
 ) -> None:
     """Check records against their published JSON Schema, and against themselves.
 
-    Every file has to fit the schema of its version and to be readable as the current one. Then what
-    no schema can say: nobody edited a configuration, rates follow from windows, counts add up, no key repeats. Paths of
-    a machine are warned of. Hidden folders are not entered. Do not use --upgrade while a run writes there.
+    Every file has to fit the schema. Then what no schema can say: nobody edited a configuration, rates follow from
+    windows, counts add up, no key repeats. Paths of a machine are warned of. Hidden folders are not entered.
 
-    Examples: `python -m suite validate`; `python -m suite validate results/published --upgrade`;
+    Examples: `python -m suite validate`; `python -m suite validate results/published`;
     `python -m suite validate --json my_results/records/*.json`; `python -m suite validate --print-schema`.
 
     The exit code is 0 where every record is valid, 1 where one is not, 2 for a wrong option or a path without records.
     """
     errors = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
     if print_schema:
-        if paths or upgrade or as_json:
+        if paths or as_json:
             errors.print("error: --print-schema goes alone: leave out paths and other options", style="red")
             raise typer.Exit(_USAGE)
         typer.echo(schema_text(), nl=False)
@@ -62,38 +56,20 @@ def validate_command(
         errors.print(f"error: {_printable(str(error))}", style="red")
         raise typer.Exit(_USAGE) from None
     checked = check_files(found.files)
-    older = [file for file in checked if upgrade and file.valid and file.version != SCHEMA_VERSION]
-    try:
-        for file in older:
-            _rewrite(file)
-    except StoreError as error:
-        errors.print(f"error: {_printable(str(error))}", style="red")
-        raise typer.Exit(_INVALID) from None
     if as_json:
-        typer.echo(_as_json(checked, found, upgraded=len(older)))
+        typer.echo(_as_json(checked, found))
     else:
-        for line in _lines(checked, found, upgraded=len(older) if upgrade else None):
+        for line in _lines(checked, found):
             typer.echo(_printable(line))
     if not all(file.valid for file in checked):
         raise typer.Exit(_INVALID)
 
 
-def _rewrite(file: Checked) -> None:
-    """Write a valid record in place of its older self, as the store would write it."""
-    assert file.record is not None
-    write_atomically(file.path, to_text(file.record))
-
-
-def _lines(checked: Sequence[Checked], found: Found, *, upgraded: int | None) -> Iterator[str]:
+def _lines(checked: Sequence[Checked], found: Found) -> Iterator[str]:
     for file in checked:
         yield from _of_file(f"{file.path}: ", file.problems)
         yield from _of_file(f"{file.path}: warning: ", file.warnings)
     yield _summary(checked)
-    if upgraded is not None:
-        left = sum(not file.valid for file in checked)
-        yield f"{_counted(upgraded, 'record')} rewritten at schema version {SCHEMA_VERSION}" + (
-            f", {left} invalid left as they were" if left else ""
-        )
     if found.others:
         yield f"{_counted(found.others, 'other JSON file')} not looked at: records lie in folders named records"
 
@@ -106,12 +82,9 @@ def _of_file(head: str, findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def _summary(checked: Sequence[Checked]) -> str:
-    """`81 records: 81 valid (81 of schema version 1, read as 2)`."""
-    versions = Counter(file.version for file in checked if file.valid and file.version is not None)
-    read_as = {version: "" if version == SCHEMA_VERSION else f", read as {SCHEMA_VERSION}" for version in versions}
-    by_version = "; ".join(f"{versions[v]} of schema version {v}{read_as[v]}" for v in sorted(versions))
+    """`81 records: 80 valid, 1 invalid`."""
     valid = sum(file.valid for file in checked)
-    summary = f"{_counted(len(checked), 'record')}: {valid} valid" + (f" ({by_version})" if by_version else "")
+    summary = f"{_counted(len(checked), 'record')}: {valid} valid"
     return summary + (f", {len(checked) - valid} invalid" if valid < len(checked) else "")
 
 
@@ -119,7 +92,7 @@ def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def _as_json(checked: Sequence[Checked], found: Found, *, upgraded: int) -> str:
+def _as_json(checked: Sequence[Checked], found: Found) -> str:
     valid = sum(file.valid for file in checked)
     return json.dumps(
         {
@@ -127,12 +100,10 @@ def _as_json(checked: Sequence[Checked], found: Found, *, upgraded: int) -> str:
             "records": len(checked),
             "valid": valid,
             "invalid": len(checked) - valid,
-            "upgraded": upgraded,
             "other_json_files": found.others,
             "files": [
                 {
                     "path": str(file.path),
-                    "schema_version": file.version,
                     "valid": file.valid,
                     "problems": [vars(finding) for finding in file.problems],
                     "warnings": [vars(finding) for finding in file.warnings],

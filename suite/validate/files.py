@@ -9,7 +9,6 @@ from pathlib import Path
 
 from suite.records.record import Record
 from suite.records.store import NotARecord, read_content, to_record
-from suite.records.upgrades import UnknownVersion, version_of
 from suite.validate.agreement import disagreements, warnings
 from suite.validate.finding import Finding
 from suite.validate.misfits import misfits
@@ -40,13 +39,11 @@ class Checked:
     """A record file after its check.
 
     Attributes:
-        version: Its schema version, where that is known.
         record: None: it could not be read.
         problems: Why it is not valid; empty where it is.
     """
 
     path: Path
-    version: int | None = None
     record: Record | None = None
     problems: tuple[Finding, ...] = ()
     warnings: tuple[Finding, ...] = ()
@@ -117,24 +114,21 @@ def check_files(paths: Iterable[Path]) -> list[Checked]:
 def check_file(path: Path) -> Checked:
     """Check one record file; whatever is wrong with it stands under `problems`.
 
-    JSON first, then the published schema of its version, then whether it can be brought to the current version, and
-    last what no schema can say. A step that fails is the last.
+    JSON first, then the published schema, then the models, and last what no schema can say. A step that fails is the
+    last.
     """
-    version = None
     try:
         content = read_content(path)
-        version = version_of(content)
-        if problems := misfits(content, version):
-            return Checked(path=path, version=version, problems=tuple(problems))
+        if problems := misfits(content):
+            return Checked(path=path, problems=tuple(problems))
         record = to_record(content)
         return Checked(
             path=path,
-            version=version,
             record=record,
             problems=tuple(disagreements(record, path)),
             warnings=tuple(warnings(content)),
         )
-    except (NotARecord, UnknownVersion) as error:
-        return Checked(path=path, version=version, problems=(Finding("", str(error)),))
+    except NotARecord as error:
+        return Checked(path=path, problems=(Finding("", str(error)),))
     except RecursionError:
-        return Checked(path=path, version=version, problems=(Finding("", "is no record: it is nested too deeply"),))
+        return Checked(path=path, problems=(Finding("", "is no record: it is nested too deeply"),))

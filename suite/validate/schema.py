@@ -1,4 +1,4 @@
-"""The JSON Schemas of record files: the current one as the models give it, and all of them as published."""
+"""The JSON Schema of record files: as the models give it, and as published."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from suite.records.record import SCHEMA_VERSION, Record
 
 Schema = dict[str, Any]
 
-FOLDER: Final = Path(__file__).resolve().parents[1] / "records" / "schema"
-"""`record-1.json`, `record-2.json`, ... : a version's file never changes once records of it are published."""
+FILE: Final = Path(__file__).resolve().parents[1] / "records" / "schema" / f"record-{SCHEMA_VERSION}.json"
+"""The published schema."""
 
 
 class _RecordSchema(GenerateJsonSchema):
@@ -47,7 +47,6 @@ def schema_text() -> str:
 
 
 @cache
-def validator(version: int) -> Draft202012Validator:
-    """Of the published schema of a version."""
-    schema = json.loads((FOLDER / f"record-{version}.json").read_text(encoding="utf-8"))
-    return Draft202012Validator(schema)
+def validator() -> Draft202012Validator:
+    """Of the published schema."""
+    return Draft202012Validator(json.loads(FILE.read_text(encoding="utf-8")))

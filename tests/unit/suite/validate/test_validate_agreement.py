@@ -12,7 +12,7 @@ import pytest
 from suite.records.record import Record
 from suite.records.status import Status
 from suite.validate.files import check_file, check_files
-from tests.unit.suite.fabricate import measurement, optimum, prediction, record, verification
+from tests.unit.suite.fabricate import measurement, optimum, record, verification
 from tests.unit.suite.validate.validate_scenes import changed, everything, stored
 
 
@@ -101,8 +101,8 @@ def test_renamed_file_is_told_its_name(tmp_path: Path) -> None:
         ("measurement.quality.auroc", "NaN", "measurement.quality.auroc: found nan, expected 0 to 1"),
         ("measurement.quality.accuracy", -0.1, "measurement.quality.accuracy: found -0.1, expected 0 to 1"),
         ("measurement.quality.best_auroc", 2, "measurement.quality.best_auroc: found 2.0, expected 0 to 1"),
-        ("prediction.hit_rate", 1.5, "prediction.hit_rate: found 1.5, expected 0 to 1"),
-        ("prediction_missing", "no cost is known", "prediction_missing: gives a reason though prediction and optimum"),
+        ("optimum.steps", 9, "optimum.steps: found 9, the counted steps of cell give 10"),
+        ("optimum.first_step", 0, "optimum.first_step: found 0, the counted steps of cell give 220"),
         ("verification", None, "verification: is missing though the status is ok"),
         ("verification.checks", [], "verification: did not pass though the status is ok"),
         ("measurement", None, "measurement: is missing though the status is ok"),
@@ -112,7 +112,7 @@ def test_renamed_file_is_told_its_name(tmp_path: Path) -> None:
     ],
 )
 def test_contradiction_is_a_finding(said: Callable[..., list[str]], place: str, value: Any, expected: str) -> None:
-    findings = said(record(predicted=prediction(50.0), least=optimum()), **{place: value})
+    findings = said(record(least=optimum()), **{place: value})
     assert [expected in finding for finding in findings].count(True) == 1, findings
 
 

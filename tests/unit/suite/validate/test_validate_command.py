@@ -13,7 +13,7 @@ import pytest
 from suite.records.store import RecordStore
 from suite.validate.schema import schema_text
 from tests.unit.suite.fabricate import gpu_run, record
-from tests.unit.suite.validate.validate_scenes import PUBLISHED, ROOT, as_version_1, changed, stored, validate
+from tests.unit.suite.validate.validate_scenes import PUBLISHED, ROOT, changed, stored, validate
 
 
 def test_results_of_the_repository_are_valid() -> None:
@@ -22,7 +22,7 @@ def test_results_of_the_repository_are_valid() -> None:
     (line,) = result.output.splitlines()
     count = len(list((PUBLISHED / "records").iterdir()))
     assert count > 0
-    assert line.startswith(f"{count} records: {count} valid (")
+    assert line == f"{count} records: {count} valid"
 
 
 def test_results_are_checked_where_no_path_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,15 +33,15 @@ def test_results_are_checked_where_no_path_is_given(tmp_path: Path, monkeypatch:
     stored(tmp_path / "results", [record()])
     there = validate()
     assert there.exit_code == 0
-    assert there.output == "1 record: 1 valid (1 of schema version 2)\n"
+    assert there.output == "1 record: 1 valid\n"
 
 
 def test_file_folder_of_records_and_results_directory_are_the_same_to_it(tmp_path: Path) -> None:
     (path,) = stored(tmp_path / "run", [record()])
     for named in (path, path.parent, path.parent.parent, tmp_path):
         result = validate(named)
-        assert (result.exit_code, result.output) == (0, "1 record: 1 valid (1 of schema version 2)\n"), named
-    assert validate(path, path.parent, tmp_path).output == "1 record: 1 valid (1 of schema version 2)\n"
+        assert (result.exit_code, result.output) == (0, "1 record: 1 valid\n"), named
+    assert validate(path, path.parent, tmp_path).output == "1 record: 1 valid\n"
 
 
 def test_folder_of_records_is_known_from_within(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,20 +99,18 @@ def test_every_problem_is_a_line_with_its_file_and_the_rest_is_checked(tmp_path:
     changed(paths[0], "measurement.quality.auroc", 1.5)
     changed(paths[1], "schema_version", 9)
     paths[2].write_text("{")
-    as_version_1(paths[3])
     folder = paths[0].with_name("a.json")
     folder.mkdir()
     result = validate(tmp_path)
     assert result.exit_code == 1
     *problems, summary = result.output.splitlines()
-    assert summary == (
-        f"{len(records) + 1} records: {len(records) - 3} valid "
-        f"(1 of schema version 1, read as 2; {len(records) - 4} of schema version 2), 4 invalid"
-    )
+    assert summary == f"{len(records) + 1} records: {len(records) - 3} valid, 4 invalid"
     said = dict(line.split(": ", 1) for line in problems)
     assert len(said) == len(problems) == 4
     assert said[str(paths[0])] == "measurement.quality.auroc: found 1.5, expected 0 to 1"
-    assert said[str(paths[1])] == "has schema version 9, this suite reads 1 to 2; update the suite to read it"
+    assert said[str(paths[1])] == (
+        "has schema version 9, this suite reads 1: read it with the suite that wrote it, or measure it again"
+    )
     assert said[str(paths[2])].startswith("is not JSON, or cut short")
     assert said[str(folder)].startswith("cannot be read: it is a directory")
 
@@ -139,7 +137,6 @@ def test_warning_is_told_and_the_record_is_valid(tmp_path: Path) -> None:
 
 def test_json_has_the_same_for_machines(tmp_path: Path) -> None:
     good, bad = stored(tmp_path, [record("a"), record("b", notes=("see /tmp/x",))])
-    as_version_1(good)
     changed(bad, "measurement.quality.auroc", 2)
     (tmp_path / "other.json").write_text("{}")
     result = validate(tmp_path, "--json")
@@ -147,31 +144,27 @@ def test_json_has_the_same_for_machines(tmp_path: Path) -> None:
     said = json.loads(result.stdout)
     files = said.pop("files")
     assert said == {
-        "schema_version": 2,
+        "schema_version": 1,
         "records": 2,
         "valid": 1,
         "invalid": 1,
-        "upgraded": 0,
         "other_json_files": 1,
     }
     assert files == [
-        {"path": str(good), "schema_version": 1, "valid": True, "problems": [], "warnings": []},
+        {"path": str(good), "valid": True, "problems": [], "warnings": []},
         {
             "path": str(bad),
-            "schema_version": 2,
             "valid": False,
             "problems": [{"where": "measurement.quality.auroc", "what": "found 2.0, expected 0 to 1"}],
             "warnings": [{"where": "notes[0]", "what": 'names a path of its machine, "/tmp/x"'}],
         },
     ]
-    upgraded = json.loads(validate(tmp_path, "--json", "--upgrade").stdout)
-    assert (upgraded["upgraded"], upgraded["valid"]) == (1, 1)
 
 
 def test_odd_names_stay_on_one_line(tmp_path: Path) -> None:
     (path,) = stored(tmp_path, [record()])
     odd = path.with_name("a\nb\x1b[31m.json")
-    odd.write_text('{"schema_version": 2}')
+    odd.write_text('{"schema_version": 1}')
     lines = validate(odd).output.splitlines()
     assert lines[0].startswith(f"{path.parent}/a\\nb\\x1b[31m.json: ")
     assert "\x1b" not in "".join(lines)
@@ -187,7 +180,7 @@ def test_name_that_is_no_utf8_is_printed(tmp_path: Path) -> None:
 def test_schema_is_printed_alone(tmp_path: Path) -> None:
     result = validate("--print-schema")
     assert (result.exit_code, result.output) == (0, schema_text())
-    for words in ((tmp_path,), ("--upgrade",), ("--json",)):
+    for words in ((tmp_path,), ("--json",)):
         wrong = validate("--print-schema", *words)
         assert wrong.exit_code == 2
         assert wrong.stdout == ""
@@ -205,7 +198,7 @@ def test_records_that_a_run_would_skip_are_exactly_the_unreadable(tmp_path: Path
 def test_help_fits_80_columns_and_has_examples() -> None:
     said = validate("--help").output
     assert max(map(len, said.splitlines())) <= 80
-    for word in ("--upgrade", "--print-schema", "--json", "python -m suite validate results/published"):
+    for word in ("--print-schema", "--json", "python -m suite validate results/published"):
         assert word in " ".join(said.split())
 
 

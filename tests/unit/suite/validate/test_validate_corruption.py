@@ -75,7 +75,7 @@ def at(content: Any, place: tuple[str | int, ...]) -> Any:
 def test_dropped_field_is_named(originals: list[Path], scratch: Path, data: st.DataObject) -> None:
     path = data.draw(st.sampled_from(originals))
     content = json.loads(path.read_text())
-    schema: Any = validator(content["schema_version"]).schema
+    schema: Any = validator().schema
     *outer, last = data.draw(st.sampled_from(sorted(fields(content, schema, schema))))
     del at(content, tuple(outer))[last]
     checked = check_beside_a_good_one(scratch, path.name, json.dumps(content).encode())

@@ -1,25 +1,20 @@
-"""The published schemas: what the models say, what records of either version fit, and what does not fit."""
+"""The published schema: what the models say, what records fit it, and what does not fit."""
 
 from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
-from pydantic import ValidationError
 
 from suite.records.record import SCHEMA_VERSION, Record
 from suite.records.store import to_text
-from suite.records.upgrades import UPGRADES
 from suite.validate.misfits import misfits
-from suite.validate.schema import FOLDER, current_schema, schema_text, validator
-from tests.unit.suite.fabricate import cpu_run, gpu_run, optimum, prediction, record
-from tests.unit.suite.validate.validate_scenes import PUBLISHED, VERSION_1, every_kind
-
-VERSIONS = [*UPGRADES, SCHEMA_VERSION]
+from suite.validate.schema import FILE, current_schema, schema_text, validator
+from tests.unit.suite.fabricate import cpu_run, gpu_run, optimum, record
+from tests.unit.suite.validate.validate_scenes import PUBLISHED, every_kind
 
 
 def content_of(one: Record) -> dict[str, Any]:
@@ -28,37 +23,32 @@ def content_of(one: Record) -> dict[str, Any]:
 
 
 def said(content: dict[str, Any]) -> list[str]:
-    return [str(finding) for finding in misfits(content, content["schema_version"])]
+    return [str(finding) for finding in misfits(content)]
 
 
 def test_committed_schema_is_what_the_models_give() -> None:
-    committed = (FOLDER / f"record-{SCHEMA_VERSION}.json").read_text(encoding="utf-8")
-    assert committed == schema_text(), "the models changed: a published version never does, so add the next one"
+    assert FILE.read_text(encoding="utf-8") == schema_text(), "run python -m suite validate --print-schema"
+    assert list(FILE.parent.iterdir()) == [FILE]
 
 
-def test_every_version_that_is_read_has_a_schema_and_no_other() -> None:
-    assert sorted(path.name for path in FOLDER.iterdir()) == [f"record-{version}.json" for version in VERSIONS]
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_schema_says_what_it_is(version: int) -> None:
-    schema: Any = validator(version).schema
+def test_schema_says_what_it_is() -> None:
+    schema: Any = validator().schema
     Draft202012Validator.check_schema(schema)
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     assert "$id" not in schema
-    assert schema["title"] == f"Record, schema version {version}"
+    assert schema["title"] == f"Record, schema version {SCHEMA_VERSION}"
     assert schema["description"]
-    assert schema["properties"]["schema_version"]["const"] == version
+    assert schema["properties"]["schema_version"]["const"] == SCHEMA_VERSION
     assert "schema_version" in schema["required"]
 
 
 def test_fields_are_explained_in_the_schema() -> None:
     schema = current_schema()
     assert schema["$defs"]["Timing"]["properties"]["window_s"]["description"] == "Raw duration of every window."
-    assert "prediction_missing" in schema["required"]
+    assert "optimum" in schema["required"]
 
 
-def test_published_records_fit_the_schema_of_their_version() -> None:
+def test_published_records_fit_the_schema() -> None:
     paths = sorted((PUBLISHED / "records").glob("*.json"))
     assert paths
     for path in paths:
@@ -72,13 +62,13 @@ def test_what_the_suite_writes_fits_the_current_schema(one: Record) -> None:
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 def test_floats_that_json_lacks_fit_as_strings_wherever_the_models_take_them(number: float) -> None:
-    whole = record(predicted=prediction(50.0), least=optimum())
+    whole = record(least=optimum())
     content = content_of(whole)
     text = content_of(whole.model_copy(update={"wall_s": number}))["wall_s"]
     assert text in ("NaN", "Infinity", "-Infinity")
     content["wall_s"] = content["cell"]["lr"] = text
     content["measurement"]["timing"]["window_s"][0] = content["measurement"]["timing"]["data_wait_s"] = text
-    content["measurement"]["quality"]["final_loss"] = content["prediction"]["terms_s"]["dense step"] = text
+    content["measurement"]["quality"]["final_loss"] = text
     assert said(content) == []
     assert Record.model_validate(content).cell.lr == pytest.approx(number, nan_ok=True)
 
@@ -139,14 +129,3 @@ def test_every_misfit_is_named_once() -> None:
     assert sum(line.startswith("measurement.timing.") for line in found) == len(
         current_schema()["$defs"]["Timing"]["required"]
     )
-
-
-def test_version_1_may_lack_the_fields_that_came_later_and_the_models_agree(tmp_path: Path) -> None:
-    content = json.loads(VERSION_1[0].read_text())
-    del content["cell"]["frequency_prefix"], content["measurement"]["timing"]["data_wait_s"], content["optimum"]
-    assert said(content) == []
-    assert said(content | {"prediction_missing": ""}) == ["prediction_missing: is no field of a record"]
-    del content["cell"]["system"]
-    assert said(content) == ["cell.system: is missing"]
-    with pytest.raises(ValidationError, match=r"cell\.system"):
-        Record.model_validate(content | {"schema_version": SCHEMA_VERSION})

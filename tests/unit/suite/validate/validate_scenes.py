@@ -12,20 +12,18 @@ from suite.__main__ import app
 from suite.records.record import Record
 from suite.records.status import Status
 from suite.records.store import RecordStore
-from tests.unit.suite.fabricate import cpu_run, gpu_run, optimum, prediction, record, verification
+from tests.unit.suite.fabricate import cpu_run, gpu_run, optimum, record, verification
 
 ROOT = Path(__file__).resolve().parents[4]
 PUBLISHED = ROOT / "results" / "published"
-VERSION_1 = sorted((ROOT / "tests" / "golden" / "records_of_version_1").glob("*.json"))
-"""Records as that version wrote them."""
 
 
 def every_kind() -> list[Record]:
     """A record of every status, with and without what is optional."""
-    whole = record("whole", predicted=prediction(50.0), least=optimum(), notes=("said aloud",))
+    whole = record("whole", least=optimum(), notes=("said aloud",))
     wrong = record("wrong", status=Status.WRONG_ANSWER, reason="rows: 3 differ", checked=verification(passed=False))
     failed = [
-        record(f"s_{status}", status=status, reason="because", phase="train", unpredicted="it is unknown")
+        record(f"s_{status}", status=status, reason="because", phase="train")
         for status in Status
         if status not in (Status.OK, Status.WRONG_ANSWER)
     ]
@@ -40,15 +38,6 @@ def stored(root: Path, records: list[Record]) -> list[Path]:
 def everything(root: Path) -> list[Path]:
     """Every fabricated record there is, stored."""
     return stored(root, [*every_kind(), *gpu_run(), *cpu_run()])
-
-
-def as_version_1(path: Path) -> None:
-    """Turn a file into what version 1 wrote."""
-    content = json.loads(path.read_text())
-    del content["prediction_missing"]
-    if content["prediction"] is not None:
-        del content["prediction"]["hidden_s"]
-    path.write_text(json.dumps({**content, "schema_version": 1}, indent=2) + "\n")
 
 
 def changed(path: Path, place: str, value: Any) -> None:

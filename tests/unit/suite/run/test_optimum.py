@@ -1,0 +1,82 @@
+"""The least that a cell's cache could have missed, and which cells have such a figure."""
+
+from __future__ import annotations
+
+import errno
+import io
+from pathlib import Path
+
+import pytest
+
+from suite.run.asked import Asked
+from suite.run.experiment import run_cell
+from suite.run.optimum import optimum_of
+from suite.run.reporter import Reporter
+from suite.simulate.models.model import Setting, Span, replay
+from suite.simulate.models.registry import build
+from suite.simulate.traces import next_use
+from suite.simulate.traces.trace import WorkloadTrace
+from systems.registry import Variant
+from tests.faults.cells import tiny_cell
+
+
+@pytest.fixture
+def asked():
+    return Asked.of(tiny_cell("freq_cache", batch_size=16, counted_steps=4))
+
+
+def test_optimum_is_beladys_over_the_counted_steps_alone(asked):
+    cell = asked.cell
+    found = optimum_of(asked, 100)
+    span = Span(counted_from=cell.steps - 4, stop=cell.steps)
+    setting = Setting(trace=WorkloadTrace(asked.workload), span=span, slots=100)
+    tally = replay(build(Variant("belady"), setting))
+    assert (found.slots, found.first_step, found.steps, found.bypasses) == (100, cell.steps - 4, 4, False)
+    assert found.unique_misses == tally.unique_misses
+    assert found.bytes_moved == 16 * (tally.rows_fetched + tally.rows_written_back)  # 4 fp32 values a row
+    ours = replay(build(Variant("freq_cache"), setting))
+    assert 0 < found.unique_misses <= ours.unique_misses
+
+
+def test_system_that_reads_past_its_cache_is_held_against_a_cache_that_may(asked):
+    caching = Asked.of(asked.cell.model_copy(update={"system": "fbgemm_uvm_caching"}))
+    found = optimum_of(caching, 100)
+    assert found.bypasses
+    assert found.unique_misses <= optimum_of(asked, 100).unique_misses
+
+
+def test_known_optimum_is_not_replayed_again(asked, monkeypatch):
+    beats = []
+    known = optimum_of(asked, 100, beat=lambda: beats.append(1))
+    assert len(beats) == asked.cell.steps
+    assert optimum_of(asked, 100, known=[known], beat=lambda: pytest.fail("replayed")) is known
+    assert optimum_of(asked, 101, known=[known]).slots == 101
+
+
+@pytest.mark.parametrize("system", ["freq_cache", "fbgemm_uvm_caching", "full_gpu"])
+def test_cell_with_a_cache_has_an_optimum_and_one_without_has_none(system):
+    cell = tiny_cell(system)  # fbgemm has no cache on a CPU
+    outcome = run_cell(cell, Reporter(io.BytesIO()))
+    assert outcome.status == "ok"
+    if system == "freq_cache":
+        assert (outcome.optimum.slots, outcome.optimum.steps) == (998, 2)
+        assert outcome.optimum.unique_misses <= outcome.measurement.traffic.unique_misses
+        assert outcome.optimum.bytes_moved > 0
+    else:
+        assert outcome.optimum is None
+    assert outcome.notes == ()
+
+
+def test_optimum_that_cannot_be_replayed_costs_the_cell_a_note_and_no_more(monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(next_use, "_IN_MEMORY_BYTES", 0)
+    monkeypatch.setattr(next_use.NextUses.__init__, "__kwdefaults__", {"in_memory_bytes": 0})
+    monkeypatch.setattr(next_use.tempfile, "TemporaryFile", full)
+    outcome = run_cell(tiny_cell("freq_cache"), Reporter(io.BytesIO()))
+    assert outcome.status == "ok"
+    assert outcome.optimum is None
+    (note,) = outcome.notes
+    assert note.startswith("no optimum: next uses do not fit in ")
+    assert Path(note.split(" fit in ")[1].split()[0]).is_dir()
