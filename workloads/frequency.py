@@ -16,9 +16,10 @@ from datasketches import frequent_items_error_type, frequent_items_sketch
 from torch import Tensor
 from torchrec import KeyedJaggedTensor
 
-from workloads.batch import Split, Workload
+from workloads.batch import Workload
 from workloads.compiled import compiled
 from workloads.errors import DataError
+from workloads.split import Split, prefix_of
 
 _BLOCK_ROWS = 1 << 16
 _BLOCK_IDS = 1 << 22
@@ -40,17 +41,6 @@ class TrainingIds:
     def first(self, share: float) -> TrainingIds:
         """The rows of the first `share` of the split; see `prefix_of`."""
         return TrainingIds(self.ids[: prefix_of(len(self.ids), share)])
-
-
-def prefix_of(count: int, share: float) -> int:
-    """How many of `count` rows, or batches, the first `share` of them is: rounded, at least 1.
-
-    Raises:
-        ValueError: the share is not above 0 and at most 1.
-    """
-    if not 0 < share <= 1:
-        raise ValueError(f"prefix is {share}: give a share of the training split, above 0 to 1")
-    return min(count, max(1, round(share * count)))
 
 
 def counted(training: TrainingIds, table_rows: list[int]) -> list[Ints]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from workloads.streams.draws import ROUNDS, scramble
+from workloads.streams.draws import ROUNDS, Mixers, scramble
 
 Ints = npt.NDArray[np.int64]
 
@@ -26,7 +26,7 @@ class RankScrambler:
     def __init__(self, rows: Sequence[int], *, generator: np.random.Philox) -> None:
         bits = [(count - 1).bit_length() for count in rows]
         keys = generator.random_raw(2 * ROUNDS * len(rows)).reshape(2, ROUNDS, len(rows))
-        self._parameters = (
+        self._mixers = Mixers(
             np.asarray(rows, dtype=np.uint64),
             np.ascontiguousarray(keys[0].T) | np.uint64(1),
             np.ascontiguousarray(keys[1].T),
@@ -47,7 +47,7 @@ class RankScrambler:
         return self.jagged_ids(ranks.reshape(-1), starts).reshape(ranks.shape)
 
     def jagged_ids(self, ranks: Ints, starts: Ints) -> Ints:
-        """Row ids of ranks, tables behind one another.
+        """Row ids of ranks, table after table.
 
         Args:
             ranks: int64 `[n]`.
@@ -61,5 +61,5 @@ class RankScrambler:
 
     def _scrambled(self, ranks: Ints, starts: Ints, *, first_table: int) -> Ints:
         ids = np.empty(ranks.shape, dtype=np.int64)
-        scramble(np.ascontiguousarray(ranks), starts, first_table, *self._parameters, ids)
+        scramble(np.ascontiguousarray(ranks), starts, first_table, self._mixers, ids)
         return ids

@@ -1,13 +1,16 @@
 """The compiled loops of the synthetic streams: random words to ranks and bags, ranks to row ids and effects on labels.
 
-Where lookups are flat, tables lie behind one another, in a table its samples, and in a bag its ids.
+Flat arrays of lookups hold one table after another, in a table one sample after another, in a bag one id after another.
 """
 
 from __future__ import annotations
 
-import numpy as np
+from typing import NamedTuple
 
-from workloads.compiled import bits_of, compiled, float_of
+import numpy as np
+import numpy.typing as npt
+
+from workloads.compiled import compiled
 
 ROUNDS = 3
 """Of a permutation of ranks."""
@@ -22,6 +25,45 @@ _HASH_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
 _RANK_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
+class RankTables(NamedTuple):
+    """The inverse distributions of all tables, for `to_ranks`; all but `borders` are `[tables]`.
+
+    Attributes:
+        borders: Sums of the probabilities of the head's ranks, float64 `[tables, longest head]`; behind a shorter head
+            and where there is no tail a number above 1.
+        low, slope: Of the line from uniform numbers to the tail's power, float64.
+        head_mass: Probability of the head, float64.
+        inverse_power, shift: Of the tail's law, float64.
+        first, last: First and last rank of the tail, int64.
+    """
+
+    borders: npt.NDArray[np.float64]
+    low: npt.NDArray[np.float64]
+    slope: npt.NDArray[np.float64]
+    head_mass: npt.NDArray[np.float64]
+    inverse_power: npt.NDArray[np.float64]
+    shift: npt.NDArray[np.float64]
+    first: npt.NDArray[np.int64]
+    last: npt.NDArray[np.int64]
+
+
+class Mixers(NamedTuple):
+    """The permutations of all tables' ranks, for `scramble`.
+
+    Attributes:
+        rows: Rows of each table, uint64 `[tables]`.
+        multipliers, offsets: Random words, uint64 `[tables, ROUNDS]`; multipliers are odd.
+        mask: All ones in the bits of a rank, uint64 `[tables]`.
+        shift: Half of these bits, uint64 `[tables]`.
+    """
+
+    rows: npt.NDArray[np.uint64]
+    multipliers: npt.NDArray[np.uint64]
+    offsets: npt.NDArray[np.uint64]
+    mask: npt.NDArray[np.uint64]
+    shift: npt.NDArray[np.uint64]
+
+
 @compiled
 def power(base, exponent):
     """`base ** exponent` from additions, multiplications and one division, hence the same bits on every machine.
@@ -30,10 +72,10 @@ def power(base, exponent):
     and the result one too. Relative error below `1e-15 * (1 + |log2 of the result|)`: both series are cut where the
     next term is below 1e-16.
     """
-    bits = bits_of(base)
+    bits = np.float64(base).view(np.int64)
     # base = 2 ** whole * part, the part between the square roots of 1/2 and 2
     whole = (bits - _SQRT2_BITS >> 52) + 1
-    part = float_of(bits - (whole << 52))
+    part = np.int64(bits - (whole << 52)).view(np.float64)
     f = (part - 1.0) / (part + 1.0)
     s = f * f
     # log(part) = 2 atanh(f)
@@ -65,7 +107,8 @@ def power(base, exponent):
     series = series * x + 0.5
     series = series * x + 1.0
     series = series * x + 1.0
-    return float_of(bits_of(series) + (bits_of(rounded) << 52))
+    result = np.float64(series).view(np.int64) + (np.float64(rounded).view(np.int64) << 52)
+    return np.int64(result).view(np.float64)
 
 
 @compiled
@@ -83,17 +126,18 @@ def to_power(base, exponent, result):
 
 
 @compiled
-def to_ranks(uniform, starts, borders, low, slope, head_mass, inverse_power, shift, first, last, ranks):
-    """Invert every table's distribution; the tables lie behind one another. See `RankSampler`."""
+def to_ranks(uniform, starts, tables, ranks):
+    """Invert every table's distribution; `tables` is a `RankTables`. See `RankSampler`."""
+    first, last = tables.first, tables.last
     positions = np.empty(_BLOCK)
     for t in range(starts.size - 1):
         for start in range(starts[t], starts[t + 1], _BLOCK):
             stop = min(start + _BLOCK, starts[t + 1])
             u, found = uniform[start:stop], ranks[start:stop]
-            _tail_positions(u, low[t], slope[t], head_mass[t], positions)
-            _tail_ranks(positions, inverse_power[t], shift[t], first[t], last[t], found)
+            _tail_positions(u, tables.low[t], tables.slope[t], tables.head_mass[t], positions)
+            _tail_ranks(positions, tables.inverse_power[t], tables.shift[t], first[t], last[t], found)
             for head in range(first[t] - 1, -1, -1):
-                _head_rank(u, head, borders[t, head], found)
+                _head_rank(u, head, tables.borders[t, head], found)
 
 
 # Apart from the next: the compiler would turn the maximum into a branch around the power.
@@ -147,8 +191,9 @@ def _mix(word, multipliers, offsets, mask, shift):
 
 
 @compiled
-def scramble(ranks, starts, first_table, rows, multipliers, offsets, mask, shift, ids):
-    """Row ids of ranks, the tables behind one another from `first_table` on. See `RankScrambler`."""
+def scramble(ranks, starts, first_table, mixers, ids):
+    """Row ids of ranks, table after table from `first_table` on; `mixers` is a `Mixers`. See `RankScrambler`."""
+    multipliers, offsets, mask, shift = mixers.multipliers, mixers.offsets, mixers.mask, mixers.shift
     astray = np.empty(_BLOCK, np.int64)
     for part in range(starts.size - 1):
         t = first_table + part
@@ -156,7 +201,7 @@ def scramble(ranks, starts, first_table, rows, multipliers, offsets, mask, shift
             stop = min(start + _BLOCK, starts[part + 1])
             found = ids[start:stop]
             _mix_all(ranks[start:stop], multipliers[t], offsets[t], mask[t], shift[t], found)
-            _walk(rows[t], multipliers[t], offsets[t], mask[t], shift[t], found, astray)
+            _walk(mixers.rows[t], multipliers[t], offsets[t], mask[t], shift[t], found, astray)
 
 
 @compiled
@@ -201,13 +246,14 @@ def to_dense(words, coins, missing, scale, mean, by_column, by_sample):
             values = by_column[c, start:stop]
             first, second = words[0, c, start:stop], words[1, c, start:stop]
             third, fourth = words[2, c, start:stop], words[3, c, start:stop]
-            _to_values(first, second, third, fourth, absent, np.uint32(1 << c), scale[c], mean[c], values)
+            _to_values((first, second, third, fourth), absent, np.uint32(1 << c), scale[c], mean[c], values)
             for i in range(stop - start):
                 by_sample[start + i, c] = values[i]
 
 
 @compiled
-def _to_values(first, second, third, fourth, absent, column, scale, mean, values):
+def _to_values(lanes, absent, column, scale, mean, values):
+    first, second, third, fourth = lanes
     for i in range(values.size):
         total = np.int32(first[i]) + np.int32(second[i]) + np.int32(third[i]) + np.int32(fourth[i])
         value = np.float32(np.float32(total - 131070) * scale) + mean

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from workloads.batch import Batch, DataKind, Split, bag_offsets
+from workloads.batch import Batch, DataKind, Split
 from workloads.schema import SCHEMAS, DatasetSchema
+from workloads.split import prefix_of
 from workloads.streams.bijection import RankScrambler
-from workloads.streams.dense import DenseSampler
-from workloads.streams.draws import place_firsts, to_uniform
 from workloads.streams.planted import PlantedModel
-from workloads.streams.profiles import load_profile
-from workloads.streams.timelines import KEYS, TimedTable, timeline_of
-from workloads.streams.tracks import MOVING_ROWS, Track, label, split_name
-from workloads.streams.zipf import RankSampler
+from workloads.streams.samples import BIJECTIONS, CALIBRATION, PLANTED, STREAMS, Samples, SampleSource
+from workloads.streams.tracks import Track, label, split_name
 
 BEST_AUROC: Mapping[str, float] = {
     "criteo_kaggle": 0.80,
@@ -31,30 +26,7 @@ BEST_AUROC: Mapping[str, float] = {
 }
 """AUROC that the planted model of a dataset reaches on its own stream."""
 
-_STREAMS = {Split.TRAIN: 0, Split.VALIDATION: 1, Split.TEST: 2}
-_CALIBRATION, _BIJECTIONS, _PLANTED, _TIMELINE = 3, 4, 5, 6
 _CALIBRATION_ROWS = 1 << 16
-
-
-@dataclass(frozen=True)
-class _Samples:
-    """One draw of `n` samples.
-
-    Attributes:
-        ranks: int64 `[tables, n]`; with bags flat, by table, then sample, then place in the bag.
-        lengths: Ids per bag, int64 `[tables, n]`; None: one each.
-        starts: Where every table's ranks begin, and their number, int64 `[tables + 1]`.
-        dense: fp32 `[dense columns, n]`.
-        dense_by_sample: The same, `[n, dense columns]`.
-        thresholds: A sample is clicked where its probability is above, float64 `[n]`.
-    """
-
-    ranks: npt.NDArray[np.int64]
-    lengths: npt.NDArray[np.int64] | None
-    starts: npt.NDArray[np.int64]
-    dense: npt.NDArray[np.float32]
-    dense_by_sample: npt.NDArray[np.float32]
-    thresholds: npt.NDArray[np.float64]
 
 
 class SyntheticWorkload:
@@ -88,26 +60,14 @@ class SyntheticWorkload:
         self._batch_size = batch_size
         self._seed = seed
         self._track = track
-        self._keys = list(self._rows)
-        self._profile = load_profile(schema.profile, rows=self._rows)
-        self._dense = DenseSampler(list(self._profile.dense.values()))
-        self._sampler = RankSampler([table.law for table in self._profile.tables.values()])
-        self._scrambler = RankScrambler(list(self._rows.values()), generator=self._generator(_BIJECTIONS, 0))
-        self._timeline = timeline_of(
-            track,
-            [
-                TimedTable(law=table.law, pinned=int(table.group is not None), moves=published >= MOVING_ROWS)
-                for table, (_, published) in zip(self._profile.tables.values(), schema.categorical, strict=True)
-            ],
-            keys=self._generator(_TIMELINE, 0).random_raw((len(self._rows), KEYS)),
-            train_samples=schema.train_rows,
-        )
-        calibration = self._draw(_CALIBRATION, 0, _CALIBRATION_ROWS)
+        self._source = SampleSource(schema=schema, rows=self._rows, batch_size=batch_size, seed=seed, track=track)
+        self._scrambler = RankScrambler(list(self._rows.values()), generator=self._source.generator(BIJECTIONS))
+        calibration = self._source.draw(CALIBRATION, 0, _CALIBRATION_ROWS)
         self._planted = PlantedModel.calibrated(
             ranks=calibration.ranks,
             lengths=calibration.lengths,
             dense=calibration.dense,
-            generator=self._generator(_PLANTED, 0),
+            generator=self._source.generator(PLANTED),
             ctr=schema.ctr,
             auroc=BEST_AUROC[schema.name],
         )
@@ -195,8 +155,8 @@ class SyntheticWorkload:
         dense, clicks = samples.dense_by_sample, labels.astype(np.float32)
         if samples.lengths is None:
             ids = ids.reshape(len(self._rows), -1)
-            return Batch.one_hot(keys=self._keys, ids=ids, dense=dense, labels=clicks)
-        return Batch.of_bags(keys=self._keys, ids=ids, lengths=samples.lengths, dense=dense, labels=clicks)
+            return Batch.one_hot(keys=list(self._rows), ids=ids, dense=dense, labels=clicks)
+        return Batch.of_bags(keys=list(self._rows), ids=ids, lengths=samples.lengths, dense=dense, labels=clicks)
 
     def probabilities(self, index: int, split: Split = Split.TRAIN) -> Tensor:
         """True click probabilities of a batch, float64 `[batch]`: what no model can beat.
@@ -217,16 +177,16 @@ class SyntheticWorkload:
         Raises:
             ValueError: the prefix is out of range.
         """
-        if not 0.0 < prefix <= 1.0:
-            raise ValueError(f"prefix is {prefix}: give a share of the training split, above 0 to 1")
-        samples = max(1, round(prefix * self._schema.train_rows))
+        samples = prefix_of(self._schema.train_rows, prefix)
         frequencies: dict[str, Tensor] = {}
         bags = self._schema.bags
         lengths = bags.mean if bags else (1.0,) * len(self._rows)
         missing_is_empty = bags is not None and bags.missing_is_empty
-        for number, ((name, table), length) in enumerate(zip(self._profile.tables.items(), lengths, strict=True)):
+        for number, ((name, table), length) in enumerate(
+            zip(self._source.profile.tables.items(), lengths, strict=True)
+        ):
             accesses = np.empty(self._rows[name], dtype=np.int64)
-            for start, drawn in self._timeline.shares(number, samples):
+            for start, drawn in self._source.timeline.shares(number, samples):
                 shares = drawn * (length - table.forced * (length if missing_is_empty else 1.0))
                 if start == 0 and not missing_is_empty:
                     shares[0] += table.forced
@@ -248,79 +208,17 @@ class SyntheticWorkload:
             schema=self._schema, rows=rows, batch_size=batch_size, seed=self._seed, track=self._track
         )
 
-    def _samples(self, index: int, split: Split) -> _Samples:
+    def _samples(self, index: int, split: Split) -> Samples:
         count = self.batches(split)
         if not 0 <= index < count:
             raise IndexError(
                 f"batch {index} of the {split} split of {self.name}: "
                 f"there are {count} batches of {self._batch_size} samples, counted from 0"
             )
-        return self._draw(_STREAMS[split], index, self._batch_size)
+        return self._source.draw(STREAMS[split], index, self._batch_size)
 
-    def _generator(self, stream: int, index: int) -> np.random.Philox:
-        """A generator whose counter range no other stream, index or dataset shares."""
-        size = self._batch_size if stream < _CALIBRATION else 0
-        # Typed words: numpy would take a list with a seed above 2**63 by way of floats.
-        return np.random.Philox(
-            key=np.array([self._seed, zlib.crc32(self._schema.name.encode())], dtype=np.uint64),
-            # The lowest word counts a batch's own draws.
-            counter=np.array([0, size, index, stream], dtype=np.uint64),
-        )
-
-    def _draw(self, stream: int, index: int, size: int) -> _Samples:
-        tables, groups = len(self._rows), len(self._profile.groups)
-        generator = self._generator(stream, index)
-        # Raw words only: unlike the distributions of numpy, their values are the same in every release.
-        uniform = _uniform(generator, (tables + groups + 1, size))
-        events = uniform[tables : tables + groups]
-        dense, dense_by_sample = self._dense.draw(generator, events[self._profile.dense_group])
-        missing = self._missing(events)
-        bags = self._schema.bags
-        lookups, lengths, starts = uniform[:tables].reshape(-1), None, np.arange(tables + 1, dtype=np.int64) * size
-        if bags is not None:
-            lengths = bags.lengths(_uniform(generator, (tables, size)), missing)
-            offsets = bag_offsets(lengths)
-            firsts, lookups, starts = lookups, _uniform(generator, (int(offsets[-1]),)), offsets[::size].copy()
-            place_firsts(firsts, offsets, lookups)
-        times = None if self._track is None else _by_lookup(self._times(stream, index, size), tables, lengths)
-        if times is not None:
-            self._timeline.redraw(lookups, starts, times)
-        ranks = self._sampler.jagged_ranks(lookups, starts)
-        if bags is None:
-            np.copyto(ranks.reshape(tables, size), 0, where=missing)
-        elif not bags.missing_is_empty:
-            ranks[offsets[:-1].reshape(tables, size)[missing]] = 0
-        if times is not None:
-            self._timeline.identify(ranks, starts, times)
-        return _Samples(
-            ranks=ranks.reshape(tables, size) if lengths is None else ranks,
-            lengths=lengths,
-            starts=starts,
-            dense=dense,
-            dense_by_sample=dense_by_sample,
-            thresholds=uniform[-1],
-        )
-
-    def _missing(self, events: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
-        """Where a value is missing, bool `[tables, n]`, by the events of the groups, `[groups, n]`."""
-        missing = np.zeros((len(self._rows), events.shape[1]), dtype=np.bool_)
-        for number, table in enumerate(self._profile.tables.values()):
-            if table.group is not None:
-                event = events[table.group]
-                np.logical_and(event >= table.forced_from, event < table.forced_below, out=missing[number])
-        return missing
-
-    def _probabilities(self, samples: _Samples) -> npt.NDArray[np.float64]:
+    def _probabilities(self, samples: Samples) -> npt.NDArray[np.float64]:
         return self._planted.probabilities(samples.ranks, samples.dense, samples.lengths)
-
-    def _times(self, stream: int, index: int, size: int) -> npt.NDArray[np.int64]:
-        """When the samples of a draw happen, counted from the beginning of the training split, int64 `[size]`."""
-        samples = np.arange(size, dtype=np.int64)
-        train, validation = self._schema.train_rows, self._schema.validation_rows
-        if stream == _CALIBRATION:  # all of the training split, evenly
-            return samples * train // size
-        begin = {_STREAMS[Split.TRAIN]: 0, _STREAMS[Split.VALIDATION]: train, _STREAMS[Split.TEST]: train + validation}
-        return samples + (begin[stream] + index * size)
 
 
 def _common_cap(sizes: list[int], *, max_rows: int) -> int:
@@ -334,18 +232,3 @@ def _common_cap(sizes: list[int], *, max_rows: int) -> int:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if sum(min(size, middle) for size in sizes) <= max_rows else (low, middle - 1)
     return low
-
-
-def _uniform(generator: np.random.Philox, shape: tuple[int, ...]) -> npt.NDArray[np.float64]:
-    """The generator's next words as float64 in [0, 1)."""
-    uniform = np.empty(shape)
-    to_uniform(generator.random_raw(uniform.size), uniform.reshape(-1))
-    return uniform
-
-
-def _by_lookup(
-    times: npt.NDArray[np.int64], tables: int, lengths: npt.NDArray[np.int64] | None
-) -> npt.NDArray[np.int64]:
-    """The samples' times, `[n]`, for every lookup of every table, flat."""
-    by_bag = np.tile(times, tables)
-    return by_bag if lengths is None else np.repeat(by_bag, lengths.reshape(-1))

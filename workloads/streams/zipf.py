@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from workloads.streams.draws import to_power, to_ranks
+from workloads.streams.draws import RankTables, to_power, to_ranks
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -126,7 +126,8 @@ class RankSampler:
             borders[table, : len(law.head)] = np.cumsum(law.head)
             if law.tail_mass == 0:
                 borders[table, len(law.head) - 1] = 2.0  # above every uniform number
-        first, last = (np.asarray(ends, dtype=np.int64) for ends in zip(*map(_tail_ranks, laws), strict=True))
+        first = np.asarray([len(law.head) for law in laws], dtype=np.int64)
+        last = np.asarray([law.rows - 1 for law in laws], dtype=np.int64)
         shift = np.asarray([law.shift for law in laws])
         exponent = np.asarray([law.power for law in laws])
         low, high = np.empty(len(laws)), np.empty(len(laws))
@@ -134,7 +135,16 @@ class RankSampler:
         to_power(last + 1 + shift, exponent, high)
         tail_mass = np.asarray([law.tail_mass for law in laws])
         slope = np.divide(high - low, tail_mass, out=np.zeros_like(high), where=tail_mass > 0)
-        self._parameters = (borders, low, slope, 1.0 - tail_mass, 1.0 / exponent, shift, first, last)
+        self._tables = RankTables(
+            borders=borders,
+            low=low,
+            slope=slope,
+            head_mass=1.0 - tail_mass,
+            inverse_power=1.0 / exponent,
+            shift=shift,
+            first=first,
+            last=last,
+        )
 
     def ranks(self, uniform: Floats) -> Ints:
         """Ranks of as many uniform numbers for every table.
@@ -149,7 +159,7 @@ class RankSampler:
         return self.jagged_ranks(uniform.reshape(-1), starts).reshape(uniform.shape)
 
     def jagged_ranks(self, uniform: Floats, starts: Ints) -> Ints:
-        """Ranks of uniform numbers, tables behind one another.
+        """Ranks of uniform numbers, table after table.
 
         Args:
             uniform: float64 `[n]` in [0, 1).
@@ -159,10 +169,5 @@ class RankSampler:
             int64 `[n]`.
         """
         ranks = np.empty(uniform.shape, dtype=np.int64)
-        to_ranks(uniform, starts, *self._parameters, ranks)
+        to_ranks(uniform, starts, self._tables, ranks)
         return ranks
-
-
-def _tail_ranks(law: RankLaw) -> tuple[int, int]:
-    """First and last rank behind the head."""
-    return len(law.head), law.rows - 1

@@ -24,7 +24,7 @@ from suite.simulate.traces.sources import OneHot, Parquet, Source, open_npy, ope
 from suite.simulate.traces.trace import Int64s, Trace, count_ids
 from systems.freq_cache.planner.planner import Ids
 from workloads.errors import DataError
-from workloads.frequency import prefix_of
+from workloads.split import prefix_of
 
 _MOST_ROWS = 2**31 - 1
 

@@ -14,9 +14,10 @@ from torchrec import KeyedJaggedTensor
 
 from workloads.batch import Split
 from workloads.errors import DataError
-from workloads.frequency import FrequencySketch, TrainingIds, counted, prefix_of, sketched
+from workloads.frequency import FrequencySketch, TrainingIds, counted, sketched
 from workloads.prepare.prepare import prepare
 from workloads.prepared import PreparedWorkload
+from workloads.split import prefix_of
 
 ROWS, TRAIN = 196, 168
 BATCH = 7

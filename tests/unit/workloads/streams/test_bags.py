@@ -161,7 +161,7 @@ def test_frequencies_are_the_expected_accesses_of_all_ids_of_all_bags(dataset):
 def test_first_ids_follow_the_law_and_the_missing_values_of_one_hot_draws(dataset):
     workload = create(dataset, batch_size=20_000)
     batch = workload.batch(0)
-    for number, (name, table) in enumerate(workload._profile.tables.items()):
+    for number, (name, table) in enumerate(workload._source.profile.tables.items()):
         lengths, ids = batch.features[name].lengths(), batch.features[name].values()
         firsts = ids[(lengths.cumsum(0) - lengths)[lengths > 0]]
         share = table.law.head[0]
@@ -183,7 +183,7 @@ def test_click_rate_and_auroc_are_the_planted_ones(dataset):
 
 def test_every_id_of_a_bag_moves_the_label_and_not_the_first_alone():
     workload = create("mlperf_dlrm_v2", batch_size=2000)
-    samples = workload._draw(0, 0, 2000)
+    samples = workload._source.draw(0, 0, 2000)
     changed = samples.ranks.copy()
     start, stop = samples.starts[20], samples.starts[21]  # C21, 100 ids per bag
     bags = changed[start:stop].reshape(2000, 100)

@@ -14,7 +14,9 @@ from torchmetrics.functional.classification import binary_auroc
 from workloads.batch import Split
 from workloads.schema import SCHEMAS
 from workloads.streams.synthetic import SyntheticWorkload
-from workloads.streams.timelines import GROWTH_STEPS, TimedTable, timeline_of
+from workloads.streams.timelines import timeline_of
+from workloads.streams.timelines.growth import GROWTH_STEPS
+from workloads.streams.timelines.timeline import TimedTable
 from workloads.streams.tracks import Drift, FlashCrowd, Growth, Recency
 from workloads.streams.zipf import RankLaw
 
@@ -298,7 +300,7 @@ def test_crowd_comes_at_its_time_stays_and_fades():
     crowded, plain = kaggle(track), kaggle()
     number = number_of(crowded, "C15")
     period = 5
-    ids = ids_by_popularity(crowded, "C15", crowded._timeline.crowd(number, period))
+    ids = ids_by_popularity(crowded, "C15", crowded._source.timeline.crowd(number, period))
     frequencies = plain.frequencies()["C15"].numpy()
     assert frequencies[ids].max() <= np.median(frequencies), "rare ids"
 
@@ -311,7 +313,7 @@ def test_crowd_comes_at_its_time_stays_and_fades():
     expected = 0.3 * np.array([0, 0, 1, 1, 7 / 8, 5 / 8, 3 / 8, 1 / 8, 0, 0])
     np.testing.assert_allclose(shares(crowded), expected, atol=noise)
     assert shares(plain).max() < 0.01
-    assert not set(ids) & set(ids_by_popularity(crowded, "C15", crowded._timeline.crowd(number, period + 1)))
+    assert not set(ids) & set(ids_by_popularity(crowded, "C15", crowded._source.timeline.crowd(number, period + 1)))
 
 
 def test_crowds_come_to_as_many_tables_as_they_say_and_leave_the_rest_to_the_law():

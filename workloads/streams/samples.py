@@ -1,0 +1,161 @@
+"""Samples of a synthetic stream before they become a batch: ranks, bags, dense features, and thresholds for labels."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from workloads.batch import Split, bag_offsets
+from workloads.schema import DatasetSchema
+from workloads.streams.dense import DenseSampler
+from workloads.streams.draws import place_firsts, to_uniform
+from workloads.streams.profiles import load_profile
+from workloads.streams.timelines import timeline_of
+from workloads.streams.timelines.timeline import KEYS, TimedTable
+from workloads.streams.tracks import MOVING_ROWS, Track
+from workloads.streams.zipf import RankSampler
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+STREAMS = {Split.TRAIN: 0, Split.VALIDATION: 1, Split.TEST: 2}
+"""Numbers of the streams of batches; the streams below are drawn from once, when a workload is made."""
+CALIBRATION, BIJECTIONS, PLANTED, TIMELINE = 3, 4, 5, 6
+
+
+@dataclass(frozen=True)
+class Samples:
+    """One draw of `n` samples.
+
+    Attributes:
+        ranks: int64 `[tables, n]`; with bags flat, by table, then sample, then place in the bag.
+        lengths: Ids per bag, int64 `[tables, n]`; None: one each.
+        starts: Where every table's ranks begin, and their number, int64 `[tables + 1]`.
+        dense: fp32 `[dense columns, n]`.
+        dense_by_sample: The same, `[n, dense columns]`.
+        thresholds: A sample is clicked where its probability is above, float64 `[n]`.
+    """
+
+    ranks: Ints
+    lengths: Ints | None
+    starts: Ints
+    dense: npt.NDArray[np.float32]
+    dense_by_sample: npt.NDArray[np.float32]
+    thresholds: Floats
+
+
+class SampleSource:
+    """Draws samples by the measured law of a dataset. Every batch has a counter range of its own (Philox).
+
+    Args:
+        schema: The dataset to imitate.
+        rows: Rows by table, in the order of the schema.
+        batch_size: Samples per batch.
+        seed: Of all draws.
+        track: How the stream depends on time; None: not at all.
+
+    Attributes:
+        profile: How the dataset is accessed.
+        timeline: What the track does to the tables.
+    """
+
+    def __init__(
+        self, *, schema: DatasetSchema, rows: Mapping[str, int], batch_size: int, seed: int, track: Track | None
+    ) -> None:
+        self._schema = schema
+        self._tables = len(rows)
+        self._batch_size = batch_size
+        self._seed = seed
+        self._has_track = track is not None
+        self.profile = load_profile(schema.profile, rows=dict(rows))
+        self._dense = DenseSampler(list(self.profile.dense.values()))
+        self._sampler = RankSampler([table.law for table in self.profile.tables.values()])
+        self.timeline = timeline_of(
+            track,
+            [
+                TimedTable(law=table.law, pinned=int(table.group is not None), moves=published >= MOVING_ROWS)
+                for table, (_, published) in zip(self.profile.tables.values(), schema.categorical, strict=True)
+            ],
+            keys=self.generator(TIMELINE).random_raw((self._tables, KEYS)),
+            train_samples=schema.train_rows,
+        )
+
+    def generator(self, stream: int, index: int = 0) -> np.random.Philox:
+        """A generator whose counter range no other stream, index or dataset shares."""
+        size = self._batch_size if stream < CALIBRATION else 0
+        # Typed words: numpy would take a list with a seed above 2**63 by way of floats.
+        return np.random.Philox(
+            key=np.array([self._seed, zlib.crc32(self._schema.name.encode())], dtype=np.uint64),
+            # The lowest word counts a batch's own draws.
+            counter=np.array([0, size, index, stream], dtype=np.uint64),
+        )
+
+    def draw(self, stream: int, index: int, size: int) -> Samples:
+        """Draw `size` samples: batch `index` of one of `STREAMS`, or those of `CALIBRATION`."""
+        tables, groups = self._tables, len(self.profile.groups)
+        generator = self.generator(stream, index)
+        # Raw words only: unlike the distributions of numpy, their values are the same in every release.
+        uniform = _uniform(generator, (tables + groups + 1, size))
+        events = uniform[tables : tables + groups]
+        dense, dense_by_sample = self._dense.draw(generator, events[self.profile.dense_group])
+        missing = self._missing(events)
+        bags = self._schema.bags
+        lookups, lengths, starts = uniform[:tables].reshape(-1), None, np.arange(tables + 1, dtype=np.int64) * size
+        if bags is not None:
+            lengths = bags.lengths(_uniform(generator, (tables, size)), missing)
+            offsets = bag_offsets(lengths)
+            firsts, lookups, starts = lookups, _uniform(generator, (int(offsets[-1]),)), offsets[::size].copy()
+            place_firsts(firsts, offsets, lookups)
+        times = _by_lookup(self._times(stream, index, size), tables, lengths) if self._has_track else None
+        if times is not None:
+            self.timeline.redraw(lookups, starts, times)
+        ranks = self._sampler.jagged_ranks(lookups, starts)
+        if bags is None:
+            np.copyto(ranks.reshape(tables, size), 0, where=missing)
+        elif not bags.missing_is_empty:
+            ranks[offsets[:-1].reshape(tables, size)[missing]] = 0
+        if times is not None:
+            self.timeline.identify(ranks, starts, times)
+        return Samples(
+            ranks=ranks.reshape(tables, size) if lengths is None else ranks,
+            lengths=lengths,
+            starts=starts,
+            dense=dense,
+            dense_by_sample=dense_by_sample,
+            thresholds=uniform[-1],
+        )
+
+    def _missing(self, events: Floats) -> npt.NDArray[np.bool_]:
+        """Where a value is missing, bool `[tables, n]`, by the events of the groups, `[groups, n]`."""
+        missing = np.zeros((self._tables, events.shape[1]), dtype=np.bool_)
+        for number, table in enumerate(self.profile.tables.values()):
+            if table.group is not None:
+                event = events[table.group]
+                np.logical_and(event >= table.forced_from, event < table.forced_below, out=missing[number])
+        return missing
+
+    def _times(self, stream: int, index: int, size: int) -> Ints:
+        """When the samples of a draw happen, counted from the beginning of the training split, int64 `[size]`."""
+        samples = np.arange(size, dtype=np.int64)
+        train, validation = self._schema.train_rows, self._schema.validation_rows
+        if stream == CALIBRATION:  # all of the training split, evenly
+            return samples * train // size
+        begin = {STREAMS[Split.TRAIN]: 0, STREAMS[Split.VALIDATION]: train, STREAMS[Split.TEST]: train + validation}
+        return samples + (begin[stream] + index * size)
+
+
+def _uniform(generator: np.random.Philox, shape: tuple[int, ...]) -> Floats:
+    """The generator's next words as float64 in [0, 1)."""
+    uniform = np.empty(shape)
+    to_uniform(generator.random_raw(uniform.size), uniform.reshape(-1))
+    return uniform
+
+
+def _by_lookup(times: Ints, tables: int, lengths: Ints | None) -> Ints:
+    """The samples' times, `[n]`, for every lookup of every table, flat."""
+    by_bag = np.tile(times, tables)
+    return by_bag if lengths is None else np.repeat(by_bag, lengths.reshape(-1))

@@ -1,0 +1,31 @@
+"""What a track does to the tables of a stream: one file per kind of track, and `timeline_of`, which chooses among them.
+
+A stream draws a popularity rank for every lookup. A timeline turns the rank of an instant into an identity: the number
+that the row id and the effect on labels come from. In a table that keeps still, an id's identity is its rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from workloads.streams.timelines.crowds import FlashTimeline
+from workloads.streams.timelines.drift import DriftTimeline
+from workloads.streams.timelines.growth import GrowthTimeline
+from workloads.streams.timelines.recency import RecencyTimeline
+from workloads.streams.timelines.timeline import TimedTable, Timeline, Words
+from workloads.streams.tracks import Drift, FlashCrowd, Growth, Recency, Track
+
+
+def timeline_of(track: Track | None, tables: Sequence[TimedTable], *, keys: Words, train_samples: int) -> Timeline:
+    """The timeline of a track on the tables of a stream; arguments as for `Timeline`."""
+    match track:
+        case Recency():
+            return RecencyTimeline(track, tables, keys=keys, train_samples=train_samples)
+        case Drift():
+            return DriftTimeline(track, tables, keys=keys, train_samples=train_samples)
+        case FlashCrowd():
+            return FlashTimeline(track, tables, keys=keys, train_samples=train_samples)
+        case Growth():
+            return GrowthTimeline(track, tables, keys=keys, train_samples=train_samples)
+        case None:
+            return Timeline(tables, keys=keys, train_samples=train_samples)

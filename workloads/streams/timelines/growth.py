@@ -1,0 +1,144 @@
+"""Ids that come to exist during the training split."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from workloads.compiled import compiled
+from workloads.streams.draws import power, to_power
+from workloads.streams.timelines.timeline import Floats, Ints, TimedTable, Timeline, Words, still_shares
+from workloads.streams.timelines.words import GOLDEN, UNIFORM_SHIFT, hashed, mixed, uniform_of
+from workloads.streams.tracks import Growth
+
+GROWTH_STEPS = 1024
+"""Steps of equal length in which a vocabulary grows during the training split."""
+
+MAX_REDRAWS = 256
+"""Draws after which the search for an id that exists is given up for rank 0; its chance is below `0.75 ** 256`."""
+
+
+class _GrowingTable(NamedTuple):
+    """The vocabulary of one table, for the compiled loop.
+
+    Attributes:
+        birth_key, redraw_key: Random words: when ids appear, and what is drawn in the place of those that do not exist.
+        head: Ranks that exist from the beginning.
+        rows: Rows of the table.
+        low, high: Ends of the tail's power, `(rank + shift) ** power` at `head` and at `rows`.
+        shift, inverse_power: Of the law.
+        begins: First sample of every step, int64 `[GROWTH_STEPS]`.
+        limits: In a step those ids exist whose birth is below its limit, int64 `[GROWTH_STEPS]`.
+    """
+
+    birth_key: np.uint64
+    redraw_key: np.uint64
+    head: int
+    rows: int
+    low: float
+    high: float
+    shift: float
+    inverse_power: float
+    begins: Ints
+    limits: Ints
+
+
+class GrowthTimeline(Timeline):
+    """Ids that come to exist during the training split, in steps of equal length; see `Growth`."""
+
+    def __init__(self, track: Growth, tables: Sequence[TimedTable], *, keys: Words, train_samples: int) -> None:
+        super().__init__(tables, keys=keys, train_samples=train_samples)
+        steps = np.arange(GROWTH_STEPS)
+        self._begins = -(-steps * train_samples // GROWTH_STEPS)
+        existing = track.start + (1.0 - track.start) * steps / (GROWTH_STEPS - 1)
+        self._limits = np.minimum(np.rint(existing * 2.0**53), 2.0**53).astype(np.int64)
+
+    def _can_move(self, table: TimedTable) -> bool:
+        return table.law.tail_mass > 0
+
+    def _identify(self, table: int, ranks: Ints, samples: Ints) -> None:
+        law = self._tables[table].law
+        head = len(law.head)
+        ends = np.empty(2)
+        to_power(np.array([head, law.rows]) + law.shift, np.full(2, law.power), ends)
+        birth_key, redraw_key = self._keys[table]
+        growing = _GrowingTable(
+            birth_key=birth_key,
+            redraw_key=redraw_key,
+            head=head,
+            rows=law.rows,
+            low=float(ends[0]),
+            high=float(ends[1]),
+            shift=law.shift,
+            inverse_power=1.0 / law.power,
+            begins=self._begins,
+            limits=self._limits,
+        )
+        _draw_existing(samples, growing, ranks)
+
+    def _moving_shares(self, table: int, samples: int) -> Iterator[tuple[int, Floats]]:
+        law = self._tables[table].law
+        head = len(law.head)
+        appearing = np.zeros(GROWTH_STEPS)
+        for first, shares in still_shares(law, first=head):
+            appearing += np.bincount(self._steps(table, first, shares.size), shares, GROWTH_STEPS)
+        existing = np.cumsum(appearing)
+        ends = np.append(self._begins[1:], self._train_samples)
+        time = (np.minimum(ends, samples) - np.minimum(self._begins, samples)) / samples
+        gain = np.divide(time * law.tail_mass, existing, out=np.zeros(GROWTH_STEPS), where=existing > 0)
+        # An id has its part of every step from the one in which it appears.
+        factors = np.cumsum(gain[::-1])[::-1]
+        shares = law.probabilities(0, head)
+        shares[0] += float((time * law.tail_mass)[existing <= 0].sum())  # nothing behind the head exists yet
+        yield 0, shares
+        for first, shares in still_shares(law, first=head):
+            yield first, shares * factors[self._steps(table, first, shares.size)]
+
+    def _steps(self, table: int, first: int, count: int) -> Ints:
+        """Steps in which ids appear, int64 `[count]`."""
+        births = np.empty(count, dtype=np.int64)
+        _births(self._keys[table, 0], first, births)
+        return np.searchsorted(self._limits, births, side="right")
+
+
+@compiled
+def _birth_of(key, rank):
+    """When an id comes to exist: a whole number below `2 ** 53`, to be compared with the limits of the steps."""
+    return np.int64(hashed(key, rank, 0) >> UNIFORM_SHIFT)
+
+
+@compiled
+def _births(key, first, out):
+    """`_birth_of` ranks from `first` on."""
+    for i in range(out.size):
+        out[i] = _birth_of(key, first + i)
+
+
+@compiled
+def _draw_existing(samples, growing, ranks):
+    """Draw ranks behind the head again, from the same law, until the id exists."""
+    last, lookup = np.int64(-1), np.int64(0)
+    step = 0
+    for i in range(samples.size):
+        sample = samples[i]
+        lookup = np.int64(lookup + 1 if sample == last else 0)
+        last = sample
+        rank = ranks[i]
+        if rank < growing.head:
+            continue
+        if step + 1 < growing.begins.size and sample >= growing.begins[step + 1]:
+            step = np.searchsorted(growing.begins, sample, side="right") - 1
+        limit = growing.limits[step]
+        if _birth_of(growing.birth_key, rank) < limit:
+            continue
+        word = hashed(growing.redraw_key, sample, lookup)
+        for _ in range(MAX_REDRAWS):
+            word = mixed(word + GOLDEN)
+            position = growing.low + uniform_of(word) * (growing.high - growing.low)
+            rank = np.int64(power(position, growing.inverse_power) - growing.shift)
+            rank = min(max(rank, growing.head), growing.rows - 1)
+            if _birth_of(growing.birth_key, rank) < limit:
+                break
+        ranks[i] = rank if _birth_of(growing.birth_key, rank) < limit else 0

@@ -1,0 +1,113 @@
+"""The stream without a track, and what every track has to say: draws, identities, and how often each identity comes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from workloads.streams.zipf import RankLaw
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+
+KEYS = 2
+"""Random words that a timeline takes per table."""
+
+CHUNK = 1 << 16
+"""Ranks whose shares are worked out at a time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedTable:
+    """A table as a timeline sees it.
+
+    Attributes:
+        law: Distribution of the ranks drawn at any instant.
+        pinned: First ranks that keep their identity: 1 where rank 0 stands for a missing value, else 0.
+        moves: Whether the table follows the track.
+    """
+
+    law: RankLaw
+    pinned: int
+    moves: bool
+
+
+class Timeline:
+    """Independent draws, the stream without a track. Tracks redefine what they change, for one table at a time.
+
+    Args:
+        tables: The tables in order.
+        keys: Random words, uint64 `[tables, KEYS]`.
+        train_samples: Length of the training split.
+    """
+
+    def __init__(self, tables: Sequence[TimedTable], *, keys: Words, train_samples: int) -> None:
+        self._tables = tuple(tables)
+        self._keys = keys
+        self._train_samples = train_samples
+        self._moving = [number for number, table in enumerate(tables) if table.moves and self._can_move(table)]
+
+    def redraw(self, uniform: Floats, starts: Ints, samples: Ints) -> None:
+        """Replace the uniform numbers that ranks are made from, in place.
+
+        Args:
+            uniform: One number per lookup, table after table, float64 `[n]`.
+            starts: Where every table's lookups begin, and `n`, int64 `[tables + 1]`.
+            samples: Sample of every lookup, counted from the beginning of the training split, int64 `[n]`; it does not
+                fall within a table, and lookups of one bag follow one another.
+        """
+        for table in self._moving:
+            part = slice(int(starts[table]), int(starts[table + 1]))
+            self._redraw(table, uniform[part], samples[part])
+
+    def identify(self, ranks: Ints, starts: Ints, samples: Ints) -> None:
+        """Replace ranks by identities, in place.
+
+        Args:
+            ranks: One rank per lookup, table after table, int64 `[n]`.
+            starts: As for `redraw`.
+            samples: As for `redraw`.
+        """
+        for table in self._moving:
+            part = slice(int(starts[table]), int(starts[table + 1]))
+            self._identify(table, ranks[part], samples[part])
+
+    def shares(self, table: int, samples: int) -> Iterator[tuple[int, Floats]]:
+        """Expected share of every identity in a table's draws, mean over the first samples of the training split.
+
+        Exact up to rounding; worked out chunk by chunk, so that memory does not grow with the table.
+
+        Args:
+            table: Number of the table.
+            samples: Length of the prefix, 1 or more.
+
+        Yields:
+            Identities in order: the number of the first, and the shares of those that follow, float64.
+        """
+        if table in self._moving:
+            yield from self._moving_shares(table, samples)
+        else:
+            yield from still_shares(self._tables[table].law)
+
+    def _can_move(self, _table: TimedTable) -> bool:
+        return False
+
+    def _redraw(self, table: int, uniform: Floats, samples: Ints) -> None:
+        """`redraw` for one moving table."""
+
+    def _identify(self, table: int, ranks: Ints, samples: Ints) -> None:
+        """`identify` for one moving table."""
+
+    def _moving_shares(self, table: int, _samples: int) -> Iterator[tuple[int, Floats]]:
+        """`shares` for one moving table."""
+        yield from still_shares(self._tables[table].law)
+
+
+def still_shares(law: RankLaw, *, first: int = 0) -> Iterator[tuple[int, Floats]]:
+    """Shares of the ranks from `first` on by the law alone, in chunks: the first rank of each, and float64 shares."""
+    for start in range(first, law.rows, CHUNK):
+        yield start, law.probabilities(start, min(law.rows, start + CHUNK))
