@@ -73,6 +73,12 @@ def warnings(before: Run, after: Run, matched: Matched) -> list[str]:
                 f"{run.name} has {mixed} cell{'s' if mixed > 1 else ''} whose rounds ran with different code, packages "
                 "or drivers: their spread is not noise alone; measure them again with --fresh."
             )
+        disturbed = [record for side in sides for record in side.records if record.disturbed]
+        if disturbed:
+            found.append(
+                f"{run.name} has {len(disturbed)} record{'s' if len(disturbed) > 1 else ''} of a disturbed machine, "
+                f"e.g. {disturbed[0].cell.label}: {'; '.join(disturbed[0].disturbed)}; measure them again with --fresh."
+            )
     return list(dict.fromkeys(found))
 
 

@@ -43,7 +43,7 @@ class Watch:
             complete: The cell ended by itself, so that the CPU time of all its processes is known.
         """
         passed = _cpu_times() - self._before
-        others = max(0.0, passed.busy_s - passed.own_s) / passed.available_s
+        others = min(1.0, max(0.0, passed.busy_s - passed.own_s) / passed.available_s)
         return Conditions(
             start=self._state,
             end=machine_state(cuda=self._cuda),
