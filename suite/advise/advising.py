@@ -19,7 +19,7 @@ from suite.advise.model import CalibratedCosts, Costs
 from suite.advise.paper import beside_published
 from suite.advise.recommend import choose
 from suite.records.record import Cell
-from suite.run.stream import open_workload
+from suite.run.cell.stream import open_workload
 from suite.simulate.traces.trace import WorkloadTrace
 
 OnProgress = Callable[[str, int, int], None]

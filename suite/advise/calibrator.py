@@ -23,7 +23,7 @@ from suite.advise.cut import MOVING, PLANNING, Clocks, CutTrainer, DensePart
 from suite.advise.kernels import Kernel, RowType
 from suite.advise.shape import Shape
 from suite.records import environment
-from suite.run.training import load_initial_rows
+from suite.run.cell.training import load_initial_rows
 from suite.simulate.traces.trace import Distinct
 from systems import registry
 from systems.contract import (

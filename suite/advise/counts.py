@@ -8,7 +8,7 @@ from functools import lru_cache
 from suite.advise.case import Case
 from suite.advise.costs import Counts
 from suite.records.record import Cell
-from suite.run.stream import open_workload
+from suite.run.cell.stream import open_workload
 from suite.simulate.models import registry as models
 from suite.simulate.models.model import CannotReplay, Setting, Span, replay
 from suite.simulate.traces.trace import Trace, WorkloadTrace, replayed

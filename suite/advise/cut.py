@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor
 
 from suite.advise.shape import Shape
-from suite.run.training import dense_optimizer, synchronize
+from suite.run.cell.training import dense_optimizer, synchronize
 from systems.contract import EmbeddingSystem, SparseOptimizer
 from systems.freq_cache.cache import Cache
 from workloads.batch import Batch
@@ -160,7 +160,7 @@ class CutTrainer:
 
 
 PLANNING, MOVING = "planning", "moving"
-_STAGES = {"check": PLANNING, "enter": PLANNING, "prepare": PLANNING, "apply": MOVING}
+_STAGES = {"check": PLANNING, "announce": PLANNING, "plan": PLANNING, "move": MOVING}
 """Of a `Cache`, by method."""
 
 

@@ -12,7 +12,7 @@ from suite.advise.costs import Counts
 from suite.advise.kernels import RowType
 from suite.advise.shape import Described
 from suite.records.record import Cell
-from suite.run.stream import open_workload
+from suite.run.cell.stream import open_workload
 from workloads.batch import Workload
 
 

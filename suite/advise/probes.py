@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from suite.advise.calibration import Probes
-from suite.run.training import synchronize
+from suite.run.cell.training import synchronize
 
 _ROW_VALUES = 128
 _GATHERED_ROWS = 1 << 16

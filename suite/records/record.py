@@ -115,7 +115,7 @@ class Timing(Model):
     data_wait_s: float
     """Of all timed windows together, spent waiting for a batch."""
     batches_made: str
-    """By whom batches were made, and when; see `suite.run.feed.Mode`."""
+    """By whom batches were made, and when; see `suite.run.cell.feed.Mode`."""
     producers: int
     """Processes beside the training process that made batches."""
     training_threads: int

@@ -105,7 +105,7 @@ def _started(log: Path, *, mark: str, folder: Path, keep: int) -> tuple[subproce
     try:
         with log.open("wb") as sink:
             process = subprocess.Popen(
-                [sys.executable, "-u", "-m", "suite.run.worker", str(write_fd)],
+                [sys.executable, "-u", "-m", "suite.run.cell.worker", str(write_fd)],
                 bufsize=0,  # else closing its standard input would try again to send a cell that nobody read
                 stdin=subprocess.PIPE,
                 stdout=sink,

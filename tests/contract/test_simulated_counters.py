@@ -8,7 +8,7 @@ import pytest
 import torch
 from scenes import optimizer
 
-from suite.run.training import tables_of
+from suite.run.cell.training import tables_of
 from suite.simulate.models.model import RowBytes, Setting, Span, Tally, replay
 from suite.simulate.models.registry import build as build_model
 from suite.simulate.sweep import slots_of

@@ -7,9 +7,9 @@ import torch
 from advise_scenes import PowerTrace, case
 
 from suite.advise.counts import Replays, count_cell, model_of, span_of, steady_span
+from suite.run.cell.stream import open_workload
+from suite.run.cell.training import tables_of
 from suite.run.plan import Options, plan_cells
-from suite.run.stream import open_workload
-from suite.run.training import tables_of
 from suite.simulate.models.model import Span
 from systems import registry
 from systems.contract import CacheRatio, OptimizerKind, SparseOptimizer, SystemSpec

@@ -10,9 +10,9 @@ import torch
 from suite.advise.cut import CutTrainer, DensePart
 from suite.advise.shape import Shape
 from suite.records.record import Cell
+from suite.run.cell.stream import open_workload
+from suite.run.cell.training import Trainer, in_process, load_initial_rows, tables_of
 from suite.run.plan import Options, plan_cells
-from suite.run.stream import open_workload
-from suite.run.training import Trainer, in_process, load_initial_rows, tables_of
 from systems import registry
 from systems.contract import CacheRatio, EmbeddingSystem, OptimizerKind, SparseOptimizer, SystemSpec
 from workloads.batch import Batch, Workload

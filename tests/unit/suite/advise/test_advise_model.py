@@ -11,8 +11,8 @@ from suite.advise.costs import Counts
 from suite.advise.kernels import RowType
 from suite.advise.model import CalibratedCosts, NotCalibrated, predict, predict_cell
 from suite.advise.shape import Shape
+from suite.run.cell.stream import open_workload
 from suite.run.plan import Options, plan_cells
-from suite.run.stream import open_workload
 from systems.registry import Variant
 
 COUNTS = Counts(lookups=192, distinct=100, misses=30, rows_fetched=30, rows_written_back=20)

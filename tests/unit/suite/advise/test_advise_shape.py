@@ -12,8 +12,8 @@ from torchrec import KeyedTensor
 from suite.advise.calibration_streams import STREAMS, CalibrationTables
 from suite.advise.cut import DensePart
 from suite.advise.shape import Shape
+from suite.run.cell.stream import open_workload
 from suite.run.plan import Options, plan_cells
-from suite.run.stream import open_workload
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.registry import Variant
 

@@ -398,7 +398,7 @@ def test_full_disk_still_prints_the_table_and_ends_with_a_sentence(tmp_path, mon
 
     answering(monkeypatch)
     monkeypatch.setattr("suite.records.store.write_atomically", full)
-    monkeypatch.setattr("suite.tables.comparison.write_atomically", full)
+    monkeypatch.setattr("suite.tables.formats.write_atomically", full)
     result = call("--systems", "reference", "--workloads", "avazu", "--out", tmp_path, *TINY)
     assert result.exit_code == 1
     assert isinstance(result.exception, SystemExit)

@@ -7,12 +7,12 @@ import torch
 
 from suite.records.record import FrequencySource
 from suite.records.status import Status
-from suite.run import asked, experiment
 from suite.run import memory_probes as memory
-from suite.run import stream as streams
-from suite.run.experiment import run_cell
-from suite.run.feed import FeedPlan, Mode
-from suite.run.stream import open_workload
+from suite.run.cell import asked, experiment
+from suite.run.cell import stream as streams
+from suite.run.cell.experiment import run_cell
+from suite.run.cell.feed import FeedPlan, Mode
+from suite.run.cell.stream import open_workload
 from systems.reference import ReferenceSystem
 from tests.faults.cells import fake, tiny_cell
 from workloads.batch import Split

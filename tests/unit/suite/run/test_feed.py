@@ -7,8 +7,17 @@ import time
 
 import pytest
 
-from suite.run import feed
-from suite.run.feed import BeforeTheClock, DuringTraining, FeedPlan, InProcess, Mode, open_feed, plan_feed, usable_cores
+from suite.run.cell import feed
+from suite.run.cell.feed import (
+    BeforeTheClock,
+    DuringTraining,
+    FeedPlan,
+    InProcess,
+    Mode,
+    open_feed,
+    plan_feed,
+    usable_cores,
+)
 from tests.unit.workloads.produced import equal, open_avazu
 
 SMALL = 200 * 2048 * 26

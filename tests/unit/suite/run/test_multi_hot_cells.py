@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from suite.records.status import Status
-from suite.run.experiment import run_cell
-from suite.run.stream import open_workload
+from suite.run.cell.experiment import run_cell
+from suite.run.cell.stream import open_workload
 from tests.faults.cells import tiny_cell
 
 

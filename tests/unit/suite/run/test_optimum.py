@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from suite.run.asked import Asked
-from suite.run.experiment import run_cell
-from suite.run.optimum import optimum_of
-from suite.run.reporter import Reporter
+from suite.run.cell.asked import Asked
+from suite.run.cell.experiment import run_cell
+from suite.run.cell.optimum import optimum_of
+from suite.run.cell.reporter import Reporter
 from suite.simulate.models.model import Setting, Span, replay
 from suite.simulate.models.registry import build
 from suite.simulate.traces import next_use

@@ -48,7 +48,7 @@ def worker(tmp_path, monkeypatch):
 
 def test_cell_arrives_on_standard_input_and_progress_and_outcome_leave_through_the_pipe(worker):
     run = worker("""
-        system = __import__("json").loads(sys.stdin.readline())["system"]
+        system = __import__("json").loads(sys.stdin.readline())["cell"]["system"]
         os.write(fd, b'{"kind": "progress", "phase": "train", "step": 1, "steps": 2}\\n')
         os.write(fd, ('{"kind": "outcome", "status": "unsupported", "reason": "' + system + '"}\\n').encode())
         time.sleep(60)

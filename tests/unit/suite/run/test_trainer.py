@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from suite.run.training import Trainer, dense_optimizer, in_process, load_initial_rows, tables_of
+from suite.run.cell.training import Trainer, dense_optimizer, in_process, load_initial_rows, tables_of
 from systems.contract import CacheRatio, OptimizerKind, Rows, SparseOptimizer, SystemSpec
 from systems.reference import ReferenceSystem
 from workloads.dlrm import build_dlrm
@@ -180,7 +180,7 @@ def test_initial_rows_arrive_whole_and_in_chunks(synthetic, monkeypatch):
     chunks, told = [], []
     whole = ReferenceSystem(spec(synthetic))
     load_initial_rows(whole, seed=3)
-    monkeypatch.setattr("suite.run.training._INIT_ROWS", 100)
+    monkeypatch.setattr("suite.run.cell.training._INIT_ROWS", 100)
     pieces = Loading(spec(synthetic))
     load_initial_rows(pieces, seed=3, on_chunk=lambda: told.append(1))
     assert len(told) == len(chunks)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from suite.run.training import tables_of
-from suite.run.verify import verify
+from suite.run.cell.training import tables_of
+from suite.run.cell.verify import verify
 from systems.contract import CacheRatio, OptimizerKind, SparseOptimizer, Support, SystemSpec, Verdict
 from systems.full_gpu import FullGPU
 from systems.no_embeddings import NoEmbeddings

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from suite.records.status import Status
+from suite.run.cell.reporter import Reporter
+from suite.run.cell.worker import _outcome, describe, status_of
 from suite.run.messages import Outcome, Progress, Request, decode
-from suite.run.reporter import Reporter
-from suite.run.worker import _outcome, describe, status_of
 from systems.contract import WorkingSetTooLarge
 from tests.faults.cells import fake, tiny_cell
 
@@ -120,7 +120,7 @@ def test_reporter_sends_every_phase_but_few_beats():
 
 def test_beat_after_a_pause_is_sent_at_once(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr("suite.run.reporter.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("suite.run.cell.reporter.time.monotonic", lambda: now[0])
     pipe = io.BytesIO()
     reporter = Reporter(pipe)
     reporter.phase("train")

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from suite.records.record import Cell, FrequencySource
 from suite.run import memory_probes, scratch
-from suite.run.stream import open_workload
-from suite.run.training import tables_of
+from suite.run.cell.stream import open_workload
+from suite.run.cell.training import tables_of
 from systems import registry
 from systems.contract import (
     Budget,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from suite.records.record import Optimum
-from suite.run.asked import Asked
+from suite.run.cell.asked import Asked
 from suite.simulate.models import registry as models
 from suite.simulate.models.model import RowBytes, Setting, Span, replay
 from suite.simulate.traces.trace import WorkloadTrace

@@ -16,7 +16,7 @@ from torch import Tensor
 from torchrec import KeyedJaggedTensor
 
 from suite.records.record import Check, Verification
-from suite.run.training import Trainer, in_process, load_initial_rows, tables_of
+from suite.run.cell.training import Trainer, in_process, load_initial_rows, tables_of
 from systems.contract import CacheRatio, EmbeddingSystem, OptimizerKind, SparseOptimizer, SystemSpec, Verdict
 from systems.reference import ReferenceSystem
 from workloads.batch import Workload

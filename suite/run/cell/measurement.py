@@ -9,10 +9,10 @@ from torchmetrics.classification import BinaryAccuracy, BinaryAUROC
 
 from suite.records.record import Cell, Memory, Quality, Timing, Traffic
 from suite.run import memory_probes
-from suite.run.feed import FeedPlan
-from suite.run.reporter import Phases
-from suite.run.stream import open_workload
-from suite.run.training import Run, Trainer
+from suite.run.cell.feed import FeedPlan
+from suite.run.cell.reporter import Phases
+from suite.run.cell.stream import open_workload
+from suite.run.cell.training import Run, Trainer
 from systems.contract import EmbeddingSystem
 from workloads.batch import Split, Workload
 

@@ -12,14 +12,14 @@ import torch
 from suite.records.record import Cell, Measurement, Optimum, Verification
 from suite.records.status import Status
 from suite.run import memory_probes
-from suite.run.asked import Asked
-from suite.run.feed import Feed, FeedPlan, open_feed, plan_feed, usable_cores
-from suite.run.measurement import memory_of, quality_of, timing_of, traffic_of
+from suite.run.cell.asked import Asked
+from suite.run.cell.feed import Feed, FeedPlan, open_feed, plan_feed, usable_cores
+from suite.run.cell.measurement import memory_of, quality_of, timing_of, traffic_of
+from suite.run.cell.reporter import Phases, Reporter
+from suite.run.cell.stream import open_workload
+from suite.run.cell.training import Run, Trainer, load_initial_rows
+from suite.run.cell.verify import verify
 from suite.run.messages import Outcome
-from suite.run.reporter import Phases, Reporter
-from suite.run.stream import open_workload
-from suite.run.training import Run, Trainer, load_initial_rows
-from suite.run.verify import verify
 from systems import registry
 from systems.contract import EmbeddingSystem, Verdict
 from workloads.batch import Split
@@ -160,7 +160,7 @@ def _replay(
 ) -> tuple[Optimum | None, tuple[str, ...]]:
     """The optimum, or a note that says why there is none."""
     # imported only now: what simulators are made of would count as memory of systems that do without it
-    from suite.run.optimum import optimum_of
+    from suite.run.cell.optimum import optimum_of
     from suite.simulate.models.model import CannotReplay
 
     try:

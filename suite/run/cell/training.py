@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torchrec import EmbeddingBagConfig, PoolingType
 from torchrec.models.dlrm import DLRM
 
-from suite.run.feed import BeforeTheClock, Feed, InProcess, OnBatch
+from suite.run.cell.feed import BeforeTheClock, Feed, InProcess, OnBatch
 from systems.contract import EmbeddingSystem, OptimizerKind, Rows, SparseOptimizer
 from workloads.batch import Batch, Workload
 from workloads.dlrm import initial_rows

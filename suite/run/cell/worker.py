@@ -1,6 +1,6 @@
-"""The child process that runs one cell; what it does with it stands in `suite.run.experiment`.
+"""The child process that runs one cell; what it does with it stands in `suite.run.cell.experiment`.
 
-Started as `python -m suite.run.worker FD`: a `Request` comes as one line of JSON on standard input, messages leave
+Started as `python -m suite.run.cell.worker FD`: a `Request` comes as one line of JSON on standard input, messages leave
 through file descriptor FD. Standard input stays open for as long as the parent lives; when it closes, the worker ends
 itself.
 """
@@ -16,9 +16,9 @@ import traceback
 import warnings
 
 from suite.records.status import Status
+from suite.run.cell.reporter import Reporter
 from suite.run.killing import MARK, kill_marked
 from suite.run.messages import Outcome, Request
-from suite.run.reporter import Reporter
 from suite.run.scratch import is_disk_full
 
 _REMEDIES = {
@@ -45,7 +45,7 @@ def main() -> None:
 def _outcome(request: Request, reporter: Reporter) -> Outcome:
     """Run the cell; every exception becomes a status and a sentence, its traceback goes to the log."""
     try:
-        from suite.run.experiment import run_cell
+        from suite.run.cell.experiment import run_cell
 
         return run_cell(request.cell, reporter, known=request.optima)
     except Exception as error:

@@ -1,0 +1,1 @@
+"""What happens in the process of one cell, from the question whether its system can run to the optimum."""
