@@ -65,7 +65,7 @@ def _speed(speed: Speed) -> dict[str, object]:
         "b": speed.after,
         "rounds_a": speed.rounds[0],
         "rounds_b": speed.rounds[1],
-        "ratio": ratio and ratio.ratio,
+        "ratio": ratio and ratio.value,
         "low": ratio and ratio.low,
         "high": ratio and ratio.high,
         "beyond_noise": speed.beyond_noise,

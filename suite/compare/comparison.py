@@ -70,7 +70,7 @@ class Comparison:
     def one_round(self) -> list[Compared]:
         """Cells whose speed has no interval, slowest first."""
         found = [cell for cell in self.cells if cell.speed.without_interval]
-        return sorted(found, key=lambda cell: math.inf if cell.speed.ratio is None else cell.speed.ratio.ratio)
+        return sorted(found, key=lambda cell: math.inf if cell.speed.ratio is None else cell.speed.ratio.value)
 
     @property
     def quiet(self) -> list[Compared]:
@@ -147,4 +147,4 @@ def _labelled(sides: Iterable[Side], labels: Labels) -> tuple[tuple[str, Side], 
 
 
 def _size(speed: Speed) -> float:
-    return abs(math.log(speed.ratio.ratio)) if speed.ratio is not None else 0.0
+    return abs(math.log(speed.ratio.value)) if speed.ratio is not None else 0.0

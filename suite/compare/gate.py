@@ -96,5 +96,5 @@ def _failures(cell: Compared, threshold: float) -> Iterator[str]:
     ratio = cell.speed.ratio
     if ratio is None or cell.speed.unjudged is not None or not cell.speed.slower:
         return
-    if ratio.ratio < 1 - threshold:
-        yield f"{cell.label}: slower by {100 * (1 - ratio.ratio):.1f} %, more than {100 * threshold:g} %"
+    if ratio.value < 1 - threshold:
+        yield f"{cell.label}: slower by {100 * (1 - ratio.value):.1f} %, more than {100 * threshold:g} %"

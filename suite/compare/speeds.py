@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from suite.compare.matching import Pair
 from suite.compare.runs import Side, trusted_speeds
-from suite.tables.statistics import SpeedRatio, unpaired_ratio
+from suite.tables.statistics import Estimate, unpaired_ratio
 
 _ROUNDING = 1e-9
 """An interval may miss 1 by so much through the rounding of logarithms alone, where rounds do not differ at all."""
@@ -60,7 +60,7 @@ class Speed:
     before: float | None
     after: float | None
     rounds: tuple[int, int]
-    ratio: SpeedRatio | None
+    ratio: Estimate | None
     unjudged: Unjudged | None
 
     @property
@@ -78,13 +78,13 @@ class Speed:
     @property
     def slower(self) -> bool:
         """Whether RUN_B is slower beyond noise."""
-        return self.beyond_noise and self.ratio is not None and self.ratio.ratio < 1
+        return self.beyond_noise and self.ratio is not None and self.ratio.value < 1
 
     def shows(self, loss: float) -> bool:
         """Whether a loss of this share of speed would lie beyond noise, given the width of the interval."""
         if self.ratio is None or self.ratio.high is None:
             return False
-        return self.ratio.high / self.ratio.ratio * (1 - loss) < 1
+        return self.ratio.high / self.ratio.value * (1 - loss) < 1
 
 
 def compare_speeds(pair: Pair, *, normalize_by: str | None = None) -> Speed:
@@ -110,7 +110,7 @@ def compare_speeds(pair: Pair, *, normalize_by: str | None = None) -> Speed:
     )
 
 
-def _unjudged(pair: Pair, ratio: SpeedRatio | None, *, measured: bool, normalize_by: str | None) -> Unjudged | None:
+def _unjudged(pair: Pair, ratio: Estimate | None, *, measured: bool, normalize_by: str | None) -> Unjudged | None:
     checks = (
         (not measured, Unjudged.NOT_MEASURED),
         (_shares_records(pair), Unjudged.SAME_RECORDS),

@@ -90,7 +90,7 @@ def _show_speeds(comparison: Comparison, console: Console) -> None:
         _heading(console, f"{what}, one round: no interval, so this may be noise")
         _show_table(comparison, comparison.one_round, console)
     for label, speed in divisor_speeds(comparison):
-        ratio = MISSING if speed.ratio is None else f"{_ratio(speed.ratio.ratio)} [{_interval(speed)}]"
+        ratio = MISSING if speed.ratio is None else f"{_ratio(speed.ratio.value)} [{_interval(speed)}]"
         _line(console, f"{label}, not normalised: {ratio}")
 
 
@@ -106,7 +106,7 @@ def _show_table(comparison: Comparison, cells: Sequence[Compared], console: Cons
             Text(cell.label),
             amount(speed.before),
             amount(speed.after),
-            MISSING if speed.ratio is None else _ratio(speed.ratio.ratio),
+            MISSING if speed.ratio is None else _ratio(speed.ratio.value),
             _interval(speed),
             f"{speed.rounds[0]}, {speed.rounds[1]}",
         )

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from suite.records.store import write_atomically
 from suite.report.alike import alike
-from suite.report.figures.drawn import write_figures
+from suite.report.figures.write import write_figures
 from suite.report.page.page import page
-from suite.report.sheets.all_sheets import sheets
-from suite.report.sheets.formats import write_sheets
+from suite.report.sheets import sheets
 from suite.report.source import Source
 from suite.tables.comparison import write_tables
+from suite.tables.formats import write_sheets
 
 PAGE = "index.html"
 OnStep = Callable[[str], None]

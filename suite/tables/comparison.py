@@ -1,89 +1,134 @@
-"""The comparison as Markdown and CSV. Pure functions of records: the same records always give the same files."""
+"""The comparison: a table per group of records that may be compared, with the published rows of its dataset."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from suite.records.groups import Group
-from suite.records.store import write_atomically
+from suite.records.published import NOTE, PublishedRow, published_rows
+from suite.records.status import Status
+from suite.tables.columns import COLUMNS, PUBLISHED_HEADS, SYSTEM, published_cells
+from suite.tables.formats import write_sheets
 from suite.tables.frames import frame
-from suite.tables.sections import COLUMNS, LEGEND, PUBLISHED_HEADERS, section
+from suite.tables.quantities import amount, place_words
+from suite.tables.rows import Row, failure, merged_rows
+from suite.tables.settings import facts, headings
+from suite.tables.sheet import Block, Line, Sheet, lines, notes
+from suite.tables.statistics import rank
+
+LEGEND = (
+    "GB = 1e9 bytes and MB = 1e6 bytes; it = iteration, one batch; n/a = does not exist or is not known.",
+    "it/s and epoch time: median over rounds; ~ before an epoch time: extrapolated from throughput.",
+    "GPU GB: torch's peaks; CPU GB: peak resident memory of the process.",
+    "vs full_gpu: samples/s relative to the all-on-device baseline, paired by round, with a 95 % interval.",
+    "Hit rate: share of a batch's distinct rows that were on the device before anything was fetched.",
+    "Optimal misses and minimum bytes: of Belady's rule, simulated on the same steps with as many slots.",
+    "Rows, state, index and staging MB: device memory by purpose, by the system's own account.",
+    "Verified: trained beside the reference before timing; bitwise, or the largest difference of any loss, row or "
+    "(relative to its size) optimizer state.",
+)
 
 
-def to_markdown(group: Group) -> str:
-    """One comparison group as a Markdown section: facts, table, failures, notes, ranking, published rows."""
-    content = section(group)
-    facts = [f"- {label}: {text}" for label, text in content.facts]
-    if content.caveat:
-        facts.append(f"- On a CPU: {content.caveat}")
-    blocks = [
-        f"## {content.heading}",
-        "\n".join(facts),
-        table(
-            [column.header for column in COLUMNS],
-            content.rows,
-            text=[index for index, column in enumerate(COLUMNS) if column.text],
-        ),
-    ]
-    if content.failures:
-        blocks.append(_remarks("Not measured:", content.failures))
-    if content.notes:
-        blocks.append(_remarks("Notes:", content.notes))
-    if content.hits:
-        blocks.append(_remarks("Found on the device, counted before anything was fetched:", content.hits))
-    if content.ranking:
-        # Not a Markdown list: that would number tied systems one after another.
-        blocks.append("\n".join([f"{content.ranking_title}:", "", "```text", *content.ranking, "```"]))
-    if content.published:
-        last = len(PUBLISHED_HEADERS) - 1
-        blocks += [
-            "Published rows, measured by others on other hardware:",
-            table(PUBLISHED_HEADERS, content.published, text=[0, last - 1, last]),
-            content.published_note,
-        ]
-    return "\n\n".join(blocks) + "\n"
-
-
-def to_csv(groups: Iterable[Group]) -> str:
-    """All groups as one CSV: raw numbers in SI units, empty where there is no value, published rows last."""
-    text: str = frame(*groups, published=True).to_csv(index=False, float_format="%.12g", lineterminator="\n")
-    return text
-
-
-def write_tables(groups: Sequence[Group], directory: Path) -> tuple[Path, Path]:
-    """Write `comparison.md` and `comparison.csv`.
+def comparison(groups: Sequence[Group]) -> Sheet:
+    """A block per group, and one of the published rows after the last group of their dataset.
 
     Args:
         groups: From `suite.records.groups.group_records`.
-        directory: Created if it is missing.
+    """
+    last = {group.cell.workload: group for group in groups}
+    return Sheet(
+        name="comparison",
+        title="Comparison of embedding offload systems",
+        legend=LEGEND if groups else ("No records yet: run the benchmark first.",),
+        blocks=tuple(
+            block
+            for group, heading in zip(groups, headings(groups), strict=True)
+            for block in (_measured(group, heading), *(_published(group) if last[group.cell.workload] is group else ()))
+        ),
+        frame=frame(*groups, published=True),
+    )
 
-    Returns:
-        The two paths.
+
+def write_tables(groups: Sequence[Group], directory: Path) -> tuple[Path, ...]:
+    """Write `comparison.md` and `comparison.csv`; the directory is created if it is missing. Returns the two paths.
 
     Raises:
         StoreError: a file cannot be written; the earlier file is still whole.
     """
-    sections = [to_markdown(group) for group in groups] or ["No records yet: run the benchmark first.\n"]
-    markdown, table = directory / "comparison.md", directory / "comparison.csv"
-    write_atomically(markdown, "\n".join(["# Comparison of embedding offload systems\n", f"{LEGEND}\n", *sections]))
-    write_atomically(table, to_csv(groups))
-    return markdown, table
+    return write_sheets([comparison(groups)], directory, suffixes=("md", "csv"))
 
 
-def table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, text: Sequence[int]) -> str:
-    """A Markdown table; columns numbered in `text` are flush left."""
-    rules = ["---" if index in text else "---:" for index in range(len(headers))]
-    return "\n".join("| " + " | ".join(map(escaped, cells)) + " |" for cells in (headers, rules, *rows))
+def _measured(group: Group, heading: str) -> Block:
+    rows = merged_rows(group)
+    columns = (SYSTEM, *COLUMNS)
+    failures = [f"{row.system}: {failure(row)}" for row in rows if row.status is not Status.OK]
+    hits = [f"{row.system}: {_hits(row)}" for row in rows if row.hit_rate is not None]
+    return Block(
+        heading=heading,
+        facts=facts([group]),
+        heads=columns,
+        lines=lines(columns, ((row, [run.key for run in group.rounds_by_system[row.system]]) for row in rows)),
+        notes=(
+            *notes(failures, "Not measured"),
+            *notes(f"{row.system}: {note}" for row in rows for note in row.notes),
+            *notes(hits, "Found on the device, counted before anything was fetched", detail=True),
+            *notes(_ranking(group), _ranking_title(group)),
+        ),
+    )
 
 
-def _remarks(title: str, remarks: Iterable[tuple[str, str]]) -> str:
-    return "\n".join([title, "", *(f"- `{system}`: {escaped(remark)}" for system, remark in remarks)])
+def _published(group: Group) -> tuple[Block, ...]:
+    rows = published_rows(group.cell.workload)
+    if not rows:
+        return ()
+    return (
+        Block(
+            heading=f"{group.title}: published rows, measured by others on other hardware",
+            heads=PUBLISHED_HEADS,
+            lines=tuple(Line(cells=(*published_cells(row), "published", row.hardware)) for row in rows),
+            notes=notes(published_notes(group, rows)),
+        ),
+    )
 
 
-def escaped(text: str) -> str:
-    """Text that Markdown shows as it is."""
-    # `_` and `*` inside names would otherwise open emphasis, `|` a cell, `<` a tag.
-    for character in "\\|*<`":
-        text = text.replace(character, f"\\{character}")
-    return text
+def published_notes(group: Group, rows: Sequence[PublishedRow]) -> tuple[str, ...]:
+    """Where published rows come from, and what does not compare with them."""
+    found = [
+        f"Source: {'; '.join(dict.fromkeys(row.source for row in rows))}; cache ratio {100 * rows[0].cache_ratio:g} %, "
+        f"batch {rows[0].batch_size:,}.",
+        NOTE,
+    ]
+    if group.cell.data == "synthetic":
+        found.append(
+            "Labels of synthetic data are not those of the dataset: do not compare AUROC and accuracy with those of "
+            "measured rows."
+        )
+    return tuple(found)
+
+
+def _hits(row: Row) -> str:
+    parts = [
+        f"{total - missed:,} of {total:,} {what} ({100 * (1 - missed / total):.2f} %)"
+        for total, missed, what in (
+            (row.unique_ids, row.unique_misses, "distinct ids"),
+            (row.lookups, row.lookup_misses, "lookups"),
+        )
+        if total and missed is not None
+    ]
+    return "; ".join(parts)
+
+
+def _ranking_title(group: Group) -> str:
+    baseline = "" if group.on_cpu else " and the all-on-device baseline"
+    return (
+        f"Ranking by throughput, among verified systems that offload{baseline} (too close to call: the 95 % interval "
+        "of paired rounds spans 1, or there is one round only)"
+    )
+
+
+def _ranking(group: Group) -> list[str]:
+    return [
+        f"{place_words(one.place, tied=one.tied)}: {one.system}, {amount(one.samples_per_s)} samples/s"
+        for one in rank(group.records)
+    ] or ["no ranking: fewer than two verified systems offload in this comparison"]

@@ -1,13 +1,16 @@
-"""Comparison groups as data frames: raw numbers in SI units, one line per system."""
+"""Tables as data frames: raw numbers in SI units."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
 
 import pandas as pd
 
 from suite.records.groups import Group
 from suite.records.published import PublishedRow, published_rows
+from suite.records.record import Record
 from suite.tables.rows import Row, merged_rows, one_line
 
 SETTING_COLUMNS = {
@@ -32,29 +35,48 @@ SETTING_COLUMNS = {
 }
 
 
-def _pandas_type(annotation: str) -> str:
-    known = {"int": "Int64", "float": "Float64", "bool": "boolean"}
-    return known.get(annotation.removesuffix(" | None"), "object")
-
-
-_NUMBER_COLUMNS = {field.name: _pandas_type(str(field.type)) for field in fields(Row) if field.name != "notes"}
-
-
 def frame(*groups: Group, published: bool = False) -> pd.DataFrame:
-    """Raw numbers in SI units, one line per system and group.
+    """The comparison: a line per system and group.
 
     Args:
         groups: What to list.
         published: Also list the published rows of their workloads. Their memory, printed in GB by a source that means
             GiB (see `suite.records.published.NOTE`), is converted to bytes.
     """
-    lines = [setting_columns(group) | _numbers(row) for group in groups for row in merged_rows(group)]
+    lines = [
+        setting_numbers(group, group.rounds_by_system[row.system]) | _numbers(row)
+        for group in groups
+        for row in merged_rows(group)
+    ]
     if published:
         workloads = dict.fromkeys(group.cell.workload for group in groups)
-        lines += [_published(row) for workload in workloads for row in published_rows(workload)]
-    table = pd.DataFrame(lines, columns=list(SETTING_COLUMNS | _NUMBER_COLUMNS))
-    # Without its own integer type a column with one missing value would turn all bytes into floats.
-    return table.astype({**SETTING_COLUMNS, **_NUMBER_COLUMNS})
+        lines += [
+            _published_setting(row) | published_numbers(row) for name in workloads for row in published_rows(name)
+        ]
+    return raw_frame(lines, Row)
+
+
+def raw_frame(lines: Sequence[Mapping[str, object]], kind: type[Any]) -> pd.DataFrame:
+    """Rows of raw numbers in SI units: the setting, a sheet's own columns, then the keys of the records.
+
+    Args:
+        lines: Values by column; what is left out has no value.
+        kind: The dataclass whose fields are the sheet's own columns. Their annotations give the pandas types, which
+            keep bytes whole where some are missing.
+    """
+    own = {field.name: _pandas_type(str(field.type)) for field in fields(kind) if "tuple" not in str(field.type)}
+    types = {**SETTING_COLUMNS, **own, "records": "object"}
+    return pd.DataFrame(list(lines), columns=list(types)).astype(types)
+
+
+def _pandas_type(annotation: str) -> str:
+    known = {"int": "Int64", "float": "Float64", "bool": "boolean"}
+    return known.get(annotation.removesuffix(" | None"), "object")
+
+
+def setting_numbers(group: Group, runs: Sequence[Record]) -> dict[str, object]:
+    """What every line begins with, and the keys of the records behind it."""
+    return setting_columns(group) | {"records": " ".join(run.key for run in runs)}
 
 
 def setting_columns(group: Group) -> dict[str, object]:
@@ -73,13 +95,10 @@ def setting_columns(group: Group) -> dict[str, object]:
 
 
 def _numbers(row: Row) -> dict[str, object]:
-    return {name: value for name, value in asdict(row).items() if name in _NUMBER_COLUMNS} | {
-        "status": row.status.value,
-        "reason": one_line(row.reason),
-    }
+    return vars(row) | {"status": row.status.value, "reason": one_line(row.reason)}
 
 
-def _published(row: PublishedRow) -> dict[str, object]:
+def _published_setting(row: PublishedRow) -> dict[str, object]:
     return {
         "kind": "published",
         "workload": row.workload,
@@ -89,6 +108,12 @@ def _published(row: PublishedRow) -> dict[str, object]:
         "batch_size": row.batch_size,
         "cache_ratio": row.cache_ratio,
         "source": row.source,
+    }
+
+
+def published_numbers(row: PublishedRow) -> dict[str, Any]:
+    """A published row by the fields of `suite.tables.rows.Row`, in SI units."""
+    return {
         "system": row.system,
         "auroc": row.auroc,
         "accuracy": row.accuracy,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from pydantic import ByteSize
+
 MISSING = "n/a"
 
 
@@ -39,3 +41,28 @@ def duration(seconds: float | None) -> str:
         return f"{minutes}m{rest:02d}s"
     hours, minutes = divmod(round(seconds / 60), 60)
     return f"{hours}h{minutes:02d}m"
+
+
+def binary_bytes(value: int | None) -> str:
+    """Bytes in the largest binary unit that they fill: 67,108,864 is `64 MiB`."""
+    return MISSING if value is None else ByteSize(value).human_readable(separator=" ").replace(".0 ", " ")
+
+
+def count(value: int | None) -> str:
+    """A whole number, every digit of it."""
+    return MISSING if value is None else f"{value:,}"
+
+
+def percent(value: float | None, decimals: int = 0) -> str:
+    """A share of 1 in per cent."""
+    return MISSING if value is None else f"{100 * value:.{decimals}f} %"
+
+
+def score(value: float | None) -> str:
+    """AUROC or accuracy."""
+    return MISSING if value is None else f"{value:.5f}"
+
+
+def place_words(place: int, *, tied: bool) -> str:
+    """A place in a ranking."""
+    return f"{place}, too close to call" if tied else str(place)

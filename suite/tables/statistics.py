@@ -1,42 +1,44 @@
-"""Comparisons that the published tables rest on: paired ratios with an interval, and a ranking that admits ties.
+"""What the published comparisons rest on: means and ratios with a 95 % interval, and a ranking that admits ties.
 
-Systems run in interleaved rounds, so that a machine that slows down slows all of them; ratios within a round cancel it.
+Systems run in interleaved rounds, so that a machine that slows down slows all of them: ratios within a round cancel it.
+Everything is computed on logarithms, because speeds differ by factors. The intervals are scipy's.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from suite.records.groups import GroupKey, is_baseline
 from suite.records.record import Record
 from suite.records.status import Status
 
-# Two-sided 95 % quantiles of Student's t for 1, 2, ... degrees of freedom (any statistics textbook).
-_T_95 = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281)
-_Z_95 = 1.959964
+_CONFIDENCE = 0.95
+_System = TypeVar("_System")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpeedRatio:
-    """How many times as fast one system is as another.
+class Estimate:
+    """A geometric mean over rounds, or how many times as fast one system is as another.
 
     Attributes:
-        ratio: Geometric mean of the rounds' ratios, or ratio of the geometric means.
-        low, high: 95 % confidence interval, Student's t on the logarithms. None: a single round has no spread.
-        rounds: Rounds that both systems have.
+        value: The mean, or the ratio.
+        low, high: 95 % confidence interval. None: a single round has no spread.
+        rounds: Rounds that it rests on; of two unpaired sides the smaller number.
     """
 
-    ratio: float
+    value: float
     low: float | None
     high: float | None
     rounds: int
 
     @property
     def spans_one(self) -> bool:
-        """Whether the two are too close to call: the interval contains 1, or there is none."""
+        """Whether two systems are too close to call: the interval of their ratio contains 1, or there is none."""
         return self.low is None or self.high is None or self.low <= 1 <= self.high
 
 
@@ -46,7 +48,7 @@ class Standing:
 
     Attributes:
         place: From 1; a system too close to call with the first of a place shares that place.
-        tied: The place is shared: printed with `=`.
+        tied: Whether the place is shared.
         samples_per_s: Geometric mean over rounds.
     """
 
@@ -56,7 +58,19 @@ class Standing:
     samples_per_s: float
 
 
-def paired_ratio(ours: Mapping[int, float], theirs: Mapping[int, float]) -> SpeedRatio | None:
+def mean_of_rounds(values: Iterable[float]) -> Estimate:
+    """The geometric mean of positive values, one per round, with Student's interval."""
+    logs = [math.log(value) for value in values]
+    if len(logs) == 1:
+        return _estimate(logs[0], None, rounds=1)
+    from scipy.stats import ttest_1samp  # takes most of a second
+
+    with _without_rounding_warnings():
+        interval = ttest_1samp(logs, 0).confidence_interval(_CONFIDENCE)
+    return _estimate(statistics.fmean(logs), interval, rounds=len(logs))
+
+
+def paired_ratio(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate | None:
     """Compare two systems round by round.
 
     Args:
@@ -69,20 +83,12 @@ def paired_ratio(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Spee
     Raises:
         ValueError: a speed is not positive.
     """
-    if any(not speed > 0 for speed in (*ours.values(), *theirs.values())):
-        raise ValueError("samples per second must be positive: leave out rounds that did not finish")
+    _check_positive(ours, theirs)
     shared = sorted(ours.keys() & theirs.keys())
-    if not shared:
-        return None
-    logs = [math.log(ours[number] / theirs[number]) for number in shared]
-    mean = statistics.fmean(logs)
-    if len(logs) == 1:
-        return SpeedRatio(ratio=math.exp(mean), low=None, high=None, rounds=1)
-    half = t_quantile_95(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
-    return SpeedRatio(ratio=math.exp(mean), low=math.exp(mean - half), high=math.exp(mean + half), rounds=len(logs))
+    return mean_of_rounds(ours[number] / theirs[number] for number in shared) if shared else None
 
 
-def unpaired_ratio(ours: Mapping[int, float], theirs: Mapping[int, float]) -> SpeedRatio:
+def unpaired_ratio(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate:
     """Compare two systems whose rounds were not interleaved with each other: Welch's interval on the logarithms.
 
     Args:
@@ -90,48 +96,41 @@ def unpaired_ratio(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Sp
         theirs: The same of the system to compare with.
 
     Returns:
-        The ratio ours / theirs; `rounds` is the smaller number of rounds. Without an interval where either has one.
+        The ratio ours / theirs. Without an interval where either has one round.
 
     Raises:
         ValueError: there is no round, or a speed is not positive.
     """
-    if any(not speed > 0 for speed in (*ours.values(), *theirs.values())):
-        raise ValueError("samples per second must be positive: leave out rounds that did not finish")
+    _check_positive(ours, theirs)
     if not ours or not theirs:
         raise ValueError("nothing to compare: one side has no round")
     logs = [[math.log(speed) for speed in side.values()] for side in (ours, theirs)]
     difference = statistics.fmean(logs[0]) - statistics.fmean(logs[1])
     rounds = min(len(side) for side in logs)
     if rounds == 1:
-        return SpeedRatio(ratio=math.exp(difference), low=None, high=None, rounds=1)
-    errors = [statistics.variance(side) / len(side) for side in logs]
-    total = sum(errors)
-    if total == 0:
-        return SpeedRatio(
-            ratio=math.exp(difference), low=math.exp(difference), high=math.exp(difference), rounds=rounds
-        )
-    # Welch and Satterthwaite; rounded down, which only widens the interval
-    degrees = total**2 / sum(error**2 / (len(side) - 1) for error, side in zip(errors, logs, strict=True))
-    half = t_quantile_95(max(1, math.floor(degrees))) * math.sqrt(total)
-    return SpeedRatio(
-        ratio=math.exp(difference), low=math.exp(difference - half), high=math.exp(difference + half), rounds=rounds
-    )
+        return _estimate(difference, None, rounds=1)
+    if all(len(set(side)) == 1 for side in logs):  # rounds that do not differ: scipy divides by their spread
+        return _estimate(difference, (difference, difference), rounds=rounds)
+    from scipy.stats import ttest_ind
+
+    with _without_rounding_warnings():
+        interval = ttest_ind(*logs, equal_var=False).confidence_interval(_CONFIDENCE)
+    return _estimate(difference, interval, rounds=rounds)
 
 
-def t_quantile_95(degrees: int) -> float:
-    """Two-sided 95 % quantile of Student's t, to 3 decimals.
+def _estimate(log: float, interval: tuple[float, float] | None, *, rounds: int) -> Estimate:
+    low, high = (None, None) if interval is None else (math.exp(interval[0]), math.exp(interval[1]))
+    return Estimate(value=math.exp(log), low=low, high=high, rounds=rounds)
 
-    Beyond the table by Cornish-Fisher expansion (Abramowitz and Stegun, 26.7.5).
-    """
-    if degrees <= len(_T_95):
-        return _T_95[degrees - 1]
-    z, n = _Z_95, degrees
-    return (
-        z
-        + (z**3 + z) / (4 * n)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * n**3)
-    )
+
+def _check_positive(*sides: Mapping[int, float]) -> None:
+    if any(not speed > 0 for side in sides for speed in side.values()):
+        raise ValueError("samples per second must be positive: leave out rounds that did not finish")
+
+
+def _without_rounding_warnings() -> warnings.catch_warnings:
+    """Rounds that are nearly equal lose digits in their spread, which then is next to nothing: no reader's concern."""
+    return warnings.catch_warnings(action="ignore", category=RuntimeWarning)
 
 
 def samples_per_s_by_round(rounds: Iterable[Record]) -> dict[int, float]:
@@ -166,14 +165,28 @@ def rank(records: Sequence[Record]) -> tuple[Standing, ...]:
     # The geometric mean agrees with the paired ratios, which the median over rounds need not.
     means = {system: statistics.geometric_mean(by_round.values()) for system, by_round in speeds.items()}
     order = sorted(means, key=lambda system: (-means[system], system))
-    places = [1]
-    for position, system in enumerate(order[1:], start=2):
-        ratio = paired_ratio(speeds[order[places[-1] - 1]], speeds[system])  # with the first of the place before
-        places.append(places[-1] if ratio is None or ratio.spans_one else position)
+    shared = places(order, lambda first, other: paired_ratio(speeds[first], speeds[other]))
     return tuple(
-        Standing(place=place, tied=places.count(place) > 1, system=system, samples_per_s=means[system])
-        for place, system in zip(places, order, strict=True)
+        Standing(place=place, tied=shared.count(place) > 1, system=system, samples_per_s=means[system])
+        for place, system in zip(shared, order, strict=True)
     )
+
+
+def places(order: Sequence[_System], ratio: Callable[[_System, _System], Estimate | None]) -> list[int]:
+    """The place of each system, from 1.
+
+    Args:
+        order: The systems, fastest first.
+        ratio: How many times as fast the first is as the second; None where they cannot be compared.
+
+    Returns:
+        One place per system. A system too close to call with the first of the place before it shares that place.
+    """
+    found = [1][: len(order)]
+    for position, system in enumerate(order[1:], start=2):
+        found_ratio = ratio(order[found[-1] - 1], system)
+        found.append(found[-1] if found_ratio is None or found_ratio.spans_one else position)
+    return found
 
 
 def takes_part(record: Record) -> bool:

@@ -11,36 +11,27 @@ from rich.table import Table
 from rich.text import Text
 
 from suite.records.groups import Group
-from suite.tables.sections import COLUMNS, LEGEND, PUBLISHED_HEADERS, section
+from suite.tables.comparison import comparison
+from suite.tables.sheet import Block
 
 
 def render(console: Console, groups: Sequence[Group]) -> None:
     """Print every group's table with what belongs to it, then the legend."""
-    for group in groups:
-        content = section(group)
-        _line(console, content.heading, style="bold")
-        for label, text in content.facts:
-            _line(console, f"{label}: {text}")
-        if content.caveat:
-            _line(console, f"On a CPU: {content.caveat}", style="yellow")
-        breaks = [index for index, column in enumerate(COLUMNS) if column.explains][:1]
-        aligned = [index for index, column in enumerate(COLUMNS) if column.text]
-        _stacked(console, [column.header for column in COLUMNS], content.rows, text=aligned, breaks=breaks)
-        for system, failure in content.failures:
-            _line(console, f"{system}: {failure}", style="red")
-        for system, note in content.notes:
-            _line(console, f"{system}: {note}")
-        if content.ranking:
-            _line(console, f"{content.ranking_title}:")
-            for place in content.ranking:
-                _line(console, f"  {place}")
-        if content.published:
-            last = len(PUBLISHED_HEADERS) - 1
-            _line(console, "Published rows, measured by others on other hardware", style="bold")
-            _stacked(console, PUBLISHED_HEADERS, content.published, text=[0, last - 1, last], breaks=[last - 1])
-            _line(console, content.published_note)
+    sheet = comparison(groups)
+    for block in sheet.blocks:
+        if block.heading:
+            _line(console, block.heading, style="bold")
+        for fact in block.facts:
+            _line(console, fact)
+        _stacked(console, block)
+        for notes in block.notes:
+            if notes.detail:
+                continue
+            _line(console, f"{notes.title}:")
+            for sentence in notes.sentences:
+                _line(console, f"  {sentence}")
         console.line()
-    _line(console, LEGEND, style="dim")
+    _line(console, " ".join(sheet.legend), style="dim")
 
 
 def _line(console: Console, text: str, *, style: str = "") -> None:
@@ -48,22 +39,17 @@ def _line(console: Console, text: str, *, style: str = "") -> None:
     console.print(Text(text, style=style), soft_wrap=False, highlight=False)
 
 
-def _stacked(
-    console: Console,
-    headers: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    *,
-    text: Sequence[int],
-    breaks: Sequence[int],
-) -> None:
+def _stacked(console: Console, block: Block) -> None:
     """Print one table, or several that repeat the first column, none wider than the terminal."""
-    cells = [[header.replace(" ", "\n") for header in headers], *rows]
+    text = [head.text for head in block.heads]
+    cells = [[head.words.replace(" ", "\n") for head in block.heads], *(line.cells for line in block.lines)]
     widths = _widths(cells)
     gap = 2
     parts = [list(range(len(widths)))]
     if sum(widths) + gap * (len(widths) - 1) > console.width:
         gap = 1
         cells = [[_folded(line[0]), *line[1:]] for line in cells]
+        breaks = [index for index, head in enumerate(block.heads) if head.breaks]
         parts = _parts(_widths(cells), width=console.width, gap=gap, breaks=breaks)
     for part in parts:
         # The box draws a blank between columns; the padding is the rest of the gap.
@@ -71,10 +57,10 @@ def _stacked(
         for index in part:
             table.add_column(
                 Text(cells[0][index]),
-                justify="left" if index in text else "right",
+                justify="left" if text[index] else "right",
                 vertical="top",
                 # Names fold where they alone leave no room for a number; numbers never do.
-                no_wrap=index not in text,
+                no_wrap=not text[index],
                 overflow="fold",
             )
         for line in cells[1:]:

@@ -13,7 +13,8 @@ from turns import Role, Side, Turns
 
 from suite.records.groups import group_records
 from suite.records.record import Record
-from suite.tables.comparison import to_csv, to_markdown
+from suite.tables.comparison import comparison
+from suite.tables.formats import to_csv, to_markdown
 from tests.unit.suite.fabricate import rounds, shuffled
 
 WORKLOADS = ("criteo_kaggle", "avazu", "criteo_1tb")
@@ -38,7 +39,8 @@ def records(full_size: bool) -> list[Record]:
 
 def tables_of(records: list[Record]) -> tuple[str, str]:
     groups = group_records(records)
-    return "\n".join(to_markdown(group) for group in groups), to_csv(groups)
+    sheet = comparison(groups)
+    return to_markdown(sheet), to_csv(sheet)
 
 
 def side(name: str, role: Role, records: list[Record], run: Callable[[], object]) -> Side:

@@ -11,9 +11,9 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
-from suite.report.figures.drawn import figures
+from suite.report.figures.write import figures
 from suite.report.page.page import page as make_page
-from suite.report.sheets.all_sheets import sheets
+from suite.report.sheets import sheets
 from suite.report.source import Source, read
 from tests.browser.chromium import Browser, Page
 from tests.browser.page_scenes import fabricated_records, written

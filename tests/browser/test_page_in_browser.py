@@ -20,13 +20,15 @@ from selenium.webdriver.support.wait import WebDriverWait
 from suite.records.groups import BASELINE, Group
 from suite.records.record import Measurement
 from suite.records.status import Status
-from suite.report.page.data import Names, binary_bytes
-from suite.report.sheets.leaderboard import Contest, contests, standings
-from suite.tables.quantities import MISSING, amount, duration, gigabytes, megabytes
-from suite.tables.sections import section
+from suite.report.contests import Contest, contests, standings
+from suite.report.page.names import Names
+from suite.tables.comparison import comparison
+from suite.tables.quantities import MISSING, amount, binary_bytes, duration, gigabytes, megabytes
 from suite.tables.statistics import paired_ratio, rank, samples_per_s_by_round
 from tests.browser.chromium import Browser, Page
 from tests.browser.page_scenes import MARKUP, SCRIPT
+
+pytestmark = pytest.mark.slow
 
 ALL = "columns=all+columns"
 IDENTITY = ("system", "dataset", "setting", "optimizer", "device")
@@ -89,7 +91,7 @@ def expected_numbers(group: Group, system: str) -> dict[str, str]:
         relative = "1"
     elif found and (ratio := paired_ratio(samples_per_s_by_round(runs), samples_per_s_by_round(baseline))) is not None:
         interval = MISSING if ratio.low is None else f"{amount(ratio.low)}, {amount(ratio.high)}"
-        relative = f"{amount(ratio.ratio)} [{interval}]"
+        relative = f"{amount(ratio.value)} [{interval}]"
     return {
         "place": place,
         "AUROC": MISSING if auroc is None else f"{auroc:.5f}",
@@ -127,7 +129,7 @@ def test_every_number_of_the_main_table_is_that_of_the_records(browser: Browser,
         assert {name: shown[key][name] for name in numbers} == numbers, key
     # The rest is what the other tables say
     for group in page.source.groups:
-        texts = {row[0]: row for row in section(group).rows}
+        texts = {line.cells[0]: line.cells for line in comparison([group]).blocks[0].lines}
         for key, line in shown.items():
             if key in expected and key[1:] == _identity(page, group):
                 assert [line[head] for head in browser.heads()[3:-3]] == list(texts[key[0]][1:])
@@ -139,7 +141,8 @@ def test_rows_that_others_published_are_marked_and_verbatim(browser: Browser, pa
     expected = {
         (f"{line[0]} published by others", group.title, *line[1:8])
         for group in page.source.groups
-        for line in section(group).published
+        for block in comparison([group]).blocks[1:]
+        for line in (shown.cells for shown in block.lines)
     }
     assert shown == sorted(expected)
     assert shown
@@ -290,15 +293,18 @@ def expected_standings(contest: Contest, budget: int) -> list[list[str]]:
     lines = []
     for place in standings(contest, budget):
         cell, ratio = place.contender.group.cell, place.to_first
-        size = f"cache ratio {100 * cell.cache_ratio:g} %" if cell.cache_ratio is not None else ""
-        size = size or f"device budget {binary_bytes(cell.device_budget_bytes or 0)}"
-        relative = "1, the first"
+        size = f"{100 * (cell.cache_ratio or 0):g} %"
+        if cell.cache_ratio is None:
+            size = binary_bytes(cell.device_budget_bytes)
+        relative = "1"
         if ratio is not None:
-            interval = "no interval: one round" if ratio.low is None else f"{amount(ratio.low)}, {amount(ratio.high)}"
-            relative = f"{amount(ratio.ratio)} [{interval}]"
+            interval = MISSING if ratio.low is None else f"{amount(ratio.low)}, {amount(ratio.high)}"
+            relative = f"{amount(ratio.value)} [{interval}]"
         position = f"{place.place}{', too close to call' if place.tied else ''}"
-        speed, size_bytes = amount(place.contender.samples_per_s), f"{place.contender.device_bytes:,}"
-        lines.append([position, place.contender.system, size, speed, relative, size_bytes])
+        one = place.contender
+        speed, device_bytes = amount(one.samples_per_s), f"{one.device_bytes:,}"
+        rounds, device_mb = str(len(one.speeds)), megabytes(one.device_bytes)
+        lines.append([position, one.system, size, speed, relative, rounds, device_mb, device_bytes, one.basis.value])
     return lines
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from suite.report.figures.entries import beside, entry_panels
-from suite.report.figures.families import Entry, Family
+from suite.report.figures.entries import beside, lines_in, list_entries
+from suite.report.figures.families import Entry, Family, Titles, families, side_by_side
+from suite.report.figures.panels import COLUMNS, Panels, panel_title
+from suite.report.figures.words import LABEL, letters_in
 from suite.report.source import Source
 from suite.tables.figure_style import BLACK, COLOURS, GREY
+from suite.tables.settings import best_auroc
 
 TITLE = "AUROC on the test split after the same training steps"
 NOTE = (
@@ -22,16 +24,34 @@ NOTE = (
 BEST = "best possible: the model that planted the labels"
 
 
+_PANEL_IN, _NAMES_IN = 2.9, 2.0
+
+
 def draw(source: Source) -> Figure | None:
     """The figure; None where no AUROC was measured."""
-    return entry_panels(
-        source,
-        title=TITLE,
-        note=NOTE,
-        axis="AUROC",
-        shows=lambda entry: entry.row.auroc is not None,
-        fill=_panel,
+    shown = [
+        family for family in families(source.groups) if any(entry.row.auroc is not None for entry in family.entries)
+    ]
+    if not shown:
+        return None
+    lines = list(side_by_side(shown, COLUMNS))
+    columns = max(map(len, lines))
+    titles = Titles.of([family.group for family in shown])
+    own_titles = iter(titles.own)
+    panels = Panels(
+        TITLE,
+        titles.shared,
+        NOTE,
+        heights_in=[lines_in(line[0]) for line in lines],
+        columns=columns,
+        width_in=_NAMES_IN + _PANEL_IN * columns,
     )
+    for members, row in zip(lines, panels.axes, strict=True):
+        for number, (family, axes) in enumerate(zip(members, row, strict=False)):
+            _panel(axes, family, list_entries(axes, family.entries, labelled=number == 0))
+            panel_title(axes, family.group.title, next(own_titles), letters=letters_in(_PANEL_IN - 0.3, LABEL))
+            axes.set_xlabel("AUROC", fontsize=LABEL)
+    return panels.close()
 
 
 def _panel(axes: Axes, family: Family, places: Sequence[float]) -> None:
@@ -76,11 +96,5 @@ def _best(family: Family) -> float | None:
     """Only where labels are planted."""
     if family.group.cell.data != "synthetic":
         return None
-    found = [
-        run.measurement.quality.best_auroc
-        for entry in family.entries
-        for run in entry.records
-        if run.measurement is not None and run.measurement.quality.best_auroc is not None
-    ]
-    best = statistics.median(found) if found else math.nan
-    return best if math.isfinite(best) else None
+    best = best_auroc(run for entry in family.entries for run in entry.records)
+    return best if best is not None and math.isfinite(best) else None

@@ -1,74 +1,20 @@
-"""A figure with a panel per family and a line per system."""
+"""A panel with a line per system."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Affine2D
 
-from suite.report.figures.families import Entry, Family, Titles, families, side_by_side
-from suite.report.figures.panels import COLUMNS, Panels, panel_title
-from suite.report.figures.words import LABEL, SMALL, letters_in, wrapped
-from suite.report.source import Source
+from suite.report.figures.families import Entry, Family
+from suite.report.figures.words import SMALL, wrapped
 from suite.tables.figure_style import BLACK
 
 _LINE_IN = 0.24
-_PANEL_IN, _NAMES_IN = 2.9, 2.0
-
-Fill = Callable[[Axes, Family, Sequence[float]], None]
-"""Draws a family: its panel, itself, and the height of each entry's line."""
-
-
-def entry_panels(
-    source: Source,
-    *,
-    title: str,
-    note: str,
-    axis: str,
-    shows: Callable[[Entry], bool],
-    fill: Fill,
-) -> Figure | None:
-    """Draw the families in which some entry has something to show.
-
-    Args:
-        source: What is reported.
-        title: Of the figure.
-        note: What a reader has to know of it.
-        axis: Label of the x axes, with its unit.
-        shows: Whether an entry has data.
-        fill: Draws a panel.
-
-    Returns:
-        The figure; None where no entry has data.
-    """
-    shown = [family for family in families(source.groups) if any(map(shows, family.entries))]
-    if not shown:
-        return None
-    lines = list(side_by_side(shown, COLUMNS))
-    columns = max(map(len, lines))
-    titles = Titles.of([family.group for family in shown])
-    own_of = dict(zip(map(id, shown), titles.own, strict=True))
-    panels = Panels(
-        title,
-        titles.shared,
-        note,
-        heights_in=[lines_in(line[0]) for line in lines],
-        columns=columns,
-        width_in=_NAMES_IN + _PANEL_IN * columns,
-    )
-    for members, row in zip(lines, panels.axes, strict=True):
-        for number, (family, axes) in enumerate(zip(members, row, strict=False)):
-            places = list_entries(axes, family.entries, labelled=number == 0)
-            fill(axes, family, places)
-            own = own_of[id(family)]
-            panel_title(axes, family.group.title, own, letters=letters_in(_PANEL_IN - 0.3, LABEL))
-            axes.set_xlabel(axis, fontsize=LABEL)
-    return panels.close()
 
 
 def lines_in(family: Family) -> float:

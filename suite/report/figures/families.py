@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from suite.records.groups import REFERENCE, Group, base_name, is_baseline
 from suite.records.record import Record
-from suite.report.figures.words import bytes_words
-from suite.report.sheets.leaderboard import family_key
+from suite.report import contests
+from suite.tables.quantities import MISSING
 from suite.tables.rows import Row, merged_rows
+from suite.tables.settings import cache_size
 from systems.registry import CONTROLS
 
 
@@ -55,10 +55,7 @@ class Family:
 
 def families(groups: Iterable[Group]) -> tuple[Family, ...]:
     """The families of a report, in order of its groups."""
-    found: defaultdict[tuple[object, ...], list[Group]] = defaultdict(list)
-    for group in groups:
-        found[family_key(group)].append(group)
-    return tuple(Family(group=members[0], entries=_entries(members)) for members in found.values())
+    return tuple(Family(group=members[0], entries=_entries(members)) for members in contests.families(groups))
 
 
 def side_by_side(found: Sequence[Family], columns: int) -> Iterator[tuple[Family, ...]]:
@@ -66,13 +63,6 @@ def side_by_side(found: Sequence[Family], columns: int) -> Iterator[tuple[Family
     for _, run in itertools.groupby(found, key=lambda family: tuple(entry.label for entry in family.entries)):
         members = tuple(run)
         yield from (members[start : start + columns] for start in range(0, len(members), columns))
-
-
-def budget(group: Group) -> str:
-    """How large caches may be, in words; empty where nothing says."""
-    cell = group.cell
-    ratio = "" if cell.cache_ratio is None else f"{100 * cell.cache_ratio:g} %"
-    return ratio if cell.device_budget_bytes is None else bytes_words(cell.device_budget_bytes)
 
 
 def device(group: Group) -> str:
@@ -118,11 +108,11 @@ def _entries(groups: Sequence[Group]) -> tuple[Entry, ...]:
     several = len(groups) > 1
     made = []
     for group in groups:
-        words = budget(group)
+        words = cache_size(group.cell)
         for row in merged_rows(group):
             runs = group.rounds_by_system[row.system]
             records = tuple(run for run in runs if run.measurement is not None) if row.measured_rounds else ()
-            label = f"{row.system}, {words}" if several and words else row.system
+            label = f"{row.system}, {words}" if several and words != MISSING else row.system
             if 0 < row.measured_rounds < row.rounds:
                 label += f", {row.measured_rounds} of {row.rounds} rounds"
             made.append((_order(group, row.system), Entry(label=label, row=row, records=records)))

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, NullLocator
 
-from suite.records.groups import Group, is_baseline
+from suite.records.groups import is_baseline
 from suite.records.status import Status
+from suite.report.contests import Contest, contests, device_bytes
 from suite.report.figures.families import Titles
 from suite.report.figures.panels import COLUMNS, Panels, panel_title
-from suite.report.figures.spread import spread
 from suite.report.figures.words import LABEL, SMALL, bytes_words, letters_in, wrapped
-from suite.report.sheets.leaderboard import Contest, contests, device_bytes, family_key
 from suite.report.source import Source
 from suite.tables.figure_style import BLACK, COLOURS, GREY, MARKERS
-from suite.tables.statistics import samples_per_s_by_round
+from suite.tables.statistics import Estimate, mean_of_rounds, samples_per_s_by_round
 
 TITLE = "Throughput by device memory"
 NOTE = "Whiskers: 95 % interval over rounds, Student's t on logarithms; a point of a single round has none."
@@ -73,7 +72,7 @@ def draw(source: Source) -> Figure | None:
     )
     letters = letters_in(_PANEL_IN - 0.9, LABEL)
     for contest, own, axes in zip(held, titles.own, itertools.chain(*panels.axes), strict=False):
-        _panel(axes, contest, systems, source.groups)
+        _panel(axes, contest, systems)
         panel_title(axes, contest.group.title, own, letters=letters)
         bases = "; ".join(dict.fromkeys(contender.basis for contender in contest.contenders))
         axes.set_xlabel(wrapped(f"device bytes, log scale: {bases}", letters), fontsize=SMALL)
@@ -82,16 +81,16 @@ def draw(source: Source) -> Figure | None:
     return panels.close(first=[wrapped(system, _LEGEND_LETTERS) for system in systems])
 
 
-def _panel(axes: Axes, contest: Contest, systems: Sequence[str], groups: Iterable[Group]) -> None:
+def _panel(axes: Axes, contest: Contest, systems: Sequence[str]) -> None:
     for number, system in enumerate(systems):
         found = [contender for contender in contest.contenders if contender.system == system]
         if not found:
             continue
-        spreads = [spread(contender.speeds.values()) for contender in found]
-        low, high = zip(*(one.whisker for one in spreads), strict=True)
+        means = [mean_of_rounds(contender.speeds.values()) for contender in found]
+        low, high = zip(*map(_whisker, means), strict=True)
         axes.errorbar(
             [contender.device_bytes for contender in found],
-            [one.mean for one in spreads],
+            [one.value for one in means],
             yerr=(low, high),
             label=wrapped(system, _LEGEND_LETTERS),
             linestyle="",
@@ -108,7 +107,7 @@ def _panel(axes: Axes, contest: Contest, systems: Sequence[str], groups: Iterabl
     axes.step(
         [*sizes, high_end], [*best, best[-1]], where="post", color=BLACK, linewidth=1.1, label="best within the bytes"
     )
-    baseline = _baseline(contest, groups)
+    baseline = _baseline(contest)
     if baseline is not None:
         axes.axhline(baseline.samples_per_s, color=GREY, linestyle="--", linewidth=1.1, label="all-on-device baseline")
         axes.text(
@@ -145,12 +144,17 @@ def wrapped_lines(text: str) -> str:
     return "\n".join(wrapped(line, 14) for line in text.splitlines())
 
 
-def _baseline(contest: Contest, groups: Iterable[Group]) -> _Baseline | None:
+def _whisker(mean: Estimate) -> tuple[float, float]:
+    """Lengths below and above the mean; not a number where there is no interval, which draws nothing."""
+    if mean.low is None or mean.high is None:
+        return math.nan, math.nan
+    return mean.value - mean.low, mean.high - mean.value
+
+
+def _baseline(contest: Contest) -> _Baseline | None:
     """The fastest baseline of the contest's family whose rounds are all ok and verified."""
     found = []
-    for group in groups:
-        if family_key(group) != family_key(contest.group):
-            continue
+    for group in contest.groups:
         for system, runs in group.rounds_by_system.items():
             fit = all(run.status is Status.OK and run.verification and run.verification.passed for run in runs)
             speeds = samples_per_s_by_round(runs)
@@ -161,7 +165,7 @@ def _baseline(contest: Contest, groups: Iterable[Group]) -> _Baseline | None:
             found.append(
                 _Baseline(
                     system=system,
-                    samples_per_s=spread(speeds.values()).mean,
+                    samples_per_s=mean_of_rounds(speeds.values()).value,
                     size=max(known) if known else None,
                     on_cpu=group.on_cpu,
                 )

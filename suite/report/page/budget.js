@@ -22,7 +22,7 @@ if (carried.contests.length > 0) {
   function fill(part, contest, budget, words) {
     const [, lines] = contest.standings.findLast(([least]) => least <= budget) ?? [0, []];
     const body = part.querySelector("tbody");
-    body.replaceChildren(...lines.map(row));
+    body.replaceChildren(...lines.map((line) => row(line, contest.text)));
     part.querySelector(".within").textContent = `within ${words} of device memory`;
     const outside = contest.smallest.filter(([, least]) => least > budget);
     part.querySelector(".outside").textContent =
@@ -32,12 +32,12 @@ if (carried.contests.length > 0) {
     behind.attach(part.querySelector("table"));
   }
 
-  function row({ cells, records }) {
+  function row({ cells, records }, text) {
     const made = element("tr");
     made.dataset.records = records.join(" ");
     const place = element("th", cells[0]);
     place.scope = "row";
-    made.append(place, ...cells.slice(1).map((text, index) => element("td", text, index < 2 ? "text" : "number behind")));
+    made.append(place, ...cells.slice(1).map((words, index) => element("td", words, text[index + 1] ? "text" : "number behind")));
     return made;
   }
 

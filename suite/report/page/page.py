@@ -11,16 +11,19 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from suite.report.page import data, statements
-from suite.report.page.columns import View, page_columns
-from suite.report.sheets.sheet import Line, Sheet
+from suite.report.page import statements
+from suite.report.page.behind import SPEED, page_records, positions_of
+from suite.report.page.budget import budget_steps, budget_tables
+from suite.report.page.measurements import page_rows
+from suite.report.page.names import Names
 from suite.report.source import Source
-from suite.tables.sections import section
+from suite.tables.columns import COLUMNS, View
+from suite.tables.comparison import comparison
+from suite.tables.sheet import Sheet
 
 _FOLDER = Path(__file__).parent
 
@@ -46,7 +49,6 @@ CAPTIONS = {
     "throughput_by_bytes": "Throughput by device bytes, with the fastest within every budget",
     "miss_ratio": "Misses by cache size, simulated, with the optimum",
     "auroc_parity": "AUROC of every system beside that of the reference",
-    "step_time": "Time of a step: modelled parts beside the measured whole",
     "memory": "Memory by tier and purpose",
 }
 
@@ -63,23 +65,23 @@ def page(source: Source, sheets: Sequence[Sheet], svgs: Mapping[str, str], root:
     Raises:
         ValueError: a figure is no SVG.
     """
-    columns = page_columns()
-    positions = data.positions_of(source)
-    rows = data.page_rows(source.groups, columns, positions)
-    records, environments = data.page_records(source, columns, root)
-    budgets = data.budget_tables(source.groups, positions)
-    names = data.Names(source.groups)
+    groups = source.groups
+    positions = positions_of(source)
+    rows = page_rows(groups, positions)
+    records, environments = page_records(source, root)
+    budgets = budget_tables(groups)
+    names = Names(groups)
     carried = {
         "records": records,
         "environments": environments,
-        "headers": {column.header: number for number, column in enumerate(columns)} | {data.SPEED: len(columns)},
-        "definitions": {column.header: column.definition for column in columns},
+        "headers": {column.words: number for number, column in enumerate(COLUMNS)} | {SPEED: len(COLUMNS)},
+        "definitions": {column.words: column.definition for column in COLUMNS},
         "views": {
-            view.value: [column.header for column in columns if view is View.ALL or view in column.views]
+            view.value: [column.words for column in COLUMNS if view is View.ALL or view in column.views]
             for view in View
         },
-        "steps": [[step, data.binary_bytes(step)] for step in data.budget_steps(source.groups)],
-        "contests": [_carried(table) for table in budgets],
+        "steps": budget_steps(groups),
+        "contests": [table.carried(positions) for table in budgets],
     }
     script = "\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     return _TEMPLATES.get_template("page.html.j2").render(
@@ -88,41 +90,26 @@ def page(source: Source, sheets: Sequence[Sheet], svgs: Mapping[str, str], root:
         script=Markup(script),
         script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         style=Markup((_FOLDER / "page.css").read_text(encoding="utf-8")),
-        columns=columns,
+        columns=COLUMNS,
         rows=rows,
         facets={name: list(dict.fromkeys(row.facets[name] for row in rows)) for name in FACETS},
         views=[view.value for view in View],
-        devices=list(dict.fromkeys(names.device(group) for group in source.groups)),
+        devices=list(dict.fromkeys(map(names.device, groups))),
         newest=statements.newest(source),
-        statement=statements.device_statement(source.groups),
+        statement=statements.device_statement(groups),
         record_count=len(records),
         simulation_count=len(source.simulations),
-        failures=statements.failures(source.groups),
+        failures=statements.failures(groups),
         problems=statements.problems(source, root),
         budgets=budgets,
-        budget_heads=data.BUDGET_HEADS,
-        sheets=[(sheet, [_positions(block.lines, positions) for block in sheet.blocks]) for sheet in sheets],
+        sheets=sheets,
         figures=_figures(svgs),
-        sections=[section(group) for group in source.groups],
-        not_measured=statements.not_measured(source.groups),
+        comparisons=comparison(groups).blocks,
+        not_measured=statements.not_measured(groups),
         citation=statements.citation(source),
         project=statements.PROJECT,
+        behind=lambda line: " ".join(str(positions[key]) for key in line.keys),
     )
-
-
-def _carried(table: data.BudgetTable) -> dict[str, Any]:
-    return {
-        "standings": [
-            [size, [{"cells": line.cells, "records": line.records} for line in lines]]
-            for size, lines in table.standings
-        ],
-        "smallest": table.smallest,
-    }
-
-
-def _positions(lines: Sequence[Line], positions: Mapping[str, int]) -> list[tuple[Line, str]]:
-    """Lines of a sheet, each with the positions of the records behind it."""
-    return [(line, " ".join(str(positions[key]) for key in line.keys)) for line in lines]
 
 
 def _figures(svgs: Mapping[str, str]) -> list[tuple[str, str, Markup]]:

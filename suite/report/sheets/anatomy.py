@@ -9,33 +9,17 @@ from dataclasses import dataclass
 from suite.records.groups import Group
 from suite.records.record import Cell, Record
 from suite.records.status import Status
-from suite.report.sheets.blocks import (
-    block_facts,
-    count,
-    headings,
-    percent,
-    raw_frame,
-    record_keys,
-    setting_numbers,
-    trusted,
-)
-from suite.report.sheets.sheet import Block, Head, Line, Sheet
+from suite.report.sheets.blocks import group_block, group_numbers
 from suite.report.source import Source
-from suite.tables.quantities import amount, megabytes
+from suite.tables.frames import raw_frame
+from suite.tables.quantities import amount, count, megabytes, percent
+from suite.tables.rows import trusted
+from suite.tables.settings import headings
+from suite.tables.sheet import Column, Sheet
 from systems.answers import Purpose, Tier
 
 _FLOAT_BYTES = 4
 _ALL = "all"
-_HEADS = (
-    Head(words="system", text=True),
-    Head(words="tier", text=True),
-    Head(words="purpose", text=True),
-    Head(words="MB"),
-    Head(words="bytes"),
-    Head(words="share of all"),
-    Head(words="bytes per row of the table"),
-    Head(words="bytes per slot"),
-)
 _LEGEND = (
     "Bytes are a system's own account, the largest over rounds; what it does not list it does not have. "
     "MB = 1e6 bytes; n/a = not known.",
@@ -47,28 +31,40 @@ _LEGEND = (
     "none was simulated.",
 )
 _CPU = "On a CPU the device tier is RAM as well."
-_COLUMNS = {
-    "system": "object",
-    "tier": "object",
-    "purpose": "object",
-    "bytes": "Int64",
-    "share": "Float64",
-    "table_rows": "Int64",
-    "bytes_per_row": "Float64",
-    "slots": "Int64",
-    "bytes_per_slot": "Float64",
-}
 TableKey = tuple[object, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Part:
-    """Bytes of a system in a tier for a purpose."""
+    """Bytes of a system in a tier for a purpose. None: not known.
 
+    Attributes:
+        share: Of all bytes of the system.
+        table_rows: Rows of the whole table.
+        slots: Rows that the device holds.
+    """
+
+    system: str
     tier: str
     purpose: str
-    size: int
+    bytes: int
     share: float | None
+    table_rows: int | None
+    bytes_per_row: float | None
+    slots: int | None
+    bytes_per_slot: float | None
+
+
+_COLUMNS: tuple[Column[_Part], ...] = (
+    Column(words="system", show=lambda part: part.system, text=True),
+    Column(words="tier", show=lambda part: part.tier, text=True),
+    Column(words="purpose", show=lambda part: part.purpose, text=True),
+    Column(words="MB", show=lambda part: megabytes(part.bytes)),
+    Column(words="bytes", show=lambda part: count(part.bytes)),
+    Column(words="share of all", show=lambda part: percent(part.share, 2)),
+    Column(words="bytes per row of the table", show=lambda part: amount(part.bytes_per_row)),
+    Column(words="bytes per slot", show=lambda part: amount(part.bytes_per_slot)),
+)
 
 
 def anatomy_sheet(source: Source) -> Sheet | None:
@@ -76,12 +72,15 @@ def anatomy_sheet(source: Source) -> Sheet | None:
     rows = table_rows(source.groups)
     blocks, numbers = [], []
     for group, heading in zip(source.groups, headings(source.groups), strict=True):
-        found = {name: _parts(runs) for name, runs in group.rounds_by_system.items()}
-        if not any(found.values()):
-            continue
         known_rows = rows.get(_table(group.cell))
-        blocks.append(_block(group, heading, found, known_rows))
-        numbers += [_numbers(group, system, part, known_rows) for system, parts in found.items() for part in parts]
+        found = {name: _parts(name, runs, known_rows) for name, runs in group.rounds_by_system.items()}
+        parts = [part for of_system in found.values() for part in of_system]
+        if not parts:
+            continue
+        facts = ((_CPU,) if group.on_cpu else ()) + (f"Rows of the whole table: {count(known_rows)}.",)
+        without = [f"{name}: {_without_account(group.rounds_by_system[name])}" for name in found if not found[name]]
+        blocks.append(group_block(group, heading, _COLUMNS, parts, more_facts=facts, remarks=without))
+        numbers += group_numbers(group, parts)
     if not blocks:
         return None
     return Sheet(
@@ -89,7 +88,7 @@ def anatomy_sheet(source: Source) -> Sheet | None:
         title="Where the bytes lie and what they are for",
         legend=_LEGEND,
         blocks=tuple(blocks),
-        frame=raw_frame(numbers, _COLUMNS),
+        frame=raw_frame(numbers, _Part),
     )
 
 
@@ -127,7 +126,7 @@ def _table(cell: Cell) -> TableKey:
     return cell.workload, cell.data, cell.data_digest, cell.max_rows
 
 
-def _parts(runs: Sequence[Record]) -> tuple[_Part, ...]:
+def _parts(system: str, runs: Sequence[Record], rows: int | None) -> tuple[_Part, ...]:
     """By tier and purpose as they are listed in the contract, then all of them together."""
     sizes: dict[str, int] = {}
     for measurement in trusted(runs):
@@ -135,34 +134,22 @@ def _parts(runs: Sequence[Record]) -> tuple[_Part, ...]:
             sizes[key] = max(size, sizes.get(key, 0))
     if not sizes:
         return ()
-    total = sum(sizes.values())
-    parts = [
-        _Part(tier=tier, purpose=purpose, size=sizes[key], share=sizes[key] / total if total else None)
-        for tier in Tier
-        for purpose in Purpose
-        if (key := f"{tier}/{purpose}") in sizes
-    ]
-    return (*parts, _Part(tier=_ALL, purpose=_ALL, size=total, share=1.0 if total else None))
-
-
-def _block(group: Group, heading: str, found: dict[str, tuple[_Part, ...]], rows: int | None) -> Block:
-    return Block(
-        heading=heading,
-        facts=(*block_facts(group), *((_CPU,) if group.on_cpu else ()), f"Rows of the whole table: {count(rows)}."),
-        heads=_HEADS,
-        lines=tuple(
-            Line(
-                cells=_cells(system, part, rows, slots_of(group.rounds_by_system[system])),
-                keys=record_keys(group.rounds_by_system[system]),
-            )
-            for system, parts in found.items()
-            for part in parts
-        ),
-        notes=tuple(
-            f"{system}: {_without_account(group.rounds_by_system[system])}"
-            for system, parts in found.items()
-            if not parts
-        ),
+    total, slots = sum(sizes.values()), slots_of(runs)
+    listed = [(tier, purpose, sizes.get(f"{tier}/{purpose}")) for tier in Tier for purpose in Purpose]
+    return tuple(
+        _Part(
+            system=system,
+            tier=tier,
+            purpose=purpose,
+            bytes=size,
+            share=_per(size, total),
+            table_rows=rows,
+            bytes_per_row=_per(size, rows),
+            slots=slots,
+            bytes_per_slot=_per(size, slots),
+        )
+        for tier, purpose, size in (*listed, (_ALL, _ALL, total))
+        if size is not None
     )
 
 
@@ -170,35 +157,6 @@ def _without_account(runs: Sequence[Record]) -> str:
     if trusted(runs):
         return "lists no bytes"
     return f"not measured, {'/'.join(sorted({run.status.value for run in runs if run.status is not Status.OK}))}"
-
-
-def _cells(system: str, part: _Part, rows: int | None, slots: int | None) -> tuple[str, ...]:
-    return (
-        system,
-        part.tier,
-        part.purpose,
-        megabytes(part.size),
-        count(part.size),
-        percent(part.share, decimals=2),
-        amount(_per(part.size, rows)),
-        amount(_per(part.size, slots)),
-    )
-
-
-def _numbers(group: Group, system: str, part: _Part, rows: int | None) -> dict[str, object]:
-    runs = group.rounds_by_system[system]
-    slots = slots_of(runs)
-    return setting_numbers(group, runs) | {
-        "system": system,
-        "tier": part.tier,
-        "purpose": part.purpose,
-        "bytes": part.size,
-        "share": part.share,
-        "table_rows": rows,
-        "bytes_per_row": _per(part.size, rows),
-        "slots": slots,
-        "bytes_per_slot": _per(part.size, slots),
-    }
 
 
 def _per(size: int, number: int | None) -> float | None:

@@ -1,171 +1,124 @@
-"""The equal-bytes leaderboard: which system is fastest within so much device memory.
-
-A cache ratio gives systems unlike bytes (indexes, staging, state); device memory is what a user has. So cells of one
-stream, model and machine meet here whatever ratio or budget they ran with, and each system enters a budget with the
-fastest of its cells that fits.
-"""
+"""The equal-bytes leaderboard: who is fastest within so much device memory."""
 
 from __future__ import annotations
 
-import math
-import statistics
-from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
-from suite.records.groups import Group
-from suite.records.record import Measurement, Record
-from suite.tables.statistics import SpeedRatio, paired_ratio, samples_per_s_by_round, takes_part, unpaired_ratio
+from suite.report.contests import Contest, Place, contests, standings
+from suite.report.source import Source
+from suite.tables.columns import relative
+from suite.tables.frames import raw_frame, setting_numbers
+from suite.tables.quantities import amount, binary_bytes, count, megabytes, place_words
+from suite.tables.settings import cache_size, facts, families_headings
+from suite.tables.sheet import Block, Column, Line, Sheet, lines
 
-
-class Basis(StrEnum):
-    """What device bytes were read off."""
-
-    DRIVER = "the driver's figure, CUDA context included"
-    TORCH = "torch's peak reserved, because the driver was not asked"
-    ANATOMY = "the system's own account of its device tier, which is RAM here"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Contender:
-    """A system at one cache size.
-
-    Attributes:
-        group: Where it was measured.
-        records: Its rounds, all of them ok, verified and offloading (or the baseline, on CUDA).
-        device_bytes: The largest over rounds.
-        basis: Where that comes from.
-        speeds: Samples per second by round.
-    """
-
-    system: str
-    group: Group
-    records: tuple[Record, ...]
-    device_bytes: int
-    basis: Basis
-    speeds: dict[int, float]
-
-    @property
-    def samples_per_s(self) -> float:
-        """Geometric mean over rounds, as the ratios are."""
-        return statistics.geometric_mean(self.speeds.values())
-
-    def over(self, other: Contender) -> SpeedRatio:
-        """Speed relative to another: paired by round where the two ran interleaved, as within one group they do."""
-        if self.group.key == other.group.key:
-            paired = paired_ratio(self.speeds, other.speeds)
-            if paired is not None:
-                return paired
-        return unpaired_ratio(self.speeds, other.speeds)
+_LEGEND = (
+    "Within so many device bytes, each system with the fastest of its cells that fits, whatever cache ratio or budget "
+    "that ran with.",
+    "Only systems take part whose every round ended ok, was verified against the reference and offloads; on a GPU the "
+    "all-on-device baseline takes part too.",
+    "Too close to call: the 95 % interval of the ratio to the first of the place spans 1, or there is none because of "
+    "a single round; such systems share a place.",
+    "Relative to the first: ratio of samples/s with its 95 % interval, paired by round where the two ran interleaved, "
+    "else by Welch's method; [n/a] = a single round has no interval.",
+    "Samples/s: geometric mean over rounds. KiB, MiB, GiB = powers of 1024; MB = 1e6 bytes.",
+)
+_CPU = (
+    "RAM over disk on a CPU: what counts as device memory is RAM, and the slow tier is a file on disk; no GPU took "
+    "part, and nothing follows for one."
+)
+_BUDGET: Column[Place] = Column(words="within", show=lambda place: binary_bytes(place.budget_bytes))
+COLUMNS: tuple[Column[Place], ...] = (
+    Column(words="place", show=lambda place: place_words(place.place, tied=place.tied), text=True),
+    Column(words="system", show=lambda place: place.contender.system, text=True),
+    Column(words="cache ratio or budget", show=lambda place: cache_size(place.contender.group.cell)),
+    Column(words="samples/s", show=lambda place: amount(place.contender.samples_per_s)),
+    Column(
+        words="relative to the first", show=lambda place: "1" if place.to_first is None else relative(place.to_first)
+    ),
+    Column(words="rounds", show=lambda place: str(len(place.contender.speeds))),
+    Column(words="device MB", show=lambda place: megabytes(place.contender.device_bytes)),
+    Column(words="device bytes", show=lambda place: count(place.contender.device_bytes)),
+    Column(words="bytes are", show=lambda place: place.contender.basis.value, text=True),
+)
+"""Of the standings within one budget."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contest:
-    """Cells that differ in system, cache size and round alone.
+class _Numbers:
+    """A line as raw numbers. None: the first of a list has no interval relative to itself, nor has a single round."""
 
-    Attributes:
-        group: Any of its groups, for its dataset, device and setting.
-        contenders: In order of device bytes, then of name.
-    """
-
-    group: Group
-    contenders: tuple[Contender, ...]
-
-    @property
-    def budgets(self) -> tuple[int, ...]:
-        """Powers of two, in bytes, from the first that lets a contender in to the first that lets all in."""
-        sizes = [contender.device_bytes for contender in self.contenders]
-        first, last = (max(0, math.ceil(math.log2(max(1, size)))) for size in (min(sizes), max(sizes)))
-        return tuple(2**power for power in range(first, last + 1))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """A system's place within a budget.
-
-    Attributes:
-        place: From 1; a system too close to call with the first of a place shares that place.
-        tied: The place is shared.
-        to_first: Speed relative to the first of the list; None for the first itself.
-    """
-
+    budget_bytes: int
     place: int
     tied: bool
-    contender: Contender
-    to_first: SpeedRatio | None
+    system: str
+    samples_per_s: float
+    to_first: float
+    to_first_low: float | None
+    to_first_high: float | None
+    rounds: int
+    device_bytes: int
+    basis: str
 
-
-def contests(groups: Iterable[Group]) -> tuple[Contest, ...]:
-    """The contests of a report, in order of its groups; groups in which nobody takes part give none."""
-    families: defaultdict[tuple[object, ...], list[Group]] = defaultdict(list)
-    for group in groups:
-        families[family_key(group)].append(group)
-    made = []
-    for members in families.values():
-        contenders = [contender for group in members for contender in _contenders(group)]
-        if contenders:
-            contenders.sort(key=lambda contender: (contender.device_bytes, contender.system))
-            made.append(Contest(group=members[0], contenders=tuple(contenders)))
-    return tuple(made)
-
-
-def standings(contest: Contest, budget_bytes: int) -> tuple[Place, ...]:
-    """Who is fastest within so many device bytes, each system with its fastest cell that fits."""
-    best: dict[str, Contender] = {}
-    for contender in contest.contenders:
-        if contender.device_bytes > budget_bytes:
-            continue
-        known = best.get(contender.system)
-        if known is None or contender.samples_per_s > known.samples_per_s:
-            best[contender.system] = contender
-    order = sorted(best.values(), key=lambda contender: (-contender.samples_per_s, contender.system))
-    places: list[int] = []
-    for position, contender in enumerate(order, start=1):
-        first = order[places[-1] - 1] if places else contender  # of the place before
-        places.append(places[-1] if first is not contender and first.over(contender).spans_one else position)
-    return tuple(
-        Place(
-            place=place,
-            tied=places.count(place) > 1,
-            contender=contender,
-            to_first=None if contender is order[0] else contender.over(order[0]),
+    @classmethod
+    def of(cls, place: Place) -> _Numbers:
+        entry, ratio = place.contender, place.to_first
+        return cls(
+            budget_bytes=place.budget_bytes,
+            place=place.place,
+            tied=place.tied,
+            system=entry.system,
+            samples_per_s=entry.samples_per_s,
+            to_first=1.0 if ratio is None else ratio.value,
+            to_first_low=None if ratio is None else ratio.low,
+            to_first_high=None if ratio is None else ratio.high,
+            rounds=len(entry.speeds),
+            device_bytes=entry.device_bytes,
+            basis=entry.basis.value,
         )
-        for place, contender in zip(places, order, strict=True)
+
+
+def leaderboard_sheet(source: Source) -> Sheet | None:
+    """A block per contest, a list per budget in it; None where nobody takes part."""
+    held = contests(source.groups)
+    if not held:
+        return None
+    standing = [[place for budget in contest.budgets for place in standings(contest, budget)] for contest in held]
+    return Sheet(
+        name="leaderboard",
+        title="Who is fastest within equal device memory",
+        legend=_LEGEND,
+        blocks=tuple(
+            Block(
+                heading=heading,
+                facts=contest_facts(contest),
+                heads=(_BUDGET, *COLUMNS),
+                lines=place_lines((_BUDGET, *COLUMNS), found),
+            )
+            for contest, heading, found in zip(held, contest_headings(held), standing, strict=True)
+        ),
+        frame=raw_frame(
+            [
+                setting_numbers(place.contender.group, place.contender.records) | vars(_Numbers.of(place))
+                for found in standing
+                for place in found
+            ],
+            _Numbers,
+        ),
     )
 
 
-def device_bytes(measurement: Measurement, *, on_cpu: bool) -> tuple[int, Basis] | None:
-    """Device memory that a cell took, and where the figure comes from; None where nothing is on the device."""
-    memory = measurement.memory
-    if not on_cpu and memory.device_used_bytes is not None:
-        return memory.device_used_bytes, Basis.DRIVER
-    if not on_cpu and memory.device_reserved_bytes is not None:
-        return memory.device_reserved_bytes, Basis.TORCH
-    own = sum(size for key, size in memory.anatomy_bytes.items() if key.startswith("device/"))
-    return (own, Basis.ANATOMY) if own else None
+def contest_headings(held: Sequence[Contest]) -> list[str]:
+    """A heading per contest."""
+    return families_headings([contest.group for contest in held])
 
 
-def family_key(group: Group) -> tuple[object, ...]:
-    """What groups that differ in cache size alone share."""
-    key = group.key
-    identity = group.cell.identity("system", "round", "cache_ratio", "device_budget_bytes")
-    return key.workload_order, key.device, key.data, key.machine, key.threads, identity
+def contest_facts(contest: Contest) -> tuple[str, ...]:
+    """What holds for all cells of a contest, whatever their cache size."""
+    return ((_CPU,) if contest.group.on_cpu else ()) + facts(contest.groups)
 
 
-def _contenders(group: Group) -> Iterable[Contender]:
-    for system, runs in group.rounds_by_system.items():
-        if not all(takes_part(run) for run in runs):
-            continue
-        sizes = [device_bytes(run.measurement, on_cpu=group.on_cpu) for run in runs if run.measurement is not None]
-        known = [size for size in sizes if size is not None]
-        if len(known) == len(runs):
-            size, basis = max(known)
-            yield Contender(
-                system=system,
-                group=group,
-                records=runs,
-                device_bytes=size,
-                basis=basis,
-                speeds=samples_per_s_by_round(runs),
-            )
+def place_lines(columns: Sequence[Column[Place]], found: Iterable[Place]) -> tuple[Line, ...]:
+    """Lines of standings, with the records behind each."""
+    return lines(columns, ((place, [run.key for run in place.contender.records]) for place in found))

@@ -2,43 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from suite.records.groups import Group
-from suite.records.record import Record, Traffic
-from suite.report.sheets.blocks import (
-    block_facts,
-    count,
-    headings,
-    percent,
-    raw_frame,
-    record_keys,
-    setting_numbers,
-    told_apart,
-    trusted,
-)
-from suite.report.sheets.sheet import Block, Head, Line, Sheet
+from suite.records.record import Record
+from suite.report.sheets.blocks import group_block, group_numbers
 from suite.report.source import Source
-from suite.simulate import results
 from suite.simulate.results import Simulation
-from suite.tables.quantities import MISSING, amount, megabytes
-from suite.tables.rows import Row, merged_rows
+from suite.tables.frames import raw_frame
+from suite.tables.quantities import MISSING, amount, count, megabytes, percent
+from suite.tables.rows import Row, bytes_moved, merged_rows, total, trusted
+from suite.tables.settings import headings, told_apart
+from suite.tables.sheet import Block, Column, Sheet, lines, notes
 
-_HEADS = (
-    Head(words="system or policy", text=True),
-    Head(words="row is", text=True),
-    Head(words="cache ratio"),
-    Head(words="slots"),
-    Head(words="steps"),
-    Head(words="hit rate"),
-    Head(words="unique misses"),
-    Head(words="optimal misses"),
-    Head(words="misses, % of optimal"),
-    Head(words="MB moved"),
-    Head(words="minimum MB"),
-    Head(words="bytes over minimum"),
-)
 _LEGEND = (
     "Optimal misses and minimum bytes: of Belady's rule, simulated on the same steps with as many slots; no cache can "
     "miss or move less.",
@@ -48,18 +25,6 @@ _LEGEND = (
     "Measured rows: counted while training, summed over the counted steps of all rounds; the two ratios are medians "
     "over rounds. Simulated rows: the ids of a stream replayed through a policy without weights and without a clock.",
 )
-_COLUMNS = {
-    "system": "object",
-    "slots": "Int64",
-    "steps": "Int64",
-    "hit_rate": "Float64",
-    "unique_misses": "Int64",
-    "optimal_unique_misses": "Int64",
-    "misses_over_optimum": "Float64",
-    "bytes_moved": "Int64",
-    "minimum_bytes": "Int64",
-    "bytes_over_minimum": "Float64",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +32,8 @@ class _Distance:
     """A row of the sheet. None: does not exist or is not known."""
 
     system: str
+    kind: str
+    cache_ratio: float | None
     slots: int | None
     steps: int
     hit_rate: float | None
@@ -78,22 +45,42 @@ class _Distance:
     bytes_over_minimum: float | None
 
 
+_COLUMNS: tuple[Column[_Distance], ...] = (
+    Column(words="system or policy", show=lambda row: row.system, text=True),
+    Column(words="row is", show=lambda row: row.kind, text=True),
+    Column(
+        words="cache ratio", show=lambda row: MISSING if row.cache_ratio is None else f"{100 * row.cache_ratio:g} %"
+    ),
+    Column(words="slots", show=lambda row: count(row.slots)),
+    Column(words="steps", show=lambda row: count(row.steps)),
+    Column(words="hit rate", show=lambda row: percent(row.hit_rate, 2)),
+    Column(words="unique misses", show=lambda row: count(row.unique_misses)),
+    Column(words="optimal misses", show=lambda row: count(row.optimal_unique_misses)),
+    Column(words="misses, % of optimal", show=lambda row: percent(row.misses_over_optimum, 1)),
+    Column(words="MB moved", show=lambda row: megabytes(row.bytes_moved)),
+    Column(words="minimum MB", show=lambda row: megabytes(row.minimum_bytes)),
+    Column(words="bytes over minimum", show=lambda row: amount(row.bytes_over_minimum)),
+)
+
+
 def optimal_sheet(source: Source) -> Sheet | None:
     """A block per group with a simulated optimum, then one per simulation; None where there is neither."""
-    blocks, numbers = [], []
+    blocks: list[Block] = []
+    numbers: list[dict[str, object]] = []
     for group, heading in zip(source.groups, headings(source.groups), strict=True):
         found = [
-            (distance, group.rounds_by_system[row.system])
+            distance
             for row in merged_rows(group)
-            if (distance := _measured(row, group.rounds_by_system[row.system])) is not None
+            if (distance := _measured(group, row, group.rounds_by_system[row.system])) is not None
         ]
         if found:
-            blocks.append(_measured_block(group, heading, found))
-            numbers += [setting_numbers(group, runs) | vars(distance) for distance, runs in found]
-    shown = [found for found in source.simulations if any(row.traffic is not None for row in found.rows)]
-    for simulation, heading in zip(shown, _simulated_headings(shown), strict=True):
-        blocks.append(_simulated_block(simulation, heading))
-        numbers += _simulated_numbers(simulation)
+            blocks.append(group_block(group, heading, _COLUMNS, found))
+            numbers += group_numbers(group, found)
+    shown = [(one, distances) for one in source.simulations if (distances := _simulated(one))]
+    for (simulation, distances), heading in zip(shown, _headings([one for one, _ in shown]), strict=True):
+        blocks.append(_simulated_block(simulation, distances, heading))
+        setting = _simulated_setting(simulation)
+        numbers += [setting | vars(distance) for distance in distances]
     if not blocks:
         return None
     return Sheet(
@@ -101,80 +88,60 @@ def optimal_sheet(source: Source) -> Sheet | None:
         title="Distance to the optimal cache",
         legend=_LEGEND,
         blocks=tuple(blocks),
-        frame=raw_frame(numbers, _COLUMNS),
+        frame=raw_frame(numbers, _Distance),
     )
 
 
-def _measured(row: Row, runs: Sequence[Record]) -> _Distance | None:
+def _measured(group: Group, row: Row, runs: Sequence[Record]) -> _Distance | None:
     """Sums over the rounds that were counted and have an optimum; None where there is no such round."""
-    if not trusted(runs):
-        return None
     pairs = [
         (run.measurement.traffic, run.optimum)
         for run in runs
         if run.measurement is not None and run.optimum is not None
     ]
-    if not pairs:
+    if not pairs or not trusted(runs):
         return None
     slots = {best.slots for _, best in pairs}
     traffics = [traffic for traffic, _ in pairs]
     return _Distance(
         system=row.system,
+        kind="measured",
+        cache_ratio=group.cell.cache_ratio,
         slots=slots.pop() if len(slots) == 1 else None,
         steps=sum(traffic.steps for traffic in traffics),
         hit_rate=row.hit_rate,
-        unique_misses=_total(traffics, lambda traffic: traffic.unique_misses),
+        unique_misses=total(traffic.unique_misses for traffic in traffics),
         optimal_unique_misses=sum(best.unique_misses for _, best in pairs),
         misses_over_optimum=row.misses_over_optimum,
-        bytes_moved=_total(traffics, _moved),
+        bytes_moved=total(map(bytes_moved, traffics)),
         minimum_bytes=sum(best.bytes_moved for _, best in pairs),
         bytes_over_minimum=row.bytes_over_minimum,
     )
 
 
-def _total(traffics: Sequence[Traffic], value: Callable[[Traffic], int | None]) -> int | None:
-    """None where a round does not know, since the rest would understate it."""
-    known = [number for traffic in traffics if (number := value(traffic)) is not None]
-    return sum(known) if len(known) == len(traffics) else None
+def _simulated(simulation: Simulation) -> list[_Distance]:
+    """The rows that replayed something."""
+    return [
+        _Distance(
+            system=row.policy,
+            kind="simulated",
+            cache_ratio=row.cache_ratio,
+            slots=row.slots,
+            steps=row.traffic.batches,
+            hit_rate=row.traffic.hit_rate,
+            unique_misses=row.traffic.unique_misses,
+            optimal_unique_misses=None if row.least is None else row.least.unique_misses,
+            misses_over_optimum=row.of_least_misses,
+            bytes_moved=row.traffic.bytes_moved,
+            minimum_bytes=None if row.least is None else row.least.bytes_moved,
+            bytes_over_minimum=row.of_least_bytes,
+        )
+        for row in simulation.rows
+        if row.traffic is not None
+    ]
 
 
-def _moved(traffic: Traffic) -> int | None:
-    if traffic.bytes_fetched is None or traffic.bytes_written_back is None:
-        return None
-    return traffic.bytes_fetched + traffic.bytes_written_back
-
-
-def _measured_block(group: Group, heading: str, found: Sequence[tuple[_Distance, Sequence[Record]]]) -> Block:
-    return Block(
-        heading=heading,
-        facts=block_facts(group),
-        heads=_HEADS,
-        lines=tuple(
-            Line(cells=_cells(distance, kind="measured", ratio=group.cell.cache_ratio), keys=record_keys(runs))
-            for distance, runs in found
-        ),
-    )
-
-
-def _simulated(row: results.Row) -> _Distance | None:
-    traffic, least = row.traffic, row.least
-    if traffic is None:
-        return None
-    return _Distance(
-        system=row.policy,
-        slots=row.slots,
-        steps=traffic.batches,
-        hit_rate=traffic.hit_rate,
-        unique_misses=traffic.unique_misses,
-        optimal_unique_misses=None if least is None else least.unique_misses,
-        misses_over_optimum=row.of_least_misses,
-        bytes_moved=traffic.bytes_moved,
-        minimum_bytes=None if least is None else least.bytes_moved,
-        bytes_over_minimum=row.of_least_bytes,
-    )
-
-
-def _simulated_headings(simulations: Sequence[Simulation]) -> list[str]:
+def _headings(simulations: Sequence[Simulation]) -> list[str]:
     plain = [
         f"{found.stream.name}, simulated: {_data(found)}, scale {found.stream.scale}, "
         f"batch {found.stream.batch_size:,}, {found.configuration.optimizer}, dim {found.configuration.embedding_dim}"
@@ -183,7 +150,7 @@ def _simulated_headings(simulations: Sequence[Simulation]) -> list[str]:
     return told_apart(plain, [f"simulation {number}" for number in range(1, len(plain) + 1)])
 
 
-def _simulated_block(simulation: Simulation, heading: str) -> Block:
+def _simulated_block(simulation: Simulation, distances: Sequence[_Distance], heading: str) -> Block:
     stream, how = simulation.stream, simulation.configuration
     failed = [
         f"{row.policy} at {row.cache_ratio:g}: {row.status}: {row.reason}" for row in simulation.rows if row.reason
@@ -197,13 +164,9 @@ def _simulated_block(simulation: Simulation, heading: str) -> Block:
             f"first {100 * stream.frequency_prefix:g} % of training.",
             f"Steps: {how.warmup_batches:,} batches replayed before counting, {how.counted_batches:,} counted.",
         ),
-        heads=_HEADS,
-        lines=tuple(
-            Line(cells=_cells(distance, kind="simulated", ratio=row.cache_ratio))
-            for row in simulation.rows
-            if (distance := _simulated(row)) is not None
-        ),
-        notes=(*cut, *failed),
+        heads=_COLUMNS,
+        lines=lines(_COLUMNS, ((distance, ()) for distance in distances)),
+        notes=notes((*cut, *failed)),
     )
 
 
@@ -214,10 +177,9 @@ def _data(simulation: Simulation) -> str:
     return "synthetic data" if stream.data_dir is None else "real data"
 
 
-def _simulated_numbers(simulation: Simulation) -> list[dict[str, object]]:
+def _simulated_setting(simulation: Simulation) -> dict[str, object]:
     stream, how = simulation.stream, simulation.configuration
-    setting = {
-        "kind": "simulated",
+    return {
         "workload": stream.workload or stream.name,
         "data": _data(simulation).removesuffix(" data"),
         "scale": stream.scale,
@@ -226,25 +188,3 @@ def _simulated_numbers(simulation: Simulation) -> list[dict[str, object]]:
         "embedding_dim": how.embedding_dim,
         "seed": stream.seed,
     }
-    return [
-        setting | {"cache_ratio": row.cache_ratio} | vars(distance)
-        for row in simulation.rows
-        if (distance := _simulated(row)) is not None
-    ]
-
-
-def _cells(distance: _Distance, *, kind: str, ratio: float | None) -> tuple[str, ...]:
-    return (
-        distance.system,
-        kind,
-        MISSING if ratio is None else f"{100 * ratio:g} %",
-        count(distance.slots),
-        count(distance.steps),
-        percent(distance.hit_rate, decimals=2),
-        count(distance.unique_misses),
-        count(distance.optimal_unique_misses),
-        percent(distance.misses_over_optimum, decimals=1),
-        megabytes(distance.bytes_moved),
-        megabytes(distance.minimum_bytes),
-        amount(distance.bytes_over_minimum),
-    )

@@ -2,45 +2,29 @@
 
 from __future__ import annotations
 
-from suite.records.groups import Group
-from suite.records.published import NOTE, PublishedRow, published_rows
-from suite.records.status import Status
-from suite.report.sheets.blocks import block_facts, cache_size, headings, record_keys, row_notes
-from suite.report.sheets.sheet import Block, Head, Line, Sheet
-from suite.report.source import Source
-from suite.tables.frames import frame
-from suite.tables.quantities import MISSING, amount, duration, gigabytes
-from suite.tables.rows import Row, merged_rows
+from dataclasses import replace
 
-_HEADS = (
-    Head(words="method", text=True),
-    Head(words="AUROC"),
-    Head(words="accuracy"),
-    Head(words="throughput it/s"),
-    Head(words="time per epoch"),
-    Head(words="GPU memory allocated GB"),
-    Head(words="GPU memory reserved GB"),
-    Head(words="CPU memory GB"),
-    Head(words="row is", text=True),
-    Head(words="hardware", text=True),
-    Head(words="batch"),
-    Head(words="cache ratio or budget"),
-)
+from suite.records.groups import Group
+from suite.records.published import PublishedRow, published_rows
+from suite.records.status import Status
+from suite.report.sheets.blocks import group_block
+from suite.report.source import Source
+from suite.tables.columns import PAPER, SYSTEM, published_cells
+from suite.tables.comparison import published_notes
+from suite.tables.frames import SETTING_COLUMNS, frame
+from suite.tables.rows import Row, failure, merged_rows
+from suite.tables.settings import cache_size, headings
+from suite.tables.sheet import Block, Column, Line, Sheet
+
 _LEGEND = (
     "Columns are those of the paper's own table, arXiv 2208.05321.",
     "A row is measured (by this suite, on the hardware named) or published (by others, on theirs); no number of one is "
     "comparable with the other unless hardware, batch and cache are the same.",
-    "Measured rows: GB = 1e9 bytes; it/s and time per epoch: median over rounds; ~ before a time: extrapolated from "
-    "throughput; GPU memory: torch's peaks; CPU memory: peak resident memory of the process; n/a = does not exist or "
-    "is not known.",
-    NOTE,
+    "Measured rows: GB = 1e9 bytes; it/s and epoch time: median over rounds; ~ before a time: extrapolated from "
+    "throughput; GPU GB: torch's peaks; CPU GB: peak resident memory of the process; n/a = does not exist or is not "
+    "known.",
 )
-_COLUMNS = (
-    *("kind", "workload", "data", "scale", "device", "host", "threads", "optimizer", "lr", "eps", "batch_size"),
-    *("embedding_dim", "max_rows", "cache_ratio", "device_budget_bytes", "seed", "setting", "source", "system"),
-    *("auroc", "accuracy", "steps_per_s", "epoch_s", "epoch_measured", "device_allocated_bytes"),
-    *("device_reserved_bytes", "host_peak_rss_bytes", "verified", "status"),
-)
+_RAW = (*SETTING_COLUMNS, "system", *(column.field for column in PAPER), "epoch_measured", "verified", "status")
 
 
 def paper_sheet(source: Source) -> Sheet | None:
@@ -54,38 +38,28 @@ def paper_sheet(source: Source) -> Sheet | None:
         blocks=tuple(
             _block(group, heading) for group, heading in zip(source.groups, headings(source.groups), strict=True)
         ),
-        frame=frame(*source.groups, published=True)[list(_COLUMNS)],
+        frame=frame(*source.groups, published=True)[list(_RAW)],
     )
 
 
 def _block(group: Group, heading: str) -> Block:
     rows, published = merged_rows(group), published_rows(group.cell.workload)
-    measured = tuple(
-        Line(cells=_measured(group, row), keys=record_keys(group.rounds_by_system[row.system])) for row in rows
-    )
-    return Block(
-        heading=heading,
-        facts=block_facts(group),
-        heads=_HEADS,
-        lines=(*measured, *(Line(cells=_published(row)) for row in published)),
-        notes=(*(note for row in rows for note in row_notes(row)), *_published_notes(group, published)),
-    )
+    failed = [f"{row.system}: {failure(row)}" for row in rows if row.status is not Status.OK]
+    noted = [f"{row.system}: {note}" for row in rows for note in row.notes]
+    others = published_notes(group, published) if published else ("The paper has no rows for this dataset.",)
+    block = group_block(group, heading, _columns(group), rows, remarks=(*failed, *noted, *others))
+    return replace(block, lines=(*block.lines, *map(_published, published)))
 
 
-def _measured(group: Group, row: Row) -> tuple[str, ...]:
+def _columns(group: Group) -> tuple[Column[Row], ...]:
+    hardware = f"{group.key.device}, CPU only" if group.on_cpu else group.key.device
     return (
-        row.system,
-        MISSING if row.auroc is None else f"{row.auroc:.5f}",
-        MISSING if row.accuracy is None else f"{row.accuracy:.5f}",
-        amount(row.steps_per_s),
-        ("" if row.epoch_measured or row.epoch_s is None else "~") + duration(row.epoch_s),
-        gigabytes(row.device_allocated_bytes),
-        gigabytes(row.device_reserved_bytes),
-        gigabytes(row.host_peak_rss_bytes),
-        _kind(row),
-        f"{group.key.device}, CPU only" if group.on_cpu else group.key.device,
-        f"{group.cell.batch_size:,}",
-        cache_size(group.cell.cache_ratio, group.cell.device_budget_bytes),
+        SYSTEM,
+        *PAPER,
+        Column(words="row is", show=_kind, text=True),
+        Column(words="hardware", show=lambda _: hardware, text=True),
+        Column(words="batch", show=lambda _: f"{group.cell.batch_size:,}"),
+        Column(words="cache ratio or budget", show=lambda _: cache_size(group.cell)),
     )
 
 
@@ -95,33 +69,13 @@ def _kind(row: Row) -> str:
     return "measured, not verified" if row.verified == "no" else "measured"
 
 
-def _published(row: PublishedRow) -> tuple[str, ...]:
-    """As printed there, every digit."""
-    return (
-        row.system,
-        str(row.auroc),
-        str(row.accuracy),
-        f"{row.steps_per_s:g}",
-        # The source gives whole seconds below an hour.
-        duration(row.epoch_s) if row.epoch_s >= 60 else f"{row.epoch_s:g}s",
-        f"{row.gpu_allocated_gb:g}",
-        f"{row.gpu_reserved_gb:g}",
-        f"{row.cpu_gb:g}",
-        "published",
-        row.hardware,
-        f"{row.batch_size:,}",
-        cache_size(row.cache_ratio),
-    )
-
-
-def _published_notes(group: Group, rows: tuple[PublishedRow, ...]) -> tuple[str, ...]:
-    if not rows:
-        return ("The paper has no rows for this dataset.",)
-    sources = dict.fromkeys(row.source for row in rows)
-    notes = [f"Published rows: measured by others on other hardware; source: {'; '.join(sources)}."]
-    if group.cell.data == "synthetic":
-        notes.append(
-            "Labels of synthetic data are not those of the dataset: AUROC and accuracy of measured rows do not compare "
-            "with the published ones."
+def _published(row: PublishedRow) -> Line:
+    return Line(
+        cells=(
+            *published_cells(row),
+            "published",
+            row.hardware,
+            f"{row.batch_size:,}",
+            f"{100 * row.cache_ratio:g} %",
         )
-    return tuple(notes)
+    )

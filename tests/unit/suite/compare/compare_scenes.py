@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from scipy import stats
 
 from suite.compare.comparison import Comparison, compare
 from suite.compare.runs import read_run
@@ -39,20 +40,11 @@ def compared(tmp_path: Path, before: list[Record], after: list[Record], **option
     return compare(runs[0], runs[1], **options)
 
 
-def student_quantile(degrees: float, probability: float = 0.975) -> float:
-    """Of Student's t: its density integrated by the trapezoidal rule. Independent of the suite."""
-    # with t = sqrt(degrees) tan(angle) the density is a power of the cosine, on a bounded interval
-    angles = np.linspace(-np.pi / 2, np.pi / 2, 400_001)
-    density = np.cos(angles) ** (degrees - 1)
-    area = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
-    return float(np.sqrt(degrees) * np.tan(np.interp(probability, area / area[-1], angles)))
-
-
 def welch_interval(ours: list[float], theirs: list[float]) -> tuple[float, float, float]:
-    """Ratio of geometric means ours / theirs with its 95 % interval; degrees of freedom rounded down."""
+    """Ratio of geometric means ours / theirs with its 95 % interval, by Welch's and Satterthwaite's formulas."""
     a, b = np.log(ours), np.log(theirs)
     errors = np.array([a.var(ddof=1) / a.size, b.var(ddof=1) / b.size])
     degrees = errors.sum() ** 2 / (errors**2 / np.array([a.size - 1, b.size - 1])).sum()
-    half = student_quantile(np.floor(degrees)) * np.sqrt(errors.sum())
+    half = stats.t.ppf(0.975, degrees) * np.sqrt(errors.sum())
     middle = a.mean() - b.mean()
     return float(np.exp(middle)), float(np.exp(middle - half)), float(np.exp(middle + half))

@@ -60,7 +60,7 @@ def test_code_digest_ignores_what_is_not_source(project: Path) -> None:
     [
         ("suite/run/console/live.py", False),
         ("suite/tables/new.py", False),
-        ("suite/report/page/data.py", False),
+        ("suite/report/page/page.py", False),
         ("suite/advise/hardware/new.json", False),
         ("suite/run/tables.py", True),
         ("suite/simulate/new.py", True),

@@ -7,9 +7,9 @@ from typing import Any
 
 from suite.records.groups import group_records
 from suite.records.record import Record, Verification
-from suite.report.sheets.sheet import Block, Sheet
 from suite.report.source import Source
 from suite.simulate.results import Configuration, Least, Row, Simulation, Stream, Traffic
+from suite.tables.sheet import Block, Sheet
 from tests.unit.suite.fabricate import environment, record, rounds
 
 MIB = 2**20

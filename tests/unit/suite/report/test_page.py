@@ -13,15 +13,15 @@ import pytest
 
 from suite.records.groups import group_records
 from suite.records.status import Status
-from suite.report.page.columns import View, page_columns
-from suite.report.page.data import Names, binary_bytes, budget_tables, positions_of
+from suite.report.contests import contests, standings
+from suite.report.page.budget import budget_tables
+from suite.report.page.names import Names
 from suite.report.page.page import page
 from suite.report.page.statements import device_statement, failures, not_measured
-from suite.report.sheets.leaderboard import contests, standings
-from suite.report.sheets.sheet import Block, Head, Line, Sheet
 from suite.report.source import Source, read
+from suite.tables.columns import COLUMNS, View
 from suite.tables.rows import Row
-from suite.tables.sections import COLUMNS
+from suite.tables.sheet import Block, Head, Line, Notes, Sheet
 from tests.browser.page_scenes import MARKUP, SCRIPT, contest_records, fabricated_records, written
 from tests.unit.suite.fabricate import cell, cpu_run, environment, gpu_run, record, rounds, shuffled
 
@@ -82,7 +82,7 @@ def sheet(name: str = "paper", keys: tuple[str, ...] = ()) -> Sheet:
         facts=("A fact.",),
         heads=(Head(words="system", text=True), Head(words="it/s")),
         lines=(Line(cells=("full_gpu", "12.5"), keys=keys), Line(cells=("others", "n/a"))),
-        notes=("A note.",),
+        notes=(Notes(title="Notes", sentences=("A note.",)),),
     )
     return Sheet(
         name=name, title="The paper's layout", legend=("it = iteration.",), blocks=(block,), frame=pd.DataFrame()
@@ -90,7 +90,7 @@ def sheet(name: str = "paper", keys: tuple[str, ...] = ()) -> Sheet:
 
 
 def test_page_is_well_formed_and_every_id_is_its_own() -> None:
-    outline = Outline(made(fabricated_records(), sheets=(sheet(),), svgs={"memory": SVG, "step_time": SVG}))
+    outline = Outline(made(fabricated_records(), sheets=(sheet(),), svgs={"memory": SVG, "auroc_parity": SVG}))
     ids = [attributes["id"] for _, attributes in outline.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
     labelled = [attributes.get("aria-labelledby") for _, attributes in outline.elements]
@@ -161,45 +161,35 @@ def test_files_that_were_left_out_are_named_relative_to_the_page(tmp_path: Path)
     assert "Files that were left out" not in page(source, (), {}, tmp_path)
 
 
-def test_every_column_of_the_tables_has_a_meaning_and_a_field() -> None:
-    columns = page_columns()
-    assert [column.header for column in columns] == [column.header for column in COLUMNS[1:]]
-    assert all(column.field in Row.__dataclass_fields__ for column in columns)
+def test_every_column_reads_a_field_and_every_view_has_columns() -> None:
+    assert all(column.field in Row.__dataclass_fields__ and column.definition for column in COLUMNS)
+    assert len({column.words for column in COLUMNS}) == len(COLUMNS)
     for view in set(View) - {View.ALL}:
-        assert [column for column in columns if view in column.views], view
-    paper = [column.header for column in columns if View.PAPER in column.views and column.header != "status"]
-    assert paper == [column.header for column in COLUMNS[1:] if not column.explains]
+        assert [column for column in COLUMNS if view in column.views], view
 
 
 def test_standings_at_any_budget_are_those_of_the_last_change() -> None:
-    source = source_of(fabricated_records())
-    positions = positions_of(source)
-    for contest, table in zip(contests(source.groups), budget_tables(source.groups, positions), strict=True):
+    groups = source_of(fabricated_records()).groups
+    for contest, table in zip(contests(groups), budget_tables(groups), strict=True):
         sizes = [size for size, _ in table.standings]
-        budgets = [*contest.budgets, *sizes, *(size - 1 for size in sizes), *(size + 1 for size in sizes)]
-        for budget in budgets:
+        for budget in [*contest.budgets, *sizes, *(size - 1 for size in sizes), *(size + 1 for size in sizes)]:
             fitting = [lines for size, lines in table.standings if size <= budget]
             found = fitting[-1] if fitting else ()
             expected = standings(contest, budget)
             assert [line.cells[1] for line in found] == [place.contender.system for place in expected]
             assert [line.cells[0].split(",")[0] for line in found] == [str(place.place) for place in expected]
             assert ["too close to call" in line.cells[0] for line in found] == [place.tied for place in expected]
-            keys = [[source.records[at].key for at in line.records] for line in found]
-            assert keys == [[run.key for run in place.contender.records] for place in expected]
+            assert [list(line.keys) for line in found] == [
+                [run.key for run in place.contender.records] for place in expected
+            ]
 
 
 def test_contest_scene_has_ties_and_changes_its_leader_with_the_budget() -> None:
-    (table,) = budget_tables(*_with_positions(contest_records()))
+    (table,) = budget_tables(source_of(contest_records()).groups)
     leaders = {size: lines[0].cells[1] for size, lines in table.standings}
     assert set(leaders.values()) == {"cache[policy=lfu]", "fbgemm_uvm_caching[policy=lru]", "full_gpu"}
     assert any("too close to call" in line.cells[0] for _, lines in table.standings for line in lines)
     assert "wrong" not in {line.cells[1] for _, lines in table.standings for line in lines}
-
-
-def test_a_single_round_is_said_to_have_no_interval() -> None:
-    records = [record("a", samples_per_s=1000.0), record("b", samples_per_s=900.0)]
-    (table,) = budget_tables(*_with_positions(records))
-    assert table.standings[-1][1][1].cells[4] == "0.90 [no interval: one round]"
 
 
 def test_page_without_a_contest_says_so_and_has_no_slider() -> None:
@@ -321,21 +311,6 @@ def test_no_number_of_a_system_with_a_wrong_answer_is_carried() -> None:
     assert sorted(one["values"][status] for one in half) == ["ok", "wrong_answer"]
 
 
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [
-        (1, "1 bytes"),
-        (1023, "1,023 bytes"),
-        (1024, "1 KiB"),
-        (2**26, "64 MiB"),
-        (3 * 2**29, "1.5 GiB"),
-        (2**52, "4,096 TiB"),
-    ],
-)
-def test_bytes_in_binary_units(value: int, words: str) -> None:
-    assert binary_bytes(value) == words
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize(
     ("front", "back"),
@@ -384,8 +359,3 @@ def _luminance(colour: str) -> float:
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def _with_positions(records: list[Any]) -> tuple[tuple[Any, ...], dict[str, int]]:
-    source = source_of(records)
-    return source.groups, positions_of(source)

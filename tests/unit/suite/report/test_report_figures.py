@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import statistics
 
 import pytest
@@ -13,20 +12,18 @@ from matplotlib.text import Text
 from PIL import Image
 
 from suite.records.groups import group_records
-from suite.records.record import Prediction
 from suite.records.status import Status
 from suite.records.store import StoreError
-from suite.report.figures.drawn import figures, write_figures
-from suite.report.figures.spread import spread
+from suite.report.contests import contests
 from suite.report.figures.throughput import byte_ticks
 from suite.report.figures.words import wrapped
-from suite.report.sheets.leaderboard import contests
+from suite.report.figures.write import figures, write_figures
 from suite.report.source import Source
 from suite.simulate.results import Configuration, Row, Simulation, Stream, Traffic
+from suite.tables.statistics import mean_of_rounds
 from tests.unit.suite import fabricate
 
 GB = fabricate.GB
-TERMS = ("dense", "calls", "launches", "lookup", "update", "planning", "moving")
 CPU = {"device": "cpu", "max_rows": 1_000_000, "cache_ratio": None}
 
 
@@ -39,21 +36,6 @@ def resized(record, **memory):
     found = record.measurement
     changed = found.model_copy(update={"memory": found.memory.model_copy(update=memory)})
     return record.model_copy(update={"measurement": changed})
-
-
-def waiting(record, wait_s):
-    found = record.measurement
-    changed = found.model_copy(update={"timing": found.timing.model_copy(update={"data_wait_s": wait_s})})
-    return record.model_copy(update={"measurement": changed})
-
-
-def predicted(step_s=0.02):
-    return Prediction(
-        steps_per_s=1 / step_s,
-        samples_per_s=16384 / step_s,
-        terms_s={name: step_s / len(TERMS) for name in TERMS},
-        calibrated_at="2026-11-01T11:59:00+00:00",
-    )
 
 
 def simulation(name="criteo_kaggle", policies=("freq_cache[policy=lru]", "belady", "compulsory"), complete=True):
@@ -110,7 +92,7 @@ def fine_curve(**changes):
 
 
 def stress():
-    """Twelve systems with long names on three datasets, on a GPU, with predictions and a failure."""
+    """Twelve systems with long names on three datasets, on a GPU, with a failure."""
     names = [
         "reference", "full_gpu", "no_embeddings",
         *(f"freq_cache[look_ahead={n},policy={policy},row_type=bf16]" for n in (0, 64) for policy in ("lfu", "static")),
@@ -125,7 +107,7 @@ def stress():
             speed = 200_000 * (1 + number) * (1 + order)
             failed = name == "torchrec_uvm" and workload == "avazu"
             made = fabricate.rounds(
-                name, [speed, 1.02 * speed, 0.99 * speed], setting={"workload": workload}, predicted=predicted(),
+                name, [speed, 1.02 * speed, 0.99 * speed], setting={"workload": workload},
                 **({"status": Status.OOM_DEVICE, "reason": "full", "phase": "build"} if failed else {}),
             )  # fmt: skip
             if not failed:
@@ -185,7 +167,7 @@ def test_every_contender_stands_at_its_bytes_and_speed_with_its_interval():
             found[container.get_label().replace("\n", "")] = (x, y, low, high)
         assert found.keys() == {contender.system for contender in contest.contenders}
         for contender in contest.contenders:
-            expected = spread(contender.speeds.values())
+            expected = mean_of_rounds(contender.speeds.values())
             assert found[contender.system] == pytest.approx(
                 (contender.device_bytes, contender.samples_per_s, expected.low, expected.high)
             )
@@ -297,45 +279,6 @@ def test_real_labels_have_no_best_possible():
     assert not [one for one in axes.lines if one.get_label().startswith("best")]
 
 
-def test_modelled_parts_add_up_beside_the_measured_step():
-    records = fabricate.rounds("cache", [819_200.0, 409_600.0], predicted=predicted(0.02))
-    records = [waiting(record, 0.1 * sum(record.measurement.timing.window_s)) for record in records]
-    records += fabricate.rounds("unpredicted", [819_200.0])
-    figure = figures(source(records))["step_time"]
-    assert "modelled" in figure.get_suptitle()
-    axes = axes_of(figure, "Criteo Kaggle")
-    at = heights(axes)
-    above, below = round(at["cache"] - 0.18, 6), round(at["cache"] + 0.18, 6)
-    ends = 0.0
-    for name in TERMS:
-        found = bars(axes, f"modelled: {name}")
-        assert list(found) == [above]  # what was not predicted has no bar
-        assert found[above] == pytest.approx((ends, 20 / 7))
-        ends += 20 / 7
-    step = 20 * math.sqrt(2)  # ms, of 20 and 40
-    busy, wait = bars(axes, "measured: step"), bars(axes, "measured: waiting for batches")
-    assert busy[below] == pytest.approx((0, 0.9 * step))
-    assert wait == {below: pytest.approx((0.9 * step, 0.1 * step))}
-    assert busy[round(at["unpredicted"] + 0.18, 6)] == pytest.approx((0, 20))
-    whiskers = next(one for one in axes.containers if isinstance(one, ErrorbarContainer))
-    first, single = ([point[0] for point in segment] for segment in whiskers.lines[2][0].get_segments())
-    half = 12.7062 * math.log(2) / math.sqrt(2) / math.sqrt(2)
-    assert first == pytest.approx([step / math.exp(half), step * math.exp(half)])
-    assert all(map(math.isnan, single))
-
-
-def test_what_goes_on_beside_training_follows_the_exposed_parts():
-    said = predicted(0.02).model_copy(update={"hidden_s": {"planning": 0.003, "moving": 0.002}})
-    axes = figures(source(fabricate.rounds("cache", [819_200.0] * 2, predicted=said)))["step_time"].axes[0]
-    above = round(heights(axes)["cache"] - 0.18, 6)
-    assert bars(axes, "modelled: hidden beside training") == {above: pytest.approx((20, 5))}
-
-
-def test_a_noisy_interval_does_not_push_the_bars_together():
-    axes = figures(source(fabricate.rounds("cache", [819_200.0, 8_192.0])))["step_time"].axes[0]
-    assert axes.get_xlim() == pytest.approx((0, 2 * 200))  # ms, of 20 and 2,000 on average
-
-
 def test_memory_stacks_purposes_by_tier_and_marks_peaks():
     figure = figures(source(fabricate.gpu_run()))["memory"]
     device, host = (
@@ -371,7 +314,7 @@ def test_wrong_answer_has_no_numbers():
     wrong = fabricate.rounds("cache", [1e5], checked=fabricate.verification(passed=False))
     wrong = [record.model_copy(update={"status": Status.WRONG_ANSWER}) for record in wrong]
     drawn = figures(source([*fabricate.rounds("reference", [1e5]), *wrong]))
-    for name in ("auroc_parity", "step_time", "memory"):
+    for name in ("auroc_parity", "memory"):
         axes = drawn[name].axes[0]
         assert beside(axes)[heights(axes)["cache"]] == "n/a: wrong_answer"
 
@@ -379,7 +322,7 @@ def test_wrong_answer_has_no_numbers():
 def test_some_rounds_failed_is_said():
     records = [*fabricate.rounds("cache", [1e5, 1e5])]
     records.append(fabricate.record("cache", round=2, status=Status.TIMEOUT, reason="slow"))
-    axes = figures(source(records))["step_time"].axes[0]
+    axes = figures(source(records))["memory"].axes[0]
     assert list(heights(axes)) == ["cache, 2 of 3 rounds"]
 
 
@@ -389,9 +332,9 @@ def test_budgets_of_one_stream_share_a_panel_and_are_named():
         for size in (8, 16)
         for record in fabricate.rounds("cache", [1e5, 1e5], setting=CPU | {"device_budget_bytes": size * 10**6})
     ]
-    figure = figures(source(records))["step_time"]
+    figure = figures(source(records))["auroc_parity"]
     assert len([axes for axes in figure.axes if axes.get_visible()]) == 1
-    assert list(heights(figure.axes[0])) == ["cache, 8 MB", "cache, 16 MB"]
+    assert list(heights(figure.axes[0])) == ["cache, 7.6 MiB", "cache, 15.3 MiB"]
 
 
 def test_machines_apart_stand_in_panels_of_their_own_and_are_named():
@@ -412,7 +355,7 @@ def test_figures_without_data_are_left_out():
     assert figures(source(failed)) == {}
     assert figures(source([])) == {}
     resident = fabricate.rounds("torchrec_uvm", [1e5], setting=CPU, offloads=False, placement="host-resident")
-    assert list(figures(source(resident))) == ["auroc_parity", "step_time", "memory"]
+    assert list(figures(source(resident))) == ["auroc_parity", "memory"]
     nothing = simulation().model_copy(update={"rows": ()})
     assert "miss_ratio" not in figures(source(resident, simulations=(nothing,)))
 
@@ -453,7 +396,8 @@ def drawn_texts(figure, monkeypatch):
     return found
 
 
-@pytest.mark.parametrize("name", ["throughput_by_bytes", "miss_ratio", "auroc_parity", "step_time", "memory"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["throughput_by_bytes", "miss_ratio", "auroc_parity", "memory"])
 def test_no_text_is_cut_off_or_drawn_over_another(name, crowded_figures, monkeypatch):
     figure = crowded_figures[name]
     texts = drawn_texts(figure, monkeypatch)
@@ -467,7 +411,8 @@ def test_no_text_is_cut_off_or_drawn_over_another(name, crowded_figures, monkeyp
         assert wide <= 1 or high <= 1, f"{one!r} lies over {other!r}"
 
 
-@pytest.mark.parametrize("name", ["throughput_by_bytes", "miss_ratio", "auroc_parity", "step_time", "memory"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["throughput_by_bytes", "miss_ratio", "auroc_parity", "memory"])
 def test_legend_lies_outside_the_data_and_panels_keep_their_size(name, crowded_figures):
     figure = crowded_figures[name]
     (legend,) = figure.legends
@@ -478,15 +423,16 @@ def test_legend_lies_outside_the_data_and_panels_keep_their_size(name, crowded_f
             assert axes.get_window_extent().height > 1.2 * figure.dpi
 
 
+@pytest.mark.slow
 def test_files_of_many_systems_are_small(crowded, tmp_path):
     written = write_figures(crowded, tmp_path)
-    assert len(written) == 10
+    assert len(written) == 8
     for path in written:
         assert path.stat().st_size < (150_000 if path.suffix == ".svg" else 300_000), path.name
 
 
 def test_files_repeat_whatever_the_order_of_records(tmp_path):
-    records = fabricate.gpu_run() + fabricate.cpu_run()
+    records = fabricate.cpu_run()
     more = {"simulations": (simulation(),), "curves": (fine_curve(),)}
     first = write_figures(source(records, **more), tmp_path / "first")
     second = write_figures(source(fabricate.shuffled(records, seed=5), **more), tmp_path / "second")
@@ -495,29 +441,23 @@ def test_files_repeat_whatever_the_order_of_records(tmp_path):
         assert one.read_bytes() == other.read_bytes()
 
 
-def test_svg_keeps_text_and_names_no_date_or_tool_and_png_is_for_print(tmp_path):
+def test_svg_keeps_text_names_no_date_or_tool_and_shares_no_name_and_png_is_for_print(tmp_path):
     folder = tmp_path / "figures"
+    referred = []
     for path in write_figures(source(fabricate.gpu_run()), folder):
         if path.suffix == ".svg":
             text = path.read_text(encoding="utf-8")
             assert ">fbgemm_uvm_caching[" in text
             assert "<dc:date>" not in text and "Matplotlib" not in text
+            referred.append({part.split(")")[0] for part in text.split("url(#")[1:]})
         else:
             with Image.open(path) as picture:
                 assert picture.info["dpi"] == pytest.approx((300, 300), abs=0.01)
                 assert "Software" not in picture.info
                 assert picture.convert("RGB").getpixel((2, 2)) == (255, 255, 255)
     assert not list(folder.glob(".*"))
-
-
-def test_names_inside_two_figures_of_one_page_never_clash(tmp_path):
-    referred = []
-    for path in write_figures(source(fabricate.gpu_run()), tmp_path):
-        if path.suffix == ".svg":
-            text = path.read_text(encoding="utf-8")
-            referred.append({part.split(")")[0] for part in text.split("url(#")[1:]})
     assert all(referred)
-    for one, other in itertools.combinations(referred, 2):
+    for one, other in itertools.combinations(referred, 2):  # they share a page
         assert not one & other
 
 
@@ -528,14 +468,6 @@ def test_folder_that_cannot_be_written_is_named(tmp_path):
 
 
 # Their parts
-
-
-def test_spread_is_students_interval_on_logarithms():
-    found = spread([1.0, 2.0, 4.0])
-    half = 4.3027 * math.log(2) / math.sqrt(3)
-    assert (found.mean, found.low, found.high) == pytest.approx((2, 2 / math.exp(half), 2 * math.exp(half)))
-    assert spread([5.0]).low is None
-    assert all(map(math.isnan, spread([5.0]).whisker))
 
 
 @pytest.mark.parametrize("low", [1.1, 5.1, 2.14, 8.2])

@@ -1,12 +1,19 @@
 from __future__ import annotations
 
 import math
+import statistics
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from suite.records.status import Status
-from suite.tables.statistics import Standing, paired_ratio, rank, t_quantile_95
+from suite.tables.statistics import Standing, paired_ratio, rank, unpaired_ratio
 from tests.unit.suite.fabricate import environment, record, rounds, verification
+
+
+def rounds_of(*speeds: float) -> dict[int, float]:
+    return dict(enumerate(map(float, speeds)))
 
 
 def places(standings: tuple[Standing, ...]) -> list[tuple[str, str]]:
@@ -16,7 +23,7 @@ def places(standings: tuple[Standing, ...]) -> list[tuple[str, str]]:
 def test_ratio_is_the_geometric_mean_of_the_rounds() -> None:
     ratio = paired_ratio({0: 100.0, 1: 400.0}, {0: 100.0, 1: 100.0})
     assert ratio is not None
-    assert ratio.ratio == pytest.approx(2.0)
+    assert ratio.value == pytest.approx(2.0)
     assert ratio.rounds == 2
 
 
@@ -33,7 +40,7 @@ def test_interval_is_students_t_on_the_logarithms() -> None:
 def test_only_rounds_that_both_have_are_compared() -> None:
     ratio = paired_ratio({0: 10.0, 1: 20.0, 2: 1000.0}, {0: 10.0, 1: 20.0, 7: 1.0})
     assert ratio is not None
-    assert (ratio.ratio, ratio.rounds) == (pytest.approx(1.0), 2)
+    assert (ratio.value, ratio.rounds) == (pytest.approx(1.0), 2)
 
 
 def test_slow_round_of_the_machine_cancels_out() -> None:
@@ -67,10 +74,64 @@ def test_speed_that_is_none_is_refused(speed: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("degrees", "quantile"), [(1, 12.70620), (2, 4.30265), (10, 2.22814), (11, 2.20099), (30, 2.04227), (1000, 1.96234)]
+    ("ours", "theirs", "degrees"),
+    [
+        ([0, 1, 2], [0, 2, 4], 50 / 17),
+        ([0, 1], [0, 1], 2),
+        ([0, 1, 2, 3], [5, 5], 3),
+    ],
 )
-def test_t_quantiles_are_the_textbooks(degrees: int, quantile: float) -> None:
-    assert t_quantile_95(degrees) == pytest.approx(quantile, abs=2e-4)
+def test_unpaired_interval_is_welchs_on_the_logarithms(ours: list[int], theirs: list[int], degrees: float) -> None:
+    found = unpaired_ratio(rounds_of(*np.exp(ours)), rounds_of(*np.exp(theirs)))
+    error = math.sqrt(np.var(ours, ddof=1) / len(ours) + np.var(theirs, ddof=1) / len(theirs))
+    half = float(stats.t.ppf(0.975, degrees)) * error
+    middle = statistics.fmean(ours) - statistics.fmean(theirs)
+    assert found.low is not None
+    assert found.high is not None
+    assert math.log(found.value) == pytest.approx(middle)
+    assert (math.log(found.low), math.log(found.high)) == (pytest.approx(middle - half), pytest.approx(middle + half))
+    assert found.rounds == min(len(ours), len(theirs))
+
+
+def test_exchanged_sides_give_the_reciprocal_and_round_numbers_do_not_matter() -> None:
+    ours, theirs = rounds_of(90.0, 92.0, 97.0), {7: 100.0, 3: 101.0}
+    one, other = unpaired_ratio(ours, theirs), unpaired_ratio(theirs, ours)
+    assert (one.value, one.low, one.high) == tuple(
+        pytest.approx(1 / value) for value in (other.value, other.high, other.low)
+    )
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [([90.0], [100.0, 101.0]), ([90.0, 91.0], [100.0]), ([90.0], [100.0])])
+def test_one_round_on_either_side_has_no_interval(ours: list[float], theirs: list[float]) -> None:
+    found = unpaired_ratio(rounds_of(*ours), rounds_of(*theirs))
+    assert (found.low, found.high, found.rounds, found.spans_one) == (None, None, 1, True)
+
+
+def test_rounds_that_do_not_differ_leave_no_doubt() -> None:
+    found = unpaired_ratio(rounds_of(80.0, 80.0), rounds_of(100.0, 100.0))
+    assert found.value == found.low == found.high == pytest.approx(0.8)
+
+
+def test_side_without_rounds_is_refused() -> None:
+    with pytest.raises(ValueError, match="no round"):
+        unpaired_ratio({}, {0: 1.0})
+    with pytest.raises(ValueError, match="must be positive"):
+        unpaired_ratio({0: 1.0}, {0: 0.0})
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.1])
+def test_an_interval_misses_the_truth_as_often_as_it_promises_and_finds_a_loss(loss: float) -> None:
+    draws = np.random.default_rng(20261122)
+    trials, missed, slower = 400, 0, 0
+    for _ in range(trials):
+        ours, theirs = (speed * np.exp(draws.normal(0, 0.01, 5)) for speed in (1000.0 * (1 - loss), 1000.0))
+        ratio = unpaired_ratio(rounds_of(*ours), rounds_of(*theirs))
+        assert ratio.low is not None
+        assert ratio.high is not None
+        missed += not ratio.low <= 1 - loss <= ratio.high
+        slower += ratio.high < 1
+    assert 0.02 < missed / trials < 0.08  # 5 % by construction; none at all would be no interval
+    assert slower / trials > 0.99 if loss else slower / trials < 0.05
 
 
 def test_clear_differences_rank_one_after_another() -> None:

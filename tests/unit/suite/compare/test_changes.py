@@ -193,9 +193,23 @@ def test_how_batches_were_made_belongs_to_the_environment(tmp_path):
     after = measured(later("cache", STEADY), "timing", batches_made="by 2 processes", producers=2)
     found = compared(tmp_path, rounds("cache", STEADY), after)
     assert [str(one) for one in found.differences] == [
-        "batches made: not known -> by 2 processes",
-        "processes that made batches: not known -> 2",
+        "batches made: by the training process, before the clock -> by 2 processes",
+        "processes that made batches: 0 -> 2",
     ]
+
+
+def test_records_of_a_disturbed_machine_are_said_before_the_numbers(tmp_path):
+    after = later("cache", STEADY)
+    after[1] = after[1].model_copy(update={"disturbed": ("other processes took 40% of the CPUs",)})
+    found = compared(tmp_path, rounds("cache", STEADY), after)
+    (warning,) = found.warnings
+    assert "has 1 record of a disturbed machine, e.g. cache x criteo_kaggle #2: other processes took 40%" in warning
+
+
+def test_change_of_a_system_of_ones_own_is_a_difference(tmp_path):
+    before = rounds("mine:Cache", STEADY, where=environment(system_code="old"))
+    after = later("mine:Cache", STEADY, where=environment(system_code="new"))
+    assert [str(one) for one in compared(tmp_path, before, after).differences] == ["code of mine:Cache: old -> new"]
 
 
 def test_values_that_a_run_mixes_are_all_named_in_order_of_time(tmp_path):

@@ -21,7 +21,7 @@ def test_ratio_and_interval_are_those_computed_independently(tmp_path):
     before, after = [1000.0, 1020.0, 990.0], [870.0, 905.0, 880.0, 899.0]
     speed = compared(tmp_path, rounds("cache", before), later("cache", after)).cells[0].speed
     ratio, low, high = welch_interval(after, before)
-    assert speed.ratio.ratio == pytest.approx(ratio)
+    assert speed.ratio.value == pytest.approx(ratio)
     assert (speed.ratio.low, speed.ratio.high) == (pytest.approx(low, rel=1e-3), pytest.approx(high, rel=1e-3))
     assert (speed.slower, speed.unjudged, speed.rounds) == (True, None, (3, 4))
 
@@ -54,7 +54,7 @@ def test_normalising_cancels_a_slow_machine_exactly(tmp_path):
         normalize_by="full_gpu",
     )
     speed = speed_of(found, "cache")
-    assert speed.ratio.ratio == 1.0
+    assert speed.ratio.value == 1.0
     assert speed.before == speed.after
     assert not speed.beyond_noise
 
@@ -77,7 +77,7 @@ def test_normalising_divides_round_by_round(tmp_path):
     )
     speed = speed_of(found, "cache")
     ratio, low, high = welch_interval(ours["after"], ours["before"])
-    assert speed.ratio.ratio == pytest.approx(ratio)
+    assert speed.ratio.value == pytest.approx(ratio)
     assert (speed.ratio.low, speed.ratio.high) == (pytest.approx(low, rel=1e-3), pytest.approx(high, rel=1e-3))
     assert speed.slower
 
@@ -92,7 +92,7 @@ def test_system_to_divide_by_is_shown_as_it_is(tmp_path):
     assert speed_of(found, "full_gpu").unjudged is Unjudged.IS_THE_MEASURE
     [(label, speed)] = divisor_speeds(found)
     assert label == "full_gpu x criteo_kaggle"
-    assert speed.ratio.ratio == pytest.approx(0.5)
+    assert speed.ratio.value == pytest.approx(0.5)
 
 
 def test_rounds_without_the_system_to_divide_by_are_left_out(tmp_path):
@@ -139,7 +139,7 @@ def test_speeds_of_two_machines_decide_nothing_unless_normalised(tmp_path):
     assert speed_of(compared(tmp_path / "raw", before, after), "cache").unjudged is Unjudged.ANOTHER_MACHINE
     speed = speed_of(compared(tmp_path / "normalised", before, after, normalize_by="full_gpu"), "cache")
     assert speed.unjudged is None
-    assert speed.ratio.ratio == pytest.approx(0.75)
+    assert speed.ratio.value == pytest.approx(0.75)
 
 
 def test_interval_tells_which_losses_it_can_show(tmp_path):

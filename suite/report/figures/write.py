@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from suite.records.store import write_atomically
-from suite.report.figures import auroc, memory, misses, step_time, throughput
+from suite.report.figures import auroc, memory, misses, throughput
 from suite.report.source import Source
 from suite.tables.figure_style import look
 
@@ -18,7 +18,6 @@ DRAWN: dict[str, Callable[[Source], Figure | None]] = {
     "throughput_by_bytes": throughput.draw,
     "miss_ratio": misses.draw,
     "auroc_parity": auroc.draw,
-    "step_time": step_time.draw,
     "memory": memory.draw,
 }
 """In the order of the page. None: there is nothing to draw."""

@@ -1,6 +1,6 @@
 """Golden files lie under tests/golden; after a change that is meant, write them anew and read the difference:
 
-UPDATE_GOLDEN=1 pytest tests/unit/suite/tables/test_tables.py
+UPDATE_GOLDEN=1 pytest tests/unit/suite/tables/test_comparison.py
 """
 
 from __future__ import annotations
@@ -14,23 +14,25 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from suite.records.conditions import Conditions, MachineState
 from suite.records.groups import Group, group_records
 from suite.records.published import published_rows
 from suite.records.record import Record
 from suite.records.status import Status
 from suite.records.store import StoreError
-from suite.tables.comparison import to_csv, to_markdown, write_tables
+from suite.tables.comparison import comparison, write_tables
+from suite.tables.formats import to_csv, to_markdown
 from suite.tables.frames import frame
-from suite.tables.quantities import amount, duration
+from suite.tables.quantities import amount, binary_bytes, duration
 from suite.tables.rows import SEVERITY, Row, merged_rows
-from suite.tables.sections import COLUMNS, CPU_CAVEAT, section
+from suite.tables.settings import CPU_CAVEAT
+from suite.tables.sheet import Block
 from suite.tables.terminal import render
 from tests.unit.suite.fabricate import (
     cpu_run,
     environment,
     gpu_run,
     optimum,
-    prediction,
     record,
     rounds,
     shuffled,
@@ -63,9 +65,23 @@ def row_of(records: list[Record], system: str) -> Row:
     return next(row for row in merged_rows(only_group(records)) if row.system == system)
 
 
+def block_of(records: list[Record]) -> Block:
+    """The table of measured rows."""
+    return comparison([only_group(records)]).blocks[0]
+
+
+def fact(records: list[Record], label: str) -> str:
+    (found,) = [one for one in block_of(records).facts if one.startswith(f"{label}: ")]
+    return found.removeprefix(f"{label}: ")
+
+
+def notes_of(records: list[Record], title: str) -> tuple[str, ...]:
+    return next((notes.sentences for notes in block_of(records).notes if notes.title.startswith(title)), ())
+
+
 def cells_of(records: list[Record], system: str) -> dict[str, str]:
-    headers = [column.header for column in COLUMNS]
-    rows = [dict(zip(headers, cells, strict=True)) for cells in section(only_group(records)).rows]
+    block = block_of(records)
+    rows = [dict(zip((head.words for head in block.heads), line.cells, strict=True)) for line in block.lines]
     return next(row for row in rows if row["system"] == system)
 
 
@@ -87,7 +103,7 @@ def test_golden_console(width: int) -> None:
 
 
 def test_output_does_not_depend_on_the_order_of_records() -> None:
-    outputs = {to_csv(group_records(shuffled(gpu_run() + cpu_run(), seed))) for seed in range(5)}
+    outputs = {to_csv(comparison(group_records(shuffled(gpu_run() + cpu_run(), seed)))) for seed in range(5)}
     assert len(outputs) == 1
 
 
@@ -124,12 +140,12 @@ def test_tracks_stand_behind_their_dataset_and_have_no_published_rows():
         "Avazu @drift[lifetime=0.2]",
         "my_shop",
     ]
-    assert [bool(section(group).published) for group in shown] == [False, True, False, False]
+    assert [len(comparison([group]).blocks) for group in shown] == [1, 2, 1, 1]
 
 
 def test_frequencies_are_a_fact_of_the_table_unless_they_are_the_usual_ones():
     def training(**setting):
-        return dict(section(only_group([record(setting=setting)])).facts)["Training"]
+        return fact([record(setting=setting)], "Training")
 
     assert training().endswith("seed 1")
     assert training(frequency_prefix=0.1).endswith("seed 1, frequencies from the first 10 % of training")
@@ -157,8 +173,8 @@ def test_latest_run_of_a_round_counts_and_mixed_code_is_said() -> None:
     stale = record("b", where=environment(code="old"))
     assert row_of([new, old], "a").samples_per_s == 200
     assert row_of([new, old], "a").rounds == 1
-    assert dict(section(only_group([new, old])).facts)["Versions"].startswith("Python")
-    assert dict(section(only_group([new, stale])).facts)["Versions"].startswith("several")
+    assert fact([new, old], "Versions").startswith("Python")
+    assert fact([new, stale], "Versions").startswith("several")
 
 
 def test_rounds_merge_into_medians_and_the_largest_peak() -> None:
@@ -206,6 +222,14 @@ def test_system_that_was_wrong_once_shows_no_number() -> None:
     assert (cells["it/s"], cells["verified"], cells["status"]) == ("n/a", "no", "wrong_answer")
 
 
+def test_disturbed_rounds_are_counted_and_the_worst_is_told() -> None:
+    runs = []
+    for number, (share, sentences) in enumerate([(0.1, ("others took 10%",)), (0.4, ("others took 40%",)), (0.0, ())]):
+        seen = Conditions(start=MachineState(), end=MachineState(), others_cpu_share=share)
+        runs.append(record("a", round=number, disturbed=sentences).model_copy(update={"conditions": seen}))
+    assert row_of(runs, "a").notes == ("disturbed in 2 of 3 rounds: others took 40%",)
+
+
 def test_quality_that_differs_between_rounds_is_noted() -> None:
     alike = [record("a", auroc=0.79), record("a", round=1, auroc=0.79 + 1e-12)]
     apart = [record("a", auroc=0.79), record("a", round=1, auroc=0.80)]
@@ -233,10 +257,8 @@ def test_ok_without_verification_is_not_verified() -> None:
 
 
 def test_failed_cell_shows_its_status_and_its_reason_on_one_line() -> None:
-    text = to_markdown(
-        only_group([record("a"), record("b", status=Status.OOM_HOST, reason="needs\n9 | 8", phase="build")])
-    )
-    assert "- `b`: oom_host in phase build: needs 9 \\| 8" in text
+    failed = record("b", status=Status.OOM_HOST, reason="needs\n9 | 8", phase="build")
+    assert "- b: oom_host in phase build: needs 9 \\| 8" in to_markdown(comparison([only_group([record("a"), failed])]))
 
 
 def test_what_does_not_exist_is_na_and_never_zero() -> None:
@@ -261,34 +283,49 @@ def test_epoch_time_is_marked_unless_a_whole_epoch_ran() -> None:
 
 
 def test_head_says_what_was_measured_where() -> None:
-    facts = dict(section(only_group(gpu_run())).facts)
-    assert "NVIDIA H100 80GB HBM3" in facts["Measured on"]
-    assert "best possible AUROC 0.80120" in facts["Data"]
+    run = gpu_run()
+    assert "NVIDIA H100 80GB HBM3" in fact(run, "Measured on")
+    assert "best possible AUROC 0.80120" in fact(run, "Data")
     for part in ("rowwise_adagrad", "lr 0.1", "batch 16,384", "dim 128", "cache ratio 1 %"):
-        assert part in facts["Training"]
-    assert "20 warm-up, 5 x 40 timed, 10 counted; rounds: 3" in facts["Steps"]
+        assert part in fact(run, "Training")
+    assert "20 warm-up, 5 x 40 timed, 10 counted; rounds: 3" in fact(run, "Steps")
+    assert fact(run, "Optimum") == (
+        "Belady's rule knows the ids of all 230 steps of a cell and of none after; the misses and bytes of the last 10 "
+        "count"
+    )
 
 
 def test_cpu_table_states_what_it_cannot_say_and_real_data_has_no_best_auroc() -> None:
-    content = section(only_group(cpu_run()))
-    assert content.caveat == CPU_CAVEAT
-    assert content.ranking == ()
-    assert "best possible" not in dict(content.facts)["Data"]
-    assert "device budget 0.050 GB" in dict(content.facts)["Training"]
-    assert section(only_group(gpu_run())).caveat == ""
+    assert CPU_CAVEAT in block_of(cpu_run()).facts
+    assert notes_of(cpu_run(), "Ranking") == ("no ranking: fewer than two verified systems offload in this comparison",)
+    assert "best possible" not in fact(cpu_run(), "Data")
+    assert "device budget 47.7 MiB" in fact(cpu_run(), "Training")
+    assert CPU_CAVEAT not in block_of(gpu_run()).facts
+
+
+def test_ranking_says_who_is_too_close_to_call() -> None:
+    assert [place.split(",")[0] for place in notes_of(gpu_run(), "Ranking")] == [
+        "1: full_gpu",
+        "2",
+        "2",
+        "4: torchrec_uvm",
+    ]
 
 
 def test_hit_rates_come_with_numerator_and_denominator() -> None:
-    (_, hits), *_ = section(only_group([record("a")])).hits
-    assert hits == "950,000 of 1,000,000 distinct ids (95.00 %); 4,199,840 of 4,259,840 lookups (98.59 %)"
+    (hits,) = notes_of([record("a")], "Found on the device")
+    assert hits == "a: 950,000 of 1,000,000 distinct ids (95.00 %); 4,199,840 of 4,259,840 lookups (98.59 %)"
 
 
-def test_published_rows_stand_apart_with_their_hardware() -> None:
-    content = section(only_group(gpu_run()))
-    assert len(content.published) == 2
-    assert all("published" in cells and "A100" in cells[-1] for cells in content.published)
-    assert "do not compare AUROC" in content.published_note
-    assert "do not compare AUROC" not in section(only_group(cpu_run())).published_note
+def test_published_rows_stand_apart_with_their_hardware_once_per_dataset() -> None:
+    two = [record("a"), record("a", setting={"cache_ratio": 0.05})]
+    *_, published = blocks = comparison(group_records(two)).blocks
+    assert len(blocks) == 3
+    assert len(published.lines) == 2
+    assert all("published" in line.cells and "A100" in line.cells[-1] and not line.keys for line in published.lines)
+    assert any("do not compare AUROC" in sentence for notes in published.notes for sentence in notes.sentences)
+    on_real = comparison([only_group(cpu_run())]).blocks[-1]
+    assert not any("do not compare AUROC" in sentence for notes in on_real.notes for sentence in notes.sentences)
 
 
 def test_published_rows_are_the_papers() -> None:
@@ -299,7 +336,7 @@ def test_published_rows_are_the_papers() -> None:
 
 
 def test_csv_has_raw_numbers_without_markup_and_nothing_where_nothing_is_known() -> None:
-    lines = list(csv.DictReader(io.StringIO(to_csv(groups()))))
+    lines = list(csv.DictReader(io.StringIO(to_csv(comparison(groups())))))
     ours = next(line for line in lines if line["system"] == "full_gpu" and line["data"] == "synthetic")
     assert (ours["device_allocated_bytes"], ours["device_index_bytes"]) == ("18000000000", "0")
     assert ours["device"] == "NVIDIA H100 80GB HBM3"
@@ -333,9 +370,8 @@ def test_terminal_of_any_width_shows_every_number_whole(width: int) -> None:
     text = rendered(width, shown)
     assert "…" not in text
     assert all(len(line) <= width for line in text.split("\n"))
-    for cells in section(shown[0]).rows:
-        for cell in cells[1:]:
-            assert cell in text
+    for line in comparison(shown).blocks[0].lines:
+        assert all(cell in text for cell in line.cells[1:])
 
 
 def test_narrow_terminal_puts_the_papers_columns_first_and_repeats_the_system() -> None:
@@ -369,6 +405,13 @@ def test_durations_read_as_in_the_paper(seconds: float | None, text: str) -> Non
     assert duration(seconds) == text
 
 
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "n/a"), (512, "512 B"), (1024, "1 KiB"), (2**26, "64 MiB"), (3 * 2**29, "1.5 GiB")]
+)
+def test_bytes_in_binary_units(value: int | None, text: str) -> None:
+    assert binary_bytes(value) == text
+
+
 def test_one_system_in_two_rounds_is_one_row() -> None:
     assert [row.system for row in merged_rows(only_group(rounds("a", [1, 2, 3])))] == ["a"]
 
@@ -392,15 +435,3 @@ def test_misses_and_bytes_stand_beside_the_least_possible_per_step():
     cells = cells_of([made], made.cell.system)
     assert (cells["misses, % of optimal"], cells["bytes over minimum"]) == ("125 %", "1.25")
     assert cells_of([record()], made.cell.system)["misses, % of optimal"] == "n/a"
-
-
-def test_a_prediction_that_is_too_slow_has_a_positive_error_and_the_median_is_a_fact():
-    made = [
-        record("a", samples_per_s=16384 * 50, predicted=prediction(40.0)),
-        record("b", samples_per_s=16384 * 50, predicted=prediction(100.0)),
-        record("c", samples_per_s=16384 * 50),
-    ]
-    assert [cells_of(made, name)["error of prediction"] for name in "abc"] == ["+25 %", "-50 %", "n/a"]
-    facts = dict(section(only_group(made)).facts)
-    assert facts["Predicted"] == "median absolute error 37.5 % over 2 systems"
-    assert "Predicted" not in dict(section(only_group(made[2:])).facts)

@@ -7,7 +7,7 @@ import pytest
 from suite.records.groups import group_records
 from suite.records.record import Record
 from suite.records.status import Status
-from suite.report.sheets.leaderboard import Basis, Contest, contests, device_bytes, standings
+from suite.report.contests import Basis, Contest, contests, device_bytes, standings
 from suite.tables.statistics import paired_ratio, unpaired_ratio
 from tests.unit.suite.fabricate import (
     cpu_run,

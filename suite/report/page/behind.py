@@ -1,0 +1,87 @@
+"""The records behind the page's numbers, as the page carries them for its script."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from suite.records.groups import Group
+from suite.records.record import Environment, Record
+from suite.records.status import Status
+from suite.report.page.names import device_words
+from suite.report.source import Source
+from suite.tables.columns import COLUMNS
+from suite.tables.quantities import MISSING, amount, gigabytes
+from suite.tables.rows import merged_rows
+
+SPEED = "samples/s"
+"""The value behind a number whose column no record has."""
+
+
+def page_records(source: Source, root: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """Every record as the page carries it, and the environments that they name by position.
+
+    A record has a text for each of `suite.tables.columns.COLUMNS`, then its samples/s.
+
+    Args:
+        source: What is published.
+        root: Directory that the page lies in.
+    """
+    made = []
+    environments: dict[str, int] = {}
+    for group in source.groups:
+        # A system that once gave a wrong answer has no number worth printing, of whatever round.
+        withheld = {row.system for row in merged_rows(group) if row.status is Status.WRONG_ANSWER}
+        # As merged as a row of the table is, but of one round alone
+        by_round = {
+            (row.system, number): row
+            for number in {record.cell.round for record in group.records}
+            for row in merged_rows(Group(group.key, tuple(r for r in group.records if r.cell.round == number)))
+        }
+        for record in group.records:
+            row = by_round[record.cell.system, record.cell.round]
+            shown = row.system not in withheld
+            texts = [column.show(row) if shown or column.text else MISSING for column in COLUMNS]
+            speed = amount(row.samples_per_s if shown else None)
+            where = environments.setdefault(_environment_words(record.environment, group), len(environments))
+            made.append(_record(record, [*texts, speed], where=where, file=_link(source, record, root)))
+    return made, list(environments)
+
+
+def positions_of(source: Source) -> dict[str, int]:
+    """Position of every record in `page_records`, by key."""
+    return {record.key: position for position, record in enumerate(source.records)}
+
+
+def _record(record: Record, texts: list[str], *, where: int, file: str | None) -> dict[str, Any]:
+    environment, checks = record.environment, record.verification.checks if record.verification else ()
+    passed = sum(check.passed for check in checks)
+    commit = environment.commit[:10] + (", changed" if environment.dirty else "") if environment.commit else MISSING
+    return {
+        "system": record.cell.system,
+        "round": record.cell.round + 1,
+        "status": record.status.value,
+        "checks": f"{passed} of {len(checks)} checks passed" if checks else "not verified",
+        "started": record.started_at,
+        "commit": commit,
+        "code": environment.code,
+        "environment": where,
+        "file": file,
+        "values": texts,
+    }
+
+
+def _link(source: Source, record: Record, root: Path) -> str | None:
+    file = source.files.get(record.key)
+    return None if file is None else quote(Path(os.path.relpath(file, root)).as_posix())
+
+
+def _environment_words(environment: Environment, group: Group) -> str:
+    memory = f"{gigabytes(environment.memory_bytes)} GB of memory"
+    parts = [device_words(group), f"{environment.threads} threads", memory]
+    if not group.on_cpu and environment.driver:
+        parts.append(f"driver {environment.driver}")
+    packages = [f"{name} {version}" for name, version in sorted(environment.packages.items())]
+    return ", ".join([*parts, environment.os, f"Python {environment.python}", *packages])

@@ -1,0 +1,145 @@
+"""What was run, in words: headings that tell settings and machines apart, and the facts above a table."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from suite.records.groups import Group
+from suite.records.record import Cell, Record
+from suite.tables.quantities import MISSING, binary_bytes, gigabytes, score
+
+CPU_CAVEAT = (
+    "On a CPU: host-resident systems stand outside any offload ranking; offload throughput is only claimed from a CUDA "
+    "device, or of RAM over a file"
+)
+
+
+def headings(groups: Sequence[Group]) -> list[str]:
+    """A heading per group: dataset, data, optimizer, device and cache size, and digests where two would read alike."""
+    return told_apart([f"{heading(group)}, {cache(group.cell)}" for group in groups], map(_digests, groups))
+
+
+def heading(group: Group) -> str:
+    """Dataset, data, optimizer and device."""
+    cell = group.cell
+    return f"{group.title}: {cell.data} data, scale {cell.scale}, {cell.optimizer}, on {group.key.device}"
+
+
+def families_headings(groups: Sequence[Group]) -> list[str]:
+    """The same of tables in which cells of several cache sizes meet; `groups` has one of each table."""
+    return told_apart(map(heading, groups), map(_digests, groups))
+
+
+def told_apart(plain: Iterable[str], distinctions: Iterable[str]) -> list[str]:
+    """Headings; those that are the same for two, with what tells them apart."""
+    texts = list(plain)
+    counts = Counter(texts)
+    return [text if counts[text] == 1 else f"{text} ({other})" for text, other in zip(texts, distinctions, strict=True)]
+
+
+def facts(groups: Sequence[Group]) -> tuple[str, ...]:
+    """Device, data, training, steps and versions above a table, a sentence each.
+
+    Args:
+        groups: Of one table; where there are several, they differ in cache size alone, which is then left out.
+    """
+    group = groups[0]
+    cell = group.cell
+    size = f", {cache(cell)}" if len(groups) == 1 else ""
+    rounds = max(len(runs) for one in groups for runs in one.rounds_by_system.values())
+    capped = f", tables capped to about {cell.max_rows:,} rows in all" if cell.max_rows else ""
+    found = (
+        f"Measured on: {_machine(group)}",
+        f"Data: {group.title}, {cell.data}, scale {cell.scale}{capped}{_best_auroc(group)}",
+        f"Training: {cell.optimizer}, lr {cell.lr:g}, eps {cell.eps:g}, batch {cell.batch_size:,}, "
+        f"dim {cell.embedding_dim}{size}, seed {cell.seed}{_frequencies(cell)}",
+        f"Steps: {cell.warmup_steps} warm-up, {cell.windows} x {cell.window_steps} timed, {cell.counted_steps} "
+        f"counted; rounds: {rounds}",
+        *_horizon(record for one in groups for record in one.records),
+        f"Versions: {_versions(record for one in groups for record in one.records)}",
+    )
+    return (*found, CPU_CAVEAT) if group.on_cpu else found
+
+
+def cache(cell: Cell) -> str:
+    """How large caches may be: the share of the rows, or the bytes of the device."""
+    if cell.device_budget_bytes is not None:
+        return f"device budget {cache_size(cell)}"
+    return "no cache size given" if cell.cache_ratio is None else f"cache ratio {cache_size(cell)}"
+
+
+def cache_size(cell: Cell) -> str:
+    """The same without saying which of the two it is."""
+    if cell.device_budget_bytes is not None:
+        return binary_bytes(cell.device_budget_bytes)
+    return MISSING if cell.cache_ratio is None else f"{100 * cell.cache_ratio:g} %"
+
+
+def _digests(group: Group) -> str:
+    key = group.key
+    return f"setting {key.setting}, machine {key.machine}, {key.threads} threads"
+
+
+def _machine(group: Group) -> str:
+    environment = group.environment
+    host_memory = f"{gigabytes(environment.memory_bytes)} GB of memory"
+    if group.on_cpu:
+        return f"CPU only: {group.key.device}, {environment.threads} threads, {host_memory}"
+    memory = f", {gigabytes(environment.gpu_memory_bytes)} GB" if environment.gpu_memory_bytes else ""
+    return f"{group.key.device}{memory}; host {environment.cpu}, {environment.cores} cores, {host_memory}"
+
+
+def _frequencies(cell: Cell) -> str:
+    """Where frequencies come from, unless exactly from the whole training split."""
+    sketch = cell.frequency_sketch_bytes
+    if cell.frequency_prefix == 1 and sketch is None:
+        return ""
+    how = "" if sketch is None else f" by a sketch of {sketch / 1e6:g} MB"
+    return f", frequencies{how} from the first {100 * cell.frequency_prefix:g} % of training"
+
+
+def best_auroc(records: Iterable[Record]) -> float | None:
+    """AUROC of the model that planted the labels, median over records; None where labels are real."""
+    known = [
+        record.measurement.quality.best_auroc
+        for record in records
+        if record.measurement is not None and record.measurement.quality.best_auroc is not None
+    ]
+    return statistics.median(known) if known else None
+
+
+def _best_auroc(group: Group) -> str:
+    if group.cell.data != "synthetic":
+        return ""
+    return f"; best possible AUROC {score(best_auroc(group.records))}"
+
+
+def _horizon(records: Iterable[Record]) -> tuple[str, ...]:
+    """What the optimum knows, and which steps it is of; nothing where none was simulated."""
+    found = {(best.first_step, best.steps) for record in records if (best := record.optimum) is not None}
+    return tuple(
+        f"Optimum: Belady's rule knows the ids of all {first + steps:,} steps of a cell and of none after; the misses "
+        f"and bytes of the last {steps:,} count"
+        for first, steps in sorted(found)
+    )
+
+
+def _versions(records: Iterable[Record]) -> str:
+    seen = dict.fromkeys(map(_version, records))
+    # Numbers of different code side by side are no comparison unless the reader knows.
+    several = "several, run them again to compare alike: " if len(seen) > 1 else ""
+    return several + "; ".join(seen)
+
+
+def _version(record: Record) -> str:
+    """Python, packages, driver and code that a record comes from."""
+    environment = record.environment
+    names = ("torch", "torchrec", "fbgemm-gpu", "fbgemm-gpu-cpu")
+    packages = [f"{name} {environment.packages[name]}" for name in names if name in environment.packages]
+    driver = [f"driver {environment.driver}"] if environment.driver and record.cell.device == "cuda" else []
+    commit = (
+        f" (commit {environment.commit[:10]}{', changed' if environment.dirty else ''})" if environment.commit else ""
+    )
+    return ", ".join([f"Python {environment.python}", *packages, *driver, f"code {environment.code}{commit}"])
