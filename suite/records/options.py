@@ -6,20 +6,17 @@ import difflib
 import enum
 import re
 from collections.abc import Iterable, Mapping
-from fractions import Fraction
+from contextlib import suppress
 from pathlib import Path
+
+from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from systems.registry import split_list
 from workloads.errors import DataError
 from workloads.schema import DATASETS, SCHEMAS
 from workloads.streams.tracks import label, split_name
 
-_UNITS = {
-    "": 1,
-    "B": 1,
-    **{f"{prefix}B": 1000**power for power, prefix in enumerate("KMGT", start=1)},
-    **{f"{prefix}IB": 1024**power for power, prefix in enumerate("KMGT", start=1)},
-}
+_SIZE = TypeAdapter(ByteSize)
 
 
 class BadOption(ValueError):
@@ -108,10 +105,10 @@ def parse_bytes(text: str, *, flag: str) -> int:
     Raises:
         BadOption: not a positive size.
     """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
-    unit = None if match is None else _UNITS.get(match[2].upper())
-    # a fraction, because a float rounds large sizes and overflows on huge ones
-    size = 0 if match is None or unit is None else int(Fraction(match[1]) * unit)
+    size = 0
+    if re.fullmatch(r"[\d.]+\s*[A-Za-z]*", text.strip()):  # pydantic stops where it understands no more: at 1 of 1,5GB
+        with suppress(ValidationError):
+            size = _SIZE.validate_python(text)
     if size < 1:
         raise BadOption(f"{flag}: '{text}' is not a size: write 1.5GiB, 800MB or a number of bytes")
     return size

@@ -13,15 +13,11 @@ from hypothesis import strategies as st
 from suite.records.options import (
     BadOption,
     OptimizerName,
-    parse_bytes,
-    parse_frequencies,
-    parse_prepared,
-    parse_workloads,
 )
 from suite.records.scales import SCALES, SMALL, SMOKE
 from suite.run.plan import Dataset, Options, check_options, default_scale, fitted_to_epoch, plan_cells, with_steps
 from systems.contract import OptimizerKind
-from systems.registry import SYSTEMS, UnknownSystem, Variant, parse_systems, split_list
+from systems.registry import parse_systems
 from workloads.schema import SCHEMAS
 
 TB = 10**12
@@ -208,37 +204,7 @@ def test_large_workload_falls_back_alone():
     assert {(cell.workload, cell.scale) for cell in cells} == {("avazu", "full"), ("criteo_1tb", "small")}
 
 
-# Texts
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [
-        ("1000000", 1_000_000),
-        ("1B", 1),
-        ("1.5GiB", 3 << 29),
-        ("800MB", 800_000_000),
-        (" 2 kib ", 2048),
-        ("0.5KB", 500),
-        ("3TB", 3 * 10**12),
-        ("1TiB", 1 << 40),
-        ("9007199254740993", 9007199254740993),
-        ("9" * 400, int("9" * 400)),
-    ],
-)
-def test_bytes_of_a_size(text, size):
-    assert parse_bytes(text, flag="--device-budget") == size
-
-
-@pytest.mark.parametrize(
-    "text", ["", "0", "0.4", "-1GB", "1.5", "GiB", "1 XB", "1e9", "one", "1GB2", "nan", "0.0000001KB"]
-)
-def test_what_is_no_size_is_refused_with_an_example(text):
-    if text == "1.5":
-        assert parse_bytes(text, flag="--device-budget") == 1
-        return
-    with pytest.raises(BadOption, match=r"--device-budget: '.*' is not a size: write 1\.5GiB, 800MB"):
-        parse_bytes(text, flag="--device-budget")
+# What is refused
 
 
 @pytest.mark.parametrize(
@@ -287,104 +253,11 @@ def test_option_at_the_edge_of_its_range_is_taken(changes):
     check_options(options(**changes))
 
 
-def test_workloads_are_taken_in_order_and_once():
-    assert parse_workloads("criteo_1tb, avazu,criteo_1tb") == ("criteo_1tb", "avazu")
-    assert parse_workloads("avazu,all") == ("avazu", "criteo_kaggle", "criteo_1tb")
-
-
-def test_tracks_are_spelled_one_way_whatever_their_parameters_are_given_as():
-    text = "avazu@drift, avazu@drift[lifetime=0.10], avazu@flash[peak=.3, ids=8], mlperf_dlrm_v2"
-    assert parse_workloads(text) == ("avazu@drift", "avazu@flash[peak=0.3,ids=8]", "mlperf_dlrm_v2")
-    cells = planned(workloads=("avazu", "avazu@drift"))
-    assert len({cell.setting for cell in cells}) == 2
-
-
-FOLDERS = {"zoo": Path("d/zoo"), "avazu": Path("d/avazu"), "my_shop": Path("d/my_shop")}
-
-
-def test_prepared_datasets_of_any_name_are_taken_and_all_are_those_that_are_there():
-    assert parse_prepared("all", FOLDERS, data_dir=Path("d")) == ("avazu", "my_shop", "zoo")
-    assert parse_prepared("zoo,avazu,zoo", FOLDERS, data_dir=Path("d")) == ("zoo", "avazu")
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("my_shp", "--data-dir: d holds no my_shp, only avazu, my_shop, zoo; did you mean my_shop"),
-        ("criteo_1tb", "holds no criteo_1tb, only .* Make it: python -m workloads prepare criteo_1tb"),
-        ("avazu@drift", "--workloads: avazu@drift is a synthetic stream: leave out --data-dir, or the track"),
-        ("", "--workloads: none named: give all, or some of avazu, my_shop, zoo"),
-    ],
-)
-def test_dataset_that_is_not_there_is_refused_with_those_that_are(text, message):
-    with pytest.raises(BadOption, match=message):
-        parse_prepared(text, FOLDERS, data_dir=Path("d"))
-
-
-def test_frequencies_are_exact_or_sketched_in_so_many_bytes():
-    assert parse_frequencies("exact") is None
-    assert parse_frequencies("sketch:64MB") == 64_000_000
-    for text in ("", "sketch", "sketch:", "exact:1MB", "bloom:1MB"):
-        with pytest.raises(BadOption, match=r"--frequencies: '.*' is not a way to count: write exact, or sketch:64MB"):
-            parse_frequencies(text)
-    with pytest.raises(BadOption, match="--frequencies: 'much' is not a size"):
-        parse_frequencies("sketch:much")
-
-
-def test_frequencies_tell_settings_apart_and_the_usual_ones_leave_digests_as_they_were():
+def test_frequencies_tell_settings_apart():
     usual = planned()[0]
-    assert "frequency" not in usual.identity()
     changed = [planned(frequency_prefix=0.1)[0], planned(frequency_sketch_bytes=10**6)[0]]
     assert (changed[0].frequency_prefix, changed[1].frequency_sketch_bytes) == (0.1, 10**6)
     assert len({cell.setting for cell in (usual, *changed)}) == 3
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("criteo", r"--workloads: unknown workload 'criteo': did you mean criteo_\w+"),
-        ("zzz", "--workloads: unknown workload 'zzz': known: criteo_kaggle"),
-        (" , ", "--workloads: none named: give all, or some of"),
-        ("avzu@drift", "--workloads: unknown workload 'avzu': did you mean avazu"),
-        ("avazu@drifty", "--workloads: unknown track 'drifty': choose one of recency, drift"),
-        ("avazu@drift[lifetme=1]", "--workloads: @drift has no parameter 'lifetme': it has lifetime"),
-    ],
-)
-def test_unknown_workload_suggests_near_ones(text, message):
-    with pytest.raises(BadOption, match=message):
-        parse_workloads(text)
-
-
-# Systems and variants
-
-
-def test_lists_split_at_commas_outside_brackets():
-    assert split_list("a[x=1,y=2], b,,c[z=3] ") == ["a[x=1,y=2]", "b", "c[z=3]"]
-
-
-def test_bracketed_variants_are_kept_whole_and_written_one_way():
-    first, second = parse_systems("fbgemm_uvm_caching[policy=lfu],tests.faults.fakes:Correct")
-    assert first == Variant("fbgemm_uvm_caching", (("policy", "lfu"),))
-    assert str(second) == "tests.faults.fakes:Correct"
-    assert str(Variant.parse("freq_cache[b=2, a=1]")) == "freq_cache[a=1,b=2]"
-    assert parse_systems("full_gpu,all,full_gpu")[0] == Variant("full_gpu")
-    assert len(parse_systems("all,full_gpu")) == len(SYSTEMS)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("freq_cach", "unknown system 'freq_cach': did you mean freq_cache"),
-        ("zzzzzz", "unknown system 'zzzzzz': known: reference"),
-        ("freq_cache[policy]", "write parameters as parameter=value"),
-        ("freq_cache[policy=lfu", "is not a system: write name or name"),
-        ("freq cache", "is not a system: write name or name"),
-        ("", "no system named: give all"),
-    ],
-)
-def test_unknown_or_malformed_system_says_what_is_known(text, message):
-    with pytest.raises(UnknownSystem, match=message):
-        parse_systems(text)
 
 
 @pytest.mark.parametrize(

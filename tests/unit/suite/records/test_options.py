@@ -1,0 +1,98 @@
+"""What command lines take for sizes, workloads, datasets and frequencies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from suite.records.options import BadOption, parse_bytes, parse_frequencies, parse_prepared, parse_workloads
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("1000000", 1_000_000),
+        ("1B", 1),
+        ("1.5GiB", 3 << 29),
+        ("800MB", 800_000_000),
+        (" 2 kib ", 2048),
+        ("0.5KB", 500),
+        ("3TB", 3 * 10**12),
+        ("1TiB", 1 << 40),
+        ("1.5", 1),
+        ("9007199254740993", 9007199254740993),
+        ("9" * 400, int("9" * 400)),
+    ],
+)
+def test_bytes_of_a_size(text, size):
+    assert parse_bytes(text, flag="--device-budget") == size
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "0", "0.4", "-1GB", "1,5GB", "GiB", "1 XB", "1e9", "one", "1GB2", "1GB 2", "1e400", "nan", "0.0000001KB"],
+)
+def test_what_is_no_size_is_refused_with_an_example(text):
+    with pytest.raises(BadOption, match=r"--device-budget: '.*' is not a size: write 1\.5GiB, 800MB"):
+        parse_bytes(text, flag="--device-budget")
+
+
+def test_workloads_are_taken_in_order_and_once():
+    assert parse_workloads("criteo_1tb, avazu,criteo_1tb") == ("criteo_1tb", "avazu")
+    assert parse_workloads("avazu,all") == ("avazu", "criteo_kaggle", "criteo_1tb")
+
+
+def test_tracks_are_spelled_one_way_whatever_their_parameters_are_given_as():
+    text = "avazu@drift, avazu@drift[lifetime=0.10], avazu@flash[peak=.3, ids=8], mlperf_dlrm_v2"
+    assert parse_workloads(text) == ("avazu@drift", "avazu@flash[peak=0.3,ids=8]", "mlperf_dlrm_v2")
+    cells = planned(workloads=("avazu", "avazu@drift"))
+    assert len({cell.setting for cell in cells}) == 2
+
+
+FOLDERS = {"zoo": Path("d/zoo"), "avazu": Path("d/avazu"), "my_shop": Path("d/my_shop")}
+
+
+def test_prepared_datasets_of_any_name_are_taken_and_all_are_those_that_are_there():
+    assert parse_prepared("all", FOLDERS, data_dir=Path("d")) == ("avazu", "my_shop", "zoo")
+    assert parse_prepared("zoo,avazu,zoo", FOLDERS, data_dir=Path("d")) == ("zoo", "avazu")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("my_shp", "--data-dir: d holds no my_shp, only avazu, my_shop, zoo; did you mean my_shop"),
+        ("criteo_1tb", "holds no criteo_1tb, only .* Make it: python -m workloads prepare criteo_1tb"),
+        ("avazu@drift", "--workloads: avazu@drift is a synthetic stream: leave out --data-dir, or the track"),
+        ("", "--workloads: none named: give all, or some of avazu, my_shop, zoo"),
+    ],
+)
+def test_dataset_that_is_not_there_is_refused_with_those_that_are(text, message):
+    with pytest.raises(BadOption, match=message):
+        parse_prepared(text, FOLDERS, data_dir=Path("d"))
+
+
+def test_frequencies_are_exact_or_sketched_in_so_many_bytes():
+    assert parse_frequencies("exact") is None
+    assert parse_frequencies("sketch:64MB") == 64_000_000
+    for text in ("", "sketch", "sketch:", "exact:1MB", "bloom:1MB"):
+        with pytest.raises(BadOption, match=r"--frequencies: '.*' is not a way to count: write exact, or sketch:64MB"):
+            parse_frequencies(text)
+    with pytest.raises(BadOption, match="--frequencies: 'much' is not a size"):
+        parse_frequencies("sketch:much")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("criteo", r"--workloads: unknown workload 'criteo': did you mean criteo_\w+"),
+        ("zzz", "--workloads: unknown workload 'zzz': known: criteo_kaggle"),
+        (" , ", "--workloads: none named: give all, or some of"),
+        ("avzu@drift", "--workloads: unknown workload 'avzu': did you mean avazu"),
+        ("avazu@drifty", "--workloads: unknown track 'drifty': choose one of recency, drift"),
+        ("avazu@drift[lifetme=1]", "--workloads: @drift has no parameter 'lifetme': it has lifetime"),
+    ],
+)
+def test_unknown_workload_suggests_near_ones(text, message):
+    with pytest.raises(BadOption, match=message):
+        parse_workloads(text)
