@@ -31,7 +31,7 @@ def test_bytes_of_a_size(text, size):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "0", "0.4", "-1GB", "1,5GB", "GiB", "1 XB", "1e9", "one", "1GB2", "1GB 2", "1e400", "nan", "0.0000001KB"],
+    ["", "0", "0.4", "-1GB", "1,5GB", "GiB", "1 XB", "1e9", "one", "1GB2", "1GB 2", "1e400", "nan", "1E-7KB"],
 )
 def test_what_is_no_size_is_refused_with_an_example(text):
     with pytest.raises(BadOption, match=r"--device-budget: '.*' is not a size: write 1\.5GiB, 800MB"):
@@ -46,8 +46,6 @@ def test_workloads_are_taken_in_order_and_once():
 def test_tracks_are_spelled_one_way_whatever_their_parameters_are_given_as():
     text = "avazu@drift, avazu@drift[lifetime=0.10], avazu@flash[peak=.3, ids=8], mlperf_dlrm_v2"
     assert parse_workloads(text) == ("avazu@drift", "avazu@flash[peak=0.3,ids=8]", "mlperf_dlrm_v2")
-    cells = planned(workloads=("avazu", "avazu@drift"))
-    assert len({cell.setting for cell in cells}) == 2
 
 
 FOLDERS = {"zoo": Path("d/zoo"), "avazu": Path("d/avazu"), "my_shop": Path("d/my_shop")}
