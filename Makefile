@@ -38,7 +38,7 @@ microbench: setup
 	@mkdir -p .benchmarks
 	OMP_NUM_THREADS=1 POLARS_MAX_THREADS=1 $(RUN) -m pytest tests/bench --benchmark-enable --benchmark-only \
 	  --benchmark-sort=name --benchmark-json=.benchmarks/microbench.json $(ARGS)
-	$(if $(ARGS),,$(RUN) tests/bench/ratio_gate.py .benchmarks/microbench.json)
+	$(if $(ARGS),,$(RUN) results/microbench/ratio_gate.py .benchmarks/microbench.json)
 
 clean:
 	rm -rf $(VENV) results/records results/tables results/logs

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 import pytest
-from generator_figures import CountedWorkload
 from turns import Role, Side, Turns
 
+from results.streams.generator_figures import random_words
 from workloads.batch import Batch, Split
+from workloads.streams.synthetic import SyntheticWorkload
 
 WORKLOADS = ("criteo_kaggle", "avazu", "criteo_1tb", "mlperf_dlrm_v2", "criteo_1tb@drift")
 SAMPLES = {True: 16_384, False: 64}
@@ -22,10 +23,10 @@ class Made:
     """A stream, whose batches are made from all over the training split."""
 
     def __init__(self, name: str, *, samples: int) -> None:
-        self.workload = CountedWorkload.create(name, batch_size=samples, seed=SEED)
+        self.workload = SyntheticWorkload.create(name, batch_size=samples, seed=SEED)
         self._indices = spread(self.workload.batches(Split.TRAIN))
         self.ids = self.workload.batch(next(self._indices)).features.values().numel()
-        self.words = self.workload.words
+        self.words = random_words(self.workload)
 
     def prepare(self) -> tuple[int]:
         self.last = next(self._indices)

@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from cache_figures import POLICIES, ids_of, planner_of
 from torch import Tensor
 from turns import Role, Side, Turns
-from zipf_tables import ZipfTables, criteo_1tb_sizes
 
+from results.cache.planners import POLICIES, ids_of, planner_of
+from results.cache.zipf_tables import ZipfTables, criteo_1tb_sizes
 from systems.freq_cache.planner.planner import Ids, Plan
 
 CACHE_RATIO = 0.01

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from prepare_figures import write_raw
 from turns import Role, Side, Turns
 
+from tests.raw_files import write_raw
 from workloads.prepare.columns import FORMATS, RawFormat
-from workloads.prepare.parsing import BadRows, TextRows
-from workloads.prepare.raw import RawFile
+from workloads.prepare.read.checks import BadRows
+from workloads.prepare.read.lines import RawFile
+from workloads.prepare.read.text import TextRows
 
 DATASETS = ("criteo_kaggle", "avazu")
 ROWS = {True: 60_000, False: 300}

@@ -12,7 +12,6 @@ import polars as pl
 import pytest
 
 from suite.__main__ import COMMANDS
-from tests.bench.prepare_figures import write_raw
 from tests.docs.commands import (
     PAGES,
     ROOT,
@@ -26,6 +25,7 @@ from tests.docs.commands import (
     known,
     outside_blocks,
 )
+from tests.raw_files import write_raw
 from workloads.prepare.columns import FORMATS
 
 # Commands run in this process, where other tests have imported `suite.__main__` before.
@@ -44,7 +44,7 @@ MAIN, BRANCH = (
 )
 FEW = Run(add=f"{SMOKE} --workloads avazu --systems full_gpu", swap={"--rounds 5": "--rounds 2"}, says="full_gpu")
 CUDA = [command for command in commands() if command.startswith("python run_bench.py") and "--device cuda" in command]
-RATIOS = [command for command in commands() if command.startswith("python tests/bench/ratio_gate.py ")]
+RATIOS = [command for command in commands() if command.startswith("python results/microbench/ratio_gate.py ")]
 ROUNDS = 'make bench ARGS="--workloads avazu --rounds 3"'
 
 RULES: dict[str, Rule] = {
@@ -192,16 +192,16 @@ RULES: dict[str, Rule] = {
     **{command: Run(add="--dry-run", swap={"--device cuda ": ""}, says="freq_cache x criteo") for command in CUDA},
     'python -m pytest -q -m "not slow"': NotHere("the tests, of which this is one"),
     "python -m suite report --out results/cuda": NotHere("needs the records of a CUDA device"),
-    "python tests/bench/fbgemm_statistics.py --out results/simulate/fbgemm_statistics.json": NotHere(
+    "python results/simulate/fbgemm_statistics.py --out results/simulate/fbgemm_statistics.json": NotHere(
         "needs a CUDA device"
     ),
-    'python tests/bench/step_profile.py --scale full --cache-ratio 0.015 --system "freq_cache[look_ahead=16]" '
+    'python results/cache/step_profile.py --scale full --cache-ratio 0.015 --system "freq_cache[look_ahead=16]" '
     "--out results/cache/step_profile.json": Run(
         add="--warmup 4 --steps 4",
         swap={"--scale full": "--scale smoke", "results/cache": "profiled"},
         leaves=("profiled/step_profile.json",),
     ),
-    "python tests/bench/training_turns.py --scale full --workloads criteo_kaggle --cache-ratio 0.015 --builds 1 "
+    "python results/cache/training_turns.py --scale full --workloads criteo_kaggle --cache-ratio 0.015 --builds 1 "
     '--systems "full_gpu,freq_cache,freq_cache[look_ahead=4]" --out results/cache/training_cuda.json': Run(
         add="--turns 2 --steps 2",
         swap={"--scale full": "--scale smoke", "results/cache": "profiled"},
@@ -212,38 +212,35 @@ RULES: dict[str, Rule] = {
     "python docs/figures/cache_table.py": Run(says="misses against Belady's"),
     "python docs/figures/simulation_tables.py --write": Run(),
     "pytest -m cuda tests/contract/test_simulated_fbgemm_cuda.py": NotHere("needs a CUDA device"),
-    "python tests/bench/describe_figures.py": Elsewhere("tests/bench/test_describe_figures.py", "describe_figures"),
-    "python tests/bench/producer_figures.py --workloads criteo_kaggle --workers 1,2": Run(
+    "python results/streams/producer_figures.py --workloads criteo_kaggle --workers 1,2": Run(
         add="--scale smoke --step-ms 1", swap={"1,2": "1"}, says="batches made"
     ),
-    "python tests/bench/frequency_figures.py": Run(add="--samples 20000 --memory 1MB", says="stated"),
-    "python tests/bench/advise_figures.py": Run(
-        add="--workloads avazu --systems full_gpu --scale smoke --seconds 1", says="median absolute error"
+    **{command: Elsewhere("tests/unit/results/microbench/test_ratio_gate.py", "ratio_gate.main") for command in RATIOS},
+    "python results/streams/generator_figures.py": Elsewhere(
+        "tests/unit/results/streams/test_generator_figures.py", "generator_figures"
     ),
-    **{command: Elsewhere("tests/bench/test_ratio_gate.py", "ratio_gate.main") for command in RATIOS},
-    "python tests/bench/generator_figures.py": Elsewhere("tests/bench/test_generator_figures.py", "generator_figures"),
-    "python tests/bench/generator_figures.py --workloads criteo_1tb,criteo_1tb@drift": Run(
+        "tests/unit/results/streams/test_generator_figures.py", "generator_figures"
+    ),
+    "python results/streams/generator_figures.py --workloads criteo_1tb,criteo_1tb@drift": Run(
         add="--batch-size 50 --batches 2", says="criteo_1tb@drift"
     ),
-    "python tests/bench/learnable.py": Elsewhere(
-        "tests/unit/workloads/streams/test_synthetic_learnable.py", "learnable.main"
-    ),
-    'python tests/bench/learnable.py --datasets avazu --seeds 0,1,2 --kinds "all rows,no embeddings" '
+    "python results/streams/learnable.py": Elsewhere("tests/unit/results/streams/test_learnable.py", "learnable.main"),
+    'python results/streams/learnable.py --datasets avazu --seeds 0,1,2 --kinds "all rows,no embeddings" '
     "--out learnable.json": Run(
         add="--scale smoke --epoch-samples 2560",
         swap={"0,1,2": "0"},
         leaves=("learnable.json",),
         codes=(1,),  # ten steps learn nothing, and it says so
     ),
-    "python tests/bench/track_figures.py misses --out results/tracks/misses.json": Elsewhere(
-        "tests/bench/test_track_figures.py", "track_figures.main"
+    "python results/tracks/track_figures.py misses --out results/tracks/misses.json": Elsewhere(
+        "tests/unit/results/tracks/test_track_figures.py", "track_figures.main"
     ),
-    "OMP_NUM_THREADS=1 python tests/bench/track_figures.py drawing --out results/tracks/drawing.json": Elsewhere(
-        "tests/bench/test_track_figures.py", "track_figures.main"
+    "OMP_NUM_THREADS=1 python results/tracks/track_figures.py drawing --out results/tracks/drawing.json": Elsewhere(
+        "tests/unit/results/tracks/test_track_figures.py", "track_figures.main"
     ),
-    "python tests/bench/fidelity.py": Elsewhere("tests/unit/workloads/streams/test_synthetic_fidelity.py", "fidelity"),
-    "python tests/bench/fidelity.py --write-statistics": Elsewhere(
-        "tests/unit/workloads/streams/test_synthetic_fit.py", "fidelity"
+    "python results/streams/fidelity.py": Elsewhere("tests/unit/results/streams/test_fidelity.py", "fidelity"),
+    "python results/streams/sample_statistics.py": Elsewhere(
+        "tests/unit/results/streams/test_fidelity.py", "sample_statistics"
     ),
     "python -m workloads.streams.fit": Elsewhere(
         "tests/unit/workloads/streams/test_synthetic_fit.py", "workloads.streams.fit"

@@ -14,8 +14,8 @@ def page(name: str) -> str:
     return (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
 
 
-def test_benchmarks_named_by_the_pages_are_there() -> None:
-    named = {found for name in PAGES for found in re.findall(r"tests/bench/\w+\.py", page(name))}
+def test_programs_named_by_the_pages_are_there() -> None:
+    named = {found for name in PAGES for found in re.findall(r"results/\w+/\w+\.py", page(name))}
     assert named
     assert all((ROOT / path).exists() for path in named)
 

@@ -38,7 +38,7 @@ class MeasuredTable(TypedDict):
     Shares are of the rows in which the column is not missing: of the most frequent 1 % of the ids seen, of the most
     frequent id, of the ten most frequent, and of each from the second to the tenth. These last come from the sample's
     leading rows and serve as proportions. `growth` is the number of distinct ids to expect in so many of those leading
-    rows, taken at random (`tests/bench/fidelity.py` measures it).
+    rows, taken at random (`results/streams/sample_statistics.py` measures it).
     """
 
     distinct: int
@@ -62,7 +62,7 @@ class MeasuredMissing(TypedDict):
     """Rows of a sample by the dense columns missing in them, where a group's event happens and where it does not.
 
     A pattern is the names of the missing columns with a space between them, the empty one where none is missing
-    (`tests/bench/fidelity.py` counts them). `group` is the group of tables on which they depend most.
+    (`results/streams/sample_statistics.py` counts them). `group` is the group of tables on which they depend most.
     """
 
     group: str

@@ -4,10 +4,11 @@ import json
 import numpy as np
 import pytest
 
-from tests.bench.fidelity import FOLDER, LONG, dense_missing, growth
 from workloads.schema import SCHEMAS
 from workloads.streams.fit import STATISTICS_FILE, fit_dataset, fit_missing
 from workloads.streams.profiles import PROFILES_FILE, load_profile
+
+DATASETS = ("criteo_kaggle", "avazu", "criteo_1tb")
 
 
 @pytest.fixture(scope="module")
@@ -15,7 +16,7 @@ def measured():
     return json.loads(STATISTICS_FILE.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("dataset", list(LONG))
+@pytest.mark.parametrize("dataset", DATASETS)
 def test_profile_covers_the_schema_and_names_its_source(dataset):
     entry = json.loads(PROFILES_FILE.read_text(encoding="utf-8"))[dataset]
     assert {name: table["rows"] for name, table in entry["tables"].items()} == dict(SCHEMAS[dataset].categorical)
@@ -23,14 +24,14 @@ def test_profile_covers_the_schema_and_names_its_source(dataset):
     assert "@" in entry["source"]
 
 
-@pytest.mark.parametrize("dataset", list(LONG))
+@pytest.mark.parametrize("dataset", DATASETS)
 def test_committed_dense_columns_are_what_the_fit_writes(dataset, measured):
     committed = json.loads(PROFILES_FILE.read_text(encoding="utf-8"))[dataset]
     assert committed["dense"] == measured[dataset]["dense"]
     assert committed["dense_missing"] == fit_missing(measured[dataset])
 
 
-@pytest.mark.parametrize("dataset", list(LONG))
+@pytest.mark.parametrize("dataset", DATASETS)
 def test_dense_columns_are_missing_as_often_together_and_in_an_event_as_in_the_measured_rows(dataset, measured):
     counted = measured[dataset]["dense_missing"]
     profile = load_profile(dataset, rows=dict(SCHEMAS[dataset].categorical))
@@ -58,23 +59,7 @@ def test_committed_profile_is_what_the_fit_writes(measured):
         assert table["shift"] == pytest.approx(committed["tables"][name]["shift"], abs=1e-3), name
 
 
-@pytest.mark.parametrize("dataset", ["criteo_kaggle", "avazu"])
-def test_growth_curves_are_those_of_the_samples(dataset, measured):
-    path = FOLDER / LONG[dataset]
-    if not path.exists():
-        pytest.skip(f"{path} is absent: set EMBEDDING_OFFLOAD_DATA to the folder with {LONG[dataset]}")
-    assert growth(dataset) == {name: table["growth"] for name, table in measured[dataset]["tables"].items()}
-
-
-@pytest.mark.parametrize("dataset", ["criteo_kaggle", "avazu"])
-def test_missing_patterns_are_those_of_the_samples(dataset, measured):
-    path = FOLDER / LONG[dataset]
-    if not path.exists():
-        pytest.skip(f"{path} is absent: set EMBEDDING_OFFLOAD_DATA to the folder with {LONG[dataset]}")
-    assert dense_missing(dataset) == measured[dataset]["dense_missing"]
-
-
-@pytest.mark.parametrize("dataset", list(LONG))
+@pytest.mark.parametrize("dataset", DATASETS)
 def test_fitted_law_gives_the_measured_distinct_ids_and_heavy_hitters(dataset, measured):
     figures = measured[dataset]
     profile = load_profile(dataset, rows=dict(SCHEMAS[dataset].categorical))

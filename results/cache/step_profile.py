@@ -1,0 +1,267 @@
+"""Where the time of a step of our cache goes: run as a script, on a CUDA device or a CPU.
+
+    python results/cache/step_profile.py [--scale full] [--cache-ratio 0.015] [--system "freq_cache[look_ahead=16]"]
+
+Two tables per run. Host: milliseconds per step in each part of the cache, by thread, parts within a part subtracted;
+"wait for the plan" and "wait for write-backs" are what the training thread loses to the other threads. Device (CUDA
+only, from torch's profiler): kernels, copies each way, how much of the copies lies under kernels (hidden) or not
+(exposed), and how long the device does nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pandas as pd
+import torch
+
+from suite.records.environment import capture
+from suite.records.options import parse_workloads
+from suite.records.record import Cell
+from suite.records.scales import SCALES
+from suite.records.store import write_atomically
+from suite.run.cell.asked import Asked
+from suite.run.cell.training import Trainer, in_process, load_initial_rows, synchronize
+from suite.run.plan import Options, plan_cells
+from systems.freq_cache import CachedEmbeddingBagCollection
+from systems.freq_cache.cache import Cache
+from systems.freq_cache.mover import RowMover
+from systems.freq_cache.pipeline import Pipeline
+from systems.freq_cache.pool import RowPool
+from systems.freq_cache.tiers.writer import Writer
+from systems.freq_cache.transfer import Departure, Transfer
+from systems.registry import Variant, load, parse_systems
+from workloads.dlrm import build_dlrm
+
+PARTS: tuple[tuple[type, str, str], ...] = (
+    (Trainer, "_step", "forward, backward, dense update"),
+    (CachedEmbeddingBagCollection, "forward", "embedding forward, the rest"),
+    (CachedEmbeddingBagCollection, "prefetch", "announce, the rest"),
+    (Pipeline, "_outcome", "wait for the plan"),
+    (Cache, "check", "check ids"),
+    (Cache, "announce", "announce to the planner"),
+    (Cache, "plan", "plan"),
+    (RowMover, "fetch", "gather to staging"),
+    (Cache, "move", "move rows"),
+    (RowPool, "read", "read slots"),
+    (RowPool, "fill", "fill slots"),
+    (RowPool, "look_up", "look up"),
+    (Transfer, "to_device", "queue copies in"),
+    (Transfer, "gather", "queue gathers by the device"),
+    (Transfer, "to_host", "queue copies out"),
+    (Departure, "wait", "wait for copies out"),
+    (Writer, "wait", "wait for write-backs"),
+    (Writer, "_store", "write back to the slow tier"),
+)
+"""Methods that are timed, and what they do; all of the cache's work is in one of them."""
+Spans = list[tuple[float, float]]
+
+
+@dataclass
+class Clock:
+    """Time by thread and part, less that of parts within it."""
+
+    seconds: defaultdict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
+    calls: defaultdict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
+    _inner: threading.local = field(default_factory=threading.local)
+    _training: int = field(default_factory=threading.get_ident)
+
+    def timed(self, method: Callable[..., Any], part: str) -> Callable[..., Any]:
+        """The method, timed."""
+
+        @functools.wraps(method)
+        def wrapper(*arguments: Any, **named: Any) -> Any:
+            stack = self._inner.__dict__.setdefault("stack", [])
+            stack.append(0.0)
+            start = time.perf_counter()
+            try:
+                return method(*arguments, **named)
+            finally:
+                spent = time.perf_counter() - start
+                thread = "training" if threading.get_ident() == self._training else threading.current_thread().name
+                key = thread.rstrip("0123456789_"), part
+                self.seconds[key] += spent - stack.pop()
+                self.calls[key] += 1
+                if stack:
+                    stack[-1] += spent
+
+        return wrapper
+
+
+@contextmanager
+def watched(clock: Clock) -> Iterator[None]:
+    """Every part timed."""
+    with ExitStack() as stack:
+        for owner, name, part in PARTS:
+            stack.enter_context(patch.object(owner, name, clock.timed(getattr(owner, name), part)))
+        yield
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Profile, print, and leave a record where asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workload", default="criteo_kaggle")
+    parser.add_argument("--system", default="freq_cache", help="a variant of freq_cache")
+    parser.add_argument("--scale", default="small", choices=list(SCALES))
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--optimizer", default="sgd", choices=["sgd", "rowwise_adagrad"])
+    parser.add_argument("--cache-ratio", type=float)
+    parser.add_argument("--warmup", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--trace", type=Path, help="keep torch's own trace (Perfetto reads it)")
+    parser.add_argument("--out", type=Path, help="record of the figures, as JSON")
+    options = parser.parse_args(arguments)
+    record = profiled(_cell(options), warmup=options.warmup, steps=options.steps, trace=options.trace)
+    show(record)
+    if options.out is not None:
+        write_atomically(options.out, json.dumps(record, indent=1) + "\n")
+
+
+def profiled(cell: Cell, *, warmup: int, steps: int, trace: Path | None = None) -> dict[str, Any]:
+    """Train `warmup` steps, then `steps` with a plain clock, then as many timed part by part, all on fresh batches."""
+    device = torch.device(cell.device)
+    variant = Variant.parse(cell.system)
+    system_class = load(variant)
+    if not issubclass(system_class, CachedEmbeddingBagCollection):
+        raise SystemExit(f"--system: {cell.system} is no variant of freq_cache, whose parts are timed here")
+    asked = Asked.of(cell)
+    workload, system = asked.workload, system_class(asked.spec)
+    load_initial_rows(system, seed=cell.seed)
+    widths = {"embedding_dim": cell.embedding_dim, "bottom_mlp": cell.bottom_mlp, "top_mlp": cell.top_mlp}
+    model = build_dlrm(system, dense_columns=workload.dense_columns, seed=cell.seed, device=device, **widths)
+    trainer = Trainer(model, system, feed=in_process(workload, device), total_steps=warmup + 2 * steps)
+    trainer.run(warmup)
+    plain = trainer.run(steps)
+    clock, spans = Clock(), None
+    with watched(clock):
+        if device.type == "cuda":
+            with tempfile.TemporaryDirectory() as folder:
+                path = trace or Path(folder) / "trace.json"
+                with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+                    run = trainer.run(steps)
+                    synchronize(device)
+                profiler.export_chrome_trace(str(path))
+                spans = device_spans(json.loads(path.read_text()))
+        else:
+            run = trainer.run(steps)
+    counters = system.counters()
+    system.close()
+    return {
+        "environment": capture(threads=torch.get_num_threads()).model_dump(mode="json"),
+        "cell": cell.model_dump(mode="json"),
+        "steps": steps,
+        "step_ms": 1e3 * plain.duration_s / steps,
+        "step_ms_while_timed": 1e3 * run.duration_s / steps,
+        "hit_rate": 1 - counters.unique_misses / counters.unique_ids if counters.unique_ids else None,
+        "host": [
+            {"thread": thread, "part": part, "ms": 1e3 * spent / steps, "calls": clock.calls[thread, part] / steps}
+            for (thread, part), spent in sorted(clock.seconds.items(), key=lambda item: (item[0][0], -item[1]))
+        ],
+        "device": None if spans is None else device_figures(spans, steps=steps, wall_s=run.duration_s),
+    }
+
+
+def device_spans(trace: dict[str, Any]) -> dict[str, Spans]:
+    """Start and end in seconds of kernels and of copies each way, from a Chrome trace."""
+    spans: dict[str, Spans] = {"kernels": [], "copies in": [], "copies out": []}
+    for event in trace["traceEvents"]:
+        kind, name = event.get("cat"), event.get("name", "")
+        if kind == "kernel":
+            what = "kernels"
+        elif kind == "gpu_memcpy" and ("HtoD" in name or "DtoH" in name):
+            what = "copies in" if "HtoD" in name else "copies out"
+        else:
+            continue
+        spans[what].append((event["ts"] / 1e6, (event["ts"] + event["dur"]) / 1e6))
+    return {what: united(found) for what, found in spans.items()}
+
+
+def device_figures(spans: dict[str, Spans], *, steps: int, wall_s: float) -> dict[str, float]:
+    """Milliseconds per step: busy with each, copies hidden under kernels and exposed, and idle."""
+    kernels = spans["kernels"]
+    figures = {"kernels_ms": length(kernels)}
+    for what in ("copies in", "copies out"):
+        name = what.replace(" ", "_")
+        hidden = length(overlap(spans[what], kernels))
+        figures |= {f"{name}_hidden_ms": hidden, f"{name}_exposed_ms": length(spans[what]) - hidden}
+    busy = length(united([span for found in spans.values() for span in found]))
+    figures["idle_ms"] = wall_s - busy
+    return {name: 1e3 * seconds / steps for name, seconds in figures.items()}
+
+
+def united(spans: Iterable[tuple[float, float]]) -> Spans:
+    """Spans without overlap, in order."""
+    made: Spans = []
+    for start, end in sorted(spans):
+        if made and start <= made[-1][1]:
+            made[-1] = made[-1][0], max(made[-1][1], end)
+        else:
+            made.append((start, end))
+    return made
+
+
+def overlap(some: Spans, others: Spans) -> Spans:
+    """What lies in both; each is in order and without overlap."""
+    made: Spans = []
+    at = 0
+    for start, end in some:
+        while at < len(others) and others[at][1] <= start:
+            at += 1
+        look = at
+        while look < len(others) and others[look][0] < end:
+            made.append((max(start, others[look][0]), min(end, others[look][1])))
+            look += 1
+    return made
+
+
+def length(spans: Spans) -> float:
+    """Of all spans together."""
+    return sum(end - start for start, end in spans)
+
+
+def show(record: dict[str, Any]) -> None:
+    """Print the tables."""
+    cell = record["cell"]
+    say(
+        f"{cell['system']} on {cell['device']}, {cell['workload']} {cell['scale']}: "
+        f"{record['step_ms']:.2f} ms a step, {record['step_ms_while_timed']:.2f} while timed part by part"
+    )
+    lines = [[part["thread"], part["part"], f"{part['ms']:.3f}", f"{part['calls']:.1f}"] for part in record["host"]]
+    say(pd.DataFrame(lines, columns=["thread", "part", "ms per step", "calls per step"]).to_string(index=False))
+    if record["device"] is not None:
+        lines = [[name.removesuffix("_ms").replace("_", " "), f"{ms:.3f}"] for name, ms in record["device"].items()]
+        say(pd.DataFrame(lines, columns=["device", "ms per step"]).to_string(index=False))
+
+
+def say(text: str) -> None:
+    """A line on standard output."""
+    sys.stdout.write(text + "\n")
+
+
+def _cell(options: argparse.Namespace) -> Cell:
+    asked = Options(
+        systems=tuple(parse_systems(options.system)),
+        workloads=parse_workloads(options.workload),
+        device=options.device,
+        scale=options.scale,
+        optimizer=options.optimizer,
+        cache_ratio=options.cache_ratio,
+    )
+    return plan_cells(asked, datasets=None, host_bytes=1 << 40)[0][0]
+
+
+if __name__ == "__main__":
+    main()

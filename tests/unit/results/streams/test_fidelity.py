@@ -1,0 +1,103 @@
+"""The streams beside real rows, at equal row counts. The samples may be read here, never committed."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from compared_rows import FOLDER, LONG, Rows, draw_rows, read_rows
+from fidelity import DENSE_PAIR, MIXED_PAIR, TOPS, alike, all_lines, compare, groups, jointly_missing
+from sample_statistics import dense_missing, expected_in_subset, growth
+
+from workloads.streams.fit import STATISTICS_FILE
+from workloads.streams.synthetic import SyntheticWorkload
+
+
+def sample(dataset):
+    path = FOLDER / LONG[dataset]
+    if not path.exists():
+        pytest.skip(f"{path} is absent: set EMBEDDING_OFFLOAD_DATA to the folder with {LONG[dataset]}")
+    return read_rows(dataset, path)
+
+
+@pytest.fixture(scope="module", params=list(LONG))
+def dataset(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def real(dataset):
+    return sample(dataset)
+
+
+def test_every_figure_of_the_stream_is_within_its_bound_of_the_whole_sample_and_of_its_halves(dataset, real):
+    lines = [line for line in all_lines(dataset, parts=2, seeds=(5,)) if line.bound is not None]
+    figures = {line.figure for line in lines if line.sample.endswith("rows")}
+    assert {f"access share of the top {100 * top:g} % of ids" for top in TOPS} < figures
+    assert {"distinct ids", "unique ids per lookup, batches of 2,048", *groups(dataset)} < figures
+    assert sum(figure.startswith("distinct ids of ") for figure in figures) >= 3
+    assert [line for line in lines if not line.holds] == []
+
+
+def test_columns_of_a_group_go_missing_in_the_same_rows(dataset, real):
+    drawn = draw_rows(dataset, rows=20_000, seed=7)
+    masks = {name: jointly_missing(real, drawn, tables) for name, tables in groups(dataset).items() if len(tables) > 1}
+    assert masks
+    for name, (theirs, ours) in masks.items():
+        assert ours.mean() == pytest.approx(theirs.mean(), abs=0.05), name
+
+
+def test_columns_that_go_missing_apart_are_no_group(real, dataset):
+    tables = next(tables for tables in groups(dataset).values() if len(tables) > 1)
+    drawn = draw_rows(dataset, rows=20_000, seed=7)
+    shifted = drawn.ids | {tables[1]: np.roll(drawn.ids[tables[1]], 1)}
+    assert not jointly_missing(real, Rows(shifted, {}, drawn.gaps), tables)[1].any()
+
+
+@pytest.mark.parametrize("dataset", ["criteo_kaggle", "criteo_1tb"], indirect=True)
+def test_integer_columns_that_go_missing_each_on_its_own_fail(dataset, real):
+    drawn = draw_rows(dataset, rows=real.count, seed=7)
+    generator = np.random.default_rng(0)
+    apart = Rows(drawn.ids, {}, {name: generator.permutation(gaps) for name, gaps in drawn.gaps.items()})
+    failing = {line.figure for line in compare(dataset, "", real, apart, bounded=True) if not line.holds}
+    together = {f"missing in {', '.join(names)}" for names in alike(real.gaps) if len(names) > 1}
+    assert len(together) == 3
+    assert together < failing
+    assert {pair for pair in (DENSE_PAIR, MIXED_PAIR) if any(figure.startswith(pair) for figure in failing)} == {
+        DENSE_PAIR,
+        MIXED_PAIR,
+    }
+
+
+def test_integer_columns_of_a_synthetic_batch_are_missing_where_their_values_are_0(dataset):
+    drawn = draw_rows(dataset, rows=2_000, seed=3)
+    dense = SyntheticWorkload.create(dataset, batch_size=2_000, seed=3).batch(0).dense.numpy().T
+    assert any(gaps.any() for gaps in drawn.gaps.values())
+    for values, gaps in zip(dense, drawn.gaps.values(), strict=True):
+        assert not values[gaps].any()
+        assert gaps.all() or values[~gaps].any()
+
+
+def test_rows_that_share_no_id_fail_every_figure(dataset, real):
+    nowhere = {name: np.zeros(real.count, bool) for name in real.gaps}
+    unique = Rows({name: np.arange(ids.size) for name, ids in real.ids.items()}, {}, nowhere)
+    lines = [
+        line for line in compare(dataset, "", real, unique, bounded=True) if not line.figure.startswith(MIXED_PAIR)
+    ]
+    holding = {line.figure for line in lines if line.holds}
+    assert holding <= {"distinct ids of device_ip"}  # nine real rows of ten have an address of their own
+
+
+def test_expected_distinct_ids_of_a_subset_are_the_mean_over_all_subsets():
+    ids = [0, 0, 0, 1, 1, 2, 3]
+    subsets = list(itertools.combinations(range(len(ids)), 3))
+    mean = np.mean([len({ids[row] for row in rows}) for rows in subsets])
+    assert expected_in_subset([3, 2, 1, 1], rows=len(ids), subset=3) == pytest.approx(mean, rel=1e-12)
+    assert expected_in_subset([3, 2, 1, 1], rows=len(ids), subset=len(ids)) == 4
+
+
+@pytest.mark.parametrize("dataset", ["criteo_kaggle", "avazu"], indirect=True)
+def test_committed_statistics_are_those_of_the_samples(dataset, real):
+    measured = json.loads(STATISTICS_FILE.read_text(encoding="utf-8"))[dataset]
+    assert growth(dataset) == {name: table["growth"] for name, table in measured["tables"].items()}
+    assert dense_missing(dataset) == measured["dense_missing"]

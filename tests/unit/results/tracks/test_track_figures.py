@@ -1,0 +1,28 @@
+"""The figures' commands run, at sizes that say little: what they measure is for full streams."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import track_figures
+
+from workloads.streams.tracks import TRACKS
+
+TINY = ["--rows", "20000", "--batch-size", "100", "--steps", "30", "--ratio", "0.2"]
+
+
+@pytest.mark.parametrize("figure", track_figures.FIGURES)
+def test_figure_leaves_a_record_of_every_track(figure: str, tmp_path: Path) -> None:
+    track_figures.main([figure, *TINY, "--out", str(tmp_path / "record.json")])
+    record = json.loads((tmp_path / "record.json").read_text())
+    assert list(record["results"]) == ["criteo_kaggle", *(f"criteo_kaggle@{track}" for track in TRACKS)]
+    assert record["environment"]["cpu"]
+
+
+def test_drift_costs_static_frequencies_more_than_lru(tmp_path: Path) -> None:
+    track_figures.main(["misses", *TINY, "--steps", "60", "--out", str(tmp_path / "record.json")])
+    found = json.loads((tmp_path / "record.json").read_text())["results"]["criteo_kaggle@drift"]
+    assert found["static"]["relative_to_plain"] > found["lru"]["relative_to_plain"]
+    assert found["static, prefix"]["unique_misses"] > found["static"]["unique_misses"]
