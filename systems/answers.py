@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -44,6 +44,16 @@ class Purpose(enum.StrEnum):
 
 
 Anatomy = dict[tuple[Tier, Purpose], int]
+"""Bytes by tier and purpose."""
+
+
+def total_of(parts: Iterable[Mapping[tuple[Tier, Purpose], int]]) -> Anatomy:
+    """The bytes of several parts, by tier and purpose."""
+    total: Anatomy = {}
+    for part in parts:
+        for key, count in part.items():
+            total[key] = total.get(key, 0) + count
+    return total
 
 
 @dataclass(frozen=True, kw_only=True)

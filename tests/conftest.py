@@ -32,12 +32,10 @@ def device() -> torch.device:
 @pytest.fixture(scope="module")
 def work_in_parts() -> Iterator[None]:
     """Have the cache share work among threads however little there is of it."""
-    from systems.freq_cache import direct
     from systems.freq_cache.planner import planner
 
     with pytest.MonkeyPatch.context() as patch:
         for module, least in (
-            (direct, "_PART_ROWS"),
             (planner, "_PART_IDS"),
             (planner, "_TOUCHED_IDS"),
             (planner, "_NEAR_BYTES"),

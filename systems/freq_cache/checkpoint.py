@@ -46,7 +46,7 @@ def save(directory: Path, caches: Mapping[str, Cache], *, hyper: Mapping[str, fl
     tables: dict[str, Any] = {}
     try:
         for at, (name, cache) in enumerate(caches.items()):
-            table = _table(cache, name)
+            table = cache.tables[name]
             rows = directory / f"table_{at}.{mark}.rows"
             written.append(rows)
             checksum = _write(rows, _records(cache, table))
@@ -110,7 +110,7 @@ def load(directory: Path, caches: Mapping[str, Cache]) -> Mapping[str, float]:
             f"{path} is of other tables than the collection, {different} is not in both: build with its tables"
         )
     for name, cache in caches.items():
-        wanted = _shape(_table(cache, name), cache.tier.layout)
+        wanted = _shape(cache.tables[name], cache.tier.layout)
         found = {key: tables[name].get(key) for key in wanted}
         if found != wanted:
             raise ValueError(f"{path}: table {name} is {found}, the collection has {wanted}: build with the former")
@@ -123,7 +123,7 @@ def load(directory: Path, caches: Mapping[str, Cache]) -> Mapping[str, float]:
         entry = tables[name]
         done = 0
         for records in _read(directory / entry["rows_file"], cache.tier.layout):
-            cache.load_records(name, done, records)
+            cache.load(name, done, records)
             done += records.shape[0]
         cache.pool.steps = entry["steps"]
         learnt = cache.planner.policy.state
@@ -132,10 +132,6 @@ def load(directory: Path, caches: Mapping[str, Cache]) -> Mapping[str, float]:
             learnt[start : start + entry["rows"]] = np.fromfile(directory / entry["policy"]["file"], learnt.dtype)
     hyper: dict[str, float] = manifest["hyper"]
     return hyper
-
-
-def _table(cache: Cache, name: str) -> EmbeddingBagConfig:
-    return next(table for table in cache.tables if table.name == name)
 
 
 def _shape(table: EmbeddingBagConfig, layout: RowLayout) -> dict[str, Any]:

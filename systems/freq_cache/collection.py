@@ -14,38 +14,28 @@ import torch
 from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor
 
-from systems.contract import (
+from systems.answers import (
     Anatomy,
-    CacheRatio,
     Counters,
-    EmbeddingSystem,
     Placement,
     Purpose,
     Rows,
-    SparseOptimizer,
     Support,
-    SystemSpec,
     Tier,
     Verdict,
-    row_type_of,
+    total_of,
 )
-from systems.features import Group
-from systems.freq_cache import arguments, checkpoint, commits, sizing
+from systems.contract import EmbeddingSystem
+from systems.freq_cache import arguments, checkpoint, sizing
+from systems.freq_cache.build import CacheBuilder
 from systems.freq_cache.cache import Cache
+from systems.freq_cache.commits import Commits
 from systems.freq_cache.fused_optimizer import FusedOptimizer
-from systems.freq_cache.initial_rows import first_rows_of
 from systems.freq_cache.pipeline import Pipeline
-from systems.freq_cache.planner.planner import Planner
-from systems.freq_cache.planner.policy import LFU, LRU, Policy, StaticFrequency
-from systems.freq_cache.pool import RowPool
-from systems.freq_cache.tiers.file import FileTier
-from systems.freq_cache.tiers.host import HostTier
-from systems.freq_cache.tiers.layout import RowLayout
-from systems.freq_cache.tiers.pinned import PinnedTier
-from systems.freq_cache.tiers.row_map import DamagedTier
-from systems.freq_cache.tiers.slow_tier import SlowTier
-from systems.freq_cache.tiers.writer import Writer
+from systems.freq_cache.planner.policy import Policy
+from systems.freq_cache.traffic import counters_of
 from systems.freq_cache.transfer import Transfer
+from systems.spec import CacheRatio, SparseOptimizer, SystemSpec
 from systems.tbe import ROW_TYPES
 from systems.tbe_system import fbgemm_support
 
@@ -126,22 +116,19 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
             seed=seed,
         )
         super().__init__(spec)
-        self._own_rows = dict(cache_rows or {})
-        arguments.check_own_rows(self._own_rows, spec)
+        own_rows = dict(cache_rows or {})
+        arguments.check_own_rows(own_rows, spec)
         if policy == "static":
             arguments.check_frequencies(frequencies or {}, spec.tables)
         if seed is not None:
             arguments.check_first_rows(spec.tables)
-        self._policy = policy
         self._look_ahead = look_ahead
-        self._seed = seed
         self._directory = None if directory is None else Path(directory)
-        self._groups = sizing.groups_of(spec, self._own_rows)
+        self._groups = sizing.groups_of(spec, own_rows)
         self._planning, self._writing = (
             ThreadPoolExecutor(1, thread_name_prefix=f"cache-{task}") if look_ahead else None
             for task in ("planning", "writing")
         )
-        self._transfer = Transfer(spec.device)
         # nothing below refers back to the collection, so that its files and threads go as soon as it does
         self._caches = caches = list[Cache]()
 
@@ -152,19 +139,26 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         chosen = {name: getattr(optimizer, name) for name in ("lr", "eps", "beta1", "beta2")}
         self.fused_optimizer = FusedOptimizer(chosen, set_hyper_parameters)
         weakref.finalize(self, _let_go, (self._planning, self._writing), caches)
+        builder = CacheBuilder(
+            spec=spec,
+            cache_rows=own_rows,
+            policy=policy,
+            directory=self._directory,
+            seed=seed,
+            transfer=Transfer(spec.device),
+            writing=self._writing,
+            fused_optimizer=self.fused_optimizer,
+        )
         try:
-            for at, group in enumerate(self._groups.groups):
-                caches.append(self._build(at, group))
-            self._commits = self._reopen()
+            for number, group in enumerate(self._groups.groups):
+                caches.append(builder.build(number, group))
+            self._commits = None if self._directory is None else Commits(self._directory, caches)
+            self.fused_optimizer.param_groups[0].update(self._commits.hyper if self._commits else {})
         except BaseException:
             self.close()
             raise
-        self._cache_of_table = {
-            table.name: cache
-            for group, cache in zip(self._groups.groups, caches, strict=True)
-            for table in group.tables
-        }
-        self._pipeline = Pipeline(self._caches, look_ahead=look_ahead, executor=self._planning)
+        self._cache_of_table = {name: cache for cache in caches for name in cache.tables}
+        self._pipeline = Pipeline(caches, look_ahead=look_ahead, executor=self._planning)
 
     @classmethod
     def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
@@ -242,17 +236,18 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         for cache in self._caches:
             cache.warm_up()
         self.fused_optimizer.pass_on()
-        prepared = self._pipeline.take(features, parts)
+        moved = self._pipeline.move(features, parts)
         pooled = [
-            cache.look_up(one, part.weights_or_none())
-            for cache, one, part in zip(self._caches, prepared, parts, strict=True)
+            cache.look_up(planned, part.weights_or_none())
+            for cache, planned, part in zip(self._caches, moved, parts, strict=True)
         ]
         return self._groups.join(pooled)
 
     def load_rows(self, table: str, start: int, rows: Rows) -> None:
         self.check_rows(table, start, rows)
-        self._pipeline.settle()
-        self._cache_of_table[table].load(table, start, rows)
+        self._pipeline.withdraw()
+        cache = self._cache_of_table[table]
+        cache.load(table, start, cache.tier.layout.pack(rows))
 
     def read_rows(self, table: str, ids: Tensor) -> Rows:
         self.flush()
@@ -264,7 +259,7 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         Raises:
             WriteBackFailed, OSError: the slow tier failed; nothing is lost, and the same call may be repeated.
         """
-        self._pipeline.settle()
+        self._pipeline.withdraw()
         for cache in self._caches:
             cache.flush()
 
@@ -288,7 +283,7 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
             FileNotFoundError: there is nothing.
             ValueError: it is of other tables or another optimizer, or damaged; nothing was changed then.
         """
-        self._pipeline.settle()
+        self._pipeline.withdraw()
         hyper = checkpoint.load(Path(directory), self._cache_of_table)
         self.fused_optimizer.param_groups[0].update(hyper)
 
@@ -299,24 +294,11 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
             RuntimeError: the rows are not kept in a directory; use `save`.
             OSError: it cannot be written; the directory opens as it was at the last commit.
         """
-        if self._directory is None:
+        if self._commits is None:
             raise RuntimeError("the rows are in host memory: use save(), or build with a directory")
         self.fused_optimizer.pass_on()
         self.flush()
-        tiers = [(cache, cache.tier) for cache in self._caches if isinstance(cache.tier, FileTier)]
-        for cache, tier in tiers:
-            tier.prepare(
-                {
-                    "commit": self._commits + 1,
-                    "tables": [table.name for table in cache.tables],
-                    "steps": cache.pool.steps,
-                    "hyper": {**self.fused_optimizer.hyper},
-                }
-            )
-        commits.write(self._directory, self._commits + 1)
-        self._commits += 1
-        for _, tier in tiers:
-            tier.finish()
+        self._commits.commit(self.fused_optimizer.hyper)
 
     def close(self) -> None:
         """End the threads and let go of the directory, in which what was not committed is lost. Cannot be used on."""
@@ -332,40 +314,14 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         self._cache_of_table[table].pool.steps = steps
 
     def memory(self) -> Anatomy:
-        anatomy: Anatomy = {(Tier.DEVICE, Purpose.INDEX): 0}
-
-        def add(tier: Tier, purpose: Purpose, count: int) -> None:
-            anatomy[tier, purpose] = anatomy.get((tier, purpose), 0) + count
-
-        for cache in self._caches:
-            rows, state = cache.pool.nbytes
-            add(Tier.DEVICE, Purpose.ROWS, rows)
-            add(Tier.DEVICE, Purpose.STATE, state)
-            overflow = sum(sum(pool.nbytes) for pool in cache.pools[1:])
-            add(Tier.DEVICE, Purpose.STAGING, overflow + 2 * cache.staging_rows * cache.tier.layout.record_bytes)
-            add(Tier.HOST, Purpose.INDEX, cache.planner.index_bytes)
-            add(Tier.HOST, Purpose.STAGING, cache.planner.window_bytes + cache.writer.pending_bytes)
-            for (tier, purpose), count in cache.tier.memory().items():
-                add(tier, purpose, count)
-        add(Tier.DEVICE, Purpose.STAGING, sizing.SLOT_ID_BYTES * self.spec.batch_lookups)
-        return anatomy
+        shared = {
+            (Tier.DEVICE, Purpose.INDEX): 0,
+            (Tier.DEVICE, Purpose.STAGING): sizing.SLOT_ID_BYTES * self.spec.batch_lookups,
+        }
+        return total_of([shared, *(cache.memory() for cache in self._caches)])
 
     def counters(self) -> Counters:
-        parts = [(cache.traffic, cache.tier.layout.record_bytes) for cache in self._caches]
-        by_table = {name: pair for traffic, _ in parts for name, pair in traffic.by_table.items()}
-        return Counters(
-            steps=max(traffic.steps for traffic, _ in parts),
-            lookups=sum(traffic.lookups for traffic, _ in parts),
-            unique_ids=sum(traffic.unique_ids for traffic, _ in parts),
-            unique_misses=sum(traffic.unique_misses for traffic, _ in parts),
-            lookup_misses=sum(traffic.lookup_misses for traffic, _ in parts),
-            rows_fetched=sum(traffic.rows_fetched for traffic, _ in parts),
-            rows_written_back=sum(traffic.rows_written_back for traffic, _ in parts),
-            bytes_fetched=sum(traffic.rows_fetched * width for traffic, width in parts),
-            bytes_written_back=sum(traffic.rows_written_back * width for traffic, width in parts),
-            overflow_batches=max(traffic.overflow_batches for traffic, _ in parts),
-            per_table=by_table or None,
-        )
+        return counters_of([(cache.traffic, cache.tier.layout.record_bytes) for cache in self._caches])
 
     def reset_counters(self) -> None:
         for cache in self._caches:
@@ -374,102 +330,6 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
     def count_traffic(self, enabled: bool) -> None:
         for cache in self._caches:
             cache.count_by_table = enabled
-
-    def _reopen(self) -> int:
-        """Go on from what a directory of rows was committed with. Returns the number of that commit, 0 if none."""
-        committed = 0 if self._directory is None else commits.read(self._directory)
-        for at, cache in enumerate(self._caches):
-            if not isinstance(cache.tier, FileTier) or not committed:
-                continue
-            extra = cache.tier.committed_extra or {}
-            if extra.get("commit") != committed:
-                raise DamagedTier(
-                    f"{self._directory} was committed {committed} times, cache_{at} in it holds commit "
-                    f"{extra.get('commit')}: restore the directory from a copy"
-                )
-            names = [table.name for table in cache.tables]
-            if extra["tables"] != names:
-                raise ValueError(
-                    f"{self._directory} holds rows of the tables {extra['tables']} where these are asked for: {names}; "
-                    "build with the tables that it was written with, or give an empty directory"
-                )
-            cache.pool.steps = cast(int, extra["steps"])
-            self.fused_optimizer.param_groups[0].update(cast(dict[str, float], extra["hyper"]))
-        return committed
-
-    def _build(self, at: int, group: Group) -> Cache:
-        spec = self.spec
-        first: EmbeddingBagConfig = group.tables[0]
-        layout = RowLayout(first.embedding_dim, row_type_of(first), spec.optimizer.state_shapes(first.embedding_dim))
-        rows = sizing.rows_of(group)
-        slots = sizing.slots_of(spec, group, self._own_rows)
-        tier = self._tier(at, group, rows, layout)
-        fused_optimizer, own_rows = self.fused_optimizer, self._own_rows
-
-        def make_pool(slots: int) -> RowPool:
-            pool = RowPool(
-                slots=slots,
-                layout=layout,
-                table_of_feature=group.table_of_feature,
-                pooling=first.pooling,
-                optimizer=spec.optimizer,
-                device=spec.device,
-            )
-            pool.set_hyper_parameters(fused_optimizer.hyper)
-            return pool
-
-        return Cache(
-            group,
-            planner=Planner(rows=rows, slots=slots, policy=self._policy_of(group, rows), batch_ids=spec.batch_lookups),
-            tier=tier,
-            make_pool=make_pool,
-            staging_rows=sizing.staging_rows(spec, slots),
-            writer=Writer(tier, self._writing),
-            transfer=self._transfer,
-            remedy=None
-            if isinstance(spec.budget, CacheRatio)
-            else lambda slots: sizing.remedy(spec, group, slots, own_rows),
-        )
-
-    def _tier(self, at: int, group: Group, rows: int, layout: RowLayout) -> SlowTier:
-        directory = self._directory
-        if directory is not None:
-            return FileTier(
-                directory / f"cache_{at}",
-                rows=rows,
-                layout=layout,
-                initialize=self._first_rows(group),
-                decided=lambda extra: extra.get("commit") == commits.read(directory),
-            )
-        pinned = self.spec.parameters["tier"] == "pinned"
-        tier = PinnedTier(rows, layout, self.spec.device) if pinned else HostTier(rows=rows, layout=layout)
-        if self._seed is not None:
-            initialize = self._first_rows(group)
-            for start in range(0, rows, _CHUNK_ROWS):
-                ids = torch.arange(start, min(start + _CHUNK_ROWS, rows))
-                out = torch.empty(ids.numel(), layout.dim)
-                initialize(ids, out)
-                layout.weights(tier.records[start : start + _CHUNK_ROWS]).copy_(out)
-        return tier
-
-    def _policy_of(self, group: Group, rows: int) -> Policy:
-        if not isinstance(self._policy, str):
-            return self._policy(rows)
-        if self._policy == "lru":
-            return LRU()
-        if self._policy == "lfu":
-            return LFU(rows)
-        frequencies = self.spec.frequencies
-        if frequencies is None:
-            raise ValueError("policy=static needs the frequencies of a SystemSpec")
-        return StaticFrequency([frequencies[table.name].numpy() for table in group.tables])
-
-    def _first_rows(self, group: Group) -> Callable[[Tensor, Tensor], None]:
-        streams = {name: at for at, name in enumerate(self.tables)}
-        return first_rows_of(group.tables, seed=self._seed, streams=[streams[table.name] for table in group.tables])
-
-
-_CHUNK_ROWS = 1 << 20
 
 
 def _let_go(threads: Sequence[ThreadPoolExecutor | None], caches: list[Cache]) -> None:

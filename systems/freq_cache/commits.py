@@ -1,17 +1,76 @@
-"""The number of the last commit of all caches of a directory: what makes several commits one."""
+"""Commits of a directory of rows: all its caches together, whatever happens in between."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
+from systems.freq_cache.cache import Cache
+from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.row_map import DamagedTier, sync_directory
 
 _NAME = "commits"
 
 
+class Commits:
+    """The commits of a directory with the rows of some caches.
+
+    A commit counts for all caches at the moment in which its number is in the directory: every cache prepares it before
+    and finishes it after. Building this gives the caches the optimizer steps of the last commit.
+
+    Attributes:
+        hyper: Hyper-parameters of the last commit; empty before the first.
+
+    Raises:
+        DamagedTier: one of the caches holds another commit than the directory.
+        ValueError: it was committed with other tables.
+    """
+
+    def __init__(self, directory: Path, caches: Sequence[Cache]) -> None:
+        self._directory = directory
+        self._caches = caches
+        self._number = read(directory)
+        self.hyper: dict[str, float] = {}
+        for position, cache in enumerate(caches if self._number else ()):
+            self._reopen(position, cache)
+
+    def _reopen(self, position: int, cache: Cache) -> None:
+        extra = _tier_of(cache).committed_extra or {}
+        if extra.get("commit") != self._number:
+            raise DamagedTier(
+                f"{self._directory} was committed {self._number} times, cache_{position} in it holds commit "
+                f"{extra.get('commit')}: restore the directory from a copy"
+            )
+        names = list(cache.tables)
+        if extra["tables"] != names:
+            raise ValueError(
+                f"{self._directory} holds rows of the tables {extra['tables']} where these are asked for: {names}; "
+                "build with the tables that it was written with, or give an empty directory"
+            )
+        cache.pool.steps = cast(int, extra["steps"])
+        self.hyper.update(cast(dict[str, float], extra["hyper"]))
+
+    def commit(self, hyper: Mapping[str, float]) -> None:
+        """Make the rows that the caches have flushed what the directory holds when it is opened next.
+
+        Raises:
+            OSError: it cannot be written; the directory opens as it was at the last commit.
+        """
+        number = self._number + 1
+        for cache in self._caches:
+            _tier_of(cache).prepare_commit(
+                {"commit": number, "tables": list(cache.tables), "steps": cache.pool.steps, "hyper": {**hyper}}
+            )
+        write(self._directory, number)
+        self._number = number
+        for cache in self._caches:
+            _tier_of(cache).finish_commit()
+
+
 def write(directory: Path, number: int) -> None:
-    """Say that commit `number` counts; before, the one before it does.
+    """Say that commit `number` counts; until this returns, the one before it does.
 
     Raises:
         OSError: it could not be said, and does not count.
@@ -38,3 +97,9 @@ def read(directory: Path) -> int:
         return int(path.read_text())
     except ValueError as error:
         raise DamagedTier(f"{path} is not the number of a commit: restore the directory from a copy") from error
+
+
+def _tier_of(cache: Cache) -> FileTier:
+    if not isinstance(cache.tier, FileTier):
+        raise TypeError("only rows in a directory are committed")
+    return cache.tier

@@ -1,4 +1,4 @@
-"""Batches are announced, planned one step ahead on a thread of their own, and looked up in turn."""
+"""Batches are announced, planned one step ahead on a thread of their own, and moved when they are looked up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TypeVar
 import torch
 from torchrec import KeyedJaggedTensor
 
-from systems.freq_cache.cache import Bags, Cache, Prepared
+from systems.freq_cache.cache import Bags, Cache, Planned
 
 Outcome = TypeVar("Outcome")
 
@@ -23,31 +23,32 @@ class PlanningFailed(RuntimeError):
 
 @dataclass
 class _Coming:
-    """An announced batch.
+    """A batch that is not looked up yet.
 
     Attributes:
         features: The very object that will be looked up.
         bags: What it asks of each cache.
         changes: It will be trained.
-        entered: The planners know of it, or soon will.
-        prepared: What became of planning it, once that was asked for.
+        announced: Done once the planners know of it.
+        planned: What came of planning it, once that was asked for.
     """
 
     features: KeyedJaggedTensor
     bags: list[Bags]
     changes: bool
-    entered: Future[None] | None = None
-    prepared: Future[list[Prepared]] | None = None
+    announced: Future[None] | None = None
+    planned: Future[list[Planned]] | None = None
 
 
 class Pipeline:
-    """The batches that are under way in some caches.
+    """The batches under way in several caches, in the order in which they will be looked up.
 
-    A batch is planned as soon as `look_ahead - 1` batches behind it are announced: one step before it is looked up, so
-    that its rows are read from the slow tier while the batch before it trains. A batch that nobody announced is
-    served all the same; what was announced by then is planned anew when its turn comes.
+    A batch is planned as soon as `look_ahead - 1` batches behind it are announced. That is one step before it is looked
+    up, so its rows are read from the slow tier while the batch before it trains. A batch that nobody announced is
+    served all the same: what was announced before it is withdrawn, and announced anew when its turn comes.
 
-    `executor` has one thread and plans; None: planning happens where it is asked for.
+    `executor` has one thread, on which batches are announced to the planners and planned; None: both happen on the
+    calling thread.
     """
 
     def __init__(self, caches: Sequence[Cache], *, look_ahead: int, executor: Executor | None) -> None:
@@ -55,140 +56,148 @@ class Pipeline:
         self._window = max(look_ahead - 1, 0)
         self._executor = executor
         self._coming: deque[_Coming] = deque()
-        self._unfinished: _Coming | None = None
-        self._broken: Exception | None = None
+        self._half_moved: _Coming | None = None
+        self._planner_error: Exception | None = None
         self._failure: Exception | None = None
-
-    def announce(self, features: KeyedJaggedTensor, parts: Sequence[KeyedJaggedTensor]) -> None:
-        """Tell of a coming batch, in order."""
-        coming = _Coming(features, self._bags(parts), torch.is_grad_enabled())
-        self._coming.append(coming)
-        for earlier in self._coming:
-            if earlier.entered is None:
-                self._enter(earlier)
-        for at, earlier in enumerate(self._coming):
-            if earlier.prepared is None and len(self._coming) - 1 - at >= self._window:
-                self._prepare(earlier)
-
-    def take(self, features: KeyedJaggedTensor, parts: Sequence[KeyedJaggedTensor]) -> list[Prepared]:
-        """Have the caches hold what a batch needs that is looked up now. If that fails, the same call may be repeated.
-
-        Raises:
-            RuntimeError: it was announced behind another one, or announced as not to be trained and is.
-            IndexError: an id is outside its table.
-            OSError, WriteBackFailed: the slow tier failed.
-            PlanningFailed: anything else that happened while it was planned; the caches cannot be used any more.
-        """
-        for cache in self._caches:
-            cache.settle()
-        if any(coming is self._unfinished for coming in self._coming):
-            self.settle()  # which had failed half-way: batches ahead of that one may have lost their rows
-        if self._unfinished is not None:
-            unfinished = self._unfinished
-            prepared = self._apply(unfinished)
-            if unfinished.features is features:
-                return prepared
-        if self._coming and self._coming[0].features is features:
-            if torch.is_grad_enabled() and not self._coming[0].changes:
-                self.settle()
-                self._coming.popleft()
-                raise RuntimeError("a batch announced under torch.no_grad() is now to be trained: announce it again")
-            for later in self._coming:
-                if later.entered is None:
-                    self._enter(later)
-            coming = self._coming.popleft()
-            if coming.prepared is None:
-                self._prepare(coming)
-        else:
-            if any(waiting.features is features for waiting in self._coming):
-                raise RuntimeError("batches must be looked up in the order in which they were announced")
-            self.settle()
-            coming = _Coming(features, self._bags(parts), torch.is_grad_enabled())
-            self._enter(coming, here=True)
-            self._prepare(coming, here=True)
-        return self._apply(coming)
-
-    def settle(self) -> None:
-        """Bring the caches to where planning has got, and have what is still announced planned anew later.
-
-        Raises: as `take`.
-        """
-        if self._failure is not None:
-            raise self._failed()
-        for cache in self._caches:
-            cache.settle()
-        if self._unfinished is not None:
-            self._apply(self._unfinished)
-        for coming in self._coming:
-            if coming.prepared is not None:
-                with suppress(IndexError):  # heard of when the batch is looked up
-                    for cache, prepared in zip(self._caches, self._apply(coming), strict=True):
-                        cache.writer.executed(prepared.plan.batch)
-            if coming.entered is not None:
-                coming.entered.exception()  # waits for it
-            coming.entered = coming.prepared = None
-        for cache in self._caches:
-            cache.planner.withdraw()
-
-    def _apply(self, coming: _Coming) -> list[Prepared]:
-        outcome = self._outcome(coming)
-        self._unfinished = coming
-        for cache, prepared in zip(self._caches, outcome, strict=True):
-            cache.apply(prepared)
-        self._unfinished = None
-        return outcome
 
     @property
     def announced(self) -> int:
         """Batches announced and not yet looked up."""
         return len(self._coming)
 
-    def _bags(self, parts: Sequence[KeyedJaggedTensor]) -> list[Bags]:
-        return [cache.bags(part) for cache, part in zip(self._caches, parts, strict=True)]
+    def announce(self, features: KeyedJaggedTensor, parts: Sequence[KeyedJaggedTensor]) -> None:
+        """Announce the batch that comes behind all others, and plan those whose turn that makes it.
 
-    def _enter(self, coming: _Coming, *, here: bool = False) -> None:
-        def enter() -> None:
+        Args:
+            features: The object that will be looked up.
+            parts: Its features by cache.
+        """
+        self._coming.append(self._batch(features, parts))
+        self._announce_all()
+        for position, coming in enumerate(self._coming):
+            if coming.planned is None and len(self._coming) - 1 - position >= self._window:
+                self._plan(coming, self._executor)
+
+    def move(self, features: KeyedJaggedTensor, parts: Sequence[KeyedJaggedTensor]) -> list[Planned]:
+        """Have the caches hold the rows of a batch that is looked up now. After an error the call may be repeated.
+
+        Raises:
+            RuntimeError: the batch was announced behind another one, or announced as not to be trained and is.
+            IndexError: an id is outside its table.
+            OSError, WriteBackFailed: the slow tier failed.
+            PlanningFailed: anything else that happened while it was planned; the caches cannot be used any more.
+        """
+        for cache in self._caches:
+            cache.finish()
+        if any(coming is self._half_moved for coming in self._coming):
+            self.withdraw()  # it failed half-way, and may have moved rows of batches that come before that one
+        if self._half_moved is not None:
+            half_moved = self._half_moved
+            planned = self._move(half_moved)
+            if half_moved.features is features:
+                return planned
+        if self._coming and self._coming[0].features is features:
+            if torch.is_grad_enabled() and not self._coming[0].changes:
+                self.withdraw()
+                self._coming.popleft()
+                raise RuntimeError("a batch announced under torch.no_grad() is now to be trained: announce it again")
+            self._announce_all()
+            coming = self._coming.popleft()
+            if coming.planned is None:
+                self._plan(coming, self._executor)
+        else:
+            if any(waiting.features is features for waiting in self._coming):
+                raise RuntimeError("batches must be looked up in the order in which they were announced")
+            self.withdraw()
+            coming = self._batch(features, parts)
+            self._announce(coming, None)
+            self._plan(coming, None)
+        return self._move(coming)
+
+    def withdraw(self) -> None:
+        """Leave nothing under way: move the rows of every planned batch, and forget the announced ones not planned.
+
+        They stay in the line, and are announced to the planners anew when their turn comes.
+
+        Raises: as `move`.
+        """
+        if self._failure is not None:
+            raise self._failed()
+        for cache in self._caches:
+            cache.finish()
+        if self._half_moved is not None:
+            self._move(self._half_moved)
+        for coming in self._coming:
+            if coming.planned is not None:
+                with suppress(IndexError):  # raised when the batch is looked up
+                    for cache, planned in zip(self._caches, self._move(coming), strict=True):
+                        cache.writer.moved(planned.plan.batch)
+            if coming.announced is not None:
+                coming.announced.exception()  # waits for it
+            coming.announced = coming.planned = None
+        for cache in self._caches:
+            cache.planner.withdraw()
+
+    def _batch(self, features: KeyedJaggedTensor, parts: Sequence[KeyedJaggedTensor]) -> _Coming:
+        bags = [cache.bags(part) for cache, part in zip(self._caches, parts, strict=True)]
+        return _Coming(features, bags, torch.is_grad_enabled())
+
+    def _announce_all(self) -> None:
+        for coming in self._coming:
+            if coming.announced is None:
+                self._announce(coming, self._executor)
+
+    def _announce(self, coming: _Coming, executor: Executor | None) -> None:
+        def announce() -> None:
             for cache, bags in zip(self._caches, coming.bags, strict=True):
                 cache.check(bags)
-            self._plan(enter_all)
+            self._guarded(announce_to_all)
 
-        def enter_all() -> None:
+        def announce_to_all() -> None:
             for cache, bags in zip(self._caches, coming.bags, strict=True):
-                cache.enter(bags, changes=coming.changes)
+                cache.announce(bags, changes=coming.changes)
 
-        coming.entered = _run(enter, None if here else self._executor)
+        coming.announced = _run(announce, executor)
 
-    def _prepare(self, coming: _Coming, *, here: bool = False) -> None:
-        entered = coming.entered
+    def _plan(self, coming: _Coming, executor: Executor | None) -> None:
+        announced = coming.announced
 
-        def prepare() -> list[Prepared]:
-            if entered is None:
-                raise AssertionError("a batch is entered before it is planned")
-            entered.result()
-            return self._plan(prepare_all)
+        def plan() -> list[Planned]:
+            if announced is None:
+                raise AssertionError("a batch is announced before it is planned")
+            announced.result()
+            return self._guarded(plan_in_all)
 
-        def prepare_all() -> list[Prepared]:
-            return [cache.prepare(bags) for cache, bags in zip(self._caches, coming.bags, strict=True)]
+        def plan_in_all() -> list[Planned]:
+            return [cache.plan(bags) for cache, bags in zip(self._caches, coming.bags, strict=True)]
 
-        coming.prepared = _run(prepare, None if here else self._executor)
+        coming.planned = _run(plan, executor)
 
-    def _plan(self, task: Callable[[], Outcome]) -> Outcome:
-        """Do what changes a planner, unless that has failed before: what it left half done must not be gone on with."""
-        if self._broken is not None:
-            raise self._broken
+    def _move(self, coming: _Coming) -> list[Planned]:
+        found = self._outcome(coming)
+        self._half_moved = coming
+        for cache, planned in zip(self._caches, found, strict=True):
+            cache.move(planned)
+        self._half_moved = None
+        return found
+
+    def _guarded(self, task: Callable[[], Outcome]) -> Outcome:
+        """Change the planners, unless an earlier change failed: that one may be half done."""
+        if self._planner_error is not None:
+            raise self._planner_error
         try:
             return task()
         except Exception as error:
-            self._broken = error
+            self._planner_error = error
             raise
 
-    def _outcome(self, coming: _Coming) -> list[Prepared]:
-        if self._failure is None and coming.prepared is not None:
+    def _outcome(self, coming: _Coming) -> list[Planned]:
+        if self._failure is None and coming.planned is not None:
             try:
-                return coming.prepared.result()
+                return coming.planned.result()
             except Exception as error:
-                if error is not self._broken:
-                    raise  # an id outside its table: the planners never heard of the batch
+                if error is not self._planner_error:
+                    raise  # an id outside its table: no planner was told of the batch
                 self._failure = error
         raise self._failed() from self._failure
 

@@ -57,11 +57,11 @@ def steps_held(collection: CachedEmbeddingBagCollection) -> list[float]:
 @pytest.mark.parametrize(
     ("owner", "name", "time", "counts"),
     [
-        (FileTier, "prepare", 1, False),
-        (FileTier, "prepare", 2, False),
+        (FileTier, "prepare_commit", 1, False),
+        (FileTier, "prepare_commit", 2, False),
         (commits, "write", 1, True),
-        (FileTier, "finish", 1, True),
-        (FileTier, "finish", 2, True),
+        (FileTier, "finish_commit", 1, True),
+        (FileTier, "finish_commit", 2, True),
     ],
 )
 def test_end_after_any_part_of_a_commit_leaves_all_caches_at_one_commit(

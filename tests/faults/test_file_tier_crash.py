@@ -167,9 +167,9 @@ def test_prepared_commit_counts_if_it_was_decided(tmp_path: Path, counts: bool) 
     tier = opened(tmp_path)
     for step in (1, 2):
         tier.write(*batch(step))
-        tier.prepare({"step": step})
+        tier.prepare_commit({"step": step})
         if step == 1:
-            tier.finish()
+            tier.finish_commit()
     tier.close()
     again = opened(tmp_path, decided=lambda extra: counts and extra == {"step": 2})
     assert committed_step(again) == (2 if counts else 1)
@@ -180,7 +180,7 @@ def test_prepared_commit_counts_if_it_was_decided(tmp_path: Path, counts: bool) 
 def test_prepared_commit_that_was_given_up_is_not_used_by_later_ones(tmp_path: Path) -> None:
     tier = opened(tmp_path)
     tier.write(*batch(1))
-    tier.prepare({"step": 1})
+    tier.prepare_commit({"step": 1})
     for step in (2, 3):
         tier.write(*batch(step))
     tier.commit({"step": 3})
@@ -197,7 +197,7 @@ def test_commit_that_could_not_be_finished_is_finished_before_anything_is_writte
 ) -> None:
     tier = opened(tmp_path)
     tier.write(*batch(1))
-    tier.prepare({"step": 1})
+    tier.prepare_commit({"step": 1})
     with monkeypatch.context() as patch:
         patch.setattr(file_tier, "sync_directory", _fail)
         for attempt in (tier.finish, lambda: tier.write(*batch(2))):

@@ -85,7 +85,7 @@ class FileTier(SlowTier):
         self._lost = False
         with ExitStack() as opened:
             opened.callback(os.close, _lock(directory))
-            self._settle(decided)
+            self._finish_or_drop(decided)
             self._codes, self._positions, self._extra = self._restored()
             self._touched = int(np.count_nonzero(self._codes))
             self._file = RowFile(directory / "rows.bin", record_bytes=layout.record_bytes)
@@ -140,13 +140,13 @@ class FileTier(SlowTier):
             OSError: the commit could not be made, and the last one still counts. It may be tried again, unless the
                 drive lost rows on their way: then the tier must be opened anew, at the last commit.
         """
-        self.prepare(extra)
-        self.finish()
+        self.prepare_commit(extra)
+        self.finish_commit()
 
-    def prepare(self, extra: Mapping[str, JSON]) -> None:
-        """The first half of a commit: what can fail. Several tiers commit together if all prepare and then all finish.
+    def prepare_commit(self, extra: Mapping[str, JSON]) -> None:
+        """The first half of a commit: what can fail. Several tiers commit together if all prepare, then all finish it.
 
-        Until `finish` the last commit still counts, and nothing may be written.
+        Until `finish_commit` the last commit still counts, and nothing may be written.
 
         Raises: as `commit`.
         """
@@ -169,7 +169,7 @@ class FileTier(SlowTier):
             sync_directory(self._map.parent)
             self._prepared = dict(extra)
 
-    def finish(self) -> None:
+    def finish_commit(self) -> None:
         """The second half of a commit. If it fails, the next write or commit tries again before anything else."""
         with self._writing:
             self._unfinished = True
@@ -190,8 +190,8 @@ class FileTier(SlowTier):
         self._positions.commit()
         self._unfinished = False
 
-    def _settle(self, decided: Decided) -> None:
-        """Finish a commit that was prepared, or forget it."""
+    def _finish_or_drop(self, decided: Decided) -> None:
+        """Where a commit was prepared and not finished before the tier was left: finish it if it counts, or drop it."""
         if not self._next.exists():
             return
         try:

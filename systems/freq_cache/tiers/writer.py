@@ -33,7 +33,7 @@ class Writer:
         self._executor = executor
         self._writes: deque[_Write] = deque()
         self._lock = threading.Lock()  # of the two fields above and below, never held across a copy
-        self._executed = -1
+        self._moved = -1
 
     def write(self, rows: Tensor, records: Departure, *, batch: int) -> None:
         """Write records, `[n, width]`, over rows, int64 `[n]`."""
@@ -45,14 +45,14 @@ class Writer:
         else:
             write.done = self._executor.submit(self._store, write)
 
-    def executed(self, batch: int) -> None:
+    def moved(self, batch: int) -> None:
         """All that a batch writes back has been given to `write`. What failed by now is tried once more.
 
         Raises:
             WriteBackFailed: it failed again; its cause says why.
         """
         with self._lock:
-            self._executed = batch
+            self._moved = batch
             while self._writes and _succeeded(self._writes[0]):
                 self._writes.popleft()
             failed = next((w for w in self._writes if w.done is not None and w.done.done()), None)
@@ -62,7 +62,7 @@ class Writer:
     def landed(self, batch: int) -> bool:
         """Whether the slow tier holds all that batches up to this one write back."""
         with self._lock:
-            return batch <= self._executed and all(w.batch > batch or _succeeded(w) for w in self._writes)
+            return batch <= self._moved and all(w.batch > batch or _succeeded(w) for w in self._writes)
 
     def wait(self, batch: int | None = None) -> None:
         """Wait until all has landed that batches up to this one wrote back; what failed is tried once more.

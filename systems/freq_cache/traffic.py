@@ -1,0 +1,63 @@
+"""What a cache counts while it serves batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from systems.contract import Counters
+from systems.freq_cache.planner.planner import Plan
+
+
+@dataclass
+class Traffic:
+    """Sums since the last reset. `by_table`: distinct rows and distinct rows that missed, by table name."""
+
+    steps: int = 0
+    lookups: int = 0
+    unique_ids: int = 0
+    unique_misses: int = 0
+    lookup_misses: int = 0
+    rows_fetched: int = 0
+    rows_written_back: int = 0
+    overflow_batches: int = 0
+    by_table: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def count(self, plan: Plan) -> None:
+        """Count a batch that is looked up."""
+        self.steps += 1
+        self.lookups += plan.inverse.size
+        self.unique_ids += plan.unique_ids
+        self.unique_misses += plan.unique_misses
+        self.lookup_misses += plan.lookup_misses
+        self.overflow_batches += plan.overflow
+
+    def count_by_table(self, plan: Plan, names: Sequence[str], starts: NDArray[np.int64]) -> None:
+        """Count its distinct rows by table. `starts`: the row at which each table starts, int64 `[tables]`."""
+        table_of_row = np.searchsorted(starts, plan.rows, side="right") - 1
+        seen = np.bincount(table_of_row, minlength=len(names))
+        missed = np.bincount(table_of_row[plan.missed], minlength=len(names))
+        for name, rows, misses in zip(names, seen.tolist(), missed.tolist(), strict=True):
+            before = self.by_table.get(name, (0, 0))
+            self.by_table[name] = (before[0] + rows, before[1] + misses)
+
+
+def counters_of(caches: Sequence[tuple[Traffic, int]]) -> Counters:
+    """The counters of several caches that serve the same batches, each with the bytes of one of its records."""
+    traffic = [one for one, _ in caches]
+    return Counters(
+        steps=max(one.steps for one in traffic),
+        lookups=sum(one.lookups for one in traffic),
+        unique_ids=sum(one.unique_ids for one in traffic),
+        unique_misses=sum(one.unique_misses for one in traffic),
+        lookup_misses=sum(one.lookup_misses for one in traffic),
+        rows_fetched=sum(one.rows_fetched for one in traffic),
+        rows_written_back=sum(one.rows_written_back for one in traffic),
+        bytes_fetched=sum(one.rows_fetched * record_bytes for one, record_bytes in caches),
+        bytes_written_back=sum(one.rows_written_back * record_bytes for one, record_bytes in caches),
+        overflow_batches=max(one.overflow_batches for one in traffic),
+        per_table={name: pair for one in traffic for name, pair in one.by_table.items()} or None,
+    )
