@@ -219,8 +219,6 @@ RULES: dict[str, Rule] = {
     "python results/streams/generator_figures.py": Elsewhere(
         "tests/unit/results/streams/test_generator_figures.py", "generator_figures"
     ),
-        "tests/unit/results/streams/test_generator_figures.py", "generator_figures"
-    ),
     "python results/streams/generator_figures.py --workloads criteo_1tb,criteo_1tb@drift": Run(
         add="--batch-size 50 --batches 2", says="criteo_1tb@drift"
     ),
