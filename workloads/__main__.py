@@ -16,8 +16,9 @@ from workloads.errors import DataError
 from workloads.manifest import FileRecord, IdRule, Manifest, Settings
 from workloads.prepare.columns import FORMATS, RawFormat
 from workloads.prepare.memory_bound import Memory
-from workloads.prepare.own_schema import read_schema
-from workloads.prepare.prepare import Report, prepare
+from workloads.prepare.prepare import prepare
+from workloads.prepare.progress import Report
+from workloads.prepare.read.own_schema import read_schema
 
 USER_ERROR = 2
 REPORT_EVERY_S = 2.0

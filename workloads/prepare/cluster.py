@@ -1,14 +1,13 @@
-"""Where the steps of a preparation run: in this process, or on a Dask cluster."""
+"""Where the tasks of a step run: in this process, or on the workers of a Dask cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from workloads.errors import DataError
-from workloads.prepare.memory_bound import threads
-from workloads.prepare.parsing import Advance
+from workloads.prepare.progress import Advance, Meter, unheard
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -16,69 +15,27 @@ if TYPE_CHECKING:
 CONNECT_S = 10
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-_Task_contra = TypeVar("_Task_contra", contravariant=True)
-_Result_co = TypeVar("_Result_co", covariant=True)
 
 
-class Step(Protocol[_Task_contra, _Result_co]):
-    """A function of one task, importable by its name so that another process can run it."""
+def run_here(
+    function: Callable[[Task, Advance], Result], tasks: Sequence[Task], meter: Meter, *, at_once: int
+) -> list[Result]:
+    """Run the tasks of a step in this process; results come in the order of the tasks, the first error ends the step.
 
-    def __call__(self, task: _Task_contra, advance: Advance = ..., /) -> _Result_co:
-        """Do the task and say how far it is; what an earlier run has finished is not done again."""
-
-
-class Listener(Protocol):
-    """Told how far the tasks of a step are."""
-
-    def advance(self, position: int) -> Advance:
-        """The listener of one task."""
-
-    def finish(self, position: int) -> None:
-        """A task is done."""
-
-
-class Runner(Protocol):
-    """Runs the tasks of one step; results come in the order of the tasks, the first error ends the step."""
-
-    @property
-    def at_once(self) -> int:
-        """Tasks that share one process's memory."""
-
-    def run(self, function: Step[Task, Result], tasks: Sequence[Task], listener: Listener) -> list[Result]:
-        """Run all tasks.
-
-        Args:
-            function: What to do with a task.
-            tasks: Tasks that do not depend on each other.
-            listener: Told how far each task is.
-        """
-
-
-class InTurn:
-    """One task after the other: for steps that use all cores themselves."""
-
-    at_once = 1
-
-    def run(self, function: Step[Task, Result], tasks: Sequence[Task], listener: Listener) -> list[Result]:
-        """Run all tasks."""
-        return [function(task, listener.advance(position)) for position, task in enumerate(tasks)]
-
-
-class InThreads:
-    """One task per core: for steps whose tasks use one."""
-
-    at_once = threads()
-
-    def run(self, function: Step[Task, Result], tasks: Sequence[Task], listener: Listener) -> list[Result]:
-        """Run all tasks."""
-        with ThreadPoolExecutor(self.at_once) as pool:
-            return list(pool.map(function, tasks, map(listener.advance, range(len(tasks)))))
+    Args:
+        function: Does one task and says how far it is; it skips what an earlier run has finished.
+        tasks: Tasks that do not depend on each other.
+        meter: Told how far each task is.
+        at_once: Tasks that run at the same time; 1 for those that use all cores themselves.
+    """
+    if at_once == 1:  # not in a pool: a Ctrl-C must not wait for the task
+        return [function(task, meter.advance(position)) for position, task in enumerate(tasks)]
+    with ThreadPoolExecutor(at_once) as pool:
+        return list(pool.map(function, tasks, map(meter.advance, range(len(tasks)))))
 
 
 class OnCluster:
-    """Tasks on the workers of a Dask cluster, which see the same files under the same names."""
-
-    at_once = 1  # in each worker: start them with one thread
+    """A Dask cluster. Its workers see the same files under the same names, and have one thread each."""
 
     def __init__(self, address: str) -> None:
         """Connect.
@@ -100,16 +57,16 @@ class OnCluster:
             self.close()
             raise DataError(f"the Dask scheduler at {address} has no workers: start some with dask worker {address}")
 
-    def run(self, function: Step[Task, Result], tasks: Sequence[Task], listener: Listener) -> list[Result]:
-        """Run all tasks."""
+    def run(self, function: Callable[[Task, Advance], Result], tasks: Sequence[Task], meter: Meter) -> list[Result]:
+        """Run the tasks of a step on the workers; as `run_here`, but the meter is told of whole tasks only."""
         from distributed import KilledWorker
 
-        futures = self._client.map(function, tasks, pure=False)
+        futures = self._client.map(function, tasks, [unheard] * len(tasks), pure=False)
         results = []
         try:
             for position, future in enumerate(futures):  # in order, so that the first bad file is the one reported
                 results.append(future.result())
-                listener.finish(position)
+                meter.finish(position)
         except KilledWorker as error:
             raise DataError(
                 f"workers died at their task ({error}): give them more memory than --memory says, and run again"

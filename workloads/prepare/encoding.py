@@ -1,4 +1,4 @@
-"""Staged rows to the arrays that training maps into memory."""
+"""The last step: staged rows to the arrays that training maps into memory."""
 
 from __future__ import annotations
 
@@ -15,58 +15,50 @@ import numpy.typing as npt
 from workloads.manifest import ArrayFile, array_file
 from workloads.prepare.columns import Kind, RawFormat
 from workloads.prepare.memory_bound import Memory, threads
-from workloads.prepare.parsing import Advance, unheard
-from workloads.prepare.staging import StagedFile
+from workloads.prepare.progress import Advance, unheard
+from workloads.prepare.staged import StagedFile
 from workloads.prepare.vocabulary import Vocabulary
-from workloads.prepare.workspace import done, key_of, step
+from workloads.prepare.workspace import Job, PlacedFile, done, key_of, step
 from workloads.split import Split
 
 LAYOUT = 1  # of the marks that say a file is encoded
 
 
 @dataclass(frozen=True)
-class EncodeTask:
-    """Write the rows of one raw file to their places in the arrays.
+class Arrays:
+    """Where rows go, and what becomes of their values.
 
     Attributes:
-        raw: Columns of the dataset.
-        staged: Staging folder of the file.
         made: Folder of the arrays, which have their full size already.
-        work: The work folder.
-        start: Row of the dataset at which the file begins.
+        raw: Columns of the dataset.
         splits: Rows of all splits, in time order.
         vocabularies: One for each categorical column.
         minimum: Smallest integer of the training split; None where no dense column holds integers.
-        memory: The bound on memory.
     """
 
-    raw: RawFormat
-    staged: Path
     made: Path
-    work: Path
-    start: int
+    raw: RawFormat
     splits: Mapping[Split, int]
     vocabularies: tuple[Vocabulary, ...]
     minimum: int | None
-    memory: Memory
 
 
-def encode(task: EncodeTask, advance: Advance = unheard) -> dict[str, int]:
-    """Write dense values, rows and labels of one file, unless an earlier run has.
+def encode(job: Job, into: Arrays, placed: PlacedFile, advance: Advance = unheard) -> dict[str, int]:
+    """Write dense values, rows and labels of one file to their places in the arrays, unless an earlier run has.
 
     Returns:
         Positive labels of the file by split.
     """
-    folder = task.work / f"encoded-{key_of(LAYOUT, task.made.name, task.staged.name, task.start)}"
-    file = StagedFile(task.staged)
+    folder = job.work / f"encoded-{key_of(LAYOUT, into.made.name, placed.folder.name, placed.start)}"
+    file = StagedFile(placed.folder)
     note = done(folder)
     if note is None:
         with step(folder) as (maps, note):
-            rows_of = _Rows(file, task.vocabularies, folder=maps, memory=task.memory)
-            with _Arrays(task) as arrays, ThreadPoolExecutor(threads()) as pool:
+            rows_of = _Rows(file, into.vocabularies, folder=maps, memory=job.memory)
+            with _OpenArrays(into) as arrays, ThreadPoolExecutor(threads()) as pool:
                 written = 0
                 blocks = range(len(file.block_rows))
-                encode_block = partial(_encode_block, task, file, rows_of, arrays)
+                encode_block = partial(_encode_block, arrays, file, placed.start, rows_of)
                 for positives, rows in pool.map(encode_block, blocks):
                     for split, count in positives.items():
                         note[split] = note.get(split, 0) + count
@@ -132,17 +124,17 @@ class _Rows:
         return self._folder / f"rows_{column:03}"
 
 
-class _Arrays:
+class _OpenArrays:
     """The arrays of all splits, open for writing at any place."""
 
-    def __init__(self, task: EncodeTask) -> None:
-        self._task = task
+    def __init__(self, into: Arrays) -> None:
+        self.into = into
         self._files: dict[tuple[Split, str], tuple[int, ArrayFile]] = {}
 
-    def __enter__(self) -> _Arrays:
-        shapes = array_shapes(self._task.raw, self._task.splits)
+    def __enter__(self) -> _OpenArrays:
+        shapes = array_shapes(self.into.raw, self.into.splits)
         for (split, part), array in shapes.items():
-            path = self._task.made / array_file(split, part)
+            path = self.into.made / array_file(split, part)
             self._files[split, part] = os.open(path, os.O_WRONLY), array
         return self
 
@@ -179,21 +171,23 @@ def array_shapes(raw: RawFormat, splits: Mapping[Split, int]) -> dict[tuple[Spli
 
 
 def _encode_block(
-    task: EncodeTask, file: StagedFile, rows_of: _Rows, arrays: _Arrays, block: int
+    arrays: _OpenArrays, file: StagedFile, file_start: int, rows_of: _Rows, block: int
 ) -> tuple[dict[str, int], int]:
+    """Write one block; returns its positive labels by split, and its rows."""
+    into = arrays.into
     rows = file.block_rows[block]
     labels = file.labels(block)
-    dense = np.empty((rows, len(task.raw.dense)), np.float32)
-    for position, column in enumerate(task.raw.dense):
+    dense = np.empty((rows, len(into.raw.dense)), np.float32)
+    for position, column in enumerate(into.raw.dense):
         if column.kind is Kind.DENSE_INTEGER:
-            dense[:, position] = scaled(file.integers(position, block), minimum=task.minimum or 0)
+            dense[:, position] = scaled(file.integers(position, block), minimum=into.minimum or 0)
         else:
             dense[:, position] = file.floats(position, block)
-    ids = np.empty((rows, len(task.vocabularies)), np.int32)
-    for position in range(len(task.vocabularies)):
+    ids = np.empty((rows, len(into.vocabularies)), np.int32)
+    for position in range(len(into.vocabularies)):
         ids[:, position] = rows_of.of(position, block)[file.codes(position, block)]
     positives = {}
-    for split, inside, row in _spans(task.splits, task.start + file.start(block), rows):
+    for split, inside, row in _spans(into.splits, file_start + file.start(block), rows):
         arrays.write(split, "dense", row, dense[inside])
         arrays.write(split, "ids", row, ids[inside])
         arrays.write(split, "labels", row, labels[inside])

@@ -9,13 +9,41 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from workloads.errors import DataError
+from workloads.manifest import Settings
+from workloads.prepare.columns import RawFormat
+from workloads.prepare.memory_bound import Memory
 
 DONE = "done.json"
 UNFINISHED = ".unfinished"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every step of a preparation is told.
+
+    Attributes:
+        raw: How the rows are written.
+        settings: What the user chose.
+        memory: The bound on memory.
+        work: The work folder.
+    """
+
+    raw: RawFormat
+    settings: Settings
+    memory: Memory
+    work: Path
+
+
+class PlacedFile(NamedTuple):
+    """What a step made of one raw file, and the row of the dataset at which that file begins."""
+
+    folder: Path
+    start: int
 
 
 def key_of(*facts: object) -> str:

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from workloads.__main__ import _Progress, app
 from workloads.prepare.memory_bound import Memory
-from workloads.prepare.prepare import Report
+from workloads.prepare.progress import Report
 from workloads.prepare.workspace import work_folder
 
 ROW = "\t".join(["1", *map(str, range(13)), *["c0ffee"] * 26]) + "\n"

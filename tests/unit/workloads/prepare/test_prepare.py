@@ -308,14 +308,14 @@ def interrupt(*_args, **_kwargs):
     [
         (workloads.prepare.staging._Columns, "append", full_disk, DataError, "no space left .* is intact"),
         (
-            workloads.prepare.encoding._Arrays,
+            workloads.prepare.encoding._OpenArrays,
             "write",
             full_disk,
             DataError,
             "no space left .* is intact; run again to go on",
         ),
         (workloads.manifest.Manifest, "write", full_disk, DataError, "no space left .* is intact; run again to go on"),
-        (workloads.prepare.encoding._Arrays, "write", interrupt, KeyboardInterrupt, ""),
+        (workloads.prepare.encoding._OpenArrays, "write", interrupt, KeyboardInterrupt, ""),
         (workloads.prepare.staging._Columns, "append", interrupt, KeyboardInterrupt, ""),
     ],
     ids=["disk full while reading", "disk full while writing", "disk full at the manifest", "Ctrl-C", "Ctrl-C earlier"],

@@ -17,10 +17,10 @@ from workloads.__main__ import app
 from workloads.errors import DataError
 from workloads.manifest import IdRule, Settings, read_manifest
 from workloads.prepare.memory_bound import Memory
-from workloads.prepare.own_schema import read_schema
-from workloads.prepare.parquet import row_group_rows
-from workloads.prepare.parsing import hashed_strings
 from workloads.prepare.prepare import prepare
+from workloads.prepare.read.footer import row_group_rows
+from workloads.prepare.read.own_schema import read_schema
+from workloads.prepare.read.values import hashed_strings
 from workloads.prepared import PreparedWorkload, find_prepared
 from workloads.split import Split
 

@@ -12,7 +12,7 @@ from typing import BinaryIO, Protocol
 import zstandard
 
 from workloads.errors import DataError
-from workloads.prepare.ahead import ahead
+from workloads.prepare.read.ahead import ahead
 
 READ_BYTES = 1 << 18
 LONGEST_LINE_BYTES = 1 << 20

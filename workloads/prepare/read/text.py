@@ -4,105 +4,22 @@ from __future__ import annotations
 
 import csv
 import json
-import logging
-import shlex
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
-import numpy as np
-import pandas as pd
 import polars as pl
 
 from workloads.errors import DataError
-from workloads.prepare.columns import LARGEST_FLOAT32, Column, Kind, RawFormat
-from workloads.prepare.raw import RawFile, TextBlock
+from workloads.prepare.columns import Column, Kind, RawFormat
+from workloads.prepare.read.checks import BadRows, TimeOrder, out_of_order, sorted_name
+from workloads.prepare.read.lines import RawFile, TextBlock
+from workloads.prepare.read.values import typed
 
-LOGGED_BAD_ROWS = 10
 # Around a bad line so much text takes the slow path.
 SLOW_BYTES = 1 << 20
 # polars drops a byte order mark, and unpacks what begins like gzip, zlib (three levels) or zstd.
 _TAKEN_FOR_OTHERS = (b"\xef\xbb\xbf", b"\x1f\x8b", b"\x78\x01", b"\x78\x9c", b"\x78\xda", b"\x28\xb5\x2f\xfd")
 _SEPARATORS = {b"\t": "tabs", b",": "commas", b";": "semicolons", b"|": "bars", b" ": "spaces"}
-_LOG = logging.getLogger(__name__)
-
-Advance = Callable[[int, int], None]
-"""Told bytes read and rows parsed of one file, again and again."""
-
-
-def unheard(_bytes: int, _rows: int) -> None:
-    """An `Advance` for nobody."""
-
-
-class BadRows:
-    """Counts rows of a file left out, and stops at the first one too many.
-
-    Attributes:
-        problems: What was wrong, without the file's name, in order.
-    """
-
-    def __init__(self, path: Path, *, allowed: int, before: int = 0) -> None:
-        """Begin at a file.
-
-        Args:
-            path: The file, for messages.
-            allowed: Rows that may be left out of all files together.
-            before: Rows left out of earlier files.
-        """
-        self._path = path
-        self._allowed = allowed
-        self._before = before
-        self.problems: list[str] = []
-
-    def add(self, problem: str) -> None:
-        """Count one bad row; DataError with its position when no more are allowed."""
-        count = self._before + len(self.problems)
-        if count == self._allowed:
-            raise too_many_bad_rows(self._path, problem, allowed=self._allowed)
-        self.problems.append(problem)
-        if count < LOGGED_BAD_ROWS:
-            _LOG.warning("left out %s:%s", self._path, problem)
-
-
-def too_many_bad_rows(path: Path, problem: str, *, allowed: int) -> DataError:
-    """The error for the first bad row that is not allowed."""
-    note = f" (bad row {allowed + 1}; --skip-bad-rows allows {allowed})" if allowed else ""
-    return DataError(f"{path}:{problem}{note}. Mend the row, or leave such rows out with --skip-bad-rows N")
-
-
-class TimeOrder:
-    """Watches over the time column of one file."""
-
-    def __init__(self) -> None:
-        self._last: int | None = None
-
-    def first_back(self, times: pl.Series) -> int | None:
-        """The first of the next rows that is earlier than the row before it; None where none is."""
-        values = times.to_numpy()
-        if not values.size:
-            return None
-        back = np.flatnonzero(np.diff(values, prepend=values[0] if self._last is None else self._last) < 0)
-        self._last = int(values[-1])
-        return int(back[0]) if back.size else None
-
-
-def out_of_order(where: str, column: Column, *, sorting: str) -> DataError:
-    """The error for a row that goes back in time.
-
-    Args:
-        where: File and row.
-        column: The time column.
-        sorting: Python code that sorts the file.
-    """
-    return DataError(
-        f"{where}: column {column.name}: earlier than the row before it. Sort the file by time, then name the sorted "
-        f"one: python -c {shlex.quote('import polars as pl; ' + sorting)}"
-    )
-
-
-def sorted_name(path: Path) -> str:
-    """Where the sorting code of `out_of_order` writes, as a word of Python."""
-    return json.dumps(f"{path}.sorted")
 
 
 @dataclass
@@ -124,6 +41,16 @@ class TextRows:
     file: RawFile
     bad: BadRows
     order: TimeOrder = field(default_factory=TimeOrder)
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of the file taken from the disk so far."""
+        return self.file.bytes_read
+
+    @property
+    def sha256(self) -> str:
+        """Sum of the whole file once `frames` is exhausted."""
+        return self.file.sha256
 
     def frames(self, block_bytes: int) -> Iterator[pl.DataFrame]:
         """The good rows, in order, about `block_bytes` of text at a time.
@@ -270,14 +197,7 @@ class TextRows:
             raise DataError(f"{self.file.path}:1: the header names {', '.join(twice)} twice: rename one")
         kinds = {column.name: column for column in self.raw.columns}
         columns = tuple(kinds.get(name, Column(name, Kind.IGNORED)) for name in names)
-        self.raw = RawFormat(
-            dataset=self.raw.dataset,
-            columns=columns,
-            separator=self.raw.separator,
-            header=True,
-            named=True,
-            quote=self.raw.quote,
-        )
+        self.raw = replace(self.raw, columns=columns)
 
     def _fields_of_header(self, line: bytes) -> list[str]:
         if self._quoted(line):
@@ -287,81 +207,6 @@ class TextRows:
         else:
             fields = line.split(self.raw.separator)
         return [field.decode(errors="replace") for field in fields]
-
-
-def typed(texts: pl.DataFrame, columns: Sequence[Column]) -> pl.DataFrame | None:
-    """Columns of text, empty ones null, to those described in `TextRows`; None where a value is not of its kind."""
-    lengths = texts.select(
-        pl.col(column.name).str.len_bytes().max()
-        for column in columns
-        if column.kind in {Kind.CATEGORICAL_HEX, Kind.CATEGORICAL_INTEGER, Kind.DENSE_INTEGER}
-    )
-    for column in columns:
-        length = (lengths[column.name][0] or 0) if column.name in lengths.columns else 0
-        hexadecimal = column.kind is Kind.CATEGORICAL_HEX
-        if length > (16 if hexadecimal else 18) and (hexadecimal or not _at_most_18_digits(texts[column.name])):
-            return None
-    values = texts.select(_value(column) for column in columns)
-    for column in columns:
-        before, after = texts[column.name], values[column.name]
-        if column.kind in {Kind.LABEL, Kind.TIME}:
-            good = after.null_count() == 0
-        elif column.kind is Kind.DENSE_FLOAT:
-            good = before.null_count() == after.null_count() and _all_finite(after)
-        else:
-            good = before.null_count() == after.null_count()
-        if not good:
-            return None
-    strings = [column.name for column in columns if column.kind is Kind.CATEGORICAL_STRING]
-    return finished(values, columns).with_columns(hashed_strings(texts[name]) for name in strings)
-
-
-def finished(values: pl.DataFrame, columns: Sequence[Column]) -> pl.DataFrame:
-    """Checked values in the types that staging takes: see `TextRows`."""
-    casts = {
-        Kind.LABEL: lambda e: e.cast(pl.UInt8),
-        Kind.DENSE_INTEGER: lambda e: e.fill_null(0),
-        Kind.DENSE_FLOAT: lambda e: e.fill_null(0).cast(pl.Float32),
-        Kind.CATEGORICAL_INTEGER: lambda e: e.reinterpret(signed=False),
-    }
-    return values.select(casts.get(column.kind, lambda e: e)(pl.col(column.name)) for column in columns)
-
-
-def hashed_strings(strings: pl.Series) -> pl.Series:
-    """64-bit hashes of text, null for null, the same in every process and version: SipHash with a fixed key.
-
-    Two different ones of n strings share a hash with a chance of about n^2 / 2^65: 3e-4 for 100 million.
-    """
-    distinct = strings.drop_nulls().unique()
-    hashes = pd.util.hash_array(distinct.to_numpy().astype(object), categorize=False)
-    return strings.replace_strict(distinct, pl.Series(hashes, dtype=pl.UInt64), default=None, return_dtype=pl.UInt64)
-
-
-def _value(column: Column) -> pl.Expr:
-    """The value of a field of text; null where it is empty or wrong."""
-    text = pl.col(column.name)
-    if column.kind is Kind.LABEL:
-        return pl.when(text == "1").then(1).when(text == "0").then(0).otherwise(None).alias(column.name)
-    if column.kind is Kind.CATEGORICAL_HEX:
-        return text.str.to_integer(base=16, dtype=pl.UInt64, strict=False)
-    if column.kind is Kind.DENSE_FLOAT:
-        return text.cast(pl.Float64, strict=False)
-    if column.kind is Kind.TIME:
-        date = text.str.replace("T", " ", literal=True).str.to_datetime(
-            "%Y-%m-%d %H:%M:%S%.f", strict=False, time_unit="us"
-        )
-        return pl.coalesce(text.cast(pl.Int64, strict=False), date.to_physical())
-    if column.kind is Kind.CATEGORICAL_STRING:
-        return text
-    return text.cast(pl.Int64, strict=False)
-
-
-def _at_most_18_digits(texts: pl.Series) -> bool:
-    return bool((texts.str.strip_chars_start("-").str.len_bytes() <= 18).all())
-
-
-def _all_finite(values: pl.Series) -> bool:
-    return bool(values.is_between(-LARGEST_FLOAT32, LARGEST_FLOAT32).all())
 
 
 def _with_line_feeds(block: TextBlock) -> bytes | None:

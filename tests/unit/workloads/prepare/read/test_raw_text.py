@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from workloads.errors import DataError
 from workloads.prepare.columns import FORMATS, Column, Kind, RawFormat
-from workloads.prepare.parsing import BadRows, TextRows, hashed_strings
-from workloads.prepare.raw import RawFile, TextBlock
+from workloads.prepare.read.checks import BadRows
+from workloads.prepare.read.lines import RawFile, TextBlock
+from workloads.prepare.read.text import TextRows
+from workloads.prepare.read.values import hashed_strings
 
 KAGGLE, AVAZU = FORMATS["criteo_kaggle"], FORMATS["avazu"]
 AVAZU_HEADER = ",".join(column.name for column in AVAZU.columns).encode()

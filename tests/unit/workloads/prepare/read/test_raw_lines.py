@@ -9,7 +9,7 @@ import pytest
 import zstandard
 
 from workloads.errors import DataError
-from workloads.prepare.raw import READ_BYTES, RawFile
+from workloads.prepare.read.lines import READ_BYTES, RawFile
 
 
 def lines_of(path, block_bytes=1 << 16):

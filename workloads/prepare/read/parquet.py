@@ -16,7 +16,9 @@ import polars as pl
 
 from workloads.errors import DataError
 from workloads.prepare.columns import LARGEST_FLOAT32, LARGEST_INTEGER, Column, Kind, RawFormat
-from workloads.prepare.parsing import BadRows, TimeOrder, finished, hashed_strings, out_of_order, sorted_name
+from workloads.prepare.read.checks import BadRows, TimeOrder, out_of_order, sorted_name
+from workloads.prepare.read.footer import row_group_rows
+from workloads.prepare.read.values import finished, hashed_strings
 
 # One row of one column while it is checked and converted.
 BYTES_PER_VALUE = 16
@@ -42,16 +44,18 @@ class ParquetRows:
         path: The file.
         bad: Counts the bad rows.
         order: Watches over the time column.
+        bytes_read: Size of the file once `frames` is exhausted, 0 before.
     """
 
     raw: RawFormat
     path: Path
     bad: BadRows
     order: TimeOrder = field(default_factory=TimeOrder)
+    bytes_read: int = field(default=0, init=False)
     _rows: int = field(default=0, init=False)
 
     def frames(self, block_bytes: int) -> Iterator[pl.DataFrame]:
-        """The good rows, in order, in frames of about `block_bytes`; columns as in `parsing.TextRows`.
+        """The good rows, in order, in frames of about `block_bytes`; columns as in `text.TextRows`.
 
         Raises:
             DataError: the file cannot be read, lacks a column or has one of a wrong type, is not in time order, or has
@@ -66,7 +70,9 @@ class ParquetRows:
             where = partial(self._span, start, min(start + step, rows))
             block = self._read(where, scan.slice(start, step).collect)
             yield self._typed(block, first=start)
+        self.bytes_read = self.path.stat().st_size
 
+    @property
     def sha256(self) -> str:
         """Sum of the whole file."""
         with self.path.open("rb") as stream:
@@ -155,108 +161,6 @@ class ParquetRows:
                 f"maintain_order=True).write_parquet({sorted_name(self.path)})"
             )
             raise out_of_order(f"{self.path}: {self._place(rows[back])}", time, sorting=sorting)
-
-
-def row_group_rows(path: Path) -> list[int]:
-    """Rows of each row group, from the footer.
-
-    The footer is Thrift's compact protocol before four bytes with its length and the magic; row groups are field 4 of
-    `FileMetaData`, their rows field 3 of `RowGroup` (apache/parquet-format `parquet.thrift`, apache/thrift
-    `doc/specs/thrift-compact-protocol.md`).
-
-    Raises:
-        DataError: the footer is damaged.
-    """
-    with path.open("rb") as stream:
-        size = stream.seek(-8, 2)
-        length = int.from_bytes(stream.read(4), "little")
-        stream.seek(max(0, size - length))
-        footer = _Compact(stream.read(length))
-    groups: list[int] = []
-    try:
-        for number, kind in footer.fields():
-            if number == 4 and kind == _LIST:
-                count, _ = footer.list_header()
-                groups += [_rows_of_group(footer) for _ in range(count)]
-            else:
-                footer.skip(kind)
-    except (IndexError, RecursionError) as error:
-        raise DataError(f"{path}: the row groups in the footer cannot be read: write or download it again") from error
-    return groups
-
-
-def _rows_of_group(footer: _Compact) -> int:
-    rows = 0
-    for number, kind in footer.fields():
-        if number == 3 and kind == _INTEGER:
-            rows = footer.integer()
-        else:
-            footer.skip(kind)
-    return rows
-
-
-_INTEGER, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 6, 7, 8, 9, 10, 11, 12
-
-
-class _Compact:
-    """Reads values of Thrift's compact protocol one after another; IndexError at the end of the bytes."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    def fields(self) -> Iterator[tuple[int, int]]:
-        """Number and type of every field of a struct; its value must be read or skipped before the next."""
-        number = 0
-        while (head := self._byte()) != 0:
-            number = number + (head >> 4) if head >> 4 else self.integer()
-            yield number, head & 15
-
-    def list_header(self) -> tuple[int, int]:
-        """Length and type of the elements of a list or set."""
-        head = self._byte()
-        return (self._unsigned() if head >> 4 == 15 else head >> 4), head & 15
-
-    def integer(self) -> int:
-        """A signed integer of any width but one byte."""
-        word = self._unsigned()
-        return (word >> 1) ^ -(word & 1)
-
-    def skip(self, kind: int, *, element: bool = False) -> None:
-        """Pass over a value; as a field, a boolean is in its type, as an element it has a byte."""
-        if kind == _STRUCT:
-            for _, inner in self.fields():
-                self.skip(inner)
-        elif kind in {_LIST, _SET}:
-            count, inner = self.list_header()
-            for _ in range(count):
-                self.skip(inner, element=True)
-        elif kind == _MAP:
-            count = self._unsigned()
-            kinds = self._byte() if count else 0
-            for _ in range(count):
-                self.skip(kinds >> 4, element=True)
-                self.skip(kinds & 15, element=True)
-        elif kind == _BINARY:
-            length = self._unsigned()
-            self._at += length
-        elif kind == _DOUBLE:
-            self._at += 8
-        elif kind > 3:
-            self._unsigned()
-        elif kind == 3 or element:
-            self._byte()
-
-    def _unsigned(self) -> int:
-        word, shift = 0, 0
-        while (byte := self._byte()) & 128:
-            word |= (byte & 127) << shift
-            shift += 7
-        return word | byte << shift
-
-    def _byte(self) -> int:
-        self._at += 1
-        return self._data[self._at - 1]
 
 
 def _good(column: Column) -> pl.Expr:

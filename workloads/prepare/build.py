@@ -1,0 +1,218 @@
+"""The steps of a preparation, in order: stage, count, rank or hash, encode, sum up."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from workloads.errors import DataError
+from workloads.manifest import (
+    COUNTS,
+    DATA_FILES,
+    ArrayFile,
+    ColumnRecord,
+    FileRecord,
+    IdRule,
+    InputRecord,
+    Manifest,
+    Settings,
+    SplitRecord,
+    TableRecord,
+    array_file,
+)
+from workloads.prepare.cluster import OnCluster, run_here
+from workloads.prepare.counting import TrainingPart, count
+from workloads.prepare.encoding import Arrays, array_shapes, encode
+from workloads.prepare.memory_bound import threads
+from workloads.prepare.progress import Advance, Meter, Progress, unheard
+from workloads.prepare.read.checks import too_many_bad_rows
+from workloads.prepare.splits import split_rows
+from workloads.prepare.staging import stage
+from workloads.prepare.vocabulary import Vocabulary, build_vocabulary
+from workloads.prepare.workspace import Job, PlacedFile, done, key_of
+from workloads.split import Split
+
+_Task = TypeVar("_Task")
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class Build:
+    """One preparation, from raw files to a folder that only needs to be put in place.
+
+    Attributes:
+        job: What all steps are told.
+        inputs: Raw files, in time order.
+        cluster: Where the tasks run; None: in this process.
+        schema_file: The file that described the columns; None for a known dataset.
+        progress: Told how far it is.
+    """
+
+    job: Job
+    inputs: tuple[Path, ...]
+    cluster: OnCluster | None
+    schema_file: FileRecord | None
+    progress: Progress
+
+    def run(self) -> tuple[Manifest, Path]:
+        """All steps in order; returns the manifest and the folder that holds it with all arrays."""
+        staged = self._stage()
+        rows = [int(note["rows"]) for note in map(_note, staged)]
+        raw = self.job.raw
+        splits, rule = split_rows(raw.dataset, rows, fractions=raw.fractions)
+        training = splits[Split.TRAIN]
+        starts = [int(start) for start in np.cumsum([0, *rows[:-1]])]
+        files = [PlacedFile(folder, start) for folder, start in zip(staged, starts, strict=True)]
+        counted = self._count(files, rows, training)
+        minimum = min((m for file in counted if (m := _note(file.folder)["minimum"]) is not None), default=None)
+        vocabularies = self._vocabularies(counted, training)
+        arrays = Arrays(self._create(splits, vocabularies), raw, splits, vocabularies, minimum)
+        encoded = self._run("writing", partial(encode, self.job, arrays), files, totals=rows)
+        self._write_counts(arrays)
+        written = [arrays.made / name for name in DATA_FILES]
+        sums = self._run("checksums", _sha256, written, totals=[path.stat().st_size for path in written], each=True)
+        records = (
+            FileRecord(name=path.name, bytes=path.stat().st_size, sha256=found)
+            for path, found in zip(written, sums, strict=True)
+        )
+        positives = {split: sum(part[str(split)] for part in encoded) for split in splits}
+        manifest = self._manifest(arrays, staged, rule, positives=positives, files=tuple(records))
+        manifest.write(arrays.made)
+        return manifest, arrays.made
+
+    def _stage(self) -> list[Path]:
+        allowed = self.job.settings.skip_bad_rows
+        sizes = [path.stat().st_size if path.is_file() else 0 for path in self.inputs]
+        staged = self._run("reading", partial(stage, self.job), self.inputs, totals=sizes)
+        bad, last = 0, None
+        for path, folder in zip(self.inputs, staged, strict=True):
+            note = _note(folder)
+            problems = note["problems"]
+            if bad + len(problems) > allowed:
+                raise too_many_bad_rows(path, problems[allowed - bad], allowed=allowed)
+            bad += len(problems)
+            if last is not None and note["times"] and note["times"][0] < last:
+                raise DataError(
+                    f"{path} begins earlier than the file before it ends: name the files in time order; where their "
+                    "times overlap, join them into one file and sort it"
+                )
+            last = note["times"][1] if note["times"] else None
+        return staged
+
+    def _count(self, files: Sequence[PlacedFile], rows: Sequence[int], training: int) -> list[PlacedFile]:
+        """Count the files that have training rows."""
+        parts = [
+            TrainingPart(file.folder, min(found, training - file.start))
+            for file, found in zip(files, rows, strict=True)
+            if file.start < training
+        ]
+        counted = self._run("counting", partial(count, self.job), parts, totals=[part.rows for part in parts])
+        return [PlacedFile(folder, file.start) for folder, file in zip(counted, files, strict=False)]
+
+    def _vocabularies(self, counted: Sequence[PlacedFile], training: int) -> tuple[Vocabulary, ...]:
+        memory = self.job.memory if self.cluster else self.job.memory.divided(threads())
+        build = partial(build_vocabulary, replace(self.job, memory=memory), counted, training)
+        what = "ranking" if self.job.settings.ids is IdRule.RANK else "hashing"
+        columns = range(len(self.job.raw.categorical))
+        return tuple(self._run(what, build, columns, totals=[training] * len(columns), each=True))
+
+    def _create(self, splits: Mapping[Split, int], vocabularies: Sequence[Vocabulary]) -> Path:
+        """The folder of the arrays, which get their full size."""
+        work = self.job.work
+        names = [vocabulary.folder.name for vocabulary in vocabularies]
+        made = work / f"made-{key_of(names, [[str(split), rows] for split, rows in splits.items()])}"
+        if not made.exists():
+            for mark in work.glob("encoded-*"):  # says that rows are in arrays, and these are gone
+                shutil.rmtree(mark)
+            made.mkdir()
+        for (split, part), array in array_shapes(self.job.raw, splits).items():
+            array.create(made / array_file(split, part))
+        return made
+
+    def _write_counts(self, arrays: Arrays) -> None:
+        rows = sum(vocabulary.table_rows for vocabulary in arrays.vocabularies)
+        with (arrays.made / COUNTS).open("wb") as stream:
+            stream.write(ArrayFile((rows,), np.dtype(np.int64)).header)
+            for vocabulary in arrays.vocabularies:
+                for part in vocabulary.counts(self.job.memory.ranked_ids):
+                    stream.write(part.data)
+
+    def _manifest(
+        self,
+        arrays: Arrays,
+        staged: Sequence[Path],
+        split_rule: str,
+        *,
+        positives: Mapping[Split, int],
+        files: tuple[FileRecord, ...],
+    ) -> Manifest:
+        raw, notes = arrays.raw, [_note(folder) for folder in staged]
+        return Manifest(
+            dataset=raw.dataset,
+            label=raw.label.name,
+            columns=tuple(ColumnRecord(name=c.name, kind=c.kind.word) for c in raw.used),
+            tables=tuple(
+                TableRecord(name=column.name, rows=vocabulary.table_rows, training_ids=vocabulary.training_ids)
+                for column, vocabulary in zip(raw.categorical, arrays.vocabularies, strict=True)
+            ),
+            id_rule=_id_rule(self.job.settings),
+            dense_columns=tuple(column.name for column in raw.dense),
+            dense_rule="integers: log(x - integer_minimum + 2), empty as 0; floats: as they are, empty as 0",
+            integer_minimum=arrays.minimum,
+            splits={
+                str(split): SplitRecord(rows=rows, positives=positives[split], ctr=positives[split] / rows)
+                for split, rows in arrays.splits.items()
+            },
+            split_rule=f"{split_rule}; input files in the order given",
+            skipped_rows=sum(len(note["problems"]) for note in notes),
+            settings=self.job.settings,
+            schema_file=self.schema_file,
+            inputs=tuple(
+                InputRecord(name=path.name, bytes=note["bytes"], sha256=note["sha256"], rows=note["rows"])
+                for path, note in zip(self.inputs, notes, strict=True)
+            ),
+            files=files,
+        )
+
+    def _run(
+        self,
+        what: str,
+        function: Callable[[_Task, Advance], _Result],
+        tasks: Sequence[_Task],
+        *,
+        totals: Sequence[int],
+        each: bool = False,
+    ) -> list[_Result]:
+        """Run a step; `each` task uses one core, so that several run at a time."""
+        meter = Meter(what, totals, self.progress)
+        if self.cluster is not None:
+            return self.cluster.run(function, tasks, meter)
+        return run_here(function, tasks, meter, at_once=threads() if each else 1)
+
+
+def _note(folder: Path) -> dict[str, Any]:
+    """What a step that is finished noted."""
+    return done(folder) or {}
+
+
+def _id_rule(settings: Settings) -> str:
+    if settings.ids is IdRule.RANK:
+        return (
+            "rows 1, 2, ... by decreasing count in the training split, ties by first appearance, the missing id among "
+            "them; row 0 for ids below min_count and for ids that the training split lacks"
+        )
+    return "value modulo the rows of the table, also for ids that the training split lacks; a missing id as value 0"
+
+
+def _sha256(path: Path, advance: Advance = unheard) -> str:
+    with path.open("rb") as stream:
+        found = hashlib.file_digest(stream, "sha256").hexdigest()
+    advance(path.stat().st_size, 0)
+    return found
