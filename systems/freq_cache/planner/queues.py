@@ -1,10 +1,6 @@
-"""First-in-first-out queues of slots, many of them over one store, for compiled code.
+"""First-in-first-out queues of slots, many of them in one array, for compiled code.
 
-A queue is a list of chunks of the store, so that what stands behind the front can be read ahead of its turn. Arrays:
-
-- `store[CHUNK * chunk + i]`: the slots;
-- `link[chunk]`: the chunk behind, in a queue or among the free ones; `link[-1]` is the first free chunk;
-- `ends[2 * queue]`, `ends[2 * queue + 1]`: positions in the store of the front, and behind the back; `EMPTY` if empty.
+A queue is a list of chunks of the array, each of which has room for 32 slots.
 """
 
 from __future__ import annotations
@@ -25,7 +21,15 @@ EMPTY = -1
 
 
 class Queues(NamedTuple):
-    """The arrays above, int32."""
+    """All queues.
+
+    Attributes:
+        store: The slots in every chunk, int32 `[CHUNK * chunks]`.
+        link: The chunk that follows each chunk in its queue or in the list of free chunks, int32 `[chunks + 1]`. The
+            last element is the first free chunk.
+        ends: Of every queue two positions in `store`, that of its front and the one behind its back, int32
+            `[2 * queues]`. Both are `EMPTY` if the queue is.
+    """
 
     store: Int32s
     link: Int32s
@@ -54,6 +58,12 @@ def rearranged(old: Queues, ends: Int32s, slots: int) -> Queues:
 def _chunks_for(queues: int, slots: int) -> int:
     """Chunks that always suffice: the first and the last of each queue may be partly full."""
     return slots // CHUNK + 2 * queues + 1
+
+
+@compiled
+def is_empty(queues, queue):
+    """Whether a queue has no slots."""
+    return queues.ends[2 * queue] == EMPTY
 
 
 @compiled
@@ -99,7 +109,7 @@ def pop(queues, queue):
 def merge(queues, first, last):
     """Make one queue of `first` to `last`, in that order, and call it `last`."""
     for queue in range(first + 1, last + 1):
-        while queues.ends[2 * queue] != EMPTY:
+        while not is_empty(queues, queue):
             push(queues, first, pop(queues, queue))
     if first < last:
         queues.ends[2 * last], queues.ends[2 * last + 1] = queues.ends[2 * first], queues.ends[2 * first + 1]
@@ -109,9 +119,9 @@ def merge(queues, first, last):
 @compiled
 def clear(queues, queue):
     """Drop all slots of a queue."""
-    front = queues.ends[2 * queue]
-    if front == EMPTY:
+    if is_empty(queues, queue):
         return
+    front = queues.ends[2 * queue]
     last = (queues.ends[2 * queue + 1] - 1) >> _BITS
     queues.link[last] = queues.link[-1]
     queues.link[-1] = front >> _BITS

@@ -1,14 +1,11 @@
-"""Where the rows of announced batches are noted until they are planned."""
+"""Which positions of the ring the uses of a coming batch take."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
-from systems.freq_cache.planner.loops import FIELDS, MOST_POSITIONS
+from systems.freq_cache.planner.index import MOST_POSITIONS
 
 Segment = tuple[int, int]
 """The first position and the one behind the last."""
@@ -25,21 +22,28 @@ class _Arena:
 
 
 class Ring:
-    """Stretches of one array, each used over and over. It grows if it must; positions stay what they are.
+    """Hands out positions, and hands them out again once their batch is planned. It grows if it must.
 
-    Parts of a batch that are entered on threads of their own take their room from different stretches, so that none has
-    to know how many rows the others find.
+    The parts of a batch are announced by several threads at the same time. Each part takes its positions from stretches
+    of its own, so that no thread has to know how many distinct rows the others find.
 
     Attributes:
-        entries: Every position's fields, int32 `[positions * FIELDS]`; another array once it has grown.
+        positions: How many there are by now. A position keeps its number when there are more.
     """
 
     def __init__(self, positions: int) -> None:
-        self.entries: NDArray[np.int32] = np.empty(FIELDS * positions, np.int32)
+        self.positions = positions
         self._arenas = [_Arena([(0, positions)])]
 
     def room(self, wanted: Sequence[int], live: Iterable[Segment]) -> list[int]:
-        """Where so many positions follow each other that are in none of the live segments, for each part of a batch.
+        """Find consecutive positions for each part of a batch, none of them in a live segment.
+
+        Args:
+            wanted: How many positions each part may need.
+            live: The segments of batches that are not planned yet.
+
+        Returns:
+            The first position of each part.
 
         Raises:
             ValueError: there are not that many positions.
@@ -48,8 +52,8 @@ class Ring:
         self._arenas += [_Arena() for _ in range(len(wanted) - len(self._arenas))]
         return [self._room(arena, count, taken) for arena, count in zip(self._arenas, wanted, strict=False)]
 
-    def take(self, segments: Sequence[Segment]) -> None:
-        """Go on behind what became of the parts of a batch."""
+    def advance(self, segments: Sequence[Segment]) -> None:
+        """Look for the next room behind the segments that the parts of a batch took in the end."""
         for arena, (_, end) in zip(self._arenas, segments, strict=False):
             arena.cursor = end
 
@@ -59,13 +63,10 @@ class Ring:
             inside = any(start <= begin and end <= stop for start, stop in arena.chunks)
             if inside and all(end <= taken or begin >= behind for taken, behind in live):
                 return begin
-        size = self.entries.size // FIELDS
-        grown = size + max(arena.size, 2 * wanted)
+        first, grown = self.positions, self.positions + max(arena.size, 2 * wanted)
         if grown > MOST_POSITIONS:
             raise ValueError("too many ids are announced at once: announce fewer batches ahead")
-        entries = np.empty(FIELDS * grown, np.int32)
-        entries[: self.entries.size] = self.entries
-        self.entries = entries
-        follows = bool(arena.chunks) and arena.chunks[-1][1] == size
-        arena.chunks.append((arena.chunks.pop()[0] if follows else size, grown))
-        return size
+        self.positions = grown
+        follows = bool(arena.chunks) and arena.chunks[-1][1] == first
+        arena.chunks.append((arena.chunks.pop()[0] if follows else first, grown))
+        return first

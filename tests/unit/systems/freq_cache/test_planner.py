@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from systems.freq_cache.planner import loops as planning
+from systems.freq_cache.planner import announce_loops
+from systems.freq_cache.planner import order as order_module
 from systems.freq_cache.planner import planner as planner_module
 from systems.freq_cache.planner.planner import Ids, Plan, Planner
 from systems.freq_cache.planner.policy import LFU, LRU, Policy, StaticFrequency
@@ -339,7 +340,7 @@ def test_batches_are_shared_out_by_ids_and_not_within_a_table(most: int) -> None
         starts = np.array([100 * table for table, features in enumerate(tables) for _ in range(features)])
         lengths = [draw.choice([0, 1, 5, 40]) for _ in starts]
         begins, edges = np.empty(len(starts) + 1, np.int64), np.empty(most + 1, np.int64)
-        parts = planning.divide(np.cumsum(lengths), starts, begins, edges)
+        parts = announce_loops.divide(np.cumsum(lengths), starts, begins, edges)
         assert begins.tolist() == [0, *np.cumsum(lengths).tolist()]
         shares = [slice(*edge) for edge in pairwise(edges[: parts + 1].tolist())]
         assert parts <= most
@@ -471,7 +472,7 @@ def test_keys_far_apart_leave_the_index_consistent() -> None:
 
 @pytest.mark.parametrize("slots", [100, 1000], ids=["evicting", "all rows fit"])
 def test_index_of_lru_does_not_grow_with_the_batches_it_has_seen(slots: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planner_module, "_MOST_LEVELS", 2048)
+    monkeypatch.setattr(order_module, "_MOST_LEVELS", 2048)
     planner = Planner(rows=1000, slots=slots, policy=LRU())
     sizes = []
     for number in range(10_000):
