@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from suite.simulate.models.model import CacheModel, Setting, Tally
 from suite.simulate.models.window_queues import empty_window, replace, warm_up
@@ -84,7 +83,7 @@ class BeladyModel(CacheModel):
         uses = self._uses.of(now)
         back = _turn(self._cache, rows, uses, now, self.setting.span.counted_from, others, slots)
         if tally is not None:
-            _count(tally, self.setting, batch, missed, slots)
+            tally.rows_fetched += self.count(batch, missed, tally)
             tally.rows_written_back += back
 
 
@@ -139,7 +138,7 @@ class WindowedModel(CacheModel):
         missed = np.empty(rows.size, np.bool_)
         back = replace(self._window, rows, self._uses.of(batch.number), self.slots, batch.number, missed)
         if tally is not None:
-            _count(tally, self.setting, batch, missed, self.slots)
+            tally.rows_fetched += self.count(batch, missed, tally)
             tally.rows_written_back += back
 
 
@@ -173,7 +172,7 @@ class CompulsoryModel(CacheModel):
                 held = np.flatnonzero(missed & (self._rank[rows] >= self._bar))[: self._free]
                 self._free -= held.size
                 missed[held] = False
-            _count(tally, self.setting, batch, missed, self.slots)
+            tally.rows_fetched += self.count(batch, missed, tally)
 
 
 def _start_rows(setting: Setting, warm: str) -> tuple[Int32s, int]:
@@ -182,15 +181,6 @@ def _start_rows(setting: Setting, warm: str) -> tuple[Int32s, int]:
         return np.empty(0, np.int32), 0
     rates = rates_of(setting.trace)
     return rates.of, 0 if warm == "any" else rates.lowest_frequent(setting.slots)
-
-
-def _count(tally: Tally, setting: Setting, batch: Seen, missed: NDArray[np.bool_], slots: int) -> None:
-    """Count all but the rows written back."""
-    rows, occurrences = batch.unique
-    tally.count(batch, rows, missed, setting.trace.table_starts)
-    tally.lookup_misses = (tally.lookup_misses or 0) + int(occurrences[missed].sum())
-    tally.rows_fetched += int(np.count_nonzero(missed))
-    tally.overflow_batches += rows.size > slots
 
 
 _HELD, _FARTHEST = range(2)

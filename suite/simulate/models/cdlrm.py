@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from suite.simulate.models.model import CacheModel, CannotReplay, RowBytes, Setting, Tally
+from suite.simulate.models.model import Bools, CacheModel, CannotReplay, Setting, Tally
 from suite.simulate.traces.trace import Int32s, Int64s, Seen
 from systems.freq_cache.compiled import compiled, prefetch
 
@@ -19,8 +19,6 @@ NONE = -1
 
 _FAR = 32
 """How many rows ahead a loop asks for memory."""
-
-Bools = NDArray[np.bool_]
 
 
 class CDLRMModel(CacheModel):
@@ -53,6 +51,7 @@ class CDLRMModel(CacheModel):
     variants = {"look_ahead": ("64", "2", "16", "256")}
     source = "lkp411/cDLRM main_no_ddp.py, model_no_ddp.py, cache_manager.py; Balasubramanian et al., RecSys 2021"
     bypasses = True
+    moves_state = False
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
@@ -95,22 +94,12 @@ class CDLRMModel(CacheModel):
             return
         auxiliary = int(occurrences[bypassing].sum())
         missed = loaded.absent | bypassing
-        tally.count(batch, rows, missed, self.setting.trace.table_starts)
-        tally.lookup_misses = (tally.lookup_misses or 0) + int(occurrences[missed].sum())
+        self.count(batch, missed, tally)
         tally.rows_fetched += loaded.fetched + auxiliary
         tally.rows_written_back += loaded.written_back
-        tally.overflow_batches += rows.size > self.slots
-        counted = {
-            "auxiliary_lookups": auxiliary,
-            "rows_left_out": loaded.left_out,
-            "rows_overwritten": loaded.overwritten,
-        }
-        for name, count in counted.items():
-            tally.details[name] = tally.details.get(name, 0) + count
-
-    def bytes_moved(self, tally: Tally, row: RowBytes) -> tuple[int, int]:
-        """Bytes fetched and bytes written back: no optimizer state moves."""
-        return tally.rows_fetched * row.weights, tally.rows_written_back * row.weights
+        tally.add_details(
+            auxiliary_lookups=auxiliary, rows_left_out=loaded.left_out, rows_overwritten=loaded.overwritten
+        )
 
     def _open_window(self) -> None:
         """Load what the batches that have come need."""

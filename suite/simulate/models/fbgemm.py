@@ -7,25 +7,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from suite.simulate.models.model import CacheModel, CannotReplay, RowBytes, Setting, Tally
-from suite.simulate.models.warp_sort import LANES, warp_sort
+from suite.simulate.models.fbgemm_sets import (
+    EMPTY,
+    WAYS,
+    Arriving,
+    Scratch,
+    chain_by_set,
+    count_occurrences,
+    find,
+    hash_rows,
+    place_lfu,
+    place_lru,
+)
+from suite.simulate.models.model import Bools, CacheModel, CannotReplay, RowBytes, Setting, Tally
 from suite.simulate.traces.trace import Int32s, Seen
-from systems.freq_cache.compiled import compiled, prefetch
-
-WAYS = LANES
-"""Associativity on NVIDIA devices: a lane of a warp looks after each."""
-
-EMPTY = -1
 
 _MOST_LFU_SETS = 2**24 - 2
 """With LFU fbgemm sorts by set and count in one number of 64 bits, of which the set has 24."""
 
 _INT32_MAX = 2**31 - 1
-
-_FAR = 16
-"""How many rows ahead a loop asks for memory."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class _Populated:
     """
 
     sets: Int32s
-    missed: NDArray[np.bool_]
+    missed: Bools
     slots: Int32s
     inserted: int
     evicted: int
@@ -115,24 +116,22 @@ class FbgemmCacheModel(CacheModel):
         rows, occurrences = batch.unique
         self._time += 1
         sets, slots = np.empty(rows.size, np.int32), np.empty(rows.size, np.int32)
-        _hash(rows, self._sets, sets)
-        _find(rows, sets, self._row, slots)
+        hash_rows(rows, self._sets, sets)
+        find(rows, sets, self._row, slots)
         missed = slots == EMPTY
         held = slots[~missed]
         chain, touched = np.empty(rows.size, np.int32), np.empty(np.count_nonzero(missed), np.int32)
-        crowded = _chain_by_set(sets, missed, self._newest, chain, touched)
-        groups = (touched[:crowded], self._newest, chain)
-        ways = (np.empty(WAYS, np.int64), np.empty(WAYS, np.int32), np.empty(WAYS, np.int32))
+        crowded = chain_by_set(sets, missed, self._newest, chain, touched)
+        arriving = Arriving(rows, np.zeros(rows.size, np.int64), touched[:crowded], self._newest, chain)
+        scratch = Scratch(np.empty(WAYS, np.int64), np.empty(WAYS, np.int32), np.empty(WAYS, np.int32))
         if self._lfu:
-            counts = np.empty(rows.size, np.int64)
-            _count_occurrences(rows, occurrences, slots, self._count, self._count_of_slot, counts)
-            inserted, evicted = _place_lfu(rows, counts, groups, self._row, self._count_of_slot, self._count, ways)
+            count_occurrences(rows, occurrences, slots, self._count, self._count_of_slot, arriving.counts)
+            inserted, evicted = place_lfu(arriving, self._row, self._count_of_slot, self._count, scratch)
         else:
             self._stamp[held] = self._time
-            counts = np.zeros(rows.size, np.int64)
             kept_from = self._time - self.look_ahead
-            inserted, evicted = _place_lru(rows, counts, groups, self._row, self._stamp, self._time, kept_from, ways)
-        _find(rows, sets, self._row, slots)
+            inserted, evicted = place_lru(arriving, self._row, self._stamp, self._time, kept_from, scratch)
+        find(rows, sets, self._row, slots)
         self._populated.append(_Populated(sets, missed, slots, inserted, evicted))
 
     def step(self, batch: Seen, tally: Tally | None) -> None:
@@ -144,24 +143,21 @@ class FbgemmCacheModel(CacheModel):
         rows, occurrences = batch.unique
         absent = np.flatnonzero(populated.slots == EMPTY)
         in_backward = np.empty(absent.size, np.int32)
-        _find(rows[absent], populated.sets[absent], self._row, in_backward)
-        counted = {
-            "inserted": populated.inserted,
-            "evicted": populated.evicted,
-            "conflict_unique_misses": absent.size,
-            "conflict_lookups": int(occurrences[absent].sum(dtype=np.int64)),
-            "conflict_updates": int(np.count_nonzero(in_backward == EMPTY)),
-            "calls": int(rows.size > 0),
-            "calls_with_misses": int(populated.missed.any()),
-        }
-        for name, value in counted.items():
-            tally.details[name] = tally.details.get(name, 0) + value
-        tally.count(batch, rows, populated.missed, self.setting.trace.table_starts)
-        assert tally.lookup_misses is not None
-        tally.lookup_misses += int(occurrences[populated.missed].sum(dtype=np.int64))
-        tally.rows_fetched += counted["inserted"] + counted["conflict_lookups"] + counted["conflict_updates"]
-        tally.rows_written_back += counted["evicted"] + counted["conflict_updates"]
-        tally.overflow_batches += rows.size > self.slots
+        find(rows[absent], populated.sets[absent], self._row, in_backward)
+        conflict_lookups = int(occurrences[absent].sum(dtype=np.int64))
+        conflict_updates = int(np.count_nonzero(in_backward == EMPTY))
+        tally.add_details(
+            inserted=populated.inserted,
+            evicted=populated.evicted,
+            conflict_unique_misses=absent.size,
+            conflict_lookups=conflict_lookups,
+            conflict_updates=conflict_updates,
+            calls=int(rows.size > 0),
+            calls_with_misses=int(populated.missed.any()),
+        )
+        self.count(batch, populated.missed, tally)
+        tally.rows_fetched += populated.inserted + conflict_lookups + conflict_updates
+        tally.rows_written_back += populated.evicted + conflict_updates
 
     def bytes_moved(self, tally: Tally, row: RowBytes) -> tuple[int, int]:
         """State has no cache: one number per row stays on the device, more is read and written once by backward."""
@@ -187,158 +183,3 @@ def uvm_cache_stats(tally: Tally) -> dict[str, int]:
 def cache_miss_counter(tally: Tally) -> tuple[int, int]:
     """What fbgemm's `get_cache_miss_counter` says: lookups with any absent row, and absent distinct rows."""
     return tally.details["calls_with_misses"], tally.unique_misses
-
-
-@compiled
-def set_of(row, sets):
-    """The set of a row: the last steps of MurmurHash3 (64 bits), modulo the sets."""
-    h = np.uint64(row)
-    h ^= h >> np.uint64(33)
-    h *= np.uint64(0xFF51AFD7ED558CCD)
-    h ^= h >> np.uint64(33)
-    h *= np.uint64(0xC4CEB9FE1A85EC53)
-    h ^= h >> np.uint64(33)
-    return h % np.uint64(sets)
-
-
-@compiled
-def _hash(rows, sets, out):
-    for u in range(rows.size):
-        out[u] = set_of(rows[u], sets)
-
-
-@compiled
-def _ask_for_set(of_slots, chosen):
-    """For all ways of a set, 4 or 8 B each: they begin anywhere in a cache line."""
-    first, last = chosen * WAYS, chosen * WAYS + WAYS - 1
-    prefetch(of_slots, first)
-    prefetch(of_slots, first + WAYS // 2)
-    prefetch(of_slots, last)
-
-
-@compiled
-def _find(rows, sets, row_of_slot, slots):
-    """The slot of every row, or `EMPTY`."""
-    for u in range(rows.size):
-        if u + _FAR < rows.size:
-            _ask_for_set(row_of_slot, sets[u + _FAR])
-        first = sets[u] * WAYS
-        wanted = rows[u]
-        found = np.int32(0)
-        for way in range(WAYS):  # a row is in one way at most, and a sum needs no branch
-            found += np.int32(way + 1) * np.int32(row_of_slot[np.uint64(first + way)] == wanted)
-        slots[u] = first + found - 1 if found else EMPTY
-
-
-@compiled
-def _chain_by_set(sets, missed, newest, chain, touched):
-    """Link the absent rows of each set: `newest` has the last one met, `chain` the one before. Returns the sets met."""
-    met = 0
-    for u in range(sets.size):
-        if missed[u]:
-            if newest[sets[u]] == EMPTY:
-                touched[met] = sets[u]
-                met += 1
-            chain[u] = newest[sets[u]]
-            newest[sets[u]] = u
-    return met
-
-
-@compiled
-def _count_occurrences(rows, occurrences, slots, count, count_of_slot, counts):
-    """Add to the count of every row; while a row is cached, its count is kept with its slot."""
-    for u in range(rows.size):
-        if u + _FAR < rows.size:
-            ahead = slots[u + _FAR]
-            if ahead == EMPTY:
-                prefetch(count, rows[u + _FAR])
-            else:
-                prefetch(count_of_slot, ahead)
-        if slots[u] == EMPTY:
-            count[rows[u]] += occurrences[u]
-            counts[u] = count[rows[u]]
-        else:
-            count_of_slot[slots[u]] += occurrences[u]
-
-
-@compiled
-def _first_of(u, chain, rows, counts, chosen):
-    """The rows of a set that come first, at most 32: the highest count, of equals the lowest number. Returns all."""
-    met = 0
-    while u != EMPTY:
-        at = min(met, WAYS)
-        met += 1
-        while at > 0 and _comes_before(u, chosen[at - 1], rows, counts):
-            if at < WAYS:
-                chosen[at] = chosen[at - 1]
-            at -= 1
-        if at < WAYS:
-            chosen[at] = u
-        u = chain[u]
-    return met
-
-
-@compiled
-def _comes_before(u, other, rows, counts):
-    return counts[u] > counts[other] or (counts[u] == counts[other] and rows[u] < rows[other])
-
-
-@compiled
-def _place_lru(rows, counts, groups, row_of_slot, stamp, time, kept_from, ways):
-    """Bring in what finds a place. Returns rows that entered and rows that left."""
-    touched, newest, chain = groups
-    keys, order, chosen = ways
-    inserted = 0
-    evicted = 0
-    for i in range(touched.size):
-        if i + _FAR < touched.size:
-            _ask_for_set(stamp, touched[i + _FAR])
-            _ask_for_set(row_of_slot, touched[i + _FAR])
-        chosen_set = touched[i]
-        first = chosen_set * WAYS
-        wanted = _first_of(newest[chosen_set], chain, rows, counts, chosen)
-        newest[chosen_set] = EMPTY
-        for way in range(WAYS):
-            keys[way] = stamp[first + way]
-        warp_sort(keys, order)
-        for turn in range(min(wanted, WAYS)):
-            if keys[turn] >= kept_from:
-                break
-            slot = first + order[turn]
-            evicted += row_of_slot[slot] != EMPTY
-            row_of_slot[slot] = rows[chosen[turn]]
-            stamp[slot] = time
-            inserted += 1
-    return inserted, evicted
-
-
-@compiled
-def _place_lfu(rows, counts, groups, row_of_slot, count_of_slot, count, ways):
-    """Bring in what finds a place. Returns rows that entered and rows that left."""
-    touched, newest, chain = groups
-    keys, order, chosen = ways
-    inserted = 0
-    evicted = 0
-    for i in range(touched.size):
-        if i + _FAR < touched.size:
-            _ask_for_set(count_of_slot, touched[i + _FAR])
-            _ask_for_set(row_of_slot, touched[i + _FAR])
-        chosen_set = touched[i]
-        first = chosen_set * WAYS
-        wanted = _first_of(newest[chosen_set], chain, rows, counts, chosen)
-        newest[chosen_set] = EMPTY
-        for way in range(WAYS):
-            keys[way] = count_of_slot[first + way]
-        warp_sort(keys, order)
-        for turn in range(min(wanted, WAYS)):
-            newcomer = chosen[turn]
-            if keys[turn] > counts[newcomer]:
-                break
-            slot = first + order[turn]
-            if row_of_slot[slot] != EMPTY:
-                count[row_of_slot[slot]] = keys[turn]
-                evicted += 1
-            row_of_slot[slot] = rows[newcomer]
-            count_of_slot[slot] = counts[newcomer]
-            inserted += 1
-    return inserted, evicted

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from weakref import WeakKeyDictionary
+from collections.abc import Mapping
 
 import numpy as np
 
-from suite.simulate.models.model import CacheModel, RowBytes, Setting, Tally
-from suite.simulate.traces.trace import Int32s, Int64s, Seen, Trace
+from suite.simulate.models.model import CacheModel, Setting, Tally
+from suite.simulate.traces.rates import rates_of
+from suite.simulate.traces.trace import Int32s, Seen, Trace, once_per_trace
 from systems.freq_cache.compiled import compiled
-
-_COUNTED = 1 << 16
-"""Rows of lower frequencies are ranked by counting, the few others by sorting."""
 
 
 class HotSetModel(CacheModel):
@@ -24,12 +21,13 @@ class HotSetModel(CacheModel):
     the same size); its optimizer state does not move. The batches are taken as they come: FAE's sorting of samples into
     hot and mixed batches, and bringing the hot rows of host and device in line where the two alternate, are left out.
 
-    Memory: 1 B per row, none per slot; while it is built also 4 B per row for ranks, kept with the trace, and the
+    Memory: 1 B per row, none per slot; while it is built also 8 B per row for ranks, kept with the trace, and the
     trace's frequencies.
     """
 
     source = "arXiv 2103.00686"
     bypasses = True
+    moves_state = False
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
@@ -38,58 +36,23 @@ class HotSetModel(CacheModel):
     def step(self, batch: Seen, tally: Tally | None) -> None:
         if tally is None:
             return
-        rows, occurrences = batch.unique
-        missed = self._cold[rows]
-        misses = int(np.count_nonzero(missed))
-        tally.count(batch, rows, missed, self.setting.trace.table_starts)
-        tally.lookup_misses = (tally.lookup_misses or 0) + int(occurrences[missed].sum())
+        misses = self.count(batch, self._cold[batch.unique[0]], tally)
         tally.rows_fetched += misses
         tally.rows_written_back += misses
-        tally.overflow_batches += rows.size > self.slots
-
-    def bytes_moved(self, tally: Tally, row: RowBytes) -> tuple[int, int]:
-        """Bytes fetched and bytes written back: optimizer state stays where its row is trained."""
-        return tally.rows_fetched * row.weights, tally.rows_written_back * row.weights
 
 
-_RANKED: WeakKeyDictionary[Trace, Int32s] = WeakKeyDictionary()
-"""Ranks by trace: they are the same whatever the size of the cache."""
-
-
+@once_per_trace
 def ranks(trace: Trace) -> Int32s:
     """The place of every row by falling frequency, from 0 on, int32 `[rows]`; of equals the lower row comes first."""
-    if trace not in _RANKED:
-        _RANKED[trace] = ranks_of(trace.frequencies())
-    return _RANKED[trace]
-
-
-def ranks_of(frequencies: Sequence[Int64s]) -> Int32s:
-    """The same from the accesses per row of each table, int64 `[rows]`, at least 0."""
-    starts = np.cumsum([0, *(counts.size for counts in frequencies)])
-    rows_at = np.zeros(_COUNTED + 1, np.int64)
-    for counts in frequencies:
-        _count(counts, rows_at)
-    often = [np.flatnonzero(counts >= _COUNTED) for counts in frequencies]
-    rows = np.concatenate([start + few for start, few in zip(starts, often, strict=False)])
-    accesses = np.concatenate([counts[few] for counts, few in zip(frequencies, often, strict=True)])
-    found = np.empty(starts[-1], np.int32)
-    found[rows[np.argsort(-accesses, kind="stable")]] = np.arange(rows.size)
-    next_at = rows_at[::-1].cumsum()[::-1] - rows_at
-    for start, counts in zip(starts, frequencies, strict=False):
-        _rank(counts, next_at, found[start : start + counts.size])
+    rates = rates_of(trace)
+    found = np.empty(trace.rows, np.int32)
+    _number(rates.of, rates.rows[::-1].cumsum()[::-1] - rates.rows, found)
     return found
 
 
 @compiled
-def _count(counts, rows_at):
-    for row in range(counts.size):
-        rows_at[min(counts[row], _COUNTED)] += 1
-
-
-@compiled
-def _rank(counts, next_at, found):
-    """`next_at`: the rank that the next row of each frequency below the bar gets."""
-    for row in range(counts.size):
-        if counts[row] < _COUNTED:
-            found[row] = next_at[counts[row]]
-            next_at[counts[row]] += 1
+def _number(rank, next_place, found):
+    """`next_place`: the place that the next row of each rank gets."""
+    for row in range(rank.size):
+        found[row] = next_place[rank[row]]
+        next_place[rank[row]] += 1

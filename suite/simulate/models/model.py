@@ -11,9 +11,11 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from suite.simulate.traces.trace import Int32s, Seen, Trace, replayed
+from suite.simulate.traces.trace import Int32s, Int64s, Seen, Trace, replayed
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache.compiled import compiled
+
+Bools = NDArray[np.bool_]
 
 
 @dataclass
@@ -22,7 +24,7 @@ class Tally:
 
     Attributes:
         unique_misses: Distinct rows absent when their batch arrived.
-        lookup_misses: Ids of such rows; None: the policy does not say.
+        lookup_misses: Ids of such rows.
         rows_fetched: Rows read from the slow tier, as often as they are read.
         rows_written_back: Rows written to it.
         overflow_batches: Batches with more distinct rows than the cache has slots.
@@ -35,7 +37,7 @@ class Tally:
     lookups: int = 0
     unique_ids: int = 0
     unique_misses: int = 0
-    lookup_misses: int | None = 0
+    lookup_misses: int = 0
     rows_fetched: int = 0
     rows_written_back: int = 0
     overflow_batches: int = 0
@@ -51,8 +53,8 @@ class Tally:
         """Share of the distinct rows that were absent."""
         return self.unique_misses / self.unique_ids if self.unique_ids else 0.0
 
-    def count(self, batch: Seen, rows: Int32s, missed: NDArray[np.bool_], starts: NDArray[np.int64]) -> None:
-        """Count a batch: its distinct rows, and which of them were absent. Not what moved, nor `lookup_misses`.
+    def count(self, batch: Seen, rows: Int32s, missed: Bools, starts: Int64s) -> None:
+        """Count the rows of a batch. What moved, `lookup_misses` and `overflow_batches` are left to the caller.
 
         Args:
             batch: Its ids.
@@ -65,6 +67,11 @@ class Tally:
         self.unique_ids += rows.size
         self.unique_misses += int(np.count_nonzero(missed))
         _count_by_table(rows, missed, starts, self.by_table)
+
+    def add_details(self, **counts: int) -> None:
+        """Add to the counters that only this policy has."""
+        for name, count in counts.items():
+            self.details[name] = self.details.get(name, 0) + count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,11 +129,13 @@ class CacheModel(ABC):
         variants: Allowed values by parameter name, the default first.
         source: Where the rules come from.
         bypasses: A missing row may be used without taking a slot. Its bound is then `belady[bypass=on]`.
+        moves_state: A row's optimizer state moves with it.
     """
 
     variants: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     source: ClassVar[str]
     bypasses: ClassVar[bool] = False
+    moves_state: ClassVar[bool] = True
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         self.setting = setting
@@ -149,9 +158,26 @@ class CacheModel(ABC):
     def step(self, batch: Seen, tally: Tally | None) -> None:
         """The batch announced longest ago takes its turn; it is counted if there is a tally."""
 
+    def count(self, batch: Seen, missed: Bools, tally: Tally) -> int:
+        """Count a batch by its distinct rows. What moved is left to the caller.
+
+        Args:
+            batch: A batch.
+            missed: Whether each of its distinct rows, as `Seen.unique` has them, was absent, bool `[u]`.
+            tally: What it is added to.
+
+        Returns:
+            How many were absent.
+        """
+        rows, occurrences = batch.unique
+        tally.count(batch, rows, missed, self.setting.trace.table_starts)
+        tally.lookup_misses += int(occurrences[missed].sum(dtype=np.int64))
+        tally.overflow_batches += rows.size > self.slots
+        return int(np.count_nonzero(missed))
+
     def bytes_moved(self, tally: Tally, row: RowBytes) -> tuple[int, int]:
-        """Bytes fetched and bytes written back. The default: optimizer state moves with its row."""
-        each = row.weights + row.state
+        """Bytes fetched and bytes written back. By default rows move whole, with their state if `moves_state`."""
+        each = row.weights + (row.state if self.moves_state else 0)
         return tally.rows_fetched * each, tally.rows_written_back * each
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from suite.simulate.models.model import CacheModel, Setting, Tally
-from suite.simulate.traces.trace import Seen, Trace
+from suite.simulate.traces.trace import Seen, Trace, once_per_trace
 from systems.freq_cache.planner.planner import Planner
 from systems.freq_cache.planner.policy import LFU, LRU, Policy, StaticFrequency
 from systems.freq_cache.system import FreqCache
@@ -57,21 +56,18 @@ class FreqCacheModel(CacheModel):
         if tally is None:
             return
         tally.count(batch, plan.rows, plan.missed, self.setting.trace.table_starts)
-        tally.lookup_misses = (tally.lookup_misses or 0) + plan.lookup_misses
+        tally.lookup_misses += plan.lookup_misses
         tally.rows_fetched += fetched
         tally.rows_written_back += back
         tally.overflow_batches += plan.overflow
 
 
-_RANKED: WeakKeyDictionary[Trace, StaticFrequency] = WeakKeyDictionary()
-"""Ranks by trace: they are the same whatever the size of the cache."""
-
-
 def _policy_of(name: str, trace: Trace) -> Policy:
     if name == "lru":
         return LRU()
-    if name == "lfu":
-        return LFU(trace.rows)
-    if trace not in _RANKED:
-        _RANKED[trace] = StaticFrequency(trace.frequencies())
-    return _RANKED[trace]
+    return LFU(trace.rows) if name == "lfu" else _static(trace)
+
+
+@once_per_trace
+def _static(trace: Trace) -> StaticFrequency:
+    return StaticFrequency(trace.frequencies())

@@ -12,9 +12,9 @@ from systems.registry import Variant, split_list
 
 MODELS: dict[str, str] = {
     "freq_cache": "suite.simulate.models.ours:FreqCacheModel",
-    "lru": "suite.simulate.models.queues:LruModel",
-    "s3fifo": "suite.simulate.models.queues:S3FifoModel",
-    "sieve": "suite.simulate.models.queues:SieveModel",
+    "lru": "suite.simulate.models.lru:LruModel",
+    "s3fifo": "suite.simulate.models.s3fifo:S3FifoModel",
+    "sieve": "suite.simulate.models.sieve:SieveModel",
     "colossalai": "suite.simulate.models.colossalai:ColossalAIModel",
     "cdlrm": "suite.simulate.models.cdlrm:CDLRMModel",
     "fae": "suite.simulate.models.hot_set:HotSetModel",

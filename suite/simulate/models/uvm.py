@@ -28,7 +28,7 @@ class UncachedModel(CacheModel):
         rows, _ = batch.unique
         tally.count(batch, rows, np.ones(rows.size, np.bool_), self.setting.trace.table_starts)
         lookups = batch.ids.values.size
-        tally.lookup_misses = (tally.lookup_misses or 0) + lookups
+        tally.lookup_misses += lookups
         tally.rows_fetched += lookups + rows.size
         tally.rows_written_back += rows.size
 

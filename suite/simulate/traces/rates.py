@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from suite.simulate.traces.trace import Int32s, Int64s, Trace
+from suite.simulate.traces.trace import Int32s, Int64s, Trace, once_per_trace
 from systems.freq_cache.compiled import compiled
 from systems.freq_cache.planner.policy import level_of
 
@@ -52,17 +50,10 @@ class Rates(NamedTuple):
         return int(level_of(min(int(self.frequencies[rank]), 2**31)))
 
 
+@once_per_trace
 def rates_of(trace: Trace) -> Rates:
-    """Ranks of the rows of a trace by `Trace.frequencies`, worked out once. Memory: 4 B per row."""
-    if trace not in _KNOWN:
-        _KNOWN[trace] = _rank(trace.frequencies())
-    return _KNOWN[trace]
-
-
-_KNOWN: WeakKeyDictionary[Trace, Rates] = WeakKeyDictionary()
-
-
-def _rank(frequencies: Sequence[Int64s]) -> Rates:
+    """Ranks of the rows of a trace by `Trace.frequencies`. Memory: 4 B per row."""
+    frequencies = trace.frequencies()
     seen = np.zeros(_COMMON, np.bool_)
     for counts in frequencies:
         _mark(counts, seen)

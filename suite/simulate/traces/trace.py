@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, wraps
+from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +18,7 @@ from workloads.batch import Split, Workload
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
+_Made = TypeVar("_Made")
 
 _FAR = 32
 """How many ids ahead a loop asks for memory."""
@@ -63,6 +66,19 @@ class Trace(ABC):
         return starts
 
 
+def once_per_trace(make: Callable[[Trace], _Made]) -> Callable[[Trace], _Made]:
+    """Keep what a function makes of a trace as long as the trace lives: it is the same for every size of a cache."""
+    made: WeakKeyDictionary[Trace, _Made] = WeakKeyDictionary()
+
+    @wraps(make)
+    def once(trace: Trace) -> _Made:
+        if trace not in made:
+            made[trace] = make(trace)
+        return made[trace]
+
+    return once
+
+
 class WorkloadTrace(Trace):
     """The training split of a workload.
 
@@ -87,29 +103,6 @@ class WorkloadTrace(Trace):
     def frequencies(self) -> list[Int64s]:
         found = self._workload.frequencies(self._prefix)
         return [found[name].numpy() for name, _ in self.tables]
-
-
-class OneTable(Trace):
-    """One table of a trace, as if it were the only one."""
-
-    def __init__(self, trace: Trace, table: int) -> None:
-        name, rows = trace.tables[table]
-        self.name = f"{trace.name}, table {name}"
-        self.tables = ((name, rows),)
-        self.length = trace.length
-        self.batch_lookups = trace.batch_lookups
-        self._trace = trace
-        self._table = table
-
-    def ids(self, index: int) -> Ids:
-        whole = self._trace.ids(index)
-        mine = np.flatnonzero(whole.starts == self._trace.table_starts[self._table])  # its features lie side by side
-        begin = int(whole.ends[mine[0] - 1]) if mine[0] else 0
-        ends = whole.ends[mine] - begin
-        return Ids(whole.values[begin : begin + int(ends[-1])], ends, np.zeros(mine.size, np.int64))
-
-    def frequencies(self) -> list[Int64s]:
-        return [self._trace.frequencies()[self._table]]
 
 
 class Seen:

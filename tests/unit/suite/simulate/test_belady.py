@@ -22,8 +22,8 @@ from systems.freq_cache.planner.planner import Ids, Planner
 from systems.freq_cache.planner.policy import LFU, LRU, Policy, StaticFrequency, level_of
 from workloads.streams.synthetic import SyntheticWorkload
 
-SETTINGS = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SETTINGS = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 Written = Sequence[Sequence[int]]
 """Batches as lists of rows, repeats welcome."""

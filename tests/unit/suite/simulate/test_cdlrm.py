@@ -12,7 +12,7 @@ from suite.simulate.models.cdlrm import CDLRMModel, most_sets, taken_for_prime
 from suite.simulate.models.model import CannotReplay, RowBytes, Tally, replay
 from systems.contract import OptimizerKind, SparseOptimizer
 
-SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SETTINGS = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def model_of(trace: ListedTrace, *, slots: int, look_ahead: int, counted_from: int = 0) -> CDLRMModel:

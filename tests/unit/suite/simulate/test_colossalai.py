@@ -12,7 +12,7 @@ from suite.simulate.models.colossalai import ColossalAIModel
 from suite.simulate.models.model import CannotReplay, RowBytes, replay
 from systems.contract import OptimizerKind, SparseOptimizer
 
-SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SETTINGS = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 POLICIES = pytest.mark.parametrize("policy", ColossalAIModel.variants["policy"])
 
 

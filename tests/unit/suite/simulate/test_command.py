@@ -114,7 +114,7 @@ def test_figure_has_every_policy_and_is_the_same_each_time(swept: tuple[Simulati
     drawn = (out / "miss_rate.svg").read_text()
     for policy in simulation.configuration.policies:
         assert policy.split("[")[0] in drawn
-    assert command.simulate_figures.draw(simulation, tmp_path).read_text() == drawn
+    assert command.figure.draw(simulation, tmp_path).read_text() == drawn
 
 
 def test_many_sizes_are_columns_and_few_have_tables_of_their_own(swept: tuple[Simulation, Path, str]) -> None:

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from listed_traces import OneTable
 
 from suite.records.options import BadOption
 from suite.simulate.curves.curves import LEAST_SAMPLED_ROWS, Depths, miss_curves
 from suite.simulate.models.model import Span
-from suite.simulate.traces.trace import OneTable, Trace
+from suite.simulate.traces.trace import Trace
 from systems.freq_cache.planner.planner import Ids, Planner
 from systems.freq_cache.planner.policy import LRU, Policy
 
@@ -108,7 +109,7 @@ sizes_and_batches = st.lists(st.integers(1, 14), min_size=1, max_size=3).flatmap
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=15)
 @given(sizes_and_batches, st.data())
 def test_every_size_from_the_largest_batch_on_equals_our_planner_counter_for_counter(made, data):
     trace = ListedTrace(*made)
@@ -121,7 +122,7 @@ def test_every_size_from_the_largest_batch_on_equals_our_planner_counter_for_cou
             assert counters(curve, slots) == planned(OneTable(trace, place), slots, span, Recency())
 
 
-@settings(max_examples=60)
+@settings(max_examples=15)
 @given(sizes_and_batches)
 def test_lru_of_our_planner_differs_only_in_which_row_of_a_batch_leaves_first(made):
     trace = ListedTrace(*made)

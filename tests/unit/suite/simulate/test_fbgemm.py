@@ -11,7 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from suite.simulate.models import fbgemm
-from suite.simulate.models.fbgemm import FbgemmCacheModel, cache_miss_counter, set_of, uvm_cache_stats
+from suite.simulate.models.fbgemm import FbgemmCacheModel, cache_miss_counter, uvm_cache_stats
+from suite.simulate.models.fbgemm_sets import set_of
 from suite.simulate.models.model import CannotReplay, RowBytes, Setting, Span, Tally, replay
 from suite.simulate.models.warp_sort import warp_sort
 from suite.simulate.traces.trace import Int64s, Trace
@@ -115,7 +116,7 @@ def traces(draw: st.DrawFn) -> WrittenTrace:
 
 
 @pytest.mark.parametrize(("policy", "prefetch"), VARIANTS)
-@settings(max_examples=250)
+@settings(max_examples=30)
 @given(trace=traces(), slots=st.sampled_from([1, 32, 33, 64, 96, 130, 320]))
 def test_every_counter_equals_that_of_the_kernels_retold(
     policy: str, prefetch: str, trace: WrittenTrace, slots: int

@@ -29,7 +29,7 @@ def assert_not_below(policy: Variant, setting: Setting) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), trace=traces(most_rows=60, most_ids=12, most_batches=14))
 def test_no_policy_misses_fewer_than_belady_with_as_many_slots(
     policy: Variant, data: st.DataObject, trace: ListedTrace

@@ -16,11 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from listed_traces import ListedTrace, assert_counts, setting, skewed_trace, traces
 
+from suite.simulate.models.lru import LruModel
 from suite.simulate.models.model import CacheModel, RowBytes, replay
-from suite.simulate.models.queues import LruModel, S3FifoModel, SieveModel
+from suite.simulate.models.s3fifo import S3FifoModel
+from suite.simulate.models.sieve import SieveModel
 from systems.contract import OptimizerKind, SparseOptimizer
 
-SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SETTINGS = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 PAIRS: list[tuple[type[CacheModel], type[BruteForceQueues]]] = [
     (S3FifoModel, BruteForceS3Fifo),
     (SieveModel, BruteForceSieve),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from listed_traces import OneTable
 from test_curves import Recency, planned, zipf_trace
 from torchrec import EmbeddingBagConfig
 
@@ -13,7 +14,6 @@ from suite.records.options import BadOption
 from suite.simulate.curves.curves import Curve, Curves, Depths, Measured, miss_curves
 from suite.simulate.curves.split import Split, divide_greedily, split_slots
 from suite.simulate.models.model import Span
-from suite.simulate.traces.trace import OneTable
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache.collection import CachedEmbeddingBagCollection
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given
-from listed_traces import ListedTrace, setting, skewed_trace, traces
+from listed_traces import ListedTrace, OneTable, setting, skewed_trace, traces
 
 from suite.records.options import BadOption
 from suite.simulate.models.model import CacheModel, Tally, replay
 from suite.simulate.models.uvm import UncachedModel
 from suite.simulate.options import open_trace
-from suite.simulate.traces.trace import Distinct, OneTable, Seen, WorkloadTrace, replayed
+from suite.simulate.traces.trace import Distinct, Seen, WorkloadTrace, replayed
 from workloads.streams.synthetic import SyntheticWorkload
 
 

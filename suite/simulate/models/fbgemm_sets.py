@@ -1,0 +1,200 @@
+"""The sets of fbgemm's cache: finding rows in them, and placing those that are absent."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from suite.simulate.models.warp_sort import LANES, warp_sort
+from suite.simulate.traces.trace import Int32s, Int64s
+from systems.freq_cache.compiled import compiled, prefetch
+
+WAYS = LANES
+"""Associativity on NVIDIA devices: a lane of a warp looks after each."""
+
+EMPTY = -1
+
+_FAR = 16
+"""How many rows ahead a loop asks for memory."""
+
+
+class Arriving(NamedTuple):
+    """The absent rows of a batch, by set.
+
+    Attributes:
+        rows: Distinct rows of the batch, int32 `[u]`.
+        counts: How often each was used, int64 `[u]`; all 0 with LRU.
+        touched: Sets that absent rows belong to, int32.
+        newest: The last absent row of each set, its place in `rows` or `EMPTY`, int32 `[sets]`.
+        chain: The absent row of the same set before each row, or `EMPTY`, int32 `[u]`.
+    """
+
+    rows: Int32s
+    counts: Int64s
+    touched: Int32s
+    newest: Int32s
+    chain: Int32s
+
+
+class Scratch(NamedTuple):
+    """Room to sort the ways of one set: their keys, the lanes these came from, and the rows that come first."""
+
+    keys: Int64s
+    order: Int32s
+    chosen: Int32s
+
+
+@compiled
+def set_of(row, sets):
+    """The set of a row: the last steps of MurmurHash3 (64 bits), modulo the sets."""
+    h = np.uint64(row)
+    h ^= h >> np.uint64(33)
+    h *= np.uint64(0xFF51AFD7ED558CCD)
+    h ^= h >> np.uint64(33)
+    h *= np.uint64(0xC4CEB9FE1A85EC53)
+    h ^= h >> np.uint64(33)
+    return h % np.uint64(sets)
+
+
+@compiled
+def hash_rows(rows, sets, out):
+    for u in range(rows.size):
+        out[u] = set_of(rows[u], sets)
+
+
+@compiled
+def _ask_for_set(of_slots, chosen):
+    """For all ways of a set, 4 or 8 B each: they begin anywhere in a cache line."""
+    first, last = chosen * WAYS, chosen * WAYS + WAYS - 1
+    prefetch(of_slots, first)
+    prefetch(of_slots, first + WAYS // 2)
+    prefetch(of_slots, last)
+
+
+@compiled
+def find(rows, sets, row_of_slot, slots):
+    """The slot of every row, or `EMPTY`."""
+    for u in range(rows.size):
+        if u + _FAR < rows.size:
+            _ask_for_set(row_of_slot, sets[u + _FAR])
+        first = sets[u] * WAYS
+        wanted = rows[u]
+        found = np.int32(0)
+        for way in range(WAYS):  # a row is in one way at most, and a sum needs no branch
+            found += np.int32(way + 1) * np.int32(row_of_slot[np.uint64(first + way)] == wanted)
+        slots[u] = first + found - 1 if found else EMPTY
+
+
+@compiled
+def chain_by_set(sets, missed, newest, chain, touched):
+    """Link the absent rows of each set: `newest` has the last one met, `chain` the one before. Returns the sets met."""
+    met = 0
+    for u in range(sets.size):
+        if missed[u]:
+            if newest[sets[u]] == EMPTY:
+                touched[met] = sets[u]
+                met += 1
+            chain[u] = newest[sets[u]]
+            newest[sets[u]] = u
+    return met
+
+
+@compiled
+def count_occurrences(rows, occurrences, slots, count, count_of_slot, counts):
+    """Add to the count of every row; while a row is cached, its count is kept with its slot."""
+    for u in range(rows.size):
+        if u + _FAR < rows.size:
+            ahead = slots[u + _FAR]
+            if ahead == EMPTY:
+                prefetch(count, rows[u + _FAR])
+            else:
+                prefetch(count_of_slot, ahead)
+        if slots[u] == EMPTY:
+            count[rows[u]] += occurrences[u]
+            counts[u] = count[rows[u]]
+        else:
+            count_of_slot[slots[u]] += occurrences[u]
+
+
+@compiled
+def _first_of(u, chain, rows, counts, chosen):
+    """The rows of a set that come first, at most 32: the highest count, of equals the lowest number. Returns all."""
+    met = 0
+    while u != EMPTY:
+        at = min(met, WAYS)
+        met += 1
+        while at > 0 and _comes_before(u, chosen[at - 1], rows, counts):
+            if at < WAYS:
+                chosen[at] = chosen[at - 1]
+            at -= 1
+        if at < WAYS:
+            chosen[at] = u
+        u = chain[u]
+    return met
+
+
+@compiled
+def _comes_before(u, other, rows, counts):
+    return counts[u] > counts[other] or (counts[u] == counts[other] and rows[u] < rows[other])
+
+
+@compiled
+def place_lru(arriving, row_of_slot, stamp, time, kept_from, scratch):
+    """Bring in what finds a place. Returns rows that entered and rows that left."""
+    rows, counts, touched, newest, chain = arriving
+    keys, order, chosen = scratch
+    inserted = 0
+    evicted = 0
+    for i in range(touched.size):
+        if i + _FAR < touched.size:
+            _ask_for_set(stamp, touched[i + _FAR])
+            _ask_for_set(row_of_slot, touched[i + _FAR])
+        chosen_set = touched[i]
+        first = chosen_set * WAYS
+        wanted = _first_of(newest[chosen_set], chain, rows, counts, chosen)
+        newest[chosen_set] = EMPTY
+        for way in range(WAYS):
+            keys[way] = stamp[first + way]
+        warp_sort(keys, order)
+        for turn in range(min(wanted, WAYS)):
+            if keys[turn] >= kept_from:
+                break
+            slot = first + order[turn]
+            evicted += row_of_slot[slot] != EMPTY
+            row_of_slot[slot] = rows[chosen[turn]]
+            stamp[slot] = time
+            inserted += 1
+    return inserted, evicted
+
+
+@compiled
+def place_lfu(arriving, row_of_slot, count_of_slot, count, scratch):
+    """Bring in what finds a place. Returns rows that entered and rows that left."""
+    rows, counts, touched, newest, chain = arriving
+    keys, order, chosen = scratch
+    inserted = 0
+    evicted = 0
+    for i in range(touched.size):
+        if i + _FAR < touched.size:
+            _ask_for_set(count_of_slot, touched[i + _FAR])
+            _ask_for_set(row_of_slot, touched[i + _FAR])
+        chosen_set = touched[i]
+        first = chosen_set * WAYS
+        wanted = _first_of(newest[chosen_set], chain, rows, counts, chosen)
+        newest[chosen_set] = EMPTY
+        for way in range(WAYS):
+            keys[way] = count_of_slot[first + way]
+        warp_sort(keys, order)
+        for turn in range(min(wanted, WAYS)):
+            newcomer = chosen[turn]
+            if keys[turn] > counts[newcomer]:
+                break
+            slot = first + order[turn]
+            if row_of_slot[slot] != EMPTY:
+                count[row_of_slot[slot]] = keys[turn]
+                evicted += 1
+            row_of_slot[slot] = rows[newcomer]
+            count_of_slot[slot] = counts[newcomer]
+            inserted += 1
+    return inserted, evicted

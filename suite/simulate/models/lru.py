@@ -1,0 +1,106 @@
+"""LRU by the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from suite.simulate.models.model import Setting
+from suite.simulate.models.queues import ABSENT, FAR, QueuedRows
+from suite.simulate.traces.trace import Int32s
+from systems.freq_cache.compiled import compiled, prefetch
+from systems.freq_cache.planner.queues import EMPTY, Queues, empty_queues, pop, push
+
+
+class LruModel(QueuedRows):
+    """The row whose last batch is the oldest leaves.
+
+    Among rows of the same last batch those leave first that were queued then, in order of first occurrence: the rows
+    that it fetched, and those whose turn to leave came while it was in hand. Rows that it merely hit follow, each when
+    its turn has come under the batch it was queued at. So does our `Planner` with its LRU
+    policy and without look-ahead, whose counts these are, one by one (unless rows of more than 32,768 batches ago are
+    cached: all of these are equally old to it).
+
+    Memory: 4 B per row, 13 B per slot, 272 B per batch of the span.
+    """
+
+    source = "systems/freq_cache/planner/planner.py"
+
+    def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
+        super().__init__(setting, parameters)
+        self._row, self._last = (np.zeros(self.slots, np.int32) for _ in range(2))
+        self._queued = np.zeros(self.slots, np.bool_)
+        self._queues = empty_queues(queues=setting.span.stop, slots=self.slots)
+        self._oldest = 0
+
+    def _enter(self, rows: Int32s, missed: NDArray[np.bool_], batch: int) -> tuple[int, int]:
+        cache = _Recency(self._place, self._row, self._last, self._queued, self._queues)
+        used, gone, self._oldest = _enter_lru(rows, missed, batch, cache, self._used, self._oldest)
+        return used, gone
+
+
+class _Recency(NamedTuple):
+    """What LRU knows: of every row its slot; of every slot its row, last batch, and whether it is queued."""
+
+    place: Int32s
+    row: Int32s
+    last: Int32s
+    queued: NDArray[np.bool_]
+    queues: Queues
+
+
+@compiled
+def _enter_lru(rows, missed, now, cache, used, oldest):
+    """Returns the slots in use, how many rows left, and the oldest batch with a queue that may hold any."""
+    place, row, last, queued, queues = cache
+    for i in range(rows.size):
+        if i + FAR < rows.size:
+            prefetch(place, rows[i + FAR])
+        slot = place[np.uint64(rows[i])]
+        missed[i] = slot < 0
+        if slot >= 0:
+            last[slot] = now
+    gone = 0
+    for i in range(rows.size):
+        if not missed[i]:
+            continue
+        if used < row.size:
+            slot = used
+            used += 1
+        elif rows.size <= row.size:
+            slot, oldest = _least_recent(now, cache, oldest)
+            place[np.uint64(row[slot])] = ABSENT
+            gone += 1
+        else:
+            continue
+        place[np.uint64(rows[i])] = slot
+        row[slot] = rows[i]
+        last[slot] = now
+        queued[slot] = False
+    for i in range(rows.size):
+        if i + FAR < rows.size:
+            prefetch(place, rows[i + FAR])
+        slot = place[np.uint64(rows[i])]
+        if slot >= 0 and not queued[slot]:
+            queued[slot] = True
+            push(queues, now, slot)
+    return used, gone, oldest
+
+
+@compiled
+def _least_recent(now, cache, oldest):
+    """The slot to take, off its queue, and the oldest batch with a queue that may hold any."""
+    last, queued, queues = cache.last, cache.queued, cache.queues
+    while True:
+        while queues.ends[2 * oldest] == EMPTY:
+            oldest += 1
+        slot = pop(queues, oldest)
+        if last[slot] == oldest:
+            return slot, oldest
+        if last[slot] == now:
+            queued[slot] = False  # queued again when the batch in hand is done
+        else:
+            push(queues, last[slot], slot)
