@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[4]
 PUBLISHED = ROOT / "results" / "published"
 
 
+@pytest.mark.slow
 def test_everything_published_is_what_the_records_give() -> None:
     """`python -m suite report --check`, with the versions that draw and print as the published files were drawn."""
     pinned = dict(re.findall(r"^([a-z0-9]+)==(\S+)", (ROOT / "requirements" / "base.txt").read_text(), re.MULTILINE))
