@@ -13,18 +13,19 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from suite.advise import tables
-from suite.advise.advice import Advice
+from suite.advise.advising import Advice
 from suite.advise.advising import Asked, advise
-from suite.advise.calibration import CalibrationFailed
+from suite.advise.calibrate.calibration import CalibrationFailed
 from suite.advise.candidates import SYSTEMS
 from suite.advise.hardware import EXAMPLES, Hardware, load_hardware
-from suite.advise.kernels import RowType, kernel_of
+from suite.advise.calibrate.kernels import RowType, kernel_of
 from suite.records.environment import visible_gpu
-from suite.records.options import BadOption, OptimizerName, ScaleName, parse_bytes, parse_prepared, parse_workloads
+from suite.records.options import BadOption, OptimizerName, ScaleName, parse_bytes, parse_workloads
 from suite.records.record import Cell
 from suite.records.store import StoreError, write_atomically
+from suite.run.datasets import open_datasets
 from suite.run.memory_probes import available_host_bytes
-from suite.run.plan import Dataset, Options, check_options, plan_cells
+from suite.run.plan import Options, check_options, plan_cells
 from suite.simulate.options import check_output
 from suite.simulate.progress import LINE_EVERY_S
 from systems import registry
@@ -161,11 +162,8 @@ def advise_command(
 
 def _cell(workload: str, *, data_dir: Path | None, on_gpu: bool, options: dict[str, object]) -> Cell:
     """The setting, as run_bench.py would plan it; its system is filled in later."""
-    datasets: dict[str, Dataset] | None = None
-    if data_dir is None:
-        names = parse_workloads(workload)
-    else:
-        datasets, names = _prepared(data_dir, workload)
+    datasets = None if data_dir is None else open_datasets(data_dir, workload)
+    names = parse_workloads(workload) if datasets is None else tuple(datasets)
     if len(names) != 1:
         raise BadOption(f"--workload: give one of {', '.join(names)}")
     asked = Options(
@@ -177,23 +175,6 @@ def _cell(workload: str, *, data_dir: Path | None, on_gpu: bool, options: dict[s
     check_options(asked)
     cells, _ = plan_cells(asked, datasets=datasets, host_bytes=available_host_bytes())
     return cells[0]
-
-
-def _prepared(data_dir: Path, workload: str) -> tuple[dict[str, Dataset], tuple[str, ...]]:
-    from workloads.prepared import PreparedWorkload, find_prepared
-
-    folders = find_prepared(data_dir)
-    names = parse_prepared(workload, folders, data_dir=data_dir)
-    found = {}
-    for name in names:
-        opened = PreparedWorkload.open(folders[name], batch_size=1)
-        found[name] = Dataset(
-            folder=folders[name],
-            digest=opened.digest,
-            training_rows=opened.epoch_rows(),
-            table_rows=sum(rows for _, rows in opened.tables),
-        )
-    return found, names
 
 
 def _systems(text: str, device: str) -> list[str]:

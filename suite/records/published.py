@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from suite.records.model import Model
 
 NOTE = (
     "Published memory is printed as in its source, which says GB and means GiB: the 16.13 GB of torchrec on "
@@ -17,8 +18,7 @@ NOTE = (
 _FILE = Path(__file__).with_name("published.csv")
 
 
-@dataclass(frozen=True, kw_only=True)
-class PublishedRow:
+class PublishedRow(Model):
     """One row of the paper's table, as printed there.
 
     Attributes:
@@ -54,24 +54,6 @@ class PublishedRow:
 def published_rows(workload: str) -> tuple[PublishedRow, ...]:
     """The published rows of a workload, in the source's order; none for a workload that the paper does not have."""
     with _FILE.open(encoding="utf-8", newline="") as file:
-        return tuple(_row(fields) for fields in csv.DictReader(file) if fields["workload"] == workload)
-
-
-def _row(fields: dict[str, str]) -> PublishedRow:
-    return PublishedRow(
-        workload=fields["workload"],
-        system=fields["system"],
-        auroc=float(fields["auroc"]),
-        accuracy=float(fields["accuracy"]),
-        steps_per_s=float(fields["steps_per_s"]),
-        epoch_s=float(fields["epoch_s"]),
-        gpu_allocated_gb=float(fields["gpu_allocated_gb"]),
-        gpu_reserved_gb=float(fields["gpu_reserved_gb"]),
-        cpu_gb=float(fields["cpu_gb"]),
-        cache_ratio=float(fields["cache_ratio"]),
-        batch_size=int(fields["batch_size"]),
-        gpu=fields["gpu"],
-        cpu=fields["cpu"],
-        memory=fields["memory"],
-        source=fields["source"],
-    )
+        return tuple(
+            PublishedRow.model_validate(fields) for fields in csv.DictReader(file) if fields["workload"] == workload
+        )

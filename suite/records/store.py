@@ -60,17 +60,6 @@ class RecordStore:
         write_atomically(path, to_text(record))
         return path
 
-    def find(self, key: str) -> Record | None:
-        """The record of this key, or None when there is none that can be read."""
-        for path in sorted(self.directory.glob(f"*-{_slug(key)}.json")):
-            try:
-                record = _read(path)
-            except NotARecord:
-                continue
-            if record.key == key:
-                return record
-        return None
-
     def load_all(self) -> tuple[list[Record], list[Problem]]:
         """Every readable record in order of file name, and the files that were skipped with the reason."""
         records, problems = self.load_files()

@@ -68,12 +68,10 @@ class Runner:
         self._choice = choice
         self._timeout_s = timeout_s
         self._store = RecordStore(out)
-        self._records: dict[str, Record] = {}
-        for cell in cells:
-            found = self._store.find(self._key(cell))
-            if found is not None and found.status is not Status.INTERRUPTED:
-                self._records[found.key] = found
-        self._newest = 0
+        found, self._problems = self._store.load_all()
+        self._newest = max((record.order for record in found), default=0)
+        keys = {self._key(cell) for cell in cells}
+        self._records = {r.key: r for r in found if r.key in keys and r.status is not Status.INTERRUPTED}
         self.interrupted = False
 
     def state(self, cell: Cell) -> str:
@@ -105,10 +103,8 @@ class Runner:
 
     def _prepare(self, display: Display) -> None:
         """See what earlier runs left behind."""
-        records, problems = self._store.load_all()
-        for problem in problems:
+        for problem in self._problems:
             display.warn(str(problem))
-        self._newest = max((record.order for record in records), default=0)
         try:
             for folder in remove_left():
                 display.note(f"removed {folder}: temporary files of a cell that was killed")

@@ -19,7 +19,6 @@ from suite.records.options import (
     ScaleName,
     parse_bytes,
     parse_frequencies,
-    parse_prepared,
     parse_workloads,
 )
 from suite.records.store import StoreError
@@ -28,9 +27,10 @@ from suite.run.console.events import JsonDisplay
 from suite.run.console.lines import PlainDisplay, QuietDisplay
 from suite.run.console.listing import show_choices, show_plan
 from suite.run.console.live import LiveDisplay
+from suite.run.datasets import open_datasets
 from suite.run.locks import Locked
 from suite.run.memory_probes import available_host_bytes
-from suite.run.plan import Dataset, Options, check_options, plan_cells
+from suite.run.plan import Options, check_options, plan_cells
 from suite.run.runner import Choice, Runner, exit_code
 from systems import registry
 
@@ -121,10 +121,10 @@ def run(
         if timeout is not None and not timeout > 0:  # NaN compares false with everything
             raise BadOption(f"--timeout: {timeout} is out of range, it must be above 0")
         where, why = _device(device)
-        datasets, found = _datasets(data_dir, workloads) if data_dir is not None else (None, parse_workloads(workloads))
+        datasets = None if data_dir is None else open_datasets(data_dir, workloads)
         options = Options(
             systems=tuple(_systems(systems)),
-            workloads=found,
+            workloads=parse_workloads(workloads) if datasets is None else tuple(datasets),
             device=where,
             scale=None if scale is None else scale.value,
             optimizer=optimizer.value,
@@ -221,26 +221,3 @@ def _device(device: Device) -> tuple[str, str]:
     if device is Device.CUDA:
         raise BadOption(f"--device cuda: torch {torch.__version__} cannot use the {gpu.model}; {remedy}")
     return "cpu", f"device: cpu, because torch {torch.__version__} cannot use the {gpu.model}; {remedy}"
-
-
-def _datasets(data_dir: Path, workloads: str) -> tuple[dict[str, Dataset], tuple[str, ...]]:
-    """The prepared datasets to train on; `all` means all that the directory holds.
-
-    Raises:
-        BadOption: it does not hold what was asked for.
-        DataError: nothing is prepared there, or it is damaged.
-    """
-    from workloads.prepared import PreparedWorkload, find_prepared
-
-    prepared = find_prepared(data_dir)
-    names = parse_prepared(workloads, prepared, data_dir=data_dir)
-    found = {}
-    for name in names:
-        workload = PreparedWorkload.open(prepared[name], batch_size=1)
-        found[name] = Dataset(
-            folder=prepared[name],
-            digest=workload.digest,
-            training_rows=workload.epoch_rows(),
-            table_rows=sum(rows for _, rows in workload.tables),
-        )
-    return found, names

@@ -298,6 +298,7 @@ def test_all_workloads_of_a_data_directory_are_those_it_holds_fitted_to_one_epoc
 def test_two_systems_end_to_end_then_the_table_again_from_the_records(tmp_path, monkeypatch):
     environment = cli.capture(threads=1)  # once: sources may be edited while tests run
     monkeypatch.setattr(cli, "capture", lambda **_: environment)
+    monkeypatch.setattr(runner, "disturbances", lambda *_, **__: ())  # other tests run beside this one
     words = ["--systems", "reference,full_gpu", "--workloads", "avazu", "--out", tmp_path, *TINY]
     first = call(*words, "--json")
     assert first.exit_code == 0, first.output

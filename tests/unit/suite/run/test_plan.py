@@ -15,7 +15,9 @@ from suite.records.options import (
     OptimizerName,
 )
 from suite.records.scales import SCALES, SMALL, SMOKE
-from suite.run.plan import Dataset, Options, check_options, default_scale, fitted_to_epoch, plan_cells, with_steps
+from suite.run.datasets import Dataset
+from suite.run.plan import Options, check_options, default_scale, plan_cells
+from suite.run.steps import fitted_to_epoch, with_steps
 from systems.contract import OptimizerKind
 from systems.registry import parse_systems
 from workloads.schema import SCHEMAS
