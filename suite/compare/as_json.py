@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 
-from suite.compare.comparison import Compared, Comparison
+from suite.compare.compare import Compared, Comparison
 from suite.compare.gate import Verdict
 from suite.compare.runs import Run, Side
 from suite.compare.speeds import Speed

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from suite.compare.matching import Pair
-from suite.tables.quantities import MISSING, amount, megabytes
+from suite.tables.quantities import MISSING, amount, megabytes, percent, score
 from suite.tables.rows import Row, one_line
 
 
@@ -143,12 +143,8 @@ def _signed(value: float) -> str:
     return f"{'+' if value > 0 else '-'}{amount(abs(value))}"
 
 
-def _share(value: float | None) -> str:
-    return MISSING if value is None else f"{value:.5f}"
-
-
 def _percent(value: float | None) -> str:
-    return MISSING if value is None else f"{100 * value:.2f} %"
+    return percent(value, 2)
 
 
 def _megabytes(value: float | None) -> str:
@@ -165,12 +161,19 @@ _DEVICE = (
 )
 _MOVED = (("fetched_bytes_per_step", "fetched"), ("written_back_bytes_per_step", "written back"))
 _QUANTITIES = (
-    _Quantity(Kind.QUALITY, "auroc", "AUROC", _share, tolerance=1e-4, relative=False),
-    _Quantity(Kind.QUALITY, "accuracy", "accuracy", _share, tolerance=1e-4, relative=False),
+    _Quantity(Kind.QUALITY, "auroc", "AUROC", score, tolerance=1e-4, relative=False),
+    _Quantity(Kind.QUALITY, "accuracy", "accuracy", score, tolerance=1e-4, relative=False),
     *(_Quantity(Kind.DEVICE_MEMORY, field, title, _megabytes, tolerance=0.01) for field, title in _DEVICE),
     _Quantity(Kind.HOST_MEMORY, "host_peak_rss_bytes", "peak resident", _megabytes, tolerance=0.05),
     _Quantity(
-        Kind.HIT_RATE, "hit_rate", "hit rate", _percent, tolerance=1e-3, relative=False, scale=100, unit=" points"
+        Kind.HIT_RATE,
+        "hit_rate",
+        "hit rate",
+        _percent,
+        tolerance=1e-3,
+        relative=False,
+        scale=100,
+        unit=" points",
     ),
     *(_Quantity(Kind.BYTES_MOVED, field, title, _megabytes, tolerance=0.01) for field, title in _MOVED),
 )

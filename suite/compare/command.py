@@ -9,10 +9,10 @@ import typer
 from rich.console import Console
 
 from suite.compare.as_json import to_json
-from suite.compare.comparison import compare
+from suite.compare.compare import compare
 from suite.compare.gate import NOTHING_JUDGED, judge, parse_share
 from suite.compare.runs import NoComparison, read_run
-from suite.compare.tables import show
+from suite.compare.terminal import show
 
 _USAGE = 2
 

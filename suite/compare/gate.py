@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from suite.compare.comparison import Compared, Comparison
+from suite.compare.compare import Compared, Comparison
 from suite.compare.runs import NoComparison
 from suite.compare.speeds import Unjudged
 

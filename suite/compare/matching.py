@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 from suite.compare.runs import NoComparison, Run, Side
 from suite.records.groups import Group
 from suite.records.record import Cell
+from suite.tables.settings import cache
 
 _Key = TypeVar("_Key", str, int)
 _NOT_IN_LABELS = ("system", "workload", "round", "data_dir", "cache_ratio", "device_budget_bytes")
@@ -105,7 +106,7 @@ class Labels:
 
     def _facts(self, side: Side) -> dict[str, object]:
         facts = {name: getattr(side.cell, name) for name in Cell.model_fields if name not in _NOT_IN_LABELS}
-        facts |= {"cache": _cache(side.cell)}
+        facts |= {"cache": cache(side.cell)}
         # Where each run has one machine only, there is nothing to tell apart, even if they are two.
         return facts | (Place.of(side.group)._asdict() if self._several_places else {})
 
@@ -132,13 +133,6 @@ def _partners(before: set[_Key], after: set[_Key]) -> list[tuple[_Key, _Key]]:
     if before & after:
         return [(key, key) for key in sorted(before & after)]
     return list(zip(before, after, strict=True)) if len(before) == len(after) == 1 else []
-
-
-def _cache(cell: Cell) -> str:
-    """How large caches may be."""
-    if cell.device_budget_bytes is not None:
-        return f"device budget {cell.device_budget_bytes / 2**20:g} MiB"
-    return "no cache ratio" if cell.cache_ratio is None else f"cache ratio {100 * cell.cache_ratio:g} %"
 
 
 def _spoken(name: str, value: object) -> str:

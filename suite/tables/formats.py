@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, islice
 from pathlib import Path
@@ -17,8 +16,6 @@ _WIDE_CELL = 18
 """Characters above which a text cell of a LaTeX table is broken into lines."""
 _BROKEN_TEXT = r">{\raggedright\arraybackslash}p{9em}"
 _LINE_END = r" \\"
-_LINE_CHARACTERS = 90
-"""That a line of an upright page holds in the tables' type; wider tables lie on their side."""
 
 
 def write_sheets(
@@ -66,18 +63,17 @@ def to_csv(sheet: Sheet) -> str:
 def to_latex(sheet: Sheet) -> str:
     r"""A fragment for `\input`: a longtable per block, with booktabs rules; pages break inside tables.
 
-    Labels are `tab:NAME-1`, `tab:NAME-2`, ... by block. A sheet too wide for an upright page lies on its side.
+    Labels are `tab:NAME-1`, `tab:NAME-2`, ... by block. Pages lie on their side: tables are wide.
     """
     tables = [_latex_block(sheet, block, f"tab:{sheet.name}-{number}") for number, block in enumerate(sheet.blocks, 1)]
-    wide = any(sum(_widths(block)) + len(block.heads) > _LINE_CHARACTERS for block in sheet.blocks)
     parts = [
         r"% Needs \usepackage[T1]{fontenc} and \usepackage{array,booktabs,longtable,lscape}; not only Latin: XeLaTeX.",
-        *([r"\begin{landscape}"] if wide else []),
+        r"\begin{landscape}",
         r"\begingroup\scriptsize\sloppy\setlength{\tabcolsep}{2pt}",
         *_paragraphs(escape_latex([" ".join(sheet.legend)])),
         *tables,
         r"\endgroup",
-        *([r"\end{landscape}"] if wide else []),
+        r"\end{landscape}",
     ]
     return "\n".join(parts) + "\n"
 
@@ -117,11 +113,7 @@ def _paragraphs(escaped: Iterable[str]) -> list[str]:
 
 def _latex_block(sheet: Sheet, block: Block, label: str) -> str:
     caption = sheet.title + (f". {block.heading}" if block.heading else "")
-    # the words of a column in lines no longer than what stands below them
-    heads = [
-        textwrap.wrap(head.words, width, break_long_words=False)
-        for head, width in zip(block.heads, _widths(block), strict=True)
-    ]
+    heads = [head.words.split() for head in block.heads]
     said = [*block.facts, *(words for notes in block.notes for words in (f"{notes.title}:", *notes.sentences))]
     cells = [cell for line in block.lines for cell in line.cells]
     escaped = iter(escape_latex([caption, *chain(*heads), *cells, *said]))
@@ -139,19 +131,8 @@ def _latex_block(sheet: Sheet, block: Block, label: str) -> str:
 
 def _column_format(block: Block) -> str:
     """Numbers as wide as they are; text too, up to a width from which it is broken into lines."""
+    longest = [max((len(line.cells[at]) for line in block.lines), default=0) for at in range(len(block.heads))]
     return "".join(
         "r" if not head.text else "l" if cell <= _WIDE_CELL else _BROKEN_TEXT
-        for head, cell in zip(block.heads, _longest_cells(block), strict=True)
+        for head, cell in zip(block.heads, longest, strict=True)
     )
-
-
-def _widths(block: Block) -> list[int]:
-    """Characters by column: of its longest cell or, if that is more, of the longest word of its head."""
-    return [
-        max(min(cell, _WIDE_CELL) if head.text else cell, *map(len, head.words.split()))
-        for head, cell in zip(block.heads, _longest_cells(block), strict=True)
-    ]
-
-
-def _longest_cells(block: Block) -> list[int]:
-    return [max((len(line.cells[at]) for line in block.lines), default=0) for at in range(len(block.heads))]

@@ -6,7 +6,7 @@ import pytest
 from compare_scenes import STEADY, compared, later, run_at
 
 from suite.compare.changes import Kind
-from suite.compare.comparison import compare
+from suite.compare.compare import compare
 from suite.compare.runs import read_run
 from suite.records.record import Record
 from suite.records.status import Status

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from compare_scenes import OTHER_MACHINE, STEADY, compared, later, run_at
 
-from suite.compare.comparison import compare
+from suite.compare.compare import compare
 from suite.compare.runs import NoComparison, read_run
 from suite.records.status import Status
 from tests.unit.suite.fabricate import environment, record, rounds
@@ -48,7 +48,7 @@ def test_labels_say_only_what_tells_cells_of_a_workload_apart(tmp_path):
     assert sorted(labels(found.cells)) == [
         "cache x avazu",
         "cache x criteo_kaggle, adagrad, cache ratio 1 %",
-        "cache x criteo_kaggle, sgd, device budget 1024 MiB",
+        "cache x criteo_kaggle, sgd, device budget 1 GiB",
     ]
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from compare_scenes import OTHER_MACHINE, STEADY, compared, later, scaled, welch_interval
 
-from suite.compare.comparison import divisor_speeds
+from suite.compare.compare import divisor_speeds
 from suite.compare.runs import NoComparison
 from suite.compare.speeds import Unjudged
 from suite.records.status import Status

@@ -193,12 +193,6 @@ def test_latex_specials_are_escaped(text, escaped):
     assert plain(escaped) == text
 
 
-def test_wide_sheets_lie_on_their_side():
-    by_name = {sheet.name: to_latex(sheet) for sheet in everything()}
-    assert r"\begin{landscape}" in by_name["paper"]
-    assert r"\begin{landscape}" not in to_latex(nasty())
-
-
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no TeX on this machine")
 def test_latex_compiles(tmp_path):
     made = [*everything(), nasty()]

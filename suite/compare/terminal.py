@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from suite.compare.changes import Kind
-from suite.compare.comparison import Compared, Comparison, divisor_speeds
+from suite.compare.compare import Compared, Comparison, divisor_speeds
 from suite.compare.gate import FAILED, PASSED, Verdict
 from suite.compare.runs import Run
 from suite.compare.speeds import Speed, Unjudged
