@@ -29,6 +29,7 @@ from torchrec import KeyedJaggedTensor
 
 from systems.contract import Anatomy, OptimizerKind, SparseOptimizer
 from systems.freq_cache import LRU, CachedEmbeddingBagCollection
+from systems.freq_cache.build import CacheBuilder
 from systems.freq_cache.pipeline import PlanningFailed
 from systems.freq_cache.tiers import file as file_tier
 from systems.freq_cache.tiers.row_file import RowFile
@@ -77,11 +78,9 @@ def plain_after(steps: int, tables: tuple[Any, ...] = TABLES) -> dict[str, Tenso
     return plain.rows()
 
 
-def built(
-    tables: tuple[Any, ...] = TABLES, *, kind: type[CachedEmbeddingBagCollection] = CachedEmbeddingBagCollection, **more
-) -> CachedEmbeddingBagCollection:
+def built(tables: tuple[Any, ...] = TABLES, **more) -> CachedEmbeddingBagCollection:
     choices = {"optimizer": SGD, "cache_ratio": 0.1, "seed": None, "batch_lookups": 32, "policy": "lru", **more}
-    return kind(tables, **choices)
+    return CachedEmbeddingBagCollection(tables, **choices)
 
 
 def started(tables: tuple[Any, ...] = TABLES, **choices: object) -> CachedEmbeddingBagCollection:
@@ -360,14 +359,18 @@ class Watched(SlowTier):
         self._tier.close()
 
 
-def watched(before: Callable[[str, Tensor], None], **choices: object) -> CachedEmbeddingBagCollection:
+def watched(
+    before: Callable[[str, Tensor], None], tables: tuple[Any, ...] = TABLES, **choices: object
+) -> CachedEmbeddingBagCollection:
     """A collection behind such tiers, with its rows loaded."""
+    make = CacheBuilder._tier
 
-    class Behind(CachedEmbeddingBagCollection):
-        def _tier(self, *arguments: Any) -> SlowTier:
-            return Watched(super()._tier(*arguments), before)
+    def watched_tier(*arguments: Any) -> SlowTier:
+        return Watched(make(*arguments), before)
 
-    return started(kind=Behind, **choices)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CacheBuilder, "_tier", watched_tier)
+        return started(tables, **choices)
 
 
 class Disk:
@@ -563,11 +566,7 @@ def test_row_written_back_and_fetched_again_at_once_comes_with_its_new_value(loo
             time.sleep(0.01)
             written.extend(rows.tolist())
 
-    class Behind(CachedEmbeddingBagCollection):
-        def _tier(self, *arguments: Any) -> SlowTier:
-            return Watched(super()._tier(*arguments), slow)
-
-    collection = started(one, kind=Behind, cache_ratio=0.5, look_ahead=look_ahead)
+    collection = watched(slow, one, cache_ratio=0.5, look_ahead=look_ahead)
     plain = Plain(one)
     written.clear()
     batches = [batch_of({"rows": [[step % 2]]}) for step in range(12)]
