@@ -30,6 +30,7 @@ def one_run_in(out: Path) -> IO[str]:
         StoreError: it cannot be written.
     """
     try:
+        out.mkdir(parents=True, exist_ok=True)
         return _signed(out / ".lock", out)
     except BlockingIOError:
         raise Locked(f"another run is writing to {out}: wait for it, or choose another directory with --out") from None
@@ -66,7 +67,7 @@ def one_run_on(device: str, out: Path) -> IO[str]:
 
 
 def locked(path: Path, *, wait: bool = False) -> IO[str]:
-    """Lock a file, made with its folder where it is missing.
+    """Lock a file, made where it is missing; its folder too, closed to other users.
 
     Raises:
         BlockingIOError: somebody else has it, and `wait` is not set.

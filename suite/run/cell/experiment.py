@@ -17,13 +17,12 @@ from suite.run.cell.feed import Feed, FeedPlan, open_feed, plan_feed, usable_cor
 from suite.run.cell.measurement import memory_of, quality_of, timing_of, traffic_of
 from suite.run.cell.reporter import Phases, Reporter
 from suite.run.cell.stream import open_workload
-from suite.run.cell.training import Run, Trainer, load_initial_rows
+from suite.run.cell.training import Run, Trainer, build_trainer, load_initial_rows
 from suite.run.cell.verify import verify
 from suite.run.messages import Outcome
 from systems import registry
 from systems.contract import EmbeddingSystem, Verdict
 from workloads.batch import Split
-from workloads.dlrm import build_dlrm
 
 _STATUS_OF_VERDICT = {
     Verdict.UNSUPPORTED: Status.UNSUPPORTED,
@@ -93,16 +92,17 @@ def _build(asked: Asked, feed: Feed, phases: Phases) -> tuple[EmbeddingSystem, T
     cell = asked.cell
     system = asked.system_class(asked.spec)
     load_initial_rows(system, seed=cell.seed, on_chunk=phases.beat)
-    model = build_dlrm(
+    trainer = build_trainer(
         system,
-        dense_columns=asked.workload.dense_columns,
-        embedding_dim=cell.embedding_dim,
+        asked.workload,
         bottom_mlp=cell.bottom_mlp,
         top_mlp=cell.top_mlp,
         seed=cell.seed,
-        device=asked.spec.device,
+        feed=feed,
+        total_steps=cell.steps,
+        on_batch=phases.beat,
     )
-    return system, Trainer(model, system, feed=feed, total_steps=cell.steps, on_batch=phases.beat)
+    return system, trainer
 
 
 def _measure(

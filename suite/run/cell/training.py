@@ -15,7 +15,7 @@ from torchrec.models.dlrm import DLRM
 from suite.run.cell.feed import BeforeTheClock, Feed, InProcess, OnBatch
 from systems.contract import EmbeddingSystem, OptimizerKind, Rows, SparseOptimizer
 from workloads.batch import Batch, Workload
-from workloads.dlrm import initial_rows
+from workloads.dlrm import build_dlrm, initial_rows
 
 _INIT_ROWS = 1 << 20
 
@@ -175,6 +175,30 @@ class Trainer:
         features = batch.features if self._system.ids_on_host else batch.features.to(self._device, non_blocking=True)
         dense = batch.dense.to(self._device, non_blocking=True)
         return Batch(dense, features, batch.labels.to(self._device, non_blocking=True))
+
+
+def build_trainer(
+    system: EmbeddingSystem,
+    workload: Workload,
+    *,
+    bottom_mlp: tuple[int, ...],
+    top_mlp: tuple[int, ...],
+    seed: int,
+    feed: Feed,
+    total_steps: int,
+    on_batch: OnBatch = lambda: None,
+) -> Trainer:
+    """A trainer of a DLRM around a system that is loaded; the arguments are those of `build_dlrm` and `Trainer`."""
+    model = build_dlrm(
+        system,
+        dense_columns=workload.dense_columns,
+        embedding_dim=system.spec.tables[0].embedding_dim,
+        bottom_mlp=bottom_mlp,
+        top_mlp=top_mlp,
+        seed=seed,
+        device=system.spec.device,
+    )
+    return Trainer(model, system, feed=feed, total_steps=total_steps, on_batch=on_batch)
 
 
 def in_process(workload: Workload, device: torch.device) -> Feed:

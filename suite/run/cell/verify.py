@@ -16,11 +16,11 @@ from torch import Tensor
 from torchrec import KeyedJaggedTensor
 
 from suite.records.record import Check, Verification
-from suite.run.cell.training import Trainer, in_process, load_initial_rows, tables_of
+from suite.run.cell.differences import check_of, distance, rows_checks, snapshot
+from suite.run.cell.training import Trainer, build_trainer, in_process, load_initial_rows, tables_of
 from systems.contract import CacheRatio, EmbeddingSystem, OptimizerKind, SparseOptimizer, SystemSpec, Verdict
 from systems.reference import ReferenceSystem
 from workloads.batch import Workload
-from workloads.dlrm import build_dlrm
 
 STEPS = 8
 TABLE_ROWS = 300
@@ -54,11 +54,6 @@ nearly cancels carries the rounding of its terms along. A lost, doubled or stale
 hundredth of that is allowed. On a CPU, over 25 seeds and more of all workloads, fbgemm came within 2e-5 with row-wise
 Adagrad and was bitwise equal with SGD; over 72 runs of two workloads it came within 7e-6 with Adagrad.
 """
-
-STATE_TOLERANCE = 0.01
-"""Of optimizer state, relative to its size: squared gradients are small, an absolute bound would allow anything."""
-_STATE_FLOOR = 1e-3
-"""Share of a table's largest state below which a difference is measured against that share."""
 
 
 def verify(
@@ -118,24 +113,19 @@ def _checks(system: type[EmbeddingSystem], *, spec: SystemSpec, workload: Worklo
     train_test, train_reference = _trainer(under_test, workload, seed), _trainer(reference, workload, seed)
 
     losses = torch.tensor([train_test.run(1).loss - train_reference.run(1).loss for _ in range(STEPS)])
-    yield _check(f"{kind}: losses", float(losses.abs().max()), allowed / 10)
-    yield from _rows_checks(f"{kind}: after training", under_test, reference, allowed)
+    yield check_of(f"{kind}: losses", float(losses.abs().max()), allowed / 10)
+    yield from rows_checks(f"{kind}: after training", under_test, reference, allowed)
 
-    before = _snapshot(under_test)
+    before = snapshot(under_test)
     logits = train_test.logits(workload.batch(STEPS)) - train_reference.logits(workload.batch(STEPS))
-    yield _check(f"{kind}: evaluation output", float(logits.abs().max()), allowed)
-    yield _check(f"{kind}: evaluation leaves rows untouched", _distance(before, _snapshot(under_test)), 0.0)
+    yield check_of(f"{kind}: evaluation output", float(logits.abs().max()), allowed)
+    yield check_of(f"{kind}: evaluation leaves rows untouched", distance(before, snapshot(under_test)), 0.0)
 
     bags = _bags(spec, seed)
-    outputs = []
-    for module in (under_test, reference):
-        features = bags if module.ids_on_host else bags.to(spec.device)
-        pooled = module.train()(features).values()
-        _backward(pooled, seed)
-        outputs.append(pooled.detach())
+    outputs = [_trained_on(bags, module, seed) for module in (under_test, reference)]
     loose = TOLERANCE[spec.optimizer.kind]  # bags sum several rows, in an order that is each kernel's own
-    yield _check(f"{kind}: empty bags and duplicates, output", float((outputs[0] - outputs[1]).abs().max()), loose)
-    yield from _rows_checks(f"{kind}: empty bags and duplicates", under_test, reference, loose)
+    yield check_of(f"{kind}: empty bags and duplicates, output", float((outputs[0] - outputs[1]).abs().max()), loose)
+    yield from rows_checks(f"{kind}: empty bags and duplicates", under_test, reference, loose)
 
     resumed = _built(system, spec, seed + 1)
     try:
@@ -151,11 +141,9 @@ def _checks(system: type[EmbeddingSystem], *, spec: SystemSpec, workload: Worklo
         )
         return
     for module in (under_test, resumed):
-        features = bags if module.ids_on_host else bags.to(spec.device)
-        pooled = module.train()(features).values()
-        _backward(pooled, seed + 1)
+        _trained_on(bags, module, seed + 1)
     resumed_exactly = 0.0 if spec.device.type == "cpu" else TOLERANCE[spec.optimizer.kind]
-    yield from _rows_checks(f"{kind}: save, load and go on", resumed, under_test, resumed_exactly)
+    yield from rows_checks(f"{kind}: save, load and go on", resumed, under_test, resumed_exactly)
 
 
 def _built(system: type[EmbeddingSystem], spec: SystemSpec, seed: int) -> EmbeddingSystem:
@@ -165,17 +153,8 @@ def _built(system: type[EmbeddingSystem], spec: SystemSpec, seed: int) -> Embedd
 
 
 def _trainer(system: EmbeddingSystem, workload: Workload, seed: int) -> Trainer:
-    dim = system.spec.tables[0].embedding_dim
-    model = build_dlrm(
-        system,
-        dense_columns=workload.dense_columns,
-        embedding_dim=dim,
-        bottom_mlp=(16,),
-        top_mlp=(16, 1),
-        seed=seed,
-        device=system.spec.device,
-    )
-    return Trainer(model, system, feed=in_process(workload, system.spec.device), total_steps=STEPS)
+    feed = in_process(workload, system.spec.device)
+    return build_trainer(system, workload, bottom_mlp=(16,), top_mlp=(16, 1), seed=seed, feed=feed, total_steps=STEPS)
 
 
 def _bags(spec: SystemSpec, seed: int) -> KeyedJaggedTensor:
@@ -192,61 +171,11 @@ def _bags(spec: SystemSpec, seed: int) -> KeyedJaggedTensor:
     return KeyedJaggedTensor([name for name, _ in features], torch.cat(values), lengths=lengths.flatten())
 
 
-def _backward(pooled: Tensor, seed: int) -> None:
-    """Send one and the same gradient through a system; one that takes none keeps its rows, as comparing them shows."""
+def _trained_on(bags: KeyedJaggedTensor, system: EmbeddingSystem, seed: int) -> Tensor:
+    """Pool bags and send one and the same gradient back; a system that takes none keeps its rows, which shows later."""
+    features = bags if system.ids_on_host else bags.to(system.spec.device)
+    pooled: Tensor = system.train()(features).values()
     if pooled.requires_grad:
         gradient = torch.randn(pooled.shape, generator=torch.Generator().manual_seed(seed)) / pooled.shape[0]
         pooled.backward(gradient.to(pooled.device))
-
-
-def _snapshot(system: EmbeddingSystem) -> dict[str, Tensor]:
-    """All rows and all optimizer state after a flush, by `table.weight` and `table.state`."""
-    system.flush()
-    found = {}
-    for name, table in system.tables.items():
-        rows = system.read_rows(name, torch.arange(table.num_embeddings))
-        found[f"{name}.weight"] = rows.weights.clone()
-        found.update({f"{name}.{state}": value.clone() for state, value in rows.state.items()})
-    return found
-
-
-def _distance(left: dict[str, Tensor], right: dict[str, Tensor]) -> float:
-    """Largest absolute difference, NaN where there is one; infinite where one side lacks something."""
-    if left.keys() != right.keys():
-        return float("inf")
-    return float(torch.stack([(left[name] - right[name]).abs().max() for name in left]).max())
-
-
-def _relative_distance(left: dict[str, Tensor], right: dict[str, Tensor]) -> float:
-    """Largest difference relative to the right side's size, NaN where there is one; infinite where one side lacks."""
-    if left.keys() != right.keys():
-        return float("inf")
-    return float(torch.stack([_relative(left[name], right[name]).max() for name in left]).max())
-
-
-def _relative(left: Tensor, right: Tensor) -> Tensor:
-    size = right.abs()
-    return (left - right).abs() / (size + _STATE_FLOOR * size.max()).clamp(min=torch.finfo(size.dtype).tiny)
-
-
-def _rows_checks(name: str, left: EmbeddingSystem, right: EmbeddingSystem, allowed: float) -> Iterator[Check]:
-    ours, theirs = _snapshot(left), _snapshot(right)
-    (rows, state), (their_rows, their_state) = _parted(ours), _parted(theirs)
-    yield _check(f"{name}, rows", _distance(rows, their_rows), allowed)
-    if state or their_state:
-        relative = _relative_distance(state, their_state)
-        yield _check(f"{name}, optimizer state", relative, STATE_TOLERANCE if allowed else 0.0)
-
-
-def _parted(snapshot: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Rows and optimizer state of a snapshot."""
-    rows = {name: value for name, value in snapshot.items() if name.endswith(".weight")}
-    return rows, {name: value for name, value in snapshot.items() if name not in rows}
-
-
-def _check(name: str, difference: float, allowed: float) -> Check:
-    # a NaN on either side must fail, and JSON knows neither NaN nor infinity
-    shown = sys.float_info.max if math.isnan(difference) else min(difference, sys.float_info.max)
-    passed = shown <= allowed
-    detail = "" if passed else f"differs by {difference:.3g}, allowed {allowed:.3g}"
-    return Check(name=name, passed=passed, max_difference=shown, tolerance=allowed, detail=detail)
+    return pooled.detach()

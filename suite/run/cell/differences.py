@@ -1,0 +1,80 @@
+"""How far apart two systems are: in rows, in optimizer state, in any number."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from suite.records.record import Check
+from systems.contract import EmbeddingSystem
+
+STATE_TOLERANCE = 0.01
+"""Of optimizer state, relative to its size: squared gradients are small, an absolute bound would allow anything."""
+_STATE_FLOOR = 1e-3
+"""Share of a table's largest state below which a difference is measured against that share."""
+
+
+def snapshot(system: EmbeddingSystem) -> dict[str, Tensor]:
+    """All rows and all optimizer state after a flush, by `table.weight` and `table.state`."""
+    system.flush()
+    found = {}
+    for name, table in system.tables.items():
+        rows = system.read_rows(name, torch.arange(table.num_embeddings))
+        found[f"{name}.weight"] = rows.weights.clone()
+        found.update({f"{name}.{state}": value.clone() for state, value in rows.state.items()})
+    return found
+
+
+def distance(left: dict[str, Tensor], right: dict[str, Tensor]) -> float:
+    """Largest absolute difference, NaN where there is one; infinite where one side lacks something."""
+    if left.keys() != right.keys():
+        return float("inf")
+    return float(torch.stack([(left[name] - right[name]).abs().max() for name in left]).max())
+
+
+def _relative_distance(left: dict[str, Tensor], right: dict[str, Tensor]) -> float:
+    """Largest difference relative to the right side's size, NaN where there is one; infinite where one side lacks."""
+    if left.keys() != right.keys():
+        return float("inf")
+    return float(torch.stack([_relative(left[name], right[name]).max() for name in left]).max())
+
+
+def _relative(left: Tensor, right: Tensor) -> Tensor:
+    size = right.abs()
+    return (left - right).abs() / (size + _STATE_FLOOR * size.max()).clamp(min=torch.finfo(size.dtype).tiny)
+
+
+def rows_checks(name: str, left: EmbeddingSystem, right: EmbeddingSystem, allowed: float) -> Iterator[Check]:
+    """Compare all rows, and all optimizer state where there is any.
+
+    Args:
+        name: Begins the checks' names.
+        left: The system under test.
+        right: What it is compared with.
+        allowed: Largest absolute difference of a row; 0 demands that state is equal too.
+    """
+    ours, theirs = snapshot(left), snapshot(right)
+    (rows, state), (their_rows, their_state) = _parted(ours), _parted(theirs)
+    yield check_of(f"{name}, rows", distance(rows, their_rows), allowed)
+    if state or their_state:
+        relative = _relative_distance(state, their_state)
+        yield check_of(f"{name}, optimizer state", relative, STATE_TOLERANCE if allowed else 0.0)
+
+
+def _parted(snapshot: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Rows and optimizer state of a snapshot."""
+    rows = {name: value for name, value in snapshot.items() if name.endswith(".weight")}
+    return rows, {name: value for name, value in snapshot.items() if name not in rows}
+
+
+def check_of(name: str, difference: float, allowed: float) -> Check:
+    """Whether a difference, NaN or infinity included, is at most the allowed one."""
+    # a NaN on either side must fail, and JSON knows neither NaN nor infinity
+    shown = sys.float_info.max if math.isnan(difference) else min(difference, sys.float_info.max)
+    passed = shown <= allowed
+    detail = "" if passed else f"differs by {difference:.3g}, allowed {allowed:.3g}"
+    return Check(name=name, passed=passed, max_difference=shown, tolerance=allowed, detail=detail)
