@@ -13,6 +13,7 @@ from suite.run.cell import stream as streams
 from suite.run.cell.experiment import run_cell
 from suite.run.cell.feed import FeedPlan, Mode
 from suite.run.cell.stream import open_workload
+from systems.contract import Verdict
 from systems.reference import ReferenceSystem
 from tests.faults.cells import fake, tiny_cell
 from workloads.batch import Split
@@ -102,18 +103,17 @@ def test_unsupported_ends_at_once():
     assert phases.seen == ["support"]
 
 
-@pytest.mark.parametrize("missing", [0, 1])
-def test_drive_without_room_for_a_file_tier_makes_a_cell_infeasible_before_it_builds(monkeypatch, tmp_path, missing):
+def test_drive_without_room_for_a_file_tier_makes_a_cell_infeasible_before_it_builds(monkeypatch, tmp_path):
     cell = tiny_cell("freq_cache[tier=file]")
-    spec = asked.Asked.of(cell).spec
-    rows = spec.row_bytes + spec.state_bytes
-    monkeypatch.setattr(asked.scratch, "free_bytes", lambda: (tmp_path, rows - missing))
+    wanted = asked.Asked.of(cell)
+    rows = wanted.spec.row_bytes + wanted.spec.state_bytes
+    monkeypatch.setattr(asked.scratch, "free_bytes", lambda: (tmp_path, rows))
+    assert wanted.support().verdict is Verdict.YES
+    monkeypatch.setattr(asked.scratch, "free_bytes", lambda: (tmp_path, rows - 1))
     phases = Phases()
     outcome = run_cell(cell, phases)
-    assert outcome.status is (Status.INFEASIBLE if missing else Status.OK)
-    if missing:
-        assert phases.seen == ["support"]
-        assert outcome.reason.startswith(f"needs 0.0 GB at {tmp_path}, 0.0 GB are free there: set TMPDIR to ")
+    assert (outcome.status, phases.seen) == (Status.INFEASIBLE, ["support"])
+    assert outcome.reason.startswith(f"needs 0.0 GB at {tmp_path}, 0.0 GB are free there: set TMPDIR to ")
 
 
 @pytest.mark.parametrize("room", [0, 10**12])

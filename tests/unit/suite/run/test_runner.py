@@ -19,7 +19,7 @@ from suite.records.status import Status
 from suite.records.store import RecordStore, StoreError
 from suite.run import runner as module
 from suite.run.console.display import Display
-from suite.run.locks import Locked, one_run_on
+from suite.run.locks import Locked, one_run_in, one_run_on
 from suite.run.messages import Outcome, Progress
 from suite.run.process import Cancelled, Ended
 from suite.run.runner import Choice, Runner, exit_code
@@ -267,6 +267,12 @@ def test_second_run_on_the_same_device_is_refused_and_told_who_has_it(run, tmp_p
     assert len(run().workers.started) == 3
     with one_run_on("cpu", tmp_path / "theirs"):  # nothing is left to run, so no device is needed
         assert run().workers.started == []
+
+
+def test_results_directory_is_as_open_to_others_as_any_that_this_user_makes(tmp_path):
+    (tmp_path / "any").mkdir()
+    with one_run_in(tmp_path / "results" / "mine"):
+        assert (tmp_path / "results" / "mine").stat().st_mode == (tmp_path / "any").stat().st_mode
 
 
 def test_crashed_run_leaves_no_lock(run, tmp_path):
