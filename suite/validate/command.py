@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from suite.records.record import SCHEMA_VERSION
-from suite.validate.files import Checked, Found, NothingThere, check_files, find_files
+from suite.validate.files import Checked, NothingThere, check_files, find_files
 from suite.validate.finding import Finding
 from suite.validate.schema import schema_text
 
@@ -51,27 +51,25 @@ def validate_command(
         typer.echo(schema_text(), nl=False)
         return
     try:
-        found = find_files(paths or [_DEFAULT])
+        files = find_files(paths or [_DEFAULT])
     except NothingThere as error:
         errors.print(f"error: {_printable(str(error))}", style="red")
         raise typer.Exit(_USAGE) from None
-    checked = check_files(found.files)
+    checked = check_files(files)
     if as_json:
-        typer.echo(_as_json(checked, found))
+        typer.echo(_as_json(checked))
     else:
-        for line in _lines(checked, found):
+        for line in _lines(checked):
             typer.echo(_printable(line))
     if not all(file.valid for file in checked):
         raise typer.Exit(_INVALID)
 
 
-def _lines(checked: Sequence[Checked], found: Found) -> Iterator[str]:
+def _lines(checked: Sequence[Checked]) -> Iterator[str]:
     for file in checked:
         yield from _of_file(f"{file.path}: ", file.problems)
         yield from _of_file(f"{file.path}: warning: ", file.warnings)
     yield _summary(checked)
-    if found.others:
-        yield f"{_counted(found.others, 'other JSON file')} not looked at: records lie in folders named records"
 
 
 def _of_file(head: str, findings: Sequence[Finding]) -> Iterator[str]:
@@ -84,15 +82,11 @@ def _of_file(head: str, findings: Sequence[Finding]) -> Iterator[str]:
 def _summary(checked: Sequence[Checked]) -> str:
     """`81 records: 80 valid, 1 invalid`."""
     valid = sum(file.valid for file in checked)
-    summary = f"{_counted(len(checked), 'record')}: {valid} valid"
+    summary = f"{len(checked)} record{'s' if len(checked) > 1 else ''}: {valid} valid"
     return summary + (f", {len(checked) - valid} invalid" if valid < len(checked) else "")
 
 
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def _as_json(checked: Sequence[Checked], found: Found) -> str:
+def _as_json(checked: Sequence[Checked]) -> str:
     valid = sum(file.valid for file in checked)
     return json.dumps(
         {
@@ -100,7 +94,6 @@ def _as_json(checked: Sequence[Checked], found: Found) -> str:
             "records": len(checked),
             "valid": valid,
             "invalid": len(checked) - valid,
-            "other_json_files": found.others,
             "files": [
                 {
                     "path": str(file.path),

@@ -21,19 +21,6 @@ class NothingThere(ValueError):
     """A path that was named does not exist or holds no record file; the message says what to do."""
 
 
-@dataclass(frozen=True)
-class Found:
-    """What lies at the paths that were named.
-
-    Attributes:
-        files: Record files, each once.
-        others: JSON files outside folders named `records`, which were not looked at.
-    """
-
-    files: tuple[Path, ...]
-    others: int
-
-
 @dataclass(frozen=True, kw_only=True)
 class Checked:
     """A record file after its check.
@@ -54,8 +41,8 @@ class Checked:
         return not self.problems
 
 
-def find_files(paths: Sequence[Path]) -> Found:
-    """The record files at some paths: files themselves, and `records/*.json` in and below directories.
+def find_files(paths: Sequence[Path]) -> list[Path]:
+    """The record files at some paths, each once: files themselves, and `records/*.json` in and below directories.
 
     Hidden folders and links to folders below a path are not entered.
 
@@ -63,33 +50,27 @@ def find_files(paths: Sequence[Path]) -> Found:
         NothingThere: at one of the paths there is none, or it cannot be read.
     """
     files: dict[Path, Path] = {}
-    others: set[Path] = set()
     for path in paths:
         if not os.path.lexists(path):
             raise NothingThere(f"no such file or directory: {path}; name record files or results directories")
-        here, beside = _below(path) if path.is_dir() else ([path], [])
+        here = _below(path) if path.is_dir() else [path]
         if not here:
             raise NothingThere(
-                f"no records in {path}: there are {len(beside)} JSON files, none in a folder named {_RECORDS}; "
-                "name the results directory of a run, or record files themselves"
+                f"no JSON file in a folder named {_RECORDS} in {path}: name the results directory of a run, or record "
+                "files themselves"
             )
         for file in here:
             files.setdefault(file.absolute(), file)
-        others |= {file.absolute() for file in beside}
-    return Found(tuple(files.values()), len(others - files.keys()))
+    return list(files.values())
 
 
-def _below(folder: Path) -> tuple[list[Path], list[Path]]:
-    """Record files in and below a folder, and its other JSON files."""
-    records, others = [], []
+def _below(folder: Path) -> list[Path]:
+    found = []
     for where, folders, names in os.walk(folder, onerror=_cannot_be_read):
-        at = Path(where)
-        if at.absolute().name == _RECORDS:
-            records += [at / name for name in sorted(names + folders) if Path(name).suffix == ".json"]
-        else:
-            others += [at / name for name in names if Path(name).suffix == ".json"]
+        if Path(where).absolute().name == _RECORDS:
+            found += [Path(where, name) for name in sorted(names + folders) if name.endswith(".json")]
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-    return records, others
+    return found
 
 
 def _cannot_be_read(error: OSError) -> None:
