@@ -3,46 +3,27 @@
 from __future__ import annotations
 
 import time
-from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 
+from workloads.describe.command import describe_command
 from workloads.errors import DataError
 from workloads.manifest import FileRecord, IdRule, Manifest, Settings
 from workloads.prepare.columns import FORMATS, RawFormat
 from workloads.prepare.memory_bound import Memory
 from workloads.prepare.prepare import prepare
-from workloads.prepare.progress import Report
 from workloads.prepare.read.own_schema import read_schema
+from workloads.progress import Shown
 
 USER_ERROR = 2
-REPORT_EVERY_S = 2.0
-RESUMED_S = 0.2
-
-
-class _Commands(TyperGroup):
-    """Imports `describe` only when it is asked for: torch, which it needs, would take 300 MB from a preparation."""
-
-    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
-        return [*super().list_commands(ctx), "describe"]
-
-    def get_command(self, ctx: typer.Context, cmd_name: str) -> TyperCommand | None:  # type: ignore[override]
-        if cmd_name != "describe":
-            return super().get_command(ctx, cmd_name)  # type: ignore[return-value]
-        from workloads.describe.command import describe_command
-
-        alone = typer.Typer(add_completion=False, rich_markup_mode="markdown")
-        alone.command("describe")(describe_command)
-        return typer.main.get_command(alone)  # type: ignore[return-value]
+LINE_EVERY_S = 2.0
 
 
 app = typer.Typer(
-    cls=_Commands,
     add_completion=False,
     no_args_is_help=True,
     rich_markup_mode="markdown",
@@ -65,55 +46,6 @@ class _ManyInputs(TyperCommand):
                 taking = word == "--input"
                 spread += [] if taking else [word]
         return super().parse_args(ctx, spread)
-
-
-class _Progress:
-    """Rows, rows per second and the remaining time: a bar on a terminal, a line now and then elsewhere."""
-
-    def __init__(self) -> None:
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TextColumn("{task.fields[rate]}"),
-            TimeRemainingColumn(),
-            console=_err,
-            transient=True,
-            disable=not _err.is_terminal,
-        )
-        self._task: TaskID | None = None
-        self._step = ""
-        self._start = self._shown = time.monotonic()
-        self._before = self._rows_before = 0
-
-    def __enter__(self) -> _Progress:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def __call__(self, report: Report) -> None:
-        now = time.monotonic()
-        if report.step != self._step:
-            self._step, self._start, self._shown = report.step, now, now
-            self._before = self._rows_before = 0
-            if self._task is not None:
-                self._bar.remove_task(self._task)
-            self._task = self._bar.add_task(report.step, total=report.total or None, rate="")
-        if now - self._start < RESUMED_S:  # what an earlier run has finished says nothing of the speed
-            self._before, self._rows_before = report.done, report.rows
-        rate = (report.rows - self._rows_before) / max(now - self._start, RESUMED_S)
-        words = f"{report.rows:,} rows, {rate:,.0f} rows/s"
-        if self._task is not None:
-            self._bar.update(self._task, completed=report.done, rate=words)
-        if not _err.is_terminal and now - self._shown >= REPORT_EVERY_S:
-            self._shown = now
-            done = report.done - self._before
-            left = (report.total - report.done) * (now - self._start) / done if report.total and done else None
-            share = f", {report.done / report.total:.0%}" if report.total else ""
-            words += share + (f", {timedelta(seconds=round(left))} left" if left is not None else "")
-            _err.print(f"{report.step}: {words}")
 
 
 @app.command("prepare", cls=_ManyInputs)
@@ -159,7 +91,7 @@ def prepare_command(
     settings = Settings(min_count=min_count, skip_bad_rows=skip_bad_rows, ids=ids, table_rows=table_rows)
     try:
         raw, described = _format(dataset, schema)
-        with _Progress() as progress:
+        with Shown(line_every_s=LINE_EVERY_S, resumes=True) as progress:
             manifest = prepare(
                 raw,
                 inputs,
@@ -193,6 +125,9 @@ def verify_command(folder: Annotated[Path, typer.Argument(help="Directory that h
     except DataError as error:
         raise _failed(error) from error
     _out.print(f"{folder}: {len(workload.manifest.files)} files are as prepared")
+
+
+app.command("describe")(describe_command)
 
 
 def _format(dataset: str | None, schema: Path | None) -> tuple[str | RawFormat, FileRecord | None]:

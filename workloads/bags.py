@@ -34,7 +34,7 @@ class BagLaw:
     missing_is_empty: bool
 
     def __post_init__(self) -> None:
-        """Refuse what is no law.
+        """Check the numbers.
 
         Raises:
             ValueError: naming what is wrong.

@@ -1,4 +1,4 @@
-"""Loops compiled by numba, for what numpy would do in many passes over the same memory."""
+"""Compiles loops with numba, where numpy would pass over the same memory many times."""
 
 from __future__ import annotations
 

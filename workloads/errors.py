@@ -1,5 +1,5 @@
-"""What a user can mend, told as a sentence."""
+"""The error for what a user can put right."""
 
 
 class DataError(ValueError):
-    """Input, output or prepared data that the user can put right; the message says how."""
+    """Input, output or prepared data are not as they must be; the message says what the user can do about it."""

@@ -1,7 +1,7 @@
 """How often rows are accessed: counted, or estimated by a sketch of bounded memory, on the training split alone.
 
-What the functions here see is the training split by their types: `TrainingIds` are made from its array of ids and from
-nothing else, and `sketched` reads `Split.TRAIN` only. No row of validation or test can reach a frequency.
+Only the training split is counted: `TrainingIds` are made from its array of ids, and `sketched` reads batches of
+`Split.TRAIN`. No row of validation or test can reach a frequency.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from workloads.split import Split, prefix_of
 
 _BLOCK_ROWS = 1 << 16
 _BLOCK_IDS = 1 << 22
-"""Ids that wait until they are counted together: a sketch is told of a distinct id once per block, not per access."""
+"""Ids that are counted together: a sketch takes each distinct id of a block once, with its number of accesses."""
 _ENTRY_BYTES = 48
-"""Of a sketch, per place of its hash map: id, count and state, the Python number that the id is, and some room."""
+"""Memory of a sketch per place of its hash map: id, count and state, a Python integer for the id, and a margin."""
 _LOAD = 0.75
 _LEAST_LG = 3
 
@@ -49,12 +49,13 @@ def counted(training: TrainingIds, table_rows: list[int]) -> list[Ints]:
     for start in range(0, len(training.ids), _BLOCK_ROWS):
         block = np.array(training.ids[start : start + _BLOCK_ROWS].T, dtype=np.int64, order="C")
         for ids, into in zip(block, counts, strict=True):
-            _count(ids, into)
+            add_accesses(ids, into)
     return counts
 
 
 @compiled
-def _count(ids: Ints, counts: Ints) -> None:
+def add_accesses(ids: Ints, counts: Ints) -> None:
+    """Add one to the count of every id, int64 `[rows]`, for each time that it is there."""
     for i in range(ids.size):
         counts[ids[i]] += 1
 
@@ -80,9 +81,9 @@ class FrequencySketch:
     """The most frequent rows of every table, in bounded memory.
 
     One frequent-items sketch of Apache DataSketches per table (Misra-Gries with decrements by a median: Anderson et
-    al., "A High-Performance Algorithm for Identifying Frequent Items in Data Streams", 2017). A cache wants to know
-    which rows are hot: this sketch holds just those, with a bound that always holds. A count-min sketch would have to
-    be asked for every row of a table, and would call rare rows hot where they collide with hot ones.
+    al., "A High-Performance Algorithm for Identifying Frequent Items in Data Streams", 2017). A cache needs to know
+    which rows are hot. This sketch holds just those, and its bound on the error holds in every case. A count-min sketch
+    would have to be queried for every row of a table, and rare rows would look hot where they collide with hot ones.
 
     With a hash map of `m` places no estimate is off by more than `3.5 / m` of its table's accesses; tables of at most
     `0.75 m` rows are counted exactly. All large tables get maps of one size.

@@ -1,4 +1,4 @@
-"""What a prepared dataset says of itself: tables, splits, settings, and the sums of what went in and came out."""
+"""manifest.json of a prepared dataset: tables, splits and settings, and the checksums of all files read and written."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class SplitRecord(_Record):
 
 
 class Settings(_Record):
-    """What the user may choose.
+    """What the user chooses when preparing a dataset.
 
     Attributes:
         min_count: Ids seen less often than this in the training split share row 0, when ids are ranked.
@@ -161,7 +161,7 @@ class ArrayFile:
 
     @cached_property
     def header(self) -> bytes:
-        """What stands before the values."""
+        """The bytes of the file before its values."""
         stream = io.BytesIO()
         descr = np.lib.format.dtype_to_descr(self.dtype)
         np.lib.format.write_array_header_1_0(stream, {"descr": descr, "fortran_order": False, "shape": self.shape})

@@ -1,4 +1,4 @@
-"""Training on a prepared dataset: batches cut from arrays that are mapped into memory."""
+"""A prepared dataset as a workload: batches are rows of arrays that are mapped into memory."""
 
 from __future__ import annotations
 

@@ -1,13 +1,11 @@
 """Batches made ahead by other processes: spawned workers write them into memory that they share with the trainer.
 
-The memory has no name (`memfd_create`): nothing can be left behind in /dev/shm however the processes end, and the
-64 MB that containers give to /dev/shm do not limit it. It is a ring of slots that grow with what they hold, so bags may
-have any length. Whoever takes a batch gets a copy of its own, valid for as long as it is kept.
+The memory is a ring of slots that grow with what they hold, so bags may have any length. Whoever takes a batch gets a
+copy of its own, valid for as long as it is kept.
 """
 
 from __future__ import annotations
 
-import mmap
 import multiprocessing
 import os
 import pickle
@@ -16,20 +14,19 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from multiprocessing import connection, reduction
+from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-import numpy as np
 import torch
 from torch import Tensor
 from torchrec import KeyedJaggedTensor
 
 from workloads.batch import Batch, Split, Workload
+from workloads.shared_batches import Contents, Slot
 
-_ALIGNMENT = 64
 _JOIN_S = 10.0
 _NICENESS = 5
 """Where a producer and the trainer want the same core, the trainer gets most of it."""
@@ -56,79 +53,6 @@ class _Failure:
 
     error: Exception
     where: str
-
-
-@dataclass(frozen=True)
-class _Contents:
-    """What a slot holds: keys and samples of the features, and the arrays by dtype and shape, one after another.
-
-    The arrays are dense, labels and values, and unless every bag has one id lengths and offsets.
-    """
-
-    keys: tuple[str, ...]
-    stride: int
-    arrays: tuple[tuple[str, tuple[int, ...]], ...]
-
-
-class _Slot:
-    """A piece of shared memory without a name. It grows with what is put in; one process uses it at a time."""
-
-    def __init__(self, handle: int | None = None) -> None:
-        self._handle = os.memfd_create("batch") if handle is None else handle
-        self._map: mmap.mmap | None = None
-
-    def __reduce__(self) -> tuple[Callable[[Any], _Slot], tuple[Any]]:
-        """Into a process that is being spawned, the file descriptor goes along."""
-        return _received, (reduction.DupFd(self._handle),)
-
-    def put(self, batch: Batch) -> _Contents:
-        features = batch.features
-        if features.weights_or_none() is not None:
-            raise ValueError("batches with weights cannot be produced ahead: make them in the training process")
-        tensors = [batch.dense, batch.labels, features.values()]
-        if not _one_id_per_bag(features):
-            tensors += [features.lengths(), features.offsets()]
-        arrays = [tensor.numpy() for tensor in tensors]
-        contents = _Contents(
-            keys=tuple(features.keys()),
-            stride=features.stride(),
-            arrays=tuple((array.dtype.str, array.shape) for array in arrays),
-        )
-        for view, array in zip(self._views(contents), arrays, strict=True):
-            view[...] = array
-        return contents
-
-    def get(self, contents: _Contents, *, pin_memory: bool) -> list[Tensor]:
-        """Copies of the arrays."""
-        found = [torch.from_numpy(view) for view in self._views(contents)]
-        return [torch.empty(view.shape, dtype=view.dtype, pin_memory=pin_memory).copy_(view) for view in found]
-
-    def close(self) -> None:
-        self._map = None
-        os.close(self._handle)
-
-    def _views(self, contents: _Contents) -> list[np.ndarray]:
-        starts, end = [], 0
-        for dtype, shape in contents.arrays:
-            starts.append(end)
-            size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-            end += -(-size // _ALIGNMENT) * _ALIGNMENT
-        memory = self._mapped(end)
-        return [
-            np.ndarray(shape, dtype, buffer=memory, offset=start)
-            for (dtype, shape), start in zip(contents.arrays, starts, strict=True)
-        ]
-
-    def _mapped(self, size: int) -> mmap.mmap:
-        if self._map is None or len(self._map) < size:
-            if os.fstat(self._handle).st_size < size:
-                os.ftruncate(self._handle, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
-            self._map = mmap.mmap(self._handle, 0)
-        return self._map
-
-
-def _received(handle: Any) -> _Slot:  # noqa: ANN401 - what DupFd returns has no public type
-    return _Slot(handle.detach())
 
 
 @dataclass
@@ -164,9 +88,9 @@ class Producer:
         self._total = total
         self._pin_memory = pin_memory
         self._wanted = self._asked = self._taken = 0
-        self._made: dict[int, tuple[int, _Contents | _Failure]] = {}
+        self._made: dict[int, tuple[int, Contents | _Failure]] = {}
         self._ones: dict[int, tuple[Tensor, Tensor]] = {}
-        self._slots = [_Slot() for _ in range(slots)]
+        self._slots = [Slot() for _ in range(slots)]
         self._free = deque(range(slots))
         self._workers: list[_Worker] = []
         try:
@@ -263,7 +187,7 @@ class Producer:
             worker.asked.discard(index)
             self._made[index] = (slot, contents)
 
-    def _batch(self, arrays: list[Tensor], contents: _Contents) -> Batch:
+    def _batch(self, arrays: list[Tensor], contents: Contents) -> Batch:
         dense, labels, values, *bags = arrays
         lengths, offsets = bags or self._one_each(values.numel())
         features = KeyedJaggedTensor(
@@ -281,7 +205,7 @@ class Producer:
         return self._ones[bags]
 
 
-def _started(open_workload: OpenWorkload, slots: list[_Slot]) -> _Worker:
+def _started(open_workload: OpenWorkload, slots: list[Slot]) -> _Worker:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     with theirs:  # the worker holds a copy; while this one is open, its death would not be seen
@@ -303,18 +227,13 @@ def _death(worker: _Worker) -> ProducerDied:
     return ProducerDied(f"the producer process {pid} {how}{why} before it had made batch {min(worker.asked)}")
 
 
-def _one_id_per_bag(features: KeyedJaggedTensor) -> bool:
-    lengths = features.lengths()
-    return lengths.dtype == torch.int64 and lengths.numel() == features.values().numel() and bool((lengths == 1).all())
-
-
-def _work(pipe: Connection, slots: list[_Slot], open_workload: OpenWorkload) -> None:
+def _work(pipe: Connection, slots: list[Slot], open_workload: OpenWorkload) -> None:
     """The life of a worker: batches are asked for by index and slot until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the trainer to handle; its end closes the pipe
     torch.set_num_threads(1)
     os.nice(_NICENESS)
     batch_of = _opened(open_workload)
-    contents: _Contents | _Failure
+    contents: Contents | _Failure
     while True:
         try:
             index, slot = pipe.recv()

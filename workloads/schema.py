@@ -62,7 +62,7 @@ class DatasetSchema:
     like: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse bags of other columns.
+        """Check that there are bags for every column.
 
         Raises:
             ValueError: the bags have another number of columns than the dataset.

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
-from types import TracebackType
-from typing import Annotated, Self
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from workloads.describe.files import check_output, write
-from workloads.describe.measure import REUSE_ROWS, describe
-from workloads.describe.rows import PreparedRows, RowSource, SyntheticRows
-from workloads.describe.tables import show
 from workloads.errors import DataError
+from workloads.progress import Shown
+
+if TYPE_CHECKING:
+    from workloads.describe.rows import RowSource
 
 BATCH_SIZE = 2048
+REUSE_ROWS = 1_000_000
 USER_ERROR = 2
 LINE_EVERY_S = 10.0
 
@@ -45,12 +43,23 @@ def describe_command(
 
     The exit code is 0, or 2 for a wrong option or bad data.
     """
+    # torch, which these import, would take 300 MB from a preparation if it were imported with the command line
+    from workloads.describe.files import check_output, write
+    from workloads.describe.measure import describe
+    from workloads.describe.tables import show
+
     try:
         source = _source(folder, synthetic, batch_size=batch_size, rows=rows, seed=seed)
         if out is not None:
             check_output(out)
-        with _Shown() as progress:
-            description = describe(source, batch_size=batch_size, rows=rows, reuse_rows=reuse_rows, progress=progress)
+        with Shown(line_every_s=LINE_EVERY_S, resumes=False) as shown:
+            description = describe(
+                source,
+                batch_size=batch_size,
+                rows=rows,
+                reuse_rows=reuse_rows,
+                progress=lambda stage, done, total: shown(stage, done, total, done),
+            )
         console = Console(markup=False, highlight=False)
         show(description, console)
         if out is not None:
@@ -62,6 +71,8 @@ def describe_command(
 
 
 def _source(folder: Path | None, synthetic: str | None, *, batch_size: int, rows: int | None, seed: int) -> RowSource:
+    from workloads.describe.rows import PreparedRows, SyntheticRows
+
     if (folder is None) == (synthetic is None):
         raise DataError("name a prepared directory, or a stream with --synthetic NAME: one of the two")
     if folder is not None:
@@ -69,43 +80,3 @@ def _source(folder: Path | None, synthetic: str | None, *, batch_size: int, rows
     if rows is None:
         raise DataError(f"--synthetic {synthetic} needs --rows: a whole epoch is long, as in --rows 1000000")
     return SyntheticRows(str(synthetic), batch_size=batch_size, seed=seed)
-
-
-class _Shown:
-    """Shows progress on standard error: a bar in a terminal, else a line now and then."""
-
-    def __init__(self) -> None:
-        self._console = Console(stderr=True, markup=False, highlight=False)
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[rate]}"),
-            TimeRemainingColumn(),
-        )
-        self._bar = Progress(*columns, console=self._console, transient=True, disable=not self._console.is_terminal)
-        self._task = self._bar.add_task("", rate="", total=None)
-        self._stage = ""
-        self._start = self._line = self._latest = time.monotonic()
-
-    def __call__(self, stage: str, done: int, total: int) -> None:
-        now = time.monotonic()
-        if stage != self._stage:
-            # Told after its first block: the stage began when the one before it ended.
-            self._stage, self._start, self._line = stage, self._latest, now
-            self._bar.reset(self._task, description=stage, total=total, rate="")
-        self._latest = now
-        rate = done / max(now - self._start, 1e-9)
-        self._bar.update(self._task, completed=done, rate=f"{rate:,.0f} rows/s")
-        if self._bar.disable and now - self._line >= LINE_EVERY_S:
-            self._line = now
-            left = f"{(total - done) / rate:,.0f} s left"
-            self._console.print(f"{stage}: {done:,} of {total:,} rows, {rate:,.0f} rows/s, {left}", soft_wrap=True)
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,11 +26,22 @@ _NIBBLES, _BYTES = np.uint64(0x0F0F0F0F0F0F0F0F), np.uint64(0x0101010101010101)
 _FULL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
-@compiled
-def count_accesses(ids: Ints, counts: Ints) -> None:
-    """Add one to the count of every id."""
-    for id_ in ids:
-        counts[id_] += 1
+class Windows(NamedTuple):
+    """Aligned windows of 1, 2, 4, ... batches, for `mark_windows`.
+
+    Attributes:
+        batch_size: Samples per batch.
+        full: Full windows by length, int64 `[lengths]`; what comes behind them is not counted.
+        starts: Where the windows of each length begin in `distinct`, int64 `[lengths]`.
+        distinct: Gets distinct rows by window, int64 `[windows of all lengths]`.
+        accesses: Gets accesses by batch, int64 `[batches]`.
+    """
+
+    batch_size: int
+    full: Ints
+    starts: Ints
+    distinct: Ints
+    accesses: Ints
 
 
 @compiled
@@ -54,18 +66,9 @@ def interleave(values: Ints, offsets: Ints, starts: Ints, samples: int, rows: In
 
 @compiled
 def mark_windows(  # noqa: PLR0917 - compiled loops take arguments by position
-    ids: Ints,
-    offsets: Ints,
-    first_sample: int,
-    batch_size: int,
-    last_batch: npt.NDArray[np.int32],
-    full: Ints,
-    starts: Ints,
-    distinct: Ints,
-    accesses: Ints,
-    totals: Ints,
+    ids: Ints, offsets: Ints, first_sample: int, windows: Windows, last_batch: npt.NDArray[np.int32], totals: Ints
 ) -> None:
-    """Count the rows of one table that are new in a window, for aligned windows of 1, 2, 4, ... batches.
+    """Count the rows of one table that are new in a window.
 
     A row is new in a window when its previous batch lies in an earlier one. The windows are nested: where a row is not
     new in one, it is not new in any longer one.
@@ -74,19 +77,16 @@ def mark_windows(  # noqa: PLR0917 - compiled loops take arguments by position
         ids: Ids of a table by sample, int64 `[accesses]`.
         offsets: Where the ids of a sample begin, int64 `[samples + 1]`.
         first_sample: Position of the first sample in the stream.
-        batch_size: Samples per batch.
+        windows: The windows; counts are added to those of other tables.
         last_batch: Batch of each row's latest access, -1 for none, int32 `[rows]`.
-        full: Full windows by length, int64 `[lengths]`; what lies behind them is not counted.
-        starts: Where the windows of each length begin in `distinct`, int64 `[lengths]`.
-        distinct: Receives distinct rows by window, int64 `[windows of all lengths]`.
-        accesses: Receives accesses by batch, int64 `[batches]`.
         totals: Receives the table's sums over the batches, int64 `[2]`: distinct rows, accesses.
     """
+    full, starts = windows.full, windows.starts
     for sample in range(len(offsets) - 1):
-        batch = (first_sample + sample) // batch_size
+        batch = (first_sample + sample) // windows.batch_size
         if batch >= full[0]:
             return
-        accesses[batch] += offsets[sample + 1] - offsets[sample]
+        windows.accesses[batch] += offsets[sample + 1] - offsets[sample]
         totals[1] += offsets[sample + 1] - offsets[sample]
         for position in range(offsets[sample], offsets[sample + 1]):
             previous = last_batch[ids[position]]
@@ -97,7 +97,7 @@ def mark_windows(  # noqa: PLR0917 - compiled loops take arguments by position
                 if previous >> length == window:
                     break
                 if window < full[length]:
-                    distinct[starts[length] + window] += 1
+                    windows.distinct[starts[length] + window] += 1
 
 
 @compiled

@@ -1,4 +1,4 @@
-"""Measures a dataset in three passes: training rows, held-out rows, and the leading training rows for reuse."""
+"""Measures a dataset in three passes: training rows, validation and test rows, leading training rows for reuse."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from workloads.batch import Split
+from workloads.describe.command import REUSE_ROWS
 from workloads.describe.description import (
     ALL_TABLES,
     REUSE_QUANTILES,
@@ -19,14 +20,14 @@ from workloads.describe.description import (
     TableFigures,
     WindowFigures,
 )
-from workloads.describe.loops import Ints, count_accesses
+from workloads.describe.loops import Ints
 from workloads.describe.reuse import LruStack, ReuseHistogram
 from workloads.describe.rows import Block, RowSource
 from workloads.describe.spectrum import Spectrum
 from workloads.describe.working_set import WindowCounts, WorkingSets
 from workloads.errors import DataError
+from workloads.frequency import add_accesses
 
-REUSE_ROWS = 1_000_000
 Progress = Callable[[str, int, int], None]
 _CURVE_POINTS = 120
 
@@ -111,7 +112,7 @@ class _TrainingTotals(_Totals):
     def add(self, block: Block) -> None:
         super().add(block)
         for table, counts in enumerate(self.counts):
-            count_accesses(block.table(table)[0], counts)
+            add_accesses(block.table(table)[0], counts)
 
     def unseen(self, block: Block) -> int:
         """Accesses of another split's block to rows without an access here."""

@@ -1,4 +1,4 @@
-"""How many ids were accessed how often: all that shares, curves and exponents need, and far smaller than the counts."""
+"""How many ids were accessed how often: enough for shares, curves and exponents, and far smaller than all counts."""
 
 from __future__ import annotations
 

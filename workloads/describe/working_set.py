@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workloads.describe.loops import Ints, mark_windows
+from workloads.describe.loops import Ints, Windows, mark_windows
 
 
 @dataclass(frozen=True)
@@ -42,17 +42,20 @@ class WorkingSets:
     def __init__(self, table_rows: Sequence[int], *, batch_size: int, samples: int) -> None:
         batches = samples // batch_size
         self.by_table = np.zeros((len(table_rows), 2), np.int64)
-        self._batch_size = batch_size
-        self._full = np.array([batches >> length for length in range(batches.bit_length())], np.int64)
-        self._ends = np.cumsum(self._full)
-        self._distinct = np.zeros(self._full.sum(), np.int64)
-        self._accesses = np.zeros(batches, np.int64)
+        full = np.array([batches >> length for length in range(batches.bit_length())], np.int64)
+        self._windows = Windows(
+            batch_size=batch_size,
+            full=full,
+            starts=np.cumsum(full) - full,
+            distinct=np.zeros(full.sum(), np.int64),
+            accesses=np.zeros(batches, np.int64),
+        )
         self._last_batch = [np.full(rows, -1, np.int32) for rows in table_rows]
 
     @property
     def batches(self) -> int:
         """Full batches of the stream."""
-        return len(self._accesses)
+        return len(self._windows.accesses)
 
     def access(self, table: int, ids: Ints, offsets: Ints, *, first_sample: int) -> None:
         """Take the ids of some samples, which follow those taken before for the same table.
@@ -64,23 +67,12 @@ class WorkingSets:
             first_sample: Position of the first sample in the stream.
         """
         if self.batches:
-            mark_windows(
-                ids,
-                offsets,
-                first_sample,
-                self._batch_size,
-                self._last_batch[table],
-                self._full,
-                self._ends - self._full,
-                self._distinct,
-                self._accesses,
-                self.by_table[table],
-            )
+            mark_windows(ids, offsets, first_sample, self._windows, self._last_batch[table], self.by_table[table])
 
     def counts(self) -> list[WindowCounts]:
         """Counts so far, shortest windows first; nothing where the stream has no full batch."""
-        made = []
-        for length, (end, full) in enumerate(zip(self._ends, self._full, strict=True)):
-            accesses = int(self._accesses[: full << length].sum())
-            made.append(WindowCounts(1 << length, self._distinct[end - full : end], accesses))
+        windows, made = self._windows, []
+        for length, (start, full) in enumerate(zip(windows.starts, windows.full, strict=True)):
+            accesses = int(windows.accesses[: full << length].sum())
+            made.append(WindowCounts(1 << length, windows.distinct[start : start + full], accesses))
         return made

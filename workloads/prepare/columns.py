@@ -1,4 +1,4 @@
-"""How raw rows are written: columns, what each may hold, and what becomes of it."""
+"""Formats of raw files: their columns, what each may hold, and what it becomes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LARGEST_FLOAT32 = 3.4028234663852886e38
 
 
 class Kind(enum.Enum):
-    """What a column may hold: its word in schema files, the pattern of its text, and the same in words."""
+    """What a column may hold: its name in schema files, the pattern of its text, and the same in words."""
 
     LABEL = ("label", rb"[01]", "0 or 1")
     DENSE_INTEGER = ("dense_integer", rb"(?:-?[0-9]{1,18})?", "an integer of at most 18 digits, or nothing")
@@ -40,7 +40,7 @@ class Kind(enum.Enum):
 
     @property
     def word(self) -> str:
-        """Its name in schema files and manifests."""
+        """The name of the kind in schema files and manifests."""
         return self.value[0]
 
     @property

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass, replace
+
+from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from workloads.errors import DataError
 
@@ -18,7 +19,6 @@ BYTES_PER_TEXT_BYTE = 24
 BYTES_PER_MERGED_ID = 600
 # One id of a vocabulary while it is ranked or looked up: sort keys, their permutation, and the rows in two orders.
 BYTES_PER_RANKED_ID = 240
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 1 << 10, "MI": 1 << 20, "GI": 1 << 30}
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ class Memory:
     @classmethod
     def parse(cls, text: str) -> Memory:
         """A size such as `8GB`, `512MiB` or a number of bytes."""
-        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?I?)B?", text.strip().upper())
-        if match is None or match[2] not in _UNITS:
-            raise DataError(f"--memory {text!r} is not a size: write it like 8GB or 512MiB")
-        return cls(int(float(match[1]) * _UNITS[match[2]]))
+        try:
+            return cls(TypeAdapter(ByteSize).validate_python(text.strip()))
+        except ValidationError as error:
+            raise DataError(f"--memory {text!r} is not a size: write it like 8GB or 512MiB") from error
 
     def divided(self, parts: int) -> Memory:
         """The share of each of several tasks that run at the same time."""

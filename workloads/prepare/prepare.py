@@ -34,7 +34,7 @@ def prepare(
     memory: Memory | None = None,
     scheduler: str | None = None,
     schema_file: FileRecord | None = None,
-    progress: Progress = lambda _report: None,
+    progress: Progress = lambda _step, _done, _total, _rows: None,
 ) -> Manifest:
     """Write `out/dataset` from raw files; nothing there is replaced unless all of it succeeds.
 

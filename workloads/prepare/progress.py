@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 Advance = Callable[[int, int], None]
 """Called by a task, again and again, with the bytes that it has read and the rows that it has done."""
@@ -13,23 +12,9 @@ def unheard(_bytes: int, _rows: int) -> None:
     """An `Advance` that nobody listens to."""
 
 
-@dataclass(frozen=True)
-class Report:
-    """How far a preparation is.
-
-    Attributes:
-        step: What it does.
-        done, total: Input bytes while reading, rows in other steps; `total` is 0 where it is not known.
-        rows: Rows that the step has done.
-    """
-
-    step: str
-    done: int
-    total: int
-    rows: int
-
-
-Progress = Callable[[Report], None]
+Progress = Callable[[str, int, int, int], None]
+"""Called with what is done, how much of it is done and how much there is (input bytes while reading, rows in other
+steps; 0 where it is not known), and the rows that are done."""
 
 
 class Meter:
@@ -66,5 +51,4 @@ class Meter:
         self._report()
 
     def _report(self) -> None:
-        rows = sum(self._rows)
-        self._progress(Report(self._step, done=sum(self._done), total=self._total, rows=rows))
+        self._progress(self._step, sum(self._done), self._total, sum(self._rows))

@@ -90,7 +90,6 @@ class StagedFile:
 
     Attributes:
         folder: The staging folder.
-        note: Size, sum, rows and bad rows of the raw file.
         block_rows: Rows of each block.
         minima: Smallest dense integer of each block.
     """
@@ -100,7 +99,6 @@ class StagedFile:
         if note is None:
             raise FileNotFoundError(folder / INDEX)
         self.folder = folder
-        self.note = note
         blocks = json.loads((folder / INDEX).read_bytes())
         self.block_rows: list[int] = [block["rows"] for block in blocks]
         self.minima: list[int] = [block["minimum"] for block in blocks]

@@ -1,4 +1,4 @@
-"""The work folder of a preparation: finished steps outlive a killed process and are used again by the next one."""
+"""The work folder of a preparation: steps that one run has finished are used again by the next one."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def done(folder: Path) -> dict[str, Any] | None:
 
 @contextmanager
 def step(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """A folder to fill and a note to write; both are in place once the block has ended without an error.
+    """Give a folder to fill and a note to write; both are put in place once the block has ended without an error.
 
     The name says what the step depends on (`key_of`), so that a finished folder is right by being there.
     """
@@ -82,7 +82,7 @@ def step(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 @contextmanager
 def work_folder(folder: Path, *, restart: bool) -> Iterator[Path]:
-    """The folder of finished steps, for one process at a time; it goes when all is done, or when it holds nothing.
+    """Lock the folder of finished steps; delete it when all is done, or when an error leaves no finished step in it.
 
     Args:
         folder: Where it is, or will be.
@@ -112,7 +112,7 @@ def work_folder(folder: Path, *, restart: bool) -> Iterator[Path]:
 
 
 def identity(path: Path) -> Mapping[str, object]:
-    """What tells an input from a changed one without reading it; a pipe equals nothing, not even itself."""
+    """Path, size and time of an input, which differ once it has changed; a pipe never equals anything, even itself."""
     found = path.stat()
     nonce = "" if path.is_file() else os.urandom(8).hex()
     return {"path": str(path.resolve()), "bytes": found.st_size, "mtime_ns": found.st_mtime_ns, "nonce": nonce}

@@ -29,8 +29,8 @@ class PlantedModel:
     The logit is `intercept + scale * (ids + dense)`. An id's effect is uniform, drawn by a hash of its table's key and
     its rank, and shrinks as 1 / (1 + rank / 256): thousands of rows matter, and what matters most is seen often enough
     to be learnt. The dense part is linear in the standardised features plus the square of the first. A feature that
-    hardly varies (Avazu's C15: 0.06 around 5.8) is divided by 0.5 and not by its deviation: no network finds an effect
-    that hangs on its third digit.
+    hardly varies (Avazu's C15: 0.06 around 5.8) is divided by 0.5 instead of its deviation: a network would not find an
+    effect that depends on its third digit.
 
     Attributes:
         keys: One random word per table, uint64 `[tables]`.

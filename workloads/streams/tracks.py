@@ -1,9 +1,9 @@
 """Temporal structure of synthetic streams, as named tracks: `criteo_kaggle@drift`, `avazu@flash[peak=0.3]`.
 
 Without a track the samples of a stream are independent draws from one law. A track says how the stream depends on time.
-Time is a sample's number: 0 at the beginning of the training split, and validation and test follow it. Small tables are
-attributes (a country, a kind of device) and keep still; tables of at least `MOVING_ROWS` rows as published follow the
-track. An id that stands for a missing value is always the same.
+Time is the number of a sample: it is 0 at the beginning of the training split, and goes on through validation and test.
+Small tables hold attributes (a country, a kind of device) and do not change; tables that have at least `MOVING_ROWS`
+rows as published follow the track. The id that stands for a missing value never changes.
 
 Where a default rests on figures of Avazu, these are of 14,000 rows of the first of its ten days, hour by hour.
 """
@@ -46,7 +46,7 @@ class Recency:
     octaves: int = 20
 
     def __post_init__(self) -> None:
-        """Refuse what is no track."""
+        """Check the parameters."""
         _within(self, "probability", low=0.0, high=0.9)
         _within(self, "octaves", low=1, high=40)
 
@@ -75,7 +75,7 @@ class Drift:
     takers: int = 16
 
     def __post_init__(self) -> None:
-        """Refuse what is no track."""
+        """Check the parameters."""
         _within(self, "lifetime", low=1e-3, high=1e3)
         _within(self, "takers", low=2, high=1 << 16)
 
@@ -106,7 +106,7 @@ class FlashCrowd:
     tables: float = 0.5
 
     def __post_init__(self) -> None:
-        """Refuse what is no track."""
+        """Check the parameters."""
         _within(self, "every", low=4, high=1 << 40)
         if self.every % 4:
             raise DataError(f"every of @{self.name} is {self.every}: give a multiple of 4, a crowd has four quarters")
@@ -135,7 +135,7 @@ class Growth:
     start: float = 0.5
 
     def __post_init__(self) -> None:
-        """Refuse what is no track."""
+        """Check the parameters."""
         _within(self, "start", low=0.25, high=1.0)
 
 

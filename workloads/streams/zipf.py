@@ -40,7 +40,7 @@ class RankLaw:
     shift: float
 
     def __post_init__(self) -> None:
-        """Refuse what is no distribution.
+        """Check that the numbers make a distribution.
 
         Raises:
             ValueError: naming the field and its value.

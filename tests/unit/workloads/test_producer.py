@@ -80,6 +80,7 @@ def test_workload_that_cannot_be_opened_says_so_when_a_batch_is_taken():
             producer.take()
 
 
+@pytest.mark.slow
 def test_workers_end_with_a_parent_that_is_terminated_and_leave_nothing_behind(tmp_path):
     before = named_memory()
     script = tmp_path / "train.py"

@@ -1,4 +1,7 @@
-"""Work ahead of a consumer: the next item is made by a thread meanwhile, for work that lets go of the GIL."""
+"""Reading ahead: a thread makes the next item while the caller works on the last one.
+
+It helps where making an item releases the GIL: reading, decompressing, parsing.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ _Item = TypeVar("_Item")
 
 
 def ahead(items: Iterator[_Item]) -> Iterator[_Item]:
-    """The same items in the same order; errors come in their place."""
+    """The same items in the same order; an error is raised where its item would have come."""
     ready: queue.Queue[_Item | BaseException | None] = queue.Queue(maxsize=1)
     stop = threading.Event()
 

@@ -18,7 +18,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class BadRows:
-    """Counts rows of a file left out, and stops at the first one too many.
+    """Counts the bad rows of a file that are left out, and raises an error at the first one too many.
 
     Attributes:
         problems: What was wrong, without the file's name, in order.
@@ -52,7 +52,7 @@ def too_many_bad_rows(path: Path, problem: str, *, allowed: int) -> DataError:
 
 
 class TimeOrder:
-    """Watches over the time column of one file."""
+    """Finds rows of one file that are earlier than the row before them."""
 
     def __init__(self) -> None:
         self._last: int | None = None

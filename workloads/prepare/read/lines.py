@@ -1,4 +1,4 @@
-"""Raw text files: opened by their content, read once, in blocks that are cut at line ends."""
+"""Lines of raw text files, plain or compressed, in blocks that end at line ends; every file is read once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PACKED_FORMATS = {
 
 
 class _Decompressor(Protocol):
-    """What the objects of zlib and zstandard share."""
+    """What the decompressors of zlib and zstandard have in common."""
 
     @property
     def eof(self) -> bool: ...

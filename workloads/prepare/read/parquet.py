@@ -1,4 +1,4 @@
-"""Rows of a Parquet file to the same typed columns as rows of text."""
+"""Parquet files to the same typed columns as text files."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class ParquetRows:
     Attributes:
         raw: The columns.
         path: The file.
-        bad: Counts the bad rows.
-        order: Watches over the time column.
+        bad: Counts the rows left out.
+        order: Checks that rows are in time order.
         bytes_read: Size of the file once `frames` is exhausted, 0 before.
     """
 

@@ -1,4 +1,4 @@
-"""Rows of text to typed columns: vectorised where all is well, line by line where something is not."""
+"""Text files to typed columns: whole blocks at once where every line is good, line by line where one may not be."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workloads.prepare.read.checks import BadRows, TimeOrder, out_of_order, sort
 from workloads.prepare.read.lines import RawFile, TextBlock
 from workloads.prepare.read.values import typed
 
-# Around a bad line so much text takes the slow path.
+# So much text around a bad line is read line by line.
 SLOW_BYTES = 1 << 20
 # polars drops a byte order mark, and unpacks what begins like gzip, zlib (three levels) or zstd.
 _TAKEN_FOR_OTHERS = (b"\xef\xbb\xbf", b"\x1f\x8b", b"\x78\x01", b"\x78\x9c", b"\x78\xda", b"\x28\xb5\x2f\xfd")
@@ -33,8 +33,8 @@ class TextRows:
     Attributes:
         raw: How rows are written; the columns in file order.
         file: The file.
-        bad: Counts the bad rows.
-        order: Watches over the time column.
+        bad: Counts the rows left out.
+        order: Checks that rows are in time order.
     """
 
     raw: RawFormat

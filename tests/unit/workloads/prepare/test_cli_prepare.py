@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from workloads.__main__ import _Progress, app
+from workloads.__main__ import app
 from workloads.prepare.memory_bound import Memory
-from workloads.prepare.progress import Report
 from workloads.prepare.workspace import work_folder
+from workloads.progress import Shown
 
 ROW = "\t".join(["1", *map(str, range(13)), *["c0ffee"] * 26]) + "\n"
 
@@ -166,7 +166,7 @@ def test_memory_is_a_number_with_a_unit(text, size):
 def test_progress_in_a_log_has_rows_rate_share_and_remaining_time(monkeypatch, capsys):
     clock = iter([0.0, *(float(second) for second in range(0, 100, 5))])
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
-    progress = _Progress()
-    progress(Report("reading", done=0, total=1000, rows=0))
-    progress(Report("reading", done=250, total=1000, rows=500))
+    shown = Shown(line_every_s=2.0, resumes=True)
+    shown("reading", 0, 1000, 0)
+    shown("reading", 250, 1000, 500)
     assert capsys.readouterr().err == "reading: 500 rows, 100 rows/s, 25%, 0:00:15 left\n"

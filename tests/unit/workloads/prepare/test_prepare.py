@@ -122,7 +122,7 @@ def test_extreme_integers_keep_their_order():
     assert np.diff(scaled(values, minimum=int(values[0]))).min() > 0
 
 
-@pytest.mark.parametrize("dataset", ["criteo_kaggle", "criteo_1tb"])
+@pytest.mark.parametrize("dataset", ["criteo_kaggle", pytest.param("criteo_1tb", marks=pytest.mark.slow)])
 def test_sample_agrees_with_torchrec_bit_for_bit_in_dense_values_and_up_to_names_in_ids(tmp_path, dataset):
     sample = DATA / f"{dataset}_sample.tsv.gz"
     if not sample.exists():

@@ -38,9 +38,16 @@ def test_two_workers_make_the_same_bytes_as_one_process(tmp_path, days, cluster)
     memory = Memory(512 << 20)
     prepare("criteo_1tb", days, out=tmp_path / "here", memory=memory)
     address, reports = cluster.scheduler_address, []
-    prepare("criteo_1tb", days, out=tmp_path / "there", memory=memory, scheduler=address, progress=reports.append)
+    prepare(
+        "criteo_1tb",
+        days,
+        out=tmp_path / "there",
+        memory=memory,
+        scheduler=address,
+        progress=lambda *report: reports.append(report),
+    )
     assert tree(tmp_path / "there") == tree(tmp_path / "here")
-    ends = {report.step: (report.done, report.total) for report in reports}
+    ends = {step: (done, total) for step, done, total, _ in reports}
     assert list(ends) == ["reading", "counting", "ranking", "writing", "checksums"]
     assert all(done == total > 0 for done, total in ends.values())
 

@@ -49,6 +49,7 @@ def test_dense_columns_are_missing_as_often_together_and_in_an_event_as_in_the_m
             assert (missing[first] & missing[second]).mean() == pytest.approx(together / rows, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_committed_profile_is_what_the_fit_writes(measured):
     committed = json.loads(PROFILES_FILE.read_text(encoding="utf-8"))["avazu"]
     fitted = fit_dataset(SCHEMAS["avazu"], measured["avazu"])

