@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,14 @@ def stored(root: Path, records: list[Record]) -> Path:
 
 def report(*arguments: object) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "80"})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def coarse_pictures() -> Iterator[None]:
+    """Pictures of few pixels: what is in them is shown elsewhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("suite.report.figures.write._DPI", 40)
+        yield
 
 
 @pytest.fixture(scope="module")

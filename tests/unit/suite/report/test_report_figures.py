@@ -431,7 +431,8 @@ def test_files_of_many_systems_are_small(crowded, tmp_path):
         assert path.stat().st_size < (150_000 if path.suffix == ".svg" else 300_000), path.name
 
 
-def test_files_repeat_whatever_the_order_of_records(tmp_path):
+def test_files_repeat_whatever_the_order_of_records(tmp_path, monkeypatch):
+    monkeypatch.setattr("suite.report.figures.write._DPI", 40)
     records = fabricate.cpu_run()
     more = {"simulations": (simulation(),), "curves": (fine_curve(),)}
     first = write_figures(source(records, **more), tmp_path / "first")
