@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from systems.freq_cache.compiled import compiled
+from systems.freq_cache.compiled import compiled, prefetch
 from systems.freq_cache.planner.index import (
     BATCH,
     KEY,
@@ -21,13 +21,8 @@ from systems.freq_cache.planner.index import (
     is_announced,
     latest_use,
     place_at,
-    place_of,
     position_in,
-    prefetch_place,
-    prefetch_slot,
-    prefetch_use,
     set_latest_use,
-    set_place,
 )
 from systems.freq_cache.planner.order import queue_of_key
 from systems.freq_cache.planner.queues import push
@@ -101,16 +96,17 @@ def _find_distinct(features, index, begin, batch):
     Until a use is linked, the place of its row is its position even if the row has a slot, and the use keeps the place
     that the row had before.
     """
-    ids, ring, inverse = features.ids, index.ring, features.inverse
+    ids, inverse = features.ids, features.inverse
+    where, _, ring = index
     end = begin
     for feature in range(features.starts.size):
         start = features.starts[feature]
         stop = features.begins[feature + 1]
         for i in range(features.begins[feature], stop):
             if i + _FAR < stop:
-                prefetch_place(index, start + ids[i + _FAR])
-            row = start + ids[i]
-            place = place_of(index, row)
+                prefetch(where, start + ids[i + _FAR])
+            row = np.uint64(start + ids[i])
+            place = where[row]
             latest = position_in(index, place)
             if begin <= latest < end:
                 inverse[i] = latest - begin
@@ -119,7 +115,7 @@ def _find_distinct(features, index, begin, batch):
             ring[at(end, PLACE)] = place
             ring[at(end, LATER)] = NONE
             ring[at(end, BATCH)] = batch
-            set_place(index, row, place_at(index, end))
+            where[row] = place_at(index, end)
             inverse[i] = end - begin
             end += 1
     return end - begin
@@ -128,20 +124,20 @@ def _find_distinct(features, index, begin, batch):
 @compiled
 def _link(begin, end, index):
     """Make each use the next one of the use before it, or of the slot, and the place of a row in a slot that again."""
-    ring, slots = index.ring, index.slots
+    where, slots, ring = index
     for i in range(begin, end):
         if i + _FAR < end:
             ahead = ring[at(i + _FAR, PLACE)]
             if is_announced(index, ahead):
-                prefetch_use(index, position_in(index, ahead))
+                prefetch(ring, at(position_in(index, ahead), ROW))
             elif ahead >= 0:
-                prefetch_slot(index, ahead)
-                prefetch_place(index, ring[at(i + _FAR, ROW)])
+                prefetch(slots, at(ahead, ROW))
+                prefetch(where, ring[at(i + _FAR, ROW)])
         place = ring[at(i, PLACE)]
         if is_announced(index, place):
             ring[at(position_in(index, place), LATER)] = i
         elif place >= 0:
-            set_place(index, ring[at(i, ROW)], place)
+            where[np.uint64(ring[at(i, ROW)])] = place
             latest = latest_use(index, place)
             if latest < 0:
                 slots[at(place, NEXT)] = i
@@ -159,7 +155,7 @@ def touch(features, index, first):
     read = 0
     for feature in range(features.starts.size):
         for i in range(max(features.begins[feature], first), features.begins[feature + 1]):
-            read += place_of(index, features.starts[feature] + features.ids[i])
+            read += index.where[np.uint64(features.starts[feature] + features.ids[i])]
     return read
 
 
@@ -169,13 +165,13 @@ def withdraw(begin, end, index, order):
 
     Slots that only withdrawn batches need go back to the queues of their keys. Returns the new `lowest` of the order.
     """
-    ring, slots = index.ring, index.slots
+    where, slots, ring = index
     lowest = order.lowest
     for position in range(begin, end):
         row = ring[at(position, ROW)]
-        place = place_of(index, row)
+        place = where[np.uint64(row)]
         if is_announced(index, place):
-            set_place(index, row, ring[at(position, PLACE)])
+            where[np.uint64(row)] = ring[at(position, PLACE)]
             continue
         if place < 0 or slots[at(place, NEXT)] < 0:
             continue  # withdrawn with an earlier batch

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from systems.freq_cache.compiled import compiled, inlined, prefetch
+from systems.freq_cache.compiled import compiled, inlined
 
 Int32s = NDArray[np.int32]
 
@@ -102,16 +102,6 @@ def slot_count(index):
 
 
 @inlined
-def place_of(index, row):
-    return index.where[np.uint64(row)]
-
-
-@inlined
-def set_place(index, row, place):
-    index.where[np.uint64(row)] = place
-
-
-@inlined
 def is_announced(index, place):
     """Whether the place is that of a row in no slot that an announced batch uses."""
     return place >= slot_count(index)
@@ -177,21 +167,3 @@ def in_key_queue(index, slot):
 def set_latest_use(index, slot, position, queued):
     """`queued`: 1 if the slot is in the queue of a key, else 0."""
     index.slots[at(slot, LATEST)] = 2 * position + queued
-
-
-# Memory that is asked for ahead of time
-
-
-@inlined
-def prefetch_place(index, row):
-    prefetch(index.where, row)
-
-
-@inlined
-def prefetch_slot(index, slot):
-    prefetch(index.slots, FIELDS * slot)
-
-
-@inlined
-def prefetch_use(index, position):
-    prefetch(index.ring, FIELDS * position)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from systems.freq_cache.compiled import compiled
+from systems.freq_cache.compiled import compiled, prefetch
 from systems.freq_cache.planner.index import (
     ABSENT,
     BATCH,
@@ -23,15 +23,10 @@ from systems.freq_cache.planner.index import (
     is_changed,
     latest_use,
     place_at,
-    place_of,
     position_in,
-    prefetch_place,
-    prefetch_slot,
-    prefetch_use,
     row_in,
     set_changed,
     set_latest_use,
-    set_place,
     slot_count,
     written_by,
 )
@@ -181,7 +176,7 @@ def choose(slots, levels, used, index, order, turn):
         lowest = _candidates(slots, levels, found, lowest, order, turn)
         for i in range(found, wanted):
             if i + _FAR < wanted:
-                prefetch_slot(index, slots[i + _FAR])
+                prefetch(index.slots, at(slots[i + _FAR], ROW))
             slot, level = slots[i], levels[i]
             if level < order.levels:
                 next_use = index.slots[at(slot, NEXT)]
@@ -246,17 +241,18 @@ def assign(distinct, keys, moves, lookups, index, order, turn):
 @compiled
 def _replace(distinct, keys, moves, index, order, turn):
     """Give absent rows their slots, and let the rows that were in them leave. Returns how many are written back."""
-    slots, ring, absent, entered = index.slots, index.ring, distinct.absent, moves.slots
+    where, slots, ring = index
+    absent, entered = distinct.absent, moves.slots
     back = 0
     for i in range(entered.size):
         if i + _FAR < entered.size:
-            prefetch_slot(index, entered[i + _FAR])
+            prefetch(slots, at(entered[i + _FAR], ROW))
         if i + _NEAR < entered.size:
             ahead = entered[i + _NEAR]
-            prefetch_place(index, row_in(index, ahead))
-            prefetch_place(index, ring[at(absent[i + _NEAR], ROW)])
+            prefetch(where, row_in(index, ahead))
+            prefetch(where, ring[at(absent[i + _NEAR], ROW)])
             if slots[at(ahead, NEXT)] >= 0:
-                prefetch_use(index, slots[at(ahead, NEXT)])
+                prefetch(ring, at(slots[at(ahead, NEXT)], ROW))
         slot = entered[i]
         if i >= moves.free:
             next_use, gone = slots[at(slot, NEXT)], row_in(index, slot)
@@ -268,15 +264,15 @@ def _replace(distinct, keys, moves, index, order, turn):
                 back += 1
             if next_use >= 0:
                 ring[at(next_use, PLACE)] = place
-                set_place(index, gone, place_at(index, latest_use(index, slot)))
+                where[np.uint64(gone)] = place_at(index, latest_use(index, slot))
             else:
-                set_place(index, gone, place)
+                where[np.uint64(gone)] = place
         row = ring[at(absent[i], ROW)]
         ring[at(absent[i], PLACE)] = slot
         slots[at(slot, ROW)] = row
         slots[at(slot, NEXT)] = absent[i]
-        set_latest_use(index, slot, position_in(index, place_of(index, row)), 0)
-        set_place(index, row, slot)
+        set_latest_use(index, slot, position_in(index, where[np.uint64(row)]), 0)
+        where[np.uint64(row)] = slot
         if order.fixed:
             slots[at(slot, KEY)] = keys[i]
     return back
@@ -288,14 +284,15 @@ def _release(distinct, keys, index, order, turn):
 
     Returns how many slots wait for a queue.
     """
-    slots, ring, begin = index.slots, index.ring, distinct.begin
+    where, slots, ring = index
+    begin = distinct.begin
     found = 0
     for position in range(begin, distinct.end):
         if position + _NEAR < distinct.end:
-            prefetch_slot(index, max(ring[at(position + _NEAR, PLACE)], 0))
+            prefetch(slots, at(max(ring[at(position + _NEAR, PLACE)], 0), ROW))
             ahead = ring[at(position + _NEAR, LATER)]
             if ahead >= 0:
-                prefetch_use(index, ahead)
+                prefetch(ring, at(ahead, ROW))
         slot = ring[at(position, PLACE)]
         later = ring[at(position, LATER)]
         distinct.slots[position - begin] = slot
@@ -306,7 +303,7 @@ def _release(distinct, keys, index, order, turn):
             ring[at(later, PLACE)] = place
         if slot < 0:
             if later < 0:
-                set_place(index, ring[at(position, ROW)], place)
+                where[np.uint64(ring[at(position, ROW)])] = place
             continue
         slots[at(slot, NEXT)] = later
         queued = in_key_queue(index, slot)
@@ -342,7 +339,7 @@ def _spread(distinct, lookups):
 def fill(rows, keys, index, order):
     """Put rows into slots 0, 1, ... of an empty cache. The new `lowest` of the order is 0."""
     for slot in range(rows.size):
-        set_place(index, rows[slot], slot)
+        index.where[np.uint64(rows[slot])] = slot
         index.slots[at(slot, ROW)] = rows[slot]
         index.slots[at(slot, KEY)] = keys[slot]
         set_latest_use(index, slot, NONE, 1)

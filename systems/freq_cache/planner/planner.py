@@ -290,7 +290,7 @@ class Planner:
         inverse = np.empty(ids.values.size, np.int32)
         found = [0] * parts
 
-        def announce(part: int, _: int) -> None:
+        def announce(part: int) -> None:
             if part == parts:  # has the memory ready that the only part comes to later
                 every = Features(ids.values, begins, ids.starts, inverse)
                 announce_loops.touch(every, index, ids.values.size // 3)
@@ -310,7 +310,7 @@ class Planner:
         misses, after = [0] * len(parts), [NONE] * len(parts)
         keys = [np.empty(0, np.int32)] * len(parts)
 
-        def survey(at: int, _: int) -> None:
+        def survey(at: int) -> None:
             part, lookups = parts[at]
             misses[at], after[at] = plan_loops.survey(part, lookups, index)
             if policy.divisible:
@@ -343,7 +343,7 @@ class Planner:
         index, order = self._index, self._order
         counts = [(0, 0, 0)] * len(parts)
 
-        def assign(at: int, _: int) -> None:
+        def assign(at: int) -> None:
             part, lookups = parts[at]
             keys, mine = surveyed.keys[at], moves.part(shares[at])
             counts[at] = plan_loops.assign(part, keys, mine, lookups, index, order, turn)

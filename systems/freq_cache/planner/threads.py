@@ -1,4 +1,9 @@
-"""Work shared with other threads: compiled loops that release the GIL, on as many threads as torch computes with."""
+"""Threads that the planner shares the work on one large batch with.
+
+The parts of a batch have no table in common, so its loops run on them at the same time; compiled loops release the GIL.
+There are as many threads as torch computes with, and the one that calls works too. The planner waits for all of them
+before it goes on: no thread runs between two calls of the planner.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +16,22 @@ import torch
 
 
 def parts_of(items: int, *, least: int) -> int:
-    """On how many threads to work on so many items, of which `least` are worth a thread."""
+    """On how many threads to work on so many items, if a thread is to have at least `least` of them."""
     return max(1, min(items // least, torch.get_num_threads()))
 
 
-def in_parts(work: Callable[[int, int], None], parts: int) -> None:
-    """Call `work(part, parts)` for every part, one of them here; returns when all are done."""
+def in_parts(work: Callable[[int], None], parts: int) -> None:
+    """Call `work(part)` for every part, 0 on this thread and the others on their own. Returns when all are done.
+
+    Raises:
+        BaseException: what the first part to fail raised.
+    """
     if parts == 1:
-        work(0, 1)
+        work(0)
         return
-    others = [_executor().submit(work, part, parts) for part in range(1, parts)]
+    others = [_executor().submit(work, part) for part in range(1, parts)]
     try:
-        work(0, parts)
+        work(0)
     finally:
         for other in others:
             other.exception()  # waits for it
