@@ -8,7 +8,8 @@ from torch import Tensor
 
 from suite.records.record import Cell, FrequencySource
 from workloads.batch import Workload
-from workloads.frequency import prefix_of, sketched
+from workloads.frequency import sketched
+from workloads.split import prefix_of
 
 
 class LazyFrequencies(Mapping[str, Tensor]):
