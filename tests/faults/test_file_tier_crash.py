@@ -200,7 +200,7 @@ def test_commit_that_could_not_be_finished_is_finished_before_anything_is_writte
     tier.prepare_commit({"step": 1})
     with monkeypatch.context() as patch:
         patch.setattr(file_tier, "sync_directory", _fail)
-        for attempt in (tier.finish, lambda: tier.write(*batch(2))):
+        for attempt in (tier.finish_commit, lambda: tier.write(*batch(2))):
             with pytest.raises(OSError, match="no directory today"):
                 attempt()
     tier.write(*batch(2))

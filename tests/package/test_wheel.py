@@ -1,0 +1,145 @@
+"""The wheel by itself: what it holds, and that the cache in it needs five packages and no more."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import run_bench
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("suite", "systems", "workloads")
+FIVE = {"torch": "torch", "torchrec": "torchrec", "fbgemm_gpu": "", "numba": "numba", "numpy": "numpy"}
+"""What `import systems.freq_cache` may need: module and distribution; fbgemm's has a name per build."""
+
+TRAIN = """
+import sys
+import {five}
+
+def top_level():
+    return {{name.partition(".")[0] for name in sys.modules}}
+
+allowed = top_level() | set(sys.stdlib_module_names) | {{"systems"}}
+
+from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
+from systems.contract import OptimizerKind, SparseOptimizer
+from systems.freq_cache import CachedEmbeddingBagCollection
+
+tables = [EmbeddingBagConfig(name="table", num_embeddings=1000, embedding_dim=8, feature_names=["ids"])]
+for directory in (None, "rows"):
+    cached = CachedEmbeddingBagCollection(
+        tables,
+        optimizer=SparseOptimizer(kind=OptimizerKind.SGD, lr=0.1),
+        cache_ratio=0.1,
+        look_ahead=2,
+        directory=directory,
+    )
+    schedule = torch.optim.lr_scheduler.ExponentialLR(cached.fused_optimizer, gamma=0.9)
+    batches = [
+        KeyedJaggedTensor(["ids"], torch.randint(1000, (40,)), lengths=torch.full((20,), 2)) for _ in range(3)
+    ]
+    before = cached.read_rows("table", torch.arange(1000)).weights
+    for batch in cached.announced(batches):
+        cached(batch).values().sum().backward()
+        schedule.step()
+    changed = (cached.read_rows("table", torch.arange(1000)).weights != before).any(dim=1)
+    assert changed.nonzero().squeeze(1).tolist() == torch.cat([b.values() for b in batches]).unique().tolist()
+    cached.save("saved")
+    cached.load("saved")
+    cached.close()
+print("from", sys.modules["systems"].__file__)
+print("beyond", *sorted(top_level() - allowed))
+"""
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    done = subprocess.run([str(part) for part in command], cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command} said:\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def dist_info(wheel: Path) -> list[str]:
+    """The folder of metadata in a wheel."""
+    return list({name.partition("/")[0] + "/" for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" in name})
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy: a build leaves files beside the sources."""
+    source, built = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, source / package, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    options = ("--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", built)
+    run(sys.executable, "-m", "pip", "wheel", *options, source, cwd=source)
+    (made,) = built.iterdir()
+    return made
+
+
+def closure(names: Iterator[str]) -> dict[str, metadata.Distribution]:
+    """Distributions of this environment by name: those asked for, and what they say they require."""
+    found: dict[str, metadata.Distribution] = {}
+    waiting = list(names)
+    while waiting:
+        name = canonicalize_name(waiting.pop())
+        if name in found:
+            continue
+        try:
+            found[name] = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            continue  # torchrec asks for fbgemm-gpu, which in a build for the CPU has another name
+        needs = map(Requirement, found[name].requires or ())
+        waiting += [need.name for need in needs if need.marker is None or need.marker.evaluate({"extra": ""})]
+    return found
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh venv with the wheel, the five, and what these require: linked, for torch takes minutes to install."""
+    fbgemm = next(name for name in ("fbgemm-gpu-cpu", "fbgemm-gpu") if closure(iter([name])))
+    home = tmp_path_factory.mktemp("venv")
+    run(sys.executable, "-m", "venv", "--without-pip", home, cwd=home)
+    (site,) = home.glob("lib/python*/site-packages")
+    for distribution in closure(name or fbgemm for name in FIVE.values()).values():
+        tops = {path.parts[0] for path in distribution.files or () if path.parts[0] not in ("..", "__pycache__")}
+        for top in tops:
+            if not top.endswith(".pth") and not (site / top).exists():
+                (site / top).symlink_to(Path(str(distribution.locate_file(top))))
+    made = home / "bin" / "python"
+    run(sys.executable, "-m", "pip", "--python", made, "install", "--quiet", "--no-deps", "--no-index", wheel, cwd=home)
+    return made
+
+
+def test_wheel_carries_license_types_and_every_data_file(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
+    sources = (
+        path.relative_to(ROOT).as_posix()
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    )
+    assert [path for path in sources if path not in names] == []
+
+
+def test_cache_trains_beside_five_packages_and_imports_no_other(python: Path, tmp_path: Path) -> None:
+    said = run(python, "-I", "-W", "ignore", "-c", TRAIN.format(five=", ".join(FIVE)), cwd=tmp_path).splitlines()
+    assert said[-2].startswith(f"from {python.parent.parent}")
+    assert said[-1] == "beyond", f"imported beyond the five: {said[-1]}"
+
+
+def test_console_script_is_the_command_of_a_run(wheel: Path) -> None:
+    (declared,) = (metadata.PathDistribution(zipfile.Path(wheel, at)) for at in dist_info(wheel))
+    (script,) = declared.entry_points.select(group="console_scripts", name="embedding-offload-bench")
+    assert script.load() is run_bench.main
