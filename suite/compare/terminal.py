@@ -15,6 +15,7 @@ from suite.compare.gate import FAILED, PASSED, Verdict
 from suite.compare.runs import Run
 from suite.compare.speeds import Speed, Unjudged
 from suite.tables.quantities import MISSING, amount
+from suite.tables.terminal import print_line
 
 _LEGEND = (
     "B / A: throughput of RUN_B relative to RUN_A's, geometric means over rounds; Welch's 95 % interval of the "
@@ -45,29 +46,29 @@ def show(comparison: Comparison, verdict: Verdict | None, console: Console, *, e
         if changed:
             _heading(console, kind.value)
         for label, change in changed:
-            _line(console, f"{label}: {change.text}", indent=2)
+            print_line(console, f"{label}: {change.text}", indent=2)
     _show_the_rest(comparison, console, everything=everything)
     console.line()
-    _line(console, _LEGEND, style="dim")
+    print_line(console, _LEGEND, style="dim")
     if comparison.normalize_by is not None:
-        _line(console, _NORMALIZED.format(system=comparison.normalize_by), style="dim")
+        print_line(console, _NORMALIZED.format(system=comparison.normalize_by), style="dim")
     if verdict is not None:
         _show_verdict(verdict, console, everything=everything)
 
 
 def _show_runs(comparison: Comparison, console: Console) -> None:
     for run in (comparison.before, comparison.after):
-        _line(console, f"{run.name}: {run.path}, {_counted(run)}", style="bold")
+        print_line(console, f"{run.name}: {run.path}, {_counted(run)}", style="bold")
     if not comparison.differences:
-        _line(console, "Machine, packages and code are the same.")
+        print_line(console, "Machine, packages and code are the same.")
     where = ""
     for difference in comparison.differences:
         if difference.where != where:
             where = difference.where
-            _line(console, f"On {where}:")
-        _line(console, f"{difference}", indent=2)
+            print_line(console, f"On {where}:")
+        print_line(console, f"{difference}", indent=2)
     for warning in comparison.warnings:
-        _line(console, warning, style="yellow")
+        print_line(console, warning, style="yellow")
 
 
 def _counted(run: Run) -> str:
@@ -91,7 +92,7 @@ def _show_speeds(comparison: Comparison, console: Console) -> None:
         _show_table(comparison, comparison.one_round, console)
     for label, speed in divisor_speeds(comparison):
         ratio = MISSING if speed.ratio is None else f"{_ratio(speed.ratio.value)} [{_interval(speed)}]"
-        _line(console, f"{label}, not normalised: {ratio}")
+        print_line(console, f"{label}, not normalised: {ratio}")
 
 
 def _show_table(comparison: Comparison, cells: Sequence[Compared], console: Console) -> None:
@@ -130,38 +131,38 @@ def _show_the_rest(comparison: Comparison, console: Console, *, everything: bool
     console.line()
     quiet = comparison.quiet
     hint = "" if everything or not quiet else " (--all lists them)"
-    _line(console, f"No change beyond noise: {_count(len(quiet))}{hint}")
+    print_line(console, f"No change beyond noise: {_count(len(quiet))}{hint}")
     if everything and quiet:
         _show_table(comparison, quiet, console)
     untold = comparison.unjudged(Unjudged.SAME_RECORDS, Unjudged.NO_MEASURE)
     for reason, labels in untold.items():
-        _line(console, f"Speed not compared, {reason.reason}: {_names(labels, all_of_them=everything)}")
+        print_line(console, f"Speed not compared, {reason.reason}: {_names(labels, all_of_them=everything)}")
     for name, cells in (("RUN_A", comparison.only_before), ("RUN_B", comparison.only_after)):
         if cells:
-            _line(console, f"Only in {name}: {_count(len(cells))}")
+            print_line(console, f"Only in {name}: {_count(len(cells))}")
         for label, side in cells:
-            _line(console, f"{label}: {side.row.status}", indent=2)
+            print_line(console, f"{label}: {side.row.status}", indent=2)
 
 
 def _show_verdict(verdict: Verdict, console: Console, *, everything: bool) -> None:
     limit = f"--fail-if-slower {100 * verdict.threshold:g}%"
     console.line()
     for reason, labels in verdict.unjudged.items():
-        _line(console, f"Not judged, {reason.reason}: {_names(labels, all_of_them=everything)}")
+        print_line(console, f"Not judged, {reason.reason}: {_names(labels, all_of_them=everything)}")
     if verdict.noisy:
-        _line(
+        print_line(
             console,
             f"Too noisy to show a loss of {100 * verdict.threshold:g} %, measure more rounds: "
             f"{_names(verdict.noisy, all_of_them=everything)}",
         )
     if verdict.exit_code == FAILED:
         count = len(verdict.failures)
-        _line(console, f"{limit}: failed, {count} reason{'s' if count > 1 else ''}", style="bold red")
+        print_line(console, f"{limit}: failed, {count} reason{'s' if count > 1 else ''}", style="bold red")
         for failure in verdict.failures:
-            _line(console, failure, indent=2, style="red")
+            print_line(console, failure, indent=2, style="red")
     elif verdict.exit_code == PASSED:
         noisy = f", {len(verdict.noisy)} of them too noisy" if verdict.noisy else ""
-        _line(console, f"{limit}: passed, {_count(verdict.judged)} judged{noisy}", style="bold green")
+        print_line(console, f"{limit}: passed, {_count(verdict.judged)} judged{noisy}", style="bold green")
 
 
 def _count(cells: int) -> str:
@@ -174,13 +175,6 @@ def _names(labels: Sequence[str], *, all_of_them: bool) -> str:
     return "; ".join(shown) + (f"; and {more} more (--all lists them)" if more else "")
 
 
-def _line(console: Console, text: str, *, indent: int = 0, style: str = "") -> None:
-    # Text, not a string: names such as `cache[policy=lfu]` would be read as markup.
-    for number, line in enumerate(Text(text, style=style).wrap(console, console.width - 2 * indent)):
-        line.rstrip()
-        console.print(Text(" " * (indent * min(number + 1, 2))) + line, highlight=False)
-
-
 def _heading(console: Console, text: str) -> None:
     console.line()
-    _line(console, text, style="bold")
+    print_line(console, text, style="bold")

@@ -20,23 +20,26 @@ def render(console: Console, groups: Sequence[Group]) -> None:
     sheet = comparison(groups)
     for block in sheet.blocks:
         if block.heading:
-            _line(console, block.heading, style="bold")
+            print_line(console, block.heading, style="bold")
         for fact in block.facts:
-            _line(console, fact)
+            print_line(console, fact)
         _stacked(console, block)
         for notes in block.notes:
             if notes.detail:
                 continue
-            _line(console, f"{notes.title}:")
+            print_line(console, f"{notes.title}:")
             for sentence in notes.sentences:
-                _line(console, f"  {sentence}")
+                print_line(console, sentence, indent=2)
         console.line()
-    _line(console, " ".join(sheet.legend), style="dim")
+    print_line(console, " ".join(sheet.legend), style="dim")
 
 
-def _line(console: Console, text: str, *, style: str = "") -> None:
+def print_line(console: Console, text: str, *, indent: int = 0, style: str = "") -> None:
+    """Print a sentence in lines that fit the console; lines after the first stand further in."""
     # Text, not a string: names such as `cache[policy=lfu]` would be read as markup.
-    console.print(Text(text, style=style), soft_wrap=False, highlight=False)
+    for number, line in enumerate(Text(text, style=style).wrap(console, console.width - 2 * indent)):
+        line.rstrip()
+        console.print(Text(" " * (indent * min(number + 1, 2))) + line, highlight=False)
 
 
 def _stacked(console: Console, block: Block) -> None:
