@@ -5,22 +5,44 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from suite.advise import calibration
-from suite.advise.advice import Advice
-from suite.advise.candidates import cases, weigh
+from suite.advise.calibrate.calibrate import calibrated
+from suite.advise.calibrate.kernels import RowType
+from suite.advise.candidates import Refusal, cases, weigh
 from suite.advise.case import Case
 from suite.advise.counts import Replays, steady_span
 from suite.advise.described import DescribedCosts
-from suite.advise.frontier import frontier
+from suite.advise.frontier import Frontier, frontier
 from suite.advise.hardware import Hardware, Matmul
-from suite.advise.kernels import RowType
-from suite.advise.model import CalibratedCosts, Costs
-from suite.advise.paper import beside_published
-from suite.advise.recommend import choose
+from suite.advise.model import CalibratedCosts, Costs, Prediction
+from suite.advise.recommend import Choice, choose
+from suite.advise.shape import Shape
+from suite.records.model import Model
 from suite.records.record import Cell
 from suite.run.cell.stream import open_workload
 from suite.simulate.traces.trace import WorkloadTrace
+
+
+class Advice(Model):
+    """What `python -m suite advise` found."""
+
+    schema_version: Literal[1] = 1
+    workload: str
+    scale: str
+    machine: str
+    basis: Literal["calibrated", "modelled"]
+    budget_bytes: int | None
+    shape: Shape
+    batches: int
+    """Replayed, of which `counted` were counted."""
+    counted: int
+    predictions: tuple[Prediction, ...]
+    refused: tuple[Refusal, ...]
+    choice: Choice | None
+    frontier: tuple[Frontier, ...]
+    calibration_s: float | None = None
+
 
 OnProgress = Callable[[str, int, int], None]
 """Told what goes on, how much of it is done, and of how much."""
@@ -69,22 +91,23 @@ def advise(cell: Cell, asked: Asked, *, on_progress: OnProgress = lambda what, d
         cases(pattern, systems=asked.systems, row_types=asked.row_types, ratios=asked.ratios, budget=asked.budget)
     )
     costs: Costs
-    calibrated: calibration.Calibration | None = None
+    calibration_s: float | None = None
     if machine is None:
-        calibrated = _calibrated(found, asked, on_progress)
-        costs = CalibratedCosts(calibrated)
-        name = calibrated.gpu or calibrated.cpu
+        calibration = calibrated(
+            list(dict.fromkeys(case.shape for case in found)),
+            list(dict.fromkeys(case.kernel for case in found)),
+            seconds=asked.seconds,
+            file=asked.calibration,
+            on_progress=on_progress,
+        )
+        costs, name = CalibratedCosts(calibration), calibration.gpu or calibration.cpu
+        calibration_s = calibration.seconds
     else:
         costs, name = DescribedCosts(machine, matmul=asked.matmul), machine.name
     candidates, refused = weigh(
         found, replays, costs, on_case=lambda done, total: on_progress("replaying ids", done, total)
     )
     firsts = {(case.system, case.row_type): case for case in found}
-    published = (
-        ()
-        if machine is None or cell.scale != "full"
-        else beside_published(pattern, replays, machine, workload=workload.name)
-    )
     return Advice(
         workload=cell.workload,
         scale=cell.scale,
@@ -98,27 +121,5 @@ def advise(cell: Cell, asked: Asked, *, on_progress: OnProgress = lambda what, d
         refused=tuple(refused),
         choice=choose(candidates, costs, budget=asked.budget),
         frontier=tuple(frontier(case, largest=replays.survey.largest) for case in firsts.values()),
-        published=tuple(published),
-        calibration_s=None if calibrated is None else calibrated.seconds,
-        probes=None if calibrated is None else calibrated.probes,
+        calibration_s=calibration_s,
     )
-
-
-def _calibrated(found: Sequence[Case], asked: Asked, on_progress: OnProgress) -> calibration.Calibration:
-    """From a file if it covers what is asked for, else measured, and kept there."""
-    shapes = list(dict.fromkeys(case.shape for case in found))
-    kernels = list(dict.fromkeys(case.kernel for case in found))
-    file = asked.calibration
-    if file is not None and file.exists():
-        earlier = calibration.load(file)
-        if earlier.covers(shapes, kernels):
-            return earlier
-    made = calibration.calibrate(
-        shapes,
-        kernels,
-        seconds=asked.seconds,
-        on_progress=lambda what, done, total: on_progress(f"calibrating: {what}", done, total),
-    )
-    if file is not None:
-        calibration.save(made, file)
-    return made

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from suite.advise.calibrate.kernels import RowType
 from suite.advise.case import Case
 from suite.advise.costs import Counts
 from suite.advise.counts import Replays
-from suite.advise.kernels import RowType
 from suite.advise.model import Costs, NotCalibrated, Prediction, predict
-from suite.advise.shape import Described
+from suite.records.model import Model
 from suite.simulate.models.model import CannotReplay
 from systems.contract import CacheRatio, DeviceBytes, Verdict
 
@@ -48,7 +48,7 @@ class Candidate:
     prediction: Prediction
 
 
-class Refusal(Described):
+class Refusal(Model):
     """A case that cannot be predicted, or cannot run."""
 
     system: str

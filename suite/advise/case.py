@@ -9,7 +9,7 @@ import torch
 from torchrec import EmbeddingBagConfig, PoolingType
 from torchrec.types import DataType
 
-from suite.advise.kernels import Kernel, RowType, kernel_of, parameters_of
+from suite.advise.calibrate.kernels import Kernel, RowType, kernel_of, parameters_of
 from suite.advise.shape import Shape
 from suite.records.record import Cell
 from systems import registry

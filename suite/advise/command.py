@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import json
 import time
 from pathlib import Path
 from typing import Annotated
@@ -13,12 +12,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from suite.advise import tables
-from suite.advise.advising import Advice
-from suite.advise.advising import Asked, advise
-from suite.advise.calibrate.calibration import CalibrationFailed
+from suite.advise.advising import Advice, Asked, advise
+from suite.advise.against import Accuracy, Machine, predicted_again
+from suite.advise.calibrate.calibrate import CalibrationFailed
+from suite.advise.calibrate.kernels import RowType, kernel_of
 from suite.advise.candidates import SYSTEMS
 from suite.advise.hardware import EXAMPLES, Hardware, load_hardware
-from suite.advise.calibrate.kernels import RowType, kernel_of
 from suite.records.environment import visible_gpu
 from suite.records.options import BadOption, OptimizerName, ScaleName, parse_bytes, parse_workloads
 from suite.records.record import Cell
@@ -51,6 +50,7 @@ class MatmulName(enum.StrEnum):
 
 
 def advise_command(
+    context: typer.Context,
     *,
     workload: Annotated[
         str, typer.Option(help="One workload, as run_bench.py --workloads takes it: avazu, criteo_kaggle@drift")
@@ -90,6 +90,10 @@ def advise_command(
         typer.Option("--calibration", help="Reuse the costs measured before in this file, or keep them there"),
     ] = None,
     seconds: Annotated[float, typer.Option(help="How long to calibrate")] = 45.0,
+    against: Annotated[
+        Path | None,
+        typer.Option(help="A results directory: predict its cells, and say how far the predictions are off"),
+    ] = None,
     show_frontier: Annotated[
         bool, typer.Option("--frontier", help="Show the smallest device at which each system trains, also if one fits")
     ] = False,
@@ -109,9 +113,23 @@ def advise_command(
     - `python -m suite advise --workload avazu`
     - `python -m suite advise --workload criteo_1tb --hardware a100 --device-memory 8GiB --out advice/`
     - `python -m suite advise --hardware my_gpu.json --row-types all`
+    - `python -m suite advise --against results`
     """
     errors = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
+    shown = _Shown(errors, quiet=quiet or as_json)
     try:
+        machine = None if hardware is None else load_hardware(hardware)
+        if out is not None:
+            check_output(out)
+        if against is not None:
+            _check_alone(context)
+            costs = Machine(
+                described=machine, matmul=matmul.value, seconds=_seconds(seconds), calibration=calibration_file
+            )
+            with shown:
+                accuracy = predicted_again(against, costs, on_progress=shown)
+            _present(accuracy, out=out, as_json=as_json)
+            return
         cell = _cell(
             workload,
             data_dir=data_dir,
@@ -124,7 +142,6 @@ def advise_command(
                 "seed": seed,
             },
         )
-        machine = None if hardware is None else load_hardware(hardware)
         asked = Asked(
             systems=_systems(systems, cell.device),
             row_types=list(RowType) if row_types is RowTypes.ALL else [RowType(row_types.value)],
@@ -136,12 +153,9 @@ def advise_command(
             machine=machine,
             matmul=matmul.value,
         )
-        if out is not None:
-            check_output(out)
-        with _Shown(errors, quiet=quiet or as_json) as shown:
+        with shown:
             advice = advise(cell, asked, on_progress=shown)
-        if out is not None:
-            write(advice, out)
+        _present(advice, out=out, as_json=as_json, frontier=show_frontier)
     except CalibrationFailed as error:
         errors.print(f"error: {error}")
         raise typer.Exit(_FAILED) from None
@@ -151,13 +165,32 @@ def advise_command(
     except KeyboardInterrupt:
         errors.print("interrupted: nothing was written")
         raise typer.Exit(_INTERRUPTED) from None
+
+
+_WITH_AGAINST = {"against", "hardware", "matmul", "calibration_file", "seconds", "out", "as_json", "quiet"}
+
+
+def _check_alone(context: typer.Context) -> None:
+    """Refuse options beside --against that say what else to predict. Raises `BadOption`."""
+    for option in context.command.params:
+        source = context.get_parameter_source(option.name or "")
+        if source is not None and source.name == "COMMANDLINE" and option.name not in _WITH_AGAINST:
+            raise BadOption(f"{option.opts[0]} and --against exclude each other: the records say what to predict")
+
+
+def _present(found: Advice | Accuracy, *, out: Path | None, as_json: bool, frontier: bool = False) -> None:
+    """Write the files, if they are asked for, then print."""
+    files = [] if out is None else write(found, out)
     if as_json:
-        typer.echo(advice.model_dump_json(indent=1))
+        typer.echo(found.model_dump_json(indent=1))
         return
     console = Console(markup=False, highlight=False)
-    tables.show(advice, console, frontier=show_frontier)
+    if isinstance(found, Advice):
+        tables.show(found, console, frontier=frontier)
+    else:
+        tables.show_accuracy(found, console)
     if out is not None:
-        console.print(f"\nWrote advice.json, advice.csv and advice.svg to {out}", soft_wrap=True)
+        console.print(f"\nWrote {', '.join(files)} to {out}", soft_wrap=True)
 
 
 def _cell(workload: str, *, data_dir: Path | None, on_gpu: bool, options: dict[str, object]) -> Cell:
@@ -230,18 +263,26 @@ def _seconds(seconds: float) -> float:
     return seconds
 
 
-def write(advice: Advice, folder: Path) -> None:
-    """Write advice.json, advice.csv and advice.svg, each whole or not at all.
+def write(found: Advice | Accuracy, folder: Path) -> list[str]:
+    """Write JSON, CSV and, of advice, a figure, each whole or not at all. Returns the names of the files.
 
     Raises:
         StoreError: a file cannot be written.
     """
     from suite.advise.figure import draw
 
-    write_atomically(folder / "advice.json", json.dumps(advice.model_dump(mode="json"), indent=1) + "\n")
-    write_atomically(folder / "advice.csv", tables.frame(advice).to_csv(index=False, lineterminator="\n"))
-    if advice.predictions:
-        draw(advice, folder / "advice.svg")
+    name, frame = ("advice", tables.frame(found)) if isinstance(found, Advice) else ("against", tables.compared(found))
+    files = {
+        f"{name}.json": found.model_dump_json(indent=1) + "\n",
+        f"{name}.csv": frame.to_csv(index=False, lineterminator="\n"),
+    }
+    for file, text in files.items():
+        write_atomically(folder / file, text)
+    names = list(files)
+    if isinstance(found, Advice) and found.predictions:
+        draw(found, folder / "advice.svg")
+        names.append("advice.svg")
+    return names
 
 
 class _Shown:

@@ -9,11 +9,11 @@ from typing import Self
 import numpy as np
 from pydantic import Field
 
-from suite.advise.shape import Described
+from suite.records.model import Model
 from suite.simulate.models.model import Tally
 
 
-class Counts(Described):
+class Counts(Model):
     """What a step counts, on average over the steps counted."""
 
     lookups: float
@@ -27,8 +27,6 @@ class Counts(Described):
     """Share of steps with more distinct rows than the cache has slots."""
     largest: float = 0.0
     """Most distinct rows of a step."""
-    lookup_misses: float | None = None
-    """Ids of rows that were not cached; None: not known."""
 
     @classmethod
     def of(cls, tally: Tally, *, largest: int = 0) -> Self:
@@ -42,7 +40,6 @@ class Counts(Described):
             rows_written_back=tally.rows_written_back / steps,
             overflow_share=tally.overflow_batches / steps,
             largest=largest,
-            lookup_misses=None if tally.lookup_misses is None else tally.lookup_misses / steps,
         )
 
     @property
@@ -59,7 +56,6 @@ class Counts(Described):
                 "misses": self.misses * by,
                 "rows_fetched": self.rows_fetched * by,
                 "rows_written_back": self.rows_written_back * by,
-                "lookup_misses": None if self.lookup_misses is None else self.lookup_misses * by,
             }
         )
 
@@ -68,7 +64,7 @@ COUNTED = ("lookups", "distinct", "misses", "moved")
 """What a line may depend on."""
 
 
-class Line(Described):
+class Line(Model):
     """Seconds of one cost: a part that every step pays, and one for each thing counted. None is negative."""
 
     fixed_s: float = Field(default=0.0, ge=0)

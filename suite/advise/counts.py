@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 from suite.advise.case import Case
 from suite.advise.costs import Counts
 from suite.records.record import Cell
-from suite.run.cell.stream import open_workload
 from suite.simulate.models import registry as models
 from suite.simulate.models.model import CannotReplay, Setting, Span, replay
-from suite.simulate.traces.trace import Trace, WorkloadTrace, replayed
+from suite.simulate.traces.trace import Trace, replayed
 from systems.registry import Variant
-from workloads.batch import Workload
 
 _STEADY_BATCHES, _COUNTED_BATCHES = 50, 100
 
@@ -105,21 +102,3 @@ def steady_span(trace: Trace, *, batches: int | None = None) -> Span:
 def span_of(cell: Cell) -> Span:
     """The batches that a cell trains on while it is timed."""
     return Span(counted_from=cell.warmup_steps, stop=cell.warmup_steps + cell.windows * cell.window_steps)
-
-
-def count_cell(cell: Cell) -> Counts:
-    """What a cell will count per timed step, from a replay of its own batches.
-
-    Raises:
-        CannotReplay: its cache cannot run at that size.
-    """
-    workload, replays = _replays(cell.model_copy(update={"system": "", "round": 0, "cache_ratio": None}))
-    return replays.counts(Case.of(cell, workload))
-
-
-@lru_cache(maxsize=2)
-def _replays(setting: Cell) -> tuple[Workload, Replays]:
-    """Of the stream that cells share, whatever system they train."""
-    workload = open_workload(setting)
-    trace = WorkloadTrace(workload, prefix=setting.frequency_prefix)
-    return workload, Replays(trace, span_of(setting))

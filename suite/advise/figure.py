@@ -4,30 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from suite.advise.advice import Advice
+from suite.advise.advising import Advice
 from suite.advise.model import Prediction
-
-# Okabe and Ito's colours, which stay apart for the colour-blind; marks keep them apart without colour.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_MARKS = ("o", "s", "^", "D", "v", "P", "X")
-_DASHES = ("-", "--", "-.", ":")
+from suite.tables.figure_style import COLOURS, DASHES, MARKERS, look
 
 
 def draw(advice: Advice, path: Path) -> None:
     """Write the figure as SVG, the same bytes for the same advice."""
-    look = mpl.rc_context(
-        {
-            "svg.hashsalt": "advise",
-            "font.size": 9,
-            "font.family": "DejaVu Sans",
-            "axes.grid": True,
-            "grid.color": "#DDDDDD",
-        }
-    )
-    with look:
+    with look("advise"):
         figure = Figure(figsize=(6.4, 4.4), layout="constrained")
         axes = figure.subplots()
         for number, (label, points) in enumerate(_by_label(advice).items()):
@@ -35,9 +21,9 @@ def draw(advice: Advice, path: Path) -> None:
                 [one.device_bytes / 2**30 for one in points],
                 [one.samples_per_s for one in points],
                 label=label,
-                color=_COLOURS[number % len(_COLOURS)],
-                marker=_MARKS[number % len(_MARKS)],
-                linestyle=_DASHES[number // len(_COLOURS) % len(_DASHES)],
+                color=COLOURS[number % len(COLOURS)],
+                marker=MARKERS[number % len(MARKERS)],
+                linestyle=DASHES[number // len(COLOURS) % len(DASHES)],
                 markersize=4,
             )
         if advice.budget_bytes is not None:

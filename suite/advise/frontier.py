@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from suite.advise.calibrate.kernels import RowType
 from suite.advise.case import CACHING, Case
-from suite.advise.kernels import RowType
-from suite.advise.shape import Described
+from suite.records.model import Model
 from systems.contract import CacheRatio, DeviceBytes, Tier, Verdict
 from systems.freq_cache import sizing
 
@@ -21,7 +21,7 @@ _REASONS = {
 }
 
 
-class Frontier(Described):
+class Frontier(Model):
     """Where a system begins to train."""
 
     system: str

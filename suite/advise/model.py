@@ -6,21 +6,18 @@ from typing import Literal, Protocol
 
 from pydantic import Field
 
-from suite.advise.calibration import Calibration
+from suite.advise.calibrate.calibration import Calibration
+from suite.advise.calibrate.kernels import RowType
 from suite.advise.case import Case
 from suite.advise.costs import Counts
-from suite.advise.kernels import RowType
-from suite.advise.shape import Described
-from suite.records.record import Cell
-from suite.run.cell.stream import open_workload
-from workloads.batch import Workload
+from suite.records.model import Model
 
 
 class NotCalibrated(LookupError):
     """No cost is known for a case; the message says which, and why."""
 
 
-class Terms(Described):
+class Terms(Model):
     """Where the time of a step goes.
 
     Attributes are seconds by name. What is `exposed` adds up to the step; what is `hidden` goes on beside it.
@@ -45,7 +42,7 @@ class Costs(Protocol):
         """
 
 
-class Prediction(Described):
+class Prediction(Model):
     """A predicted case."""
 
     system: str
@@ -110,26 +107,8 @@ def predict(case: Case, counts: Counts, costs: Costs) -> Prediction:
     )
 
 
-def predict_cell(
-    cell: Cell, calibration: Calibration, counts: Counts, *, workload: Workload | None = None
-) -> Prediction:
-    """Predict a cell of the comparison, before it runs.
-
-    Args:
-        cell: What will be measured.
-        calibration: Of this machine.
-        counts: From `suite.advise.counts.count_cell`.
-        workload: The cell's, if it is open already.
-
-    Raises:
-        NotCalibrated: the calibration does not cover the cell.
-    """
-    opened = open_workload(cell) if workload is None else workload
-    return predict(Case.of(cell, opened), counts, CalibratedCosts(calibration))
-
-
 class CalibratedCosts:
-    """The costs that were measured of this machine. See `suite.advise.calibration.KernelCosts`.
+    """The costs that were measured of this machine. See `suite.advise.calibrate.calibration.KernelCosts`.
 
     - dense: forward, backward and optimizer of the MLPs and the interaction, the very shape, measured;
     - calls: what looking up and updating cost whatever the ids: features are cut, kernels called, tables gone through;

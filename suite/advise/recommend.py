@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from suite.advise.candidates import Candidate
 from suite.advise.described import DescribedCosts
 from suite.advise.model import Costs, Prediction, predict
-from suite.advise.shape import Described
+from suite.records.model import Model
 
 _FACTORS = tuple(2 ** (step / 4) for step in range(1, 29))
 """Tried of misses and of the link, up and down: a quarter of an octave at a time, to a hundredfold."""
@@ -17,7 +17,7 @@ _CLOSE = 0.05
 """A lead below this is within the error of predictions."""
 
 
-class Choice(Described):
+class Choice(Model):
     """What is recommended."""
 
     best: Prediction

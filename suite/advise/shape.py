@@ -6,19 +6,14 @@ from itertools import pairwise
 from math import floor, log10
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from suite.records.model import Model
 from suite.records.record import Cell
 from workloads.batch import Workload
 
 
-class Described(BaseModel):
-    """A model that takes no unknown field and never changes."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Shape(Described):
+class Shape(Model):
     """A step, its ids aside. Cells that share it share a calibration.
 
     Rows are rounded to two digits: a per cent more of them costs nothing that a clock would show.

@@ -7,11 +7,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from suite.advise import paper
-from suite.advise.advice import Advice
-from suite.advise.calibration import Probes
+from suite.advise.advising import Advice
+from suite.advise.against import Accuracy, Compared
+from suite.advise.calibrate.kernels import RowType
 from suite.advise.frontier import Frontier
-from suite.advise.kernels import RowType
 from suite.advise.model import Prediction
 from suite.advise.recommend import gib
 from suite.tables.quantities import amount
@@ -40,18 +39,12 @@ def show(advice: Advice, console: Console, *, frontier: bool) -> None:
         f"{advice.shape.embedding_dim}, {advice.shape.optimizer}, {budget}; {where} {advice.machine}",
         soft_wrap=True,
     )
-    if advice.probes is not None:
-        console.print(_machine(advice.probes), style="dim", soft_wrap=True)
     if advice.predictions:
         console.print()
         console.print(_predictions(advice))
         console.print(_where_time_goes(advice))
     for refusal in advice.refused:
         console.print(f"{refusal.system} {refusal.row_type}: {refusal.reason}", style="dim", soft_wrap=True)
-    if advice.published:
-        console.print()
-        console.print(_published(advice))
-        console.print(paper.NOTE, style="dim", soft_wrap=True)
     console.print()
     _say_choice(advice, console)
     if frontier or advice.choice is None:
@@ -62,9 +55,49 @@ def show(advice: Advice, console: Console, *, frontier: bool) -> None:
             console.print(f"{what}: {why}", style="dim", soft_wrap=True)
 
 
+def show_accuracy(accuracy: Accuracy, console: Console) -> None:
+    """Print every setting's systems, predicted and measured, then the median error."""
+    settings: dict[str, list[Compared]] = {}
+    for cell in accuracy.cells:
+        data = f"{cell.workload}, {cell.data} data, scale {cell.scale}"
+        setting = f"{data}, batch {cell.batch_size:,}, {cell.optimizer}"
+        settings.setdefault(setting, []).append(cell)
+    for setting, cells in settings.items():
+        console.print(setting, style="bold", soft_wrap=True)
+        table = _table(("system", False), ("predicted it/s", True), ("measured it/s", True), ("error", True))
+        for cell in cells:
+            rates = (amount(cell.predicted_steps_per_s), amount(cell.measured_steps_per_s))
+            table.add_row(cell.system, *rates, f"{100 * cell.error:+.1f} %")
+        console.print(table)
+        console.print()
+    for one in accuracy.left_out:
+        console.print(f"{one.system} x {one.workload} is left out: {one.reason}", style="dim", soft_wrap=True)
+    if accuracy.median_absolute_error is None:
+        console.print("No cell could be predicted.", style="bold")
+        return
+    where = "calibrated on" if accuracy.basis == "calibrated" else "modelled for"
+    console.print(
+        f"Median absolute error {100 * accuracy.median_absolute_error:.1f} % over {len(accuracy.cells)} cells, {where} "
+        f"{accuracy.machine}",
+        style="bold",
+        soft_wrap=True,
+    )
+    console.print(
+        "it = iteration, one batch. Error: of the predicted time of a step, positive where the model was too slow; "
+        "rounds of a cell are merged by their median.",
+        style="dim",
+        soft_wrap=True,
+    )
+
+
 def frame(advice: Advice) -> pd.DataFrame:
     """A row per prediction, seconds by term."""
     return pd.DataFrame([_record(advice, one) for one in advice.predictions])
+
+
+def compared(accuracy: Accuracy) -> pd.DataFrame:
+    """A row per system and setting that was predicted and measured."""
+    return pd.DataFrame([cell.model_dump() for cell in accuracy.cells])
 
 
 def _record(advice: Advice, one: Prediction) -> dict[str, object]:
@@ -84,15 +117,6 @@ def _record(advice: Advice, one: Prediction) -> dict[str, object]:
         **{f"{term}_s": one.terms_s.get(term, 0.0) for term in TERMS},
         **{f"hidden_{term}_s": one.hidden_s.get(term, 0.0) for term in ("planning", "moving")},
     }
-
-
-def _machine(probes: Probes) -> str:
-    """What plain operations reach here."""
-    return (
-        f"measured: gather {probes.gather_gb_per_s:.3g} GB/s, copy in {probes.to_device_gb_per_s:.3g} and out "
-        f"{probes.to_host_gb_per_s:.3g} GB/s, device memory {probes.memory_gb_per_s:.3g} GB/s, launch "
-        f"{probes.launch_s * 1e6:.3g} us, products {probes.matmul_flops / 1e9:,.0f} GFLOP/s"
-    )
 
 
 def _table(*columns: tuple[str, bool]) -> Table:
@@ -167,19 +191,6 @@ def _lines(one: Prediction | Frontier) -> list[str]:
     name, bracket, parameters = one.system.partition("[")
     row_type = "" if one.row_type is RowType.FP32 else f" {one.row_type}"
     return [f"{name}{row_type}", *([f" {bracket}{parameters}"] if bracket else [])]
-
-
-def _published(advice: Advice) -> Table:
-    table = _table(("published", False), ("steps/s", True), ("modelled as", False), ("fp32", True), ("tf32", True))
-    for row in advice.published:
-        table.add_row(
-            row.published_system,
-            amount(row.published_steps_per_s),
-            row.modelled_system,
-            amount(row.modelled_fp32_steps_per_s),
-            amount(row.modelled_tf32_steps_per_s),
-        )
-    return table
 
 
 def _say_choice(advice: Advice, console: Console) -> None:

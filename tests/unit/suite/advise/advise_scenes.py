@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from suite.advise.calibration import Calibration, KernelCosts, Probes, ShapeCosts
+from suite.advise.calibrate.calibration import Calibration, KernelCosts, ShapeCosts
+from suite.advise.calibrate.kernels import Kernel, RowType
 from suite.advise.case import Case
 from suite.advise.costs import Line
-from suite.advise.kernels import Kernel, RowType
 from suite.advise.shape import Shape
 from suite.simulate.traces.trace import Trace
 from systems.contract import Budget, CacheRatio
@@ -98,14 +98,6 @@ def calibration(*kernels: KernelCosts, of: Shape | None = None) -> Calibration:
     costs = ShapeCosts(
         shape=of or shape(), dense_s=0.01, kernels=kernels, refused={"reference": "no such thing"}, rounds=3
     )
-    probes = Probes(
-        gather_gb_per_s=1.0,
-        to_device_gb_per_s=1.0,
-        to_host_gb_per_s=1.0,
-        memory_gb_per_s=1.0,
-        launch_s=1e-6,
-        matmul_flops=1e9,
-    )
     return Calibration(
         machine="abc",
         cpu="a cpu",
@@ -113,6 +105,5 @@ def calibration(*kernels: KernelCosts, of: Shape | None = None) -> Calibration:
         threads=2,
         packages={"torch": "1"},
         seconds=1.0,
-        probes=probes,
         shapes=(costs,),
     )

@@ -9,12 +9,12 @@ import pytest
 import torch
 from advise_scenes import LINES, calibration, shape
 
-from suite.advise import calibration as calibrations
-from suite.advise import calibrator
-from suite.advise.calibration import Calibration, CalibrationFailed, Order
-from suite.advise.calibration_streams import STREAMS
+from suite.advise.calibrate import calibrate, lines, measure
+from suite.advise.calibrate.calibrate import CalibrationFailed, Order
+from suite.advise.calibrate.calibration import Calibration, load, save
+from suite.advise.calibrate.kernels import Kernel, RowType, kernel_of
+from suite.advise.calibrate.streams import STREAMS
 from suite.advise.costs import Counts
-from suite.advise.kernels import Kernel, RowType, kernel_of
 from suite.records import environment
 from suite.records.options import BadOption
 from systems.contract import Purpose, Tier
@@ -29,17 +29,16 @@ SHAPE = shape(rows=9000, batch_size=32)
 @pytest.fixture(scope="module")
 def measured() -> Calibration:
     told = []
-    found = calibrator.measured(
+    found = measure.measured(
         Order(shapes=(SHAPE,), kernels=(*KERNELS, Kernel(variant="reference", row_type=RowType.FP16)), seconds=0.01),
         on_progress=lambda what, done, total: told.append((what, done, total)),
     )
-    assert told[0][0] == "machine"
-    assert [done for _, done, _ in told[1:]] == [0, 1, 2]  # three rounds at least, however little time there is
+    assert [done for _, done, _ in told] == [0, 1, 2]  # three rounds at least, however little time there is
     return found
 
 
 def test_rows_of_a_file_tier_are_in_the_file_before_they_are_timed() -> None:
-    run = calibrator._ShapeRun(SHAPE, (), seconds=0.01)
+    run = measure._ShapeRun(SHAPE, (), seconds=0.01)
     rows = sum(run._tables[RowType.FP32].rows)
     (few, many) = run._built(kernel_of("freq_cache[tier=file]", device="cpu"))
     for subject in (few, many):
@@ -86,7 +85,7 @@ def test_own_cache_is_told_by_stage_and_others_by_lookup_and_update(measured: Ca
 
 def test_process_of_its_own_answers_an_order() -> None:
     told = []
-    found = calibrations.calibrate(
+    found = calibrate.calibrate(
         [SHAPE], [KERNELS[0], KERNELS[0]], seconds=0.01, on_progress=lambda *progress: told.append(progress)
     )
     assert [costs.kernel for costs in found.shapes[0].kernels] == [KERNELS[0]]
@@ -96,19 +95,19 @@ def test_process_of_its_own_answers_an_order() -> None:
 
 def test_process_that_fails_leaves_its_last_words() -> None:
     with pytest.raises(CalibrationFailed, match=r"exit code 1 .* no result; its last line: .*NoSuchThing"):
-        calibrations.calibrate([SHAPE], [Kernel(variant="suite.advise:NoSuchThing")], seconds=0.01)
+        calibrate.calibrate([SHAPE], [Kernel(variant="suite.advise:NoSuchThing")], seconds=0.01)
 
 
 def _saved(path: Path, **changes: object) -> Path:
     here = environment.capture(threads=2)
     of_here = {"machine": here.machine, "packages": here.packages, "threads": here.cores}
-    calibrations.save(calibration(LINES).model_copy(update=of_here | changes), path)
+    save(calibration(LINES).model_copy(update=of_here | changes), path)
     return path
 
 
 def test_calibration_is_read_back_as_it_was(tmp_path: Path) -> None:
     path = _saved(tmp_path / "deep" / "here.json")
-    assert calibrations.load(path).shapes == calibration(LINES).shapes
+    assert load(path).shapes == calibration(LINES).shapes
 
 
 @pytest.mark.parametrize(
@@ -121,29 +120,29 @@ def test_calibration_is_read_back_as_it_was(tmp_path: Path) -> None:
 )
 def test_calibration_of_elsewhere_is_refused(tmp_path: Path, changes: dict[str, object], message: str) -> None:
     with pytest.raises(BadOption, match=message):
-        calibrations.load(_saved(tmp_path / "there.json", **changes))
+        load(_saved(tmp_path / "there.json", **changes))
 
 
 def test_what_is_no_calibration_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "odd.json"
     with pytest.raises(BadOption, match=r"--calibration .*odd.json cannot be read \(No such file"):
-        calibrations.load(path)
+        load(path)
     path.write_text("{}")
     with pytest.raises(BadOption, match="is no calibration: machine: Field required"):
-        calibrations.load(path)
+        load(path)
     path.write_bytes(b"\xff\xff")
     with pytest.raises(BadOption, match="it is not text"):
-        calibrations.load(path)
+        load(path)
     content = json.loads(calibration(LINES).model_dump_json())
     content["shapes"][0]["kernels"][0]["lookup"]["fixed_s"] = -1
     path.write_text(json.dumps(content))
     with pytest.raises(BadOption, match=r"shapes.0.kernels.0.lookup.fixed_s: Input should be greater"):
-        calibrations.load(path)
+        load(path)
 
 
 def test_slow_blocks_do_not_decide_until_they_are_half_of_all() -> None:
-    assert calibrator.BLOCK_STEPS == 3
-    assert calibrator.typical([1.0]) == 1.0
-    assert calibrator.typical([1.0, 3.0]) == 2.0
-    assert calibrator.typical([1.0, 3.0, 900.0, 900.0, 2.0, 2.0]) == 2.0
-    assert calibrator.typical([1.0, 3.0, 900.0, 900.0]) == 451.0
+    assert lines.BLOCK_STEPS == 3
+    assert lines.typical([1.0]) == 1.0
+    assert lines.typical([1.0, 3.0]) == 2.0
+    assert lines.typical([1.0, 3.0, 900.0, 900.0, 2.0, 2.0]) == 2.0
+    assert lines.typical([1.0, 3.0, 900.0, 900.0]) == 451.0

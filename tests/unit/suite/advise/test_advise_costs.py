@@ -66,10 +66,9 @@ def test_what_a_line_does_not_depend_on_costs_nothing() -> None:
 
 
 def test_misses_multiply_up_to_all_distinct_rows() -> None:
-    counts = Counts(lookups=100, distinct=50, misses=10, rows_fetched=10, rows_written_back=8, lookup_misses=12)
+    counts = Counts(lookups=100, distinct=50, misses=10, rows_fetched=10, rows_written_back=8)
     assert counts.with_misses(2).misses == 20
     assert counts.with_misses(2).moved == 36
-    assert counts.with_misses(2).lookup_misses == 24
     assert counts.with_misses(100).misses == 50
     assert Counts(lookups=1, distinct=1).with_misses(7).misses == 0
 
@@ -81,11 +80,10 @@ def test_counts_are_averages_of_a_tally() -> None:
         lookups=400,
         unique_ids=200,
         unique_misses=40,
-        lookup_misses=None,
         rows_fetched=36,
         rows_written_back=20,
         overflow_batches=1,
     )
     counts = Counts.of(tally, largest=77)
     assert (counts.lookups, counts.distinct, counts.misses, counts.moved) == (100, 50, 10, 14)
-    assert (counts.overflow_share, counts.largest, counts.lookup_misses) == (0.25, 77, None)
+    assert (counts.overflow_share, counts.largest) == (0.25, 77)

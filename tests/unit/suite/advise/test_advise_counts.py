@@ -6,11 +6,13 @@ import pytest
 import torch
 from advise_scenes import PowerTrace, case
 
-from suite.advise.counts import Replays, count_cell, model_of, span_of, steady_span
+from suite.advise.case import Case
+from suite.advise.counts import Replays, model_of, span_of, steady_span
 from suite.run.cell.stream import open_workload
 from suite.run.cell.training import tables_of
 from suite.run.plan import Options, plan_cells
 from suite.simulate.models.model import Span
+from suite.simulate.traces.trace import WorkloadTrace
 from systems import registry
 from systems.contract import CacheRatio, OptimizerKind, SparseOptimizer, SystemSpec
 
@@ -46,7 +48,7 @@ def test_counts_of_a_cell_are_the_counters_of_its_timed_steps(system: str) -> No
         pooled = trained(batch).values()
         pooled.backward(torch.ones_like(pooled))
     counters = trained.counters()
-    counts = count_cell(cell)
+    counts = Replays(WorkloadTrace(workload), span).counts(Case.of(cell, workload))
     steps = span.stop - span.counted_from
     assert counters.steps == steps
     assert (counts.lookups * steps, counts.distinct * steps) == (counters.lookups, counters.unique_ids)

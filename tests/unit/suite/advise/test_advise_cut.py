@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from suite.advise.cut import CutTrainer, DensePart
+from suite.advise.calibrate.cut import CutTrainer, DensePart
 from suite.advise.shape import Shape
 from suite.records.record import Cell
 from suite.run.cell.stream import open_workload

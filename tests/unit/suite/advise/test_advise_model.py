@@ -7,13 +7,9 @@ from advise_scenes import AHEAD, LINES, RESIDENT, calibration, case, shape
 from hypothesis import given
 from hypothesis import strategies as st
 
+from suite.advise.calibrate.kernels import RowType
 from suite.advise.costs import Counts
-from suite.advise.kernels import RowType
-from suite.advise.model import CalibratedCosts, NotCalibrated, predict, predict_cell
-from suite.advise.shape import Shape
-from suite.run.cell.stream import open_workload
-from suite.run.plan import Options, plan_cells
-from systems.registry import Variant
+from suite.advise.model import CalibratedCosts, NotCalibrated, predict
 
 COUNTS = Counts(lookups=192, distinct=100, misses=30, rows_fetched=30, rows_written_back=20)
 COSTS = CalibratedCosts(calibration(LINES, RESIDENT, AHEAD))
@@ -61,15 +57,6 @@ def test_what_was_not_calibrated_is_refused_with_the_reason() -> None:
         predict(case("full_gpu", row_type=RowType.FP16), COUNTS, COSTS)
     with pytest.raises(NotCalibrated, match="3 tables and 128 samples"):
         predict(case("full_gpu", batch_size=128), COUNTS, COSTS)
-
-
-def test_cell_is_predicted_by_its_own_shape() -> None:
-    options = Options(systems=(Variant("full_gpu"),), workloads=("avazu",), device="cpu", scale="smoke")
-    cell = plan_cells(options, datasets=None, host_bytes=1 << 34)[0][0]
-    made = calibration(RESIDENT, of=Shape.of(cell, open_workload(cell)))
-    found = predict_cell(cell, made, Counts(lookups=1000, distinct=500))
-    assert found.step_s == pytest.approx(0.01 + 3e-3 + 1e-3 + 1e-3)
-    assert found.samples_per_s == pytest.approx(256 / found.step_s)
 
 
 def test_calibration_knows_what_it_covers() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from advise_scenes import LINES, RESIDENT, calibration, case
 
+from suite.advise.calibrate.kernels import RowType
 from suite.advise.candidates import Candidate, cases, weigh
 from suite.advise.case import Case
 from suite.advise.costs import Counts
 from suite.advise.counts import Replays
 from suite.advise.described import DescribedCosts
 from suite.advise.hardware import load_hardware
-from suite.advise.kernels import RowType
 from suite.advise.model import CalibratedCosts, Costs, predict
 from suite.advise.recommend import choose, gib
 from suite.simulate.models.model import CannotReplay

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 from torch.utils.flop_counter import FlopCounterMode
 from torchrec import KeyedTensor
 
-from suite.advise.calibration_streams import STREAMS, CalibrationTables
-from suite.advise.cut import DensePart
+from suite.advise.calibrate.cut import DensePart
+from suite.advise.calibrate.streams import STREAMS, CalibrationTables
 from suite.advise.shape import Shape
 from suite.run.cell.stream import open_workload
 from suite.run.plan import Options, plan_cells

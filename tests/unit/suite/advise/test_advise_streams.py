@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from advise_scenes import shape
 
-from suite.advise.calibration_streams import (
+from suite.advise.calibrate.streams import (
     STREAMS,
     CalibrationTables,
     Stream,

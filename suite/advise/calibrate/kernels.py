@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from suite.advise.shape import Described
+from suite.records.model import Model
 from systems import registry
 from systems.registry import Variant
 
@@ -24,7 +24,7 @@ class RowType(StrEnum):
         return 4 if self is RowType.FP32 else 2
 
 
-class Kernel(Described):
+class Kernel(Model):
     """A system variant as it computes on a device, with its type of rows."""
 
     variant: str

@@ -7,20 +7,19 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from statistics import mean, median
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 from torchrec.types import DataType
 
-from suite.advise import probes
-from suite.advise.calibration import Calibration, KernelCosts, OnProgress, Order, Point, ShapeCosts
-from suite.advise.calibration_streams import STREAMS, CalibrationTables, Stream
-from suite.advise.costs import Counts, Line, fitted
-from suite.advise.cut import MOVING, PLANNING, Clocks, CutTrainer, DensePart
-from suite.advise.kernels import Kernel, RowType
+from suite.advise.calibrate.calibrate import OnProgress, Order
+from suite.advise.calibrate.calibration import Calibration, ShapeCosts
+from suite.advise.calibrate.cut import CutTrainer, DensePart
+from suite.advise.calibrate.kernels import Kernel, RowType
+from suite.advise.calibrate.lines import BLOCK_STEPS, Subject, costs_of
+from suite.advise.calibrate.streams import STREAMS, CalibrationTables
+from suite.advise.costs import Counts
 from suite.advise.shape import Shape
 from suite.records import environment
 from suite.run.cell.training import load_initial_rows
@@ -29,7 +28,6 @@ from systems import registry
 from systems.contract import (
     CacheRatio,
     Counters,
-    EmbeddingSystem,
     OptimizerKind,
     SparseOptimizer,
     SystemSpec,
@@ -45,13 +43,8 @@ _FEW_SLOTS, _MANY_SLOTS = 0.05, 0.5
 apart. No batch may exceed the smaller one: it holds one and a half batches at least."""
 _MOST_ROUNDS = 8
 _LEAST_ROUNDS = 3
-_SETTLING_ROUNDS = 1
-"""Left out, if more follow: kernels are loaded, threads started and caches filled."""
 _PATIENCE_S = 60.0
 """Where steps are so slow that even the least rounds would take longer for one shape, fewer have to do."""
-BLOCK_STEPS = 3
-"""Of one system on one stream, one after the other. The first is left out: it finds the processor's caches as another
-system or stream left them, and training never does."""
 _LR = {"sgd": 1.0, "rowwise_adagrad": 0.01, "adagrad": 0.01, "adam": 0.001}
 _TABLE_TYPES = {RowType.FP32: DataType.FP32, RowType.FP16: DataType.FP16}
 
@@ -59,9 +52,6 @@ _TABLE_TYPES = {RowType.FP32: DataType.FP32, RowType.FP16: DataType.FP16}
 def measured(order: Order, *, on_progress: OnProgress) -> Calibration:
     """Calibrate in this process."""
     started = time.monotonic()
-    device = torch.device(order.shapes[0].device)
-    on_progress("machine", 0, 1)
-    found = probes.measure(device)
     here = environment.capture(threads=torch.get_num_threads())
     shapes = tuple(
         _ShapeRun(shape, order.kernels, seconds=order.seconds / len(order.shapes)).run(on_progress)
@@ -74,25 +64,8 @@ def measured(order: Order, *, on_progress: OnProgress) -> Calibration:
         threads=here.threads,
         packages=here.packages,
         seconds=time.monotonic() - started,
-        probes=found,
         shapes=shapes,
     )
-
-
-@dataclass
-class _Subject:
-    """A live system with what was measured of it."""
-
-    kernel: Kernel
-    ratio: float
-    system: EmbeddingSystem
-    trainer: CutTrainer
-    clocks: dict[str, list[Clocks]] = field(default_factory=lambda: {stream.name: [] for stream in STREAMS})
-    counts: dict[str, list[Counts]] = field(default_factory=lambda: {stream.name: [] for stream in STREAMS})
-
-    @property
-    def looks_ahead(self) -> bool:
-        return self.system.look_ahead > 0
 
 
 class _Sequence:
@@ -150,9 +123,9 @@ class _ShapeRun:
             expected = (time.monotonic() - started) * (rounds + 1) / rounds
             if expected > (self._seconds if rounds >= _LEAST_ROUNDS else max(self._seconds, _PATIENCE_S)):
                 break
-        return self._costs(subjects, rounds=rounds)
+        return costs_of(self._shape, subjects, refused=self._refused, rounds=rounds)
 
-    def _built(self, kernel: Kernel) -> list[_Subject]:
+    def _built(self, kernel: Kernel) -> list[Subject]:
         variant = Variant.parse(kernel.variant)
         try:
             system_class = registry.load(variant)
@@ -181,10 +154,10 @@ class _ShapeRun:
             if any(tier is Tier.DISK for tier, _ in system.memory()):
                 load_initial_rows(system, seed=0)  # reading a row that no file holds yet costs nothing
             trainer = CutTrainer(system, self._dense, iter(self._sequence))
-            made.append(_Subject(kernel, ratio, system, trainer))
+            made.append(Subject(kernel, ratio, system, trainer))
         return made
 
-    def _turn(self, subject: _Subject) -> None:
+    def _turn(self, subject: Subject) -> None:
         """A block of steps on every stream."""
         for stream in STREAMS:
             for step in range(BLOCK_STEPS):
@@ -206,110 +179,9 @@ class _ShapeRun:
             rows_written_back=_difference(before.rows_written_back, after.rows_written_back),
         )
 
-    def _costs(self, subjects: Sequence[_Subject], *, rounds: int) -> ShapeCosts:
-        settling = min(_SETTLING_ROUNDS, rounds - 1) * (BLOCK_STEPS - 1)
-        dense_s = {
-            stream.name: typical(
-                clocks.dense_s
-                for subject in subjects
-                if not subject.looks_ahead
-                for clocks in subject.clocks[stream.name][settling:]
-            )
-            for stream in STREAMS
-        }
-        points = [
-            _point(subject, stream, dense_s[stream.name], settling=settling)
-            for subject in subjects
-            for stream in STREAMS
-        ]
-        kernels = dict.fromkeys(subject.kernel for subject in subjects)
-        return ShapeCosts(
-            shape=self._shape,
-            dense_s=_of_whole_batches(dense_s),
-            kernels=tuple(
-                _lines(kernel, [p for p in points if p.kernel == kernel], dense_s=_of_whole_batches(dense_s))
-                for kernel in kernels
-            ),
-            refused=self._refused,
-            points=tuple(points),
-            rounds=rounds,
-        )
-
-
-def _of_whole_batches(seconds: Mapping[str, float]) -> float:
-    return mean(seconds[stream.name] for stream in STREAMS if stream.share == 1)
-
-
-def typical(seconds: Iterable[float]) -> float:
-    """The median over blocks of their mean step, as what is predicted is the median over windows of steps."""
-    found = list(seconds)
-    steps = BLOCK_STEPS - 1
-    return median(mean(found[start : start + steps]) for start in range(0, len(found), steps))
-
 
 def _difference(before: int | None, after: int | None) -> int:
     return (after or 0) - (before or 0)
-
-
-def _point(subject: _Subject, stream: Stream, dense_s: float, *, settling: int) -> Point:
-    """What a system typically took and counted on one stream."""
-    clocks = subject.clocks[stream.name][settling:]
-    counts = subject.counts[stream.name][settling:]
-    planning = [c.stages_s.get(PLANNING, 0.0) for c in clocks]
-    moving = [c.stages_s.get(MOVING, 0.0) for c in clocks]
-    here = [0.0] * len(clocks) if subject.looks_ahead else planning  # of the forward pass
-    seconds = {
-        "lookup": typical(c.lookup_s - p - m for c, p, m in zip(clocks, here, moving, strict=True)),
-        "dense": typical(c.dense_s for c in clocks),
-        "update": typical(c.update_s for c in clocks),
-        "planning": typical(here),
-        "moving": typical(moving),
-    }
-    if subject.looks_ahead:
-        seconds["beside"] = typical(planning)
-        seconds["slowed"] = max(0.0, typical(c.announce_s + c.dense_s for c in clocks) - dense_s)
-    return Point(
-        kernel=subject.kernel,
-        stream=stream.name,
-        cache_ratio=subject.ratio,
-        lookups=mean(c.lookups for c in counts),
-        distinct=mean(c.distinct for c in counts),
-        misses=mean(c.misses for c in counts),
-        moved=mean(c.moved for c in counts),
-        seconds=seconds,
-    )
-
-
-_OVER = {
-    "lookup": ("lookups", "distinct"),
-    "update": ("lookups", "distinct"),
-    "planning": ("lookups", "distinct", "misses"),
-    "moving": ("moved",),
-    "beside": ("lookups", "distinct", "misses"),
-    "slowed": ("lookups", "distinct", "misses"),
-}
-"""What each cost may depend on."""
-
-
-def _lines(kernel: Kernel, points: Sequence[Point], *, dense_s: float) -> KernelCosts:
-    """The costs of a kernel; `dense_s` is what the dense part takes where nothing goes on beside it."""
-    waits = "beside" in points[0].seconds
-    whole = {stream.name for stream in STREAMS if stream.share == 1}
-    own_s = dense_s if waits else mean(point.seconds["dense"] for point in points if point.stream in whole)
-
-    def line(cost: str) -> Line:
-        over = _OVER[cost]
-        seamless = not any(point.seconds["moving"] for point in points)
-        if cost == "lookup" and (seamless or waits):
-            over = (*over, "misses")  # whatever fetching costs is in there
-        found = [(_counts(point), point.seconds[cost]) for point in points if cost in point.seconds]
-        return fitted(found, over=over) if any(value for _, value in found) else Line()
-
-    return KernelCosts(kernel=kernel, dense_s=own_s, **{cost: line(cost) for cost in _OVER})
-
-
-def _counts(point: Point) -> Counts:
-    return Counts(lookups=point.lookups, distinct=point.distinct, misses=point.misses, rows_fetched=point.moved)
 
 
 def main() -> None:

@@ -1,0 +1,157 @@
+"""How far predictions were off: records made up, costs made by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import typer
+from advise_scenes import LINES, RESIDENT, calibration
+from typer.testing import CliRunner, Result
+
+from suite.advise.against import Accuracy
+from suite.advise.calibrate import calibrate
+from suite.advise.calibrate.calibration import Calibration
+from suite.advise.case import Case
+from suite.advise.command import advise_command
+from suite.advise.counts import Replays, span_of
+from suite.advise.model import CalibratedCosts, predict
+from suite.records.environment import capture
+from suite.records.record import Record
+from suite.records.status import Status
+from suite.records.store import RecordStore
+from suite.run.cell.stream import open_workload
+from suite.simulate.traces.trace import WorkloadTrace
+from tests.unit.suite.fabricate import environment, record, rounds
+
+app = typer.Typer()
+app.command()(advise_command)
+
+HERE = capture(threads=2)
+SETTING = {
+    "workload": "avazu",
+    "scale": "smoke",
+    "device": "cpu",
+    "optimizer": "sgd",
+    "batch_size": 64,
+    "embedding_dim": 16,
+    "max_rows": 2000,
+    "cache_ratio": 0.3,
+    "warmup_steps": 2,
+    "windows": 2,
+    "window_steps": 3,
+}
+ON_GPU = {**SETTING, "device": "cuda"}
+
+
+def _written(folder: Path, *records: Record) -> Path:
+    for one in records:
+        RecordStore(folder).write(one)
+    return folder
+
+
+def _run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [*map(str, arguments), "--quiet"], env={"COLUMNS": "80"})
+
+
+def _refused(*arguments: object) -> str:
+    result = _run(*arguments)
+    assert result.exit_code == 2, result.output
+    return " ".join(result.output.split())
+
+
+@pytest.fixture
+def costs(monkeypatch: pytest.MonkeyPatch) -> list[Calibration]:
+    """Costs made by hand in place of measured ones. The list receives what was asked for."""
+    made: list[Calibration] = []
+
+    def by_hand(shapes: Sequence, kernels: Sequence, **_: object) -> Calibration:
+        assert len(shapes) == 1
+        assert {str(kernel) for kernel in kernels} == {"full_gpu", "freq_cache"}
+        made.append(calibration(LINES, RESIDENT, of=shapes[0]))
+        return made[-1]
+
+    monkeypatch.setattr(calibrate, "calibrate", by_hand)
+    return made
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """Three rounds of one system and a round of another, measured here, and one that failed."""
+    here = {"where": HERE, "setting": SETTING}
+    return _written(
+        tmp_path / "results",
+        *rounds("full_gpu", [16384 * 50.0, 16384 * 90.0, 16384 * 60.0], **here),
+        record("freq_cache", samples_per_s=16384 * 40.0, **here),
+        record("reference", status=Status.TIMEOUT, reason="too slow", **here),
+    )
+
+
+def test_every_measured_system_is_predicted_by_its_own_steps(results: Path, costs: list[Calibration]) -> None:
+    result = _run("--against", results, "--json")
+    assert result.exit_code == 0, result.output
+    content = json.loads(result.stdout)
+    found = {cell["system"]: cell for cell in content["cells"]}
+    assert set(found) == {"full_gpu", "freq_cache"}
+    assert (found["full_gpu"]["rounds"], found["full_gpu"]["measured_steps_per_s"]) == (3, 60)
+    assert content["basis"] == "calibrated"
+    for one in RecordStore(results).load_all()[0]:
+        if one.cell.system in found:
+            workload = open_workload(one.cell)
+            counts = Replays(WorkloadTrace(workload), span_of(one.cell)).counts(Case.of(one.cell, workload))
+            expected = 1 / predict(Case.of(one.cell, workload), counts, CalibratedCosts(costs[0])).step_s
+            assert found[one.cell.system]["predicted_steps_per_s"] == pytest.approx(expected)
+    errors = [found[name]["measured_steps_per_s"] / found[name]["predicted_steps_per_s"] - 1 for name in found]
+    assert [found[name]["error"] for name in found] == pytest.approx(errors)
+    assert content["median_absolute_error"] == pytest.approx(sum(map(abs, errors)) / 2)
+
+
+@pytest.mark.usefixtures("costs")
+def test_table_has_both_rates_and_the_median_error(results: Path, tmp_path: Path) -> None:
+    result = _run("--against", results, "--out", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert "avazu, synthetic data, scale smoke, batch 64, sgd" in result.stdout
+    assert "predicted it/s" in result.stdout
+    assert "measured it/s" in result.stdout
+    assert "Median absolute error" in result.stdout
+    assert "over 2 cells, calibrated on a cpu" in result.stdout
+    assert max(map(len, result.stdout.split("Median")[0].splitlines())) <= 80
+    written = json.loads((tmp_path / "out" / "against.json").read_text())
+    assert len(written["cells"]) == 2
+    assert (tmp_path / "out" / "against.csv").read_text().count("\n") == 3
+
+
+def test_system_that_is_not_here_is_left_out_with_the_reason(results: Path, costs: list[Calibration]) -> None:
+    _written(results, record("freq_cash", where=HERE, setting=SETTING))
+    result = _run("--against", results)
+    assert result.exit_code == 0, result.output
+    assert costs
+    assert "freq_cash x avazu is left out: unknown system 'freq_cash'" in result.stdout
+
+
+def test_records_of_another_machine_need_a_description_of_it(results: Path) -> None:
+    _written(results, record("full_gpu", where=environment(), setting=ON_GPU))
+    said = _refused("--against", results)
+    assert "--against: 1 of 5 records" in said
+    assert "were measured on another machine (NVIDIA H100 80GB HBM3)" in said
+    assert "describe that machine with --hardware" in said
+    described = _run("--against", results, "--hardware", "h100", "--json")
+    assert described.exit_code == 0, described.output
+    content = json.loads(described.stdout)
+    assert (content["basis"], [cell["system"] for cell in content["cells"]]) == ("modelled", ["full_gpu"])
+    assert {one["system"] for one in content["left_out"]} == {"full_gpu", "freq_cache"}
+    assert "measured on a CPU" in content["left_out"][0]["reason"]
+
+
+def test_what_cannot_be_compared_is_refused(results: Path, tmp_path: Path) -> None:
+    assert "has no measured cell: give the --out of run_bench.py" in _refused("--against", tmp_path / "empty")
+    said = _refused("--against", results, "--workload", "avazu")
+    assert "--workload and --against exclude each other: the records say what to predict" in said
+    assert "--seconds: 0.0 is out of range" in _refused("--against", results, "--seconds", "0")
+
+
+def test_nothing_predicted_has_no_median() -> None:
+    nothing = Accuracy(results="r", machine="m", basis="modelled", cells=(), left_out=())
+    assert nothing.median_absolute_error is None
