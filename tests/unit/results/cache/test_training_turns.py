@@ -11,18 +11,17 @@ import training_turns
 from suite.run.cell.training import Run, Trainer
 
 TINY = ["--scale", "smoke", "--device", "cpu", "--builds", "2", "--turns", "2", "--steps", "2"]
-SYSTEMS = ["full_gpu", "freq_cache", "freq_cache[policy=lfu]"]
+SYSTEMS = ["full_gpu", "freq_cache"]
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "rowwise_adagrad"])
-def test_command_compares_systems_with_the_first_one(optimizer: str, tmp_path: Path) -> None:
+def test_command_compares_systems_with_the_first_one(tmp_path: Path) -> None:
     out = tmp_path / "record.json"
-    asked = ["--systems", ",".join(SYSTEMS), "--workloads", "avazu", "--optimizer", optimizer]
+    asked = ["--systems", ",".join(SYSTEMS), "--workloads", "avazu", "--optimizer", "rowwise_adagrad"]
     training_turns.main([*asked, *TINY, "--out", str(out)])
     record = json.loads(out.read_text())
     found = record["results"]["avazu"]
     assert list(found) == SYSTEMS
-    assert (record["device"], record["scale"], record["optimizer"]) == ("cpu", "smoke", optimizer)
+    assert (record["device"], record["scale"], record["optimizer"]) == ("cpu", "smoke", "rowwise_adagrad")
     assert found["full_gpu"]["throughput_relative"] == 1
     for one in found.values():
         assert len(one["by_build"]) == 2

@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 import track_figures
 
 from workloads.streams.tracks import TRACKS
 
-TINY = ["--rows", "20000", "--batch-size", "100", "--steps", "30", "--ratio", "0.2"]
+TINY = ["--rows", "20000", "--batch-size", "100", "--ratio", "0.2"]
 
 
-@pytest.mark.parametrize("figure", track_figures.FIGURES)
-def test_figure_leaves_a_record_of_every_track(figure: str, tmp_path: Path) -> None:
-    track_figures.main([figure, *TINY, "--out", str(tmp_path / "record.json")])
+def test_drawing_leaves_a_record_of_every_track(tmp_path: Path) -> None:
+    track_figures.main(["drawing", *TINY, "--steps", "8", "--out", str(tmp_path / "record.json")])
     record = json.loads((tmp_path / "record.json").read_text())
     assert list(record["results"]) == ["criteo_kaggle", *(f"criteo_kaggle@{track}" for track in TRACKS)]
     assert record["environment"]["cpu"]
