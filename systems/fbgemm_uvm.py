@@ -6,7 +6,6 @@ the host as preferred location. On a CPU neither exists: rows are host-resident 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from torchrec import KeyedJaggedTensor, KeyedTensor
 
 from systems.contract import Counters, SystemSpec, Tier
 from systems.features import Group
-from systems.tbe import POLICIES, TBE, counting_metrics, release_lines
+from systems.tbe import POLICIES, counting_metrics, release_lines
 from systems.tbe_system import Lookup, TBESystem
 from systems.uvm_cache import MEMORY, UVMCaching, cache_sets, counting_prefetch, uvm_required_bytes
 
@@ -45,10 +44,6 @@ class FbgemmUVMCaching(UVMCaching, TBESystem):
 
     `prefetch=on` populates the cache for the next batch on a stream of its own (LRU only, as in fbgemm).
     """
-
-    @property
-    def live_tbes(self) -> Sequence[TBE]:
-        return self._tbes
 
     def location(self) -> EmbeddingLocation:
         return EmbeddingLocation.MANAGED_CACHING

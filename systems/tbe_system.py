@@ -1,9 +1,9 @@
-"""A system made of fbgemm TBEs, one per pooling and type of rows; the variants differ in where the rows are placed."""
+"""Systems whose rows lie in fbgemm TBEs: what they share, and those that build one TBE per pooling and type of rows."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
@@ -50,27 +50,88 @@ def fbgemm_support(spec: SystemSpec) -> Support:
     return Support()
 
 
-class TBESystem(EmbeddingSystem):
-    """Rows in fbgemm TBEs at one location. Subclasses say which, and what that costs."""
+class TBEHolder(EmbeddingSystem):
+    """A system whose rows lie in fbgemm TBEs. Subclasses build them or have them built, and call `_hold`."""
 
-    row_types = frozenset(ROW_TYPES)
     host_rows_are = Tier.HOST
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
-        self._groups = FeatureGroups(spec.tables, key=tbe_key, weighted=spec.weighted)
-        # A tuple hides the TBEs from `parameters()`: their update is fused, a dense optimizer must not see them.
-        self._tbes: tuple[TBE, ...] = tuple(self._build(group) for group in self._groups.groups)
         self._states = list(spec.optimizer.state_shapes(4))
-        self._where = {
-            table.name: (g, t) for g, group in enumerate(self._groups.groups) for t, table in enumerate(group.tables)
-        }
         self._counter = UniqueCounter(spec.tables)
+
+    def _hold(self, tbe_of_table: Mapping[str, tuple[TBE, int]]) -> None:
+        """Say in which TBE, and as which table of it, every table is."""
+        # Tuples hide the TBEs from `parameters()`: their update is fused, a dense optimizer must not see them.
+        self._tbe_of_table = dict(tbe_of_table)
+        self._tbes: tuple[TBE, ...] = tuple(dict.fromkeys(tbe for tbe, _ in tbe_of_table.values()))
 
     @classmethod
     def support(cls, spec: SystemSpec) -> Support:
         refusal = fbgemm_support(spec)
         return super().support(spec) if refusal.verdict is Verdict.YES else refusal
+
+    @property
+    def tbes(self) -> Sequence[TBE]:
+        """The live TBEs."""
+        return self._tbes
+
+    @property
+    def placement(self) -> Placement:
+        return tbe_placement(self._tbes)
+
+    def load_rows(self, table: str, start: int, rows: Rows) -> None:
+        self.check_rows(table, start, rows)
+        tbe, index = self._tbe_of_table[table]
+        load_tbe_rows(tbe, table=index, start=start, rows=rows, states=self._states)
+
+    def read_rows(self, table: str, ids: Tensor) -> Rows:
+        tbe, index = self._tbe_of_table[table]
+        return read_tbe_rows(tbe, table=index, ids=ids, states=self._states)
+
+    def set_learning_rate(self, lr: float) -> None:
+        for tbe in self._tbes:
+            tbe.set_learning_rate(lr)  # kept in fp32 there
+
+    def optimizer_steps(self, table: str) -> int:
+        return tbe_steps(self._tbe_of_table[table][0])
+
+    def set_optimizer_steps(self, table: str, steps: int) -> None:
+        set_tbe_steps(self._tbe_of_table[table][0], steps)
+
+    def flush(self) -> None:
+        for tbe in self._tbes:
+            flush_tbe(tbe)
+
+    def memory(self) -> Anatomy:
+        return tbe_anatomy(self._tbes, host_rows_are=self.host_rows_are)
+
+    def counters(self) -> Counters:
+        return self._counter.unknown_traffic()
+
+    def reset_counters(self) -> None:
+        self._counter.reset()
+
+    def count_traffic(self, enabled: bool) -> None:
+        self._counter.enabled = enabled
+
+
+class TBESystem(TBEHolder):
+    """Rows in fbgemm TBEs at one location. Subclasses say which, and what that costs."""
+
+    row_types = frozenset(ROW_TYPES)
+
+    def __init__(self, spec: SystemSpec) -> None:
+        super().__init__(spec)
+        self._groups = FeatureGroups(spec.tables, key=tbe_key, weighted=spec.weighted)
+        tbes = [self._build(group) for group in self._groups.groups]
+        self._hold(
+            {
+                table.name: (tbe, index)
+                for tbe, group in zip(tbes, self._groups.groups, strict=True)
+                for index, table in enumerate(group.tables)
+            }
+        )
 
     @abstractmethod
     def location(self) -> EmbeddingLocation:
@@ -92,15 +153,6 @@ class TBESystem(EmbeddingSystem):
             **self.cache_options(group),
         )
 
-    @property
-    def tbes(self) -> Sequence[TBE]:
-        """The live TBEs."""
-        return self._tbes
-
-    @property
-    def placement(self) -> Placement:
-        return tbe_placement(self._tbes)
-
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
         inputs = self._inputs(features)
         self._counter.observe(features)
@@ -112,38 +164,3 @@ class TBESystem(EmbeddingSystem):
 
     def _look_up(self, inputs: Sequence[Lookup]) -> KeyedTensor:
         return self._groups.join([tbe(*one) for tbe, one in zip(self._tbes, inputs, strict=True)])
-
-    def load_rows(self, table: str, start: int, rows: Rows) -> None:
-        self.check_rows(table, start, rows)
-        group, index = self._where[table]
-        load_tbe_rows(self._tbes[group], table=index, start=start, rows=rows, states=self._states)
-
-    def read_rows(self, table: str, ids: Tensor) -> Rows:
-        group, index = self._where[table]
-        return read_tbe_rows(self._tbes[group], table=index, ids=ids, states=self._states)
-
-    def set_learning_rate(self, lr: float) -> None:
-        for tbe in self._tbes:
-            tbe.set_learning_rate(lr)  # kept in fp32 there
-
-    def optimizer_steps(self, table: str) -> int:
-        return tbe_steps(self._tbes[self._where[table][0]])
-
-    def set_optimizer_steps(self, table: str, steps: int) -> None:
-        set_tbe_steps(self._tbes[self._where[table][0]], steps)
-
-    def flush(self) -> None:
-        for tbe in self._tbes:
-            flush_tbe(tbe)
-
-    def memory(self) -> Anatomy:
-        return tbe_anatomy(self._tbes, host_rows_are=self.host_rows_are)
-
-    def counters(self) -> Counters:
-        return self._counter.unknown_traffic()
-
-    def reset_counters(self) -> None:
-        self._counter.reset()
-
-    def count_traffic(self, enabled: bool) -> None:
-        self._counter.enabled = enabled

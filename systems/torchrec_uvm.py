@@ -6,13 +6,13 @@ builds HOST tables for the same plan without a word; `placement` is read off the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import BoundsCheckMode
-from torch import Tensor, nn
+from torch import nn
 from torchrec import EmbeddingBagCollection, KeyedJaggedTensor, KeyedTensor
 from torchrec.distributed.embedding_types import EmbeddingComputeKernel
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder, ShardedEmbeddingBagCollection
@@ -21,39 +21,27 @@ from torchrec.distributed.sharding_plan import construct_module_sharding_plan, t
 from torchrec.distributed.types import ShardingPlan
 
 from systems.contract import (
-    Anatomy,
     CacheRatio,
     Counters,
-    EmbeddingSystem,
-    Placement,
-    Rows,
     Support,
     SystemSpec,
     Tier,
     Verdict,
 )
-from systems.counting import UniqueCounter
 from systems.features import FeatureGroups
 from systems.tbe import (
     POLICIES,
     TBE,
     WAYS,
     counting_metrics,
-    flush_tbe,
-    load_tbe_rows,
     optimizer_options,
-    read_tbe_rows,
     release_lines,
-    set_tbe_steps,
-    tbe_anatomy,
-    tbe_placement,
-    tbe_steps,
 )
-from systems.tbe_system import fbgemm_support
+from systems.tbe_system import TBEHolder
 from systems.uvm_cache import MEMORY, UVMCaching, cache_sets, counting_prefetch, uvm_required_bytes
 
 
-class TorchrecUVM(EmbeddingSystem):
+class TorchrecUVM(TBEHolder):
     """Every table FUSED_UVM: rows in UVM, no cache."""
 
     variants = {"memory": MEMORY}
@@ -81,12 +69,10 @@ class TorchrecUVM(EmbeddingSystem):
         )
         # A tuple hides the module from `parameters()`: the update is fused, a dense optimizer must not see the rows.
         self._parallel = (parallel,)
-        self._tbe_of_table = dict(_tbes_by_table(parallel))
-        self._states = list(spec.optimizer.state_shapes(4))
+        self._hold(dict(_tbes_by_table(parallel)))
         # torchrec remembers the key order of the first batch and takes later ones for the same: it gets one order only
         self._groups = FeatureGroups(spec.tables, key=lambda table: None)
         self._order = [name for table in spec.tables for name in table.feature_names]
-        self._counter = UniqueCounter(spec.tables)
 
     def fused_parameters(self) -> dict[str, Any]:
         """What torchrec hands to the TBE's constructor; unknown names pass through."""
@@ -101,20 +87,6 @@ class TorchrecUVM(EmbeddingSystem):
     def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
         return uvm_required_bytes(spec)
 
-    @classmethod
-    def support(cls, spec: SystemSpec) -> Support:
-        refusal = fbgemm_support(spec)
-        return super().support(spec) if refusal.verdict is Verdict.YES else refusal
-
-    @property
-    def tbes(self) -> tuple[TBE, ...]:
-        """The live TBEs inside the sharded collection."""
-        return tuple(dict.fromkeys(tbe for tbe, _ in self._tbe_of_table.values()))
-
-    @property
-    def placement(self) -> Placement:
-        return tbe_placement(self.tbes)
-
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
         (ordered,) = self._groups.split(features)
         self._counter.observe(ordered)
@@ -127,41 +99,9 @@ class TorchrecUVM(EmbeddingSystem):
         widths = [parts[name].shape[1] for name in self._order]
         return KeyedTensor(self._order, widths, torch.cat([parts[name] for name in self._order], dim=1))
 
-    def load_rows(self, table: str, start: int, rows: Rows) -> None:
-        self.check_rows(table, start, rows)
-        tbe, index = self._tbe_of_table[table]
-        load_tbe_rows(tbe, table=index, start=start, rows=rows, states=self._states)
-
-    def read_rows(self, table: str, ids: Tensor) -> Rows:
-        tbe, index = self._tbe_of_table[table]
-        return read_tbe_rows(tbe, table=index, ids=ids, states=self._states)
-
-    def set_learning_rate(self, lr: float) -> None:
-        for tbe in self.tbes:
-            tbe.set_learning_rate(lr)  # kept in fp32 there
-
-    def optimizer_steps(self, table: str) -> int:
-        return tbe_steps(self._tbe_of_table[table][0])
-
-    def set_optimizer_steps(self, table: str, steps: int) -> None:
-        set_tbe_steps(self._tbe_of_table[table][0], steps)
-
-    def flush(self) -> None:
-        for tbe in self.tbes:
-            flush_tbe(tbe)
-
-    def memory(self) -> Anatomy:
-        return tbe_anatomy(self.tbes, host_rows_are=Tier.HOST)
-
     def counters(self) -> Counters:
         on_cuda = self.spec.device.type == "cuda"
         return self._counter.uncached_uvm(self.spec.optimizer) if on_cuda else self._counter.unknown_traffic()
-
-    def reset_counters(self) -> None:
-        self._counter.reset()
-
-    def count_traffic(self, enabled: bool) -> None:
-        self._counter.enabled = enabled
 
 
 class TorchrecUVMCaching(UVMCaching, TorchrecUVM):
@@ -172,10 +112,6 @@ class TorchrecUVMCaching(UVMCaching, TorchrecUVM):
     """
 
     kernel = EmbeddingComputeKernel.FUSED_UVM_CACHING
-
-    @property
-    def live_tbes(self) -> Sequence[TBE]:
-        return self.tbes
 
     def fused_parameters(self) -> dict[str, Any]:
         policy = self.spec.parameters["policy"]
@@ -210,7 +146,7 @@ class TorchrecUVMCaching(UVMCaching, TorchrecUVM):
         def populate(compute: torch.cuda.Stream) -> tuple[Any, Any]:
             context = sharded.create_context()
             distributed = sharded.input_dist(context, ordered).wait().wait()
-            with counting_prefetch(self.tbes, enabled=self._counter.enabled):
+            with counting_prefetch(self._tbes, enabled=self._counter.enabled):
                 sharded.prefetch(distributed, forward_stream=compute, ctx=context)
             distributed.record_stream(compute)  # made on this stream, read by the lookup on the computing one
             context.record_stream(compute)
@@ -226,7 +162,7 @@ class TorchrecUVMCaching(UVMCaching, TorchrecUVM):
             sharded = _sharded(self._parallel[0])
             pooled = self._in_table_order(_arrived(sharded.compute_and_output_dist(context, distributed)))
         if not torch.is_grad_enabled():
-            for tbe in self.tbes:
+            for tbe in self._tbes:
                 release_lines(tbe)
         return pooled
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,7 +12,6 @@ from torchrec import EmbeddingBagConfig
 from systems.contract import (
     CacheRatio,
     Counters,
-    EmbeddingSystem,
     OptimizerKind,
     Support,
     SystemSpec,
@@ -24,28 +22,22 @@ from systems.contract import (
 from systems.counting import UniqueCounter
 from systems.features import FeatureGroups
 from systems.tbe import TBE, WAYS, PrefetchQueue, counting_metrics, tbe_key
+from systems.tbe_system import TBEHolder
 
 MEMORY = ("host_mapped", "managed")
 """How UVM is allocated: malloc + cudaHostRegister, or cudaMallocManaged with the host as preferred location."""
 
 
-class UVMCaching(EmbeddingSystem):
+class UVMCaching(TBEHolder):
     """The part of a caching UVM system that does not depend on who drives the TBEs. Comes first among the bases."""
 
     variants = {"policy": ("lru", "lfu"), "memory": MEMORY, "prefetch": ("off", "on")}
-
-    _counter: UniqueCounter
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
         prefetches = spec.device.type == "cuda" and spec.parameters["prefetch"] == "on"
         self._announced: PrefetchQueue[Any] | None = PrefetchQueue() if prefetches else None
         self.count_traffic(False)
-
-    @property
-    @abstractmethod
-    def live_tbes(self) -> Sequence[TBE]:
-        """The TBEs whose caches these are."""
 
     @classmethod
     def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
@@ -63,23 +55,23 @@ class UVMCaching(EmbeddingSystem):
 
     @property
     def slots(self) -> int:
-        return sum(tbe.lxu_cache_state.numel() for tbe in self.live_tbes)
+        return sum(tbe.lxu_cache_state.numel() for tbe in self._tbes)
 
     def count_traffic(self, enabled: bool) -> None:
         super().count_traffic(enabled)
-        for tbe in self.live_tbes:
+        for tbe in self._tbes:
             set_tbe_counting(tbe, enabled=enabled and self._announced is None)
 
     def reset_counters(self) -> None:
-        self._counter.reset()
-        for tbe in self.live_tbes:
+        super().reset_counters()
+        for tbe in self._tbes:
             tbe.uvm_cache_stats.zero_()
             tbe.cache_miss_counter.zero_()
 
     def counters(self) -> Counters:
         if self.spec.device.type == "cpu":
             return self._counter.unknown_traffic()
-        return cached_uvm_counters(self.live_tbes, spec=self.spec, counted=self._counter)
+        return cached_uvm_counters(self._tbes, spec=self.spec, counted=self._counter)
 
 
 def uvm_required_bytes(spec: SystemSpec, *, caching: bool = False) -> dict[Tier, int]:

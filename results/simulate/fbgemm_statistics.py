@@ -96,7 +96,7 @@ def trained(cell: Cell, batches: int) -> tuple[list[int], list[int]]:
         features = workload.batch(index, Split.TRAIN).features.to(spec.device)
         system(features).values().sum().backward()
     torch.cuda.synchronize()
-    (tbe,) = system.live_tbes
+    (tbe,) = system.tbes
     return tbe.uvm_cache_stats.tolist(), tbe.cache_miss_counter.tolist()
 
 

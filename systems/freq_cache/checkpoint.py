@@ -17,6 +17,7 @@ from torchrec import EmbeddingBagConfig
 
 from systems.freq_cache.cache import Cache
 from systems.freq_cache.tiers.layout import RowLayout
+from systems.freq_cache.tiers.row_map import sync_directory
 
 MANIFEST = "manifest.json"
 _VERSION = 1
@@ -76,7 +77,7 @@ def save(directory: Path, caches: Mapping[str, Cache], *, hyper: Mapping[str, fl
         for path in written:
             path.unlink(missing_ok=True)
         raise
-    _sync(directory)
+    sync_directory(directory)
     keep = {path.name for path in written}
     for pattern in ("table_*.*.*", f"{MANIFEST}.*"):
         for old in directory.glob(pattern):
@@ -183,11 +184,3 @@ def _check(path: Path, checksum: int, size: int | None) -> None:
         raise DamagedCheckpoint(
             f"{path} is damaged (checksum {found:08x}, not {checksum:08x}): take an older checkpoint"
         )
-
-
-def _sync(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

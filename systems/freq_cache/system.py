@@ -51,9 +51,7 @@ class FreqCache(CachedEmbeddingBagCollection):
     def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
         needed = super().required_bytes(spec)
         if spec.parameters["tier"] == "file":
-            needed[Tier.DISK] = (
-                spec.row_bytes + spec.state_bytes
-            )  # all rows are loaded, so none is left out of the file
+            needed[Tier.DISK] = spec.row_bytes + spec.state_bytes  # all rows are loaded: none is left out of the file
         return needed
 
     @property

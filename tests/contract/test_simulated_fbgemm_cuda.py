@@ -76,7 +76,7 @@ def real(policy: str, prefetch: str, ratio: float, device: torch.device) -> tupl
         variant, device=device, tables=TABLES, kind=OptimizerKind.SGD, budget=budget, batch_lookups=TRACE.batch_lookups
     )
     caching = cast(FbgemmUVMCaching, system)
-    (tbe,) = caching.live_tbes
+    (tbe,) = caching.tbes
     return caching, tbe
 
 
