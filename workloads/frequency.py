@@ -44,7 +44,7 @@ class TrainingIds:
 
 
 def counted(training: TrainingIds, table_rows: list[int]) -> list[Ints]:
-    """Accesses per row, int64 `[rows]` by table, in one pass; beside them it takes a block of ids."""
+    """Accesses per row, int64 `[rows]` by table, in one pass over blocks of ids."""
     counts = [np.zeros(rows, dtype=np.int64) for rows in table_rows]
     for start in range(0, len(training.ids), _BLOCK_ROWS):
         block = np.array(training.ids[start : start + _BLOCK_ROWS].T, dtype=np.int64, order="C")
@@ -65,10 +65,10 @@ class SketchedFrequencies:
     """Estimated accesses.
 
     Attributes:
-        accesses: int64 `[rows]` by table. Never above the truth; 0 for the rows that the sketch does not hold.
-        error: By table, how far below the truth an estimate may be; 0: the counts are exact.
+        accesses: int64 `[rows]` by table. Never above the true number; 0 for the rows that the sketch does not hold.
+        error: By table, how far an estimate may lie below the true number; 0: the counts are exact.
         lookups: By table, all accesses.
-        samples: That were seen.
+        samples: Samples whose ids were counted.
     """
 
     accesses: Mapping[str, Tensor]
@@ -179,7 +179,7 @@ def _training_features(workload: Workload, prefix: float) -> Iterator[KeyedJagge
 
 
 def _lg_of(rows: int) -> int:
-    """Base-2 logarithm of the smallest map that holds so many rows exactly."""
+    """Base-2 logarithm of the smallest map that holds this many rows exactly."""
     return max(_LEAST_LG, int(np.ceil(np.log2(rows / _LOAD))))
 
 

@@ -40,7 +40,11 @@ class _SplitArrays:
 
 
 class PreparedWorkload:
-    """A prepared dataset cut to one batch size: a `Workload` whose batches are real rows in time order."""
+    """A prepared dataset cut to one batch size: a `Workload` whose batches are real rows in time order.
+
+    Attributes:
+        manifest: Where the data came from and how they were prepared.
+    """
 
     kind = DataKind.REAL
     best_auroc: float | None = None
@@ -49,9 +53,13 @@ class PreparedWorkload:
         """Map the arrays of a prepared dataset; `open` is the way in."""
         if batch_size < 1:
             raise ValueError(f"batch size {batch_size}: must be at least 1")
+        self.name = manifest.dataset
+        self.manifest = manifest
         self.batch_size = batch_size
+        self.tables = tuple((table.name, min(table.rows, max_table_rows or table.rows)) for table in manifest.tables)
+        self.dense_columns = len(manifest.dense_columns)
+        self.batch_lookups = batch_size * len(manifest.tables)
         self._folder = folder
-        self._manifest = manifest
         self._max_table_rows = max_table_rows
         self._arrays = {split: _map_split(folder, manifest, split) for split in Split}
         self._counts = _map(folder, manifest, COUNTS)
@@ -72,43 +80,17 @@ class PreparedWorkload:
         return cls(path, read_manifest(path), batch_size=batch_size)
 
     @property
-    def name(self) -> str:
-        """The dataset's name on the command line."""
-        return self._manifest.dataset
-
-    @property
-    def manifest(self) -> Manifest:
-        """Where the data came from and how they were prepared."""
-        return self._manifest
-
-    @property
     def digest(self) -> str:
         """sha256 of manifest.json, which itself holds the sums of all files: equal digests, equal data."""
         return hashlib.sha256((self._folder / MANIFEST).read_bytes()).hexdigest()
 
-    @property
-    def tables(self) -> tuple[tuple[str, int], ...]:
-        """Table names with their rows."""
-        limit = self._max_table_rows
-        return tuple((t.name, t.rows if limit is None else min(t.rows, limit)) for t in self._manifest.tables)
-
-    @property
-    def dense_columns(self) -> int:
-        """Dense features per sample."""
-        return len(self._manifest.dense_columns)
-
-    @property
-    def batch_lookups(self) -> int:
-        """Ids per batch over all tables: one per sample and table."""
-        return self.batch_size * len(self._manifest.tables)
-
     def epoch_rows(self) -> int:
         """Samples of the training split."""
-        return self._manifest.splits[Split.TRAIN].rows
+        return self.manifest.splits[Split.TRAIN].rows
 
     def batches(self, split: Split) -> int:
         """Full batches of a split; the rows that do not fill one are left out."""
-        return self._manifest.splits[split].rows // self.batch_size
+        return self.manifest.splits[split].rows // self.batch_size
 
     def batch(self, index: int, split: Split = Split.TRAIN) -> Batch:
         """Rows `index * batch_size` to `(index + 1) * batch_size` of a split, copied out of the mapped files.
@@ -141,11 +123,11 @@ class PreparedWorkload:
         """
         counts: list[npt.NDArray[np.int64]]
         if prefix == 1:  # counted when the data were prepared
-            stops = np.cumsum([table.rows for table in self._manifest.tables])
+            stops = np.cumsum([table.rows for table in self.manifest.tables])
             counts = np.split(self._counts, stops[:-1])
         else:
             training = TrainingIds(self._arrays[Split.TRAIN].ids).first(prefix)
-            counts = counted(training, [table.rows for table in self._manifest.tables])
+            counts = counted(training, [table.rows for table in self.manifest.tables])
         return {name: _folded(part, rows) for (name, rows), part in zip(self.tables, counts, strict=True)}
 
     def shrunk(self, *, max_table_rows: int, batch_size: int) -> PreparedWorkload:
@@ -153,7 +135,7 @@ class PreparedWorkload:
         if max_table_rows < 1:
             raise ValueError(f"max_table_rows {max_table_rows}: must be at least 1")
         limit = max_table_rows if self._max_table_rows is None else min(max_table_rows, self._max_table_rows)
-        return PreparedWorkload(self._folder, self._manifest, batch_size=batch_size, max_table_rows=limit)
+        return PreparedWorkload(self._folder, self.manifest, batch_size=batch_size, max_table_rows=limit)
 
     def verify(self) -> None:
         """Read every file and compare its sha256 with the manifest's; minutes on a full dataset.
@@ -162,19 +144,19 @@ class PreparedWorkload:
             DataError: the files whose content changed, with the command that makes them again.
         """
         changed = []
-        for record in self._manifest.files:
+        for record in self.manifest.files:
             with (self._folder / record.name).open("rb") as stream:
                 if hashlib.file_digest(stream, "sha256").hexdigest() != record.sha256:
                     changed.append(str(self._folder / record.name))
         if changed:
-            remedy = prepare_command(self._folder, self._manifest)
+            remedy = prepare_command(self._folder, self.manifest)
             raise DataError(f"{', '.join(changed)} changed since preparation. Make the data again: {remedy}")
 
 
 def find_prepared(data_dir: Path) -> dict[str, Path]:
     """Prepared datasets by name: `data_dir` itself, or those of its subdirectories that hold a manifest.
 
-    Half-prepared directories beside them are logged as warnings.
+    Directories of preparations that were cut short are logged as warnings.
 
     Raises:
         DataError: nothing is there, two directories hold the same dataset, or a manifest cannot be read.

@@ -264,7 +264,7 @@ def _opened(open_workload: OpenWorkload) -> Callable[[int], Batch]:
 
 
 def _failure(error: Exception) -> _Failure:
-    """An exception with its traceback; one that does not survive pickling is told by its name and message."""
+    """An exception with its traceback; one that cannot be pickled becomes a RuntimeError with its name and message."""
     where = "".join(traceback.format_exception(error))
     try:
         pickle.loads(pickle.dumps(error))

@@ -75,7 +75,7 @@ def test_parse(turns: Turns, text: Text) -> None:
     assert parsed.height == strings.height == text.rows
     assert parsed.columns == [column.name for column in text.raw.used]
     assert parsed[text.raw.label.name].to_list() == [int(label) for label in strings[text.raw.label.name]]
-    hexadecimal = next(column for column in text.raw.categorical if column.kind.word == "categorical_hex").name
+    hexadecimal = next(column for column in text.raw.categorical if column.kind == "categorical_hex").name
     words = strings[hexadecimal].to_list()
     assert parsed[hexadecimal].to_list() == [int(word, 16) if word else None for word in words]
 

@@ -16,7 +16,7 @@ Words = npt.NDArray[np.uint64]
 
 WORD_BITS = 64
 EXACT_BITS = 8
-"""Distances of so many bits have a bin each; longer ones share one when their first so many bits agree."""
+"""Distances of up to this many bits have a bin each; longer ones share a bin if their first bits, this many, agree."""
 CLOCK, LIVE, FIRST = range(3)
 """Entries of a stack's state: the next slot, rows on the stack, rows met for the first time."""
 

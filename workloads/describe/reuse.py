@@ -92,7 +92,7 @@ class LruStack:
     """
 
     def __init__(self, rows: int) -> None:
-        # Twice the rows: renumbering, which visits every row, then comes once in so many accesses at most.
+        # Twice the rows: renumbering visits every row, and with so much room comes once per number of rows at most.
         words = max(_FEWEST_WORDS, -(-2 * rows // WORD_BITS))
         slot = np.int32 if words * WORD_BITS < 1 << 31 else np.int64
         self._last: Slots = np.full(rows, -1, slot)

@@ -7,11 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 
 from workloads.describe.loops import Ints
 
-_CHUNK = 1 << 22
-_SMALL = 1 << 16
 _FIT_POINTS = 64
 _FEWEST_FIT_IDS = 10
 
@@ -22,7 +21,7 @@ class Spectrum:
 
     Attributes:
         frequencies: Accesses per id, falling, at least 1, int64 `[n]`.
-        ids: Ids with so many accesses, at least 1, int64 `[n]`.
+        ids: Number of ids with that many accesses, at least 1, int64 `[n]`.
     """
 
     frequencies: Ints
@@ -31,29 +30,20 @@ class Spectrum:
     @classmethod
     def of(cls, counts: Ints) -> Spectrum:
         """The spectrum of accesses per id, int64 `[rows]`; ids never accessed are left out."""
-        parts = []
-        for start in range(0, len(counts), _CHUNK):
-            chunk = counts[start : start + _CHUNK]
-            small = np.bincount(chunk[chunk < _SMALL])
-            seen = np.flatnonzero(small)
-            parts.append((seen, small[seen]))
-            parts.append(np.unique(chunk[chunk >= _SMALL], return_counts=True))
-        return cls._summed(parts)
+        return cls._sorted(pl.Series("frequencies", counts).value_counts(name="ids"))
 
     @classmethod
     def merged(cls, spectra: Iterable[Spectrum]) -> Spectrum:
         """The spectrum of all ids of several tables."""
-        return cls._summed([(spectrum.frequencies, spectrum.ids) for spectrum in spectra])
+        nothing = np.zeros(0, np.int64)
+        parts = [(nothing, nothing), *((spectrum.frequencies, spectrum.ids) for spectrum in spectra)]
+        frames = pl.concat(pl.DataFrame({"frequencies": frequencies, "ids": ids}) for frequencies, ids in parts)
+        return cls._sorted(frames.group_by("frequencies").sum())
 
     @classmethod
-    def _summed(cls, parts: list[tuple[Ints, Ints]]) -> Spectrum:
-        nothing = (np.zeros(0, np.int64),) * 2
-        frequencies, ids = (np.concatenate(column) for column in zip(nothing, *parts, strict=True))
-        values, where = np.unique(frequencies, return_inverse=True)
-        summed = np.zeros(len(values), np.int64)
-        np.add.at(summed, where, ids)
-        accessed = values > 0
-        return cls(frequencies=values[accessed][::-1], ids=summed[accessed][::-1])
+    def _sorted(cls, frame: pl.DataFrame) -> Spectrum:
+        accessed = frame.filter(pl.col("frequencies") > 0).sort("frequencies", descending=True).cast(pl.Int64)
+        return cls(frequencies=accessed["frequencies"].to_numpy(), ids=accessed["ids"].to_numpy())
 
     @property
     def distinct(self) -> int:
@@ -84,14 +74,14 @@ class Spectrum:
         return found
 
     def top_share(self, share: float) -> float | None:
-        """Share of accesses that go to this share of the ids seen, rounded up to whole ids; None without any."""
+        """Share of accesses to the most frequent ids, this share of the ids seen, rounded up; None without ids."""
         if self.distinct == 0:
             return None
         rank = math.ceil(round(self.distinct * share, 6))  # 0.1 * 30 is not quite 3
         return int(self.top_accesses(np.array([rank]))[0]) / self.accesses
 
     def log_ranks(self, points: int) -> Ints:
-        """At most so many ranks from 1 to `distinct`, evenly spaced on a log scale."""
+        """At most `points` ranks from 1 to `distinct`, evenly spaced on a log scale."""
         if self.distinct == 0:
             return np.zeros(0, np.int64)
         return np.unique(np.rint(np.geomspace(1, self.distinct, points)).astype(np.int64))
@@ -99,8 +89,8 @@ class Spectrum:
     def zipf_exponent(self) -> float | None:
         """Minus the slope of log frequency on log rank; None for fewer than 10 ids.
 
-        Least squares over log-spaced ranks of the ids accessed at least twice: ids seen once are a shelf whose length
-        tells of the sample's size.
+        Least squares over log-spaced ranks of the ids accessed at least twice: how many ids were seen once
+        depends on the size of the sample.
         """
         often = Spectrum(self.frequencies[self.frequencies > 1], self.ids[self.frequencies > 1])
         if often.distinct < _FEWEST_FIT_IDS:

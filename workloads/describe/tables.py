@@ -173,7 +173,7 @@ def _reuse_histogram(reuse: ReuseFigures, *, rows: int) -> _Section:
 
 
 def _table(*columns: str, names: int = 0) -> Table:
-    """A table whose first columns are names, so many, and whose others are numbers."""
+    """A table whose first `names` columns hold names and whose other columns hold numbers."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for number, column in enumerate(columns):
         named = number < names

@@ -48,7 +48,7 @@ class Build:
     """One preparation, from raw files to a folder that only needs to be put in place.
 
     Attributes:
-        job: What all steps are told.
+        job: What every step needs to know.
         inputs: Raw files, in time order.
         cluster: Where the tasks run; None: in this process.
         schema_file: The file that described the columns; None for a known dataset.
@@ -157,7 +157,7 @@ class Build:
         return Manifest(
             dataset=raw.dataset,
             label=raw.label.name,
-            columns=tuple(ColumnRecord(name=c.name, kind=c.kind.word) for c in raw.used),
+            columns=tuple(ColumnRecord(name=c.name, kind=str(c.kind)) for c in raw.used),
             tables=tuple(
                 TableRecord(name=column.name, rows=vocabulary.table_rows, training_ids=vocabulary.training_ids)
                 for column, vocabulary in zip(raw.categorical, arrays.vocabularies, strict=True)

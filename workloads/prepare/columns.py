@@ -18,35 +18,22 @@ LARGEST_INTEGER = 10**18 - 1
 LARGEST_FLOAT32 = 3.4028234663852886e38
 
 
-class Kind(enum.Enum):
-    """What a column may hold: its name in schema files, the pattern of its text, and the same in words."""
+class Kind(enum.StrEnum):
+    """What a column may hold, by its name in schema files and manifests."""
 
-    LABEL = ("label", rb"[01]", "0 or 1")
-    DENSE_INTEGER = ("dense_integer", rb"(?:-?[0-9]{1,18})?", "an integer of at most 18 digits, or nothing")
-    DENSE_FLOAT = (
-        "dense_float",
-        rb"(?:-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)?",
-        "a finite 32-bit float, or nothing",
-    )
-    CATEGORICAL_INTEGER = ("categorical_integer", rb"(?:-?[0-9]{1,18})?", "an integer of at most 18 digits, or nothing")
-    CATEGORICAL_HEX = ("categorical_hex", rb"[0-9a-fA-F]{0,16}", "at most 16 hex digits, or nothing")
-    CATEGORICAL_STRING = ("categorical_string", rb"(?s:.*)", "text in UTF-8, or nothing")
-    TIME = (
-        "time",
-        rb"[0-9]{1,18}|[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?",
-        "an integer or YYYY-MM-DD HH:MM:SS",
-    )
-    IGNORED = ("ignored", rb"(?s:.*)", "anything")
-
-    @property
-    def word(self) -> str:
-        """The name of the kind in schema files and manifests."""
-        return self.value[0]
+    LABEL = "label"
+    DENSE_INTEGER = "dense_integer"
+    DENSE_FLOAT = "dense_float"
+    CATEGORICAL_INTEGER = "categorical_integer"
+    CATEGORICAL_HEX = "categorical_hex"
+    CATEGORICAL_STRING = "categorical_string"
+    TIME = "time"
+    IGNORED = "ignored"
 
     @property
     def expected(self) -> str:
         """What the text must be, in words."""
-        return self.value[2]
+        return _TEXTS[self][1]
 
     @property
     def dense(self) -> bool:
@@ -60,13 +47,29 @@ class Kind(enum.Enum):
 
     def accepts(self, field: bytes) -> bool:
         """Whether one field of a row may stand in such a column: exact, one field at a time."""
-        if not re.fullmatch(self.value[1], field):
+        if not re.fullmatch(_TEXTS[self][0], field):
             return False
         if self is Kind.DENSE_FLOAT and field:
             return math.isfinite(float(field)) and abs(float(field)) <= LARGEST_FLOAT32
         if self is Kind.TIME and b"-" in field:
             return _is_date(field.decode())
         return self is not Kind.CATEGORICAL_STRING or _is_utf8(field)
+
+
+_INTEGER = (rb"(?:-?[0-9]{1,18})?", "an integer of at most 18 digits, or nothing")
+_FLOAT = rb"(?:-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)?"
+_TIME = rb"[0-9]{1,18}|[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
+_TEXTS = {
+    Kind.LABEL: (rb"[01]", "0 or 1"),
+    Kind.DENSE_INTEGER: _INTEGER,
+    Kind.DENSE_FLOAT: (_FLOAT, "a finite 32-bit float, or nothing"),
+    Kind.CATEGORICAL_INTEGER: _INTEGER,
+    Kind.CATEGORICAL_HEX: (rb"[0-9a-fA-F]{0,16}", "at most 16 hex digits, or nothing"),
+    Kind.CATEGORICAL_STRING: (rb"(?s:.*)", "text in UTF-8, or nothing"),
+    Kind.TIME: (_TIME, "an integer or YYYY-MM-DD HH:MM:SS"),
+    Kind.IGNORED: (rb"(?s:.*)", "anything"),
+}
+"""The pattern of the text of a kind, and the same in words."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +145,7 @@ class RawFormat:
     @property
     def fingerprint(self) -> str:
         """Equal for formats that read the same values from a file."""
-        words = [[column.name, column.kind.word] for column in self.columns]
+        words = [[column.name, column.kind] for column in self.columns]
         quote = self.quote.decode() if self.quote else None
         facts = json.dumps([words, self.separator.decode(), self.header, self.named, quote])
         return hashlib.sha256(facts.encode()).hexdigest()

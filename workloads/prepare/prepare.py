@@ -38,7 +38,7 @@ def prepare(
 ) -> Manifest:
     """Write `out/dataset` from raw files; nothing there is replaced unless all of it succeeds.
 
-    What a run that fails or is killed has finished stays beside the output and is used by the next one.
+    Steps that were finished before a run failed or was killed stay on disk next to the output; the next run uses them.
 
     Args:
         dataset: A name in `FORMATS`, or a format of the user's own (`own_schema.read_schema`).
@@ -49,14 +49,14 @@ def prepare(
         restart: Forget what an earlier run has finished.
         memory: Bound on resident memory, of this process or of each worker of the cluster.
         scheduler: Address of a Dask scheduler whose workers do the work; None for this process.
-        schema_file: The file that `dataset` was read from.
-        progress: Told how far it is.
+        schema_file: Record of the schema file that `dataset` was read from; None for a known dataset.
+        progress: Called while it works; see `Progress`.
 
     Returns:
         The manifest as written.
 
     Raises:
-        DataError: anything that the user can mend, in a sentence.
+        DataError: a wrong argument, bad input, or an output that cannot be written; the message says what to do.
     """
     raw = known_format(dataset) if isinstance(dataset, str) else dataset
     settings, memory = settings or Settings(), memory or Memory()

@@ -1,4 +1,4 @@
-"""How far a preparation is, told while it works."""
+"""Progress of a preparation, from its tasks to whoever shows it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Advance = Callable[[int, int], None]
 
 
 def unheard(_bytes: int, _rows: int) -> None:
-    """An `Advance` that nobody listens to."""
+    """An `Advance` that does nothing."""
 
 
 Progress = Callable[[str, int, int, int], None]

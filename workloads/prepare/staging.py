@@ -34,7 +34,7 @@ def stage(job: Job, path: Path, advance: Advance = unheard) -> Path:
     """Parse a raw file into a folder of columns, unless an earlier run has finished it.
 
     Args:
-        job: What all steps are told.
+        job: What every step needs to know.
         path: The raw file.
         advance: Told bytes read and rows done.
 

@@ -111,7 +111,7 @@ def hashed_rows(column: Column, settings: Settings) -> int | None:
     """Rows of the table of a column of hashed ids, or None when ids are ranked.
 
     Raises:
-        DataError: nobody says how large the table is.
+        DataError: the size of the table is not known.
     """
     if settings.ids is IdRule.RANK:
         return None
@@ -128,12 +128,12 @@ def build_vocabulary(
 ) -> Vocabulary:
     """Merge the counts of all files and give every id of one column its row, unless an earlier run has.
 
-    Ranked: rows 1, 2, ... in order of decreasing count, ties by first appearance; the missing id takes part; row 0 is
-    for ids below `min_count` and for those that training lacks. Hashed: the value modulo the size of the table; a
+    Ranked: rows 1, 2, ... in order of decreasing count, ties by first appearance; the missing id is ranked too; row 0
+    is for ids below `min_count` and for those that training lacks. Hashed: the value modulo the size of the table; a
     missing id counts as 0, as in torchrec.
 
     Args:
-        job: What all steps are told.
+        job: What every step needs to know.
         counted: What `count` made of the files, in time order.
         training_rows: Rows of the training split.
         column: Position among the categorical columns.
@@ -180,7 +180,7 @@ def _ranked(
     """Rank the ids of a column; returns what `Vocabulary` has to know."""
     ids = write_runs(made, 0, lists)
     entries = ids + bool(missing[0])
-    if missing[0]:  # takes part in the ranking like any other, as the last entry
+    if missing[0]:  # it is ranked like any other id, as the last entry
         for part, number in zip(("counts", "first"), missing, strict=True):
             with column_file(made, 0, part).open("ab") as stream:
                 stream.write(np.int64(number).tobytes())

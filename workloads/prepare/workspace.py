@@ -24,7 +24,7 @@ UNFINISHED = ".unfinished"
 
 @dataclass(frozen=True)
 class Job:
-    """What every step of a preparation is told.
+    """What every step of a preparation needs to know.
 
     Attributes:
         raw: How the rows are written.

@@ -13,13 +13,13 @@ from workloads.streams.profiles import DenseProfile
 Floats = npt.NDArray[np.float32]
 
 _STEPS = 1 << 16
-"""So finely the coin is told apart: the shares of missing values are exact to 1 in 65,536."""
+"""Steps in which a coin is read: the shares of missing values are exact to 1 in 65,536."""
 
 
 class DenseSampler:
     """Draws values of log(1 + count), about normal and cut at 0; a missing value is 0.
 
-    All columns share one coin per sample, so that they go missing together as often as in the real rows.
+    All columns share one random number per sample, the coin, so that they are missing together as in real rows.
 
     Args:
         columns: Mean, deviation and missing ranges by column, 32 columns at most.

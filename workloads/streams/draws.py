@@ -17,7 +17,7 @@ ROUNDS = 3
 _LN2, _LOG2E = 0.6931471805599453, 1.4426950408889634
 _ROUND = 1.5 * 2.0**52  # added to a small float64, it leaves the nearest whole number in the low bits
 _SQRT2_BITS = 0x3FF6A09E667F3BCD
-_BLOCK = 1024  # so many numbers stay in the first cache while a few loops pass over them
+_BLOCK = 1024  # numbers that stay in the processor's first cache while a few loops pass over them
 _BAGS = 256
 # The finaliser of SplitMix64 (Steele, Lea and Flood 2014), one round short: 53 even bits are enough here.
 _HASH_SHIFT = np.uint64(30)

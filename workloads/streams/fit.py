@@ -28,7 +28,7 @@ _HEAD = 10
 _STEEPEST = 6.0
 _SHIFTS = np.concatenate([[0.0], np.geomspace(1.0, 1e4, 33)])
 _DISTINCT_FACTORS = (0.94, 0.97, 1.0, 1.03, 1.06)
-"""How far a law may leave the number of distinct ids of the whole sample, in exchange for those of its parts."""
+"""Factors on the number of distinct ids of the whole sample that are tried, because the parts may then fit better."""
 _SHARE_WEIGHT = 0.5
 
 
@@ -38,7 +38,7 @@ class MeasuredTable(TypedDict):
     Shares are of the rows in which the column is not missing: of the most frequent 1 % of the ids seen, of the most
     frequent id, of the ten most frequent, and of each from the second to the tenth. These last come from the sample's
     leading rows and serve as proportions. `growth` is the number of distinct ids to expect in so many of those leading
-    rows, taken at random (`results/streams/sample_statistics.py` measures it).
+    rows, chosen at random (`results/streams/sample_statistics.py` measures it).
     """
 
     distinct: int

@@ -152,7 +152,7 @@ def _intercept(logits: Floats, *, ctr: float) -> float:
 def _id_effects(ranks: Ints, keys: Words, lengths: Ints | None) -> Floats:
     """Summed effects of each sample's ids, float64 `[n]`, each in (-1, 1) before its rank shrinks it.
 
-    Of a bag it is the mean, so that the logit's scale does not hang on lengths; an empty bag has no effect.
+    For a bag it is the mean, so that the scale of the logit does not depend on lengths; an empty bag has no effect.
     """
     if lengths is None:
         total = np.zeros(ranks.shape[1])

@@ -48,6 +48,8 @@ class SyntheticWorkload:
         ValueError: the batch size or the seed is out of range.
     """
 
+    kind = DataKind.SYNTHETIC
+
     def __init__(
         self, *, schema: DatasetSchema, rows: Mapping[str, int], batch_size: int, seed: int, track: Track | None = None
     ) -> None:
@@ -55,9 +57,13 @@ class SyntheticWorkload:
             raise ValueError(f"batch_size is {batch_size}: give at least 1 sample per batch")
         if not 0 <= seed < 1 << 64:
             raise ValueError(f"seed is {seed}: give a number from 0 to 2**64 - 1")
+        self.name = f"{schema.name}@{label(track)}" if track else schema.name
+        self.batch_size = batch_size
+        self.tables = tuple(rows.items())
+        self.dense_columns = len(schema.dense)
+        self.batch_lookups = batch_size * (sum(schema.bags.longest) if schema.bags else len(rows))
         self._schema = schema
         self._rows = dict(rows)
-        self._batch_size = batch_size
         self._seed = seed
         self._track = track
         self._source = SampleSource(schema=schema, rows=self._rows, batch_size=batch_size, seed=seed, track=track)
@@ -71,6 +77,7 @@ class SyntheticWorkload:
             ctr=schema.ctr,
             auroc=BEST_AUROC[schema.name],
         )
+        self.best_auroc = self._planted.best_auroc
 
     @classmethod
     def create(cls, dataset: str, *, batch_size: int, seed: int, max_rows: int | None = None) -> SyntheticWorkload:
@@ -94,42 +101,6 @@ class SyntheticWorkload:
         rows = {name: min(count, cap) for name, count in schema.categorical}
         return cls(schema=schema, rows=rows, batch_size=batch_size, seed=seed, track=track)
 
-    @property
-    def name(self) -> str:
-        """The workload's name on the command line."""
-        return f"{self._schema.name}@{label(self._track)}" if self._track else self._schema.name
-
-    @property
-    def kind(self) -> DataKind:
-        """Synthetic."""
-        return DataKind.SYNTHETIC
-
-    @property
-    def batch_size(self) -> int:
-        """Samples per batch."""
-        return self._batch_size
-
-    @property
-    def tables(self) -> tuple[tuple[str, int], ...]:
-        """Table names with their rows."""
-        return tuple(self._rows.items())
-
-    @property
-    def dense_columns(self) -> int:
-        """Dense features per sample."""
-        return len(self._schema.dense)
-
-    @property
-    def best_auroc(self) -> float:
-        """AUROC of the planted model on its own stream."""
-        return self._planted.best_auroc
-
-    @property
-    def batch_lookups(self) -> int:
-        """Ids per batch over all tables, at most."""
-        bags = self._schema.bags
-        return self._batch_size * (sum(bags.longest) if bags else len(self._rows))
-
     def epoch_rows(self) -> int:
         """Samples of the published training split."""
         return self._schema.train_rows
@@ -141,7 +112,7 @@ class SyntheticWorkload:
             Split.VALIDATION: self._schema.validation_rows,
             Split.TEST: self._schema.test_rows,
         }
-        return rows[split] // self._batch_size
+        return rows[split] // self.batch_size
 
     def batch(self, index: int, split: Split = Split.TRAIN) -> Batch:
         """Batch `index` of a split, at the same cost for every index.
@@ -213,9 +184,9 @@ class SyntheticWorkload:
         if not 0 <= index < count:
             raise IndexError(
                 f"batch {index} of the {split} split of {self.name}: "
-                f"there are {count} batches of {self._batch_size} samples, counted from 0"
+                f"there are {count} batches of {self.batch_size} samples, counted from 0"
             )
-        return self._source.draw(STREAMS[split], index, self._batch_size)
+        return self._source.draw(STREAMS[split], index, self.batch_size)
 
     def _probabilities(self, samples: Samples) -> npt.NDArray[np.float64]:
         return self._planted.probabilities(samples.ranks, samples.dense, samples.lengths)

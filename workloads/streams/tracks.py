@@ -29,7 +29,7 @@ class Recency:
 
     The number of samples back is log-uniform: an octave up to `2 ** octaves` is chosen, then a distance in it. What is
     copied may be a copy itself. Which ids are frequent does not change: a copy follows the law of what it copies. The
-    first samples have nothing to copy and draw.
+    first samples have nothing to copy, so they draw.
 
     Defaults: rare ids of the real samples come back sooner than in shuffled rows, near and far: within 512 rows by
     0.5 % of their lookups in Criteo Kaggle (C3), within 4,096 by 1.9 % in Criteo 1TB (C1). The published logs are
@@ -53,10 +53,10 @@ class Recency:
 
 @dataclass(frozen=True, kw_only=True)
 class Drift:
-    """Popularity moves from id to id; how popular the most popular, the second, ... are never changes.
+    """Popularity moves from id to id; the popularity of the first, the second, ... place never changes.
 
-    Every popular place of a table is held by `takers` ids in turn, each for one lifetime; the others are among the rare
-    ids meanwhile. Places change hands at times of their own. Of the most popular ids a share of `1 - distance /
+    Each popular place of a table is held by `takers` ids in turn, each for one lifetime; while it waits, an id is rare.
+    Every place changes hands at times of its own. Of the most popular ids a share of `1 - distance /
     lifetime` is left after a distance shorter than a lifetime, and none after one lifetime until every taker had its
     turn.
 

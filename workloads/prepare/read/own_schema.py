@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import tomllib
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -14,8 +14,6 @@ from workloads.manifest import DATASET_NAME, FileRecord
 from workloads.prepare.columns import Column, Fractions, Kind, RawFormat
 from workloads.schema import SCHEMAS
 
-KINDS = {kind.word: kind for kind in Kind}
-
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -23,16 +21,7 @@ class _Strict(BaseModel):
 
 class _Column(_Strict):
     name: Annotated[str, Field(min_length=1)]
-    kind: Literal[
-        "label",
-        "dense_integer",
-        "dense_float",
-        "categorical_integer",
-        "categorical_hex",
-        "categorical_string",
-        "time",
-        "ignored",
-    ]
+    kind: Annotated[Kind, Field(strict=False)]
     rows: Annotated[int, Field(ge=1, lt=2**31)] | None = None
 
 
@@ -73,7 +62,7 @@ def read_schema(path: Path) -> tuple[RawFormat, FileRecord]:
         raise DataError(f"{path}: {problem}: put the schema file right")
     raw = RawFormat(
         dataset=schema.name,
-        columns=tuple(Column(column.name, KINDS[column.kind], column.rows) for column in schema.column),
+        columns=tuple(Column(column.name, column.kind, column.rows) for column in schema.column),
         separator=schema.separator.encode(),
         header=schema.header,
         named=schema.header,
@@ -86,10 +75,10 @@ def read_schema(path: Path) -> tuple[RawFormat, FileRecord]:
 def _problem(schema: _Schema) -> str:
     """What is wrong beyond the single fields."""
     names = [column.name for column in schema.column]
-    kinds = [KINDS[column.kind] for column in schema.column]
+    kinds = [column.kind for column in schema.column]
     twice = sorted({name for name in names if names.count(name) > 1})
-    dotted = [c.name for c in schema.column if KINDS[c.kind].categorical and "." in c.name]
-    sized = [c.name for c in schema.column if c.rows is not None and not KINDS[c.kind].categorical]
+    dotted = [c.name for c in schema.column if c.kind.categorical and "." in c.name]
+    sized = [c.name for c in schema.column if c.rows is not None and not c.kind.categorical]
     marks = schema.separator + schema.quote
     checks = {
         f"the name {schema.name} belongs to a known dataset": schema.name in SCHEMAS,

@@ -7,6 +7,7 @@ that the row id and the effect on labels come from. In a table that keeps still,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from workloads.streams.timelines.crowds import FlashTimeline
 from workloads.streams.timelines.drift import DriftTimeline
@@ -15,17 +16,17 @@ from workloads.streams.timelines.recency import RecencyTimeline
 from workloads.streams.timelines.timeline import TimedTable, Timeline, Words
 from workloads.streams.tracks import Drift, FlashCrowd, Growth, Recency, Track
 
+_TIMELINES: dict[type[Track], type[Timeline[Any]]] = {
+    Recency: RecencyTimeline,
+    Drift: DriftTimeline,
+    FlashCrowd: FlashTimeline,
+    Growth: GrowthTimeline,
+}
 
-def timeline_of(track: Track | None, tables: Sequence[TimedTable], *, keys: Words, train_samples: int) -> Timeline:
+
+def timeline_of(
+    track: Track | None, tables: Sequence[TimedTable], *, keys: Words, train_samples: int
+) -> Timeline[Track | None]:
     """The timeline of a track on the tables of a stream; arguments as for `Timeline`."""
-    match track:
-        case Recency():
-            return RecencyTimeline(track, tables, keys=keys, train_samples=train_samples)
-        case Drift():
-            return DriftTimeline(track, tables, keys=keys, train_samples=train_samples)
-        case FlashCrowd():
-            return FlashTimeline(track, tables, keys=keys, train_samples=train_samples)
-        case Growth():
-            return GrowthTimeline(track, tables, keys=keys, train_samples=train_samples)
-        case None:
-            return Timeline(tables, keys=keys, train_samples=train_samples)
+    kind: type[Timeline[Any]] = Timeline if track is None else _TIMELINES[type(track)]
+    return kind(track, tables, keys=keys, train_samples=train_samples)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from workloads.compiled import compiled
-from workloads.streams.timelines.timeline import Floats, Ints, TimedTable, Timeline, Words, still_shares
+from workloads.streams.timelines.timeline import Floats, Ints, TimedTable, Timeline, still_shares
 from workloads.streams.timelines.words import GOLDEN, UNIFORM_SHIFT, hashed, mixed, uniform_of
 from workloads.streams.tracks import FlashCrowd
 
@@ -35,12 +35,8 @@ class _Crowds(NamedTuple):
     probability: float
 
 
-class FlashTimeline(Timeline):
+class FlashTimeline(Timeline[FlashCrowd]):
     """Crowds at known times; see `FlashCrowd`. Ids of crowds are of the less frequent half of a table."""
-
-    def __init__(self, track: FlashCrowd, tables: Sequence[TimedTable], *, keys: Words, train_samples: int) -> None:
-        super().__init__(tables, keys=keys, train_samples=train_samples)
-        self._track = track
 
     def _can_move(self, table: TimedTable) -> bool:
         return table.law.rows > 1

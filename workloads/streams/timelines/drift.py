@@ -12,7 +12,7 @@ from workloads.streams.timelines.words import hashed, uniform_of
 from workloads.streams.tracks import Drift
 
 
-class DriftTimeline(Timeline):
+class DriftTimeline(Timeline[Drift]):
     """Ids that take turns on popular ranks; see `Drift`.
 
     With `takers` times `places` ranks, rank `place + depth * places` belongs to one place, and identities
@@ -23,7 +23,7 @@ class DriftTimeline(Timeline):
     def __init__(self, track: Drift, tables: Sequence[TimedTable], *, keys: Words, train_samples: int) -> None:
         self._takers = track.takers
         self._lifetime = max(1, round(track.lifetime * train_samples))
-        super().__init__(tables, keys=keys, train_samples=train_samples)
+        super().__init__(track, tables, keys=keys, train_samples=train_samples)
 
     def _can_move(self, table: TimedTable) -> bool:
         return self._places(table) > 0

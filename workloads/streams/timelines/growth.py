@@ -45,11 +45,11 @@ class _GrowingTable(NamedTuple):
     limits: Ints
 
 
-class GrowthTimeline(Timeline):
+class GrowthTimeline(Timeline[Growth]):
     """Ids that come to exist during the training split, in steps of equal length; see `Growth`."""
 
     def __init__(self, track: Growth, tables: Sequence[TimedTable], *, keys: Words, train_samples: int) -> None:
-        super().__init__(tables, keys=keys, train_samples=train_samples)
+        super().__init__(track, tables, keys=keys, train_samples=train_samples)
         steps = np.arange(GROWTH_STEPS)
         self._begins = -(-steps * train_samples // GROWTH_STEPS)
         existing = track.start + (1.0 - track.start) * steps / (GROWTH_STEPS - 1)

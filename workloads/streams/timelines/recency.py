@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from workloads.compiled import compiled
-from workloads.streams.timelines.timeline import Floats, Ints, TimedTable, Timeline, Words
+from workloads.streams.timelines.timeline import Floats, Ints, TimedTable, Timeline
 from workloads.streams.timelines.words import GOLDEN, UNIFORM_SHIFT, hashed, mixed, uniform_of
 from workloads.streams.tracks import Recency
 
@@ -17,12 +15,8 @@ MAX_COPIES = 16
 _HIGH_HALF = np.uint64(32)
 
 
-class RecencyTimeline(Timeline):
+class RecencyTimeline(Timeline[Recency]):
     """Lookups copied from earlier samples; see `Recency`."""
-
-    def __init__(self, track: Recency, tables: Sequence[TimedTable], *, keys: Words, train_samples: int) -> None:
-        super().__init__(tables, keys=keys, train_samples=train_samples)
-        self._track = track
 
     def _can_move(self, _table: TimedTable) -> bool:
         return True

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from workloads.streams.tracks import Track
 from workloads.streams.zipf import RankLaw
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
+TrackT_co = TypeVar("TrackT_co", bound=Track | None, covariant=True)
 
 KEYS = 2
 """Random words that a timeline takes per table."""
@@ -36,16 +39,18 @@ class TimedTable:
     moves: bool
 
 
-class Timeline:
+class Timeline(Generic[TrackT_co]):
     """Independent draws, the stream without a track. Tracks redefine what they change, for one table at a time.
 
     Args:
+        track: How the stream depends on time.
         tables: The tables in order.
         keys: Random words, uint64 `[tables, KEYS]`.
         train_samples: Length of the training split.
     """
 
-    def __init__(self, tables: Sequence[TimedTable], *, keys: Words, train_samples: int) -> None:
+    def __init__(self, track: TrackT_co, tables: Sequence[TimedTable], *, keys: Words, train_samples: int) -> None:
+        self._track = track
         self._tables = tuple(tables)
         self._keys = keys
         self._train_samples = train_samples

@@ -12,7 +12,7 @@ from workloads.compiled import compiled
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 """Added to a word before `mixed` makes the next one of it."""
 UNIFORM_SHIFT = np.uint64(11)
-"""Shifted by so many bits to the right, a word is a whole number below `2 ** 53`."""
+"""A word shifted to the right by this many bits is a whole number below `2 ** 53`."""
 
 _LOOKUP = np.uint64(0xD1342543DE82EF95)
 _FACTOR_1 = np.uint64(0xBF58476D1CE4E5B9)

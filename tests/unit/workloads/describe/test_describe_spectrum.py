@@ -3,7 +3,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.describe import spectrum as module
 from workloads.describe.spectrum import Spectrum
 
 COUNTS = st.lists(st.one_of(st.integers(0, 5), st.integers(0, 1 << 40)), max_size=60)
@@ -36,15 +35,6 @@ def test_merged_spectra_are_those_of_all_counts_together(parts):
     together = of([count for counts in parts for count in counts])
     np.testing.assert_array_equal(merged.frequencies, together.frequencies)
     np.testing.assert_array_equal(merged.ids, together.ids)
-
-
-def test_counts_in_several_chunks_make_the_same_spectrum(monkeypatch):
-    counts = np.random.default_rng(0).zipf(1.2, 1000) % 100_000
-    whole = of(counts)
-    monkeypatch.setattr(module, "_CHUNK", 7)
-    parts = of(counts)
-    np.testing.assert_array_equal(parts.frequencies, whole.frequencies)
-    np.testing.assert_array_equal(parts.ids, whole.ids)
 
 
 def test_top_share_rounds_up_to_whole_ids():
