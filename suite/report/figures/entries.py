@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
-from matplotlib.patches import PathPatch
-from matplotlib.path import Path
 from matplotlib.ticker import MaxNLocator
-from matplotlib.transforms import Affine2D
 
 from suite.report.figures.families import Entry, Family
 from suite.report.figures.words import SMALL, wrapped
-from suite.tables.figure_style import BLACK
 
 _LINE_IN = 0.24
 
@@ -40,39 +36,6 @@ def list_entries(axes: Axes, entries: Sequence[Entry], *, labelled: bool) -> lis
     axes.grid(visible=False, axis="y")
     axes.xaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10]))
     return places
-
-
-def stack(
-    axes: Axes,
-    places: Sequence[float],
-    starts: Sequence[float],
-    widths: Sequence[float],
-    *,
-    height: float,
-    label: str,
-    fill: tuple[str, str],
-) -> None:
-    """Draw bars of one kind as one shape, which keeps an SVG with hundreds of bars small; none where a width is 0.
-
-    Args:
-        axes: Where.
-        places: Middles of the bars.
-        starts: Where they begin.
-        widths: How long they are.
-        height: Of all of them.
-        label: In the legend.
-        fill: Colour and hatch.
-    """
-    bars = [
-        Path.unit_rectangle().transformed(Affine2D().scale(width, height).translate(start, place - height / 2))
-        for place, start, width in zip(places, starts, widths, strict=True)
-        if width
-    ]
-    if bars:
-        colour, hatch = fill
-        shape = Path.make_compound_path(*bars)
-        axes.add_patch(PathPatch(shape, label=label, facecolor=colour, hatch=hatch, edgecolor=BLACK, linewidth=0.3))
-        axes.autoscale_view(scaley=False)
 
 
 def beside(axes: Axes, place: float, words: str) -> None:

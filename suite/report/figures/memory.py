@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from suite.records.record import Memory
-from suite.report.figures.entries import beside, lines_in, list_entries, stack
+from suite.report.figures.entries import beside, lines_in, list_entries
 from suite.report.figures.families import Entry, Family, Titles, families
 from suite.report.figures.panels import Panels, panel_title
 from suite.report.figures.words import LABEL, bytes_words, letters_in
@@ -61,10 +61,19 @@ def draw(source: Source) -> Figure | None:
 def _panel(axes: Axes, family: Family, places: Sequence[float], tier: str) -> None:
     said = [_by_purpose(entry, tier) for entry in family.entries]
     ends, furthest = [0] * len(said), 1
-    for number, purpose in enumerate(PURPOSES):
-        widths = [one.get(purpose, 0) for one in said]
-        stack(axes, places, ends, widths, height=0.5, label=purpose, fill=FILLS[number])
-        ends = [end + width for end, width in zip(ends, widths, strict=True)]
+    for purpose, (colour, hatch) in zip(PURPOSES, FILLS, strict=False):
+        bars = [
+            (place, end, width)
+            for place, end, one in zip(places, ends, said, strict=True)
+            if (width := one.get(purpose, 0))
+        ]
+        if bars:
+            at_places, starts, widths = zip(*bars, strict=True)
+            axes.barh(
+                at_places, widths, height=0.5, left=starts,
+                label=purpose, color=colour, hatch=hatch, edgecolor=BLACK, linewidth=0.3,
+            )  # fmt: skip
+        ends = [end + one.get(purpose, 0) for end, one in zip(ends, said, strict=True)]
     for at, field, words, mark in PEAKS:
         points = [
             (peak, place)
