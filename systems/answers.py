@@ -1,4 +1,4 @@
-"""What a system answers: whether it can, where its rows are, what they weigh and what moved."""
+"""What a system answers: whether it can run, where its rows are, how many bytes they take, and what was moved."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ class EmbeddingSystem(nn.Module, ABC):
 
     @property
     def slots(self) -> int:
-        """Rows that its cache can hold; 0: it has none. Its misses are compared with the least that so many allow."""
+        """Rows that its cache holds; 0: it has none. Its misses are compared with the fewest possible in as many."""
         return 0
 
     @property
@@ -284,7 +284,10 @@ class EmbeddingSystem(nn.Module, ABC):
             unexpected_keys.extend(k for k in state_dict if k.startswith(prefix) and k not in expected)
 
     def check_rows(self, name: str, start: int, rows: Rows) -> None:
-        """What `load_rows` refuses; slices would clip, and copies broadcast, without a word."""
+        """Refuse what `load_rows` must refuse: a slice would clip it silently, and a copy would broadcast it silently.
+
+        Raises: as `load_rows`.
+        """
         table, count = self.tables[name], rows.weights.shape[0]
         if not 0 <= start <= start + count <= table.num_embeddings:
             raise IndexError(

@@ -66,7 +66,7 @@ class UniqueCounter:
         """Traffic of rows that kernels read in place over the link, as fbgemm's do.
 
         Forward reads a row per occurrence (an upper bound: the device's L2 may absorb repeats), backward reads and
-        writes it once per distinct row, with its optimizer state unless that is row-wise, which sits on the device.
+        writes it once per distinct row, with its optimizer state unless that is row-wise, which is on the device.
         """
         if not self.steps:
             return Counters(steps=0)

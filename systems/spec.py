@@ -1,4 +1,4 @@
-"""What a system is asked for: tables, an optimizer, a device and a budget."""
+"""What a system is built from: tables, an optimizer, a device and a budget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""fbgemm's table-batched embedding (TBE), live: building one, reading and writing its rows, weighing it.
+"""fbgemm's table-batched embedding (TBE): building one, reading and writing its rows, counting its bytes.
 
 Facts used here were read in fbgemm v1.8.0 `split_table_batched_embeddings_ops_training.py` and hold in v1.6.0.
 """
@@ -151,7 +151,7 @@ def load_tbe_rows(tbe: TBE, *, table: int, start: int, rows: Rows, states: Seque
 
 
 def flush_tbe(tbe: TBE) -> None:
-    """Write cached rows back, once a prefetch under way has left them in peace; the cache stays valid."""
+    """Write cached rows back, after a running prefetch has ended; the cache stays valid."""
     if tbe.prefetch_stream is not None:
         torch.cuda.current_stream().wait_stream(tbe.prefetch_stream)
     tbe.flush()
@@ -167,7 +167,7 @@ class PrefetchQueue(Generic[Prepared]):
     """Prepares announced batches on a side stream of a CUDA device and hands them out in order.
 
     A batch waits for its own preparation only: that of the next one, announced by then, overlaps with its forward. The
-    backward of fbgemm's TBE waits by itself for all that is under way.
+    backward of fbgemm's TBE waits by itself for all of them.
     """
 
     def __init__(self) -> None:
@@ -244,7 +244,7 @@ def tbe_anatomy(tbes: Iterable[TBE], *, host_rows_are: Tier) -> Anatomy:
 
 
 def tbe_placement(tbes: Sequence[TBE]) -> Placement:
-    """Where live TBEs keep their rows: torchrec builds HOST tables without a word when asked for UVM on a CPU."""
+    """Where live TBEs keep their rows: on a CPU torchrec silently builds HOST tables when told to use UVM."""
     locations = {spec[2].name for tbe in tbes for spec in tbe.embedding_specs}
     if any(tbe.use_cpu for tbe in tbes):
         return Placement(label="host-resident", offloads=False)

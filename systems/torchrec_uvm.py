@@ -1,7 +1,7 @@
 """torchrec's own way: `DistributedModelParallel` around an `EmbeddingBagCollection`, every table pinned to UVM.
 
 The plan is written by hand, so no planner can promote a table to the device. One process, one rank. On a CPU torchrec
-builds HOST tables for the same plan without a word; `placement` is read off the live TBEs and says so.
+silently builds HOST tables for the same plan; `placement` is read off the live TBEs and says so.
 """
 
 from __future__ import annotations

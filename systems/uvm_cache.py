@@ -29,7 +29,7 @@ MEMORY = ("host_mapped", "managed")
 
 
 class UVMCaching(TBEHolder):
-    """The part of a caching UVM system that does not depend on who drives the TBEs. Comes first among the bases."""
+    """What both caching UVM systems share. Must be the first base class."""
 
     variants = {"policy": ("lru", "lfu"), "memory": MEMORY, "prefetch": ("off", "on")}
 
@@ -75,7 +75,7 @@ class UVMCaching(TBEHolder):
 
 
 def uvm_required_bytes(spec: SystemSpec, *, caching: bool = False) -> dict[Tier, int]:
-    """The least a UVM system takes: row-wise optimizer state sits on the device for every row, and is never cached.
+    """The least a UVM system takes: row-wise optimizer state is on the device for every row, and is never cached.
 
     A cache adds 4 B per row (row to table), with LFU 8 B more per row and once (its counts), and at least one set of 32
     slots.

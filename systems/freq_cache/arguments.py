@@ -1,4 +1,4 @@
-"""Whether what a collection is built with goes together, and what it comes to."""
+"""The arguments of a collection: refused where they do not go together, else turned into a `SystemSpec`."""
 
 from __future__ import annotations
 

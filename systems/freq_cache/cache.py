@@ -27,7 +27,7 @@ from systems.freq_cache.transfer import Arrival, Transfer
 
 @dataclass(frozen=True)
 class Bags:
-    """What one batch asks of a cache.
+    """The ids of one batch that a cache serves, and the bags they are in.
 
     Attributes:
         ids: The ids, feature after feature.
@@ -80,12 +80,12 @@ class Cache:
         group: The tables, all of one width, pooling and type.
         planner: Over the rows of all tables, table after table.
         tier: The same rows.
-        make_pool: Makes a pool of so many slots.
+        make_pool: Makes a pool; takes its number of slots.
         staging_rows: Records that may lie on the device on their way in, and as many on their way out.
         writer: Of the tier.
         transfer: To and from the device.
-        remedy: Says what gives so many slots, for the refusal of a batch with more distinct rows than slots. None: such
-            a batch is looked up in a pool of its own.
+        remedy: Takes a number of slots and says what to give for it, to refuse a batch with more distinct rows than
+            slots. None: such a batch is looked up in a pool of its own.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Cache:
         self.count_by_table = False
 
     def bags(self, part: KeyedJaggedTensor) -> Bags:
-        """What a batch asks of this cache.
+        """The ids and bags of a batch for this cache.
 
         Raises:
             ValueError: the features lie on a device.

@@ -1,4 +1,4 @@
-"""All rows of a cache in a directory, to go on from: whole or not at all, whatever the size of the cache."""
+"""Checkpoints: all rows in a directory, to resume from with a cache of any size. A failed save leaves the last one."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def save(directory: Path, caches: Mapping[str, Cache], *, hyper: Mapping[str, fl
 
 
 def load(directory: Path, caches: Mapping[str, Cache]) -> Mapping[str, float]:
-    """Overwrite the rows of all tables, with their optimizer state. Returns the hyper-parameters to go on with.
+    """Overwrite the rows of all tables, with their optimizer state. Returns the saved hyper-parameters.
 
     Raises:
         FileNotFoundError: the directory holds no checkpoint.

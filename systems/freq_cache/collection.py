@@ -69,7 +69,8 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         is_weighted: Batches carry per-sample weights; SUM pooling only.
         device: Where lookups compute.
         batch_lookups: Ids per batch, about; bounds the staging.
-        directory: Keep the rows on disk, in this directory, instead of in host memory. What it holds is gone on with.
+        directory: Keep the rows on disk, in this directory, instead of in host memory. If it holds committed
+            rows, training resumes from them.
         pinned: Keep the rows in page-locked host memory, which a CUDA device reads by itself: no thread of the host
             gathers them, but all of the memory is taken at once and cannot be paged.
         seed: Of the initial rows, uniform in +-1/sqrt(rows); None: zero.
@@ -197,7 +198,7 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
     def announced(
         self, batches: Iterable[Batch], features: Callable[[Batch], KeyedJaggedTensor] = lambda batch: cast(Any, batch)
     ) -> Iterator[Batch]:
-        """The same batches, each announced as early as `look_ahead` allows. Look each up before the next is asked for.
+        """The same batches, each announced as early as `look_ahead` allows. Look up each before taking the next.
 
         Args:
             batches: What is trained on, as `KeyedJaggedTensor` or anything that holds one.
@@ -277,10 +278,10 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         checkpoint.save(Path(directory), self._cache_of_table, hyper=self.fused_optimizer.hyper)
 
     def load(self, directory: Path | str) -> None:
-        """Go on from what `save` wrote.
+        """Resume from what `save` wrote.
 
         Raises:
-            FileNotFoundError: there is nothing.
+            FileNotFoundError: the directory holds no checkpoint.
             ValueError: it is of other tables or another optimizer, or damaged; nothing was changed then.
         """
         self._pipeline.withdraw()
@@ -301,7 +302,7 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         self._commits.commit(self.fused_optimizer.hyper)
 
     def close(self) -> None:
-        """End the threads and let go of the directory, in which what was not committed is lost. Cannot be used on."""
+        """End the threads and release the directory; what was not committed is lost. Ends the use of the collection."""
         _end((self._planning, self._writing), self._caches)
 
     def set_learning_rate(self, lr: float) -> None:

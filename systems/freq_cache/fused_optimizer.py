@@ -1,4 +1,4 @@
-"""The update that happens inside backward, as a `torch.optim.Optimizer`: what learning-rate schedules ask for."""
+"""The update inside backward, presented as a `torch.optim.Optimizer`, because learning-rate schedules need one."""
 
 from __future__ import annotations
 

@@ -29,10 +29,10 @@ class Overflow:
 
     Args:
         slots: The cache's own slots.
-        make_pool: Makes a pool of so many slots.
+        make_pool: Makes a pool; takes its number of slots.
         mover: Between slow tier and device.
         writer: Of the slow tier.
-        remedy: Says what gives so many slots; such a batch is then refused. None: it is served.
+        remedy: Says what to give for a number of slots; such a batch is then refused with it. None: it is served.
     """
 
     def __init__(

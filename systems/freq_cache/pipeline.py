@@ -27,10 +27,10 @@ class _Coming:
 
     Attributes:
         features: The very object that will be looked up.
-        bags: What it asks of each cache.
+        bags: Its ids for each cache.
         changes: It will be trained.
         announced: Done once the planners know of it.
-        planned: What came of planning it, once that was asked for.
+        planned: Its plan in each cache, once planning has begun.
     """
 
     features: KeyedJaggedTensor
@@ -41,7 +41,7 @@ class _Coming:
 
 
 class Pipeline:
-    """The batches under way in several caches, in the order in which they will be looked up.
+    """The announced batches of several caches, in the order in which they will be looked up.
 
     A batch is planned as soon as `look_ahead - 1` batches behind it are announced. That is one step before it is looked
     up, so its rows are read from the slow tier while the batch before it trains. A batch that nobody announced is
@@ -115,7 +115,7 @@ class Pipeline:
         return self._move(coming)
 
     def withdraw(self) -> None:
-        """Leave nothing under way: move the rows of every planned batch, and forget the announced ones not planned.
+        """Move the rows of every planned batch, and forget the announced batches that are not planned.
 
         They stay in the line, and are announced to the planners anew when their turn comes.
 

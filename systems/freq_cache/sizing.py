@@ -16,7 +16,7 @@ ROW_INDEX_BYTES = 4
 """Of every row on the host: its place in the index; in a file tier, its place in the file."""
 
 POLICY_BYTES = 2
-"""Of every row on the host, at most: what the policy knows of it."""
+"""Of every row on the host, at most: what the policy keeps of it."""
 
 SLOT_INDEX_BYTES = 20.125
 """Of every slot on the host: its row, key, next and latest use, and its place in a queue."""
@@ -84,13 +84,13 @@ def slots_of(spec: SystemSpec, group: Group, cache_rows: Mapping[str, int]) -> i
 
 
 def budget_for(spec: SystemSpec, group: Group, slots: int, cache_rows: Mapping[str, int]) -> int:
-    """The smallest byte budget that gives a cache so many slots."""
+    """The smallest byte budget that gives a cache this number of slots."""
     share = device_bytes(spec, group, slots) - device_bytes(spec, group, 1)
     return least_device_bytes(spec, cache_rows) + -(-share * _sharing_rows(spec, cache_rows) // rows_of(group))
 
 
 def remedy(spec: SystemSpec, group: Group, slots: int, cache_rows: Mapping[str, int]) -> str:
-    """What to give so that a cache has so many slots."""
+    """What a user is to give so that a cache has this number of slots, in words."""
     if _own_slots(group, cache_rows) is not None:
         return f"give table {group.tables[0].name} cache_rows of at least {slots:,}"
     smallest = budget_for(spec, group, slots, cache_rows)

@@ -11,9 +11,9 @@ from systems.freq_cache.collection import CachedEmbeddingBagCollection
 
 
 class FreqCache(CachedEmbeddingBagCollection):
-    """`CachedEmbeddingBagCollection` as a spec asks for it; rows start at zero, for they are loaded.
+    """`CachedEmbeddingBagCollection` built from a spec. All rows start at zero, because the harness loads them.
 
-    `policy` and `look_ahead` are the collection's. `tier=file` keeps the rows in a temporary directory,
+    `policy` and `look_ahead` are arguments of the collection. `tier=file` keeps the rows in a temporary directory,
     `tier=pinned` in page-locked host memory.
     """
 

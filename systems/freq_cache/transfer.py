@@ -41,7 +41,7 @@ class Departure:
 
 
 class Transfer:
-    """A side stream each way."""
+    """Copies on two side streams of a CUDA device, one each way. On a CPU every method returns what it was given."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

@@ -213,7 +213,7 @@ class FileTier(SlowTier):
         }
 
     def close(self) -> None:
-        """Let go of the directory; what was written since the last commit is given up."""
+        """Release the directory; what was written since the last commit is lost."""
         self._opened.close()
 
     def _restored(self) -> tuple[npt.NDArray[np.int32], Positions, Mapping[str, JSON] | None]:

@@ -19,8 +19,8 @@ class PinnedTier(HostTier):
     """All records in one block of host memory that cannot be paged, and that the device sees where it is.
 
     Rows that are fetched are gathered by the device, across the link; no thread of the host reads them. The whole block
-    is taken at once, written or not. Rows go home as to a `HostTier`. On a CPU there is nothing to pin: the device sees
-    the same memory anyway.
+    is taken at once, written or not. Rows are written back as to a `HostTier`. On a CPU there is nothing to
+    pin: the device sees the same memory anyway.
 
     Attributes:
         on_device: The records as a tensor of the device, `[rows, width]`.

@@ -38,7 +38,7 @@ class Positions:
         return self._ready[:count]
 
     def take(self, *, offered: int, appended: int) -> None:
-        """The offered positions, and so many behind the end, now hold records."""
+        """The first `offered` of the positions offered, and `appended` behind the end, now hold records."""
         self._ready = self._ready[offered:]
         self.end += appended
 

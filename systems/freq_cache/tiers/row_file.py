@@ -29,7 +29,7 @@ Loop = Callable[[int, Ints, Bytes, Ints, Bytes], int]
 One = Callable[[int, Bytes], None]
 
 THREADS = 16
-"""Reads under way at the same time: how deep the drive's queue is filled."""
+"""Reads at the same time: how deep the drive's queue is filled."""
 
 _LEAST_CHUNK = 64
 _CHUNKS_PER_THREAD = 4
@@ -122,7 +122,7 @@ class RowFile:
         os.ftruncate(self._file, positions * self.record_bytes)
 
     def close(self) -> None:
-        """Let go of the file and the threads."""
+        """Close the file and end the threads."""
         self._threads.shutdown()
         os.close(self._file)
 

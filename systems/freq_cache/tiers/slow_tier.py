@@ -49,4 +49,4 @@ class SlowTier(ABC):
         """Bytes by tier and purpose."""
 
     def close(self) -> None:  # noqa: B027 - most hold nothing open
-        """Let go of what the tier holds open."""
+        """Close the files and release the memory that the tier holds."""

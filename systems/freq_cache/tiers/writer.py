@@ -1,4 +1,4 @@
-"""Writing rows back to the slow tier, beside training, and knowing which have landed."""
+"""Writes rows back to the slow tier beside training, and knows which of them the tier holds already."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Write:
 
 
 class Writer:
-    """Write-backs in the order of their batches; with no executor each is done before `write` returns."""
+    """Write-backs in the order of their batches. Without an executor each is done before `write` returns."""
 
     def __init__(self, tier: SlowTier, executor: Executor | None) -> None:
         self._tier = tier
@@ -46,7 +46,7 @@ class Writer:
             write.done = self._executor.submit(self._store, write)
 
     def moved(self, batch: int) -> None:
-        """All that a batch writes back has been given to `write`. What failed by now is tried once more.
+        """A batch was moved: all that it writes back has been given to `write`. Failed writes are tried once more.
 
         Raises:
             WriteBackFailed: it failed again; its cause says why.
@@ -60,12 +60,12 @@ class Writer:
             self.wait(failed.batch)
 
     def landed(self, batch: int) -> bool:
-        """Whether the slow tier holds all that batches up to this one write back."""
+        """Whether the slow tier holds all rows that batches up to this one write back."""
         with self._lock:
             return batch <= self._moved and all(w.batch > batch or _succeeded(w) for w in self._writes)
 
     def wait(self, batch: int | None = None) -> None:
-        """Wait until all has landed that batches up to this one wrote back; what failed is tried once more.
+        """Wait until the tier holds all rows that batches up to this one wrote back. Failed writes are tried once more.
 
         Raises:
             WriteBackFailed: it failed again; its cause says why.
@@ -82,7 +82,7 @@ class Writer:
 
     @property
     def pending_bytes(self) -> int:
-        """Host bytes of records under way."""
+        """Host bytes of records that are not written yet."""
         with self._lock:
             return sum(write.records.tensor.nbytes for write in self._writes)
 
