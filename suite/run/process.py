@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import selectors
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable
@@ -14,11 +13,12 @@ from pathlib import Path
 
 from suite.records.record import Cell, Optimum
 from suite.records.status import Status
-from suite.run.killing import GRACE_S, MARK, kill_tree
+from suite.run.killing import GRACE_S, kill_tree
 from suite.run.memory_probes import tree_rss_bytes
 from suite.run.messages import Outcome, Progress, Request, decode
 from suite.run.post_mortem import kernel_kills, post_mortem
 from suite.run.scratch import cell_directory
+from suite.run.starting import say, start
 
 _POLL_S = 0.25
 
@@ -79,10 +79,10 @@ def run_in_process(
     kills_before = kernel_kills()
     mark = uuid.uuid4().hex
     with cell_directory() as (folder, keep):
-        process, read_fd = _started(log, mark=mark, folder=folder, keep=keep)
+        process, read_fd = start(log, mark=mark, folder=folder, keep=keep)
         watch = _Watch(process, read_fd=read_fd, limits=limits, started=started, on_progress=on_progress)
         try:
-            _say(process, Request(cell=cell, optima=optima))
+            say(process, Request(cell=cell, optima=optima))
             outcome = watch.until_the_end()
         except KeyboardInterrupt:
             outcome = Outcome(status=Status.INTERRUPTED, reason="stopped by Ctrl-C")
@@ -93,33 +93,6 @@ def run_in_process(
     if outcome is None:
         outcome = post_mortem(process.returncode, log=log, kernel_killed=kernel_kills() > kills_before)
     return Ended(outcome, watch.phase, time.monotonic() - started)
-
-
-def _started(log: Path, *, mark: str, folder: Path, keep: int) -> tuple[subprocess.Popen[bytes], int]:
-    """A worker that waits for its cell, and the file descriptor that its messages arrive at.
-
-    Its temporary files lie in `folder`, which stays for as long as it has the file descriptor `keep` open.
-    """
-    log.parent.mkdir(parents=True, exist_ok=True)
-    read_fd, write_fd = os.pipe()
-    try:
-        with log.open("wb") as sink:
-            process = subprocess.Popen(
-                [sys.executable, "-u", "-m", "suite.run.cell.worker", str(write_fd)],
-                bufsize=0,  # else closing its standard input would try again to send a cell that nobody read
-                stdin=subprocess.PIPE,
-                stdout=sink,
-                stderr=subprocess.STDOUT,
-                pass_fds=(write_fd, keep),
-                start_new_session=True,  # Ctrl-C in the terminal is the parent's to handle
-                env={**worker_environment(), MARK: mark, "TMPDIR": str(folder)},
-            )
-    except BaseException:
-        os.close(read_fd)
-        raise
-    finally:
-        os.close(write_fd)
-    return process, read_fd
 
 
 class _Watch:
@@ -207,26 +180,3 @@ class _Watch:
             self._process.wait(GRACE_S)
         except subprocess.TimeoutExpired:
             return
-
-
-def _say(process: subprocess.Popen[bytes], request: Request) -> None:
-    """Hand over the cell. A worker that died before reading it is found out by its closed pipe."""
-    assert process.stdin is not None
-    try:
-        process.stdin.write(request.model_dump_json().encode() + b"\n")
-        process.stdin.flush()
-    except BrokenPipeError:
-        return
-
-
-def worker_environment() -> dict[str, str]:
-    """The child's environment: this package importable from anywhere, one native thread per core.
-
-    libgomp's threads spin for milliseconds at every barrier by default; where a neighbour wants the core they then wait
-    for the scheduler instead, and a step takes a hundred times as long. A short spin costs nothing on a quiet machine.
-    """
-    root = str(Path(__file__).resolve().parents[2])
-    inherited = os.environ.get("PYTHONPATH")
-    path = os.pathsep.join([root, str(Path.cwd()), *([inherited] if inherited else [])])
-    threads = str(len(os.sched_getaffinity(0)))
-    return {"GOMP_SPINCOUNT": "2000", **os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": threads}

@@ -16,7 +16,7 @@ from suite.advise.calibrate.calibration import Calibration, load, save
 from suite.advise.calibrate.kernels import Kernel
 from suite.advise.shape import Shape
 from suite.records.model import Model
-from suite.run.process import worker_environment
+from suite.run.starting import worker_environment
 
 _LAST_WORDS = 2048
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from torchrec import KeyedJaggedTensor
 
 from suite.records.record import Check, Verification
-from suite.run.cell.differences import check_of, distance, rows_checks, snapshot
+from suite.run.cell.differences import TOLERANCE, check_of, distance, rows_checks, snapshot, tolerance
 from suite.run.cell.training import Trainer, build_trainer, in_process, load_initial_rows, tables_of
 from systems.contract import CacheRatio, EmbeddingSystem, OptimizerKind, SparseOptimizer, SystemSpec, Verdict
 from systems.reference import ReferenceSystem
@@ -39,20 +39,6 @@ MIN_EPS = {OptimizerKind.ADAGRAD: 1e-5}
 """Least eps, where a smaller one would let a rounding error decide: the first step of element-wise Adagrad is the
 learning rate times the sign of a gradient, however small, and that of a sum which cancels is chance. At this eps, a
 tenth of a usual gradient, the step is smooth there; a lost update shows as plainly as before.
-"""
-
-TOLERANCE = {
-    OptimizerKind.SGD: 2e-6,
-    OptimizerKind.ROWWISE_ADAGRAD: 5e-4,
-    OptimizerKind.ADAGRAD: 5e-4,
-    OptimizerKind.ADAM: 1e-4,
-}
-"""Largest absolute difference of a row where sums are not taken in the reference's order.
-
-Adagrad and Adam divide a gradient by its own size: a row moves by about the learning rate, and one whose gradient
-nearly cancels carries the rounding of its terms along. A lost, doubled or stale update shows as the learning rate; a
-hundredth of that is allowed. On a CPU, over 25 seeds and more of all workloads, fbgemm came within 2e-5 with row-wise
-Adagrad and was bitwise equal with SGD; over 72 runs of two workloads it came within 7e-6 with Adagrad.
 """
 
 
@@ -81,13 +67,6 @@ def verify(
             checks.append(check)
             beat()
     return Verification(checks=tuple(checks))
-
-
-def tolerance(spec: SystemSpec) -> float:
-    """0 where the arithmetic is the reference's own: SGD on a CPU. The tables pool by sum."""
-    if spec.device.type == "cpu" and spec.optimizer.kind is OptimizerKind.SGD:
-        return 0.0
-    return TOLERANCE[spec.optimizer.kind]
 
 
 def _shrunk_spec(spec: SystemSpec, *, workload: Workload, kind: OptimizerKind) -> SystemSpec:

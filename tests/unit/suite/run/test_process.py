@@ -36,7 +36,7 @@ def worker(tmp_path, monkeypatch):
         lines = "import os, sys, time\nfd = int(sys.argv[-1])\n" + textwrap.dedent(script)
         stand_in.write_text(f"#!{sys.executable}\n{lines}")
         stand_in.chmod(0o755)
-        monkeypatch.setattr(process.sys, "executable", str(stand_in))
+        monkeypatch.setattr(sys, "executable", str(stand_in))
 
         def run(limits=GENEROUS, **changes):
             return run_in_process(tiny_cell(), limits=limits, log=tmp_path / "logs" / "a.log", **changes)
@@ -176,13 +176,13 @@ def test_run_leaves_no_file_descriptor_open(worker):
 
 
 def test_worker_that_never_read_its_cell_is_judged_by_its_end_not_by_the_pipe(worker, monkeypatch):
-    say = process._say
+    say = process.say
 
     def late(child, cell):
         child.wait()
         say(child, cell)
 
-    monkeypatch.setattr(process, "_say", late)
+    monkeypatch.setattr(process, "say", late)
     assert "exit code 4" in worker("sys.exit(4)")().outcome.reason
 
 
