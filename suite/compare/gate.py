@@ -21,7 +21,7 @@ class Verdict:
         threshold: Share of speed that may be lost.
         judged: Cells whose speeds could be told apart from noise.
         failures: One sentence each.
-        noisy: Labels of judged cells whose interval spans 1 and is so wide that it would with a loss of `threshold`.
+        noisy: Labels of judged cells whose interval is so wide that a loss of `threshold` would not have been seen.
         unjudged: Labels of cells that have a speed in both runs which decides nothing, by reason.
     """
 

@@ -29,7 +29,7 @@ def publish(
         source: What to publish; it has at least one group.
         out: Directory that gets `tables/`, `figures/` and the page; created if it is missing.
         links_from: Directory that the page's links to records start from; `out` by default.
-        on_step: Hears of progress.
+        on_step: Called before each step with what it makes.
 
     Returns:
         The files written.

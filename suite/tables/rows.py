@@ -144,10 +144,10 @@ def trusted(runs: Sequence[Record]) -> tuple[Measurement, ...]:
     return tuple(run.measurement for run in runs if run.measurement is not None)
 
 
-def failure(row: Row) -> str:
-    """How a system ended that is not ok, and why."""
-    where = f" in phase {row.phase}" if row.phase else ""
-    return f"{row.status.value}{where}: {one_line(row.reason) or 'no reason was recorded'}"
+def failure(ended: Row | Record) -> str:
+    """How a system, or one round of it, ended that is not ok, and why."""
+    where = f" in phase {ended.phase}" if ended.phase else ""
+    return f"{ended.status.value}{where}: {one_line(ended.reason) or 'no reason was recorded'}"
 
 
 def _ratio(runs: Sequence[Record], baseline: Sequence[Record]) -> Estimate | None:

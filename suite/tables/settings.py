@@ -27,7 +27,7 @@ def heading(group: Group) -> str:
     return f"{group.title}: {cell.data} data, scale {cell.scale}, {cell.optimizer}, on {group.key.device}"
 
 
-def families_headings(groups: Sequence[Group]) -> list[str]:
+def family_headings(groups: Sequence[Group]) -> list[str]:
     """The same of tables in which cells of several cache sizes meet; `groups` has one of each table."""
     return told_apart(map(heading, groups), map(_digests, groups))
 

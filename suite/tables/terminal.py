@@ -1,8 +1,8 @@
-"""The comparison in a terminal, whatever its width: columns are stacked before anything is cut."""
+"""Tables in a terminal, whatever its width: columns are stacked before anything is cut. The comparison is one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from rich import box
 from rich.cells import cell_len
@@ -12,7 +12,6 @@ from rich.text import Text
 
 from suite.records.groups import Group
 from suite.tables.comparison import comparison
-from suite.tables.sheet import Block
 
 
 def render(console: Console, groups: Sequence[Group]) -> None:
@@ -23,7 +22,13 @@ def render(console: Console, groups: Sequence[Group]) -> None:
             print_line(console, block.heading, style="bold")
         for fact in block.facts:
             print_line(console, fact)
-        _stacked(console, block)
+        print_table(
+            console,
+            [head.words.replace(" ", "\n") for head in block.heads],
+            [line.cells for line in block.lines],
+            text=[index for index, head in enumerate(block.heads) if head.text],
+            breaks=[index for index, head in enumerate(block.heads) if head.breaks],
+        )
         for notes in block.notes:
             if notes.detail:
                 continue
@@ -42,31 +47,47 @@ def print_line(console: Console, text: str, *, indent: int = 0, style: str = "")
         console.print(Text(" " * (indent * min(number + 1, 2))) + line, highlight=False)
 
 
-def _stacked(console: Console, block: Block) -> None:
-    """Print one table, or several that repeat the first column, none wider than the terminal."""
-    text = [head.text for head in block.heads]
-    cells = [[head.words.replace(" ", "\n") for head in block.heads], *(line.cells for line in block.lines)]
-    widths = _widths(cells)
+def print_table(
+    console: Console,
+    heads: Sequence[str],
+    lines: Sequence[Sequence[str]],
+    *,
+    text: Collection[int] = (0,),
+    breaks: Collection[int] = (),
+    sections: Collection[int] = (),
+) -> None:
+    """Print one table, or several that repeat the first column, none wider than the terminal.
+
+    Args:
+        console: Where to.
+        heads: Of the columns; a line break starts a new line.
+        lines: A cell per column.
+        text: Columns of names, which are set left; the others are numbers.
+        breaks: Columns at which a new table begins, if one is too wide.
+        sections: Lines above which a rule is drawn.
+    """
+    widths = _widths([heads, *lines])
     gap = 2
     parts = [list(range(len(widths)))]
     if sum(widths) + gap * (len(widths) - 1) > console.width:
         gap = 1
-        cells = [[_folded(line[0]), *line[1:]] for line in cells]
-        breaks = [index for index, head in enumerate(block.heads) if head.breaks]
-        parts = _parts(_widths(cells), width=console.width, gap=gap, breaks=breaks)
+        lines = [[_folded(line[0]), *line[1:]] for line in lines]
+        parts = _parts(_widths([heads, *lines]), width=console.width, gap=gap, breaks=breaks)
     for part in parts:
         # The box draws a blank between columns; the padding is the rest of the gap.
         table = Table(box=box.SIMPLE_HEAD, padding=(0, gap - 1, 0, 0), show_edge=False, pad_edge=False)
         for index in part:
             table.add_column(
-                Text(cells[0][index]),
-                justify="left" if text[index] else "right",
+                Text(heads[index]),
+                justify="left" if index in text else "right",
                 vertical="top",
                 # Names fold where they alone leave no room for a number; numbers never do.
-                no_wrap=not text[index],
+                no_wrap=index not in text,
                 overflow="fold",
             )
-        for line in cells[1:]:
+        for number, line in enumerate(lines):
+            if number in sections:
+                table.add_section()
             table.add_row(*(Text(line[index]) for index in part))
         console.print(table, highlight=False)
         console.line()
@@ -81,7 +102,7 @@ def _folded(name: str) -> str:
     return name.replace("[", "\n [").replace(",", ",\n  ")
 
 
-def _parts(widths: Sequence[int], *, width: int, gap: int, breaks: Sequence[int]) -> list[list[int]]:
+def _parts(widths: Sequence[int], *, width: int, gap: int, breaks: Collection[int]) -> list[list[int]]:
     """Column indices by table: a new one, which repeats column 0, at `breaks` and wherever the width runs out."""
     parts: list[list[int]] = [[0]]
     used = widths[0]

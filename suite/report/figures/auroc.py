@@ -93,7 +93,7 @@ def _words(entry: Entry, reference: float | None) -> str:
 
 
 def _best(family: Family) -> float | None:
-    """Only where labels are planted."""
+    """AUROC of the model that planted the labels; None where labels are real."""
     if family.group.cell.data != "synthetic":
         return None
     best = best_auroc(run for entry in family.entries for run in entry.records)

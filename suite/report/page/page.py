@@ -11,13 +11,14 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from suite.report.page import statements
 from suite.report.page.behind import SPEED, page_records, positions_of
-from suite.report.page.budget import budget_steps, budget_tables
+from suite.report.page.budget import BudgetTable, budget_steps, budget_tables
 from suite.report.page.measurements import page_rows
 from suite.report.page.names import Names
 from suite.report.source import Source
@@ -68,24 +69,11 @@ def page(source: Source, sheets: Sequence[Sheet], svgs: Mapping[str, str], root:
     groups = source.groups
     positions = positions_of(source)
     rows = page_rows(groups, positions)
-    records, environments = page_records(source, root)
     budgets = budget_tables(groups)
     names = Names(groups)
-    carried = {
-        "records": records,
-        "environments": environments,
-        "headers": {column.words: number for number, column in enumerate(COLUMNS)} | {SPEED: len(COLUMNS)},
-        "definitions": {column.words: column.definition for column in COLUMNS},
-        "views": {
-            view.value: [column.words for column in COLUMNS if view is View.ALL or view in column.views]
-            for view in View
-        },
-        "steps": budget_steps(groups),
-        "contests": [table.carried(positions) for table in budgets],
-    }
     script = "\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     return _TEMPLATES.get_template("page.html.j2").render(
-        carried=_json(carried),
+        carried=_json(_carried(source, budgets, root)),
         # The trailing newlines of `<script>` count: the browser hashes all between the tags
         script=Markup(script),
         script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -97,7 +85,7 @@ def page(source: Source, sheets: Sequence[Sheet], svgs: Mapping[str, str], root:
         devices=list(dict.fromkeys(map(names.device, groups))),
         newest=statements.newest(source),
         statement=statements.device_statement(groups),
-        record_count=len(records),
+        record_count=len(source.records),
         simulation_count=len(source.simulations),
         failures=statements.failures(groups),
         problems=statements.problems(source, root),
@@ -110,6 +98,24 @@ def page(source: Source, sheets: Sequence[Sheet], svgs: Mapping[str, str], root:
         project=statements.PROJECT,
         behind=lambda line: " ".join(str(positions[key]) for key in line.keys),
     )
+
+
+def _carried(source: Source, budgets: Sequence[BudgetTable], root: Path) -> dict[str, Any]:
+    """What the page's script reads."""
+    records, environments = page_records(source, root)
+    positions = positions_of(source)
+    return {
+        "records": records,
+        "environments": environments,
+        "headers": {column.words: number for number, column in enumerate(COLUMNS)} | {SPEED: len(COLUMNS)},
+        "definitions": {column.words: column.definition for column in COLUMNS},
+        "views": {
+            view.value: [column.words for column in COLUMNS if view is View.ALL or view in column.views]
+            for view in View
+        },
+        "steps": budget_steps(source.groups),
+        "contests": [table.carried(positions) for table in budgets],
+    }
 
 
 def _figures(svgs: Mapping[str, str]) -> list[tuple[str, str, Markup]]:

@@ -13,7 +13,7 @@ from suite.records.status import Status
 from suite.report.contests import contests
 from suite.report.page.names import Names
 from suite.report.source import Source
-from suite.tables.rows import one_line
+from suite.tables.rows import failure
 from systems.registry import SYSTEMS
 from workloads.schema import SCHEMAS
 
@@ -22,30 +22,27 @@ PROJECT = "embedding-offload-bench"
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """A system of a comparison that did not end ok: in which rounds, and why."""
+    """A system of a comparison that did not end ok: in which rounds, how and why."""
 
     system: str
     where: str
     rounds: tuple[int, ...]
-    status: str
-    why: str
+    how: str
 
 
 def failures(groups: tuple[Group, ...]) -> tuple[Failure, ...]:
     """Every cell that has no `ok`, rounds that ended alike together."""
     names = Names(groups)
-    rounds: defaultdict[tuple[str, str, str, str], list[int]] = defaultdict(list)
+    rounds: defaultdict[tuple[str, str, str], list[int]] = defaultdict(list)
     for group in groups:
         where = f"{group.title}, {names.setting(group.cell)}, {group.cell.optimizer}, {names.device(group)}"
         for runs in group.rounds_by_system.values():
             for run in runs:
                 if run.status is not Status.OK:
-                    phase = f"in phase {run.phase}: " if run.phase else ""
-                    why = f"{phase}{one_line(run.reason) or 'no reason was recorded'}"
-                    rounds[run.cell.system, where, run.status.value, why].append(run.cell.round + 1)
+                    rounds[run.cell.system, where, failure(run)].append(run.cell.round + 1)
     return tuple(
-        Failure(system=system, where=where, rounds=tuple(numbers), status=status, why=why)
-        for (system, where, status, why), numbers in rounds.items()
+        Failure(system=system, where=where, rounds=tuple(numbers), how=how)
+        for (system, where, how), numbers in rounds.items()
     )
 
 

@@ -10,7 +10,7 @@ from suite.report.source import Source
 from suite.tables.columns import relative
 from suite.tables.frames import raw_frame, setting_numbers
 from suite.tables.quantities import amount, binary_bytes, count, megabytes, place_words
-from suite.tables.settings import cache_size, facts, families_headings
+from suite.tables.settings import cache_size, facts, family_headings
 from suite.tables.sheet import Block, Column, Line, Sheet, lines
 
 _LEGEND = (
@@ -111,7 +111,7 @@ def leaderboard_sheet(source: Source) -> Sheet | None:
 
 def contest_headings(held: Sequence[Contest]) -> list[str]:
     """A heading per contest."""
-    return families_headings([contest.group for contest in held])
+    return family_headings([contest.group for contest in held])
 
 
 def contest_facts(contest: Contest) -> tuple[str, ...]:

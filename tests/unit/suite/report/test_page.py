@@ -219,14 +219,14 @@ def test_failures_are_listed_with_rounds_phase_and_reason() -> None:
     found = {failure.system: failure for failure in failures(tuple(group_records(gpu_run())))}
     assert found.keys() == {"reference", "stranger|odd"}
     assert found["reference"].rounds == (1, 2)
-    assert found["reference"].why == "in phase build: needs 17.3 GB, the device has 16 GB"
+    assert found["reference"].how == "oom_device in phase build: needs 17.3 GB, the device has 16 GB"
     assert "4 of" not in made(rounds("cache", [1.0, 2.0]))
     assert "0 of 2 recorded cells: every one ended <code>ok</code>." in made(rounds("cache", [1.0, 2.0]))
 
 
 def test_failure_without_a_reason_says_that_there_is_none() -> None:
     (failure,) = failures(tuple(group_records([record("a", status=Status.TIMEOUT)])))
-    assert failure.why == "no reason was recorded"
+    assert failure.how == "timeout: no reason was recorded"
 
 
 def test_what_was_not_measured_follows_from_the_records() -> None:
