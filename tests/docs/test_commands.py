@@ -51,6 +51,7 @@ RULES: dict[str, Rule] = {
     # make
     "make bench": Run(add=CELL, says="freq_cache", leaves=("results/tables/comparison.md",)),
     "make test": Prints("python -m pytest --numprocesses"),
+    "make test-all": Prints("python -m pytest --numprocesses"),
     "make microbench": Prints(MICROBENCH),
     'make microbench ARGS="--benchmark-save=before"': Prints(MICROBENCH),
     'make microbench ARGS="--benchmark-compare=0001 --benchmark-compare-fail=median:10%"': Prints(MICROBENCH),
@@ -86,10 +87,10 @@ RULES: dict[str, Rule] = {
         add=f"{REAL} --workloads criteo_kaggle", after=(PREPARED,), says="sketch"
     ),
     "python run_bench.py --workloads mlperf_dlrm_v2 --systems full_gpu,freq_cache --scale smoke": Elsewhere(
-        "tests/unit/suite/run/test_multi_hot_cells.py", "mlperf_dlrm_v2"
+        "tests/unit/suite/run/cell/test_multi_hot_cells.py", "mlperf_dlrm_v2"
     ),
     "python run_bench.py --workloads criteo_kaggle_bags --systems full_gpu,freq_cache --scale smoke": Elsewhere(
-        "tests/unit/suite/run/test_multi_hot_cells.py", "criteo_kaggle_bags"
+        "tests/unit/suite/run/cell/test_multi_hot_cells.py", "criteo_kaggle_bags"
     ),
     "python run_bench.py --systems full_gpu,no_embeddings --scale small --optimizer rowwise_adagrad --steps 4000": Run(
         add="--workloads avazu --systems no_embeddings",
@@ -138,6 +139,9 @@ RULES: dict[str, Rule] = {
         leaves=("simulated/criteo_kaggle/simulation.json", "simulated/criteo_kaggle/miss_rate.svg"),
     ),
     "python -m suite simulate --trace ids.npy --batch-size 4096 --cache-ratio 0.05 --epoch": Run(says="belady"),
+    "python -m suite simulate": Run(
+        add="--workload avazu --scale smoke --batches 6 --cache-ratio 0.2 --policies lru", says="belady"
+    ),
     "python -m suite curves --workload criteo_kaggle --split 0.01": Run(
         add="--scale smoke --batch-size 16", says="cache_rows="
     ),
@@ -160,6 +164,8 @@ RULES: dict[str, Rule] = {
         swap={"--scale full": "--scale smoke", "results/simulate": "simulated"},
         leaves=("simulated/advice/advice.json", "simulated/advice/advice.svg"),
     ),
+    "python -m suite advise": Run(add="--workload avazu --scale smoke --seconds 1 --batches 6"),
+    "python -m suite advise --against results": Run(add="--seconds 1", after=(ROUNDS,), says="error"),
     "python -m suite advise --workload criteo_kaggle": Run(add="--scale smoke --seconds 1 --batches 6"),
     "python -m suite advise --workload avazu --device-memory 64MiB": Run(add="--scale smoke --seconds 1 --batches 6"),
     "python -m suite advise --hardware my_gpu.json --row-types all --frontier": Run(
@@ -186,7 +192,6 @@ RULES: dict[str, Rule] = {
     ),
     "python -m suite validate": Run(after=(ROUNDS,), says="valid"),
     "python -m suite validate results": Run(after=(ROUNDS,), says="valid"),
-    "python -m suite validate results/main --upgrade": Run(after=(MAIN,), says="valid"),
     "python -m suite validate --print-schema": Run(says='"schema_version"'),
     # on a CUDA device
     **{command: Run(add="--dry-run", swap={"--device cuda ": ""}, says="freq_cache x criteo") for command in CUDA},
