@@ -203,13 +203,13 @@ RULES: dict[str, Rule] = {
     'python results/cache/step_profile.py --scale full --cache-ratio 0.015 --system "freq_cache[look_ahead=16]" '
     "--out results/cache/step_profile.json": Run(
         add="--warmup 4 --steps 4",
-        swap={"--scale full": "--scale smoke", "results/cache": "profiled"},
+        swap={"--scale full": "--scale smoke", "--out results/cache": "--out profiled"},
         leaves=("profiled/step_profile.json",),
     ),
     "python results/cache/training_turns.py --scale full --workloads criteo_kaggle --cache-ratio 0.015 --builds 1 "
     '--systems "full_gpu,freq_cache,freq_cache[look_ahead=4]" --out results/cache/training_cuda.json': Run(
         add="--turns 2 --steps 2",
-        swap={"--scale full": "--scale smoke", "results/cache": "profiled"},
+        swap={"--scale full": "--scale smoke", "--out results/cache": "--out profiled"},
         leaves=("profiled/training_cuda.json",),
     ),
     # figures and benchmarks

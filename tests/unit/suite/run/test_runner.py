@@ -26,7 +26,7 @@ from suite.run.runner import Choice, Runner, exit_code
 from suite.run.scratch import cell_directory
 from suite.tables.rows import merged_rows
 from tests.faults.cells import tiny_cell
-from tests.unit.suite.fabricate import environment, measurement, verification
+from tests.unit.suite.fabricate import environment, measurement, optimum, verification
 
 CELLS = [tiny_cell("reference"), tiny_cell("full_gpu"), tiny_cell("freq_cache")]
 
@@ -55,11 +55,12 @@ class Workers:
     """Stands where processes are started: answers by system, and remembers who was asked."""
 
     def __init__(self, **outcomes):
-        self.outcomes, self.started, self.limits = outcomes, [], []
+        self.outcomes, self.started, self.limits, self.optima = outcomes, [], [], []
 
     def __call__(self, cell, *, optima, limits, log, on_progress):
         self.started.append(cell.system)
         self.limits.append(limits)
+        self.optima.append(optima)
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text("what the worker printed")
         on_progress(Progress(phase="train", step=1, steps=2))
@@ -69,9 +70,8 @@ class Workers:
         if isinstance(outcome, Exception):
             raise outcome
         if outcome is Status.OK:
-            return Ended(
-                Outcome(status=outcome, verification=verification(), measurement=measurement()), "evaluate", 2.0
-            )
+            found = Outcome(status=outcome, verification=verification(), measurement=measurement(), optimum=optimum())
+            return Ended(found, "evaluate", 2.0)
         return Ended(Outcome(status=outcome, reason="because"), "train", 2.0)
 
 
@@ -348,6 +348,15 @@ def test_log_is_named_where_the_process_went_wrong_and_not_elsewhere(run, tmp_pa
     assert reasons["full_gpu x avazu"] == "because"
     named = reasons["reference x avazu"].removeprefix("because (log: ").removesuffix(")")
     assert (tmp_path / "logs" / f"{ran.records[0].key}.log").samefile(named)
+
+
+def test_cells_of_one_setting_share_their_optima_also_with_later_runs(run):
+    cells = [tiny_cell("freq_cache"), tiny_cell("freq_cache", round=1), tiny_cell("freq_cache", seed=1)]
+    ran = run(cells=cells[1:])
+    assert [record.optimum for record in ran.records] == [optimum(), optimum()]
+    assert ran.workers.optima == [(), ()]
+    again = run(cells=cells)
+    assert again.workers.optima == [(optimum(),)]
 
 
 def test_finished_cell_is_summarised(run):

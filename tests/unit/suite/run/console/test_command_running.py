@@ -1,0 +1,134 @@
+"""The command line: what it runs, and how it ends."""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import json
+
+import pytest
+
+from suite.records.status import Status
+from suite.records.store import RecordStore, StoreError
+from suite.run import runner
+from suite.run.console import command as cli
+from suite.run.messages import Outcome
+from suite.run.process import Cancelled, Ended
+from tests.unit.suite.run.console.command_scenes import TINY, call
+
+pytestmark = pytest.mark.usefixtures("plain_output")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_two_systems_end_to_end_then_the_table_again_from_the_records(tmp_path, monkeypatch):
+    environment = cli.capture(threads=1)  # once: sources may be edited while tests run
+    monkeypatch.setattr(cli, "capture", lambda **_: environment)
+    monkeypatch.setattr(runner, "disturbances", lambda *_, **__: ())  # other tests run beside this one
+    words = ["--systems", "reference,full_gpu", "--workloads", "avazu", "--out", tmp_path, *TINY]
+    first = call(*words, "--json")
+    assert first.exit_code == 0, first.output
+    events = [json.loads(line) for line in first.stdout.splitlines()]
+    kinds = [event["event"] for event in events if event["event"] not in ("progress", "note")]
+    assert kinds == ["run_started", *["cell_started", "cell_finished"] * 2, "run_finished"]
+    finished = {e["label"]: e["status"] for e in events if e["event"] == "cell_finished"}
+    assert finished == {"reference x avazu": "ok", "full_gpu x avazu": "ok"}
+    phases = [e["phase"] for e in events if e["event"] == "progress"]
+    assert {"verify", "build", "train", "evaluate"} <= set(phases)
+
+    records, problems = RecordStore(tmp_path).load_all()
+    assert problems == []
+    assert {record.cell.system: record.status for record in records} == {"reference": "ok", "full_gpu": "ok"}
+    assert all(record.verification.passed and record.environment.machine for record in records)
+    aurocs = {record.measurement.quality.auroc for record in records}
+    assert len(aurocs) == 1, "the same model, stream and arithmetic give the same quality"
+
+    second = call(*words)
+    assert second.exit_code == 0, second.output
+    assert "2 cells, 2 of them done already" in second.stdout
+    assert "started" not in second.stdout
+    table = second.stdout
+    assert "Avazu: synthetic data, scale smoke, sgd" in table
+    for text in ("full_gpu", "reference", f"{aurocs.pop():.5f}", "bitwise", "n/a"):
+        assert text in table
+    rows = list(csv.DictReader((tmp_path / "tables" / "comparison.csv").open()))
+    ours = {row["system"]: row["status"] for row in rows if row["status"] != "published"}
+    assert ours == {"reference": "ok", "full_gpu": "ok"}
+    assert (tmp_path / "tables" / "comparison.md").read_text().count("reference") >= 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_real_dataset_end_to_end_trains_one_whole_epoch_and_says_so(tmp_path, prepared):
+    result = call(
+        "--data-dir", prepared, "--systems", "freq_cache", "--scale", "smoke", "--device", "cpu", "--embedding-dim", 4,
+        "--cache-ratio", "0.9", "--out", tmp_path,
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert "10 steps, one whole epoch, instead of" in result.stdout
+    (record,) = RecordStore(tmp_path).load_all()[0]
+    assert record.status is Status.OK
+    assert record.measurement.epoch_measured
+    assert record.measurement.quality.samples == 14
+    assert record.measurement.quality.best_auroc is None
+    assert (record.cell.data, record.cell.steps * record.cell.batch_size) == ("real", 160)
+    assert record.cell.data_digest
+
+
+def answering(monkeypatch, **outcomes):
+    def answer(cell, **_):
+        status = outcomes.get(cell.system, Status.UNSUPPORTED)
+        if status is Status.INTERRUPTED:
+            raise Cancelled(Ended(Outcome(status=status, reason="stopped by Ctrl-C"), "train", 1.0))
+        return Ended(Outcome(status=status, reason="because"), "support", 1.0)
+
+    monkeypatch.setattr(runner, "run_in_process", answer)
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(Status.UNSUPPORTED, 0), (Status.UNAVAILABLE, 1), (Status.OOM_HOST, 1), (Status.INTERRUPTED, 130)],
+)
+def test_exit_code_follows_how_the_cells_ended_and_the_table_is_printed_all_the_same(
+    tmp_path, monkeypatch, status, code
+):
+    answering(monkeypatch, reference=status)
+    result = call("--systems", "reference", "--workloads", "avazu", "--out", tmp_path, *TINY)
+    assert result.exit_code == code
+    table = result.stdout.partition("finished in")[2]
+    assert "reference" in table
+    assert str(status) in table
+    assert (tmp_path / "tables" / "comparison.md").exists()
+
+
+def test_quiet_shows_the_table_alone(tmp_path, monkeypatch):
+    answering(monkeypatch)
+    result = call("--systems", "reference", "--workloads", "avazu", "--quiet", "--out", tmp_path, *TINY)
+    assert "started" not in result.stdout
+    assert "note:" not in result.stdout
+    assert "unsupported" in result.stdout
+
+
+def test_directory_in_use_by_another_run_is_a_sentence_and_exit_code_1(tmp_path, monkeypatch):
+    answering(monkeypatch)
+    with (tmp_path / ".lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        result = call("--systems", "reference", "--workloads", "avazu", "--out", tmp_path, *TINY)
+    assert result.exit_code == 1
+    assert "another run is writing to" in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_full_disk_still_prints_the_table_and_ends_with_a_sentence(tmp_path, monkeypatch):
+    def full(path, text):
+        raise StoreError(f"cannot write {path}: No space left on device; make room")
+
+    answering(monkeypatch)
+    monkeypatch.setattr("suite.records.store.write_atomically", full)
+    monkeypatch.setattr("suite.tables.formats.write_atomically", full)
+    result = call("--systems", "reference", "--workloads", "avazu", "--out", tmp_path, *TINY)
+    assert result.exit_code == 1
+    assert isinstance(result.exception, SystemExit)
+    assert "warning: cannot write" in result.stdout
+    assert "unsupported" in result.stdout
+    assert "No space left on device; make room" in result.stderr
