@@ -1,1 +1,1 @@
-"""The published figures."""
+"""The published figures: one module each, listed in `write`; `panels`, `entries`, `families` and `words` are shared."""
