@@ -40,63 +40,38 @@ class Batch:
     labels: Tensor
 
     @classmethod
-    def one_hot(
+    def of(
         cls,
         *,
         keys: list[str],
         ids: npt.NDArray[np.int64],
+        lengths: npt.NDArray[np.int64] | None,
         dense: npt.NDArray[np.float32],
         labels: npt.NDArray[np.float32],
     ) -> Batch:
-        """A batch with exactly one id per feature and sample.
-
-        Args:
-            keys: Feature names.
-            ids: int64 `[features, batch]`, C-contiguous.
-            dense: fp32 `[batch, dense columns]`.
-            labels: fp32 `[batch]`.
-        """
-        values = torch.from_numpy(ids.reshape(-1))
-        features = KeyedJaggedTensor(
-            keys=keys,
-            values=values,
-            lengths=torch.ones(values.numel(), dtype=torch.int64),
-            offsets=torch.arange(values.numel() + 1, dtype=torch.int64),
-            stride=ids.shape[1],
-        )
-        return cls(dense=torch.from_numpy(dense), features=features, labels=torch.from_numpy(labels))
-
-    @classmethod
-    def of_bags(
-        cls,
-        *,
-        keys: list[str],
-        ids: npt.NDArray[np.int64],
-        lengths: npt.NDArray[np.int64],
-        dense: npt.NDArray[np.float32],
-        labels: npt.NDArray[np.float32],
-    ) -> Batch:
-        """A batch with a bag of any length per feature and sample.
+        """A batch that uses the memory of arrays.
 
         Args:
             keys: Feature names.
             ids: int64 `[sum of lengths]`, by feature, then sample, then place in the bag.
-            lengths: int64 `[features, batch]`, C-contiguous.
+            lengths: Ids of every bag, int64 `[features, batch]`, C-contiguous; None: one id each.
             dense: fp32 `[batch, dense columns]`.
             labels: fp32 `[batch]`.
 
         Raises:
             ValueError: the lengths do not sum to the number of ids.
         """
-        offsets = bag_offsets(lengths)
+        bags = len(keys) * len(labels)
+        offsets = np.arange(bags + 1, dtype=np.int64) if lengths is None else bag_offsets(lengths)
         if offsets[-1] != ids.size:
             raise ValueError(f"the bags hold {offsets[-1]} ids together, but there are {ids.size}")
+        flat = np.ones(bags, dtype=np.int64) if lengths is None else lengths.reshape(-1)
         features = KeyedJaggedTensor(
             keys=keys,
             values=torch.from_numpy(ids),
-            lengths=torch.from_numpy(lengths.reshape(-1)),
+            lengths=torch.from_numpy(flat),
             offsets=torch.from_numpy(offsets),
-            stride=lengths.shape[1],
+            stride=len(labels),
         )
         return cls(dense=torch.from_numpy(dense), features=features, labels=torch.from_numpy(labels))
 

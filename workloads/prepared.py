@@ -105,9 +105,10 @@ class PreparedWorkload:
         ids = np.ascontiguousarray(arrays.ids[rows].T, dtype=np.int64)
         if self._max_table_rows is not None:
             ids %= np.array([count for _, count in self.tables])[:, None]
-        return Batch.one_hot(
+        return Batch.of(
             keys=[name for name, _ in self.tables],
-            ids=ids,
+            ids=ids.reshape(-1),
+            lengths=None,
             dense=np.array(arrays.dense[rows], dtype=np.float32),
             labels=arrays.labels[rows].astype(np.float32),
         )

@@ -1,1 +1,1 @@
-"""What a dataset looks like to a cache: sizes, skew, reuse and working sets of its rows."""
+"""What a dataset looks like to a cache: sizes, skew and working sets of its rows."""

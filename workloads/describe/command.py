@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from workloads.describe.rows import RowSource
 
 BATCH_SIZE = 2048
-REUSE_ROWS = 1_000_000
 USER_ERROR = 2
 LINE_EVERY_S = 10.0
 
@@ -26,15 +25,12 @@ def describe_command(
     synthetic: Annotated[
         str | None, typer.Option(help="Describe this synthetic stream instead, as in criteo_kaggle; needs --rows.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Directory that gets JSON, CSV and figures.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory that gets JSON, CSV and a figure.")] = None,
     batch_size: Annotated[int, typer.Option(help="Samples per batch of the working sets.")] = BATCH_SIZE,
     rows: Annotated[int | None, typer.Option(help="Leading rows of each split to read; default: all.")] = None,
-    reuse_rows: Annotated[
-        int, typer.Option(help="Leading training rows whose reuse distances are measured.")
-    ] = REUSE_ROWS,
     seed: Annotated[int, typer.Option(help="Seed of the synthetic stream.")] = 0,
 ) -> None:
-    """Show rows, click rate, table sizes, skew, working sets and reuse distances of a dataset.
+    """Show rows, click rate, table sizes, skew and working sets of a dataset.
 
     For example:
 
@@ -57,7 +53,6 @@ def describe_command(
                 source,
                 batch_size=batch_size,
                 rows=rows,
-                reuse_rows=reuse_rows,
                 progress=lambda stage, done, total: shown(stage, done, total, done),
             )
         console = Console(markup=False, highlight=False)

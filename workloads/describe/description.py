@@ -8,7 +8,6 @@ from workloads.batch import DataKind
 
 TOP_SHARES = (0.001, 0.01, 0.05, 0.1)
 """Shares of the ids seen whose accesses are summed."""
-REUSE_QUANTILES = (0.5, 0.75, 0.9, 0.99)
 ALL_TABLES = "all tables"
 """Name of the figures over all tables."""
 
@@ -26,7 +25,7 @@ class SplitFigures(_Figures):
         rows_read: Leading rows that were read.
         ctr: Share of positive labels among them; None without rows.
         row_0_share: Share of their accesses that go to row 0; None where row 0 is a row like any other.
-        unseen_share: Share of their accesses that go to rows not accessed in the training rows read.
+        unseen_share: Share of their accesses that go to rows not accessed in the training rows read; None for training.
     """
 
     split: str
@@ -35,20 +34,6 @@ class SplitFigures(_Figures):
     ctr: float | None
     row_0_share: float | None
     unseen_share: float | None
-
-
-class CurvePoint(_Figures):
-    """One rank, counted from 1.
-
-    Attributes:
-        rank: Ids by falling number of accesses.
-        accesses: Accesses of the id at that rank.
-        access_share: Share of all accesses that go to the ids up to that rank.
-    """
-
-    rank: int
-    accesses: int
-    access_share: float
 
 
 class TableFigures(_Figures):
@@ -66,9 +51,8 @@ class TableFigures(_Figures):
         mean_length: Ids per bag.
         longest: Ids in the longest bag.
         empty_share: Share of the bags without an id.
-        batch_distinct: Mean number of different ids in a batch; None where no batch is full.
-        batch_unique_share: The same as a share of the accesses.
-        curve: Some ranks, evenly spaced on a log scale.
+        curve: Some ranks, evenly spaced on a log scale, each with the accesses of the id at that rank. Rank 1 is the id
+            with most accesses.
     """
 
     table: str
@@ -82,9 +66,7 @@ class TableFigures(_Figures):
     mean_length: float
     longest: int
     empty_share: float
-    batch_distinct: float | None
-    batch_unique_share: float | None
-    curve: tuple[CurvePoint, ...]
+    curve: tuple[tuple[int, int], ...]
 
 
 class WindowFigures(_Figures):
@@ -95,7 +77,7 @@ class WindowFigures(_Figures):
         windows: Full windows in the training rows read.
         mean_distinct: Mean number of distinct rows.
         max_distinct: The largest.
-        unique_share: Distinct rows over accesses.
+        unique_share: Distinct rows over accesses; None without accesses.
     """
 
     batches: int
@@ -105,54 +87,25 @@ class WindowFigures(_Figures):
     unique_share: float | None
 
 
-class ReuseBin(_Figures):
-    """Reuses whose distance is from `lowest` to `highest`, both included."""
-
-    lowest: int
-    highest: int
-    reuses: int
-
-
-class ReuseFigures(_Figures):
-    """Reuse distances, in distinct other rows between two accesses to a row.
-
-    Attributes:
-        table: A table with a stack of its own, or `ALL_TABLES`: one stack for the rows of all tables.
-        accesses: Accesses measured.
-        first_accesses: Those that have no distance, for the row was not accessed before.
-        quantiles: Distances that the shares `REUSE_QUANTILES` of the reuses do not exceed; None without reuses.
-        bins: Reuses by powers of two.
-    """
-
-    table: str
-    accesses: int
-    first_accesses: int
-    quantiles: tuple[int | None, ...]
-    bins: tuple[ReuseBin, ...]
-
-
 class Description(_Figures):
     """A dataset.
 
     Attributes:
+        version: Of this layout.
         dataset: Its name.
         kind: Real or synthetic.
         row_0: What row 0 of every table stands for; None where it is a row like any other.
         batch_size: Samples per batch of the working sets.
-        reuse_rows: Leading training rows whose reuse distances were measured.
         splits: In time order, training first.
         tables: All tables together, then each.
-        windows: Working sets by window length, one batch first; empty where no batch is full.
-        reuse: All tables together, then each.
+        windows: Working sets by window length, one batch first; without the lengths of which none is full.
     """
 
-    version: int = 1
+    version: int = 2
     dataset: str
     kind: DataKind
     row_0: str | None
     batch_size: int
-    reuse_rows: int
     splits: tuple[SplitFigures, ...]
     tables: tuple[TableFigures, ...]
     windows: tuple[WindowFigures, ...]
-    reuse: tuple[ReuseFigures, ...]

@@ -1,4 +1,4 @@
-"""Writes a description into a directory: JSON, CSV and figures."""
+"""Writes a description into a directory: JSON, CSV and a figure."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import tempfile
 from pathlib import Path
 
 from workloads.describe.description import Description
-from workloads.describe.tables import frames
+from workloads.describe.tables import tables_frame
 from workloads.errors import DataError
 from workloads.manifest import MANIFEST
-
-DESCRIPTION = "description.json"
 
 
 def check_output(folder: Path) -> None:
@@ -34,14 +32,13 @@ def write(description: Description, folder: Path) -> list[Path]:
     Raises:
         DataError: they cannot be written.
     """
-    from workloads.describe.figures import draw
+    from workloads.describe.figure import draw
 
     try:
         with tempfile.TemporaryDirectory(prefix=".describe-", dir=folder) as name:
             made = Path(name)
-            (made / DESCRIPTION).write_text(description.model_dump_json(indent=1) + "\n", encoding="utf-8")
-            for part, frame in frames(description).items():
-                frame.to_csv(made / f"{part}.csv", index=False, lineterminator="\n")
+            (made / "description.json").write_text(description.model_dump_json(indent=1) + "\n", encoding="utf-8")
+            tables_frame(description).to_csv(made / "tables.csv", index=False, lineterminator="\n")
             draw(description, made)
             return [path.replace(folder / path.name) for path in sorted(made.iterdir())]
     except OSError as error:

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from workloads.batch import DataKind, Split
-from workloads.describe.loops import Ints, interleave
 from workloads.errors import DataError
-from workloads.manifest import MANIFEST, IdRule, array_file, prepare_command
+from workloads.frequency import Ints
+from workloads.manifest import IdRule, array_file, prepare_command
 from workloads.prepared import PreparedWorkload, find_prepared
 from workloads.streams.synthetic import SyntheticWorkload
 
@@ -47,12 +47,6 @@ class Block:
         """Ids of a table, int64 `[accesses]`, and where those of a sample begin, int64 `[samples + 1]`."""
         offsets = self.offsets[number * self.samples : (number + 1) * self.samples + 1]
         return self.values[offsets[0] : offsets[-1]], offsets - offsets[0]
-
-    def rows(self, starts: Ints) -> Ints:
-        """Rows in the order of access, sample by sample, with the tables one after the other, int64 `[accesses]`."""
-        rows = np.empty_like(self.values)
-        interleave(self.values, self.offsets, starts, self.samples, rows)
-        return rows
 
 
 class RowSource(Protocol):
@@ -92,11 +86,10 @@ class PreparedRows:
         Raises:
             DataError: nothing prepared is there, or more than one dataset, or it is damaged.
         """
-        if not (folder / MANIFEST).exists():
-            found = find_prepared(folder)
-            if len(found) > 1:
-                raise DataError(f"{folder} holds several datasets: name one, {' or '.join(map(str, found.values()))}")
-            (folder,) = found.values()
+        found = find_prepared(folder)
+        if len(found) > 1:
+            raise DataError(f"{folder} holds several datasets: name one, {' or '.join(map(str, found.values()))}")
+        (folder,) = found.values()
         workload = PreparedWorkload.open(folder, batch_size=1)
         self._folder, self._manifest = folder, workload.manifest
         self.name, self.tables = workload.name, workload.tables

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from workloads.describe.loops import Ints
+from workloads.frequency import Ints
 
+_CURVE_POINTS = 120
 _FIT_POINTS = 64
 _FEWEST_FIT_IDS = 10
 
@@ -34,11 +35,9 @@ class Spectrum:
 
     @classmethod
     def merged(cls, spectra: Iterable[Spectrum]) -> Spectrum:
-        """The spectrum of all ids of several tables."""
-        nothing = np.zeros(0, np.int64)
-        parts = [(nothing, nothing), *((spectrum.frequencies, spectrum.ids) for spectrum in spectra)]
-        frames = pl.concat(pl.DataFrame({"frequencies": frequencies, "ids": ids}) for frequencies, ids in parts)
-        return cls._sorted(frames.group_by("frequencies").sum())
+        """The spectrum of all ids of several tables, at least one."""
+        frames = (pl.DataFrame({"frequencies": part.frequencies, "ids": part.ids}) for part in spectra)
+        return cls._sorted(pl.concat(frames).group_by("frequencies").sum())
 
     @classmethod
     def _sorted(cls, frame: pl.DataFrame) -> Spectrum:
@@ -51,40 +50,25 @@ class Spectrum:
         return int(self.ids.sum())
 
     @property
-    def accesses(self) -> int:
-        """Accesses of all ids."""
-        return int((self.ids * self.frequencies).sum())
-
-    @property
-    def singletons(self) -> int:
+    def seen_once(self) -> int:
         """Ids accessed exactly once."""
         return int(self.ids[self.frequencies == 1].sum())
-
-    def frequency(self, ranks: Ints) -> Ints:
-        """Accesses of the ids at these ranks, int64; ranks count from 1 to `distinct`."""
-        found: Ints = self.frequencies[np.searchsorted(np.cumsum(self.ids), ranks)]
-        return found
-
-    def top_accesses(self, ranks: Ints) -> Ints:
-        """Accesses of the most frequent ids up to these ranks, int64; ranks count from 1 to `distinct`."""
-        ids = np.cumsum(self.ids)
-        accesses = np.cumsum(self.ids * self.frequencies)
-        where = np.searchsorted(ids, ranks)
-        found: Ints = accesses[where] - (ids[where] - ranks) * self.frequencies[where]
-        return found
 
     def top_share(self, share: float) -> float | None:
         """Share of accesses to the most frequent ids, this share of the ids seen, rounded up; None without ids."""
         if self.distinct == 0:
             return None
-        rank = math.ceil(round(self.distinct * share, 6))  # 0.1 * 30 is not quite 3
-        return int(self.top_accesses(np.array([rank]))[0]) / self.accesses
+        top = math.ceil(round(self.distinct * share, 6))  # 0.1 * 30 is not quite 3
+        more_frequent = np.cumsum(self.ids) - self.ids
+        top_ids = np.clip(top - more_frequent, 0, self.ids)
+        return int(top_ids @ self.frequencies) / int(self.ids @ self.frequencies)
 
-    def log_ranks(self, points: int) -> Ints:
-        """At most `points` ranks from 1 to `distinct`, evenly spaced on a log scale."""
+    def curve(self, points: int = _CURVE_POINTS) -> tuple[Ints, Ints]:
+        """At most `points` ranks from 1 to `distinct`, evenly spaced on a log scale, with the accesses at each."""
         if self.distinct == 0:
-            return np.zeros(0, np.int64)
-        return np.unique(np.rint(np.geomspace(1, self.distinct, points)).astype(np.int64))
+            return self.ids, self.frequencies
+        ranks = np.unique(np.rint(np.geomspace(1, self.distinct, points)).astype(np.int64))
+        return ranks, self.frequencies[np.searchsorted(np.cumsum(self.ids), ranks)]
 
     def zipf_exponent(self) -> float | None:
         """Minus the slope of log frequency on log rank; None for fewer than 10 ids.
@@ -95,6 +79,6 @@ class Spectrum:
         often = Spectrum(self.frequencies[self.frequencies > 1], self.ids[self.frequencies > 1])
         if often.distinct < _FEWEST_FIT_IDS:
             return None
-        ranks = often.log_ranks(_FIT_POINTS)
-        slope, _ = np.polyfit(np.log(ranks), np.log(often.frequency(ranks)), 1)
+        ranks, accesses = often.curve(_FIT_POINTS)
+        slope, _ = np.polyfit(np.log(ranks), np.log(accesses), 1)
         return -float(slope)

@@ -3,59 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from workloads.describe.loops import Ints, Windows, mark_windows
+from workloads.compiled import compiled
+from workloads.describe.description import WindowFigures
+from workloads.frequency import Ints
 
-
-@dataclass(frozen=True)
-class WindowCounts:
-    """Aligned windows of one length that do not overlap.
-
-    Attributes:
-        batches: Batches per window.
-        distinct: Distinct rows over all tables by window, int64 `[windows]`.
-        accesses: Accesses in all of the windows.
-    """
-
-    batches: int
-    distinct: Ints
-    accesses: int
+WINDOWS = (1, 4, 16, 64)
+"""Window lengths in batches; each is a multiple of the one before."""
 
 
 class WorkingSets:
-    """Counts distinct rows in windows of 1, 2, 4, ... batches, as many lengths as fit into the stream.
+    """Counts distinct rows in windows of so many batches as `WINDOWS` says.
 
-    Only full windows count. Memory: 4 B per row and 24 B per batch.
+    The windows of one length are aligned and do not overlap, and only full windows count. Memory: 4 B per row and 40 B
+    per batch.
 
     Args:
         table_rows: Rows by table.
         batch_size: Samples per batch.
         samples: Samples of the stream.
-
-    Attributes:
-        by_table: Sums over the full batches, int64 `[tables, 2]`: distinct rows in a batch, accesses.
     """
 
     def __init__(self, table_rows: Sequence[int], *, batch_size: int, samples: int) -> None:
-        batches = samples // batch_size
-        self.by_table = np.zeros((len(table_rows), 2), np.int64)
-        full = np.array([batches >> length for length in range(batches.bit_length())], np.int64)
-        self._windows = Windows(
-            batch_size=batch_size,
-            full=full,
-            starts=np.cumsum(full) - full,
-            distinct=np.zeros(full.sum(), np.int64),
-            accesses=np.zeros(batches, np.int64),
-        )
+        self._batch_size = batch_size
+        self._accesses = np.zeros(samples // batch_size, np.int64)  # by batch
+        self._distinct = np.zeros((len(WINDOWS), samples // batch_size), np.int64)  # by length and window
         self._last_batch = [np.full(rows, -1, np.int32) for rows in table_rows]
-
-    @property
-    def batches(self) -> int:
-        """Full batches of the stream."""
-        return len(self._windows.accesses)
 
     def access(self, table: int, ids: Ints, offsets: Ints, *, first_sample: int) -> None:
         """Take the ids of some samples, which follow those taken before for the same table.
@@ -66,13 +42,52 @@ class WorkingSets:
             offsets: Where the ids of a sample begin, int64 `[samples + 1]`.
             first_sample: Position of the first sample in the stream.
         """
-        if self.batches:
-            mark_windows(ids, offsets, first_sample, self._windows, self._last_batch[table], self.by_table[table])
+        samples = first_sample + np.arange(len(offsets) - 1)
+        batches = np.repeat(samples // self._batch_size, np.diff(offsets))
+        in_full_batches = np.searchsorted(batches, len(self._accesses))
+        _mark(ids, batches[:in_full_batches], self._accesses, self._distinct, self._last_batch[table])
 
-    def counts(self) -> list[WindowCounts]:
-        """Counts so far, shortest windows first; nothing where the stream has no full batch."""
-        windows, made = self._windows, []
-        for length, (start, full) in enumerate(zip(windows.starts, windows.full, strict=True)):
-            accesses = int(windows.accesses[: full << length].sum())
-            made.append(WindowCounts(1 << length, windows.distinct[start : start + full], accesses))
-        return made
+    def figures(self) -> tuple[WindowFigures, ...]:
+        """The working sets so far, shortest windows first; only lengths of which the stream has a full window."""
+        made = []
+        for length, by_window in zip(WINDOWS, self._distinct, strict=True):
+            full = len(self._accesses) // length
+            if full == 0:
+                break
+            distinct, accesses = by_window[:full], int(self._accesses[: full * length].sum())
+            made.append(
+                WindowFigures(
+                    batches=length,
+                    windows=full,
+                    mean_distinct=float(distinct.mean()),
+                    max_distinct=int(distinct.max()),
+                    unique_share=int(distinct.sum()) / accesses if accesses else None,
+                )
+            )
+        return tuple(made)
+
+
+@compiled
+def _mark(ids: Ints, batches: Ints, accesses: Ints, distinct: Ints, last_batch: npt.NDArray[np.int32]) -> None:
+    """Count the accesses of one table, and its rows that are new in a window, onto those of other tables.
+
+    A row is new in a window when its previous batch lies in an earlier one. The windows are nested: where a row is not
+    new in one, it is not new in any longer one.
+
+    Args:
+        ids: Ids in the order of the stream, int64 `[accesses]` or longer: what has no batch is left out.
+        batches: Batch of each id, int64 `[accesses]`.
+        accesses: By batch, int64 `[batches]`.
+        distinct: By length and window, int64 `[lengths, batches]`.
+        last_batch: Batch of each row's latest access, -1 for none, int32 `[rows]`.
+    """
+    for position in range(len(batches)):
+        row, batch = ids[position], batches[position]
+        previous = last_batch[row]
+        last_batch[row] = batch
+        accesses[batch] += 1
+        for length in range(len(WINDOWS)):
+            window = batch // WINDOWS[length]
+            if previous // WINDOWS[length] == window:
+                break
+            distinct[length, window] += 1

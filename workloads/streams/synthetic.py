@@ -123,11 +123,13 @@ class SyntheticWorkload:
         samples = self._samples(index, split)
         labels = samples.thresholds < self._probabilities(samples)
         ids = self._scrambler.jagged_ids(samples.ranks.reshape(-1), samples.starts)
-        dense, clicks = samples.dense_by_sample, labels.astype(np.float32)
-        if samples.lengths is None:
-            ids = ids.reshape(len(self._rows), -1)
-            return Batch.one_hot(keys=list(self._rows), ids=ids, dense=dense, labels=clicks)
-        return Batch.of_bags(keys=list(self._rows), ids=ids, lengths=samples.lengths, dense=dense, labels=clicks)
+        return Batch.of(
+            keys=list(self._rows),
+            ids=ids,
+            lengths=samples.lengths,
+            dense=samples.dense_by_sample,
+            labels=labels.astype(np.float32),
+        )
 
     def probabilities(self, index: int, split: Split = Split.TRAIN) -> Tensor:
         """True click probabilities of a batch, float64 `[batch]`: what no model can beat.

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from workloads.batch import DataKind, Split
-from workloads.describe import figures
+from workloads.describe import figure
 from workloads.describe.description import Description
 from workloads.describe.files import check_output, write
 from workloads.describe.measure import describe
 from workloads.describe.rows import Block
-from workloads.describe.tables import frames, show
+from workloads.describe.tables import show, tables_frame
 from workloads.errors import DataError
 
 
@@ -79,40 +79,24 @@ def test_tables_of_hand_made_rows():
     assert a.top_shares == (0.6,) * 4
     assert (b.rows, b.accesses, b.distinct, b.seen_once) == (9, 6, 3, 1)
     assert (b.mean_length, b.longest, b.empty_share, b.row_0_share) == (6 / 5, 3, 0.4, 2 / 6)
-    assert [(point.rank, point.accesses, point.access_share) for point in b.curve] == [
-        (1, 3, 1 / 2),
-        (2, 2, 5 / 6),
-        (3, 1, 1.0),
-    ]
-    # Full batches: rows 0 and 1, rows 2 and 3; b has {0, 1}, then {0, 1, 2}.
-    assert (b.batch_distinct, b.batch_unique_share) == (2.5, 5 / 6)
+    assert b.curve == ((1, 3), (2, 2), (3, 1))
     assert (pooled.rows, pooled.accesses, pooled.distinct, pooled.seen_once) == (13, 11, 6, 3)
     assert (pooled.mean_length, pooled.longest, pooled.empty_share) == (1.1, 3, 0.2)
-    assert (pooled.batch_distinct, pooled.batch_unique_share) == (4.0, 0.8)
 
 
 def test_working_sets_of_hand_made_rows():
-    one, two = describe(HAND_MADE, batch_size=2).windows
-    assert (one.batches, one.windows, one.mean_distinct, one.max_distinct, one.unique_share) == (1, 2, 4.0, 5, 0.8)
-    assert (two.batches, two.windows, two.mean_distinct, two.max_distinct, two.unique_share) == (2, 1, 5.0, 5, 0.5)
+    (two,) = describe(HAND_MADE, batch_size=2).windows
+    assert (two.batches, two.windows, two.mean_distinct, two.max_distinct, two.unique_share) == (1, 2, 4.0, 5, 0.8)
+    one, four = describe(HAND_MADE, batch_size=1).windows
+    assert (one.batches, one.windows) == (1, 5)
+    assert (four.batches, four.windows, four.mean_distinct, four.unique_share) == (4, 1, 5.0, 0.5)
 
 
-def test_reuse_of_hand_made_rows_goes_sample_by_sample_over_all_tables():
-    pooled, a, b = describe(HAND_MADE, batch_size=2).reuse
-    # a3 b0 b1 | a3 | a1 b1 b1 b0 | a3 b2 | a2: a3 after 2, b1 after 2, b1 at once, b0 after 3, a3 after 3.
-    assert [(row.lowest, row.highest, row.reuses) for row in pooled.bins] == [(0, 0, 1), (1, 1, 0), (2, 3, 4)]
-    assert (pooled.accesses, pooled.first_accesses) == (11, 6)
-    assert pooled.quantiles == (2, 3, 3, 3)
-    assert [(row.lowest, row.highest, row.reuses) for row in a.bins] == [(0, 0, 1), (1, 1, 1)]
-    assert [(row.lowest, row.highest, row.reuses) for row in b.bins] == [(0, 0, 2), (1, 1, 1)]
-
-
-def test_limits_take_leading_rows():
-    limited = describe(HAND_MADE, batch_size=2, rows=3, reuse_rows=2)
+def test_limit_takes_leading_rows():
+    limited = describe(HAND_MADE, batch_size=2, rows=3)
     assert [(split.rows, split.rows_read) for split in limited.splits] == [(5, 3), (2, 2), (1, 1)]
     assert limited.tables[0].accesses == 8
     assert [window.windows for window in limited.windows] == [1]
-    assert (limited.reuse_rows, limited.reuse[0].accesses) == (2, 4)
     assert limited.splits[2].unseen_share == 1.0  # a2 and b2 come in later training rows
 
 
@@ -137,12 +121,11 @@ def test_row_0_is_a_row_like_any_other_where_it_stands_for_nothing():
 
 def test_progress_ends_each_stage_at_its_total():
     calls = []
-    describe(HAND_MADE, batch_size=2, reuse_rows=3, progress=lambda *call: calls.append(call))
+    describe(HAND_MADE, batch_size=2, progress=lambda *call: calls.append(call))
     assert {stage: (done, total) for stage, done, total in calls} == {
         "reading train": (5, 5),
         "reading validation": (2, 2),
         "reading test": (1, 1),
-        "reuse distances": (3, 3),
     }
 
 
@@ -151,7 +134,6 @@ def test_progress_ends_each_stage_at_its_total():
     [
         ({"batch_size": 0}, "--batch-size 0: must be at least 1"),
         ({"batch_size": 1, "rows": 0}, "--rows 0: must be at least 1"),
-        ({"batch_size": 1, "reuse_rows": -1}, "--reuse-rows -1: must be at least 1"),
     ],
 )
 def test_numbers_out_of_range_name_their_flag(numbers, message):
@@ -179,7 +161,7 @@ def widest(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     description = describe(HAND_MADE, batch_size=2)
     big = 48_937_457_123
-    table = {"rows": big // 100, "accesses": big, "distinct": big // 100, "longest": 100, "batch_distinct": 123456.7}
+    table = {"rows": big // 100, "accesses": big, "distinct": big // 100, "longest": 100}
     return description.model_copy(
         update={
             "splits": tuple(split.model_copy(update={"rows": big, "rows_read": big}) for split in description.splits),
@@ -192,34 +174,24 @@ def widest(monkeypatch):
                 )
                 for window in description.windows
             ),
-            "reuse": tuple(
-                reuse.model_copy(update={"table": "device_conn_type", "quantiles": (10**8,) * 4})
-                for reuse in description.reuse
-            ),
         }
     )
 
 
-def test_tables_fit_into_80_columns_with_nothing_cut(widest):
+def test_tables_are_plain_text_of_80_columns_with_nothing_cut(widest):
     text = printed(widest)
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text
+    assert "..." not in text
+    assert "\x1b" not in text
     assert "48,937,457,123" in text
     assert "device_conn_type" in text
-
-
-def test_pipes_and_logs_get_plain_text(widest):
-    assert "\x1b" not in printed(widest)
 
 
 def test_bags_are_printed_only_where_there_are_any():
     assert "ids/bag" in printed(describe(HAND_MADE, batch_size=2))
     one_hot = Listed({"a": 4}, {Split.TRAIN: [(1, [0]), (0, [2])]})
     assert "ids/bag" not in printed(describe(one_hot, batch_size=1))
-
-
-def test_batch_that_is_not_filled_is_said():
-    assert "do not fill a batch of 6: lower" in " ".join(printed(describe(HAND_MADE, batch_size=6)).split())
 
 
 # Written
@@ -236,19 +208,17 @@ def written(description, tmp_path_factory):
     return folder, write(description, folder)
 
 
-def test_every_figure_is_written_and_reads_back(description, written):
+def test_what_is_written_reads_back(description, written):
     folder, files = written
+    assert sorted(path.name for path in folder.iterdir()) == ["description.json", "rank_frequency.svg", "tables.csv"]
     assert sorted(folder.iterdir()) == sorted(files)
     assert Description.model_validate_json((folder / "description.json").read_text()) == description
-    for name, frame in frames(description).items():
-        read = pd.read_csv(folder / f"{name}.csv")
-        pd.testing.assert_frame_equal(read, frame.fillna(np.nan).astype(read.dtypes))
-    tables = pd.read_csv(folder / "tables.csv", index_col="table")
+    frame, read = tables_frame(description), pd.read_csv(folder / "tables.csv")
+    pd.testing.assert_frame_equal(read, frame.fillna(np.nan).astype(read.dtypes))
+    tables = read.set_index("table")
     assert tables.loc["b", "distinct"] == 3
     assert tables.loc["b", "top_0.1_percent"] == 0.5
-    for figure in ("rank_frequency", "shares", "reuse_distance", "working_set"):
-        assert (folder / f"{figure}.png").read_bytes().startswith(b"\x89PNG")
-        assert (folder / f"{figure}.svg").read_text().rstrip().endswith("</svg>")
+    assert (folder / "rank_frequency.svg").read_text().rstrip().endswith("</svg>")
 
 
 def test_equal_descriptions_give_equal_bytes(description, written, tmp_path):
@@ -256,11 +226,12 @@ def test_equal_descriptions_give_equal_bytes(description, written, tmp_path):
         assert one.read_bytes() == other.read_bytes()
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("bag", [[0], []])
-def test_rows_without_a_full_batch_a_reuse_or_any_id_are_printed_and_drawn(bag, tmp_path):
+def test_rows_without_a_full_batch_or_any_id_are_printed_and_drawn(bag, tmp_path):
     bare = describe(Listed({"a": 4}, {Split.TRAIN: [(1, bag)]}), batch_size=2)
-    assert "first access" in printed(bare)
-    assert len(write(bare, tmp_path)) == 1 + len(frames(bare)) + 8
+    assert "do not fill a batch of 2: lower --batch-size" in " ".join(printed(bare).split())
+    assert len(write(bare, tmp_path)) == 3
 
 
 def test_failed_writing_leaves_earlier_files_as_they_were(description, tmp_path, monkeypatch):
@@ -269,7 +240,7 @@ def test_failed_writing_leaves_earlier_files_as_they_were(description, tmp_path,
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(figures, "draw", full)
+    monkeypatch.setattr(figure, "draw", full)
     with pytest.raises(DataError, match="No space left on device; earlier files there are intact"):
         write(description, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["description.json"]

@@ -6,14 +6,14 @@ import random
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from workloads.__main__ import app
 from workloads.describe import command
 from workloads.describe.description import ALL_TABLES, Description
-from workloads.describe.measure import describe
-from workloads.describe.rows import SyntheticRows
 from workloads.schema import SCHEMAS
+from workloads.streams.synthetic import SyntheticWorkload
 
 
 def run(*words):
@@ -52,15 +52,14 @@ def test_tables_are_printed_and_files_written(folder, tmp_path):
     result = run("describe", folder, "--batch-size", 64, "--out", tmp_path / "new" / "out")
     assert result.exit_code == 0, result.output
     assert "criteo_kaggle: prepared data, 26 tables" in result.stdout
-    assert "Wrote 15 files" in result.stdout
-    assert {path.suffix for path in (tmp_path / "new" / "out").iterdir()} == {".json", ".csv", ".svg", ".png"}
+    assert "Wrote 3 files" in result.stdout
+    assert {path.suffix for path in (tmp_path / "new" / "out").iterdir()} == {".json", ".csv", ".svg"}
 
 
 def test_logs_get_progress_as_plain_lines(folder, monkeypatch):
     monkeypatch.setattr(command, "LINE_EVERY_S", 0.0)
-    result = run("describe", folder, "--reuse-rows", 100)
+    result = run("describe", folder)
     assert "reading train: 600 rows, " in result.stderr
-    assert "reuse distances: 100 rows, " in result.stderr
     assert "rows/s, 100%, 0:00:00 left" in result.stderr
     assert "\x1b" not in result.output
 
@@ -78,8 +77,7 @@ def flat(text):
 
 
 def test_directory_around_a_single_dataset_is_enough(folder):
-    words = ("--batch-size", 64, "--reuse-rows", 100)
-    inside, around = run("describe", folder, *words), run("describe", folder.parent, *words)
+    inside, around = run("describe", folder), run("describe", folder.parent)
     assert inside.exit_code == around.exit_code == 0
     assert inside.stdout == around.stdout
 
@@ -180,24 +178,25 @@ def test_figures_of_real_rows_equal_those_of_the_raw_file(samples, tmp_path, dat
     batches = [train[start : start + 256] for start in range(0, len(train) - 255, 256)]
     unique = np.mean([sum(batch[name].nunique() for name in names) for batch in batches])
     assert description.windows[0].mean_distinct == pytest.approx(unique)
-    assert description.tables[0].batch_unique_share == pytest.approx(unique / (256 * len(names)))
+    assert description.windows[0].unique_share == pytest.approx(unique / (256 * len(names)))
     test = raw[stops[1] :]
     unseen = np.mean([~test[name].isin(set(train[name])) for name in names])
     assert description.splits[2].unseen_share == description.splits[2].row_0_share == pytest.approx(unseen)
-    assert description.reuse[0].first_accesses == len(counts[ALL_TABLES])
 
 
 # Synthetic streams
 
 
-def test_synthetic_stream_is_described_as_drawn(tmp_path):
-    words = ("--synthetic", "avazu", "--rows", 6_000, "--batch-size", 512)
+def test_synthetic_stream_is_described_as_its_seed_draws_it(tmp_path):
+    words = ("--synthetic", "avazu", "--rows", 1_500, "--batch-size", 512, "--seed", 1)
     description = described(*words, out=tmp_path)
     assert (description.dataset, description.kind) == ("avazu", "synthetic")
-    assert [split.rows_read for split in description.splits] == [6_000 // 512 * 512] * 3
-    assert description.splits[0].ctr == pytest.approx(SCHEMAS["avazu"].ctr, abs=0.02)
-    assert [table.rows for table in description.tables[1:]] == [rows for _, rows in SCHEMAS["avazu"].categorical]
+    assert [split.rows_read for split in description.splits] == [1_024] * 3
+    stream = SyntheticWorkload.create("avazu", batch_size=512, seed=1)
+    batches = [stream.batch(0), stream.batch(1)]
+    assert description.splits[0].ctr == torch.cat([batch.labels for batch in batches]).double().mean().item()
+    assert tuple((table.table, table.rows) for table in description.tables[1:]) == stream.tables
+    for table in description.tables[1:]:
+        ids = torch.cat([batch.features[table.table].values() for batch in batches])
+        assert (table.accesses, table.distinct) == (1_024, len(ids.unique()))
     assert {table.row_0_share for table in description.tables} == {None}
-    again = describe(SyntheticRows("avazu", batch_size=512, seed=0), batch_size=512, rows=6_000)
-    other = describe(SyntheticRows("avazu", batch_size=512, seed=1), batch_size=512, rows=6_000)
-    assert again == description != other

@@ -13,23 +13,17 @@ def of(counts):
 
 
 @given(COUNTS)
-def test_sums_equal_those_of_the_counts(counts):
+def test_sums_and_the_curve_equal_those_of_the_sorted_counts(counts):
     spectrum = of(counts)
     assert spectrum.distinct == sum(count > 0 for count in counts)
-    assert spectrum.singletons == counts.count(1)
-    assert spectrum.accesses == sum(counts)
-
-
-@given(COUNTS)
-def test_frequencies_and_sums_by_rank_equal_those_of_the_sorted_counts(counts):
-    spectrum = of(counts)
+    assert spectrum.seen_once == counts.count(1)
     falling = sorted((count for count in counts if count), reverse=True)
-    ranks = np.arange(1, len(falling) + 1)
-    np.testing.assert_array_equal(spectrum.frequency(ranks), falling)
-    np.testing.assert_array_equal(spectrum.top_accesses(ranks), np.cumsum(np.array(falling, np.int64)))
+    ranks, accesses = spectrum.curve(10_000)
+    assert ranks.tolist() == list(range(1, len(falling) + 1))
+    assert accesses.tolist() == falling
 
 
-@given(st.lists(COUNTS, max_size=5))
+@given(st.lists(COUNTS, min_size=1, max_size=5))
 def test_merged_spectra_are_those_of_all_counts_together(parts):
     merged = Spectrum.merged(of(counts) for counts in parts)
     together = of([count for counts in parts for count in counts])
@@ -60,9 +54,9 @@ def test_exponent_leaves_out_ids_seen_once_and_needs_ten_others():
 
 
 @given(st.integers(1, 10**6), st.integers(2, 50))
-def test_log_ranks_rise_from_the_first_to_the_last(ids, points):
-    ranks = Spectrum(np.array([1]), np.array([ids])).log_ranks(points)
-    assert ranks[0] == 1
-    assert ranks[-1] == ids
+def test_ranks_of_a_curve_rise_from_the_first_to_the_last(ids, points):
+    ranks, accesses = Spectrum(np.array([1]), np.array([ids])).curve(points)
+    assert (ranks[0], ranks[-1]) == (1, ids)
     assert (np.diff(ranks) > 0).all()
     assert len(ranks) <= points
+    assert set(accesses.tolist()) == {1}

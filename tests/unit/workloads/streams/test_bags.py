@@ -39,7 +39,7 @@ def test_batch_of_bags_gives_every_sample_its_own_ids(lengths):
     counts = np.array(lengths, dtype=np.int64)
     ids = np.arange(counts.sum(), dtype=np.int64)
     keys = [f"t{number}" for number in range(len(lengths))]
-    batch = Batch.of_bags(
+    batch = Batch.of(
         keys=keys, ids=ids, lengths=counts, dense=np.zeros((3, 1), np.float32), labels=np.zeros(3, np.float32)
     )
     rest = iter(range(len(ids)))
@@ -51,7 +51,7 @@ def test_batch_of_bags_gives_every_sample_its_own_ids(lengths):
 
 def test_batch_of_bags_whose_lengths_do_not_add_up_is_refused():
     with pytest.raises(ValueError, match="hold 3 ids together, but there are 2"):
-        Batch.of_bags(
+        Batch.of(
             keys=["a"],
             ids=np.zeros(2, np.int64),
             lengths=np.array([[1, 2]]),
