@@ -143,7 +143,7 @@ class Foretold:
             self._enter_all()
             now = self.coming.pop(0)
         else:
-            self.settle()
+            self.finish()
             now = Coming(batch, changes)
             self._enter(now)
         plans = now.plans or [planner.plan() for planner in self.planners]
@@ -163,7 +163,7 @@ class Foretold:
         self.counts["steps"] += 1
         self.counts["overflow_batches"] = overflows
 
-    def settle(self) -> None:
+    def finish(self) -> None:
         """What was planned is moved, and all that is announced will be planned anew."""
         self._go_home()
         for coming in self.coming:
@@ -174,12 +174,12 @@ class Foretold:
             planner.withdraw()
 
     def flush(self) -> None:
-        self.settle()
+        self.finish()
         for planner in self.planners:
             planner.changed()
 
     def load(self, name: str, start: int, count: int) -> None:
-        self.settle()
+        self.finish()
         for group, planner in zip(self.groups, self.planners, strict=True):
             if name in [t.name for t in group]:
                 first = start + first_row(group, name)

@@ -1,0 +1,75 @@
+"""A collection of small tables trained beside plain torch.
+
+Where rows, gradients and learning rates are small multiples of powers of two, plain training is exact, and equal means
+equal to the last bit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
+
+from systems.contract import OptimizerKind, SparseOptimizer
+from systems.freq_cache import CachedEmbeddingBagCollection
+from tests.contract.plain_training import PlainTraining
+from tests.contract.scenes import ragged, table
+
+TABLES = (table("users", 200, 8, "clicked", "bought"), table("colours", 40, 4), table("shops", 60, 8))
+WITH_ODD_ONES = (*TABLES, table("words", 30, 8, mean=True), table("tags", 50, 12, half=True))
+SGD = SparseOptimizer(kind=OptimizerKind.SGD, lr=0.5)
+ADAGRAD = SparseOptimizer(kind=OptimizerKind.ROWWISE_ADAGRAD, lr=0.5)
+
+
+def built(tables: tuple[EmbeddingBagConfig, ...] = TABLES, **choices: Any) -> CachedEmbeddingBagCollection:
+    budget = {} if "device_bytes" in choices else {"cache_ratio": 0.3}
+    return CachedEmbeddingBagCollection(tables, **{"optimizer": SGD, "batch_lookups": 128, **budget, **choices})
+
+
+def batch(step: int, tables: tuple[EmbeddingBagConfig, ...] = TABLES, *, weighted: bool = False) -> KeyedJaggedTensor:
+    return ragged(step, tables, longest=2, weighted=weighted)
+
+
+def learn(pooled: Tensor, step: int) -> None:
+    gradient = torch.randint(-4, 5, pooled.shape, generator=torch.Generator().manual_seed(step)).float()
+    (pooled * gradient).sum().backward()
+
+
+def train(collection: CachedEmbeddingBagCollection, steps: range) -> None:
+    """Train with as many batches announced as may be, and none left over."""
+    tables = tuple(collection.spec.tables)
+    batches = [batch(step, tables, weighted=collection.is_weighted()) for step in steps]
+    announced = 0
+    for at, step in enumerate(steps):
+        while collection.look_ahead and announced < min(at + 1 + collection.look_ahead, len(batches)):
+            collection.prefetch(batches[announced])
+            announced += 1
+        learn(collection(batches[at]).values(), step)
+
+
+def frequencies(**changed: Tensor) -> dict[str, Tensor]:
+    return {**{t.name: torch.arange(t.num_embeddings) for t in TABLES}, **changed}
+
+
+class Plain(PlainTraining):
+    """Plain training that starts with the rows of a collection."""
+
+    def __init__(self, collection: CachedEmbeddingBagCollection) -> None:
+        super().__init__(tuple(collection.spec.tables), collection.spec.optimizer)
+        for name, weight in self.weights.items():
+            self.weights[name] = torch.arange(weight.numel()).view(weight.shape).double() % 64 / 4
+        self._round()
+        self.start(collection)
+
+    def train(self, steps: range, *, weighted: bool = False) -> None:
+        for step in steps:
+            features = batch(step, self.tables, weighted=weighted)
+            gradient = torch.randint(-4, 5, self.pooled(features).shape, generator=torch.Generator().manual_seed(step))
+            self.step(features, gradient.float())
+
+    def rows(self) -> dict[str, Tensor]:
+        found = {f"{name}.weight": weight.float() for name, weight in self.weights.items()}
+        found.update({f"{name}.{key}": v.float() for name in self.weights for key, v in self.state(name).items()})
+        return found

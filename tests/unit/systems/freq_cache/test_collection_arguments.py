@@ -1,0 +1,130 @@
+"""What a collection is built with: refused where it does not go together, and how many slots it gives."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
+
+from systems.contract import OptimizerKind, SparseOptimizer, Tier, WorkingSetTooLarge
+from systems.freq_cache import CachedEmbeddingBagCollection
+from tests.contract.scenes import batch_of, table
+from tests.unit.systems.freq_cache.collection_training import (
+    built,
+    frequencies,
+)
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"cache_ratio": None}, "give cache_ratio or device_bytes"),
+        ({"cache_ratio": 0.5, "device_bytes": 10**6}, "give cache_ratio or device_bytes"),
+        ({"cache_ratio": 0.0}, r"cache ratio 0.0 is outside \(0, 1\]"),
+        ({"cache_ratio": 1.5}, r"cache ratio 1.5 is outside \(0, 1\]"),
+        ({"device_bytes": 0}, "device budget of 0 bytes"),
+        ({"device_bytes": 100}, "device budget of 100 bytes is too small: the smallest that works is [0-9,]+ bytes"),
+        ({"look_ahead": -1}, "look_ahead of -1 is outside 0 to 64"),
+        ({"look_ahead": 65}, "look_ahead of 65 is outside 0 to 64"),
+        ({"policy": "random"}, "policy 'random' is none of static, lfu, lru"),
+        ({"policy": "static"}, "give them, or use policy=lfu"),
+        ({"cache_rows": {"user": 3, "shop": 3}}, "cache_rows names no table of the collection: shop, user"),
+        ({"cache_rows": {"users": 0}}, "cache_rows must be at least 1: users"),
+        ({"optimizer": SparseOptimizer(kind=OptimizerKind.ADAM, lr=0.1)}, "no Adam on a CPU: use sgd"),
+        ({"tables": ()}, "no tables"),
+        ({"tables": (table("a", 5, 6),)}, "table a: embedding_dim 6 is not a multiple of 4"),
+        ({"tables": (table("a", 5, 4, "x"), table("b", 5, 4, "x"))}, "feature name used twice: x"),
+        ({"tables": (table("a", 5, 4, mean=True),), "is_weighted": True}, "change the pooling of a"),
+        ({"seed": -1}, "seed -1"),
+        ({"pinned": True, "directory": "somewhere"}, "give directory or pinned, not both"),
+        ({"pinned": True}, "pinned rows are for a GPU, which reads them by itself: leave them pageable"),
+    ],
+)
+def test_arguments_that_do_not_go_together_are_refused(choices: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        built(**choices)
+
+
+def test_rows_go_with_their_collection_at_once() -> None:
+    collection = CachedEmbeddingBagCollection(
+        [EmbeddingBagConfig(name="t", feature_names=["t"], num_embeddings=100, embedding_dim=4)],
+        optimizer=SparseOptimizer(kind=OptimizerKind.SGD, lr=1.0),
+        cache_ratio=0.1,
+        look_ahead=1,
+    )
+    features = KeyedJaggedTensor(["t"], torch.arange(5), lengths=torch.ones(5, dtype=torch.int64))
+    collection(features).values().sum().backward()
+    rows = weakref.ref(collection._caches[0].tier)
+    gc.disable()
+    try:
+        del collection
+        assert rows() is None
+    finally:
+        gc.enable()
+
+
+def test_seed_out_of_range_is_refused_before_any_row_on_disk_is_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="seed -1"):
+        built(directory=tmp_path, seed=-1)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"colours": torch.arange(39)},
+        {"colours": torch.arange(41)},
+        {"colours": torch.arange(40) - 1},
+        {"colours": None},
+    ],
+    ids=["too few", "too many", "negative", "missing"],
+)
+def test_frequencies_that_do_not_fit_a_table_are_refused_by_its_name(wrong: dict[str, Tensor | None]) -> None:
+    given = {name: counts for name, counts in frequencies(**wrong).items() if counts is not None}
+    with pytest.raises(ValueError, match="colours"):
+        built(policy="static", frequencies=given)
+
+
+def slots(collection: CachedEmbeddingBagCollection) -> dict[str, int]:
+    """Slots of the cache of each table."""
+    return {name: cache.pool.slots for name, cache in collection._cache_of_table.items()}
+
+
+def device_bytes(collection: CachedEmbeddingBagCollection) -> int:
+    return sum(count for (tier, _), count in collection.memory().items() if tier is Tier.DEVICE)
+
+
+def test_ratio_gives_each_width_its_share_of_slots() -> None:
+    assert slots(built(cache_ratio=0.25)) == {"users": 65, "shops": 65, "colours": 10}
+
+
+@pytest.mark.parametrize("look_ahead", [0, 2])
+def test_byte_budget_is_used_up_and_kept(look_ahead: int) -> None:
+    for budget in (3000, 5000, 7000):
+        collection = built(device_bytes=budget, look_ahead=look_ahead)
+        assert budget - 2 * (3 * 8 * 4) < device_bytes(collection) <= budget
+
+
+def test_table_with_slots_of_its_own_leaves_the_others_theirs() -> None:
+    collection = built(cache_rows={"users": 50}, cache_ratio=0.5)
+    assert slots(collection) == {"users": 50, "shops": 30, "colours": 20}
+    assert slots(built(cache_rows={"shops": 999}))["shops"] == 60
+    for cache in collection._caches:
+        assert cache.planner.slots == cache.pool.slots
+
+
+def test_slots_of_its_own_beyond_the_byte_budget_are_refused() -> None:
+    with pytest.raises(ValueError, match="the smallest that works"):
+        built(device_bytes=3000, cache_rows={"users": 200})
+
+
+def test_batch_beyond_the_slots_of_its_own_table_is_told_what_works() -> None:
+    collection = built(device_bytes=9000, cache_rows={"users": 3})
+    ids = {"clicked": [[1, 2, 3, 4]], "bought": [[]], "colours": [[]], "shops": [[]]}
+    with pytest.raises(WorkingSetTooLarge, match="cache_rows"):
+        collection(batch_of(ids))

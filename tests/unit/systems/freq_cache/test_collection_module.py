@@ -1,0 +1,217 @@
+"""A collection in the place of an `EmbeddingBagCollection`: first rows, state, models, memory, its end."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torchrec import EmbeddingBagCollection
+from torchrec.models.dlrm import DLRM
+
+from systems.contract import Purpose, Rows, Tier
+from systems.freq_cache.initial_rows import uniform_rows
+from tests.contract.scenes import assert_same, evaluate, snapshot, table
+from tests.unit.systems.freq_cache.collection_training import (
+    ADAGRAD,
+    TABLES,
+    batch,
+    built,
+    train,
+)
+
+
+def test_first_rows_follow_from_the_seed_alone_whatever_the_tier(tmp_path: Path) -> None:
+    tables = (*TABLES, table("tags", 50, 8, half=True))
+    on_host = built(tables, seed=7)
+    wanted = {}
+    for number, one in enumerate(tables):
+        rows = torch.empty(one.num_embeddings, one.embedding_dim)
+        everything = torch.arange(one.num_embeddings)
+        uniform_rows(everything, rows=one.num_embeddings, dim=one.embedding_dim, seed=7, stream=number, out=rows)
+        wanted[f"{one.name}.weight"] = rows.half().float() if one.name == "tags" else rows
+    assert_same(snapshot(on_host), wanted)
+    assert_same(snapshot(built(tables, seed=7, directory=tmp_path)), wanted)
+    assert_same(snapshot(built(tables, seed=7, cache_rows={"users": 9}, policy="lru", look_ahead=2)), wanted)
+    assert not torch.equal(snapshot(built(seed=8))["users.weight"], wanted["users.weight"])
+
+
+def test_rows_without_a_seed_are_zero(tmp_path: Path) -> None:
+    for collection in (built(seed=None), built(seed=None, directory=tmp_path)):
+        assert not any(value.any() for value in snapshot(collection).values())
+
+
+def test_state_dict_is_that_of_an_embedding_bag_collection_both_ways() -> None:
+    tables = [*TABLES, table("tags", 50, 12, half=True)]
+    theirs, ours = EmbeddingBagCollection(tables=tables), built(tuple(tables))
+    train(ours, range(2))
+    theirs.load_state_dict(ours.state_dict(), strict=True)
+    assert_same({n: v.detach() for n, v in theirs.state_dict().items()}, ours.state_dict())
+    with torch.no_grad():
+        for weight in theirs.parameters():
+            weight.copy_(torch.randn(weight.shape))
+    ours.load_state_dict(theirs.state_dict(), strict=True)
+    for name, weight in theirs.state_dict().items():
+        assert torch.equal(ours.state_dict()[name], weight)
+        assert ours.state_dict()[name].dtype == weight.dtype
+    features = batch(0, tuple(tables))
+    torch.testing.assert_close(evaluate(ours, features), theirs(features).values().detach(), rtol=1e-3, atol=1e-3)
+
+
+def test_optimizer_state_stands_beside_the_weights() -> None:
+    first, second = built(optimizer=ADAGRAD), built(optimizer=ADAGRAD, cache_ratio=0.8)
+    train(first, range(3))
+    saved = first.state_dict()
+    names = set(EmbeddingBagCollection(tables=list(TABLES)).state_dict())
+    assert set(saved) == names | {name.replace(".weight", ".sum") for name in names}
+    second.load_state_dict(saved, strict=True)
+    for collection in (first, second):
+        train(collection, range(3, 6))
+    assert_same(snapshot(first), snapshot(second))
+
+
+@pytest.mark.parametrize("look_ahead", [0, 2])
+def test_dlrm_trains_as_with_a_plain_embedding_bag_collection(look_ahead: int) -> None:
+    tables = (TABLES[0], TABLES[2])
+    ours = built(tables, look_ahead=look_ahead, cache_ratio=0.3)
+    theirs = EmbeddingBagCollection(tables=list(tables))
+    theirs.load_state_dict(ours.state_dict())
+    models = []
+    for collection in (ours, theirs):
+        torch.manual_seed(0)
+        models.append(
+            DLRM(
+                embedding_bag_collection=collection,
+                dense_in_features=3,
+                dense_arch_layer_sizes=[16, 8],
+                over_arch_layer_sizes=[16, 1],
+            )
+        )
+    assert not list(ours.parameters())
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.5) for model in models]
+    labels = torch.tensor([0.0, 1.0] * 4)
+    before = snapshot(ours)
+    for step in range(10):
+        dense = torch.randn(8, 3, generator=torch.Generator().manual_seed(step))
+        outputs = []
+        features = batch(step, tables)
+        if look_ahead:
+            ours.prefetch(features)
+        for model, optimizer in zip(models, optimizers, strict=True):
+            optimizer.zero_grad()
+            logits = model(dense_features=dense, sparse_features=features).squeeze(-1)
+            nn.functional.binary_cross_entropy_with_logits(logits, labels).backward()
+            optimizer.step()
+            outputs.append(logits.detach())
+        torch.testing.assert_close(*outputs, rtol=0, atol=1e-6)
+    for name, weight in theirs.state_dict().items():
+        torch.testing.assert_close(ours.state_dict()[name], weight, rtol=0, atol=1e-6)
+    assert any(not torch.equal(value, before[name]) for name, value in snapshot(ours).items())
+
+
+@pytest.mark.parametrize("look_ahead", [0, 2])
+def test_evaluation_moves_nothing_back(look_ahead: int) -> None:
+    collection = built(look_ahead=look_ahead, policy="lru", cache_ratio=0.2)
+    train(collection, range(3))
+    collection.flush()
+    collection.reset_counters()
+    with torch.no_grad():
+        for step in range(10, 20):
+            features = batch(step)
+            if look_ahead:
+                collection.prefetch(features)
+            collection(features)
+        collection.flush()
+    found = collection.counters()
+    assert found.rows_fetched > 100
+    assert (found.rows_written_back, found.bytes_written_back) == (0, 0)
+
+
+def arrays(root: object, seen: dict[int, object] | None = None) -> Iterator[np.ndarray]:
+    """Every array that an object holds, once."""
+    seen = {} if seen is None else seen
+    if id(root) in seen:
+        return
+    seen[id(root)] = root
+    if isinstance(root, np.ndarray):
+        yield root
+    elif isinstance(root, dict):
+        for value in root.values():
+            yield from arrays(value, seen)
+    elif isinstance(root, (list, tuple, set)) or type(root).__name__ == "deque":
+        for value in root:
+            yield from arrays(value, seen)
+    elif hasattr(root, "__dict__"):
+        yield from arrays(vars(root), seen)
+
+
+def storage_bytes(*tensors: Tensor) -> int:
+    return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}.values())
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+@pytest.mark.parametrize("ratio", [0.01, 0.4], ids=["batches overflow", "batches fit"])
+def test_memory_is_what_the_live_arrays_take(on_disk: bool, ratio: float, tmp_path: Path) -> None:
+    directory = tmp_path if on_disk else None
+    collection = built(optimizer=ADAGRAD, cache_ratio=ratio, look_ahead=2, policy="lfu", directory=directory)
+    train(collection, range(4))
+    for step in (4, 5):
+        collection.prefetch(batch(step))
+    collection.flush()
+    found, caches = collection.memory(), collection._caches
+    weights = storage_bytes(*(cache.pool.weights for cache in caches))
+    state = storage_bytes(*(values for cache in caches for values in cache.pool.state.values()))
+    # fbgemm wants a row of its own for every table, beside those that they share
+    spare = sum(len(cache.tables) - 1 for cache in caches)
+    assert weights - found[Tier.DEVICE, Purpose.ROWS] == 8 * 4 * spare
+    assert 0 <= state - found[Tier.DEVICE, Purpose.STATE] <= 8 * 4 * spare
+    extra = [values for c in caches for pool in c.pools[1:] for values in (pool.weights, *pool.state.values())]
+    assert bool(extra) == (ratio == 0.01)
+    assert found[Tier.DEVICE, Purpose.STAGING] >= storage_bytes(*extra) + 4 * 128
+    planned = sum(array.nbytes for cache in caches for array in arrays(cache.planner))
+    kept = sum(array.nbytes for cache in caches for array in arrays(cache.tier)) if on_disk else 0
+    assert found[Tier.HOST, Purpose.INDEX] + found[Tier.HOST, Purpose.STAGING] == planned + kept
+    slow = Tier.DISK if on_disk else Tier.HOST
+    if on_disk:
+        held = sum((tmp_path / f"cache_{at}" / "rows.bin").stat().st_size for at in range(len(caches)))
+    else:
+        held = storage_bytes(*(cache.tier.records for cache in caches))
+    assert found[slow, Purpose.ROWS] + found[slow, Purpose.STATE] == held
+
+
+def test_dropped_collection_ends_its_threads_and_lets_go_of_its_directory(tmp_path: Path) -> None:
+    gc.collect()
+    before = set(threading.enumerate())
+    collection = built(look_ahead=2, directory=tmp_path, cache_ratio=0.2, policy="lru")
+    train(collection, range(6))
+    collection.commit()
+    ours = [thread for thread in threading.enumerate() if thread not in before]
+    assert {thread.name.split("_")[0] for thread in ours} >= {"cache-planning", "cache-writing"}
+    gone = weakref.ref(collection)
+    rows = snapshot(collection)
+    del collection
+    gc.collect()
+    assert gone() is None
+    for thread in ours:
+        thread.join(10)
+        assert not thread.is_alive()
+    assert_same(snapshot(built(directory=tmp_path)), rows)
+
+
+def test_rows_loaded_while_batches_are_announced_are_the_ones_looked_up() -> None:
+    collection = built(look_ahead=2)
+    batches = [batch(step) for step in range(3)]
+    for features in batches:
+        collection.prefetch(features)
+    for one in TABLES:
+        collection.load_rows(one.name, 0, Rows(torch.ones(one.num_embeddings, one.embedding_dim)))
+    with torch.no_grad():
+        pooled = collection(batches[0])["colours"]
+    lengths = batches[0].to_dict()["colours"].lengths()
+    assert torch.equal(pooled, lengths.float()[:, None].expand(-1, 4))
