@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import enum
-import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from suite.advise import tables
 from suite.advise.advising import Advice, Asked, advise
@@ -21,16 +19,15 @@ from suite.advise.hardware import EXAMPLES, Hardware, load_hardware
 from suite.records.environment import visible_gpu
 from suite.records.options import BadOption, OptimizerName, ScaleName, parse_bytes, parse_workloads
 from suite.records.record import Cell
-from suite.records.store import StoreError, write_atomically
+from suite.records.store import write_atomically
 from suite.run.datasets import open_datasets
 from suite.run.memory_probes import available_host_bytes
 from suite.run.plan import Options, check_options, plan_cells
-from suite.simulate.options import check_output
-from suite.simulate.progress import LINE_EVERY_S
+from suite.simulate.options import BatchSizeOption, QuietOption, SeedOption, check_output, errors_told
+from suite.simulate.progress import Shown
 from systems import registry
 from systems.registry import Variant, split_list
 
-_USAGE, _FAILED, _INTERRUPTED = 2, 1, 130
 _RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 
 
@@ -79,12 +76,12 @@ def advise_command(
     optimizer: Annotated[
         OptimizerName, typer.Option(metavar="<name>", help=f"Of rows and MLPs alike: {', '.join(OptimizerName)}")
     ] = OptimizerName.SGD,
-    batch_size: Annotated[int | None, typer.Option(help="Samples per step; default: the scale's")] = None,
+    batch_size: BatchSizeOption = None,
     embedding_dim: Annotated[int | None, typer.Option(help="Width of every row; default: the scale's")] = None,
     batches: Annotated[
         int | None, typer.Option(help="Replayed to count misses, a third of them uncounted; default: 150")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of synthetic streams")] = 0,
+    seed: SeedOption = 0,
     calibration_file: Annotated[
         Path | None,
         typer.Option("--calibration", help="Reuse the costs measured before in this file, or keep them there"),
@@ -101,7 +98,7 @@ def advise_command(
     as_json: Annotated[
         bool, typer.Option("--json", help="The advice as JSON on standard output, nothing else")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress")] = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Predict step time and device memory of every system and cache size, and recommend one.
 
@@ -115,9 +112,8 @@ def advise_command(
     - `python -m suite advise --hardware my_gpu.json --row-types all`
     - `python -m suite advise --against results`
     """
-    errors = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
-    shown = _Shown(errors, quiet=quiet or as_json)
-    try:
+    shown = Shown(quiet=quiet or as_json)
+    with errors_told(CalibrationFailed):
         machine = None if hardware is None else load_hardware(hardware)
         if out is not None:
             check_output(out)
@@ -156,15 +152,6 @@ def advise_command(
         with shown:
             advice = advise(cell, asked, on_progress=shown)
         _present(advice, out=out, as_json=as_json, frontier=show_frontier)
-    except CalibrationFailed as error:
-        errors.print(f"error: {error}")
-        raise typer.Exit(_FAILED) from None
-    except (ValueError, StoreError) as error:  # of options, names and data: each a sentence for the user
-        errors.print(f"error: {error}")
-        raise typer.Exit(_USAGE) from None
-    except KeyboardInterrupt:
-        errors.print("interrupted: nothing was written")
-        raise typer.Exit(_INTERRUPTED) from None
 
 
 _WITH_AGAINST = {"against", "hardware", "matmul", "calibration_file", "seconds", "out", "as_json", "quiet"}
@@ -283,35 +270,3 @@ def write(found: Advice | Accuracy, folder: Path) -> list[str]:
         draw(found, folder / "advice.svg")
         names.append("advice.svg")
     return names
-
-
-class _Shown:
-    """Progress on standard error: a bar in a terminal, else a line now and then."""
-
-    def __init__(self, console: Console, *, quiet: bool) -> None:
-        self._console = console
-        self._lines = not quiet and not console.is_terminal
-        self._said = time.monotonic()
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-            disable=quiet or not console.is_terminal,
-        )
-        self._task = self._bar.add_task("", total=None)
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        self._bar.update(self._task, description=what, completed=done, total=total)
-        now = time.monotonic()
-        if self._lines and now - self._said >= LINE_EVERY_S:
-            self._said = now
-            self._console.print(f"{what}: {done:,} of {total:,}")
-
-    def __enter__(self) -> _Shown:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()

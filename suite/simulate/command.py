@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Self
 
 import numpy as np
@@ -16,11 +15,28 @@ from rich.console import Console
 from suite.records.environment import capture
 from suite.records.options import BadOption, ScaleName
 from suite.records.scales import SCALES
-from suite.records.store import StoreError
 from suite.simulate import figure, results, tables
 from suite.simulate.models.model import RowBytes, Span
 from suite.simulate.models.registry import parse_policies
-from suite.simulate.options import COUNTED_BATCHES, WARMUP_BATCHES, check_counts, check_output, open_trace, span_of
+from suite.simulate.options import (
+    FAILED,
+    INTERRUPTED,
+    BatchesOption,
+    BatchSizeOption,
+    DataDirOption,
+    JsonOption,
+    OutOption,
+    QuietOption,
+    SeedOption,
+    TraceOption,
+    WarmupOption,
+    WorkloadOption,
+    check_counts,
+    check_output,
+    errors_told,
+    open_trace,
+    span_of,
+)
 from suite.simulate.progress import Shown
 from suite.simulate.results import Configuration, Simulation, Stream, bound_of, row_of
 from suite.simulate.sweep import OpenTrace, Outcome, SimulatedCell, plan_jobs, run_cells, slots_of
@@ -30,40 +46,28 @@ from systems.contract import OptimizerKind, SparseOptimizer
 from systems.registry import Variant
 
 POINTS = 9
-_USAGE = 2
-_INTERRUPTED = 130
 _OPTIMUM = Variant("belady")
 
 
 def simulate_command(
     *,
-    workload: Annotated[
-        str, typer.Option(help="A synthetic stream, as in criteo_kaggle@drift, or one that --data-dir holds")
-    ] = "criteo_kaggle",
+    workload: WorkloadOption = "criteo_kaggle",
     scale: Annotated[
         ScaleName, typer.Option(help="Table sizes of synthetic streams; batch size, ratio and dim by default")
     ] = ScaleName.FULL,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Replay a dataset made by `python -m workloads prepare`")
-    ] = None,
-    trace: Annotated[
-        Path | None, typer.Option(help="Replay ids of your own: .npy, .npz or .parquet, instead of a workload")
-    ] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Samples per batch; default: the scale's")] = None,
-    seed: Annotated[int, typer.Option(help="Of synthetic streams")] = 0,
+    data_dir: DataDirOption = None,
+    trace: TraceOption = None,
+    batch_size: BatchSizeOption = None,
+    seed: SeedOption = 0,
     policies: Annotated[str, typer.Option(help="all, or names, with variants: freq_cache[policy=lru],s3fifo")] = "all",
     cache_ratio: Annotated[
         str | None,
         typer.Option(help="Cached share of all rows: 0.01, or 0.01,0.05, or 0.001:0.5; default: the scale's"),
     ] = None,
     points: Annotated[int, typer.Option(help="Sizes from one end of --cache-ratio A:B to the other")] = POINTS,
-    batches: Annotated[
-        int | None, typer.Option(help=f"Batches to count; default: {COUNTED_BATCHES}, fewer on a short stream")
-    ] = None,
+    batches: BatchesOption = None,
     epoch: Annotated[bool, typer.Option("--epoch", help="Count all batches behind the warm-up")] = False,
-    warmup: Annotated[
-        int | None, typer.Option(help=f"Batches to replay before; default: {WARMUP_BATCHES}, fewer on a short stream")
-    ] = None,
+    warmup: WarmupOption = None,
     per_table: Annotated[bool, typer.Option("--per-table", help="Misses by table too, of the one cache")] = False,
     frequency_prefix: Annotated[
         float, typer.Option(help="Share of the training split that policies are given row frequencies of")
@@ -76,9 +80,9 @@ def simulate_command(
     jobs: Annotated[
         int | None, typer.Option(help="Replays side by side; default: by cores, work and 4 GB of memory")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Directory that gets JSON, CSV and a figure")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON instead of tables")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress")] = False,
+    out: OutOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Replay a stream of ids through caches: what each policy misses and moves, and the least that one could.
 
@@ -94,8 +98,7 @@ def simulate_command(
 
     The exit code is 0 if all was replayed, 1 if a policy failed, 2 for a wrong option or bad data, 130 after Ctrl-C.
     """
-    errors = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
-    try:
+    with errors_told() as errors:
         asked = _Asked.checked(
             policies=policies,
             cache_ratio=cache_ratio if cache_ratio is not None else str(SCALES[scale].cache_ratio),
@@ -125,48 +128,42 @@ def simulate_command(
         span = span_of(opened, batches=batches, warmup=warmup, epoch=epoch)
         with Shown(quiet=quiet) as shown:
             found = _simulated(asked, opened, again=again, span=span, shown=shown)
-    except ValueError as error:
-        # every error of options, names and data is a ValueError with a sentence for the user
-        errors.print(f"error: {error}", style="red")
-        raise typer.Exit(_USAGE) from None
-    simulation = Simulation(
-        stream=Stream(
-            name=opened.name,
-            workload=None if trace is not None else workload,
-            trace_file=None if trace is None else str(trace),
-            data_dir=None if data_dir is None else str(data_dir),
-            scale=scale.value,
-            batch_size=samples,
-            seed=seed,
-            frequency_prefix=frequency_prefix,
-            tables=dict(opened.tables),
-            rows=opened.rows,
-            batches=opened.length,
-        ),
-        configuration=Configuration(
-            policies=tuple(map(str, asked.policies)),
-            cache_ratios=asked.ratios,
-            warmup_batches=span.counted_from,
-            counted_batches=span.stop - span.counted_from,
-            optimizer=optimizer.value,
-            embedding_dim=asked.row.dim,
-        ),
-        environment=capture(threads=len(os.sched_getaffinity(0))),
-        complete=found.complete,
-        rows=found.rows(opened, per_table=per_table),
-    )
-    _print(simulation, as_json=as_json)
-    if out is not None:
-        try:
-            files = results.write(simulation, out)
-            files.append(figure.draw(simulation, out))
-        except (StoreError, OSError) as error:
-            errors.print(f"error: {error}", style="red")
-            raise typer.Exit(1) from None
-        errors.print(f"Wrote {', '.join(path.name for path in files)} to {out}")
+        simulation = Simulation(
+            stream=Stream(
+                name=opened.name,
+                workload=None if trace is not None else workload,
+                trace_file=None if trace is None else str(trace),
+                data_dir=None if data_dir is None else str(data_dir),
+                scale=scale.value,
+                batch_size=samples,
+                seed=seed,
+                frequency_prefix=frequency_prefix,
+                tables=dict(opened.tables),
+                rows=opened.rows,
+                batches=opened.length,
+            ),
+            configuration=Configuration(
+                policies=tuple(map(str, asked.policies)),
+                cache_ratios=asked.ratios,
+                warmup_batches=span.counted_from,
+                counted_batches=span.stop - span.counted_from,
+                optimizer=optimizer.value,
+                embedding_dim=asked.row.dim,
+            ),
+            environment=capture(threads=len(os.sched_getaffinity(0))),
+            complete=found.complete,
+            rows=found.rows(opened, per_table=per_table),
+        )
+        if as_json:
+            typer.echo(simulation.model_dump_json())
+        else:
+            tables.show(simulation, Console(markup=False, highlight=False))
+        if out is not None:
+            files = [*results.write(simulation, out), figure.draw(simulation, out)]
+            errors.print(f"Wrote {', '.join(path.name for path in files)} to {out}")
     if not found.complete:
-        raise typer.Exit(_INTERRUPTED)
-    raise typer.Exit(int(any(row.status == "failed" for row in simulation.rows)))
+        raise typer.Exit(INTERRUPTED)
+    raise typer.Exit(FAILED if any(row.status == "failed" for row in simulation.rows) else 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,16 +256,22 @@ def _simulated(asked: _Asked, trace: Trace, *, again: OpenTrace, span: Span, sho
     lookups = len(order) * span.stop * trace.batch_lookups
     jobs = asked.jobs or plan_jobs(rows=trace.rows, lookups=lookups, cores=len(os.sched_getaffinity(0)))
     found: dict[SimulatedCell, Outcome] = {}
+    replayed = expected = 0
+
+    def on_batches(batches: int) -> None:
+        nonlocal replayed
+        replayed += batches
+        shown(f"{len(found)} of {expected} replays, batches", replayed, expected * span.stop)
 
     def run(wanted: Sequence[SimulatedCell]) -> None:
-        shown.expect(len(wanted), len(wanted) * span.stop)
+        nonlocal expected
+        expected += len(wanted)
         reopen = again if jobs > 1 and len(wanted) > 1 else lambda: trace
         side_by_side = min(jobs, max(1, len(wanted)))
         for outcome in run_cells(
-            wanted, open_trace=reopen, span=span, row=asked.row, jobs=side_by_side, on_batches=shown.advance
+            wanted, open_trace=reopen, span=span, row=asked.row, jobs=side_by_side, on_batches=on_batches
         ):
             found[outcome.cell] = outcome
-            shown.finished()
 
     complete = True
     try:
@@ -278,10 +281,3 @@ def _simulated(asked: _Asked, trace: Trace, *, again: OpenTrace, span: Span, sho
     except KeyboardInterrupt:
         complete = False
     return _Found(cells, found, complete)
-
-
-def _print(simulation: Simulation, *, as_json: bool) -> None:
-    if as_json:
-        typer.echo(simulation.model_dump_json())
-        return
-    tables.show(simulation, Console(markup=False, highlight=False))

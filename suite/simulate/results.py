@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict
+import pandas as pd
 
+from suite.records.model import Model
 from suite.records.record import Environment
 from suite.records.store import write_atomically
 from suite.simulate.sweep import Outcome, SimulatedCell
@@ -20,11 +19,7 @@ from systems.registry import Variant
 SCHEMA_VERSION: Final = 1
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Stream(_Model):
+class Stream(Model):
     """What was replayed."""
 
     name: str
@@ -44,7 +39,7 @@ class Stream(_Model):
     """That the stream has."""
 
 
-class Configuration(_Model):
+class Configuration(Model):
     """How it was replayed."""
 
     policies: tuple[str, ...]
@@ -56,7 +51,7 @@ class Configuration(_Model):
     embedding_dim: int
 
 
-class Traffic(_Model):
+class Traffic(Model):
     """Sums over the counted batches, defined as those of a trained system; see `systems.contract.Counters`."""
 
     batches: int
@@ -86,7 +81,7 @@ class Traffic(_Model):
         return self.bytes_fetched + self.bytes_written_back
 
 
-class Least(_Model):
+class Least(Model):
     """What Belady's rule misses and moves over the same batches with as many slots: nothing can do with less."""
 
     policy: str
@@ -97,7 +92,7 @@ class Least(_Model):
     bytes_moved: int
 
 
-class Row(_Model):
+class Row(Model):
     """One policy at one cache size."""
 
     policy: str
@@ -131,7 +126,7 @@ class Row(_Model):
         return _ratio(self.traffic.bytes_moved, self.least.bytes_moved)
 
 
-class Simulation(_Model):
+class Simulation(Model):
     """All of a run; `simulation.json`."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
@@ -175,17 +170,9 @@ def row_of(
         traffic=None
         if tally is None
         else Traffic(
-            batches=tally.batches,
-            lookups=tally.lookups,
-            unique_ids=tally.unique_ids,
-            unique_misses=tally.unique_misses,
-            lookup_misses=tally.lookup_misses,
-            rows_fetched=tally.rows_fetched,
-            rows_written_back=tally.rows_written_back,
+            **{name: count for name, count in vars(tally).items() if name != "by_table"},
             bytes_fetched=fetched,
             bytes_written_back=back,
-            overflow_batches=tally.overflow_batches,
-            details=tally.details,
             per_table={
                 name: (int(unique), int(missed))
                 for (name, _), (unique, missed) in zip(trace.tables, tally.by_table, strict=True)
@@ -268,11 +255,8 @@ def _by_table(row: Row) -> list[dict[str, object]]:
 
 
 def _csv(lines: Sequence[Mapping[str, object]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(lines[0]) if lines else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return text.getvalue()
+    # As objects: a column of whole numbers in which one is missing stays one of whole numbers.
+    return str(pd.DataFrame(lines, dtype=object).to_csv(index=False, lineterminator="\n"))
 
 
 def _ratio(value: int, least: int) -> float | None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from rich import box
-from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from suite.simulate.models.registry import MODELS
 from suite.simulate.results import Row, Simulation
 from suite.tables.quantities import MISSING, amount
+from suite.tables.terminal import print_line, print_table
 
 DETAILED_SIZES = 3
 """Up to so many cache sizes have a table each; more become columns."""
@@ -30,7 +27,7 @@ _LEGEND = (
 def show(simulation: Simulation, console: Console) -> None:
     """Print what was replayed, the rows, what could not run, and the legend."""
     for line in _heading(simulation):
-        _line(console, line)
+        print_line(console, line)
     ratios = simulation.configuration.cache_ratios
     if len(ratios) <= DETAILED_SIZES:
         for ratio in ratios:
@@ -41,10 +38,10 @@ def show(simulation: Simulation, console: Console) -> None:
     for policy in simulation.configuration.policies:
         _show_refusals(console, [row for row in simulation.rows if row.policy == policy and row.status != "ok"])
     for note in _notes(simulation):
-        _line(console, note)
+        print_line(console, note)
     if not simulation.complete:
-        _line(console, "Interrupted: what was done until then.", style="yellow")
-    _line(console, _LEGEND, style="dim")
+        print_line(console, "Interrupted: what was done until then.", style="yellow")
+    print_line(console, _LEGEND, style="dim")
 
 
 def _heading(simulation: Simulation) -> list[str]:
@@ -65,7 +62,7 @@ def _show_refusals(console: Console, rows: Sequence[Row]) -> None:
     last = rows[-1]
     how, style = ("failed", "red") if last.status == "failed" else ("cannot run", "")
     sizes = ", ".join(_percent(row.cache_ratio) for row in rows)
-    _line(console, f"{last.policy} {how} at {sizes} %: {last.reason}", style=style)
+    print_line(console, f"{last.policy} {how} at {sizes} %: {last.reason}", style=style)
 
 
 def _notes(simulation: Simulation) -> Iterator[str]:
@@ -86,7 +83,7 @@ def _notes(simulation: Simulation) -> Iterator[str]:
 def _show_size(console: Console, ratio: float, rows: Sequence[Row]) -> None:
     if not rows:
         return
-    _line(console, f"Cache of {_percent(ratio)} % of the rows: {rows[0].slots_asked:,} slots", style="bold")
+    print_line(console, f"Cache of {_percent(ratio)} % of the rows: {rows[0].slots_asked:,} slots", style="bold")
     header = ["policy", "hit\nrate %", "misses\nper batch", "% of\nleast", "MB\nin", "MB\nout", "% of\nleast"]
     lines = [
         [
@@ -101,14 +98,14 @@ def _show_size(console: Console, ratio: float, rows: Sequence[Row]) -> None:
         ]
         for row in rows
     ]
-    _print(console, [*header, "M ids/s\nreplayed"], lines)
+    print_table(console, [*header, "M ids/s\nreplayed"], lines, sections=_first_bound(lines))
     for row in rows:
         if row.traffic is not None and row.traffic.details:
             counts = ", ".join(
                 f"{name.replace('_', ' ')} {amount(count / row.traffic.batches)}"
                 for name, count in row.traffic.details.items()
             )
-            _line(console, f"{row.policy}: {counts}, per batch")
+            print_line(console, f"{row.policy}: {counts}, per batch")
     _show_tables(console, rows)
 
 
@@ -117,9 +114,9 @@ def _show_tables(console: Console, rows: Sequence[Row]) -> None:
     counted = [(row, row.traffic, row.traffic.per_table) for row in rows if row.traffic and row.traffic.per_table]
     if not counted:
         return
-    _line(console, "Unique misses per batch by table", style="bold")
+    print_line(console, "Unique misses per batch by table", style="bold")
     _, first, of_first = counted[0]
-    header = ["table", "distinct", *(_folded(row.policy) for row, _, _ in counted)]
+    header = ["table", "distinct", *(row.policy.replace("[", "\n [").replace(",", ",\n  ") for row, _, _ in counted)]
     lines = [
         [
             name,
@@ -128,18 +125,18 @@ def _show_tables(console: Console, rows: Sequence[Row]) -> None:
         ]
         for name in of_first
     ]
-    _print(console, header, lines)
+    print_table(console, header, lines)
 
 
 def _show_sizes(console: Console, title: str, simulation: Simulation, value: Callable[[Row], str]) -> None:
-    _line(console, f"{title}, by cached share of the rows in %", style="bold")
+    print_line(console, f"{title}, by cached share of the rows in %", style="bold")
     found = {(row.policy, row.cache_ratio): value(row) for row in simulation.rows}
     ratios = simulation.configuration.cache_ratios
     lines = [
         [policy, *(found.get((policy, ratio), MISSING) for ratio in ratios)]
         for policy in simulation.configuration.policies
     ]
-    _print(console, ["policy", *(_percent(ratio) for ratio in ratios)], lines)
+    print_table(console, ["policy", *(_percent(ratio) for ratio in ratios)], lines, sections=_first_bound(lines))
 
 
 def _speed(row: Row) -> str:
@@ -172,58 +169,10 @@ _BY_SIZE: dict[str, Callable[[Row], str]] = {
 }
 
 
+def _first_bound(lines: Sequence[Sequence[str]]) -> list[int]:
+    """The first line of a bound, above which a rule is drawn."""
+    return [number for number, line in enumerate(lines) if line[0].split("[")[0] in _BOUNDS][:1]
+
+
 def _percent(ratio: float) -> str:
     return f"{100 * ratio:.3g}"
-
-
-def _print(console: Console, header: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
-    """One table, or several that repeat the first column, none wider than the terminal."""
-    gap = 2
-    widths = _widths([header, *lines])
-    if sum(widths) + gap * (len(widths) - 1) > console.width:
-        lines = [[_folded(first), *rest] for first, *rest in lines]
-        widths, gap = _widths([header, *lines]), 1
-    for part in _parts(widths, width=console.width, gap=gap):
-        # The box draws a blank between columns; the padding is the rest of the gap.
-        table = Table(box=box.SIMPLE_HEAD, padding=(0, gap - 1, 0, 0), show_edge=False, pad_edge=False)
-        for index in part:
-            first = index == 0
-            table.add_column(Text(header[index]), justify="left" if first else "right", no_wrap=not first)
-        for line in lines:
-            if _begins_bounds(line[0], lines):
-                table.add_section()
-            table.add_row(*(Text(line[index]) for index in part))
-        console.print(table, highlight=False)
-        console.line()
-
-
-def _begins_bounds(label: str, lines: Sequence[Sequence[str]]) -> bool:
-    bounds = [line[0] for line in lines if line[0].split("[")[0].strip() in _BOUNDS]
-    return bool(bounds) and label == bounds[0]
-
-
-def _folded(name: str) -> str:
-    """A policy's name with its variant below it."""
-    return name.replace("[", "\n [").replace(",", ",\n  ")
-
-
-def _widths(cells: Sequence[Sequence[str]]) -> list[int]:
-    return [max(cell_len(line) for cell in column for line in cell.split("\n")) for column in zip(*cells, strict=True)]
-
-
-def _parts(widths: Sequence[int], *, width: int, gap: int) -> list[list[int]]:
-    """Column indices by table: a new one, which repeats column 0, wherever the width runs out."""
-    parts: list[list[int]] = [[0]]
-    used = widths[0]
-    for index in range(1, len(widths)):
-        if len(parts[-1]) > 1 and used + gap + widths[index] > width:
-            parts.append([0])
-            used = widths[0]
-        parts[-1].append(index)
-        used += gap + widths[index]
-    return parts
-
-
-def _line(console: Console, text: str, *, style: str = "") -> None:
-    # Text, not a string: names such as `freq_cache[policy=lfu]` would be read as markup.
-    console.print(Text(text, style=style), soft_wrap=False, highlight=False)

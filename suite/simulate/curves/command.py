@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -12,46 +12,42 @@ from rich.console import Console
 from suite.records.environment import capture
 from suite.records.options import BadOption, ScaleName
 from suite.records.scales import SCALES
-from suite.records.store import StoreError, write_atomically
+from suite.records.store import write_atomically
 from suite.simulate.curves.curves import miss_curves
 from suite.simulate.curves.split import split_slots
 from suite.simulate.curves.tables import frames, show, to_json
 from suite.simulate.options import (
-    COUNTED_BATCHES,
-    WARMUP_BATCHES,
+    BatchesOption,
+    BatchSizeOption,
+    DataDirOption,
+    JsonOption,
+    OutOption,
+    QuietOption,
+    SeedOption,
+    TraceOption,
+    WarmupOption,
+    WorkloadOption,
     check_counts,
     check_output,
+    errors_told,
     open_trace,
     span_of,
 )
 from suite.simulate.progress import Shown
 
-_USAGE = 2
-_INTERRUPTED = 130
-
 
 def curves_command(
     *,
-    workload: Annotated[
-        str, typer.Option(help="A synthetic stream, as in criteo_kaggle@drift, or one that --data-dir holds")
-    ] = "criteo_kaggle",
+    workload: WorkloadOption = "criteo_kaggle",
     scale: Annotated[
         ScaleName, typer.Option(help="Table sizes of synthetic streams; batch size by default")
     ] = ScaleName.FULL,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Follow a dataset made by `python -m workloads prepare`")
-    ] = None,
-    trace: Annotated[
-        Path | None, typer.Option(help="Follow ids of your own: .npy, .npz or .parquet, instead of a workload")
-    ] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Samples per batch; default: the scale's")] = None,
-    seed: Annotated[int, typer.Option(help="Of synthetic streams")] = 0,
-    batches: Annotated[
-        int | None, typer.Option(help=f"Batches to count; default: {COUNTED_BATCHES}, fewer on a short stream")
-    ] = None,
-    warmup: Annotated[
-        int | None, typer.Option(help=f"Batches to follow before; default: {WARMUP_BATCHES}, fewer on a short stream")
-    ] = None,
+    data_dir: DataDirOption = None,
+    trace: TraceOption = None,
+    batch_size: BatchSizeOption = None,
+    seed: SeedOption = 0,
+    batches: BatchesOption = None,
+    warmup: WarmupOption = None,
     sample: Annotated[
         float | None, typer.Option(help="Follow this share of the rows, as in 0.01, and estimate; default: all, exact")
     ] = None,
@@ -59,9 +55,9 @@ def curves_command(
     split: Annotated[
         str | None, typer.Option(help="Divide so many slots, or such a share of the rows (0.01), among the tables")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Directory that gets JSON, CSV and figures")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON instead of tables")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress")] = False,
+    out: OutOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Misses of an LRU cache at every size at once, and how to divide slots among tables.
 
@@ -76,8 +72,9 @@ def curves_command(
 
     The exit code is 2 for a wrong option or bad data, 130 after Ctrl-C.
     """
-    errors = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
-    try:
+    from suite.simulate.curves.figure import draw
+
+    with errors_told() as errors:
         check_counts(batches=batches, warmup=warmup)
         if out is not None:
             check_output(out)
@@ -86,45 +83,30 @@ def curves_command(
         )
         slots = None if split is None else parse_slots(split, rows=opened.rows)
         span = span_of(opened, batches=batches, warmup=warmup)
-        with Shown(quiet=quiet, what="passes") as shown:
-            shown.expect(1, span.stop)
-            curves = miss_curves(opened, span, sample, per_table or slots is not None, shown.reached)
+        with Shown(quiet=quiet) as shown:
+            curves = miss_curves(opened, span, sample, per_table or slots is not None, partial(shown, "batches"))
         divided = None if slots is None else split_slots(curves, slots)
-    except ValueError as error:
-        # every error of options, names and data is a ValueError with a sentence for the user
-        errors.print(f"error: {error}", style="red")
-        raise typer.Exit(_USAGE) from None
-    except KeyboardInterrupt:
-        errors.print("interrupted: no curve was finished", style="yellow")
-        raise typer.Exit(_INTERRUPTED) from None
-    stream = {
-        "trace_file": None if trace is None else str(trace),
-        "data_dir": None if data_dir is None else str(data_dir),
-        "scale": scale.value,
-        "batch_size": SCALES[scale].batch_size if batch_size is None else batch_size,
-        "seed": seed,
-    }
-    environment = capture(threads=len(os.sched_getaffinity(0))).model_dump(mode="json")
-    record = to_json(curves, divided, stream=stream, environment=environment)
-    if as_json:
-        typer.echo(record, nl=False)
-    else:
-        show(curves, divided, Console(markup=False, highlight=False))
-    if out is None:
-        return
-    from suite.simulate.curves.figure import draw
-
-    try:
-        files = [out / "curves.json"]
-        write_atomically(files[0], record)
-        for name, frame in frames(curves, divided).items():
-            files.append(out / f"{name}.csv")
-            write_atomically(files[-1], frame.to_csv(index=False, lineterminator="\n"))
-        files += draw(curves, divided, out)
-    except (StoreError, OSError) as error:
-        errors.print(f"error: {error}", style="red")
-        raise typer.Exit(1) from None
-    errors.print(f"Wrote {', '.join(path.name for path in files)} to {out}")
+        stream = {
+            "trace_file": None if trace is None else str(trace),
+            "data_dir": None if data_dir is None else str(data_dir),
+            "scale": scale.value,
+            "batch_size": SCALES[scale].batch_size if batch_size is None else batch_size,
+            "seed": seed,
+        }
+        environment = capture(threads=len(os.sched_getaffinity(0))).model_dump(mode="json")
+        record = to_json(curves, divided, stream=stream, environment=environment)
+        if as_json:
+            typer.echo(record, nl=False)
+        else:
+            show(curves, divided, Console(markup=False, highlight=False))
+        if out is not None:
+            files = {"curves.json": record}
+            for name, frame in frames(curves, divided).items():
+                files[f"{name}.csv"] = frame.to_csv(index=False, lineterminator="\n")
+            for name, text in files.items():
+                write_atomically(out / name, text)
+            names = [*files, *(path.name for path in draw(curves, divided, out))]
+            errors.print(f"Wrote {', '.join(names)} to {out}")
 
 
 def parse_slots(text: str, *, rows: int) -> int:

@@ -134,6 +134,10 @@ class Curve:
         """Share of the distinct rows that were absent."""
         return self.misses(slots) / self.unique_ids if self.unique_ids else 0.0
 
+    def lookup_miss_rate(self, slots: int) -> float:
+        """Share of the ids whose rows were absent."""
+        return self.lookup_misses(slots) / self.lookups if self.lookups else 0.0
+
     def error(self, slots: int) -> float:
         """Standard error of `misses`; 0: exact."""
         if not self.groups:

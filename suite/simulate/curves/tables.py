@@ -6,19 +6,16 @@ import json
 
 import numpy as np
 import pandas as pd
-from rich import box
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from suite.simulate.curves.curves import Curve, Curves
 from suite.simulate.curves.split import Split
 from suite.tables.quantities import amount
+from suite.tables.terminal import print_line, print_table
 
 _SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 _TABLE_SHARES = (0.01, 0.05, 0.2, 1.0)
 _PER_OCTAVE = 8
-_NAME_COLUMNS = 16
 
 
 def show(curves: Curves, split: Split | None, console: Console) -> None:
@@ -77,15 +74,14 @@ def to_json(curves: Curves, split: Split | None, **more: object) -> str:
 
 
 def _point(curve: Curve, name: str, slots: int) -> dict[str, object]:
-    lookup_misses = curve.lookup_misses(slots)
     return {
         "table": name,
         "slots": slots,
         "unique_misses": curve.misses(slots),
         "unique_miss_rate": curve.miss_rate(slots),
         "standard_error": curve.error(slots),
-        "lookup_misses": lookup_misses,
-        "lookup_miss_rate": lookup_misses / curve.lookups if curve.lookups else 0.0,
+        "lookup_misses": curve.lookup_misses(slots),
+        "lookup_miss_rate": curve.lookup_miss_rate(slots),
         "holds_every_batch": curve.holds(slots),
     }
 
@@ -119,84 +115,70 @@ def _split_record(split: Split) -> dict[str, object]:
 def _show_pooled(curves: Curves, console: Console) -> None:
     curve = curves.pooled
     how = "every row" if curves.sample is None else f"a sample of {curve.share:.2%} of the rows"
-    _line(console, f"{curves.trace}: {curve.rows:,} rows, {curve.used_rows:,} of them used, from {how}")
-    _line(console, f"{curves.batches:,} batches counted after {curves.span.counted_from:,} of warm-up")
-    _line(console, "\nOne LRU cache for all tables", style="bold")
+    print_line(console, f"{curves.trace}: {curve.rows:,} rows, {curve.used_rows:,} of them used, from {how}")
+    print_line(console, f"{curves.batches:,} batches counted after {curves.span.counted_from:,} of warm-up")
+    print_line(console, "\nOne LRU cache for all tables", style="bold")
     sizes = {min(curve.rows, max(1, int(share * curve.rows))) for share in _SHARES}
     sizes |= {size for size in (curve.largest_batch, curve.used_rows) if size}
     errors = ["error\n±"] if curves.sample is not None else []
-    table = _table("slots", "% of\nrows", "misses\nper batch", *errors, "misses, % of\ndistinct", "% of\nlookups")
-    for slots in sorted(sizes):
-        misses, lookups = curve.misses(slots), curve.lookup_misses(slots)
-        table.add_row(
+    heads = ["slots", "% of\nrows", "misses\nper batch", *errors, "misses, % of\ndistinct", "% of\nlookups"]
+    lines = [
+        [
             f"{'' if curve.holds(slots) else '* '}{slots:,}",
             f"{100 * slots / curve.rows:.3g}",
-            amount(misses / curves.batches),
+            amount(curve.misses(slots) / curves.batches),
             *(amount(curve.error(slots) / curves.batches) for _ in errors),
             f"{100 * curve.miss_rate(slots):.2f}",
-            f"{100 * lookups / curve.lookups if curve.lookups else 0:.2f}",
-        )
-    console.print(table)
+            f"{100 * curve.lookup_miss_rate(slots):.2f}",
+        ]
+        for slots in sorted(sizes)
+    ]
+    print_table(console, heads, lines, text=())
     about = "about " if curves.sample is not None else ""
     notes = [f"The largest batch has {about}{curve.largest_batch:,} distinct rows."]
     if not all(map(curve.holds, sizes)):
         notes.append("*: it does not fit into the cache, which misses more than this.")
     if errors:
         notes.append("error: standard error of the misses, by what the choice of the rows may change.")
-    _line(console, " ".join(notes), style="dim")
+    print_line(console, " ".join(notes), style="dim")
 
 
 def _show_tables(curves: Curves, console: Console) -> None:
-    _line(console, "\nEach table with an LRU cache of its own", style="bold")
+    print_line(console, "\nEach table with an LRU cache of its own", style="bold")
     shares = [f"at {100 * share:g} %\nof rows" for share in _TABLE_SHARES]
-    table = _table("table", "rows", "largest\nbatch", "distinct\nper batch", *shares, names=1)
+    heads = ["table", "rows", "largest\nbatch", "distinct\nper batch", *shares]
+    lines = []
     starred = False
     for curve in curves.tables:
         sizes = [max(1, int(share * curve.rows)) for share in _TABLE_SHARES]
         rates = [f"{'' if curve.holds(slots) else '*'}{100 * curve.miss_rate(slots):.2f}" for slots in sizes]
         starred |= not all(map(curve.holds, sizes))
         counts = (f"{curve.rows:,}", f"{curve.largest_batch:,}", amount(curve.unique_ids / curves.batches))
-        table.add_row(Text(curve.name), *counts, *rates)
-    console.print(table)
+        lines.append([curve.name, *counts, *rates])
+    print_table(console, heads, lines)
     star = " *: the largest batch does not fit, the cache misses more than this." if starred else ""
-    _line(console, f"Misses in % of the distinct rows, with slots for so many rows.{star}", style="dim")
+    print_line(console, f"Misses in % of the distinct rows, with slots for so many rows.{star}", style="dim")
 
 
 def _show_split(curves: Curves, split: Split, console: Console) -> None:
-    _line(console, f"\n{split.slots:,} slots, {split.slots / curves.pooled.rows:.3%} of the rows", style="bold")
-    table = _table(
-        "table",
-        "rows",
-        "slots where\nthey save most",
-        "misses\nper batch",
-        "slots by\nequal share",
-        "misses\nper batch",
-        names=1,
-    )
-    rows = zip(
-        curves.tables, split.greedy.slots, split.greedy.misses, split.equal.slots, split.equal.misses, strict=True
-    )
-    for curve, slots, misses, equal_slots, equal_misses in rows:
-        own = (f"{slots:,}", amount(misses / curves.batches))
-        table.add_row(
-            Text(curve.name), f"{curve.rows:,}", *own, f"{equal_slots:,}", amount(equal_misses / curves.batches)
-        )
-    table.add_section()
-    totals = [
-        text
-        for division in (split.greedy, split.equal)
-        for text in (f"{sum(division.slots):,}", amount(division.total_misses / curves.batches))
-    ]
-    table.add_row("all, apart", f"{curves.pooled.rows:,}", *totals)
-    table.add_row("all, shared", "", f"{split.slots:,}", amount(split.shared_misses / curves.batches), "", "")
-    console.print(table)
-    _line(console, split.answer, style="bold")
+    print_line(console, f"\n{split.slots:,} slots, {split.slots / curves.pooled.rows:.3%} of the rows", style="bold")
+    slots_of = ("slots where\nthey save most", "slots by\nequal share")
+    heads = ["table", "rows", *(head for slots in slots_of for head in (slots, "misses\nper batch"))]
+    lines = [[curve.name, f"{curve.rows:,}"] for curve in curves.tables]
+    lines += [["all, apart", f"{curves.pooled.rows:,}"], ["all, shared", ""]]
+    for division in (split.greedy, split.equal):
+        for line, slots, misses in zip(lines, division.slots, division.misses, strict=False):
+            line += [f"{slots:,}", amount(misses / curves.batches)]
+        lines[-2] += [f"{sum(division.slots):,}", amount(division.total_misses / curves.batches)]
+    lines[-1] += [f"{split.slots:,}", amount(split.shared_misses / curves.batches), "", ""]
+    print_table(console, heads, lines, sections=[len(curves.tables)])
+    print_line(console, split.answer, style="bold")
     if split.unused:
-        _line(console, f"{split.unused:,} slots are left over: no row that was used needs them.")
+        print_line(console, f"{split.unused:,} slots are left over: no row that was used needs them.")
     if not curves.pooled.holds(split.slots):
-        _line(console, "The shared cache cannot hold the largest batch: it misses more than this.")
-    _line(console, "\nFor CachedEmbeddingBagCollection, with policy lru:")
-    _line(console, cache_rows_text(split.cache_rows()))
+        print_line(console, "The shared cache cannot hold the largest batch: it misses more than this.")
+    print_line(console, "\nFor CachedEmbeddingBagCollection, with policy lru:")
+    print_line(console, cache_rows_text(split.cache_rows()))
 
 
 def cache_rows_text(cache_rows: dict[str, int]) -> str:
@@ -209,22 +191,3 @@ def cache_rows_text(cache_rows: dict[str, int]) -> str:
             line = "   "
         line += entry
     return "\n".join(["cache_rows={", *lines, line, "}"])
-
-
-def _table(*columns: str, names: int = 0) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for number, column in enumerate(columns):
-        named = number < names
-        table.add_column(
-            column,
-            justify="left" if named else "right",
-            no_wrap=True,
-            overflow="ellipsis",
-            max_width=_NAME_COLUMNS if named else None,
-        )
-    return table
-
-
-def _line(console: Console, text: str, *, style: str = "") -> None:
-    # Text, not a string: names may look like markup.
-    console.print(Text(text, style=style), highlight=False)

@@ -90,7 +90,7 @@ def test_a_cell_says_what_it_counted() -> None:
     assert outcome.replay_s > 0
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_policy_that_cannot_run_or_fails_is_an_outcome_too(jobs: int) -> None:
     cells = [cell("test_sweep:Refuses"), cell("test_sweep:Breaks"), cell("uvm")]
     found = {o.cell: o for o in run_cells(cells, open_trace=OPEN, span=SPAN, row=ROW, jobs=jobs)}
@@ -108,6 +108,7 @@ def test_a_process_that_dies_fails_its_cell_and_the_others_go_on() -> None:
     assert [found[one].status for one in cells] == ["failed", "ok", "ok"]
 
 
+@pytest.mark.slow
 def test_when_all_processes_are_dead_no_cell_is_forgotten() -> None:
     cells = [cell("test_sweep:Dies"), cell("test_sweep:Dies", 301), cell("uvm")]
     found = list(run_cells(cells, open_trace=OPEN, span=SPAN, row=ROW, jobs=2))
@@ -125,7 +126,7 @@ def _damaged() -> Trace:
     return trace
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_damaged_data_end_the_sweep(jobs: int) -> None:
     with pytest.raises(DataError, match="batch 0 is damaged"):
         list(run_cells([cell("uvm"), cell("freq_cache")], open_trace=_damaged, span=SPAN, row=ROW, jobs=jobs))
