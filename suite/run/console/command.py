@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import enum
 import logging
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from suite.records.environment import capture, visible_gpu
+from suite.records.environment import capture
 from suite.records.options import (
     BadOption,
     OptimizerName,
@@ -22,27 +21,15 @@ from suite.records.options import (
     parse_workloads,
 )
 from suite.records.store import StoreError
-from suite.run.console.display import Display
-from suite.run.console.events import JsonDisplay
-from suite.run.console.lines import PlainDisplay, QuietDisplay
+from suite.run.console.choices import Device, choose_device, make_display, named_systems
 from suite.run.console.listing import show_choices, show_plan
-from suite.run.console.live import LiveDisplay
 from suite.run.datasets import open_datasets
 from suite.run.locks import Locked
 from suite.run.memory_probes import available_host_bytes
 from suite.run.plan import Options, check_options, plan_cells
 from suite.run.runner import Choice, Runner, exit_code
-from systems import registry
 
 _USAGE = 2
-
-
-class Device(enum.StrEnum):
-    """Where to run."""
-
-    AUTO = "auto"
-    CPU = "cpu"
-    CUDA = "cuda"
 
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
@@ -120,10 +107,10 @@ def run(
             raise BadOption("--fresh and --only-failed exclude each other")
         if timeout is not None and not timeout > 0:  # NaN compares false with everything
             raise BadOption(f"--timeout: {timeout} is out of range, it must be above 0")
-        where, why = _device(device)
+        where, why = choose_device(device)
         datasets = None if data_dir is None else open_datasets(data_dir, workloads)
         options = Options(
-            systems=tuple(_systems(systems)),
+            systems=tuple(named_systems(systems)),
             workloads=parse_workloads(workloads) if datasets is None else tuple(datasets),
             device=where,
             scale=None if scale is None else scale.value,
@@ -171,53 +158,3 @@ def run(
 def main() -> None:
     """Entry point."""
     app()
-
-
-def make_display(quiet: bool, as_json: bool, *, stream: TextIO | None = None) -> Display:
-    """The display that suits the flags and the stream (standard output by default).
-
-    JSON beats quiet: a program that reads events wants all of them. A live display needs a terminal that moves its
-    cursor, and is not wanted under `NO_COLOR` or in CI.
-    """
-    stream = stream or sys.stdout
-    if as_json:
-        return JsonDisplay(stream)
-    if quiet:
-        return QuietDisplay(stream)
-    plain = any(os.environ.get(name) for name in ("NO_COLOR", "CI")) or os.environ.get("TERM") == "dumb"
-    return PlainDisplay(stream) if plain or not stream.isatty() else LiveDisplay(stream)
-
-
-def _systems(text: str) -> list[registry.Variant]:
-    """The variants named; only those that carry parameters or a module of their own are imported to be checked."""
-    variants = registry.parse_systems(text)
-    for variant in variants:
-        if variant.parameters or ":" in variant.name:
-            try:
-                registry.load(variant)
-            except registry.UnknownSystem:
-                raise
-            except Exception as error:  # a module of one's own can raise anything while it is imported
-                if ":" in variant.name:
-                    raise BadOption(f"--systems: cannot import {variant}: {type(error).__name__}: {error}") from error
-                # a package is missing for one of ours: its cell will say which
-    return variants
-
-
-def _device(device: Device) -> tuple[str, str]:
-    """The device to run on, and why."""
-    if device is Device.CPU:
-        return "cpu", "device: cpu, as asked"
-    gpu = visible_gpu()
-    if gpu is None:
-        if device is Device.CUDA:
-            raise BadOption("--device cuda: no NVIDIA device is visible; use --device cpu")
-        return "cpu", "device: cpu, because no NVIDIA device is visible"
-    import torch  # only now: the parent process of a CPU run does without
-
-    if torch.cuda.is_available():
-        return "cuda", f"device: cuda ({gpu.model})"
-    remedy = "run make setup again, it picks the CUDA builds when it sees the device"
-    if device is Device.CUDA:
-        raise BadOption(f"--device cuda: torch {torch.__version__} cannot use the {gpu.model}; {remedy}")
-    return "cpu", f"device: cpu, because torch {torch.__version__} cannot use the {gpu.model}; {remedy}"

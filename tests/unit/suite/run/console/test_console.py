@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from suite.records.status import Status
-from suite.run.console.command import make_display
+from suite.run.console.choices import make_display
 from suite.run.console.display import Display, clock_text
 from suite.run.console.events import JsonDisplay
 from suite.run.console.lines import PlainDisplay, QuietDisplay

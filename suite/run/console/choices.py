@@ -1,0 +1,83 @@
+"""What the command line settles before anything is planned: systems, the device, and how to show a run."""
+
+from __future__ import annotations
+
+import enum
+import os
+import sys
+from typing import TextIO
+
+from suite.records.environment import visible_gpu
+from suite.records.options import BadOption
+from suite.run.console.display import Display
+from suite.run.console.events import JsonDisplay
+from suite.run.console.lines import PlainDisplay, QuietDisplay
+from suite.run.console.live import LiveDisplay
+from systems import registry
+
+
+class Device(enum.StrEnum):
+    """Where to run."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+def named_systems(text: str) -> list[registry.Variant]:
+    """The variants named; only those that carry parameters or a module of their own are imported to be checked.
+
+    Raises:
+        UnknownSystem: a name, a parameter or a value is not known; a `ValueError`.
+        BadOption: a module of one's own cannot be imported.
+    """
+    variants = registry.parse_systems(text)
+    for variant in variants:
+        if variant.parameters or ":" in variant.name:
+            try:
+                registry.load(variant)
+            except registry.UnknownSystem:
+                raise
+            except Exception as error:  # a module of one's own can raise anything while it is imported
+                if ":" in variant.name:
+                    raise BadOption(f"--systems: cannot import {variant}: {type(error).__name__}: {error}") from error
+                # a package is missing for one of ours: its cell will say which
+    return variants
+
+
+def choose_device(device: Device) -> tuple[str, str]:
+    """The device to run on, `cpu` or `cuda`, and why.
+
+    Raises:
+        BadOption: CUDA was asked for and cannot be used.
+    """
+    if device is Device.CPU:
+        return "cpu", "device: cpu, as asked"
+    gpu = visible_gpu()
+    if gpu is None:
+        if device is Device.CUDA:
+            raise BadOption("--device cuda: no NVIDIA device is visible; use --device cpu")
+        return "cpu", "device: cpu, because no NVIDIA device is visible"
+    import torch  # only now: the parent process of a CPU run does without
+
+    if torch.cuda.is_available():
+        return "cuda", f"device: cuda ({gpu.model})"
+    remedy = "run make setup again, it picks the CUDA builds when it sees the device"
+    if device is Device.CUDA:
+        raise BadOption(f"--device cuda: torch {torch.__version__} cannot use the {gpu.model}; {remedy}")
+    return "cpu", f"device: cpu, because torch {torch.__version__} cannot use the {gpu.model}; {remedy}"
+
+
+def make_display(quiet: bool, as_json: bool, *, stream: TextIO | None = None) -> Display:
+    """The display that suits the flags and the stream (standard output by default).
+
+    JSON beats quiet: a program that reads events wants all of them. A live display needs a terminal that moves its
+    cursor, and is not wanted under `NO_COLOR` or in CI.
+    """
+    stream = stream or sys.stdout
+    if as_json:
+        return JsonDisplay(stream)
+    if quiet:
+        return QuietDisplay(stream)
+    plain = any(os.environ.get(name) for name in ("NO_COLOR", "CI")) or os.environ.get("TERM") == "dumb"
+    return PlainDisplay(stream) if plain or not stream.isatty() else LiveDisplay(stream)
