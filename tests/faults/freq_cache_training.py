@@ -6,9 +6,7 @@ equal to the last bit.
 
 from __future__ import annotations
 
-import resource
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -98,14 +96,3 @@ def close(collection: CachedEmbeddingBagCollection) -> None:
     for cache in collection._caches:
         cache.writer.wait()
         cache.tier.close()
-
-
-@contextmanager
-def file_size_limit(size_bytes: int) -> Iterator[None]:
-    """No file is written beyond a size, as on a full drive: writing there fails with EFBIG."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import random
-import resource
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,6 +20,7 @@ from systems.freq_cache.tiers import file as file_tier
 from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.row_file import RowFile
+from tests.faults.limits import file_size_limit
 
 pytestmark = pytest.mark.slow
 
@@ -227,17 +226,6 @@ def test_part_of_a_map_that_never_took_its_place_does_no_harm(tmp_path: Path) ->
     again.commit({"step": 2})
     again.close()
     assert not (tmp_path / "map.part").exists()
-
-
-@contextmanager
-def file_size_limit(size_bytes: int) -> Iterator[None]:
-    """No file is written beyond a size: a write across it is cut short, one behind it fails."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_file_that_may_not_grow_fails_the_write_and_keeps_all_rows(tmp_path: Path) -> None:

@@ -30,13 +30,13 @@ from tests.faults.freq_cache_training import (
     batch,
     built,
     close,
-    file_size_limit,
     gradient,
     learn,
     plain_after,
     started,
     train,
 )
+from tests.faults.limits import file_size_limit
 
 # A full disk
 

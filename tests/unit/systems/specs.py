@@ -5,21 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, PoolingType
-from torchrec.types import DataType
+from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
 from systems.contract import Budget, CacheRatio, DeviceBytes, OptimizerKind, SparseOptimizer, SystemSpec
-
-
-def table(name: str, rows: int, dim: int, *features: str, mean: bool = False, half: bool = False) -> EmbeddingBagConfig:
-    return EmbeddingBagConfig(
-        name=name,
-        num_embeddings=rows,
-        embedding_dim=dim,
-        feature_names=list(features or (name,)),
-        pooling=PoolingType.MEAN if mean else PoolingType.SUM,
-        data_type=DataType.FP16 if half else DataType.FP32,
-    )
 
 
 def spec(

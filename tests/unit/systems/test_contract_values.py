@@ -20,7 +20,8 @@ from systems.contract import (
     row_type_of,
 )
 from systems.spec import check_tables
-from tests.unit.systems.specs import spec, table
+from tests.contract.scenes import table
+from tests.unit.systems.specs import spec
 
 
 @pytest.mark.parametrize("ratio", [0.0, -0.1, 1.0001, float("nan"), float("inf")])

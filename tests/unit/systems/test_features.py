@@ -7,7 +7,8 @@ import torch
 from torchrec import KeyedJaggedTensor
 
 from systems.features import FeatureGroups
-from tests.unit.systems.specs import batch, table
+from tests.contract.scenes import table
+from tests.unit.systems.specs import batch
 
 TABLES = (table("a", 5, 4, "a1", "a2"), table("b", 5, 8, mean=True), table("c", 5, 4))
 

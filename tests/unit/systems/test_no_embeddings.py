@@ -7,7 +7,8 @@ from torch import nn
 
 from systems.contract import OptimizerKind, Rows
 from systems.no_embeddings import NoEmbeddings
-from tests.unit.systems.specs import batch, spec, table
+from tests.contract.scenes import table
+from tests.unit.systems.specs import batch, spec
 
 TABLES = (table("a", 5, 4, "a1", "a2"), table("b", 3, 8, mean=True))
 BATCH = batch({"b": [[1], [2]], "a2": [[3], []], "a1": [[3, 4], [3]]})

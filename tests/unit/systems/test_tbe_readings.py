@@ -13,7 +13,8 @@ from systems.contract import Counters, OptimizerKind, Purpose, Tier
 from systems.counting import UniqueCounter
 from systems.tbe import tbe_anatomy, tbe_placement
 from systems.uvm_cache import cached_uvm_counters, set_tbe_counting
-from tests.unit.systems.specs import batch, spec, table
+from tests.contract.scenes import table
+from tests.unit.systems.specs import batch, spec
 
 DEVICE, MANAGED = EmbeddingLocation.DEVICE, EmbeddingLocation.MANAGED
 CACHING, HOST = EmbeddingLocation.MANAGED_CACHING, EmbeddingLocation.HOST

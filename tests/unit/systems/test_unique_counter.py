@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from systems.contract import Counters, OptimizerKind, SparseOptimizer
 from systems.counting import UniqueCounter
-from tests.unit.systems.specs import batch, table
+from tests.contract.scenes import table
+from tests.unit.systems.specs import batch
 
 SGD = SparseOptimizer(kind=OptimizerKind.SGD, lr=1.0)
 TABLES = (table("a", 9, 4, "a1", "a2"), table("b", 9, 8))

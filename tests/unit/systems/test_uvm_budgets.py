@@ -8,7 +8,8 @@ from systems.contract import OptimizerKind, Tier
 from systems.fbgemm_uvm import FbgemmUVM, FbgemmUVMCaching
 from systems.torchrec_uvm import TorchrecUVM, TorchrecUVMCaching
 from systems.uvm_cache import cache_sets, slot_bytes, uvm_required_bytes
-from tests.unit.systems.specs import spec, table
+from tests.contract.scenes import table
+from tests.unit.systems.specs import spec
 
 LRU = {"policy": "lru", "memory": "host_mapped", "prefetch": "off"}
 LFU = {**LRU, "policy": "lfu"}
