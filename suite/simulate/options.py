@@ -51,6 +51,7 @@ def errors_told(*failures: type[Exception]) -> Iterator[Console]:
     Args:
         failures: Exceptions that end the command with `FAILED`, beside those of files that cannot be written.
     """
+    failing: tuple[type[Exception], ...] = (StoreError, OSError, *failures)
     errors = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
     try:
         yield errors
@@ -58,7 +59,7 @@ def errors_told(*failures: type[Exception]) -> Iterator[Console]:
         # every error of options, names and data is a ValueError with a sentence for the user
         errors.print(f"error: {error}", style="red")
         raise typer.Exit(USAGE) from None
-    except (StoreError, OSError, *failures) as error:
+    except failing as error:
         errors.print(f"error: {error}", style="red")
         raise typer.Exit(FAILED) from None
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""LRU stacks of rows that move a batch at a time, and samples of rows chosen by their hash.
+"""LRU stacks of rows that move a batch at a time.
 
 The stack distance of Mattson, Gecsei, Slutz and Traiger ("Evaluation techniques for storage hierarchies", IBM Systems
 Journal 9(2), 1970), with batches in the place of single accesses: the rows of a batch are looked up all together in the
@@ -18,26 +18,18 @@ from numpy.typing import NDArray
 
 from suite.simulate.traces.trace import Int32s, Int64s
 from systems.freq_cache.compiled import compiled, prefetch
-from systems.freq_cache.planner.planner import Ids
 
 Counts = NDArray[np.signedinteger]
 Words = NDArray[np.uint64]
 
 UNIQUE, LOOKUPS, ON_STACK, LARGEST = range(4)
 """Entries of a stack's totals: distinct rows and ids counted, rows on the stack, distinct rows of the largest batch."""
-GROUPS = 8
-"""Groups that a sample of rows is divided into."""
-
-_BLOCK = 512
-_WORDS = _BLOCK // 64
+BLOCK = 512
+WORDS = BLOCK // 64
+"""Bits are summed by blocks of so many; a block has so many words, one cache line."""
 _FEWEST_ROWS = 1 << 12
-_HASH_BITS = 24
-_ALL = 1 << _HASH_BITS
 _FAR = 16
-_ONE, _TOP, _FULL = np.uint64(1), np.uint64(63), np.uint64(0xFFFFFFFFFFFFFFFF)
-_GROUP_MASK, _HASH_SHIFT = np.uint64(GROUPS - 1), np.uint64(64 - _HASH_BITS)
-_GOLDEN, _MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_SHIFT_1, _SHIFT_2, _SHIFT_3 = np.uint64(30), np.uint64(27), np.uint64(31)
+ONE, _FULL = np.uint64(1), np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
 class LruStacks:
@@ -59,15 +51,15 @@ class LruStacks:
         self.sizes = sizes
         self.ends = sizes.cumsum()
         # Twice the rows: renumbering, which visits every row, then comes once in so many accesses at most.
-        blocks = -(-2 * np.maximum(sizes, _FEWEST_ROWS) // _BLOCK)
+        blocks = -(-2 * np.maximum(sizes, _FEWEST_ROWS) // BLOCK)
         self._block_ends = blocks.cumsum()
         total = int(blocks.sum())
         rows = int(sizes.sum())
-        self._last: Counts = np.zeros(rows, np.int32 if total * _BLOCK < (1 << 31) - 1 else np.int64)
-        self._bits = np.zeros(total * _WORDS, np.uint64)
+        self._last: Counts = np.zeros(rows, np.int32 if total * BLOCK < (1 << 31) - 1 else np.int64)
+        self._bits = np.zeros(total * WORDS, np.uint64)
         self._live = np.zeros(total, np.int64)
         self._above = np.zeros(total, np.int64)
-        self._clocks = (self._block_ends - blocks) * _BLOCK
+        self._clocks = (self._block_ends - blocks) * BLOCK
         self._unique_hits = np.zeros(rows, np.int32)  # one row of a batch at most lies so deep
         self._lookup_hits: Counts = np.zeros(rows, np.int32 if most_lookups < 1 << 31 else np.int64)
         self.totals = np.zeros((sizes.size, LARGEST + 1), np.int64)
@@ -90,7 +82,7 @@ class LruStacks:
         self._arriving[:] = 0
         _arrivals(rows, self.ends, self._arriving)
         self.totals[:, LARGEST] = np.maximum(self.totals[:, LARGEST], self._arriving)
-        for stack in np.flatnonzero(self._clocks + self._arriving > self._block_ends * _BLOCK):
+        for stack in np.flatnonzero(self._clocks + self._arriving > self._block_ends * BLOCK):
             self._renumber(int(stack))
         places = np.empty(rows.size, np.int64)
         _sum_blocks(self._clocks, self._block_ends, self._live, self._above)
@@ -113,45 +105,10 @@ class LruStacks:
         self._clocks[stack] = _renumber(rows, first_block, last_block, *state)
 
 
-class RowSample:
-    """Rows chosen by their hash, so that a row is in the sample always or never.
-
-    Spatially hashed sampling as in Waldspurger, Park, Garthwaite and Ahmad, "Efficient MRC construction with SHARDS",
-    FAST 2015. The rows of the sample are numbered through, stratum after stratum: a stratum is one of `GROUPS` groups,
-    by other bits of the hash, of all rows or of one table.
-
-    Memory: 1/8 B per row of the tables, 4 B per row of the sample.
-
-    Args:
-        sizes: Rows of each table, int64 `[tables]`.
-        shares: Share of each table's rows to choose, float64 `[tables]`.
-        by_table: Strata are groups of one table.
-    """
-
-    def __init__(self, sizes: Int64s, shares: NDArray[np.float64], *, by_table: bool) -> None:
-        self._table_ends = sizes.cumsum()
-        self._limits = np.rint(shares * _ALL).astype(np.int64)
-        blocks = -(-int(sizes.sum()) // _BLOCK)
-        self._bits = np.zeros(blocks * _WORDS, np.uint64)
-        in_block = np.zeros(blocks, np.int64)
-        _choose(self._table_ends, self._limits, self._bits, in_block)
-        self._before = in_block.cumsum() - in_block
-        strata = np.empty(int(in_block.sum()), np.int16)
-        _list_strata(self._table_ends, self._bits, by_table, strata)
-        self.sizes: Int64s = np.bincount(strata, minlength=GROUPS * (sizes.size if by_table else 1)).astype(np.int64)
-        self._numbers = np.empty(strata.size, np.int32)
-        self._numbers[np.argsort(strata, kind="stable")] = np.arange(strata.size, dtype=np.int32)
-
-    def of(self, ids: Ids) -> Int64s:
-        """Numbers of those ids of a batch that are in the sample, int64 `[n]`, in their order."""
-        limits = self._limits[np.searchsorted(self._table_ends, ids.starts, side="right")]
-        found = np.empty(ids.values.size, np.int64)
-        chosen = _select(ids.values, ids.ends, ids.starts, limits, self._bits, self._before, self._numbers, found)
-        return found[:chosen]
-
-
 @intrinsic  # type: ignore[untyped-decorator]
-def _set_bits(_context: Any, word: Any) -> Any:
+def set_bits(_context: Any, word: Any) -> Any:
+    """How many bits of a word are set: one instruction of the processor."""
+
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.ctpop(arguments[0])
 
@@ -162,12 +119,12 @@ def _set_bits(_context: Any, word: Any) -> Any:
 def _arrivals(rows: Int32s, ends: Int64s, arriving: Int64s) -> None:
     stack = 0
     for i in range(rows.size):
-        stack = _stack_of(rows[i], ends, stack)
+        stack = stack_of(rows[i], ends, stack)
         arriving[stack] += 1
 
 
 @compiled
-def _stack_of(row: int, ends: Int64s, stack: int) -> int:
+def stack_of(row: int, ends: Int64s, stack: int) -> int:
     """Stack of a row; the search starts at a stack near by."""
     while stack > 0 and row < ends[stack - 1]:
         stack -= 1
@@ -182,7 +139,7 @@ def _sum_blocks(clocks: Int64s, block_ends: Int64s, live: Int64s, above: Int64s)
     first = 0
     for stack in range(clocks.size):
         total = 0
-        for block in range(min(clocks[stack] // _BLOCK, block_ends[stack] - 1), first - 1, -1):
+        for block in range(min(clocks[stack] // BLOCK, block_ends[stack] - 1), first - 1, -1):
             above[block] = total
             total += live[block]
         first = block_ends[stack]
@@ -198,16 +155,16 @@ def _find(rows: Int32s, ends: Int64s, last: Counts, bits: Words, above: Int64s, 
         if i + _FAR < rows.size:
             ahead = np.int64(last[rows[i + _FAR]])
             prefetch(bits, ahead >> 6)
-            prefetch(above, ahead // _BLOCK)
+            prefetch(above, ahead // BLOCK)
         slot = np.int64(last[rows[i]]) - 1
         if slot < 0:
             places[i] = -1
             continue
-        stack = _stack_of(rows[i], ends, stack)
-        word, block = slot >> 6, slot // _BLOCK
-        depth = above[block] + _set_bits((bits[word] >> np.uint64(slot & 63)) >> _ONE)
-        for other in range(word + 1, (block + 1) * _WORDS):
-            depth += _set_bits(bits[other])
+        stack = stack_of(rows[i], ends, stack)
+        word, block = slot >> 6, slot // BLOCK
+        depth = above[block] + set_bits((bits[word] >> np.uint64(slot & 63)) >> ONE)
+        for other in range(word + 1, (block + 1) * WORDS):
+            depth += set_bits(bits[other])
         places[i] = depth + (ends[stack - 1] if stack > 0 else 0)
 
 
@@ -226,7 +183,7 @@ def _count(
         if i + _FAR < rows.size:
             prefetch(unique_hits, places[i + _FAR])
             prefetch(lookup_hits, places[i + _FAR])
-        stack = _stack_of(rows[i], ends, stack)
+        stack = stack_of(rows[i], ends, stack)
         totals[stack, UNIQUE] += 1
         totals[stack, LOOKUPS] += occurrences[i]
         if places[i] >= 0:
@@ -244,17 +201,17 @@ def _move(rows: Int32s, ends: Int64s, last: Counts, bits: Words, live: Int64s, c
         if i + _FAR < rows.size:
             ahead = np.int64(last[rows[i + _FAR]])
             prefetch(bits, ahead >> 6)
-            prefetch(live, ahead // _BLOCK)
-        stack = _stack_of(rows[i], ends, stack)
+            prefetch(live, ahead // BLOCK)
+        stack = stack_of(rows[i], ends, stack)
         slot = np.int64(last[rows[i]]) - 1
         if slot < 0:
             totals[stack, ON_STACK] += 1
         else:
-            bits[slot >> 6] ^= _ONE << np.uint64(slot & 63)
-            live[slot // _BLOCK] -= 1
+            bits[slot >> 6] ^= ONE << np.uint64(slot & 63)
+            live[slot // BLOCK] -= 1
         slot = clocks[stack]
-        bits[slot >> 6] |= _ONE << np.uint64(slot & 63)
-        live[slot // _BLOCK] += 1
+        bits[slot >> 6] |= ONE << np.uint64(slot & 63)
+        live[slot // BLOCK] += 1
         last[rows[i]] = slot + 1
         clocks[stack] = slot + 1
 
@@ -262,80 +219,23 @@ def _move(rows: Int32s, ends: Int64s, last: Counts, bits: Words, live: Int64s, c
 @compiled
 def _renumber(last: Counts, first_block: int, last_block: int, bits: Words, live: Int64s, above: Int64s) -> int:
     """Give the rows of one stack its first slots, in their order. Returns the first slot that is free."""
-    slots = np.int64(first_block * _BLOCK)
+    slots = np.int64(first_block * BLOCK)
     for block in range(first_block, last_block):
         above[block] = slots  # here: the new slot of the block's first row
         slots += live[block]
     for row in range(last.size):
         slot = np.int64(last[row]) - 1
         if slot >= 0:
-            word, first_word = slot >> 6, slot // _BLOCK * _WORDS
-            last[row] = 1 + above[slot // _BLOCK] + _set_bits(bits[word] & ((_ONE << np.uint64(slot & 63)) - _ONE))
+            word, first_word = slot >> 6, slot // BLOCK * WORDS
+            last[row] = 1 + above[slot // BLOCK] + set_bits(bits[word] & ((ONE << np.uint64(slot & 63)) - ONE))
             for other in range(first_word, word):
-                last[row] += _set_bits(bits[other])
-    bits[first_block * _WORDS : slots >> 6] = _FULL
-    bits[slots >> 6 : last_block * _WORDS] = 0
+                last[row] += set_bits(bits[other])
+    bits[first_block * WORDS : slots >> 6] = _FULL
+    bits[slots >> 6 : last_block * WORDS] = 0
     if slots & 63:
-        bits[slots >> 6] = (_ONE << np.uint64(slots & 63)) - _ONE
-    live[first_block : slots // _BLOCK] = _BLOCK
-    live[slots // _BLOCK : last_block] = 0
-    if slots % _BLOCK:
-        live[slots // _BLOCK] = slots % _BLOCK
+        bits[slots >> 6] = (ONE << np.uint64(slots & 63)) - ONE
+    live[first_block : slots // BLOCK] = BLOCK
+    live[slots // BLOCK : last_block] = 0
+    if slots % BLOCK:
+        live[slots // BLOCK] = slots % BLOCK
     return int(slots)
-
-
-@compiled
-def _hashed(row: int) -> np.uint64:
-    """The mixing steps of splitmix64 (Steele, Lea and Flood, OOPSLA 2014)."""
-    mixed = (np.uint64(row) + _ONE) * _GOLDEN
-    mixed = (mixed ^ (mixed >> _SHIFT_1)) * _MIX_1
-    mixed = (mixed ^ (mixed >> _SHIFT_2)) * _MIX_2
-    return mixed ^ (mixed >> _SHIFT_3)
-
-
-@compiled
-def _choose(ends: Int64s, limits: Int64s, bits: Words, in_block: Int64s) -> None:
-    row = 0
-    for table in range(ends.size):
-        while row < ends[table]:
-            if np.int64(_hashed(row) >> _HASH_SHIFT) < limits[table]:
-                bits[row >> 6] |= _ONE << np.uint64(row & 63)
-                in_block[row // _BLOCK] += 1
-            row += 1
-
-
-@compiled
-def _list_strata(ends: Int64s, bits: Words, by_table: bool, strata: NDArray[np.int16]) -> None:
-    found, table = 0, 0
-    for row in range(ends[-1]):
-        if bits[row >> 6] >> np.uint64(row & 63) & _ONE:
-            table = _stack_of(row, ends, table)
-            group = np.int64(_hashed(row) & _GROUP_MASK)
-            strata[found] = group + GROUPS * table if by_table else group
-            found += 1
-
-
-@compiled
-def _select(
-    values: Int64s,
-    ends: Int64s,
-    starts: Int64s,
-    limits: Int64s,
-    bits: Words,
-    before: Int64s,
-    numbers: Int32s,
-    found: Int64s,
-) -> int:
-    n, begin = 0, 0
-    for feature in range(ends.size):
-        for i in range(begin, ends[feature]):
-            row = starts[feature] + values[i]
-            if np.int64(_hashed(row) >> _HASH_SHIFT) < limits[feature]:
-                word, block = row >> 6, row // _BLOCK
-                place = before[block] + _set_bits(bits[word] & ((_ONE << np.uint64(row & 63)) - _ONE))
-                for other in range(block * _WORDS, word):
-                    place += _set_bits(bits[other])
-                found[n] = numbers[place]
-                n += 1
-        begin = ends[feature]
-    return n

@@ -20,7 +20,9 @@ from pathlib import Path
 
 import numpy as np
 
-from suite.simulate.traces.sources import OneHot, Parquet, Source, open_npy, open_npz
+from suite.simulate.traces.arrays import open_npy, open_npz
+from suite.simulate.traces.parquet import Parquet
+from suite.simulate.traces.sources import OneHot, Source
 from suite.simulate.traces.trace import Int64s, Trace, count_ids
 from systems.freq_cache.planner.planner import Ids
 from workloads.errors import DataError

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from suite.simulate.curves.stack import LARGEST, LOOKUPS, ON_STACK, UNIQUE, LruStacks, RowSample
+from suite.simulate.curves.sample import RowSample
+from suite.simulate.curves.stack import LARGEST, LOOKUPS, ON_STACK, UNIQUE, LruStacks
 from systems.freq_cache.planner.planner import Ids
 
 
@@ -20,10 +21,12 @@ class ListedStack:
         if counted:
             self.unique += len(rows)
             self.lookups += sum(occurrences)
+            place = {row: at for at, row in enumerate(self.rows)}
             for row, times in zip(rows, occurrences, strict=True):
-                if row in self.rows:
-                    self.depths.append((len(self.rows) - 1 - self.rows.index(row), times))
-        self.rows = [row for row in self.rows if row not in rows] + rows
+                if row in place:
+                    self.depths.append((len(self.rows) - 1 - place[row], times))
+        moved = set(rows)
+        self.rows = [row for row in self.rows if row not in moved] + rows
 
 
 def batches_of(sizes):
@@ -58,12 +61,13 @@ def same(stacks, lists):
         assert totals[ON_STACK] == len(expected.rows)
         assert totals[LARGEST] == expected.largest
         unique, lookups = stacks.depths(place)
-        assert unique.tolist() == [sum(at == depth for at, _ in expected.depths) for depth in range(unique.size)]
-        wanted = [sum(times for at, times in expected.depths if at == depth) for depth in range(unique.size)]
-        assert lookups.tolist() == wanted
-        assert sum(wanted) == sum(times for _, times in expected.depths)
+        at = np.array([depth for depth, _ in expected.depths], np.int64)
+        times = np.array([times for _, times in expected.depths], np.int64)
+        assert unique.tolist() == np.bincount(at, minlength=unique.size).tolist()
+        assert lookups.tolist() == np.bincount(at, times, minlength=unique.size).tolist()
 
 
+@settings(max_examples=25)
 @given(st.data(), st.lists(st.integers(0, 12), min_size=1, max_size=4).filter(any), st.integers(0, 4))
 def test_depths_are_those_of_lists(data, sizes, counted_from):
     same(*follow(sizes, data.draw(batches_of(sizes)), counted_from=counted_from))

@@ -68,7 +68,7 @@ def by_table(trace: Trace, index: int) -> list[list[int]]:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_batches_are_the_samples_in_their_order(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace_sources, "_BLOCK_SAMPLES", 8)
+    monkeypatch.setattr(trace_sources, "BLOCK_SAMPLES", 8)
     ids = one_hot()
     trace = FileTrace.open(saved(tmp_path / name, ids), BATCH)
     assert (trace.length, trace.batch_lookups) == (SAMPLES // BATCH, BATCH * TABLES)
@@ -83,7 +83,7 @@ def test_batches_are_the_samples_in_their_order(name: str, tmp_path: Path, monke
 def test_frequencies_are_counted_over_the_first_samples(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trace_sources, "_BLOCK_SAMPLES", 8)
+    monkeypatch.setattr(trace_sources, "BLOCK_SAMPLES", 8)
     ids = one_hot()
     trace = FileTrace.open(saved(tmp_path / name, ids), BATCH, prefix=0.25)
     for table, counts in enumerate(trace.frequencies()):
@@ -93,7 +93,7 @@ def test_frequencies_are_counted_over_the_first_samples(
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_bags_of_any_length_are_read(save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace_sources, "_BLOCK_SAMPLES", 8)
+    monkeypatch.setattr(trace_sources, "BLOCK_SAMPLES", 8)
     samples = bags()
     flat = [bag for sample in samples for bag in sample]
     offsets = np.cumsum([0, *map(len, flat)])
@@ -150,7 +150,7 @@ def refusal(path: Path, batch_size: int = BATCH) -> str:
 def test_a_negative_id_is_named_with_its_place(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if name == "unsigned.npy":
         pytest.skip("unsigned ids cannot be negative")
-    monkeypatch.setattr(trace_sources, "_BLOCK_SAMPLES", 8)
+    monkeypatch.setattr(trace_sources, "BLOCK_SAMPLES", 8)
     ids = one_hot()
     ids[77, 1] = -5
     said = refusal(saved(tmp_path / name, ids))
