@@ -26,6 +26,7 @@ from systems.freq_cache.planner.index import (
 )
 from systems.freq_cache.planner.order import queue_of_key
 from systems.freq_cache.planner.queues import push
+from systems.freq_cache.planner.ring import Segment
 
 _FAR = 96
 """How many elements ahead a loop asks for memory."""
@@ -45,6 +46,14 @@ class Features(NamedTuple):
     begins: NDArray[np.int64]
     starts: NDArray[np.int64]
     inverse: NDArray[np.int32]
+
+
+class Part(NamedTuple):
+    """A part of an announced batch: the positions of its uses, its distinct rows among the batch's, and its ids."""
+
+    segment: Segment
+    rows: slice
+    ids: slice
 
 
 @compiled

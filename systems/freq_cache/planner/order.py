@@ -57,6 +57,10 @@ class Order(NamedTuple):
         """Host bytes of the queues."""
         return sum(array.nbytes for array in self.queues)
 
+    def joined_by(self, slots: Int32s, numbers: Int32s) -> Order:
+        """The same order with slots at the backs of the queues of these numbers, int32 each."""
+        return self._replace(lowest=_enqueue(slots, numbers, self))
+
     def clear_batch(self, batch: int) -> None:
         """Empty the queue of a batch."""
         queues.clear(self.queues, self.levels + batch % self.depth)
@@ -113,7 +117,7 @@ def queue_of_batch(order, batch):
 
 
 @compiled
-def enqueue(slots, numbers, order):
+def _enqueue(slots, numbers, order):
     """Put slots into the queues of these numbers. Returns the new `lowest`."""
     lowest = order.lowest
     for i in range(slots.size):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,13 +84,14 @@ class Distinct(NamedTuple):
     @classmethod
     def room(cls, rows: int, *, counts: bool) -> Distinct:
         """Room for the rows of a batch, of which `part` gives each part its share."""
-        missed, occurrences = np.empty(rows, np.bool_), np.zeros(rows if counts else 0, np.int32)
-        found, absent, absent_rows, slots, loose, queue = (np.empty(rows, np.int32) for _ in range(6))
-        return cls(0, 0, 0, found, missed, occurrences, absent, absent_rows, slots, loose, queue)
+        arrays: dict[str, Any] = {name: np.empty(rows, np.int32) for name in cls._fields[3:]}
+        arrays |= {"missed": np.empty(rows, np.bool_), "occurrences": np.zeros(rows if counts else 0, np.int32)}
+        return cls(begin=0, end=0, first=0, **arrays)
 
     def part(self, segment: tuple[int, int], rows: slice) -> Distinct:
         """The rows of one part, whose uses are at the positions of a segment; views."""
-        return Distinct(*segment, rows.start, *(array[rows] for array in self[3:]))
+        arrays: dict[str, Any] = {name: getattr(self, name)[rows] for name in self._fields[3:]}
+        return Distinct(begin=segment[0], end=segment[1], first=rows.start, **arrays)
 
 
 class Lookups(NamedTuple):

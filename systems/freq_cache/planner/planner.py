@@ -1,4 +1,4 @@
-"""Deciding which rows enter and leave a cache, on the host, from what is announced. Moves no rows itself."""
+"""The planner of one cache: batches are announced to it, and it plans them in that order."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from systems.freq_cache.planner import announce_loops, plan_loops
-from systems.freq_cache.planner.announce_loops import Features
+from systems.freq_cache.planner.announce_loops import Features, Part
 from systems.freq_cache.planner.index import NONE, Index
-from systems.freq_cache.planner.order import Order, enqueue
+from systems.freq_cache.planner.order import Order
 from systems.freq_cache.planner.plan_loops import Distinct, Lookups, Moves, Turn
 from systems.freq_cache.planner.policy import Policy
-from systems.freq_cache.planner.ring import Ring, Segment
+from systems.freq_cache.planner.ring import Ring
 from systems.freq_cache.planner.threads import in_parts, parts_of
 
 Int32s = NDArray[np.int32]
@@ -26,8 +25,7 @@ Int64s = NDArray[np.int64]
 _INT32_MAX = 2**31 - 1
 _PART_IDS = 1 << 16
 """From so many ids a thread on, a batch is announced and planned in parts."""
-_TOUCHED_IDS = 1 << 13
-_NEAR_BYTES = 1 << 25
+_TOUCHED_IDS, _NEAR_BYTES = 1 << 13, 1 << 25
 """From so many ids a thread on, and with places of so many bytes, an idle thread reads them ahead of the loop."""
 
 
@@ -51,18 +49,19 @@ class Plan:
     """What one batch needs. Rows leave before rows enter: a fetched row may take the slot of one written back.
 
     Attributes:
-        batch: Its number.
-        rows: The batch's distinct rows, int32 `[u]`, in order of first occurrence.
+        batch: The number of the batch, counted from 0 in the order of announcing.
+        rows: Its distinct rows, int32 `[u]`, in order of first occurrence.
         slots: Their slots, int32 `[u]`; below 0 where an overflow batch has none.
-        missed: Whether each was absent when the batch arrived, bool `[u]`.
+        missed: Whether each was absent when the batch was planned, bool `[u]`.
         inverse: Position in `rows` of every id, int32 `[n]`.
         slot_of_id: The slot of every id, int32 `[n]`.
-        unique_misses: Distinct rows absent when the batch arrived.
-        lookup_misses: Ids that ask for one of them.
-        fetch_rows, fetch_slots: Rows to bring in, and the slots they take, int32.
-        back_rows, back_slots: Changed rows to write back, and the slots they leave, int32.
-        fetch_after: The fetched rows are in the slow tier once the write-back of this batch has landed; -1: now.
-        overflow: The batch has more distinct rows than the cache has slots; those without a slot must go past it.
+        unique_misses: How many distinct rows were absent when the batch was planned.
+        lookup_misses: How many ids ask for one of these.
+        fetch_rows, fetch_slots: Rows that enter, and the slots they take, int32.
+        back_rows, back_slots: Changed rows that leave and must be written back, and the slots they leave, int32.
+        fetch_after: The slow tier has the latest values of the fetched rows once it has the rows that this batch
+            writes back; -1: it has them now.
+        overflow: The batch has more distinct rows than the cache has slots. Those without a slot bypass the cache.
     """
 
     batch: int
@@ -86,20 +85,12 @@ class Plan:
         return self.rows.size
 
 
-class _Part(NamedTuple):
-    """A part of a batch, with tables that no other part has: where its uses, its distinct rows and its ids are."""
-
-    segment: Segment
-    rows: slice
-    ids: slice
-
-
 @dataclass
 class _Announced:
     """A batch that is announced and not planned yet."""
 
     batch: int
-    parts: list[_Part]
+    parts: list[Part]
     inverse: Int32s
     changes: bool
 
@@ -186,11 +177,7 @@ class Planner:
         return self._index.ring.nbytes + sum(batch.inverse.nbytes for batch in tuple(self._announced))
 
     def warm_up(self) -> tuple[Int32s, Int32s]:
-        """Fill an empty cache with the rows that the policy thinks best.
-
-        Returns:
-            These rows and their slots, int32 each. None if the cache is not empty or a batch is announced.
-        """
+        """Fill an empty cache with the rows that the policy thinks best. Returns them and their slots, int32 each."""
         rows = np.empty(0, np.int32) if self._used or self._announced else self.policy.best(self.slots)
         if rows.size:
             keys = self.policy.keys(rows, np.empty(0, np.int32), batch=0, learn=False)
@@ -272,7 +259,7 @@ class Planner:
         self._index.mark(slots, changed=False)
         return self._index.rows[slots], slots
 
-    def _find_distinct(self, ids: Ids) -> tuple[list[_Part], Int32s]:
+    def _find_distinct(self, ids: Ids) -> tuple[list[Part], Int32s]:
         """Note the distinct rows of a batch in the ring. Returns its parts, and the distinct row of every id.
 
         A large batch is shared out to several threads. No two of them have a table in common, so they share no row.
@@ -292,8 +279,7 @@ class Planner:
 
         def announce(part: int) -> None:
             if part == parts:  # has the memory ready that the only part comes to later
-                every = Features(ids.values, begins, ids.starts, inverse)
-                announce_loops.touch(every, index, ids.values.size // 3)
+                announce_loops.touch(Features(ids.values, begins, ids.starts, inverse), index, ids.values.size // 3)
                 return
             first, last = edges[part], edges[part + 1]
             features = Features(ids.values, begins[first : last + 1], ids.starts[first:last], inverse)
@@ -302,7 +288,7 @@ class Planner:
         in_parts(announce, parts + idle)
         segments = [(room, room + count) for room, count in zip(rooms, found, strict=True)]
         self._ring.advance(segments)
-        return list(map(_Part, segments, _slices(found), mine)), inverse
+        return list(map(Part, segments, _slices(found), mine)), inverse
 
     def _survey(self, distinct: Distinct, parts: _Parts, turn: Turn) -> _Surveyed:
         """Find out which rows are absent, and ask the policy for keys: for part after part, or else for all at once."""
@@ -351,8 +337,7 @@ class Planner:
         in_parts(assign, len(parts))
         done = 0
         for (part, _), share, (back, loose, _) in zip(parts, shares, counts, strict=True):
-            lowest = enqueue(part.loose[:loose], part.queue[:loose], self._order)
-            self._order = self._order._replace(lowest=lowest)
+            self._order = self._order.joined_by(part.loose[:loose], part.queue[:loose])
             for gone in (moves.back_rows, moves.back_slots):  # close the gaps between what the threads found
                 gone[done : done + back] = gone[share.start : share.start + back]
             done += back

@@ -1,7 +1,7 @@
-"""Which rows deserve a slot. A policy gives every row a key; among rows that no coming batch needs, the lowest leaves.
+"""Which rows deserve a slot: a policy gives every row a key. Of rows that no announced batch needs, the lowest leaves.
 
-Keys are small integers, because the planner queues slots by key. What a policy counts it may round: two rows whose
-frequencies differ by a twentieth are equally good victims.
+Keys are small integers, because the planner has a queue of slots for every key. A policy may round what it counts: two
+rows whose frequencies differ by a twentieth are equally good victims.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Policy(ABC):
     Attributes:
         fixed: A row's key never changes. The planner then asks for keys of absent rows, not of rows that are hit.
         counts: `keys` wants to know how often each row occurs in the batch.
-        divisible: `keys` may be asked for some of a batch's rows at a time, on several threads at the same time. Not
-            inherited by a class with `keys` of its own, which is asked once for a batch unless it says this itself.
+        divisible: The planner may call `keys` once for each part of a batch, on several threads at the same time. A
+            class that defines `keys` does not inherit this: it is called once for a batch unless it says so itself.
     """
 
     fixed: bool = False

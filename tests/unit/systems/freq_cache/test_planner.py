@@ -304,9 +304,7 @@ def test_announcing_and_withdrawing_for_ever_takes_no_more_room(name: str) -> No
 
 @pytest.mark.parametrize("name", [*POLICIES, "one's own", "one's own, fixed"])
 @pytest.mark.parametrize("order", [1, -1], ids=["in order", "last part first"])
-def test_batch_in_parts_is_planned_as_a_whole_one(
-    name: str, order: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batch_in_parts_is_planned_as_a_whole_one(name: str, order: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts are worked on at the same time, so they must not care which of them is done first."""
 
     def in_parts(work: Callable[[int], None], parts: int) -> None:
