@@ -11,7 +11,6 @@ from matplotlib.ticker import EngFormatter
 from workloads.describe.description import Description, TableFigures
 
 RANK_FREQUENCY = "rank_frequency.svg"
-_STYLE = {"svg.hashsalt": "describe", "font.size": 9, "font.family": "DejaVu Sans", "axes.grid": True}
 # Okabe and Ito's colours, which stay apart for the colour-blind; dashes keep them apart without colour.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
 _DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
@@ -26,7 +25,10 @@ def draw(description: Description, folder: Path) -> None:
     """
     pooled, *tables = description.tables
     largest = sorted(tables, key=lambda table: -table.distinct)
-    with mpl.rc_context(_STYLE):
+    look = mpl.rc_context(
+        {"svg.hashsalt": "describe", "font.family": "DejaVu Sans", "axes.grid": True, "grid.color": "#DDDDDD"}
+    )
+    with look:
         figure = Figure(figsize=(6.4, 4.0), layout="constrained")
         axes = figure.subplots()
         axes.loglog(*_points(pooled), color="black", linewidth=2.0, label=pooled.table)
