@@ -6,6 +6,7 @@ import difflib
 import importlib
 import itertools
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -56,22 +57,51 @@ class Variant:
         Raises:
             UnknownSystem: malformed, or no system of that name.
         """
-        match = _VARIANT.match(text.strip())
-        if match is None:
-            raise UnknownSystem(f"'{text}' is not a system: write name or name[parameter=value,...]")
-        name = match["name"]
-        if ":" not in name and name not in SYSTEMS and name not in CONTROLS:
-            known = [*SYSTEMS, *CONTROLS]
-            near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
-            raise UnknownSystem(f"unknown system '{name}': {hint}")
-        pairs = [part.partition("=") for part in (match["parameters"] or "").split(",") if part.strip()]
-        if any(not sign for _, sign, _ in pairs):
-            raise UnknownSystem(f"'{text}': write parameters as parameter=value")
-        parameters = {key.strip(): value.strip() for key, _, value in pairs}
-        if len(parameters) < len(pairs):
-            raise UnknownSystem(f"'{text}' gives a parameter twice")
-        return cls(name, tuple(sorted(parameters.items())))
+        variant = read_variant(text.strip(), known=[*SYSTEMS, *CONTROLS], what="system")
+        return cls(variant.name, tuple(sorted(variant.parameters)))
+
+
+def read_variant(text: str, *, known: Sequence[str], what: str) -> Variant:
+    """Read `name` or `name[key=value,...]`, parameters in their order.
+
+    Args:
+        text: What somebody wrote.
+        known: Names that there are; a `module:class` is taken whatever it is.
+        what: A word for what has such names, in messages.
+
+    Raises:
+        UnknownSystem: malformed, or an unknown name.
+    """
+    match = _VARIANT.match(text)
+    if match is None:
+        raise UnknownSystem(f"'{text}' is not a {what}: write name or name[parameter=value,...]")
+    name = match["name"]
+    if ":" not in name and name not in known:
+        near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
+        raise UnknownSystem(f"unknown {what} '{name}': {hint}")
+    pairs = [part.partition("=") for part in (match["parameters"] or "").split(",") if part.strip()]
+    if any(not sign for _, sign, _ in pairs):
+        raise UnknownSystem(f"'{text}': write parameters as parameter=value")
+    parameters = {key.strip(): value.strip() for key, _, value in pairs}
+    if len(parameters) < len(pairs):
+        raise UnknownSystem(f"'{text}' gives a parameter twice")
+    return Variant(name, tuple(parameters.items()))
+
+
+def check_parameters(variant: Variant, variants: Mapping[str, Sequence[str]]) -> None:
+    """Compare the parameters of a variant with what its class takes: values by parameter name.
+
+    Raises:
+        UnknownSystem: there is no such parameter or value.
+    """
+    for key, value in variant.parameters:
+        allowed = variants.get(key)
+        if allowed is None:
+            takes = ", ".join(variants) or "none"
+            raise UnknownSystem(f"{variant.name} has no parameter '{key}'; it takes: {takes}")
+        if value not in allowed:
+            raise UnknownSystem(f"{variant}: '{key}' is one of {', '.join(allowed)}")
 
 
 def split_list(text: str) -> list[str]:
@@ -106,13 +136,7 @@ def load(variant: Variant) -> type[EmbeddingSystem]:
     found = getattr(importlib.import_module(module_name), class_name, None)
     if not (isinstance(found, type) and issubclass(found, EmbeddingSystem)):
         raise UnknownSystem(f"{target} is not an EmbeddingSystem")
-    for key, value in variant.parameters:
-        allowed = found.variants.get(key)
-        if allowed is None:
-            takes = ", ".join(found.variants) or "none"
-            raise UnknownSystem(f"{variant.name} has no parameter '{key}'; it takes: {takes}")
-        if value not in allowed:
-            raise UnknownSystem(f"{variant}: '{key}' is one of {', '.join(allowed)}")
+    check_parameters(variant, found.variants)
     return found
 
 

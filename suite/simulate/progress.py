@@ -29,15 +29,20 @@ class Shown:
         )
         self._task = self._bar.add_task("", total=None)
         self._start = self._line = time.monotonic()
+        self._begun = self._total = 0
 
     def __call__(self, what: str, done: int, total: int) -> None:
         """So much of `total` is done of what goes on."""
         self._bar.update(self._task, description=what, completed=done, total=total)
         now = time.monotonic()
+        if total != self._total:  # something else goes on, or more of the same
+            self._start, self._begun, self._total = now, done, total
         if self._lines and now - self._line >= LINE_EVERY_S:
             self._line = now
-            left = f", {math.ceil((total - done) * (now - self._start) / done):,} s left" if done else ""
-            self._console.print(f"{what}: {done:,} of {total:,}{left}", soft_wrap=True)
+            words = f"{what}: {done:,} of {total:,}"
+            if done > self._begun:
+                words += f", {math.ceil((total - done) * (now - self._start) / (done - self._begun)):,} s left"
+            self._console.print(words, soft_wrap=True)
 
     def __enter__(self) -> Self:
         self._bar.start()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
-import re
 
 from suite.records.options import BadOption
 from suite.simulate.models.model import CacheModel, Setting
-from systems.registry import Variant, split_list
+from systems.registry import UnknownSystem, Variant, check_parameters, read_variant, split_list
 
 MODELS: dict[str, str] = {
     "freq_cache": "suite.simulate.models.ours:FreqCacheModel",
@@ -49,8 +47,6 @@ ALL = (
 )
 """What `all` stands for, bounds aside."""
 
-_VARIANT = re.compile(r"^(?P<name>[\w.]+(?::\w+)?)(?:\[(?P<parameters>[^\[\]]*)\])?$")
-
 
 def parse_policies(text: str) -> list[Variant]:
     """The variants that `--policies` names, in order, each once, and the bounds behind them.
@@ -85,13 +81,10 @@ def load(variant: Variant) -> type[CacheModel]:
         raise BadOption(f"--policies: cannot import {variant.name}: {error}") from error
     if not (isinstance(found, type) and issubclass(found, CacheModel)):
         raise BadOption(f"--policies: {target} is not a CacheModel")
-    for key, value in variant.parameters:
-        allowed = found.variants.get(key)
-        if allowed is None:
-            takes = ", ".join(found.variants) or "none"
-            raise BadOption(f"--policies: {variant.name} has no parameter '{key}'; it takes: {takes}")
-        if value not in allowed:
-            raise BadOption(f"--policies: {variant}: '{key}' is one of {', '.join(allowed)}")
+    try:
+        check_parameters(variant, found.variants)
+    except UnknownSystem as error:
+        raise BadOption(f"--policies: {error}") from None
     return found
 
 
@@ -111,18 +104,7 @@ def build(variant: Variant, setting: Setting) -> CacheModel:
 
 
 def _parsed(entry: str) -> Variant:
-    match = _VARIANT.match(entry)
-    if match is None:
-        raise BadOption(f"--policies: '{entry}' is not a policy: write name or name[parameter=value,...]")
-    name = match["name"]
-    if ":" not in name and name not in MODELS:
-        near = difflib.get_close_matches(name, list(MODELS), n=3, cutoff=0.4)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(MODELS)}"
-        raise BadOption(f"--policies: unknown policy '{name}': {hint}")
-    pairs = [part.partition("=") for part in (match["parameters"] or "").split(",") if part.strip()]
-    if any(not sign for _, sign, _ in pairs):
-        raise BadOption(f"--policies: '{entry}': write parameters as parameter=value")
-    parameters = {key.strip(): value.strip() for key, _, value in pairs}
-    if len(parameters) < len(pairs):
-        raise BadOption(f"--policies: '{entry}' gives a parameter twice")
-    return Variant(name, tuple(parameters.items()))
+    try:
+        return read_variant(entry, known=list(MODELS), what="policy")
+    except UnknownSystem as error:
+        raise BadOption(f"--policies: {error}") from None
