@@ -12,79 +12,18 @@ from datetime import UTC, datetime
 
 import pytest
 
-from suite.records.conditions import Conditions, MachineState
 from suite.records.groups import group_records
 from suite.records.record import Record
 from suite.records.status import Status
 from suite.records.store import RecordStore, StoreError
 from suite.run import runner as module
-from suite.run.console.display import Display
 from suite.run.locks import Locked, one_run_in, one_run_on
-from suite.run.messages import Outcome, Progress
-from suite.run.process import Cancelled, Ended
 from suite.run.runner import Choice, Runner, exit_code
 from suite.run.scratch import cell_directory
 from suite.tables.rows import merged_rows
 from tests.faults.cells import tiny_cell
-from tests.unit.suite.fabricate import environment, measurement, optimum, verification
-
-CELLS = [tiny_cell("reference"), tiny_cell("full_gpu"), tiny_cell("freq_cache")]
-
-
-class Notebook(Display):
-    """Writes down what it is told."""
-
-    def __init__(self):
-        super().__init__()
-        self.warnings, self.notes, self.finished, self.opening = [], [], [], None
-
-    def note(self, text):
-        self.notes.append(text)
-
-    def warn(self, text):
-        self.warnings.append(text)
-
-    def _on_run_started(self, done_already):
-        self.opening = (self._cells, done_already)
-
-    def _on_cell_finished(self, label, status, *, wall_s, summary, reason):
-        self.finished.append((label, status, summary, reason))
-
-
-class Workers:
-    """Stands where processes are started: answers by system, and remembers who was asked."""
-
-    def __init__(self, **outcomes):
-        self.outcomes, self.started, self.limits, self.optima = outcomes, [], [], []
-
-    def __call__(self, cell, *, optima, limits, log, on_progress):
-        self.started.append(cell.system)
-        self.limits.append(limits)
-        self.optima.append(optima)
-        log.parent.mkdir(parents=True, exist_ok=True)
-        log.write_text("what the worker printed")
-        on_progress(Progress(phase="train", step=1, steps=2))
-        outcome = self.outcomes.get(cell.system, Status.OK)
-        if outcome is KeyboardInterrupt:
-            raise Cancelled(Ended(Outcome(status=Status.INTERRUPTED, reason="stopped by Ctrl-C"), "train", 1.0))
-        if isinstance(outcome, Exception):
-            raise outcome
-        if outcome is Status.OK:
-            found = Outcome(status=outcome, verification=verification(), measurement=measurement(), optimum=optimum())
-            return Ended(found, "evaluate", 2.0)
-        return Ended(Outcome(status=outcome, reason="because"), "train", 2.0)
-
-
-class QuietMachine:
-    """Stands where the machine is watched: whatever else runs beside the tests, nothing was disturbed."""
-
-    seen = Conditions(start=MachineState(load=0.5), end=MachineState(), others_cpu_share=0.0)
-
-    def __init__(self, *, cuda):
-        pass
-
-    def conditions(self, *, complete):
-        return self.seen
+from tests.unit.suite.fabricate import environment, measurement, optimum
+from tests.unit.suite.run.runner_scenes import CELLS, Notebook, QuietMachine, Workers
 
 
 @pytest.fixture
