@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import bisect
 import hashlib
-import itertools
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,7 +14,6 @@ import polars as pl
 from workloads.errors import DataError
 from workloads.prepare.columns import LARGEST_FLOAT32, LARGEST_INTEGER, Column, Kind, RawFormat
 from workloads.prepare.read.checks import BadRows, TimeOrder, out_of_order, sorted_name
-from workloads.prepare.read.footer import row_group_rows
 from workloads.prepare.read.values import finished, hashed_strings
 
 # One row of one column while it is checked and converted.
@@ -52,7 +48,6 @@ class ParquetRows:
     bad: BadRows
     order: TimeOrder = field(default_factory=TimeOrder)
     bytes_read: int = field(default=0, init=False)
-    _rows: int = field(default=0, init=False)
 
     def frames(self, block_bytes: int) -> Iterator[pl.DataFrame]:
         """The good rows, in order, in frames of about `block_bytes`; columns as in `text.TextRows`.
@@ -62,12 +57,12 @@ class ParquetRows:
                 more bad rows than allowed.
         """
         step = max(1, block_bytes // (BYTES_PER_VALUE * len(self.raw.used)))
-        self._rows = rows = self._read(lambda: "the footer", self._checked_rows)
+        rows = self._read("the footer", self._checked_rows)
         if rows == 0:
             raise DataError(f"{self.path} is empty: give a file with rows")
         scan = pl.scan_parquet(self.path, glob=False).select(column.name for column in self.raw.used)
         for start in range(0, rows, step):
-            where = partial(self._span, start, min(start + step, rows))
+            where = f"rows {start + 1} to {min(start + step, rows)}"
             block = self._read(where, scan.slice(start, step).collect)
             yield self._typed(block, first=start)
         self.bytes_read = self.path.stat().st_size
@@ -96,39 +91,14 @@ class ParquetRows:
                 )
         return int(pl.scan_parquet(self.path, glob=False).select(pl.len()).collect().item())
 
-    def _read(self, what: Callable[[], str], read: Callable[[], _T]) -> _T:
+    def _read(self, what: str, read: Callable[[], _T]) -> _T:
         try:
             return read()
         except OSError as error:
             raise DataError(f"{self.path} cannot be read: {error.strerror or error}") from error
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             reason = str(error).partition("\n")[0][:200]
-            raise DataError(f"{self.path}: {what()} cannot be read ({reason}): write or download it again") from error
-
-    @cached_property
-    def _edges(self) -> list[int]:
-        """Rows before each row group, and those of all; read when an error has to name a place."""
-        edges = list(itertools.accumulate(row_group_rows(self.path), initial=0))
-        if edges[-1] != self._rows:
-            raise DataError(
-                f"{self.path}: {edges[-1]} rows in the row groups, {self._rows} in the footer: write it again"
-            )
-        return edges
-
-    def _group(self, row: int) -> int:
-        return bisect.bisect_right(self._edges, row) - 1
-
-    def _place(self, row: int) -> str:
-        """A row, counted from 0, in words that count from 1."""
-        group, groups = self._group(row), len(self._edges) - 1
-        first, stop = self._edges[group : group + 2]
-        return f"row {row + 1} (row group {group + 1} of {groups}, row {row - first + 1} of {stop - first} in it)"
-
-    def _span(self, start: int, stop: int) -> str:
-        """The rows from `start` to before `stop` in the same words."""
-        first, last = self._group(start) + 1, self._group(stop - 1) + 1
-        groups = f"row group {first}" if first == last else f"row groups {first} to {last}"
-        return f"rows {start + 1} to {stop} ({groups} of {len(self._edges) - 1})"
+            raise DataError(f"{self.path}: {what} cannot be read ({reason}): write or download it again") from error
 
     def _typed(self, block: pl.DataFrame, *, first: int) -> pl.DataFrame:
         used = self.raw.used
@@ -138,7 +108,7 @@ class ParquetRows:
             column = next(column for column in used if not good[column.name][position])
             found = block[column.name][position]
             self.bad.add(
-                f" {self._place(first + position)}: column {column.name}: found {found!r}, expected {_expected(column)}"
+                f" row {first + position + 1}: column {column.name}: found {found!r}, expected {_expected(column)}"
             )
         rows = pl.int_range(first, first + block.height, eager=True)
         if len(bad_rows):
@@ -160,7 +130,7 @@ class ParquetRows:
                 f"pl.read_parquet({json.dumps(str(self.path))}, glob=False).sort({json.dumps(time.name)}, "
                 f"maintain_order=True).write_parquet({sorted_name(self.path)})"
             )
-            raise out_of_order(f"{self.path}: {self._place(rows[back])}", time, sorting=sorting)
+            raise out_of_order(f"{self.path}: row {rows[back] + 1}", time, sorting=sorting)
 
 
 def _good(column: Column) -> pl.Expr:

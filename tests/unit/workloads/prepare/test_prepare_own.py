@@ -18,7 +18,6 @@ from workloads.errors import DataError
 from workloads.manifest import IdRule, Settings, read_manifest
 from workloads.prepare.memory_bound import Memory
 from workloads.prepare.prepare import prepare
-from workloads.prepare.read.footer import row_group_rows
 from workloads.prepare.read.own_schema import read_schema
 from workloads.prepare.read.values import hashed_strings
 from workloads.prepared import PreparedWorkload, find_prepared
@@ -166,7 +165,7 @@ def test_hashed_ids_use_the_rows_of_the_schema_file(tmp_path, schema):
 
 def test_rows_out_of_time_order_are_refused_within_and_across_files(tmp_path, schema):
     changed("when", 6, 7).write_parquet(tmp_path / "a", row_group_size=4)
-    place = r"a: row 7 \(row group 2 of 3, row 3 of 4 in it\): column when: earlier than the row before it\. Sort"
+    place = r"a: row 7: column when: earlier than the row before it\. Sort"
     with pytest.raises(DataError, match=place):
         own(schema, [tmp_path / "a"], tmp_path / "out")
     changed("when", 6, 7).write_csv(tmp_path / "a")
@@ -221,29 +220,14 @@ def test_command_in_the_error_sorts_the_file_and_keeps_its_values(tmp_path, sche
         assert np.array_equal(rows_of(tmp_path / "one", part)[2:], rows_of(tmp_path / "two", part)[2:])
 
 
-def test_rows_of_each_row_group_are_those_of_the_footer(tmp_path):
-    frame = pl.DataFrame({f"a{i}": np.arange(1000) for i in range(40)} | {"s": ["x"] * 1000, "l": [[1, 2]] * 1000})
-    for size in (1, 7, 999, 1000, 5000):
-        frame[:300].write_parquet(tmp_path / "rows", row_group_size=size, statistics="full")
-        expected = [min(size, 300 - start) for start in range(0, 300, size)]
-        assert row_group_rows(tmp_path / "rows") == expected
-
-
-def test_footer_that_cannot_be_read_is_a_data_error(tmp_path):
-    for footer in (b"", b"\x19", b"\x49\xfc\xff\xff\xff\x0f", b"\x1c" * 5000):
-        (tmp_path / "rows").write_bytes(b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1")
-        with pytest.raises(DataError, match="rows: the row groups in the footer cannot be read"):
-            row_group_rows(tmp_path / "rows")
-
-
 @pytest.mark.parametrize(
     ("frame", "message"),
     [
-        (changed("price", 3, float("nan")), r"\(row group 1 of 3, row 4 of 4 in it\): column price: found nan"),
-        (changed("price", 3, 1e39), r"row 4 \(.*\): column price: found 1e\+39, expected"),
-        (changed("bought", 9, 2), r"rows: row 10 \(row group 3 of 3, row 2 of 2 in it\): column bought: found 2,"),
-        (changed("bought", 0, None), r"row 1 \(row group 1 of 3, row 1 of 4 in it\): column bought: found None,"),
-        (changed("shelf", 2, 10**18), r"row 3 \(.*\): column shelf: found 1000000000000000000, expected an integer"),
+        (changed("price", 3, float("nan")), r"rows: row 4: column price: found nan"),
+        (changed("price", 3, 1e39), r"row 4: column price: found 1e\+39, expected"),
+        (changed("bought", 9, 2), r"rows: row 10: column bought: found 2,"),
+        (changed("bought", 0, None), r"row 1: column bought: found None,"),
+        (changed("shelf", 2, 10**18), r"row 3: column shelf: found 1000000000000000000, expected an integer"),
         (pl.DataFrame(ROWS).drop("user"), r"no column user among when, bought, .*put the schema file right"),
         (pl.DataFrame(ROWS).with_columns(pl.col("shelf").cast(pl.String)), r"column shelf has type String"),
         (pl.DataFrame(ROWS).with_columns(user=1), r"column user has type Int\d+, expected text or categories"),
