@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 from collections.abc import Sequence
@@ -163,6 +164,7 @@ def _replay(
     from suite.run.cell.optimum import optimum_of
     from suite.simulate.models.model import CannotReplay
 
+    gc.collect()  # a system that holds itself in a circle still has its rows
     try:
         return optimum_of(asked, slots, known=known, beat=phases.beat), ()
     except (CannotReplay, MemoryError) as error:

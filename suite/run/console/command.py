@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +21,7 @@ from suite.records.options import (
     parse_frequencies,
     parse_workloads,
 )
+from suite.records.record import Cell
 from suite.records.store import StoreError
 from suite.run.console.choices import Device, choose_device, make_display, named_systems
 from suite.run.console.listing import show_choices, show_plan
@@ -144,15 +146,20 @@ def run(
         show_plan(Console(), cells, runner, notes=[why, *notes], as_json=as_json)
         return
     try:
-        with make_display(quiet, as_json) as display:
-            for note in (why, *notes):
-                display.note(note)
-            records = runner.run(display)
-        runner.report(None if as_json else Console())
+        raise typer.Exit(_run(runner, cells, notes=[why, *notes], quiet=quiet, as_json=as_json))
     except (Locked, StoreError) as error:
         console.print(f"error: {error}", style="red", markup=False, highlight=False)
         raise typer.Exit(1) from None
-    raise typer.Exit(exit_code(records, planned=len(cells), interrupted=runner.interrupted))
+
+
+def _run(runner: Runner, cells: Sequence[Cell], *, notes: Sequence[str], quiet: bool, as_json: bool) -> int:
+    """Run the cells, then show their tables. Returns the exit code."""
+    with make_display(quiet, as_json) as display:
+        for note in notes:
+            display.note(note)
+        records = runner.run(display)
+    runner.report(None if as_json else Console())
+    return exit_code(records, planned=len(cells), interrupted=runner.interrupted)
 
 
 def main() -> None:
