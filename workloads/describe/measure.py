@@ -53,7 +53,9 @@ def describe(
                 if split is Split.TRAIN:
                     add_accesses(ids, seen)
                     sets.access(table, ids, offsets, first_sample=read.samples)
-                read.add_bags(table, ids, offsets, seen=seen)
+                else:
+                    read.unseen += int(np.count_nonzero(seen[ids] == 0))
+                read.add_bags(table, ids, offsets)
             read.samples += block.samples
             read.positives += int(block.labels.sum())
             progress(f"reading {split}", read.samples, limits[split])
@@ -74,15 +76,14 @@ class _Totals:
     """Sums over the rows of a split; those by table are int64 `[tables]`."""
 
     def __init__(self, tables: int) -> None:
-        self.samples = self.positives = 0
-        self.accesses, self.row_0, self.unseen, self.empty, self.longest = np.zeros((5, tables), np.int64)
+        self.samples = self.positives = self.unseen = 0
+        self.accesses, self.row_0, self.empty, self.longest = np.zeros((4, tables), np.int64)
 
-    def add_bags(self, table: int, ids: Ints, offsets: Ints, *, seen: Ints) -> None:
-        """Add the bags of one table in a block, with the training accesses per row, int64 `[rows]`."""
+    def add_bags(self, table: int, ids: Ints, offsets: Ints) -> None:
+        """Add the bags of one table in a block."""
         lengths = np.diff(offsets)
         self.accesses[table] += len(ids)
         self.row_0[table] += np.count_nonzero(ids == 0)
-        self.unseen[table] += np.count_nonzero(seen[ids] == 0)
         self.empty[table] += np.count_nonzero(lengths == 0)
         self.longest[table] = max(self.longest[table], lengths.max(initial=0))
 
@@ -95,7 +96,7 @@ def _split_figures(source: RowSource, split: Split, totals: _Totals) -> SplitFig
         rows_read=totals.samples,
         ctr=_share(totals.positives, totals.samples),
         row_0_share=_share(totals.row_0.sum(), accesses) if source.row_0 is not None else None,
-        unseen_share=_share(totals.unseen.sum(), accesses) if split is not Split.TRAIN else None,
+        unseen_share=_share(totals.unseen, accesses) if split is not Split.TRAIN else None,
     )
 
 

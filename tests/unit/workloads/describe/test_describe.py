@@ -5,7 +5,7 @@ from itertools import chain
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -104,6 +104,7 @@ BAGS = st.lists(st.integers(0, 3), max_size=3)
 ROWS = st.lists(st.tuples(st.integers(0, 1), BAGS, BAGS), min_size=1, max_size=12)
 
 
+@settings(max_examples=40)
 @given(ROWS, ROWS, st.integers(1, 13), st.integers(1, 4))
 def test_blocks_do_not_show_in_the_description(train, test, block, batch_size):
     rows = {Split.TRAIN: train, Split.TEST: test}
