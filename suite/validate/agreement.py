@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from typing import Any, Final
 from suite.records.record import Cell, Measurement, Optimum, Quality, Record, record_key
 from suite.records.status import Status
 from suite.records.store import RecordStore
-from suite.validate.finding import Finding, json_path, leaves, shown
+from suite.validate.finding import Finding, shown
 from systems.registry import CONTROLS
 
 _ROUNDING: Final = 1e-9
@@ -32,13 +33,21 @@ def disagreements(record: Record, path: Path) -> list[Finding]:
 
 def warnings(content: dict[str, Any]) -> list[Finding]:
     """What a valid record had better not hold when it is published: paths of a machine, numbers that are no JSON."""
-    found = []
-    for place, value in leaves(content):
-        if isinstance(value, str) and (named := _PATH.search(value)):
-            found.append(Finding(json_path(place), f"names a path of its machine, {shown(named[0])}"))
-        if isinstance(value, float) and not math.isfinite(value):
-            found.append(Finding(json_path(place), f'{shown(value)} without quotes is no JSON; write "{shown(value)}"'))
-    return found
+    return list(_unfit_to_publish(content, ""))
+
+
+def _unfit_to_publish(value: object, where: str) -> Iterator[Finding]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _unfit_to_publish(inner, f"{where}.{name}".removeprefix("."))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _unfit_to_publish(inner, f"{where}[{index}]")
+    elif isinstance(value, str) and (named := _PATH.search(value)):
+        yield Finding(where, f"names a path of its machine, {shown(named[0])}")
+    elif isinstance(value, float) and not math.isfinite(value):
+        text = json.dumps(value)
+        yield Finding(where, f'{text} without quotes is no JSON; write "{text}"')
 
 
 def _identity(record: Record, path: Path) -> Iterator[Finding]:
@@ -124,8 +133,7 @@ def _counts(record: Record, measurement: Measurement) -> Iterator[Finding]:
         return
     for table, (unique, misses) in traffic.per_table.items():
         if not 0 <= misses <= unique:
-            place = json_path(["measurement", "traffic", "per_table", table])
-            yield Finding(place, f"found {misses} misses of {unique} unique ids")
+            yield Finding(f"{here}.per_table.{table}", f"found {misses} misses of {unique} unique ids")
     for name, column in (("unique_ids", 0), ("unique_misses", 1)):
         total = sum(pair[column] for pair in traffic.per_table.values())
         if name in counted and counted[name] != total:

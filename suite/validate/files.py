@@ -11,7 +11,7 @@ from suite.records.record import Record
 from suite.records.store import NotARecord, read_content, to_record
 from suite.validate.agreement import disagreements, warnings
 from suite.validate.finding import Finding
-from suite.validate.misfits import misfits
+from suite.validate.schema import misfits
 
 _RECORDS = "records"
 """Folder of records in a results directory."""

@@ -1,17 +1,19 @@
-"""The JSON Schema of record files: as the models give it, and as published."""
+"""The JSON Schema of record files: as the models give it, as published, and where a record does not fit it."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator, ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from suite.records.record import SCHEMA_VERSION, Record
+from suite.validate.finding import Finding, shown
 
 Schema = dict[str, Any]
 
@@ -50,3 +52,28 @@ def schema_text() -> str:
 def validator() -> Draft202012Validator:
     """Of the published schema."""
     return Draft202012Validator(json.loads(FILE.read_text(encoding="utf-8")))
+
+
+def misfits(content: Schema) -> list[Finding]:
+    """Every place at which a record's content breaks the published schema, in the words of `jsonschema`."""
+    return [
+        Finding(inner.json_path.removeprefix("$").removeprefix("."), _message(inner))
+        for error in validator().iter_errors(content)
+        for inner in _innermost(error)
+    ]
+
+
+def _innermost(error: ValidationError) -> Iterator[ValidationError]:
+    """Of a field that may be null, what is wrong with what is there: that it is not null says nothing."""
+    fitting = [inner for inner in error.context or () if inner.path or inner.validator not in ("type", "enum")]
+    if not fitting:
+        yield error
+    for inner in fitting:
+        yield from _innermost(inner)
+
+
+def _message(error: ValidationError) -> str:
+    """What the library says; of a choice, why none of its branches fits."""
+    if error.context:
+        return " and ".join(map(_message, error.context))
+    return error.message.replace(repr(error.instance), shown(error.instance), 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -51,7 +50,7 @@ def test_nothing_is_found_in_what_the_suite_writes(tmp_path: Path) -> None:
 )
 def test_edited_configuration_no_longer_has_its_key(said: Callable[..., list[str]], place: str, value: Any) -> None:
     (finding,) = said(record(), **{place: value})
-    assert finding.startswith(f'key: found "{record().key}", but cell, code, packages and machine give "')
+    assert finding.startswith(f"key: found '{record().key}', but cell, code, packages and machine give '")
     assert "restore the file or measure it again" in finding
 
 
@@ -107,7 +106,7 @@ def test_renamed_file_is_told_its_name(tmp_path: Path) -> None:
         ("verification.checks", [], "verification: did not pass though the status is ok"),
         ("measurement", None, "measurement: is missing though the status is ok"),
         ("status", "timeout", "measurement: is there though the status is timeout: only ok has one"),
-        ("started_at", "yesterday", 'started_at: found "yesterday", expected a time in ISO 8601 with its zone'),
+        ("started_at", "yesterday", "started_at: found 'yesterday', expected a time in ISO 8601 with its zone"),
         ("started_at", "2026-11-01T12:00:00", "expected a time in ISO 8601 with its zone"),
     ],
 )
@@ -172,7 +171,7 @@ def test_path_of_a_machine_is_a_warning(tmp_path: Path, text: str, named: str | 
     (path,) = stored(tmp_path, [record(notes=(text,))])
     checked = check_file(path)
     assert checked.valid
-    expected = [] if named is None else [f"notes[0]: names a path of its machine, {json.dumps(named)}"]
+    expected = [] if named is None else [f"notes[0]: names a path of its machine, {named!r}"]
     assert [str(warning) for warning in checked.warnings] == expected
 
 

@@ -115,7 +115,7 @@ def test_five_findings_of_a_file_are_shown_and_the_others_counted(tmp_path: Path
     changed(path, "cell", {})
     lines = validate(path).output.splitlines()
     assert len(lines) == 7
-    assert all(line.startswith(f"{path}: cell.") for line in lines[:5])
+    assert all(line.startswith(f"{path}: cell: ") for line in lines[:5])
     hidden = int(lines[5].removeprefix(f"{path}: and ").removesuffix(" more"))
     everything = json.loads(validate(path, "--json").output)["files"][0]["problems"]
     assert len(everything) == 5 + hidden > 10
@@ -126,7 +126,7 @@ def test_warning_is_told_and_the_record_is_valid(tmp_path: Path) -> None:
     result = validate(path)
     assert result.exit_code == 0
     assert result.output.splitlines()[0] == (
-        f'{path}: warning: cell.data_dir: names a path of its machine, "/data/criteo"'
+        f"{path}: warning: cell.data_dir: names a path of its machine, '/data/criteo'"
     )
 
 
@@ -150,7 +150,7 @@ def test_json_has_the_same_for_machines(tmp_path: Path) -> None:
             "path": str(bad),
             "valid": False,
             "problems": [{"where": "measurement.quality.auroc", "what": "found 2.0, expected 0 to 1"}],
-            "warnings": [{"where": "notes[0]", "what": 'names a path of its machine, "/tmp/x"'}],
+            "warnings": [{"where": "notes[0]", "what": "names a path of its machine, '/tmp/x'"}],
         },
     ]
 

@@ -11,8 +11,7 @@ from jsonschema import Draft202012Validator
 
 from suite.records.record import SCHEMA_VERSION, Record
 from suite.records.store import to_text
-from suite.validate.misfits import misfits
-from suite.validate.schema import FILE, current_schema, schema_text, validator
+from suite.validate.schema import FILE, current_schema, misfits, schema_text, validator
 from tests.unit.suite.fabricate import cpu_run, gpu_run, optimum, record
 from tests.unit.suite.validate.validate_scenes import PUBLISHED, every_kind
 
@@ -76,35 +75,34 @@ def test_floats_that_json_lacks_fit_as_strings_wherever_the_models_take_them(num
 @pytest.mark.parametrize("text", ["nan", "inf", "1.5", "+Infinity", ""])
 def test_other_strings_are_no_floats(text: str) -> None:
     content = content_of(record()) | {"wall_s": text}
-    assert said(content) == [f'wall_s: found "{text}", expected number, "NaN", "Infinity" or "-Infinity"']
+    assert said(content) == [
+        f"wall_s: '{text}' is not of type 'number' and '{text}' is not one of ['NaN', 'Infinity', '-Infinity']"
+    ]
 
 
 @pytest.mark.parametrize(
     ("place", "value", "expected"),
     [
-        ("measurement.timing.window_s.3", None, 'window_s[3]: found null, expected number, "NaN", "Infinity"'),
-        ("measurement.timing.window_steps", 1.5, "window_steps: found 1.5, expected integer"),
-        ("measurement.timing.window_steps", "40", 'window_steps: found "40", expected integer'),
-        ("measurement.offloads", 1, "measurement.offloads: found 1, expected boolean"),
-        ("measurement.traffic.lookups", "many", 'lookups: found "many", expected integer or null'),
-        ("measurement.traffic.per_table", {"a b": [1]}, 'per_table["a b"]: found 1 entries, expected 2'),
-        ("measurement.traffic.per_table", {"C1": [1, "2"]}, 'per_table.C1[1]: found "2", expected integer'),
-        ("measurement", [1], "measurement: found an array, expected an object or null"),
-        ("cell", None, "cell: found null, expected an object"),
-        ("cell.data", "invented", 'cell.data: found "invented", expected "synthetic" or "real"'),
-        ("status", "fine", 'status: found "fine", expected "ok", "unsupported", "unavailable", '),
-        ("notes", "one", 'notes: found "one", expected an array'),
-        ("notes.0", {}, "notes[0]: found an object, expected string"),
-        ("environment.packages.torch", 2.13, "environment.packages.torch: found 2.13, expected string"),
-        ("cell.surprise", 1, "cell.surprise: is no field of a record"),
-        ('cell.a"b\n', 1, r'cell["a\"b\n"]: is no field of a record'),
+        (
+            "measurement.timing.window_s.3",
+            None,
+            "window_s[3]: None is not of type 'number' and None is not one",
+        ),
+        ("measurement.timing.window_steps", "40", "window_steps: '40' is not of type 'integer'"),
+        ("measurement.traffic.lookups", "many", "'many' is not of type 'integer' and 'many' is not of type 'null'"),
+        ("measurement.traffic.per_table", {"C1": [1]}, "per_table.C1: [1] is too short"),
+        ("measurement.traffic.per_table", {"C1": [1, "2"]}, "per_table.C1[1]: '2' is not of type 'integer'"),
+        ("measurement", [1], "measurement: [1] is not of type 'object' and [1] is not of type 'null'"),
+        ("cell", None, "cell: None is not of type 'object'"),
+        ("status", "fine", "status: 'fine' is not one of ['ok', 'unsupported', "),
+        ("notes.0", {}, "notes[0]: {} is not of type 'string'"),
+        ("cell.surprise", 1, "cell: Additional properties are not allowed ('surprise' was unexpected)"),
         ("key", "x" * 500, None),
-        ("key", ["x" * 500], "key: found an array, expected string"),
-        ("cell.device", "x" * 500, f'cell.device: found "{"x" * 39}..., expected "cpu" or "cuda"'),
-        ("cell.device", 10**4000, "cell.device: found a huge number, expected"),
+        ("key", ["x" * 500], f"key: ['{'x' * 58}... is not of type 'string'"),
+        ("cell.device", 10**4000, f"cell.device: 1{'0' * 59}... is not one of ['cpu', 'cuda']"),
     ],
 )
-def test_misfit_names_place_found_and_expected(place: str, value: Any, expected: str | None) -> None:
+def test_misfit_names_place_and_value(place: str, value: Any, expected: str | None) -> None:
     content = content_of(record(notes=("said",)))
     *outer, last = place.split(".")
     inside: Any = content
@@ -115,17 +113,16 @@ def test_misfit_names_place_found_and_expected(place: str, value: Any, expected:
     if expected is None:
         assert found == []
     else:
-        (line,) = found
-        assert expected in line
+        assert expected in found[0]
 
 
 def test_every_misfit_is_named_once() -> None:
     content = content_of(record())
-    del content["cell"]["lr"], content["cell"]["eps"], content["notes"]
+    del content["cell"]["lr"], content["cell"]["eps"]
     content["measurement"]["timing"] = {}
     found = said(content)
     assert len(found) == len(set(found))
-    assert {"cell.lr: is missing", "cell.eps: is missing", "notes: is missing"} <= set(found)
-    assert sum(line.startswith("measurement.timing.") for line in found) == len(
+    assert {f"cell: '{name}' is a required property" for name in ("lr", "eps")} <= set(found)
+    assert sum(line.startswith("measurement.timing: ") for line in found) == len(
         current_schema()["$defs"]["Timing"]["required"]
     )
