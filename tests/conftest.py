@@ -10,13 +10,13 @@ from pathlib import Path
 # Before torch loads libgomp: its threads spin at barriers by default and crawl when tests share the cores.
 os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 
-# Runs on one device exclude each other; each process of a test run has devices of its own, so to speak.
-_LOCKS = tempfile.TemporaryDirectory(prefix="locks-")
-os.environ["EMBEDDING_BENCH_LOCKS"] = _LOCKS.name
-
 import pytest
 import torch
 from hypothesis import settings
+
+# Runs on one device exclude each other; each process of a test run has devices of its own, so to speak.
+_LOCKS = tempfile.TemporaryDirectory(prefix="locks-")
+os.environ["EMBEDDING_BENCH_LOCKS"] = _LOCKS.name
 
 # A busy machine is no failure. In CI the same code gets the same examples; every other run searches anew.
 settings.register_profile("untimed", deadline=None, derandomize=bool(os.environ.get("CI")))

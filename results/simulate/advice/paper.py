@@ -2,15 +2,16 @@
 
     python results/simulate/advice/paper.py
 
-prints the table of docs/advise.md: criteo_kaggle and criteo_1tb at full size on an A100, matrices multiplied in fp32 and
-in tf32 (torch's default until 1.11). ColossalAI's cache ranks rows by frequency and fetches between steps, as ours does
-without look-ahead, but it plans on the device, which is not in the model. torchrec's tables of Criteo Kaggle lay all on the
-device, see `suite.records.published.NOTE`; of Criteo 1TB four fifths did.
+prints the table of docs/advise.md: criteo_kaggle and criteo_1tb at full size on an A100, with matrix products in fp32
+and in tf32 (torch's default until 1.11). ColossalAI's cache ranks rows by frequency and fetches between steps, as ours
+does without look-ahead, but it plans on the device, which is not in the model. torchrec's tables of Criteo Kaggle lay
+all on the device, see `suite.records.published.NOTE`; of Criteo 1TB four fifths did.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 
 from suite.advise.case import Case
 from suite.advise.counts import Replays, steady_span
@@ -32,7 +33,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, help="to replay; default: 150")
     asked = parser.parse_args()
     hardware = load_hardware("a100")
-    print("| workload | published | | modelled as | fp32 | tf32 |\n|---|---|--:|---|--:|--:|")
+    sys.stdout.write("| workload | published | | modelled as | fp32 | tf32 |\n|---|---|--:|---|--:|--:|\n")
     for name in asked.workloads.split(","):
         for row in published_rows(name):
             if row.system not in CLOSEST:
@@ -53,7 +54,8 @@ def main() -> None:
             fp32, tf32 = (
                 1 / predict(case, counts, DescribedCosts(hardware, matmul=matmul)).step_s for matmul in ("fp32", "tf32")
             )
-            print(f"| {name} | {row.system} | {row.steps_per_s:g} | `{case.system}` | {fp32:.0f} | {tf32:.0f} |")
+            line = f"| {name} | {row.system} | {row.steps_per_s:g} | `{case.system}` | {fp32:.0f} | {tf32:.0f} |"
+            sys.stdout.write(f"{line}\n")
 
 
 if __name__ == "__main__":
