@@ -17,13 +17,14 @@ from suite.advise.calibrate.kernels import RowType, kernel_of
 from suite.advise.candidates import SYSTEMS
 from suite.advise.hardware import EXAMPLES, Hardware, load_hardware
 from suite.records.environment import visible_gpu
+from suite.records.exits import errors_told
 from suite.records.options import BadOption, OptimizerName, ScaleName, parse_bytes, parse_workloads
 from suite.records.record import Cell
 from suite.records.store import write_atomically
 from suite.run.datasets import open_datasets
 from suite.run.memory_probes import available_host_bytes
 from suite.run.plan import Options, check_options, plan_cells
-from suite.simulate.options import BatchSizeOption, QuietOption, SeedOption, check_output, errors_told
+from suite.simulate.options import BatchSizeOption, QuietOption, SeedOption, check_output
 from suite.simulate.progress import Shown
 from systems import registry
 from systems.registry import Variant, split_list

@@ -13,8 +13,7 @@ from suite.compare.compare import compare
 from suite.compare.gate import NOTHING_JUDGED, judge, parse_share
 from suite.compare.runs import NoComparison, read_run
 from suite.compare.terminal import show
-
-_USAGE = 2
+from suite.records.exits import errors_told
 
 
 def compare_command(
@@ -44,16 +43,12 @@ def compare_command(
     0.9, and its interval below 1), no longer ok, no longer verified, or missing. It is 2 for a wrong option, if nothing
     can be compared, or if the gate could judge nothing.
     """
-    errors = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
-    try:
+    with errors_told(usage=NoComparison) as errors:
         threshold = None if fail_if_slower is None else parse_share(fail_if_slower)
         before, after = read_run("RUN_A", run_a), read_run("RUN_B", run_b)
         for problem in (*before.problems, *after.problems):
             errors.print(f"skipped: {problem}", style="yellow")
         comparison = compare(before, after, normalize_by=normalize_by)
-    except NoComparison as error:
-        errors.print(f"error: {error}", style="red")
-        raise typer.Exit(_USAGE) from None
     verdict = None if threshold is None else judge(comparison, threshold)
     if as_json:
         typer.echo(to_json(comparison, verdict), nl=False)

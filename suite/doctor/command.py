@@ -14,9 +14,9 @@ from rich.text import Text
 from suite.doctor.examine import examine
 from suite.doctor.finding import Finding, Level
 from suite.doctor.machine import this_machine
+from suite.records.exits import errors_told
+from suite.records.options import BadOption
 
-_USAGE = 2
-_INTERRUPTED = 130
 _LONGEST_S = 60.0
 _WIDTH = 80
 _STYLES = {Level.PROBLEM: "bold red", Level.WARNING: "yellow", Level.UNKNOWN: "cyan", Level.OK: "green"}
@@ -37,16 +37,11 @@ def doctor_command(
     The exit code is 0 unless there is a problem (1; with --strict a warning, too), 2 for a wrong option, 130 after
     Ctrl-C.
     """
-    errors = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
-    if not 0 < seconds <= _LONGEST_S:  # NaN compares false with everything
-        errors.print(f"error: --seconds: {seconds:g} is out of range, give 0.1 to {_LONGEST_S:g}", style="red")
-        raise typer.Exit(_USAGE)
-    try:
+    with errors_told(usage=BadOption, left="the checks were not finished") as errors:
+        if not 0 < seconds <= _LONGEST_S:  # NaN compares false with everything
+            raise BadOption(f"--seconds: {seconds:g} is out of range, give 0.1 to {_LONGEST_S:g}")
         with errors.status("watching what else computes, then importing torch and the other packages"):
             findings = examine(this_machine(seconds=seconds))
-    except KeyboardInterrupt:
-        errors.print("interrupted: the checks were not finished", style="yellow")
-        raise typer.Exit(_INTERRUPTED) from None
     show(findings, Console(markup=False, highlight=False))
     bad = {Level.PROBLEM, Level.WARNING} if strict else {Level.PROBLEM}
     raise typer.Exit(int(any(finding.level in bad for finding in findings.values())))

@@ -8,14 +8,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from suite.records.exits import FAILED, errors_told
 from suite.records.options import BadOption
-from suite.records.store import StoreError
 from suite.report.publish import PAGE, differences, publish
 from suite.report.source import Source, read
 from suite.simulate.options import check_output
-
-_USAGE = 2
-_INTERRUPTED = 130
 
 
 def report_command(
@@ -48,9 +45,8 @@ def report_command(
     The exit code is 2 for a wrong option or where there is nothing to report, 1 if --check finds a difference or a file
     cannot be written.
     """
-    errors = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
     console = Console(soft_wrap=True, markup=False, highlight=False)
-    try:
+    with errors_told(usage=BadOption, left="files that were already written are whole") as errors:
         source = _read(out, records or [out], simulated)
         for problem in source.problems:
             errors.print(f"warning: left out {problem}")
@@ -62,18 +58,9 @@ def report_command(
                 errors.print(f"{out}: {difference}")
             if found:
                 errors.print("Bring it up to date: the same command without --check")
-            raise typer.Exit(1 if found else 0)
+            raise typer.Exit(FAILED if found else 0)
         check_output(out)
         files = publish(source, out, on_step=lambda what: None if quiet else console.print(f"making {what}"))
-    except BadOption as error:
-        errors.print(f"error: {error}", style="red")
-        raise typer.Exit(_USAGE) from None
-    except StoreError as error:
-        errors.print(f"error: {error}", style="red")
-        raise typer.Exit(1) from None
-    except KeyboardInterrupt:
-        errors.print("interrupted; files that were already written are whole")
-        raise typer.Exit(_INTERRUPTED) from None
     if not quiet:
         tables = len(source.groups)
         console.print(

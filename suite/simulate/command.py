@@ -13,14 +13,13 @@ import typer
 from rich.console import Console
 
 from suite.records.environment import capture
+from suite.records.exits import FAILED, INTERRUPTED, errors_told
 from suite.records.options import BadOption, ScaleName
 from suite.records.scales import SCALES
 from suite.simulate import figure, results, tables
 from suite.simulate.models.model import RowBytes, Span
 from suite.simulate.models.registry import parse_policies
 from suite.simulate.options import (
-    FAILED,
-    INTERRUPTED,
     BatchesOption,
     BatchSizeOption,
     DataDirOption,
@@ -33,7 +32,6 @@ from suite.simulate.options import (
     WorkloadOption,
     check_counts,
     check_output,
-    errors_told,
     open_trace,
     span_of,
 )

@@ -1,19 +1,15 @@
-"""What the commands that replay streams share: their options, the stream that these name, and how errors are told."""
+"""What the commands that replay streams share: their options, and the stream that these name."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from suite.records.options import BadOption, parse_prepared, parse_workloads
 from suite.records.scales import SCALES
-from suite.records.store import StoreError
 from suite.simulate.models.model import Span
 from suite.simulate.traces.trace import Trace, WorkloadTrace
 from workloads.prepared import PreparedWorkload, find_prepared
@@ -21,8 +17,6 @@ from workloads.streams.synthetic import SyntheticWorkload
 
 WARMUP_BATCHES = 50
 COUNTED_BATCHES = 100
-FAILED, USAGE, INTERRUPTED = 1, 2, 130
-"""Exit codes."""
 
 WorkloadOption = Annotated[
     str, typer.Option(help="A synthetic stream, as in criteo_kaggle@drift, or one that --data-dir holds")
@@ -42,29 +36,6 @@ WarmupOption = Annotated[
 OutOption = Annotated[Path | None, typer.Option(help="Directory that gets JSON, CSV and figures")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON instead of tables")]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress")]
-
-
-@contextmanager
-def errors_told(*failures: type[Exception]) -> Iterator[Console]:
-    """Turn errors into a sentence on standard error and an exit code. Gives the console to tell more on.
-
-    Args:
-        failures: Exceptions that end the command with `FAILED`, beside those of files that cannot be written.
-    """
-    failing: tuple[type[Exception], ...] = (StoreError, OSError, *failures)
-    errors = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
-    try:
-        yield errors
-    except ValueError as error:
-        # every error of options, names and data is a ValueError with a sentence for the user
-        errors.print(f"error: {error}", style="red")
-        raise typer.Exit(USAGE) from None
-    except failing as error:
-        errors.print(f"error: {error}", style="red")
-        raise typer.Exit(FAILED) from None
-    except KeyboardInterrupt:
-        errors.print("interrupted: nothing was finished", style="yellow")
-        raise typer.Exit(INTERRUPTED) from None
 
 
 def open_trace(

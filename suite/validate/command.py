@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from suite.records.exits import FAILED, errors_told
+from suite.records.options import BadOption
 from suite.records.record import SCHEMA_VERSION
-from suite.validate.files import Checked, NothingThere, check_files, find_files
+from suite.validate.files import Checked, check_files, find_files
 from suite.validate.finding import Finding
 from suite.validate.schema import schema_text
 
-_INVALID = 1
-_USAGE = 2
 _DEFAULT = Path("results")
 _MOST_SHOWN = 5
 """Findings of one file that are printed; --json has all."""
@@ -43,18 +42,13 @@ def validate_command(
 
     The exit code is 0 where every record is valid, 1 where one is not, 2 for a wrong option or a path without records.
     """
-    errors = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
+    with errors_told(usage=BadOption):
+        if print_schema and (paths or as_json):
+            raise BadOption("--print-schema goes alone: leave out paths and other options")
+        files = [] if print_schema else find_files(paths or [_DEFAULT])
     if print_schema:
-        if paths or as_json:
-            errors.print("error: --print-schema goes alone: leave out paths and other options", style="red")
-            raise typer.Exit(_USAGE)
         typer.echo(schema_text(), nl=False)
         return
-    try:
-        files = find_files(paths or [_DEFAULT])
-    except NothingThere as error:
-        errors.print(f"error: {_printable(str(error))}", style="red")
-        raise typer.Exit(_USAGE) from None
     checked = check_files(files)
     if as_json:
         typer.echo(_as_json(checked))
@@ -62,7 +56,7 @@ def validate_command(
         for line in _lines(checked):
             typer.echo(_printable(line))
     if not all(file.valid for file in checked):
-        raise typer.Exit(_INVALID)
+        raise typer.Exit(FAILED)
 
 
 def _lines(checked: Sequence[Checked]) -> Iterator[str]:

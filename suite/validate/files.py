@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from suite.records.options import BadOption
 from suite.records.record import Record
 from suite.records.store import NotARecord, read_content, to_record
 from suite.validate.agreement import disagreements, warnings
@@ -15,10 +16,6 @@ from suite.validate.schema import misfits
 
 _RECORDS = "records"
 """Folder of records in a results directory."""
-
-
-class NothingThere(ValueError):
-    """A path that was named does not exist or holds no record file; the message says what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,15 +44,15 @@ def find_files(paths: Sequence[Path]) -> list[Path]:
     Hidden folders and links to folders below a path are not entered.
 
     Raises:
-        NothingThere: at one of the paths there is none, or it cannot be read.
+        BadOption: at one of the paths there is none, or it cannot be read.
     """
     files: dict[Path, Path] = {}
     for path in paths:
         if not os.path.lexists(path):
-            raise NothingThere(f"no such file or directory: {path}; name record files or results directories")
+            raise BadOption(f"no such file or directory: {path}; name record files or results directories")
         here = _below(path) if path.is_dir() else [path]
         if not here:
-            raise NothingThere(
+            raise BadOption(
                 f"no JSON file in a folder named {_RECORDS} in {path}: name the results directory of a run, or record "
                 "files themselves"
             )
@@ -74,7 +71,7 @@ def _below(folder: Path) -> list[Path]:
 
 
 def _cannot_be_read(error: OSError) -> None:
-    raise NothingThere(f"cannot read {error.filename}: {error.strerror}; make it readable, or name other paths")
+    raise BadOption(f"cannot read {error.filename}: {error.strerror}; make it readable, or name other paths")
 
 
 def check_files(paths: Iterable[Path]) -> list[Checked]:

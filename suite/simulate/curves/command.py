@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from suite.records.environment import capture
+from suite.records.exits import errors_told
 from suite.records.options import BadOption, ScaleName
 from suite.records.scales import SCALES
 from suite.records.store import write_atomically
@@ -29,7 +30,6 @@ from suite.simulate.options import (
     WorkloadOption,
     check_counts,
     check_output,
-    errors_told,
     open_trace,
     span_of,
 )
