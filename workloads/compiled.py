@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -15,7 +18,18 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     and no product is merged with a sum. The loop runs on the calling thread and does not hold the GIL.
     """
     try:
-        made: Callable[..., Any] = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
+        made: Any = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
     except RuntimeError:  # nowhere to write: compiled anew in every process
-        made = numba.njit(nogil=True, error_model="numpy")(function)
-    return made
+        return numba.njit(nogil=True, error_model="numpy")(function)  # type: ignore[no-any-return]
+    # A loop holds copies of the functions that it calls, but numba compares the source of the loop's own file only.
+    made._cache._cache_file._source_stamp = _digest()
+    return made  # type: ignore[no-any-return]
+
+
+@cache
+def _digest() -> bytes:
+    """Of all sources that a loop may have copies of."""
+    digest = hashlib.sha256()
+    for source in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(source.read_bytes())
+    return digest.digest()

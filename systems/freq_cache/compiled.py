@@ -5,7 +5,10 @@ Compiled loops release the GIL, so that planning and copying run beside training
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -30,10 +33,22 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _compiled(function: Callable[..., Any], **options: bool) -> Callable[..., Any]:
     try:
-        made: Callable[..., Any] = numba.njit(nogil=True, cache=True, _nrt=False, **options)(function)
+        made: Any = numba.njit(nogil=True, cache=True, _nrt=False, **options)(function)
     except RuntimeError:  # the folder is not writable: compiled anew in every process
-        made = numba.njit(nogil=True, _nrt=False, **options)(function)
-    return made
+        return numba.njit(nogil=True, _nrt=False, **options)(function)  # type: ignore[no-any-return]
+    # A loop holds copies of the functions that it calls, but numba compares the source of the loop's own file only:
+    # after a change of the others it would go on with old machine code.
+    made._cache._cache_file._source_stamp = _digest(Path(function.__code__.co_filename).parent)
+    return made  # type: ignore[no-any-return]
+
+
+@cache
+def _digest(folder: Path) -> bytes:
+    """Of the sources that a loop of a folder may have copies of: that folder's, and this package's."""
+    digest = hashlib.sha256()
+    for source in sorted({*folder.glob("*.py"), *Path(__file__).parent.rglob("*.py")}):
+        digest.update(source.read_bytes())
+    return digest.digest()
 
 
 @intrinsic  # type: ignore[untyped-decorator]
