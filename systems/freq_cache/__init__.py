@@ -24,7 +24,7 @@ Modules, from the outside in:
 - `cache`: the acts for tables of one width. `overflow`: batches that bypass it. `traffic`: what it counts.
 - `mover`, `transfer`: rows between the slow tier and slots; copies beside the work of the device.
 - `pool`: slots, looked up and updated by fbgemm. `fused_optimizer`: their learning rate, for schedules.
-- `checkpoint`, `commits`: rows saved to resume from, and what a directory of rows holds after a crash.
+- `saving/`: checkpoints to resume from, and what a directory of rows holds after a crash.
 - `initial_rows`: first values of rows. `compiled`: how loops are compiled.
 - `planner/` decides which rows leave and enter; it moves none. `tiers/` keeps all rows, in host memory or in a file.
 """

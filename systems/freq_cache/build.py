@@ -13,13 +13,14 @@ from torchrec import EmbeddingBagConfig
 
 from systems.contract import CacheRatio, SystemSpec, row_type_of
 from systems.features import Group
-from systems.freq_cache import commits, sizing
+from systems.freq_cache import sizing
 from systems.freq_cache.cache import Cache
 from systems.freq_cache.fused_optimizer import FusedOptimizer
 from systems.freq_cache.initial_rows import first_rows_of
 from systems.freq_cache.planner.planner import Planner
 from systems.freq_cache.planner.policy import LFU, LRU, Policy, StaticFrequency
 from systems.freq_cache.pool import RowPool
+from systems.freq_cache.saving import commits
 from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.host import HostTier
 from systems.freq_cache.tiers.layout import RowLayout

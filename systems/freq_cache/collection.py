@@ -26,13 +26,14 @@ from systems.answers import (
     total_of,
 )
 from systems.contract import EmbeddingSystem
-from systems.freq_cache import arguments, checkpoint, sizing
+from systems.freq_cache import arguments, sizing
 from systems.freq_cache.build import CacheBuilder
 from systems.freq_cache.cache import Cache
-from systems.freq_cache.commits import Commits
 from systems.freq_cache.fused_optimizer import FusedOptimizer
 from systems.freq_cache.pipeline import Pipeline
 from systems.freq_cache.planner.policy import Policy
+from systems.freq_cache.saving import checkpoint
+from systems.freq_cache.saving.commits import Commits
 from systems.freq_cache.traffic import counters_of
 from systems.freq_cache.transfer import Transfer
 from systems.spec import CacheRatio, SparseOptimizer, SystemSpec

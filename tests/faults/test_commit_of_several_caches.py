@@ -9,7 +9,8 @@ import torch
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
 from systems.contract import OptimizerKind, SparseOptimizer
-from systems.freq_cache import CachedEmbeddingBagCollection, commits
+from systems.freq_cache import CachedEmbeddingBagCollection
+from systems.freq_cache.saving import commits
 from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.row_map import DamagedTier
 
