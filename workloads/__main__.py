@@ -20,7 +20,6 @@ from workloads.prepare.read.own_schema import read_schema
 from workloads.progress import Shown
 
 USER_ERROR = 2
-LINE_EVERY_S = 2.0
 
 
 app = typer.Typer(
@@ -91,7 +90,7 @@ def prepare_command(
     settings = Settings(min_count=min_count, skip_bad_rows=skip_bad_rows, ids=ids, table_rows=table_rows)
     try:
         raw, described = _format(dataset, schema)
-        with Shown(line_every_s=LINE_EVERY_S, resumes=True) as progress:
+        with Shown(resumes=True) as progress:
             manifest = prepare(
                 raw,
                 inputs,

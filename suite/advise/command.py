@@ -25,9 +25,9 @@ from suite.run.datasets import open_datasets
 from suite.run.memory_probes import available_host_bytes
 from suite.run.plan import Options, check_options, plan_cells
 from suite.simulate.options import BatchSizeOption, QuietOption, SeedOption, check_output
-from suite.simulate.progress import Shown
 from systems import registry
 from systems.registry import Variant, split_list
+from workloads.progress import Shown
 
 _RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 

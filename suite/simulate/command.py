@@ -35,13 +35,13 @@ from suite.simulate.options import (
     open_trace,
     span_of,
 )
-from suite.simulate.progress import Shown
 from suite.simulate.results import Configuration, Simulation, Stream, bound_of, row_of
 from suite.simulate.sweep import OpenTrace, Outcome, SimulatedCell, plan_jobs, run_cells, slots_of
 from suite.simulate.traces.file import FileTrace
 from suite.simulate.traces.trace import Trace
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.registry import Variant
+from workloads.progress import Shown
 
 POINTS = 9
 _OPTIMUM = Variant("belady")
@@ -254,16 +254,15 @@ def _simulated(asked: _Asked, trace: Trace, *, again: OpenTrace, span: Span, sho
     lookups = len(order) * span.stop * trace.batch_lookups
     jobs = asked.jobs or plan_jobs(rows=trace.rows, lookups=lookups, cores=len(os.sched_getaffinity(0)))
     found: dict[SimulatedCell, Outcome] = {}
-    replayed = expected = 0
 
-    def on_batches(batches: int) -> None:
-        nonlocal replayed
-        replayed += batches
-        shown(f"{len(found)} of {expected} replays, batches", replayed, expected * span.stop)
+    def run(what: str, wanted: Sequence[SimulatedCell]) -> None:
+        replayed = 0
 
-    def run(wanted: Sequence[SimulatedCell]) -> None:
-        nonlocal expected
-        expected += len(wanted)
+        def on_batches(batches: int) -> None:
+            nonlocal replayed
+            replayed += batches
+            shown(f"batches of {len(wanted)} {what}", replayed, len(wanted) * span.stop)
+
         reopen = again if jobs > 1 and len(wanted) > 1 else lambda: trace
         side_by_side = min(jobs, max(1, len(wanted)))
         for outcome in run_cells(
@@ -273,9 +272,9 @@ def _simulated(asked: _Asked, trace: Trace, *, again: OpenTrace, span: Span, sho
 
     complete = True
     try:
-        run(order)
+        run("replays", order)
         bounds = dict.fromkeys(bound_of(outcome, trace.rows) for outcome in found.values())
-        run([cell for cell in bounds if cell is not None and cell not in found])
+        run("replays of the optimum", [cell for cell in bounds if cell is not None and cell not in found])
     except KeyboardInterrupt:
         complete = False
     return _Found(cells, found, complete)

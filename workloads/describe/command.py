@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 BATCH_SIZE = 2048
 USER_ERROR = 2
-LINE_EVERY_S = 10.0
 
 
 def describe_command(
@@ -48,7 +47,7 @@ def describe_command(
         source = _source(folder, synthetic, batch_size=batch_size, rows=rows, seed=seed)
         if out is not None:
             check_output(out)
-        with Shown(line_every_s=LINE_EVERY_S, resumes=False) as shown:
+        with Shown() as shown:
             description = describe(
                 source,
                 batch_size=batch_size,

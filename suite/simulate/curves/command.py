@@ -33,7 +33,7 @@ from suite.simulate.options import (
     open_trace,
     span_of,
 )
-from suite.simulate.progress import Shown
+from workloads.progress import Shown
 
 
 def curves_command(

@@ -128,7 +128,7 @@ def test_tables_hold_in_80_columns() -> None:
 
 
 def test_a_log_gets_a_line_of_progress_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("suite.simulate.progress.LINE_EVERY_S", 0.0)
+    monkeypatch.setattr("workloads.progress.LINE_EVERY_S", 0.0)
     result = _run("--scale", "smoke", *GPU)
     assert re.search(r"^replaying ids: \d+ of \d+", result.stderr, re.MULTILINE)
     assert "replaying ids" not in _run("--scale", "smoke", *GPU, "--quiet").stderr

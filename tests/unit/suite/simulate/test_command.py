@@ -16,13 +16,14 @@ from typer.testing import CliRunner, Result
 
 from suite.__main__ import COMMANDS, app
 from suite.records.options import BadOption
-from suite.simulate import command, progress
+from suite.simulate import command
 from suite.simulate import tables as simulate_tables
 from suite.simulate.command import parse_ratios
 from suite.simulate.models.registry import load
 from suite.simulate.results import Simulation
 from suite.simulate.sweep import Outcome
 from systems.registry import Variant
+from workloads import progress
 
 SMOKE = ["--scale", "smoke", "--workload", "avazu", "--batches", "6", "--warmup", "2"]
 FEW = "freq_cache[policy=lru],freq_cache[policy=lru,look_ahead=16],fbgemm_uvm_caching,uvm"
@@ -209,7 +210,7 @@ def test_interrupt_keeps_what_was_done(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_logs_get_progress_as_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
-    assert "of 4 replays, " in done(*SMOKE, "--policies", "uvm").stderr
+    assert "batches of 3 replays: " in done(*SMOKE, "--policies", "uvm").stderr
     assert done(*SMOKE, "--policies", "uvm", "--quiet").stderr == ""
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from workloads import progress
 from workloads.__main__ import app
-from workloads.describe import command
 from workloads.describe.description import ALL_TABLES, Description
 from workloads.schema import SCHEMAS
 from workloads.streams.synthetic import SyntheticWorkload
@@ -57,7 +57,7 @@ def test_tables_are_printed_and_files_written(folder, tmp_path):
 
 
 def test_logs_get_progress_as_plain_lines(folder, monkeypatch):
-    monkeypatch.setattr(command, "LINE_EVERY_S", 0.0)
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
     result = run("describe", folder)
     assert "reading train: 600 rows, " in result.stderr
     assert "rows/s, 100%, 0:00:00 left" in result.stderr

@@ -164,9 +164,9 @@ def test_memory_is_a_number_with_a_unit(text, size):
 
 
 def test_progress_in_a_log_has_rows_rate_share_and_remaining_time(monkeypatch, capsys):
-    clock = iter([0.0, *(float(second) for second in range(0, 100, 5))])
+    clock = iter([0.0, *(float(second) for second in range(0, 100, 10))])
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
-    shown = Shown(line_every_s=2.0, resumes=True)
+    shown = Shown(resumes=True)
     shown("reading", 0, 1000, 0)
     shown("reading", 250, 1000, 500)
-    assert capsys.readouterr().err == "reading: 500 rows, 100 rows/s, 25%, 0:00:15 left\n"
+    assert capsys.readouterr().err == "reading: 500 rows, 50 rows/s, 25%, 0:00:30 left\n"
