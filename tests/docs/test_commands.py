@@ -67,8 +67,7 @@ RULES: dict[str, Rule] = {
     'make bench ARGS="--dry-run"': Run(says="torchrec_uvm x criteo_1tb"),
     'make bench ARGS="--data-dir data"': Run(add=f"{REAL} --workloads criteo_kaggle", after=(PREPARED,), says="real"),
     # run_bench.py
-    "python run_bench.py --list": Run(says="freq_cache"),
-    'python run_bench.py --systems "all,no_embeddings" --rounds 3': Run(
+    "python run_bench.py --systems all,no_embeddings --rounds 3": Run(
         add="--scale small --dry-run", says="no_embeddings x criteo_1tb"
     ),
     "python run_bench.py --systems reference,one_table --workloads avazu --scale smoke": Elsewhere(
