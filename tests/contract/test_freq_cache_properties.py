@@ -486,7 +486,7 @@ class CacheBesidePlainTraining(RuleBasedStateMachine):
             directory.cleanup()
 
 
-TestCacheBesidePlainTraining = CacheBesidePlainTraining.TestCase
+TestCacheBesidePlainTraining = pytest.mark.slow(CacheBesidePlainTraining.TestCase)
 TestCacheBesidePlainTraining.settings = settings(
     max_examples=100, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )

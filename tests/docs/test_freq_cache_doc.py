@@ -24,6 +24,8 @@ from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.positions import SPARE
 from workloads.streams.synthetic import SyntheticWorkload
 
+pytestmark = pytest.mark.slow
+
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = "".join((DOCS / f"{name}.md").read_text() for name in ("freq-cache", "cache-design", "cache-size"))
 FIGURE = DOCS / "figures" / "freq_cache.py"

@@ -32,6 +32,7 @@ def ended(pids):
     return not any(map(psutil.pid_exists, pids))
 
 
+@pytest.mark.slow
 def test_batches_are_those_of_the_workload_in_order_and_stay_valid_after_their_slots_are_used_again():
     workload, before = open_avazu(), named_memory()
     with Producer(open_avazu, total=12, workers=2, slots=3) as producer:
@@ -73,6 +74,7 @@ def test_bags_of_any_length_come_through_failures_raise_in_their_turn_and_a_kill
             producer.take()
 
 
+@pytest.mark.slow
 def test_workload_that_cannot_be_opened_says_so_when_a_batch_is_taken():
     with Producer(nothing_to_open, total=1, workers=1, slots=1) as producer:
         producer.request(1)

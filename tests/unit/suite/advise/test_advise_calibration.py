@@ -93,6 +93,7 @@ def test_process_of_its_own_answers_an_order() -> None:
     assert told
 
 
+@pytest.mark.slow
 def test_process_that_fails_leaves_its_last_words() -> None:
     with pytest.raises(CalibrationFailed, match=r"exit code 1 .* no result; its last line: .*NoSuchThing"):
         calibrate.calibrate([SHAPE], [Kernel(variant="suite.advise:NoSuchThing")], seconds=0.01)

@@ -127,6 +127,7 @@ def test_tables_hold_in_80_columns() -> None:
         assert word in result.stdout
 
 
+@pytest.mark.slow
 def test_a_log_gets_a_line_of_progress_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workloads.progress.LINE_EVERY_S", 0.0)
     result = _run("--scale", "smoke", *GPU)

@@ -42,6 +42,7 @@ def test_no_policy_misses_fewer_than_belady_with_as_many_slots(
         assume(False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("look_ahead", ["2", "16"])
 @pytest.mark.parametrize("workload", ["avazu", "criteo_kaggle@recency"])
 def test_nor_does_cdlrm_whose_caches_need_larger_tables(workload: str, look_ahead: str) -> None:

@@ -68,6 +68,7 @@ def counted(outcome: Outcome) -> tuple[object, ...]:
     return fixed, tally.by_table.tolist(), outcome.slots, outcome.bytes_moved, outcome.replayed_lookups
 
 
+@pytest.mark.slow
 def test_counters_are_the_same_in_processes_and_here() -> None:
     here = {o.cell: counted(o) for o in run_cells(CELLS, open_trace=OPEN, span=SPAN, row=ROW, jobs=1)}
     told: list[int] = []

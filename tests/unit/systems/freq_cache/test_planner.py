@@ -255,6 +255,7 @@ def zipf_batches(rows: int, batches: int, most_ids: int, *, seed: int, skew: flo
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", POLICIES)
 @pytest.mark.parametrize(("slots", "ahead"), [(40, 0), (170, 3), (400, 8)])
 def test_many_batches_over_queues_of_many_chunks(name: str, slots: int, ahead: int) -> None:

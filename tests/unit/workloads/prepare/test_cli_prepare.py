@@ -101,6 +101,7 @@ def wait_for(process, path):
     assert path.exists(), process.communicate()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
 def test_interrupted_process_leaves_the_previous_output_and_the_next_one_goes_on(tmp_path, days, sent):
     out, expected = tmp_path / "out", tmp_path / "expected"
@@ -134,6 +135,7 @@ def test_interrupted_process_leaves_the_previous_output_and_the_next_one_goes_on
     assert tree(out) == tree(expected)
 
 
+@pytest.mark.slow
 def test_input_changed_since_a_run_was_cut_short_is_read_again_and_restart_forgets_all(tmp_path, days):
     (tmp_path / "bad").write_text("junk\n")
     words = ["prepare", "criteo_1tb", "--out", tmp_path / "out", "--input"]

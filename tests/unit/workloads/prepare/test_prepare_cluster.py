@@ -34,6 +34,7 @@ def cluster():
         yield running
 
 
+@pytest.mark.slow
 def test_two_workers_make_the_same_bytes_as_one_process(tmp_path, days, cluster):
     memory = Memory(512 << 20)
     prepare("criteo_1tb", days, out=tmp_path / "here", memory=memory)

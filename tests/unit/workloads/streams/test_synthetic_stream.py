@@ -61,6 +61,7 @@ def test_equal_arguments_give_equal_batches_in_any_order():
     assert {index: fingerprint(first, index) for index in (0, 5, 9)} == backwards
 
 
+@pytest.mark.slow
 def test_another_process_sees_the_same_batch():
     root = Path(__file__).parents[4]
     code = (

@@ -201,6 +201,7 @@ def test_evaluation_is_on_the_test_split_and_touches_no_row(monkeypatch):
     assert modes == [(True, True)] * 5 + [(False, False)] * 2
 
 
+@pytest.mark.slow
 def test_cell_fed_by_producers_trains_on_the_same_batches_and_says_how_it_was_fed(ran, monkeypatch):
     cell, alone, _ = ran
     plan = FeedPlan(mode=Mode.BEFORE, producers=1, threads=1)
