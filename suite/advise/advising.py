@@ -43,6 +43,13 @@ class Advice(Model):
     frontier: tuple[Frontier, ...]
     calibration_s: float | None = None
 
+    def by_label(self) -> dict[str, list[Prediction]]:
+        """Predictions by system variant, that of the fastest step first; sizes ascending."""
+        found: dict[str, list[Prediction]] = {}
+        for one in sorted(self.predictions, key=lambda one: (one.step_s, one.device_bytes)):
+            found.setdefault(one.label, []).append(one)
+        return {label: sorted(sizes, key=lambda one: one.device_bytes) for label, sizes in found.items()}
+
 
 OnProgress = Callable[[str, int, int], None]
 """Told what goes on, how much of it is done, and of how much."""

@@ -7,7 +7,6 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from suite.advise.advising import Advice
-from suite.advise.model import Prediction
 from suite.tables.figure_style import COLOURS, DASHES, MARKERS, look
 
 
@@ -16,7 +15,7 @@ def draw(advice: Advice, path: Path) -> None:
     with look("advise"):
         figure = Figure(figsize=(6.4, 4.4), layout="constrained")
         axes = figure.subplots()
-        for number, (label, points) in enumerate(_by_label(advice).items()):
+        for number, (label, points) in enumerate(advice.by_label().items()):
             axes.plot(
                 [one.device_bytes / 2**30 for one in points],
                 [one.samples_per_s for one in points],
@@ -34,10 +33,3 @@ def draw(advice: Advice, path: Path) -> None:
         axes.set(xlabel="device memory, GiB", ylabel=f"samples/s, {word}", title=f"{advice.workload}, {advice.machine}")
         axes.legend(fontsize=7)
         figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
-
-
-def _by_label(advice: Advice) -> dict[str, list[Prediction]]:
-    lines: dict[str, list[Prediction]] = {}
-    for one in sorted(advice.predictions, key=lambda one: one.device_bytes):
-        lines.setdefault(one.label, []).append(one)
-    return lines

@@ -137,7 +137,7 @@ def _predictions(advice: Advice) -> Table:
         ("samples/s", True),
         ("", False),
     )
-    for sizes in _by_label(advice).values():
+    for sizes in advice.by_label().values():
         names = _lines(sizes[0])
         for number in range(max(len(sizes), len(names))):
             name = names[number] if number < len(names) else ""
@@ -158,17 +158,9 @@ def _figures(advice: Advice, one: Prediction) -> tuple[str, ...]:
     )
 
 
-def _by_label(advice: Advice) -> dict[str, list[Prediction]]:
-    """By system variant, that of the fastest step first; sizes ascending."""
-    found: dict[str, list[Prediction]] = {}
-    for one in sorted(advice.predictions, key=lambda one: (one.step_s, one.device_bytes)):
-        found.setdefault(one.label, []).append(one)
-    return {label: sorted(sizes, key=lambda one: one.device_bytes) for label, sizes in found.items()}
-
-
 def _where_time_goes(advice: Advice) -> Table:
     """Terms of the fastest size of each system; those that nobody pays are left out."""
-    fastest = [min(sizes, key=lambda one: one.step_s) for sizes in _by_label(advice).values()]
+    fastest = [min(sizes, key=lambda one: one.step_s) for sizes in advice.by_label().values()]
     terms = [term for term in TERMS if any(one.terms_s.get(term) for one in fastest)]
     table = _table(("ms of a step", False), *((TERMS[term], True) for term in terms), ("hidden", True))
     for one in fastest:

@@ -140,24 +140,33 @@ def _comes_before(u, other, rows, counts):
 
 
 @compiled
+def _ranked(i, arriving, row_of_slot, key_of_slot, scratch):
+    """Rank the absent rows and the ways of the set `touched[i]`. Returns its first slot and how many rows may enter."""
+    rows, counts, touched, newest, chain = arriving
+    keys, order, chosen = scratch
+    if i + _FAR < touched.size:
+        _ask_for_set(key_of_slot, touched[i + _FAR])
+        _ask_for_set(row_of_slot, touched[i + _FAR])
+    chosen_set = touched[i]
+    first = chosen_set * WAYS
+    wanted = _first_of(newest[chosen_set], chain, rows, counts, chosen)
+    newest[chosen_set] = EMPTY
+    for way in range(WAYS):
+        keys[way] = key_of_slot[first + way]
+    warp_sort(keys, order)
+    return first, min(wanted, WAYS)
+
+
+@compiled
 def place_lru(arriving, row_of_slot, stamp, time, kept_from, scratch):
     """Bring in what finds a place. Returns rows that entered and rows that left."""
-    rows, counts, touched, newest, chain = arriving
+    rows = arriving.rows
     keys, order, chosen = scratch
     inserted = 0
     evicted = 0
-    for i in range(touched.size):
-        if i + _FAR < touched.size:
-            _ask_for_set(stamp, touched[i + _FAR])
-            _ask_for_set(row_of_slot, touched[i + _FAR])
-        chosen_set = touched[i]
-        first = chosen_set * WAYS
-        wanted = _first_of(newest[chosen_set], chain, rows, counts, chosen)
-        newest[chosen_set] = EMPTY
-        for way in range(WAYS):
-            keys[way] = stamp[first + way]
-        warp_sort(keys, order)
-        for turn in range(min(wanted, WAYS)):
+    for i in range(arriving.touched.size):
+        first, wanted = _ranked(i, arriving, row_of_slot, stamp, scratch)
+        for turn in range(wanted):
             if keys[turn] >= kept_from:
                 break
             slot = first + order[turn]
@@ -171,22 +180,13 @@ def place_lru(arriving, row_of_slot, stamp, time, kept_from, scratch):
 @compiled
 def place_lfu(arriving, row_of_slot, count_of_slot, count, scratch):
     """Bring in what finds a place. Returns rows that entered and rows that left."""
-    rows, counts, touched, newest, chain = arriving
+    rows, counts = arriving.rows, arriving.counts
     keys, order, chosen = scratch
     inserted = 0
     evicted = 0
-    for i in range(touched.size):
-        if i + _FAR < touched.size:
-            _ask_for_set(count_of_slot, touched[i + _FAR])
-            _ask_for_set(row_of_slot, touched[i + _FAR])
-        chosen_set = touched[i]
-        first = chosen_set * WAYS
-        wanted = _first_of(newest[chosen_set], chain, rows, counts, chosen)
-        newest[chosen_set] = EMPTY
-        for way in range(WAYS):
-            keys[way] = count_of_slot[first + way]
-        warp_sort(keys, order)
-        for turn in range(min(wanted, WAYS)):
+    for i in range(arriving.touched.size):
+        first, wanted = _ranked(i, arriving, row_of_slot, count_of_slot, scratch)
+        for turn in range(wanted):
             newcomer = chosen[turn]
             if keys[turn] > counts[newcomer]:
                 break
