@@ -273,8 +273,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     months = pl.DataFrame(columns)
     months[:2_000].write_parquet(folder / "january.parquet")
     months[2_000:].write_csv(folder / "february.csv")
-    schema = (ROOT / "docs" / "datasets.md").read_text().split("`shop.toml`:\n")[1].split("```")[0]
-    (folder / "shop.toml").write_text(re.sub(r"^    ", "", schema, flags=re.MULTILINE))
+    schema = (ROOT / "docs" / "datasets.md").read_text().split("`shop.toml`:\n\n```toml\n")[1].split("```")[0]
+    (folder / "shop.toml").write_text(schema)
     np.save(folder / "ids.npy", draw.integers(0, 5_000, (8 * 4_096, 3)))
     shutil.copy(ROOT / "suite" / "advise" / "hardware" / "a100.json", folder / "my_gpu.json")
     return made
