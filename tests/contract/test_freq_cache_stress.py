@@ -87,8 +87,8 @@ def test_five_hundred_steps_that_evict_leave_the_rows_of_plain_training(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tier", ["host", "file"])
-def test_ten_thousand_steps_that_evict_leave_the_rows_of_plain_training(
+def test_three_thousand_steps_that_evict_leave_the_rows_of_plain_training(
     tier: str, device: torch.device, tmp_path: Path
 ) -> None:
     directory = tmp_path if tier == "file" else None
-    train_side_by_side(10_000, device=device, directory=directory, compare_every=1_000)
+    train_side_by_side(3_000, device=device, directory=directory, compare_every=300)
