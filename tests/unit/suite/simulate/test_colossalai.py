@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from listed_traces import ListedTrace, assert_counts, setting, skewed_trace, traces
 
-from suite.simulate.models.colossalai import ColossalAIModel
+from suite.simulate.models.colossalai.cache import ColossalAIModel
 from suite.simulate.models.model import CannotReplay, RowBytes, replay
 from systems.contract import OptimizerKind, SparseOptimizer
 

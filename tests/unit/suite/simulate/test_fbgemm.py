@@ -10,11 +10,11 @@ from brute_force_fbgemm import BruteForceCache, bitonic_sort, murmur_set
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from suite.simulate.models import fbgemm
-from suite.simulate.models.fbgemm import FbgemmCacheModel, cache_miss_counter, uvm_cache_stats
-from suite.simulate.models.fbgemm_sets import set_of
+from suite.simulate.models.fbgemm import cache as fbgemm
+from suite.simulate.models.fbgemm.cache import FbgemmCacheModel, cache_miss_counter, uvm_cache_stats
+from suite.simulate.models.fbgemm.sets import set_of
+from suite.simulate.models.fbgemm.warp_sort import warp_sort
 from suite.simulate.models.model import CannotReplay, RowBytes, Setting, Span, Tally, replay
-from suite.simulate.models.warp_sort import warp_sort
 from suite.simulate.traces.trace import Int64s, Trace
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache.planner.planner import Ids

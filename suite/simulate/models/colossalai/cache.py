@@ -9,8 +9,8 @@ from typing import Protocol
 
 import numpy as np
 
-from suite.simulate.models.colossalai_dataset import RankedRows
-from suite.simulate.models.colossalai_lfu import CountedSlots
+from suite.simulate.models.colossalai.dataset import RankedRows
+from suite.simulate.models.colossalai.lfu import CountedSlots
 from suite.simulate.models.model import Bools, CacheModel, CannotReplay, Setting, Tally
 from suite.simulate.traces.trace import Int32s, Seen
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from suite.simulate.models.warp_sort import LANES, warp_sort
+from suite.simulate.models.fbgemm.warp_sort import LANES, warp_sort
 from suite.simulate.traces.trace import Int32s, Int64s
 from systems.freq_cache.compiled import compiled, prefetch
 

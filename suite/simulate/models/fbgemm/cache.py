@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from suite.simulate.models.fbgemm_sets import (
+from suite.simulate.models.fbgemm.sets import (
     EMPTY,
     WAYS,
     Arriving,

@@ -1,0 +1,1 @@
+"""ColossalAI's CachedEmbedding, by frequency of the dataset or by use."""

@@ -1,0 +1,1 @@
+"""fbgemm's cache of 32-way sets, tie for tie."""
