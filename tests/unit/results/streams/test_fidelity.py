@@ -78,6 +78,7 @@ def test_integer_columns_of_a_synthetic_batch_are_missing_where_their_values_are
         assert gaps.all() or values[~gaps].any()
 
 
+@pytest.mark.slow
 def test_rows_that_share_no_id_fail_every_figure(dataset, real):
     nowhere = {name: np.zeros(real.count, bool) for name in real.gaps}
     unique = Rows({name: np.arange(ids.size) for name, ids in real.ids.items()}, {}, nowhere)

@@ -83,6 +83,7 @@ def test_own_cache_is_told_by_stage_and_others_by_lookup_and_update(measured: Ca
     assert ahead.planning.seconds(counts) == 0 < ahead.beside.seconds(counts)
 
 
+@pytest.mark.slow
 def test_process_of_its_own_answers_an_order() -> None:
     told = []
     found = calibrate.calibrate(

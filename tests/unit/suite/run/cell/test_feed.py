@@ -131,7 +131,7 @@ def test_during_training_batches_are_taken_ahead_in_order_and_errors_arrive_in_t
     assert not any(thread.name.startswith("batches") for thread in threading.enumerate())
 
 
-@pytest.mark.parametrize("mode", [Mode.IN_PROCESS, Mode.DURING])
+@pytest.mark.parametrize("mode", [Mode.IN_PROCESS, pytest.param(Mode.DURING, marks=pytest.mark.slow)])
 def test_batches_are_the_same_however_they_are_made(mode):
     workload = open_avazu()
     plan = FeedPlan(mode=mode, producers=0 if mode is Mode.IN_PROCESS else 1, threads=1)

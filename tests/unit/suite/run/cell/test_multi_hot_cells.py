@@ -20,8 +20,8 @@ class Silent:
         del step, steps, steps_per_s
 
 
-@pytest.mark.parametrize("dataset", ["mlperf_dlrm_v2", "criteo_kaggle_bags"])
-@pytest.mark.parametrize("system", ["full_gpu", "freq_cache"])
+@pytest.mark.parametrize("dataset", [pytest.param("mlperf_dlrm_v2", marks=pytest.mark.slow), "criteo_kaggle_bags"])
+@pytest.mark.parametrize("system", [pytest.param("full_gpu", marks=pytest.mark.slow), "freq_cache"])
 def test_cell_on_bags_is_verified_and_counts_every_id(dataset, system):
     cell = tiny_cell(system, workload=dataset, lr=0.05, warmup_steps=1, windows=2, window_steps=2, counted_steps=2)
     outcome = run_cell(cell, Silent())
