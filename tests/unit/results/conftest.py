@@ -1,8 +1,19 @@
-"""The programs of `results/` import their neighbours by plain names, as when they are run."""
+"""Programs that make records: they import neighbours by plain names, and are tested in `make test-all`, run whole."""
+
+from __future__ import annotations
 
 import sys
 from pathlib import Path
 
+import pytest
+
 PROGRAMS = Path(__file__).resolve().parents[3] / "results"
 
 sys.path += [str(PROGRAMS / topic) for topic in ("cache", "microbench", "simulate", "streams", "tracks")]
+
+
+@pytest.hookimpl(tryfirst=True)  # before the slow ones are deselected
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.slow)

@@ -14,6 +14,8 @@ from suite.simulate.models.registry import ALL, build, parse_policies
 from suite.simulate.options import open_trace
 from systems.registry import Variant
 
+pytestmark = pytest.mark.slow
+
 BOUNDS = {"belady", "compulsory"}
 POLICIES = [variant for variant in parse_policies(",".join(ALL)) if variant.name not in BOUNDS | {"cdlrm"}]
 
