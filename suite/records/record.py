@@ -44,12 +44,21 @@ class Cell(Model):
     """Widths of the top MLP, the logit included."""
     cache_ratio: float | None = None
     device_budget_bytes: int | None = None
-    warmup_steps: int
-    windows: int
-    window_steps: int
+    train_steps: int
+    """Of the cell's own process, before the counted ones."""
     counted_steps: int
+    quality_points: int = 0
+    """How often quality is looked at while the cell trains; once more at its end."""
     evaluation_batches: int
+    builds: int
+    """How often systems that take turns are built."""
+    warmup_steps: int
+    """Of every system after every build, before its turns."""
+    turns: int
+    """Of every system after every build."""
+    turn_steps: int
     seed: int
+    """Of the first round; the next ones add 1 each."""
     round: int = 0
     frequency_prefix: float = 1.0
     """Share of the training split, from its beginning, that frequencies for systems are taken from."""
@@ -58,8 +67,18 @@ class Cell(Model):
 
     @property
     def steps(self) -> int:
-        """Training steps in all."""
-        return self.warmup_steps + self.windows * self.window_steps + self.counted_steps
+        """Training steps of the cell's own process in all."""
+        return self.train_steps + self.counted_steps
+
+    @property
+    def round_seed(self) -> int:
+        """The seed of this round's stream, rows and dense weights."""
+        return self.seed + self.round
+
+    @property
+    def counts(self) -> bool:
+        """Whether traffic is counted and compared with the optimum: once, in the first round."""
+        return self.round == 0
 
     @property
     def label(self) -> str:
@@ -102,18 +121,10 @@ class Environment(Model):
 
 
 class Timing(Model):
-    """Timed windows, one device synchronisation at each end."""
+    """How long the parts of a cell took in its own process. Throughput is not among them: see `Turns`."""
 
-    window_s: tuple[float, ...]
-    """Raw duration of every window."""
-    window_steps: int
-    steps_per_s: float
-    """Median over windows."""
-    samples_per_s: float
     data_s_per_step: float
-    """Making one batch, or waiting until it was made, outside the clock; mean over all steps."""
-    data_wait_s: float
-    """Of all timed windows together, spent waiting for a batch."""
+    """Making one batch, or waiting until it was made, outside the training clock; mean over all steps."""
     batches_made: str
     """By whom batches were made, and when; see `suite.run.cell.feed.Mode`."""
     producers: int
@@ -122,13 +133,21 @@ class Timing(Model):
     """Threads that the training process computed with on the host."""
     build_s: float
     verify_s: float
+    train_s: float
     evaluate_s: float
     total_s: float
 
-    @property
-    def data_wait_share(self) -> float:
-        """Share of the timed windows spent waiting for batches."""
-        return self.data_wait_s / sum(self.window_s)
+
+class QualityPoint(Model):
+    """Quality while training."""
+
+    samples: int
+    """Trained on so far."""
+    loss: float
+    """Mean training loss since the point before."""
+    auroc: float
+    auroc_samples: int
+    """Of the test split, from its beginning."""
 
 
 class Quality(Model):
@@ -140,6 +159,8 @@ class Quality(Model):
     best_auroc: float | None = None
     """Of the model that planted the labels, on the same test samples' stream; None where labels are real."""
     final_loss: float
+    points: tuple[QualityPoint, ...] = ()
+    """While training, in order; the last one is the end of training."""
 
 
 class Memory(Model):
@@ -216,17 +237,21 @@ class FrequencySource(Model):
 
 
 class Measurement(Model):
-    """What an `ok` cell measured (a `wrong_answer` one keeps its verification alone)."""
+    """What a cell measured in its own process: all but speed (a `wrong_answer` one keeps its verification alone)."""
 
     placement: str
     offloads: bool
+    computes_as: str | None = None
+    """The system whose kernel on whose memory this one is here, so that timing it would time that one again."""
+    knew: str
+    """Of the ids: `nothing`, `the past`, `training frequencies`, ...; see `EmbeddingSystem.knew`."""
     timing: Timing
     quality: Quality
     memory: Memory
-    traffic: Traffic
-    epoch_s: float
-    epoch_measured: bool
-    """A whole epoch ran; otherwise the time is extrapolated from throughput."""
+    traffic: Traffic | None = None
+    """None: counted in the first round alone."""
+    epoch_samples: int
+    """Of the training split."""
     frequencies: FrequencySource | None = None
     """None: the system asked for none."""
 
@@ -250,6 +275,27 @@ class Optimum(Model):
     """Both ways."""
 
 
+class Turns(Model):
+    """A system's times from a contest: systems train the same batches in turns, a few steps each."""
+
+    contest: str
+    """Equal for the systems that took turns with each other."""
+    way: Literal["one process", "own process", "two by two", "alone"]
+    """Where the system was: in one process with all others, in a process of its own beside theirs, in one with the
+    baseline alone (not all fit in memory together), or by itself."""
+    steps: int
+    """Of every turn."""
+    system_s: tuple[tuple[float, ...], ...]
+    """Seconds of every turn, by build; one device synchronisation at each end of a turn."""
+    baseline: str | None = None
+    baseline_s: tuple[tuple[float, ...], ...] | None = None
+    """The baseline's in the same turns; of the baseline itself: those of its second copy."""
+    losses: Literal["equal", "not compared"] = "not compared"
+    """Bit for bit with the baseline's at the end of every turn, where both were verified as bitwise equal."""
+    data_wait_s: float = 0.0
+    """Of all turns together, spent waiting for a batch."""
+
+
 class Record(Model):
     """One run of one cell."""
 
@@ -271,12 +317,14 @@ class Record(Model):
     notes: tuple[str, ...] = ()
     """What the harness changed or could not do, said aloud."""
     disturbed: tuple[str, ...] = ()
-    """What else took the machine's time while the cell ran, or slowed it down, a sentence each."""
+    """What else took the machine's time while turns were taken, or slowed it down, a sentence each."""
     conditions: Conditions | None = None
-    """None: the record is older than this field."""
+    """Of the machine, while turns were taken. None: this system took none."""
     environment: Environment
     verification: Verification | None = None
     measurement: Measurement | None = None
+    turns: Turns | None = None
+    """None: not timed; `measurement.computes_as` or a note says why."""
     optimum: Optimum | None = None
     """None: the system has no cache, or does not count its misses, or a note says why."""
 

@@ -16,6 +16,8 @@ class Scale:
             hold; None: those of the published split.
         lr: Learning rate by optimizer. Row-wise Adagrad learns as much at 0.03, but there rounding alone moves the
             AUROC of two exact systems apart by 2e-4; at 0.01 by 2e-5. The SGD rate of `full` is the published one.
+        turn_steps: Where a system works between its steps (looks ahead, writes to a drive), turns on a CPU have
+            `LONG_TURN` steps.
         timeout_s, stall_s: Of one cell.
     """
 
@@ -26,11 +28,14 @@ class Scale:
     bottom_mlp: tuple[int, ...]
     top_mlp: tuple[int, ...]
     cache_ratio: float
-    warmup_steps: int
-    windows: int
-    window_steps: int
+    train_steps: int
     counted_steps: int
+    quality_points: int
     evaluation_batches: int
+    builds: int
+    warmup_steps: int
+    turns: int
+    turn_steps: int
     epoch_samples: int | None
     lr: dict[str, float]
     timeout_s: float
@@ -45,11 +50,14 @@ SMOKE = Scale(
     bottom_mlp=(32,),
     top_mlp=(32, 1),
     cache_ratio=0.1,
-    warmup_steps=4,
-    windows=4,
-    window_steps=4,
+    train_steps=20,
     counted_steps=4,
+    quality_points=2,
     evaluation_batches=8,
+    builds=2,
+    warmup_steps=2,
+    turns=8,
+    turn_steps=1,
     epoch_samples=512_000,
     lr={"sgd": 1.0, "rowwise_adagrad": 0.01, "adagrad": 0.01, "adam": 0.001},
     timeout_s=120,
@@ -63,11 +71,14 @@ SMALL = Scale(
     bottom_mlp=(64,),
     top_mlp=(64, 1),
     cache_ratio=0.05,
-    warmup_steps=20,
-    windows=10,
-    window_steps=16,
+    train_steps=180,
     counted_steps=20,
+    quality_points=4,
     evaluation_batches=40,
+    builds=4,
+    warmup_steps=12,
+    turns=40,
+    turn_steps=1,
     epoch_samples=8_192_000,
     lr={"sgd": 1.0, "rowwise_adagrad": 0.01, "adagrad": 0.01, "adam": 0.001},
     timeout_s=300,
@@ -81,11 +92,14 @@ FULL = Scale(
     bottom_mlp=(512, 256),
     top_mlp=(1024, 1024, 512, 256, 1),
     cache_ratio=0.01,
-    warmup_steps=50,
-    windows=36,
-    window_steps=50,
+    train_steps=1_850,
     counted_steps=150,
+    quality_points=4,
     evaluation_batches=60,
+    builds=3,
+    warmup_steps=50,
+    turns=12,
+    turn_steps=20,
     epoch_samples=None,
     lr={"sgd": 1.0, "rowwise_adagrad": 0.01, "adagrad": 0.01, "adam": 0.001},
     timeout_s=7200,
