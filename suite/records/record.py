@@ -48,7 +48,7 @@ class Cell(Model):
     """Of the cell's own process, before the counted ones."""
     counted_steps: int
     quality_points: int = 0
-    """How often quality is looked at while the cell trains; once more at its end."""
+    """In how many parts of equal length quality is looked at while the cell trains."""
     evaluation_batches: int
     builds: int
     """How often systems that take turns are built."""
@@ -139,15 +139,14 @@ class Timing(Model):
 
 
 class QualityPoint(Model):
-    """Quality while training."""
+    """Quality in a part of training, up to a number of samples: every sample is scored before it is trained on."""
 
     samples: int
-    """Trained on so far."""
+    """Trained on by the end of the part."""
     loss: float
-    """Mean training loss since the point before."""
-    auroc: float
-    auroc_samples: int
-    """Of the test split, from its beginning."""
+    """Mean over the part."""
+    auroc: float | None
+    """Over the part; None where all its labels are equal."""
 
 
 class Quality(Model):
@@ -160,7 +159,7 @@ class Quality(Model):
     """Of the model that planted the labels, on the same test samples' stream; None where labels are real."""
     final_loss: float
     points: tuple[QualityPoint, ...] = ()
-    """While training, in order; the last one is the end of training."""
+    """Of the parts of training, in order."""
 
 
 class Memory(Model):
@@ -245,6 +244,10 @@ class Measurement(Model):
     """The system whose kernel on whose memory this one is here, so that timing it would time that one again."""
     knew: str
     """Of the ids: `nothing`, `the past`, `training frequencies`, ...; see `EmbeddingSystem.knew`."""
+    shares_process: bool = True
+    """Whether it may take turns in one process with others."""
+    busy_between_steps: bool = False
+    """Whether it works between its steps, so that its turns must be long."""
     timing: Timing
     quality: Quality
     memory: Memory
