@@ -1,8 +1,13 @@
-"""Fabricated records: complete, deterministic, and with round numbers, so that tests can say what a table must show."""
+"""Fabricated records: complete, deterministic, and with round numbers, so that tests can say what a table must show.
+
+Speeds are given in samples per second, and told beside the baseline's, `BASELINE`: `record("torchrec_uvm",
+samples_per_s=BASELINE / 2)` has turns whose ratio is exactly 0.5, and `noise=0.02` moves its builds by -2, 0 and +2 %.
+"""
 
 from __future__ import annotations
 
 import random
+from math import exp
 from typing import Any
 
 from suite.records.record import (
@@ -13,15 +18,20 @@ from suite.records.record import (
     Memory,
     Optimum,
     Quality,
+    QualityPoint,
     Record,
     Timing,
     Traffic,
+    Turns,
     Verification,
     record_key,
 )
 from suite.records.status import Status
 
 GB = 10**9
+BATCH = 16_384
+BASELINE = 100.0 * BATCH
+"""Samples per second of the baseline: 100 it/s."""
 
 
 def cell(system: str = "cache[policy=lfu]", **changes: Any) -> Cell:
@@ -33,16 +43,19 @@ def cell(system: str = "cache[policy=lfu]", **changes: Any) -> Cell:
         "optimizer": "rowwise_adagrad",
         "lr": 0.1,
         "eps": 1e-8,
-        "batch_size": 16384,
+        "batch_size": BATCH,
         "embedding_dim": 128,
         "bottom_mlp": (512, 256),
         "top_mlp": (512, 256, 1),
         "cache_ratio": 0.01,
-        "warmup_steps": 20,
-        "windows": 5,
-        "window_steps": 40,
+        "train_steps": 220,
         "counted_steps": 10,
+        "quality_points": 3,
         "evaluation_batches": 8,
+        "builds": 3,
+        "warmup_steps": 20,
+        "turns": 4,
+        "turn_steps": 20,
         "seed": 1,
     }
     return Cell(**{**values, "system": system, **changes})
@@ -79,37 +92,49 @@ def verification(*, difference: float = 0.0, tolerance: float = 0.0, passed: boo
 
 
 def measurement(
-    samples_per_s: float = 819_200.0,
+    cell: Cell,
     *,
-    device: str = "cuda",
     auroc: float = 0.7911,
     offloads: bool = True,
     placement: str = "cached",
-    epoch_measured: bool = False,
+    knew: str = "the past",
+    computes_as: str | None = None,
     overflow_batches: int = 0,
     allocated_bytes: int = int(1.25 * GB),
 ) -> Measurement:
-    on_gpu = device == "cuda"
-    steps_per_s = samples_per_s / 16384
+    """AUROC grows from 0.5 to `auroc` in a straight line, looked at four times."""
+    on_gpu = cell.device == "cuda"
     return Measurement(
         placement=placement,
         offloads=offloads,
+        computes_as=computes_as,
+        knew=knew,
         timing=Timing(
-            window_s=tuple(40 / steps_per_s for _ in range(5)),
-            window_steps=40,
-            steps_per_s=steps_per_s,
-            samples_per_s=samples_per_s,
             data_s_per_step=0.01,
-            data_wait_s=0.0,
             batches_made="by the training process, before the clock",
             producers=0,
             training_threads=16,
             build_s=3.0,
             verify_s=2.0,
+            train_s=20.0,
             evaluate_s=1.0,
             total_s=30.0,
         ),
-        quality=Quality(auroc=auroc, accuracy=0.7825, samples=131072, best_auroc=0.8012, final_loss=0.45),
+        quality=Quality(
+            auroc=auroc,
+            accuracy=0.7825,
+            samples=131072,
+            best_auroc=0.8012,
+            final_loss=0.45,
+            points=tuple(
+                QualityPoint(
+                    samples=part * cell.steps * cell.batch_size // 4,
+                    loss=0.7 - 0.06 * part,
+                    auroc=0.5 + (auroc - 0.5) * part / 4,
+                )
+                for part in range(1, 5)
+            ),
+        ),
         memory=Memory(
             device_allocated_bytes=allocated_bytes if on_gpu else None,
             device_reserved_bytes=2 * GB if on_gpu else None,
@@ -127,10 +152,44 @@ def measurement(
             bytes_fetched=25_800_000,
             bytes_written_back=20_640_000,
             overflow_batches=overflow_batches,
-        ),
-        epoch_s=39_291_954 / samples_per_s,
-        epoch_measured=epoch_measured,
+        )
+        if cell.counts
+        else None,
+        epoch_samples=39_291_954,
     )
+
+
+def turns(
+    cell: Cell, samples_per_s: float, *, noise: float = 0.01, baseline: float | None = BASELINE, **changes: Any
+) -> Turns:
+    """Turns with an exact ratio to the baseline, in an order of builds that depends on the system's name alone.
+
+    Args:
+        cell: Builds, turns and steps of a turn are as it says.
+        samples_per_s: Of the system; of the baseline itself, of its second copy.
+        noise: Log ratios of the builds lie so far apart, evenly around the exact one.
+        baseline: Its samples per second. None: the system was alone.
+        changes: Other fields of `Turns`.
+    """
+    whole = cell.turn_steps * cell.batch_size
+    order = sorted(range(cell.builds), key=lambda build: random.Random(f"{cell.system} {build}").random())
+    # The machine is now slow, now fast, for all alike: ratios must not show it, nor the geometric mean.
+    drift = [(1.25, 0.8)[turn % 2] for turn in range(cell.turns)]
+    steady = [[whole / (baseline or samples_per_s) * factor for factor in drift] for _ in range(cell.builds)]
+    moved = [
+        [whole / (samples_per_s * exp(noise * (order[build] - (cell.builds - 1) / 2))) * factor for factor in drift]
+        for build in range(cell.builds)
+    ]
+    itself = cell.system == "full_gpu"
+    values: dict[str, Any] = {
+        "contest": f"{cell.setting}-{cell.round}",
+        "way": "alone" if baseline is None else "one process",
+        "steps": cell.turn_steps,
+        "system_s": steady if itself and baseline is not None else moved,
+        "baseline": None if baseline is None else "full_gpu",
+        "baseline_s": None if baseline is None else moved if itself else steady,
+    }
+    return Turns(**{**values, **changes})
 
 
 def optimum() -> Optimum:
@@ -143,7 +202,10 @@ def record(
     system: str = "cache[policy=lfu]",
     *,
     round: int = 0,
-    samples_per_s: float = 819_200.0,
+    samples_per_s: float | None = None,
+    noise: float = 0.01,
+    baseline: float | None = BASELINE,
+    timed: dict[str, Any] | None = None,
     status: Status = Status.OK,
     reason: str = "",
     phase: str = "",
@@ -156,10 +218,17 @@ def record(
     least: Optimum | None = None,
     **measured: Any,
 ) -> Record:
-    """A record; `measured` goes to `measurement`, `setting` to `cell`. Only `ok` records carry a measurement."""
+    """A record; `setting` goes to `cell`, `timed` to `turns`, `measured` to `measurement`.
+
+    Only `ok` records carry a measurement and turns; one that crashed in its turns has a measurement. Half the
+    baseline's speed is the default, and of the baseline itself its own.
+    """
     this_cell = cell(system, round=round, **(setting or {}))
     this_environment = where or environment(gpu=this_cell.device == "cuda")
     ok = status is Status.OK
+    kept = ok or (status is Status.CRASHED and phase == "turns")
+    speed = samples_per_s or (baseline or BASELINE) * (1 if system == "full_gpu" else 0.5)
+    raced = ok and measured.get("computes_as") is None
     return Record(
         key=record_key(this_cell, this_environment),
         cell=this_cell,
@@ -171,9 +240,10 @@ def record(
         notes=notes,
         disturbed=disturbed,
         environment=this_environment,
-        verification=checked if checked is not None else (verification() if ok else None),
-        measurement=measurement(samples_per_s, device=this_cell.device, **measured) if ok else None,
-        optimum=least,
+        verification=checked if checked is not None else (verification() if kept else None),
+        measurement=measurement(this_cell, **measured) if kept else None,
+        turns=turns(this_cell, speed, noise=noise, baseline=baseline, **(timed or {})) if raced else None,
+        optimum=least if this_cell.counts else None,
     )
 
 
@@ -186,7 +256,12 @@ def gpu_run() -> list[Record]:
     """A run on a GPU with every kind of row: baseline, ties, tolerance, failures, unsupported."""
     return [
         *rounds(
-            "full_gpu", [1_600_000, 1_640_000, 1_620_000], offloads=False, placement="device", allocated_bytes=18 * GB
+            "full_gpu",
+            [BASELINE, BASELINE, BASELINE],
+            offloads=False,
+            placement="device",
+            knew="nothing",
+            allocated_bytes=18 * GB,
         ),
         *rounds(
             "cache[policy=lfu]",
@@ -200,7 +275,9 @@ def gpu_run() -> list[Record]:
             placement="uvm cache",
             checked=verification(difference=3e-7, tolerance=1e-6),
         ),
-        *rounds("torchrec_uvm", [200_000, 204_000, 202_000], placement="uvm (managed)", overflow_batches=2),
+        *rounds(
+            "torchrec_uvm", [200_000, 204_000, 202_000], placement="uvm (managed)", knew="nothing", overflow_batches=2
+        ),
         *rounds(
             "reference", [0, 0], status=Status.OOM_DEVICE, reason="needs 17.3 GB,\nthe device has 16 GB", phase="build"
         ),
@@ -209,13 +286,16 @@ def gpu_run() -> list[Record]:
 
 
 def cpu_run() -> list[Record]:
-    """A run on a CPU with real data, where nothing offloads but a cache over a disk."""
+    """A run on a CPU with real data: a cache over a disk, a wrapper, and a system that is the baseline's own kernel."""
     setting = {"device": "cpu", "data": "real", "data_digest": "feed", "workload": "avazu", "scale": "1%"}
     setting |= {"cache_ratio": None, "device_budget_bytes": 50_000_000}
+    resident: dict[str, Any] = {"setting": setting, "offloads": False, "placement": "host-resident", "knew": "nothing"}
     return [
-        *rounds("torchrec_uvm", [9_000, 9_100], setting=setting, offloads=False, placement="host-resident"),
-        *rounds("cache[tier=disk]", [7_000, 7_300], setting=setting, placement="disk", epoch_measured=True),
-        record("full_gpu", setting=setting, status=Status.UNSUPPORTED, reason="needs a CUDA device"),
+        *rounds("full_gpu", [BASELINE, BASELINE], **resident),
+        *rounds("torchrec_uvm", [0.95 * BASELINE, 0.97 * BASELINE], **resident),
+        *rounds("cache[tier=disk]", [0.7 * BASELINE, 0.73 * BASELINE], setting=setting, placement="disk"),
+        *(record("fbgemm_uvm", round=number, computes_as="full_gpu", **resident) for number in range(2)),
+        record("stranger", setting=setting, status=Status.UNSUPPORTED, reason="needs a CUDA device"),
     ]
 
 
