@@ -50,7 +50,7 @@ def cell(system: str = "cache[policy=lfu]", **changes: Any) -> Cell:
         "cache_ratio": 0.01,
         "train_steps": 220,
         "counted_steps": 10,
-        "quality_points": 3,
+        "quality_points": 4,
         "evaluation_batches": 8,
         "builds": 3,
         "warmup_steps": 20,
