@@ -1,4 +1,4 @@
-"""The measured figures of `docs/freq-cache.md` as a table, from the records in `results/cache`.
+"""The measured figures of `docs/cache-size.md` as a table, from the records in `results/cache`.
 
 python docs/figures/cache_table.py
 """
@@ -26,7 +26,6 @@ def lines() -> list[tuple[str, str]]:
     """What was measured, and the figure."""
     planning, stage = record("planning"), record("stage")["results"]
     sizes, cost, misses = record("table_size")["results"], record("miss_cost")["line"], record("misses")["results"]
-    training = record("training")
     file = {side["side"]: side for side in record("file_tier")["sides"]}
 
     def by_policy(results: dict[str, Any], look_ahead: int, key: str, form: str) -> str:
@@ -69,13 +68,6 @@ def lines() -> list[tuple[str, str]]:
                 " / ".join(f"{one['relative_cost']:.2f}" for one in found.values()),
             )
             for what, found in sizes.items()
-        ),
-        *(
-            (
-                f"DLRM step at `--scale {training['scale']}` against full tables, {workload}",
-                f"{found[TODAY]['throughput_relative']:.2f}",
-            )
-            for workload, found in training["results"].items()
         ),
         (
             "cost of a miss in an embedding step, ns (R^2 of a straight line)",

@@ -4,17 +4,15 @@
 
 For each workload: milliseconds per batch in one process, seconds until the first batch of the producers, batches per
 second of them all, milliseconds of the taking process per batch, and the share of its time that a trainer waits whose
-steps take as long as stated. Then one cell of the harness at scale small, and what its record says of waiting.
+steps take as long as stated.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 import time
 from functools import partial
-from pathlib import Path
 
 from suite.records.options import parse_workloads
 from suite.records.record import Cell
@@ -22,7 +20,6 @@ from suite.records.scales import SCALES
 from suite.run.cell.feed import DuringTraining
 from suite.run.cell.stream import open_workload
 from suite.run.plan import Options, plan_cells
-from suite.run.process import Limits, run_in_process
 from systems.registry import parse_systems
 from workloads.batch import Split
 from workloads.producer import Producer
@@ -46,9 +43,6 @@ def main() -> None:
         for workers in map(int, options.workers.split(",")):
             figures = produced(cell, workers=workers, step_s=options.step_ms / 1000)
             say(f"| {cell.workload} | {workers} | {alone:.1f} | " + " | ".join(figures) + " |")
-    say("")
-    for cell in cells(options.workloads, "smoke" if options.scale == "smoke" else "small"):
-        say(harness(cell))
 
 
 def cells(workloads: str, scale: str) -> list[Cell]:
@@ -103,21 +97,6 @@ def produced(cell: Cell, *, workers: int, step_s: float) -> list[str]:
         share = waiting_s / (time.perf_counter() - begin)
         feed.close()
     return [f"{first_s:.1f}", f"{rate:.1f}", f"{1000 * taking_s / BATCHES:.2f}", f"{100 * share:.2f}"]
-
-
-def harness(cell: Cell) -> str:
-    """A cell as `run_bench.py` runs it, and what it says of its batches."""
-    limits = Limits(wall_s=600, stall_s=120, host_bytes=1 << 40)
-    with tempfile.TemporaryDirectory() as folder:
-        ended = run_in_process(cell, limits=limits, log=Path(folder) / "log")
-    if ended.outcome.measurement is None:
-        return f"{cell.label}: {ended.outcome.status}, {ended.outcome.reason}"
-    timing = ended.outcome.measurement.timing
-    return (
-        f"{cell.label}, {cell.scale}: batches made {timing.batches_made} ({timing.producers} producers); waited "
-        f"{100 * (timing.data_wait_share or 0):.3f} % of the timed windows, "
-        f"{1000 * timing.data_s_per_step:.1f} ms per step before the clock"
-    )
 
 
 def say(line: str) -> None:

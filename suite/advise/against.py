@@ -42,7 +42,7 @@ class Compared(Model):
     rounds: int
     predicted_steps_per_s: float
     measured_steps_per_s: float
-    """Median over the rounds."""
+    """By the median turn of all builds and rounds."""
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -96,10 +96,10 @@ class Machine:
 def predicted_again(
     results: Path, machine: Machine, *, on_progress: OnProgress = lambda what, done, total: None
 ) -> Accuracy:
-    """Predict every cell that a results directory has a measurement of. No measurement enters a prediction.
+    """Predict every system that a results directory has times of. No time enters a prediction.
 
     Raises:
-        BadOption: there is no measurement, or it was made on another machine; or the calibration's file cannot be used.
+        BadOption: nothing was timed, or on another machine; or the calibration's file cannot be used.
         CalibrationFailed: this machine could not be measured.
     """
     subjects: list[_Subject] = []
@@ -139,11 +139,11 @@ class _Subject:
 
 
 def _measured(results: Path, machine: Machine) -> list[Record]:
-    """The records that ended well. Those of other machines are refused, unless a machine is described."""
+    """The records with times. Those of other machines are refused, unless a machine is described."""
     found, _ = RecordStore(results).load_all()
-    records = [record for record in found if record.status is Status.OK and record.measurement is not None]
+    records = [record for record in found if record.status is Status.OK and record.turns is not None]
     if not records:
-        raise BadOption(f"--against: {results / 'records'} has no measured cell: give the --out of run_bench.py")
+        raise BadOption(f"--against: {results / 'records'} has no timed system: give the --out of run_bench.py")
     here = environment.capture(threads=1).machine
     others = [record for record in records if record.environment.machine != here]
     if others and machine.described is None:
@@ -196,5 +196,11 @@ def _compared(subject: _Subject, *, steps_per_s: float) -> Compared:
         system=cell.system,
         rounds=len(runs),
         predicted_steps_per_s=steps_per_s,
-        measured_steps_per_s=median(run.measurement.timing.steps_per_s for run in runs if run.measurement is not None),
+        measured_steps_per_s=1 / median(step_s for run in runs for step_s in _step_seconds(run)),
     )
+
+
+def _step_seconds(record: Record) -> list[float]:
+    """Seconds per step of every turn of every build."""
+    turns = record.turns
+    return [] if turns is None else [turn_s / turns.steps for build in turns.system_s for turn_s in build]

@@ -100,5 +100,5 @@ def steady_span(trace: Trace, *, batches: int | None = None) -> Span:
 
 
 def span_of(cell: Cell) -> Span:
-    """The batches that a cell trains on while it is timed."""
-    return Span(counted_from=cell.warmup_steps, stop=cell.warmup_steps + cell.windows * cell.window_steps)
+    """The batches of a build: warm-up, then the turns, which count."""
+    return Span(counted_from=cell.warmup_steps, stop=cell.warmup_steps + cell.turns * cell.turn_steps)

@@ -84,7 +84,7 @@ def show_accuracy(accuracy: Accuracy, console: Console) -> None:
     )
     console.print(
         "it = iteration, one batch. Error: of the predicted time of a step, positive where the model was too slow; "
-        "rounds of a cell are merged by their median.",
+        "measured is the median over all turns.",
         style="dim",
         soft_wrap=True,
     )

@@ -205,19 +205,13 @@ RULES: dict[str, Rule] = {
         swap={"--scale full": "--scale smoke", "--out results/cache": "--out profiled"},
         leaves=("profiled/step_profile.json",),
     ),
-    "python results/cache/training_turns.py --scale full --workloads criteo_kaggle --cache-ratio 0.015 --builds 1 "
-    '--systems "full_gpu,freq_cache,freq_cache[look_ahead=4]" --out results/cache/training_cuda.json': Run(
-        add="--turns 2 --steps 2",
-        swap={"--scale full": "--scale smoke", "--out results/cache": "--out profiled"},
-        leaves=("profiled/training_cuda.json",),
-    ),
     # figures and benchmarks
     "python docs/figures/freq_cache.py": Elsewhere("tests/docs/test_freq_cache_doc.py", "freq_cache.py"),
     "python docs/figures/cache_table.py": Run(says="misses against Belady's"),
     "python docs/figures/simulation_tables.py --write": Run(),
     "pytest -m cuda tests/contract/test_simulated_fbgemm_cuda.py": NotHere("needs a CUDA device"),
     "python results/streams/producer_figures.py --workloads criteo_kaggle --workers 1,2": Run(
-        add="--scale smoke --step-ms 1", swap={"1,2": "1"}, says="batches made"
+        add="--scale smoke --step-ms 1", swap={"1,2": "1"}, says="| criteo_kaggle | 1 |"
     ),
     **{command: Elsewhere("tests/unit/results/microbench/test_ratio_gate.py", "ratio_gate.main") for command in RATIOS},
     "python results/streams/generator_figures.py": Elsewhere(

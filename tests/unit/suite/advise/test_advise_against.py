@@ -24,7 +24,7 @@ from suite.records.status import Status
 from suite.records.store import RecordStore
 from suite.run.cell.stream import open_workload
 from suite.simulate.traces.trace import WorkloadTrace
-from tests.unit.suite.fabricate import environment, record, rounds
+from tests.unit.suite.fabricate import environment, record
 
 app = typer.Typer()
 app.command()(advise_command)
@@ -40,8 +40,8 @@ SETTING = {
     "max_rows": 2000,
     "cache_ratio": 0.3,
     "warmup_steps": 2,
-    "windows": 2,
-    "window_steps": 3,
+    "turns": 2,
+    "turn_steps": 3,
 }
 ON_GPU = {**SETTING, "device": "cuda"}
 
@@ -79,12 +79,14 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> list[Calibration]:
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
-    """Three rounds of one system and a round of another, measured here, and one that failed."""
+    """Two rounds of one system and a round of another, timed here; one that is not timed, and one that failed."""
     here = {"where": HERE, "setting": SETTING}
+    turns = [{"system_s": ((3 / 20, 3 / 60), (3 / 60, 3 / 90))}, {"system_s": ((3 / 60, 3 / 60), (3 / 10, 3 / 70))}]
     return _written(
         tmp_path / "results",
-        *rounds("full_gpu", [16384 * 50.0, 16384 * 90.0, 16384 * 60.0], **here),
-        record("freq_cache", samples_per_s=16384 * 40.0, **here),
+        *(record("full_gpu", round=number, timed=timed, **here) for number, timed in enumerate(turns)),
+        record("freq_cache", samples_per_s=64 * 40.0, noise=0.0, **here),
+        record("fbgemm_uvm", computes_as="full_gpu", **here),
         record("reference", status=Status.TIMEOUT, reason="too slow", **here),
     )
 
@@ -95,7 +97,7 @@ def test_every_measured_system_is_predicted_by_its_own_steps(results: Path, cost
     content = json.loads(result.stdout)
     found = {cell["system"]: cell for cell in content["cells"]}
     assert set(found) == {"full_gpu", "freq_cache"}
-    assert (found["full_gpu"]["rounds"], found["full_gpu"]["measured_steps_per_s"]) == (3, 60)
+    assert (found["full_gpu"]["rounds"], found["full_gpu"]["measured_steps_per_s"]) == (2, pytest.approx(60))
     assert content["basis"] == "calibrated"
     for one in RecordStore(results).load_all()[0]:
         if one.cell.system in found:
@@ -134,7 +136,7 @@ def test_system_that_is_not_here_is_left_out_with_the_reason(results: Path, cost
 def test_records_of_another_machine_need_a_description_of_it(results: Path) -> None:
     _written(results, record("full_gpu", where=environment(), setting=ON_GPU))
     said = _refused("--against", results)
-    assert "--against: 1 of 5 records" in said
+    assert "--against: 1 of 4 records" in said
     assert "were measured on another machine (NVIDIA H100 80GB HBM3)" in said
     assert "describe that machine with --hardware" in said
     described = _run("--against", results, "--hardware", "h100", "--json")
@@ -146,7 +148,7 @@ def test_records_of_another_machine_need_a_description_of_it(results: Path) -> N
 
 
 def test_what_cannot_be_compared_is_refused(results: Path, tmp_path: Path) -> None:
-    assert "has no measured cell: give the --out of run_bench.py" in _refused("--against", tmp_path / "empty")
+    assert "has no timed system: give the --out of run_bench.py" in _refused("--against", tmp_path / "empty")
     said = _refused("--against", results, "--workload", "avazu")
     assert "--workload and --against exclude each other: the records say what to predict" in said
     assert "--seconds: 0.0 is out of range" in _refused("--against", results, "--seconds", "0")
