@@ -64,10 +64,19 @@ class Placement:
         label: A short text for the table, e.g. `device`, `uvm (host-mapped)`, `host-resident`.
         offloads: Rows live in a slower tier than the one that computes. Only such systems enter an offload ranking,
             beside the all-on-device baseline.
+        computes_as: The registered system whose kernel on whose memory this one is here: timing it would time that
+            one again. None: it is its own.
     """
 
     label: str
     offloads: bool
+    computes_as: str | None = None
+
+
+def knowledge(*sources: str, look_ahead: int = 0) -> str:
+    """What a system knew of the ids it was to be asked for, in words: `the past, next 2 batches`, or `nothing`."""
+    coming = ["next batch" if look_ahead == 1 else f"next {look_ahead} batches"] if look_ahead else []
+    return ", ".join([*sources, *coming]) or "nothing"
 
 
 @dataclass(frozen=True, kw_only=True)

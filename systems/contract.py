@@ -25,6 +25,7 @@ from systems.answers import (
     Tier,
     Verdict,
     WorkingSetTooLarge,
+    knowledge,
 )
 from systems.spec import (
     Budget,
@@ -54,6 +55,7 @@ __all__ = [
     "Tier",
     "Verdict",
     "WorkingSetTooLarge",
+    "knowledge",
     "row_bytes_of",
     "row_type_of",
 ]
@@ -69,6 +71,9 @@ class EmbeddingSystem(nn.Module, ABC):
     must not show them, or a dense optimizer would update them too.
     """
 
+    about: ClassVar[str] = ""
+    """Where rows are and what that is good for: a sentence for people who choose a system."""
+
     variants: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Allowed values by parameter name, the default first."""
 
@@ -83,6 +88,9 @@ class EmbeddingSystem(nn.Module, ABC):
 
     bypasses: ClassVar[bool] = True
     """Whether a row that is missing may be used without taking a slot, as fbgemm's cache does on a conflict."""
+
+    shares_process: ClassVar[bool] = True
+    """Whether it may be timed in one process with other systems; not where it patches a library."""
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__()
@@ -143,6 +151,16 @@ class EmbeddingSystem(nn.Module, ABC):
     def look_ahead(self) -> int:
         """How many coming batches `prefetch` may announce; 0: none."""
         return 0
+
+    @property
+    def knew(self) -> str:
+        """What it knew of the ids it was to be asked for: `nothing`, `the past`, `training frequencies, next batch`."""
+        return knowledge(look_ahead=self.look_ahead)
+
+    @property
+    def busy_between_steps(self) -> bool:
+        """Whether it works on after a step has ended: timed in turns, that would be on the time of others."""
+        return self.look_ahead > 0
 
     @property
     def slots(self) -> int:

@@ -22,6 +22,11 @@ from systems.uvm_cache import MEMORY, UVMCaching, cache_sets, counting_prefetch,
 class FbgemmUVM(TBESystem):
     """Rows in UVM, no cache: every lookup crosses the link."""
 
+    about = (
+        "All rows in host memory, which the GPU reads across the link at every lookup: takes the least device memory, "
+        "at the price of speed."
+    )
+    same_on_host = "full_gpu"
     variants = {"memory": MEMORY}
 
     @classmethod
@@ -44,6 +49,12 @@ class FbgemmUVMCaching(UVMCaching, TBESystem):
 
     `prefetch=on` populates the cache for the next batch on a stream of its own (LRU only, as in fbgemm).
     """
+
+    about = (
+        "All rows in host memory, the ones used last (or most) in fbgemm's own cache on the GPU: for tables larger "
+        "than the device, with an index of every row on it."
+    )
+    same_on_host = "full_gpu"
 
     def location(self) -> EmbeddingLocation:
         return EmbeddingLocation.MANAGED_CACHING

@@ -13,6 +13,8 @@ from systems.features import FeatureGroups
 class NoEmbeddings(EmbeddingSystem):
     """Pools zeros. It fails verification by design, so it is a yardstick for quality and never ranked."""
 
+    about = "No rows at all, every embedding is zero: it shows how good the model is without them, and is never ranked."
+
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
         self._groups = FeatureGroups(spec.tables, key=lambda table: None)

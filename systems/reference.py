@@ -32,6 +32,10 @@ class ReferenceSystem(EmbeddingSystem):
     rounds `lr * g`: there that holds at a learning rate of 1.)
     """
 
+    about = (
+        "Every row on the device that computes, in PyTorch's own embedding bags: slow and plain, the answer that "
+        "every other system is checked against."
+    )
     takes_weights = True
 
     def __init__(self, spec: SystemSpec) -> None:

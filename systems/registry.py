@@ -24,6 +24,18 @@ SYSTEMS: dict[str, str] = {
 }
 """`module:class` by name, in the order of tables."""
 
+ALL = (
+    "reference",
+    "full_gpu",
+    "freq_cache",
+    "freq_cache[policy=lfu]",
+    "torchrec_uvm",
+    "torchrec_uvm_caching",
+    "fbgemm_uvm",
+    "fbgemm_uvm_caching",
+)
+"""What `all` stands for: every system as it is by default, and the cache that is given no frequencies."""
+
 CONTROLS: dict[str, str] = {
     "no_embeddings": "systems.no_embeddings:NoEmbeddings",
 }
@@ -110,12 +122,12 @@ def split_list(text: str) -> list[str]:
 
 
 def parse_systems(text: str) -> list[Variant]:
-    """The variants that `--systems` names, in order, each once; `all` stands for every registered system.
+    """The variants that `--systems` names, in order, each once; `all` stands for `ALL`.
 
     Raises:
         UnknownSystem: a name is unknown or malformed.
     """
-    entries = itertools.chain.from_iterable(SYSTEMS if part == "all" else [part] for part in split_list(text))
+    entries = itertools.chain.from_iterable(ALL if part == "all" else [part] for part in split_list(text))
     variants = list(dict.fromkeys(Variant.parse(entry) for entry in entries))
     if not variants:
         raise UnknownSystem(f"no system named: give all, or some of {', '.join(SYSTEMS)}")

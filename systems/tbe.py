@@ -256,6 +256,18 @@ def tbe_placement(tbes: Sequence[TBE]) -> Placement:
     return Placement(label=label, offloads=offloads)
 
 
+def plain_on_host(tbe: TBE) -> bool:
+    """Whether a live TBE has all rows in host memory and computes there, ids checked, nothing cached or prefetched."""
+    return (
+        tbe.use_cpu
+        and {(where, computes) for _, _, where, computes in tbe.embedding_specs}
+        == {(EmbeddingLocation.HOST, ComputeDevice.CPU)}
+        and tbe.bounds_check_mode_int == BoundsCheckMode.FATAL.value
+        and not tbe.lxu_cache_weights.numel()
+        and not tbe.prefetch_pipeline
+    )
+
+
 def _states(tbe: TBE, table: int) -> list[Tensor]:
     states = tbe.split_optimizer_states()
     return list(states[table]) if states else []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from dataclasses import replace
+from typing import Any, ClassVar, TypeAlias
 
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
 from torch import Tensor
@@ -31,6 +32,7 @@ from systems.tbe import (
     build_tbe,
     flush_tbe,
     load_tbe_rows,
+    plain_on_host,
     read_tbe_rows,
     set_tbe_steps,
     tbe_anatomy,
@@ -54,6 +56,8 @@ class TBEHolder(EmbeddingSystem):
     """A system whose rows lie in fbgemm TBEs. Subclasses build them or have them built, and call `_hold`."""
 
     host_rows_are = Tier.HOST
+    same_on_host: ClassVar[str | None] = None
+    """The registered system that computes alike where fbgemm keeps the rows in host memory and looks them up there."""
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
@@ -78,7 +82,22 @@ class TBEHolder(EmbeddingSystem):
 
     @property
     def placement(self) -> Placement:
-        return tbe_placement(self._tbes)
+        # a subclass may do more around the same TBEs: it must say itself that it does not
+        alike = vars(type(self)).get("same_on_host")
+        return replace(tbe_placement(self._tbes), computes_as=alike if self._plain_on_host() else None)
+
+    def _plain_on_host(self) -> bool:
+        """Whether the live TBEs are those of a system without a cache on a CPU: host memory, one per kind of table.
+
+        All else that a TBE computes by follows from the spec alike. torchrec, told to prefetch, makes more TBEs.
+        """
+        held: dict[TBE, list[str]] = {tbe: [] for tbe in self._tbes}
+        for name, (tbe, _) in sorted(self._tbe_of_table.items(), key=lambda entry: entry[1][1]):
+            held[tbe].append(name)
+        kinds = [
+            [table.name for table in group.tables] for group in FeatureGroups(self.spec.tables, key=tbe_key).groups
+        ]
+        return sorted(held.values()) == sorted(kinds) and all(plain_on_host(tbe) for tbe in self._tbes)
 
     def load_rows(self, table: str, start: int, rows: Rows) -> None:
         self.check_rows(table, start, rows)

@@ -44,6 +44,10 @@ from systems.uvm_cache import MEMORY, UVMCaching, cache_sets, counting_prefetch,
 class TorchrecUVM(TBEHolder):
     """Every table FUSED_UVM: rows in UVM, no cache."""
 
+    about = (
+        "As fbgemm_uvm, set up by torchrec's DistributedModelParallel: for models that torchrec shards, where device "
+        "memory is short and speed matters less."
+    )
     variants = {"memory": MEMORY}
     kernel = EmbeddingComputeKernel.FUSED_UVM
 
@@ -111,6 +115,11 @@ class TorchrecUVMCaching(UVMCaching, TorchrecUVM):
     prefetch of the next batch on a stream of their own, while the current batch computes.
     """
 
+    about = (
+        "As fbgemm_uvm_caching, set up by torchrec's DistributedModelParallel: for models that torchrec shards, with "
+        "tables larger than the device."
+    )
+    same_on_host = "torchrec_uvm"
     kernel = EmbeddingComputeKernel.FUSED_UVM_CACHING
 
     def fused_parameters(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from systems.contract import (
     SystemSpec,
     Tier,
     Verdict,
+    knowledge,
     row_bytes_of,
 )
 from systems.counting import UniqueCounter
@@ -55,7 +56,12 @@ class UVMCaching(TBEHolder):
 
     @property
     def slots(self) -> int:
-        return sum(tbe.lxu_cache_state.numel() for tbe in self._tbes)
+        # without a cache, on a CPU, its state has one element all the same
+        return sum(tbe.lxu_cache_state.numel() for tbe in self._tbes if tbe.lxu_cache_weights.numel())
+
+    @property
+    def knew(self) -> str:
+        return knowledge("the past", look_ahead=self.look_ahead) if self.slots else super().knew
 
     def count_traffic(self, enabled: bool) -> None:
         super().count_traffic(enabled)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import weakref
 
-from systems.contract import CacheRatio, DeviceBytes, SystemSpec, Tier
+from systems.contract import CacheRatio, DeviceBytes, SystemSpec, Tier, knowledge
 from systems.freq_cache.arguments import POLICIES
 from systems.freq_cache.collection import CachedEmbeddingBagCollection
 
@@ -16,6 +16,11 @@ class FreqCache(CachedEmbeddingBagCollection):
     `policy` and `look_ahead` are arguments of the collection. `tier=file` keeps the rows in a temporary directory,
     `tier=pinned` in page-locked host memory.
     """
+
+    about = (
+        "All rows in host memory or in a file, the ones used most in slots on the device: for tables larger than the "
+        "device where few rows get most lookups."
+    )
 
     variants = {
         "policy": POLICIES,
@@ -53,6 +58,16 @@ class FreqCache(CachedEmbeddingBagCollection):
         if spec.parameters["tier"] == "file":
             needed[Tier.DISK] = spec.row_bytes + spec.state_bytes  # all rows are loaded: none is left out of the file
         return needed
+
+    @property
+    def knew(self) -> str:
+        source = "training frequencies" if self.spec.parameters["policy"] == "static" else "the past"
+        return knowledge(source, look_ahead=self.look_ahead)
+
+    @property
+    def busy_between_steps(self) -> bool:
+        # what was written to a file goes from the page cache to the drive later
+        return super().busy_between_steps or self.spec.parameters["tier"] == "file"
 
     @property
     def slots(self) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from systems import registry
@@ -65,16 +67,18 @@ def test_parameter_given_twice_is_refused() -> None:
         Variant.parse("freq_cache[policy=lfu,policy=static]")
 
 
-def test_all_stands_for_every_system_but_the_controls() -> None:
-    assert [str(variant) for variant in parse_systems("all")] == list(registry.SYSTEMS)
+def test_all_stands_for_every_system_by_default_and_the_cache_that_is_given_no_frequencies() -> None:
+    names = [str(variant) for variant in parse_systems("all")]
+    assert [name for name in names if "[" not in name] == list(registry.SYSTEMS)
+    assert [name for name in names if "[" in name] == ["freq_cache[policy=lfu]"]
 
 
 def test_systems_are_parsed_in_order_each_once() -> None:
-    found = parse_systems("full_gpu,all,freq_cache[policy=lfu],no_embeddings,full_gpu")
+    found = parse_systems("full_gpu,all,freq_cache[policy=lfu],freq_cache[policy=lru],no_embeddings,full_gpu")
     names = [str(variant) for variant in found]
-    assert names[0] == "full_gpu"
-    assert names[-2:] == ["freq_cache[policy=lfu]", "no_embeddings"]
-    assert len(names) == len(set(names)) == len(registry.SYSTEMS) + 2
+    assert names[:2] == ["full_gpu", "reference"]
+    assert names[-2:] == ["freq_cache[policy=lru]", "no_embeddings"]
+    assert len(names) == len(set(names)) == len(registry.ALL) + 2
 
 
 def test_no_system_at_all_is_refused() -> None:
@@ -118,5 +122,7 @@ def test_parameters_that_a_variant_leaves_open_take_their_defaults() -> None:
 
 
 @pytest.mark.parametrize("name", [*registry.SYSTEMS, *registry.CONTROLS])
-def test_every_registered_name_loads(name: str) -> None:
-    assert registry.load(Variant.parse(name)).__name__ in (registry.SYSTEMS | registry.CONTROLS)[name]
+def test_every_registered_name_loads_and_says_in_a_sentence_what_it_is_good_for(name: str) -> None:
+    found = registry.load(Variant.parse(name))
+    assert found.__name__ in (registry.SYSTEMS | registry.CONTROLS)[name]
+    assert re.fullmatch(r"[A-Z][^.]{40,180}\.", vars(found)["about"])

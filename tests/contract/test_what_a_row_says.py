@@ -1,0 +1,124 @@
+"""What a row of the table says of its system beside numbers: whose kernel it is here, and what it knew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from fbgemm_gpu.split_table_batched_embeddings_ops_common import BoundsCheckMode
+from scenes import TABLES, UNIFORM, build
+from torch import Tensor
+
+from systems import registry
+from systems.contract import OptimizerKind
+from systems.fbgemm_uvm import FbgemmUVM
+from systems.tbe import TBE
+from systems.tbe_system import TBEHolder
+
+CPU = torch.device("cpu")
+ALIKE = [
+    ("fbgemm_uvm", "full_gpu"),
+    ("fbgemm_uvm[memory=managed]", "full_gpu"),
+    ("fbgemm_uvm_caching", "full_gpu"),
+    ("fbgemm_uvm_caching[policy=lfu]", "full_gpu"),
+    ("fbgemm_uvm_caching[prefetch=on]", "full_gpu"),
+    ("torchrec_uvm_caching", "torchrec_uvm"),
+    ("torchrec_uvm_caching[policy=lfu]", "torchrec_uvm"),
+]
+UNUSED_ON_A_CPU = {
+    # how UVM is allocated, what the cache evicts, and where its statistics go
+    *("uvm_host_mapped", "cache_algorithm", "uvm_cache_stats", "local_uvm_cache_stats", "last_uvm_cache_print_state"),
+    *("_non_persistent_buffers_set", "uuid", "_debug_print_input_stats"),
+}
+
+
+def facts(tbe: TBE) -> dict[str, object]:
+    """Every attribute of a TBE that a CPU uses; of tensors all but the values of rows, which torchrec draws."""
+    found: dict[str, Any] = {**vars(tbe), **dict(tbe.named_buffers()), **dict(tbe.named_parameters())}
+    for name in ("_buffers", "_parameters"):
+        del found[name]
+    return {name: _fact(value, name) for name, value in found.items() if name not in UNUSED_ON_A_CPU}
+
+
+def _fact(value: object, name: str) -> object:
+    if not isinstance(value, Tensor):
+        return repr(value)
+    values = None if name == "weights_host" else value.tolist()
+    return value.dtype, value.shape, value.device, value.requires_grad, values
+
+
+@pytest.mark.parametrize("kind", [OptimizerKind.SGD, OptimizerKind.ROWWISE_ADAGRAD])
+@pytest.mark.parametrize(("one", "other"), ALIKE)
+def test_systems_that_compute_alike_on_a_cpu_have_equal_tbes(one: str, other: str, kind: OptimizerKind) -> None:
+    ours, theirs = (build(name, device=CPU, kind=kind) for name in (one, other))
+    assert ours.placement.computes_as == other
+    assert isinstance(ours, TBEHolder)
+    assert isinstance(theirs, TBEHolder)
+    assert [facts(tbe) for tbe in ours.tbes] == [facts(tbe) for tbe in theirs.tbes]
+
+
+def test_torchrec_told_to_prefetch_is_something_else_on_a_cpu_too() -> None:
+    several, single = (
+        build("torchrec_uvm_caching[prefetch=on]", device=CPU, tables=tables) for tables in (TABLES, UNIFORM)
+    )
+    assert isinstance(several, TBEHolder)
+    assert len(several.tbes) == 3  # one per width of the tables that are summed, where torchrec_uvm has one
+    assert several.placement.computes_as is None
+    assert single.placement.computes_as is None
+
+
+@pytest.mark.parametrize("name", ["reference", "full_gpu", "freq_cache", "torchrec_uvm"])
+def test_systems_with_a_way_of_their_own_compute_as_no_other(name: str) -> None:
+    assert build(name, device=CPU).placement.computes_as is None
+
+
+def test_tbe_that_is_not_as_the_baseline_has_it_computes_as_no_other() -> None:
+    system = build("fbgemm_uvm", device=CPU)
+    assert isinstance(system, TBEHolder)
+    system.tbes[0].bounds_check_mode_int = BoundsCheckMode.NONE.value
+    assert system.placement.computes_as is None
+
+
+def test_system_made_from_another_does_not_inherit_whose_kernel_it_is() -> None:
+    class Slower(FbgemmUVM):
+        """Might do anything in its forward."""
+
+    assert Slower(build("fbgemm_uvm", device=CPU).spec).placement.computes_as is None
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", registry.ALL)
+def test_every_system_is_its_own_on_a_gpu(name: str) -> None:
+    assert build(name, device=torch.device("cuda")).placement.computes_as is None
+
+
+@pytest.mark.parametrize(
+    ("name", "knew", "busy"),
+    [
+        ("reference", "nothing", False),
+        ("full_gpu", "nothing", False),
+        ("no_embeddings", "nothing", False),
+        ("freq_cache", "training frequencies", False),
+        ("freq_cache[policy=lfu]", "the past", False),
+        ("freq_cache[policy=lru,look_ahead=1]", "the past, next batch", True),
+        ("freq_cache[look_ahead=16]", "training frequencies, next 16 batches", True),
+        ("freq_cache[tier=file]", "training frequencies", True),
+    ],
+)
+def test_row_says_what_its_system_knew_and_whether_it_works_between_steps(
+    name: str, knew: str, busy: bool, device: torch.device
+) -> None:
+    system = build(name, device=device)
+    assert (system.knew, system.busy_between_steps) == (knew, busy)
+
+
+@pytest.mark.parametrize("name", ["fbgemm_uvm_caching", "torchrec_uvm_caching"])
+def test_cache_in_front_of_uvm_knows_the_past_where_there_is_one(name: str, device: torch.device) -> None:
+    plain, prefetching = (build(f"{name}[prefetch={choice}]", device=device) for choice in ("off", "on"))
+    on_cpu = device.type == "cpu"
+    assert (plain.slots == 0) is on_cpu
+    assert plain.knew == ("nothing" if on_cpu else "the past")
+    assert prefetching.knew == ("nothing" if on_cpu else "the past, next batch")
+    assert not plain.busy_between_steps
+    assert prefetching.busy_between_steps is not on_cpu
