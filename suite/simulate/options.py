@@ -22,9 +22,7 @@ WorkloadOption = Annotated[
     str, typer.Option(help="A synthetic stream, as in criteo_kaggle@drift, or one that --data-dir holds")
 ]
 DataDirOption = Annotated[Path | None, typer.Option(help="Replay a dataset made by `python -m workloads prepare`")]
-TraceOption = Annotated[
-    Path | None, typer.Option(help="Replay ids of your own: .npy, .npz or .parquet, instead of a workload")
-]
+TraceOption = Annotated[Path | None, typer.Option(help="Replay ids of your own, .npy or .npz, instead of a workload")]
 BatchSizeOption = Annotated[int | None, typer.Option(help="Samples per batch; default: the scale's")]
 SeedOption = Annotated[int, typer.Option(help="Of synthetic streams")]
 BatchesOption = Annotated[

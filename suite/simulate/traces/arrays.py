@@ -1,18 +1,17 @@
-"""Arrays in `.npy` and `.npz`, mapped into memory where they are not compressed."""
+"""Arrays in `.npy` and `.npz`."""
 
 from __future__ import annotations
 
-import io
-import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
+from zipfile import BadZipFile
 
 import numpy as np
 
-from suite.simulate.traces.sources import Bags, Integers, OneHot, Source, check_integers, names_of, unreadable
+from suite.simulate.traces.sources import Bags, Integers, OneHot, Source, check_integers, names_of
 from workloads.errors import DataError
-
-_ZIP_HEADER_BYTES = 30
 
 
 def open_npz(path: Path) -> tuple[Source, list[int] | None]:
@@ -21,7 +20,8 @@ def open_npz(path: Path) -> tuple[Source, list[int] | None]:
     Raises:
         DataError: the file cannot be read, or its arrays are no trace.
     """
-    arrays = _members(path)
+    with _readable(path), np.load(path, allow_pickle=False) as archive:
+        arrays: dict[str, Integers] = dict(archive)
     unknown = sorted(set(arrays) - {"ids", "offsets", "rows", "names"})
     if "ids" not in arrays or unknown:
         raise DataError(
@@ -52,37 +52,14 @@ def _rows(path: Path, rows: Integers) -> list[int]:
 
 
 def open_npy(path: Path) -> Integers:
-    """The array in a `.npy`, mapped. Raises `DataError` if the file cannot be read."""
-    try:
+    """The array in a `.npy`, mapped into memory. Raises `DataError` if the file cannot be read."""
+    with _readable(path):
         return cast(Integers, np.load(path, mmap_mode="r", allow_pickle=False))
-    except (OSError, ValueError, EOFError) as error:
-        raise unreadable(path, error) from error
 
 
-def _members(path: Path) -> dict[str, Integers]:
-    """The arrays of a `.npz` by name: mapped where they are not compressed, which `np.load` does not do."""
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
     try:
-        with zipfile.ZipFile(path) as archive, path.open("rb") as file:
-            entries = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
-            return {name: _member(path, archive, entry, file) for name, entry in entries.items()}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise unreadable(path, error) from error
-
-
-def _member(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo, file: io.BufferedReader) -> Integers:
-    if entry.compress_type != zipfile.ZIP_STORED:
-        with archive.open(entry) as packed:
-            return cast(Integers, np.lib.format.read_array(packed, allow_pickle=False))
-    # name and extra field have lengths of their own in front of the data
-    file.seek(entry.header_offset)
-    header = file.read(_ZIP_HEADER_BYTES)
-    file.seek(int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little"), io.SEEK_CUR)
-    version = np.lib.format.read_magic(file)
-    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = read_header(file)
-    if dtype.hasobject or not np.prod(shape):
-        file.seek(entry.header_offset)
-        with archive.open(entry) as plain:
-            return cast(Integers, np.lib.format.read_array(plain, allow_pickle=False))
-    mapped = np.memmap(path, dtype=dtype, mode="r", offset=file.tell(), shape=shape, order="F" if fortran else "C")
-    return cast(Integers, mapped)
+        yield
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
+        raise DataError(f"--trace: cannot read {path}: {error}") from error

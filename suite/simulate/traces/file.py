@@ -6,11 +6,9 @@ Samples are in time order. What a file may hold:
 - `.npz`: `ids` as above; or, for bags, `ids` `[n]` with `offsets` `[samples * tables + 1]`, where the bags of a sample
   follow one another, table by table. Optional: `rows` `[tables]`, and `names` `[tables]`; bags need one of them, for
   nothing else says how many tables there are.
-- `.parquet`: one integer column per table, named for it.
 
-Without `rows` a table ends at its largest id, and opening a file reads all of it once, in blocks. Nothing is kept in
-memory but what a batch needs: arrays are mapped, those inside a `.npz` too unless it is compressed; of Parquet two
-blocks of 2^19 samples stay decoded. Messages count rows from 0, a row being a sample.
+Without `rows` a table ends at its largest id, and opening a file reads all of it once, in blocks. A `.npy` is mapped
+into memory, a `.npz` is read into it. Messages count rows from 0, a row being a sample.
 """
 
 from __future__ import annotations
@@ -21,7 +19,6 @@ from pathlib import Path
 import numpy as np
 
 from suite.simulate.traces.arrays import open_npy, open_npz
-from suite.simulate.traces.parquet import Parquet
 from suite.simulate.traces.sources import OneHot, Source
 from suite.simulate.traces.trace import Int64s, Trace, count_ids
 from systems.freq_cache.planner.planner import Ids
@@ -62,7 +59,7 @@ class FileTrace(Trace):
         """Open a file.
 
         Args:
-            path: `.npy`, `.npz` or `.parquet`.
+            path: `.npy` or `.npz`.
             batch_size: Samples per batch; those behind the last full batch are left out.
             prefix: Share of the samples, from the first one on, that `frequencies` counts.
             rows: Rows of every table, where they are known from opening it before.
@@ -79,10 +76,8 @@ class FileTrace(Trace):
                 source = OneHot(path, open_npy(path))
             case ".npz":
                 source, said = open_npz(path)
-            case ".parquet":
-                source = Parquet(path)
             case other:
-                raise DataError(f"--trace: {path} ends in '{other}': give a .npy, .npz or .parquet file")
+                raise DataError(f"--trace: {path} ends in '{other}': give a .npy or .npz file")
         return cls(source, rows=said if rows is None else rows, batch_size=batch_size, prefix=prefix)
 
     def ids(self, index: int) -> Ids:

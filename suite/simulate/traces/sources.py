@@ -1,4 +1,4 @@
-"""The ids of any samples of a file: what every kind of file gives, and arrays of one id per table or of bags."""
+"""The ids of any samples of a file: arrays of one id per table, or of bags."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from workloads.errors import DataError
 
 Integers = NDArray[np.integer]
 
-BLOCK_SAMPLES = 1 << 19
-_BLOCK_IDS = 1 << 22
+BLOCK_IDS = 1 << 22
+"""Of one id per table, to read at a time where all are read."""
 
 
 class Source(ABC):
@@ -43,15 +43,11 @@ class Source(ABC):
     def most_ids(self, samples: int) -> int:
         """Ids of so many samples in a row, at most."""
 
-    @property
-    def block(self) -> int:
-        """Samples to read at a time where all are read."""
-        return max(1, min(BLOCK_SAMPLES, _BLOCK_IDS // max(1, len(self.names))))
-
     def blocks(self, samples: int) -> Iterator[tuple[int, int]]:
         """First and last plus one of the first samples, block by block."""
-        for start in range(0, samples, self.block):
-            yield start, min(start + self.block, samples)
+        block = max(1, BLOCK_IDS // len(self.names))
+        for start in range(0, samples, block):
+            yield start, min(start + block, samples)
 
     def place(self, table: int) -> str:
         """How a person finds a table in the file."""
@@ -151,8 +147,3 @@ def check_integers(path: Path, what: str, array: NDArray[np.generic]) -> None:
     """Raises `DataError` unless an array holds integers."""
     if array.dtype.kind not in "iu":
         raise DataError(f"{path}: {what} are {array.dtype}: give integers")
-
-
-def unreadable(path: Path, error: Exception) -> DataError:
-    """The error of a file that cannot be read."""
-    return DataError(f"--trace: cannot read {path}: {error}")
