@@ -182,7 +182,7 @@ def miss_curves(
 
     Memory: exact, 4 B per row to tell rows apart, and 4.25 B per row and 8 B per row used, twice with `per_table` (12 B
     where more than 2^31 ids are counted). That is 4 GB for the 178 M rows of criteo_1tb with `per_table` once 75 M rows
-    were used: sample then. With a sample, 1/7 B per row and 40 B per row of the sample, twice with `per_table`.
+    were used: sample then. With a sample, 4 B per row and 40 B per row of the sample, twice with `per_table`.
 
     Args:
         trace: What to replay.
@@ -198,9 +198,10 @@ def miss_curves(
         raise ValueError(f"batches {span.counted_from} to {span.stop} of {trace.length}: nothing to count")
     sizes = np.array([rows for _, rows in trace.tables], np.int64)
     most = (span.stop - span.counted_from) * trace.batch_lookups
-    of_all, of_each = (None, None) if sample is None else _samples(sizes, sample)
-    pooled = _Followed(sizes.sum(keepdims=True), of_all, most)
-    tables = _Followed(sizes, of_each, most) if per_table else None
+    pooled = _Followed(sizes.sum(keepdims=True), None if sample is None else _of_all(sizes, sample), most)
+    tables = None
+    if per_table:
+        tables = _Followed(sizes, None if sample is None else _of_each(sizes, sample), most)
     census = None if sample is None else _Census(trace.table_starts)
     for seen in replayed(trace, 0, span.stop):
         counted = seen.number >= span.counted_from
@@ -221,16 +222,20 @@ def miss_curves(
     )
 
 
-def _samples(sizes: Int64s, share: float) -> tuple[RowSample, RowSample]:
-    """A sample of all rows alike, and one with enough rows of each table."""
+def _of_all(sizes: Int64s, share: float) -> RowSample:
+    """A sample of all rows alike."""
     if not 0 < share <= 1:
         raise BadOption(f"--sample: {share:g} is out of range, it must be above 0 and at most 1")
-    pooled = RowSample(sizes, np.full(sizes.size, share), by_table=False)
-    if not pooled.sizes.all():
+    sample = RowSample(sizes, np.full(sizes.size, share), by_table=False)
+    if not sample.sizes.all():
         enough = min(1.0, _FEWEST_SAMPLED / int(sizes.sum()))
         raise BadOption(f"--sample: {share:g} of {sizes.sum():,} rows is too few to tell an error: give {enough:.2g}")
-    shares = np.minimum(np.maximum(share, LEAST_SAMPLED_ROWS / sizes), 1)
-    return pooled, RowSample(sizes, shares, by_table=True)
+    return sample
+
+
+def _of_each(sizes: Int64s, share: float) -> RowSample:
+    """A sample with enough rows of each table."""
+    return RowSample(sizes, np.minimum(np.maximum(share, LEAST_SAMPLED_ROWS / sizes), 1), by_table=True)
 
 
 class _Followed:

@@ -20,16 +20,16 @@ from suite.simulate.traces.trace import Int32s, Int64s
 from systems.freq_cache.compiled import compiled, prefetch
 
 Counts = NDArray[np.signedinteger]
-Words = NDArray[np.uint64]
+_Words = NDArray[np.uint64]
 
 UNIQUE, LOOKUPS, ON_STACK, LARGEST = range(4)
 """Entries of a stack's totals: distinct rows and ids counted, rows on the stack, distinct rows of the largest batch."""
-BLOCK = 512
-WORDS = BLOCK // 64
+_BLOCK = 512
+_WORDS = _BLOCK // 64
 """Bits are summed by blocks of so many; a block has so many words, one cache line."""
 _FEWEST_ROWS = 1 << 12
 _FAR = 16
-ONE, _FULL = np.uint64(1), np.uint64(0xFFFFFFFFFFFFFFFF)
+_ONE, _FULL = np.uint64(1), np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
 class LruStacks:
@@ -51,25 +51,19 @@ class LruStacks:
         self.sizes = sizes
         self.ends = sizes.cumsum()
         # Twice the rows: renumbering, which visits every row, then comes once in so many accesses at most.
-        blocks = -(-2 * np.maximum(sizes, _FEWEST_ROWS) // BLOCK)
+        blocks = -(-2 * np.maximum(sizes, _FEWEST_ROWS) // _BLOCK)
         self._block_ends = blocks.cumsum()
         total = int(blocks.sum())
         rows = int(sizes.sum())
-        self._last: Counts = np.zeros(rows, np.int32 if total * BLOCK < (1 << 31) - 1 else np.int64)
-        self._bits = np.zeros(total * WORDS, np.uint64)
+        self._last: Counts = np.zeros(rows, np.int32 if total * _BLOCK < (1 << 31) - 1 else np.int64)
+        self._bits = np.zeros(total * _WORDS, np.uint64)
         self._live = np.zeros(total, np.int64)
         self._above = np.zeros(total, np.int64)
-        self._clocks = (self._block_ends - blocks) * BLOCK
+        self._clocks = (self._block_ends - blocks) * _BLOCK
         self._unique_hits = np.zeros(rows, np.int32)  # one row of a batch at most lies so deep
         self._lookup_hits: Counts = np.zeros(rows, np.int32 if most_lookups < 1 << 31 else np.int64)
         self.totals = np.zeros((sizes.size, LARGEST + 1), np.int64)
         self._arriving = np.zeros(sizes.size, np.int64)
-
-    @property
-    def nbytes(self) -> int:
-        """Host bytes, had every row been used."""
-        arrays = (self._last, self._bits, self._live, self._above, self._unique_hits, self._lookup_hits)
-        return sum(array.nbytes for array in arrays)
 
     def access(self, rows: Int32s, occurrences: Int32s, *, counted: bool) -> None:
         """Look up the rows of a batch, then move them to the top.
@@ -82,7 +76,7 @@ class LruStacks:
         self._arriving[:] = 0
         _arrivals(rows, self.ends, self._arriving)
         self.totals[:, LARGEST] = np.maximum(self.totals[:, LARGEST], self._arriving)
-        for stack in np.flatnonzero(self._clocks + self._arriving > self._block_ends * BLOCK):
+        for stack in np.flatnonzero(self._clocks + self._arriving > self._block_ends * _BLOCK):
             self._renumber(int(stack))
         places = np.empty(rows.size, np.int64)
         _sum_blocks(self._clocks, self._block_ends, self._live, self._above)
@@ -106,7 +100,7 @@ class LruStacks:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def set_bits(_context: Any, word: Any) -> Any:
+def _set_bits(_context: Any, word: Any) -> Any:
     """How many bits of a word are set: one instruction of the processor."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
@@ -119,12 +113,12 @@ def set_bits(_context: Any, word: Any) -> Any:
 def _arrivals(rows: Int32s, ends: Int64s, arriving: Int64s) -> None:
     stack = 0
     for i in range(rows.size):
-        stack = stack_of(rows[i], ends, stack)
+        stack = _stack_of(rows[i], ends, stack)
         arriving[stack] += 1
 
 
 @compiled
-def stack_of(row: int, ends: Int64s, stack: int) -> int:
+def _stack_of(row: int, ends: Int64s, stack: int) -> int:
     """Stack of a row; the search starts at a stack near by."""
     while stack > 0 and row < ends[stack - 1]:
         stack -= 1
@@ -139,14 +133,14 @@ def _sum_blocks(clocks: Int64s, block_ends: Int64s, live: Int64s, above: Int64s)
     first = 0
     for stack in range(clocks.size):
         total = 0
-        for block in range(min(clocks[stack] // BLOCK, block_ends[stack] - 1), first - 1, -1):
+        for block in range(min(clocks[stack] // _BLOCK, block_ends[stack] - 1), first - 1, -1):
             above[block] = total
             total += live[block]
         first = block_ends[stack]
 
 
 @compiled
-def _find(rows: Int32s, ends: Int64s, last: Counts, bits: Words, above: Int64s, places: Int64s) -> None:
+def _find(rows: Int32s, ends: Int64s, last: Counts, bits: _Words, above: Int64s, places: Int64s) -> None:
     """`places`: where the depth of each row is counted, its stack's first row plus the depth; -1: not on the stack."""
     stack = 0
     for i in range(rows.size):
@@ -155,16 +149,16 @@ def _find(rows: Int32s, ends: Int64s, last: Counts, bits: Words, above: Int64s, 
         if i + _FAR < rows.size:
             ahead = np.int64(last[rows[i + _FAR]])
             prefetch(bits, ahead >> 6)
-            prefetch(above, ahead // BLOCK)
+            prefetch(above, ahead // _BLOCK)
         slot = np.int64(last[rows[i]]) - 1
         if slot < 0:
             places[i] = -1
             continue
-        stack = stack_of(rows[i], ends, stack)
-        word, block = slot >> 6, slot // BLOCK
-        depth = above[block] + set_bits((bits[word] >> np.uint64(slot & 63)) >> ONE)
-        for other in range(word + 1, (block + 1) * WORDS):
-            depth += set_bits(bits[other])
+        stack = _stack_of(rows[i], ends, stack)
+        word, block = slot >> 6, slot // _BLOCK
+        depth = above[block] + _set_bits((bits[word] >> np.uint64(slot & 63)) >> _ONE)
+        for other in range(word + 1, (block + 1) * _WORDS):
+            depth += _set_bits(bits[other])
         places[i] = depth + (ends[stack - 1] if stack > 0 else 0)
 
 
@@ -183,7 +177,7 @@ def _count(
         if i + _FAR < rows.size:
             prefetch(unique_hits, places[i + _FAR])
             prefetch(lookup_hits, places[i + _FAR])
-        stack = stack_of(rows[i], ends, stack)
+        stack = _stack_of(rows[i], ends, stack)
         totals[stack, UNIQUE] += 1
         totals[stack, LOOKUPS] += occurrences[i]
         if places[i] >= 0:
@@ -192,7 +186,7 @@ def _count(
 
 
 @compiled
-def _move(rows: Int32s, ends: Int64s, last: Counts, bits: Words, live: Int64s, clocks: Int64s, totals: Int64s) -> None:
+def _move(rows: Int32s, ends: Int64s, last: Counts, bits: _Words, live: Int64s, clocks: Int64s, totals: Int64s) -> None:
     """Rows take the next slots of their stack. `last` is 1 + the slot of a row, 0 where it has none."""
     stack = 0
     for i in range(rows.size):
@@ -201,41 +195,41 @@ def _move(rows: Int32s, ends: Int64s, last: Counts, bits: Words, live: Int64s, c
         if i + _FAR < rows.size:
             ahead = np.int64(last[rows[i + _FAR]])
             prefetch(bits, ahead >> 6)
-            prefetch(live, ahead // BLOCK)
-        stack = stack_of(rows[i], ends, stack)
+            prefetch(live, ahead // _BLOCK)
+        stack = _stack_of(rows[i], ends, stack)
         slot = np.int64(last[rows[i]]) - 1
         if slot < 0:
             totals[stack, ON_STACK] += 1
         else:
-            bits[slot >> 6] ^= ONE << np.uint64(slot & 63)
-            live[slot // BLOCK] -= 1
+            bits[slot >> 6] ^= _ONE << np.uint64(slot & 63)
+            live[slot // _BLOCK] -= 1
         slot = clocks[stack]
-        bits[slot >> 6] |= ONE << np.uint64(slot & 63)
-        live[slot // BLOCK] += 1
+        bits[slot >> 6] |= _ONE << np.uint64(slot & 63)
+        live[slot // _BLOCK] += 1
         last[rows[i]] = slot + 1
         clocks[stack] = slot + 1
 
 
 @compiled
-def _renumber(last: Counts, first_block: int, last_block: int, bits: Words, live: Int64s, above: Int64s) -> int:
+def _renumber(last: Counts, first_block: int, last_block: int, bits: _Words, live: Int64s, above: Int64s) -> int:
     """Give the rows of one stack its first slots, in their order. Returns the first slot that is free."""
-    slots = np.int64(first_block * BLOCK)
+    slots = np.int64(first_block * _BLOCK)
     for block in range(first_block, last_block):
         above[block] = slots  # here: the new slot of the block's first row
         slots += live[block]
     for row in range(last.size):
         slot = np.int64(last[row]) - 1
         if slot >= 0:
-            word, first_word = slot >> 6, slot // BLOCK * WORDS
-            last[row] = 1 + above[slot // BLOCK] + set_bits(bits[word] & ((ONE << np.uint64(slot & 63)) - ONE))
+            word, first_word = slot >> 6, slot // _BLOCK * _WORDS
+            last[row] = 1 + above[slot // _BLOCK] + _set_bits(bits[word] & ((_ONE << np.uint64(slot & 63)) - _ONE))
             for other in range(first_word, word):
-                last[row] += set_bits(bits[other])
-    bits[first_block * WORDS : slots >> 6] = _FULL
-    bits[slots >> 6 : last_block * WORDS] = 0
+                last[row] += _set_bits(bits[other])
+    bits[first_block * _WORDS : slots >> 6] = _FULL
+    bits[slots >> 6 : last_block * _WORDS] = 0
     if slots & 63:
-        bits[slots >> 6] = (ONE << np.uint64(slots & 63)) - ONE
-    live[first_block : slots // BLOCK] = BLOCK
-    live[slots // BLOCK : last_block] = 0
-    if slots % BLOCK:
-        live[slots // BLOCK] = slots % BLOCK
+        bits[slots >> 6] = (_ONE << np.uint64(slots & 63)) - _ONE
+    live[first_block : slots // _BLOCK] = _BLOCK
+    live[slots // _BLOCK : last_block] = 0
+    if slots % _BLOCK:
+        live[slots // _BLOCK] = slots % _BLOCK
     return int(slots)
