@@ -10,13 +10,14 @@ from typing import Any
 from suite.records.groups import REFERENCE, Group, base_name, is_baseline
 from suite.records.record import Check, Measurement, Optimum, Record, Traffic
 from suite.records.status import Status
-from suite.tables.statistics import Estimate, paired_ratio, samples_per_s_by_round
+from suite.tables.statistics import Speed, second_copies, speed_of, trusted_baseline
+from suite.tables.targets import reached_near_the_end, samples_to
 
 QUALITY_TOLERANCE = 1e-9
-"""AUROC and accuracy may differ by so much between rounds, which train alike, before the table says so."""
+"""AUROC and accuracy may differ by so much between rounds before the table says so."""
 
 WAIT_SHARE = 0.02
-"""Of the timed windows, above which waiting for batches is said beside the numbers."""
+"""Of a system's turns, above which waiting for batches is said beside the numbers."""
 
 SEVERITY = (
     Status.OK,
@@ -39,32 +40,50 @@ class Row:
     """A system's rounds merged. None: does not exist, or is not known; never 0.
 
     Attributes:
-        rounds: Rounds with a record.
-        measured_rounds: Of these, the rounds that the numbers come from.
-        steps_per_s, samples_per_s, epoch_s: Median over rounds.
+        knew: Of the ids.
+        auroc, accuracy: Mean over rounds, which differ in seed.
+        target_auroc: What the baseline had reached near its end; the same in all rows of a group.
+        target_s: Seconds of training to the target at this system's speed; None: not reached.
+        steps_per_s, samples_per_s: The baseline's geometric mean over turns, times the ratio.
+        total_steps_per_s: All steps over all seconds of all turns, so that stalls show.
+        epoch_s: Samples of an epoch over samples per second.
+        ratio, ratio_low, ratio_high: Speed relative to the all-on-device baseline in the same turns, 95 % interval.
+        computes_as: The system whose kernel this one is here; it has no speed of its own.
+        way: How the system took its turns; see `Turns.way`.
+        builds: That the ratio rests on, over all rounds.
         device_allocated_bytes, device_reserved_bytes, host_peak_rss_bytes: Largest peak of any round.
-        ratio, ratio_low, ratio_high: Speed relative to the all-on-device baseline, paired by round, 95 % interval.
-        unique_ids, unique_misses, lookups, lookup_misses: Summed over rounds.
+        host_net_bytes: The largest over rounds of the peak less what was resident before the model was built.
+        hit_rate, unique_ids, ...: Counted in the first round alone.
         device_rows_bytes, ...: The system's own account of its device memory.
         misses_over_optimum, bytes_over_minimum: Relative to the least that any cache of as many slots could miss and
             move in the same steps.
         verified: `bitwise`, `within <tolerance>`, `no`; None where the cell failed before it was verified.
+        rounds: Rounds with a record.
+        measured_rounds: Of these, the rounds that the numbers come from.
         notes: What the reader has to know beside the numbers.
+        again: This is the baseline's second copy, of which only the speed is told.
     """
 
     system: str
+    knew: str | None = None
     auroc: float | None = None
     accuracy: float | None = None
+    target_auroc: float | None = None
+    target_s: float | None = None
     steps_per_s: float | None = None
+    total_steps_per_s: float | None = None
     samples_per_s: float | None = None
     epoch_s: float | None = None
-    epoch_measured: bool | None = None
-    device_allocated_bytes: int | None = None
-    device_reserved_bytes: int | None = None
-    host_peak_rss_bytes: int | None = None
     ratio: float | None = None
     ratio_low: float | None = None
     ratio_high: float | None = None
+    computes_as: str | None = None
+    way: str | None = None
+    builds: int = 0
+    device_allocated_bytes: int | None = None
+    device_reserved_bytes: int | None = None
+    host_peak_rss_bytes: int | None = None
+    host_net_bytes: int | None = None
     hit_rate: float | None = None
     unique_ids: int | None = None
     unique_misses: int | None = None
@@ -87,15 +106,35 @@ class Row:
     reason: str = ""
     phase: str = ""
     notes: tuple[str, ...] = ()
+    again: bool = False
 
 
 def merged_rows(group: Group) -> list[Row]:
-    """One row per system of a group, reference and baseline first, then by name."""
-    baseline = next((runs for name, runs in group.rounds_by_system.items() if is_baseline(name)), ())
-    return [_merge(runs, baseline) for runs in group.rounds_by_system.values()]
+    """One row per system of a group: reference and baseline first, behind it its second copy, then by name."""
+    systems = group.rounds_by_system
+    baseline = trusted_baseline(systems.values())
+    target = reached_near_the_end(trusted(baseline or systems.get(REFERENCE, ())))
+    rows = []
+    for runs in systems.values():
+        rows.append(_merge(runs, baseline, target))
+        if runs is baseline and (copies := second_copies(runs)):
+            rows.append(_again(copies, baseline))
+    return rows
 
 
-def _merge(runs: Sequence[Record], baseline: Sequence[Record]) -> Row:
+def noise_floor(rows: Iterable[Row]) -> float | None:
+    """How far the baseline's second copy may seem from the first: a share, 0.02 being 2 %.
+
+    Half the width of its interval, or its distance from 1 where that is more. None: there is no such row, or it has no
+    interval.
+    """
+    for row in rows:
+        if row.again and row.ratio is not None and row.ratio_low is not None and row.ratio_high is not None:
+            return max((row.ratio_high - row.ratio_low) / 2, abs(row.ratio - 1))
+    return None
+
+
+def _merge(runs: Sequence[Record], baseline: Sequence[Record], target: float | None) -> Row:
     worst = max(runs, key=lambda record: SEVERITY.index(record.status))
     measurements = trusted(runs)
     common: dict[str, Any] = {
@@ -107,34 +146,66 @@ def _merge(runs: Sequence[Record], baseline: Sequence[Record]) -> Row:
         "phase": worst.phase,
         "verified": _verified(runs),
         "notes": _notes(runs, measurements),
+        "target_auroc": target,
     }
     if not measurements:
         return Row(**common)
-    ratio = _ratio(runs, baseline)
+    speed = _speed(runs, speed_of(runs, baseline))
+    samples_per_s, samples = speed.get("samples_per_s"), samples_to(target, measurements)
     return Row(
         **common,
-        auroc=_median(measurements, lambda m: m.quality.auroc),
-        accuracy=_median(measurements, lambda m: m.quality.accuracy),
-        steps_per_s=_median(measurements, lambda m: m.timing.steps_per_s),
-        samples_per_s=_median(measurements, lambda m: m.timing.samples_per_s),
-        epoch_s=_median(measurements, lambda m: m.epoch_s),
-        epoch_measured=all(m.epoch_measured for m in measurements),
+        **speed,
+        knew=_words(m.knew for m in measurements),
+        auroc=statistics.fmean(m.quality.auroc for m in measurements),
+        accuracy=statistics.fmean(m.quality.accuracy for m in measurements),
+        target_s=samples / samples_per_s if samples is not None and samples_per_s else None,
+        computes_as=_words(m.computes_as for m in measurements if m.computes_as is not None),
         device_allocated_bytes=_largest(m.memory.device_allocated_bytes for m in measurements),
         device_reserved_bytes=_largest(m.memory.device_reserved_bytes for m in measurements),
         host_peak_rss_bytes=_largest(m.memory.host_peak_rss_bytes for m in measurements),
-        ratio=ratio.value if ratio else None,
-        ratio_low=ratio.low if ratio else None,
-        ratio_high=ratio.high if ratio else None,
-        **_traffic([m.traffic for m in measurements]),
+        host_net_bytes=_largest(m.memory.host_peak_rss_bytes - m.memory.host_baseline_rss_bytes for m in measurements),
+        **_traffic(measurements),
         device_rows_bytes=_device_bytes(measurements, "rows"),
         device_state_bytes=_device_bytes(measurements, "state"),
         device_index_bytes=_device_bytes(measurements, "index"),
         device_staging_bytes=_device_bytes(measurements, "staging"),
         misses_over_optimum=_over(runs, lambda traffic: traffic.unique_misses, lambda best: best.unique_misses),
         bytes_over_minimum=_over(runs, bytes_moved, lambda best: best.bytes_moved),
-        placement=" / ".join(dict.fromkeys(m.placement for m in measurements)),
+        placement=_words(m.placement for m in measurements),
         offloads=all(m.offloads for m in measurements),
     )
+
+
+def _again(copies: Sequence[Record], baseline: Sequence[Record]) -> Row:
+    return Row(
+        system=copies[0].cell.system,
+        rounds=len(copies),
+        measured_rounds=len(copies),
+        status=Status.OK,
+        again=True,
+        **_speed(copies, speed_of(copies, baseline)),
+    )
+
+
+def _speed(runs: Sequence[Record], speed: Speed | None) -> dict[str, Any]:
+    """The fields that a speed fills; none where the system took no turns."""
+    if speed is None:
+        return {}
+    samples_per_s = speed.steps_per_s * runs[0].cell.batch_size
+    epoch = next((run.measurement.epoch_samples for run in runs if run.measurement is not None), None)
+    itself = speed.ratio is None and is_baseline(runs[0].cell.system)
+    return {
+        "steps_per_s": speed.steps_per_s,
+        "total_steps_per_s": speed.total_steps_per_s,
+        "samples_per_s": samples_per_s,
+        "epoch_s": None if epoch is None else epoch / samples_per_s,
+        # Of the baseline to itself there is nothing to estimate.
+        "ratio": 1.0 if itself else speed.ratio and speed.ratio.value,
+        "ratio_low": speed.ratio and speed.ratio.low,
+        "ratio_high": speed.ratio and speed.ratio.high,
+        "way": _words(run.turns.way for run in runs if run.turns is not None),
+        "builds": speed.builds,
+    }
 
 
 def trusted(runs: Sequence[Record]) -> tuple[Measurement, ...]:
@@ -150,26 +221,14 @@ def failure(ended: Row | Record) -> str:
     return f"{ended.status.value}{where}: {one_line(ended.reason) or 'no reason was recorded'}"
 
 
-def _ratio(runs: Sequence[Record], baseline: Sequence[Record]) -> Estimate | None:
-    if is_baseline(runs[0].cell.system) and runs[0].cell.system == baseline[0].cell.system:
-        # Of the baseline to itself there is nothing to estimate.
-        return Estimate(value=1.0, low=None, high=None, rounds=len(runs))
-    if any(run.status is Status.WRONG_ANSWER for run in baseline):
-        return None
-    return paired_ratio(samples_per_s_by_round(runs), samples_per_s_by_round(baseline))
-
-
-def _traffic(counted: Sequence[Traffic]) -> dict[str, Any]:
-    steps = sum(traffic.steps for traffic in counted)
-    totals = {
-        name: total(getattr(traffic, name) for traffic in counted)
-        for name in ("unique_ids", "unique_misses", "lookups", "lookup_misses")
-    }
-    fetched = total(traffic.bytes_fetched for traffic in counted)
-    written_back = total(traffic.bytes_written_back for traffic in counted)
-    ids, misses = totals["unique_ids"], totals["unique_misses"]
-    return totals | {
-        "hit_rate": 1 - misses / ids if ids and misses is not None else None,
+def _traffic(measurements: Sequence[Measurement]) -> dict[str, Any]:
+    counted = next((m.traffic for m in measurements if m.traffic is not None), None)
+    if counted is None:
+        return {}
+    fetched, written_back, steps = counted.bytes_fetched, counted.bytes_written_back, counted.steps
+    return {
+        **{name: getattr(counted, name) for name in ("unique_ids", "unique_misses", "lookups", "lookup_misses")},
+        "hit_rate": counted.hit_rate,
         "fetched_bytes_per_step": fetched / steps if steps and fetched is not None else None,
         "written_back_bytes_per_step": written_back / steps if steps and written_back is not None else None,
     }
@@ -185,15 +244,14 @@ def bytes_moved(traffic: Traffic) -> int | None:
 def _over(
     runs: Sequence[Record], counted: Callable[[Traffic], int | None], least: Callable[[Optimum], int]
 ) -> float | None:
-    """Median over rounds of what was counted per step, relative to the least possible."""
-    ratios = []
+    """What was counted per step, relative to the least possible."""
     for run in runs:
-        if run.measurement is None or run.optimum is None:
+        traffic = None if run.measurement is None else run.measurement.traffic
+        if traffic is None or run.optimum is None:
             continue
-        found, best = counted(run.measurement.traffic), least(run.optimum)
-        if found is not None and best:
-            ratios.append(found / run.measurement.traffic.steps * run.optimum.steps / best)
-    return statistics.median(ratios) if ratios else None
+        found, best = counted(traffic), least(run.optimum)
+        return found / traffic.steps * run.optimum.steps / best if found is not None and best else None
+    return None
 
 
 def _verified(runs: Sequence[Record]) -> str | None:
@@ -218,34 +276,22 @@ def _distance(checks: Sequence[Check], optimizer: str) -> str:
 
 def _notes(runs: Sequence[Record], measurements: Sequence[Measurement]) -> tuple[str, ...]:
     notes = [one_line(note) for run in runs for note in run.notes]
-    disturbed = [run for run in runs if run.disturbed]
-    if disturbed:
-        rounds = f" in {len(disturbed)} of {len(runs)} rounds" if len(runs) > 1 else ""
-        worst = max(disturbed, key=_others_share)
-        notes.append(f"disturbed{rounds}: {one_line('; '.join(worst.disturbed))}")
     if 0 < len(measurements) < len(runs):
         notes.append(f"numbers come from {len(measurements)} of {len(runs)} rounds")
-    for name in ("auroc", "accuracy"):
+    for name, label in (("auroc", "AUROC"), ("accuracy", "accuracy")):
         values = [getattr(m.quality, name) for m in measurements]
         if values and max(values) - min(values) > QUALITY_TOLERANCE:
-            label = "AUROC" if name == "auroc" else name
-            notes.append(
-                f"{label} differs by up to {max(values) - min(values):.2g} between rounds; the median is shown"
-            )
-    overflow = sum(m.traffic.overflow_batches for m in measurements)
+            notes.append(f"{label}: mean over {len(values)} rounds, from {min(values):.5f} to {max(values):.5f}")
+    overflow = sum(m.traffic.overflow_batches for m in measurements if m.traffic is not None)
     if overflow:
         notes.append(f"{overflow} counted batches had more distinct rows than the cache has slots")
-    waits = [share for m in measurements if (share := m.timing.data_wait_share) is not None]
+    waits = [turns.data_wait_s / sum(map(sum, turns.system_s)) for run in runs if (turns := run.turns) is not None]
     if waits and max(waits) > WAIT_SHARE:
         notes.append(
-            f"up to {100 * max(waits):.1f} % of the timed windows went by waiting for batches: the system is faster "
-            "than the table says"
+            f"up to {100 * max(waits):.1f} % of its turns went by waiting for batches: the system is faster than the "
+            "table says"
         )
     return tuple(dict.fromkeys(notes))
-
-
-def _others_share(run: Record) -> float:
-    return (run.conditions.others_cpu_share if run.conditions is not None else None) or 0.0
 
 
 def one_line(text: str) -> str:
@@ -253,8 +299,9 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _median(measurements: Sequence[Measurement], value: Callable[[Measurement], float]) -> float:
-    return statistics.median(value(measurement) for measurement in measurements)
+def _words(words: Iterable[str]) -> str | None:
+    """What rounds say, each once; None where none says anything."""
+    return " / ".join(dict.fromkeys(words)) or None
 
 
 def _device_bytes(measurements: Sequence[Measurement], purpose: str) -> int | None:

@@ -1,7 +1,10 @@
-"""What the published comparisons rest on: means and ratios with a 95 % interval, and a ranking that admits ties.
+"""What every printed speed rests on: log ratios of systems that took turns, with a 95 % interval over builds.
 
-Systems run in interleaved rounds, so that a machine that slows down slows all of them: ratios within a round cancel it.
-Everything is computed on logarithms, because speeds differ by factors. The intervals are scipy's.
+In a turn the systems train the same batches one after another, so a machine that slows down slows all of them, and the
+logarithm of the baseline's time over a system's hardly shows it. The median over the turns of a build leaves out what
+hit one of them alone. Builds differ by where memory lies: they are the sample that Student's interval is of. Every
+speed is the baseline's times a ratio, so that speeds and ratios agree. `results/turns/coverage.json` has how often such
+an interval misses, simulated. The intervals are scipy's.
 """
 
 from __future__ import annotations
@@ -9,37 +12,54 @@ from __future__ import annotations
 import math
 import statistics
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from suite.records.groups import GroupKey, is_baseline
-from suite.records.record import Record
+from suite.records.record import Record, Turns
 from suite.records.status import Status
 
 _CONFIDENCE = 0.95
+Block = tuple[str, int]
+"""A contest, and one of its builds: within it, systems had the same turns."""
 _System = TypeVar("_System")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A geometric mean over rounds, or how many times as fast one system is as another.
+    """How many times as fast one system is as another.
 
     Attributes:
-        value: The mean, or the ratio.
-        low, high: 95 % confidence interval. None: a single round has no spread.
-        rounds: Rounds that it rests on; of two unpaired sides the smaller number.
+        value: The ratio.
+        low, high: 95 % confidence interval. None: a single build has no spread.
     """
 
     value: float
     low: float | None
     high: float | None
-    rounds: int
 
     @property
     def spans_one(self) -> bool:
         """Whether two systems are too close to call: the interval of their ratio contains 1, or there is none."""
         return self.low is None or self.high is None or self.low <= 1 <= self.high
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """How fast a system was in its turns, over all rounds.
+
+    Attributes:
+        ratio: To the baseline. None: it is the baseline, or had none beside it.
+        steps_per_s: The baseline's geometric mean over turns, times the ratio; without a ratio the system's own mean.
+        total_steps_per_s: All steps over all seconds of its turns, so that stalls show.
+        builds: That the ratio rests on.
+    """
+
+    ratio: Estimate | None
+    steps_per_s: float
+    total_steps_per_s: float
+    builds: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +69,6 @@ class Standing:
     Attributes:
         place: From 1; a system too close to call with the first of a place shares that place.
         tied: Whether the place is shared.
-        samples_per_s: Geometric mean over rounds.
     """
 
     place: int
@@ -58,95 +77,138 @@ class Standing:
     samples_per_s: float
 
 
-def mean_of_rounds(values: Iterable[float]) -> Estimate:
-    """The geometric mean of positive values, one per round, with Student's interval."""
-    logs = [math.log(value) for value in values]
-    if len(logs) == 1:
-        return _estimate(logs[0], None, rounds=1)
+def speed_of(runs: Sequence[Record], baseline: Sequence[Record]) -> Speed | None:
+    """The speed of a system; None where it took no turns.
+
+    Args:
+        runs: Its rounds.
+        baseline: Those of the baseline of its group; empty where there is none that can be trusted.
+
+    Raises:
+        ValueError: a turn took no time.
+    """
+    own = _turns(runs)
+    if not own:
+        return None
+    logs = log_speeds(runs)
+    measure = _turns(baseline)
+    relative = bool(measure) and _beside_a_baseline(runs) and not is_baseline(runs[0].cell.system)
+    ratio = ratio_of(logs.values()) if relative else None
+    seconds = sum(second for turns in own for build in turns.system_s for second in build)
+    return Speed(
+        ratio=ratio,
+        steps_per_s=_pace(own) if ratio is None else _pace(measure) * ratio.value,
+        total_steps_per_s=sum(turns.steps * sum(map(len, turns.system_s)) for turns in own) / seconds,
+        builds=len(logs),
+    )
+
+
+def second_copies(baseline: Iterable[Record]) -> list[Record]:
+    """The baseline's second copy as a system of its own, for the rounds in which there was one."""
+    found = []
+    for run in baseline:
+        turns = run.turns
+        if turns is not None and turns.baseline_s is not None:
+            swapped = turns.model_copy(update={"system_s": turns.baseline_s, "baseline_s": turns.system_s})
+            cell = run.cell.model_copy(update={"system": f"{run.cell.system} (again)"})
+            found.append(run.model_copy(update={"cell": cell, "turns": swapped}))
+    return found
+
+
+def log_speeds(runs: Iterable[Record]) -> dict[Block, float]:
+    """By build, the median over turns of the log speed relative to the baseline's in the same turns.
+
+    Of the baseline itself: 0. Of systems that raced without a baseline: the log of turns per second, which may be
+    compared within its build alone.
+    """
+    return {
+        (turns.contest, build): 0.0 if itself else statistics.median(_logs(turns, build))
+        for turns, itself in ((run.turns, is_baseline(run.cell.system)) for run in runs)
+        if turns is not None
+        for build in range(len(turns.system_s))
+    }
+
+
+def ratio_of(logs: Collection[float]) -> Estimate:
+    """The mean of log ratios, one per build, as a ratio with Student's interval."""
+    middle = statistics.fmean(logs)
+    if len(logs) == 1 or len(set(logs)) == 1:  # scipy divides by the spread
+        return _estimate(middle, None if len(logs) == 1 else (middle, middle))
     from scipy.stats import ttest_1samp  # takes most of a second
 
     with _without_rounding_warnings():
-        interval = ttest_1samp(logs, 0).confidence_interval(_CONFIDENCE)
-    return _estimate(statistics.fmean(logs), interval, rounds=len(logs))
+        return _estimate(middle, ttest_1samp(list(logs), 0).confidence_interval(_CONFIDENCE))
 
 
-def paired_ratio(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate | None:
-    """Compare two systems round by round.
-
-    Args:
-        ours: Samples per second by round.
-        theirs: The same of the system to compare with.
-
-    Returns:
-        The ratio ours / theirs over the rounds that both have; None where they share no round.
-
-    Raises:
-        ValueError: a speed is not positive.
-    """
-    _check_positive(ours, theirs)
-    shared = sorted(ours.keys() & theirs.keys())
-    return mean_of_rounds(ours[number] / theirs[number] for number in shared) if shared else None
-
-
-def unpaired_ratio(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate:
-    """Compare two systems whose rounds were not interleaved with each other: Welch's interval on the logarithms.
-
-    Args:
-        ours: Samples per second by round; the round numbers do not matter.
-        theirs: The same of the system to compare with.
-
-    Returns:
-        The ratio ours / theirs. Without an interval where either has one round.
-
-    Raises:
-        ValueError: there is no round, or a speed is not positive.
-    """
-    _check_positive(ours, theirs)
-    if not ours or not theirs:
-        raise ValueError("nothing to compare: one side has no round")
-    logs = [[math.log(speed) for speed in side.values()] for side in (ours, theirs)]
-    difference = statistics.fmean(logs[0]) - statistics.fmean(logs[1])
-    rounds = min(len(side) for side in logs)
-    if rounds == 1:
-        return _estimate(difference, None, rounds=1)
-    if all(len(set(side)) == 1 for side in logs):  # rounds that do not differ: scipy divides by their spread
-        return _estimate(difference, (difference, difference), rounds=rounds)
+def unpaired_ratio(ours: Collection[float], theirs: Collection[float]) -> Estimate:
+    """The same of the difference of log ratios that have no build in common: Welch's interval."""
+    middle = statistics.fmean(ours) - statistics.fmean(theirs)
+    if min(len(ours), len(theirs)) == 1:
+        return _estimate(middle, None)
+    if len(set(ours)) == len(set(theirs)) == 1:
+        return _estimate(middle, (middle, middle))
     from scipy.stats import ttest_ind
 
     with _without_rounding_warnings():
-        interval = ttest_ind(*logs, equal_var=False).confidence_interval(_CONFIDENCE)
-    return _estimate(difference, interval, rounds=rounds)
+        found = ttest_ind(list(ours), list(theirs), equal_var=False)
+        return _estimate(middle, found.confidence_interval(_CONFIDENCE))
 
 
-def _estimate(log: float, interval: tuple[float, float] | None, *, rounds: int) -> Estimate:
+def relative_speed(ours: Sequence[Record], theirs: Sequence[Record]) -> Estimate | None:
+    """How many times as fast one system is as another.
+
+    Where both raced in a contest, build by build. Else both had a baseline beside them, and their ratios to it are
+    compared, as those of two cache sizes are.
+
+    Returns:
+        None where they can be compared in neither way.
+    """
+    logs = log_speeds(ours), log_speeds(theirs)
+    shared = sorted(logs[0].keys() & logs[1].keys())
+    if shared:
+        return ratio_of([logs[0][block] - logs[1][block] for block in shared])
+    if all(logs) and _beside_a_baseline(ours) and _beside_a_baseline(theirs):
+        return unpaired_ratio(logs[0].values(), logs[1].values())
+    return None
+
+
+def _turns(runs: Iterable[Record]) -> list[Turns]:
+    return [run.turns for run in runs if run.turns is not None]
+
+
+def _beside_a_baseline(runs: Iterable[Record]) -> bool:
+    return all(run.turns is None or run.turns.baseline_s is not None or is_baseline(run.cell.system) for run in runs)
+
+
+def _logs(turns: Turns, build: int) -> list[float]:
+    own = turns.system_s[build]
+    beside = [1.0] * len(own) if turns.baseline_s is None else turns.baseline_s[build]
+    return [math.log(theirs / ours) for ours, theirs in zip(own, beside, strict=True)]
+
+
+def _pace(timed: Iterable[Turns]) -> float:
+    """Steps per second: the geometric mean over turns."""
+    return statistics.geometric_mean(
+        turns.steps / second for turns in timed for build in turns.system_s for second in build
+    )
+
+
+def _estimate(log: float, interval: tuple[float, float] | None) -> Estimate:
     low, high = (None, None) if interval is None else (math.exp(interval[0]), math.exp(interval[1]))
-    return Estimate(value=math.exp(log), low=low, high=high, rounds=rounds)
-
-
-def _check_positive(*sides: Mapping[int, float]) -> None:
-    if any(not speed > 0 for side in sides for speed in side.values()):
-        raise ValueError("samples per second must be positive: leave out rounds that did not finish")
+    return Estimate(value=math.exp(log), low=low, high=high)
 
 
 def _without_rounding_warnings() -> warnings.catch_warnings:
-    """Rounds that are nearly equal lose digits in their spread, which then is next to nothing: no reader's concern."""
+    """Builds that are nearly equal lose digits in their spread, which then is next to nothing: no reader's concern."""
     return warnings.catch_warnings(action="ignore", category=RuntimeWarning)
-
-
-def samples_per_s_by_round(rounds: Iterable[Record]) -> dict[int, float]:
-    """Throughput by round of those records of one system that have a measurement."""
-    return {
-        record.cell.round: record.measurement.timing.samples_per_s
-        for record in rounds
-        if record.measurement is not None
-    }
 
 
 def rank(records: Sequence[Record]) -> tuple[Standing, ...]:
     """Rank the offloading systems of one comparison group by throughput, fastest first.
 
-    A system takes part when every one of its rounds ended `ok`, passed verification and says that it offloads. On CUDA
-    the all-on-device baseline takes part too; on a CPU it is host-resident like everything else there and does not.
+    A system takes part when every one of its rounds ended `ok`, passed verification, took turns and says that it
+    offloads. On CUDA the all-on-device baseline takes part too; on a CPU it is host-resident like everything else there
+    and does not.
 
     Returns:
         The standings; empty where fewer than two systems take part, since a ranking of one says nothing.
@@ -157,17 +219,23 @@ def rank(records: Sequence[Record]) -> tuple[Standing, ...]:
     if len({GroupKey.of(record) for record in records}) > 1:
         raise ValueError("records of different machines, devices, data or settings cannot be ranked: group them first")
     rounds = {name: [r for r in records if r.cell.system == name] for name in {r.cell.system for r in records}}
+    baseline = trusted_baseline(rounds.values())
     speeds = {
-        name: samples_per_s_by_round(runs) for name, runs in rounds.items() if all(takes_part(run) for run in runs)
+        name: speed
+        for name, runs in rounds.items()
+        if all(takes_part(run) for run in runs) and (speed := speed_of(runs, baseline)) is not None
     }
     if len(speeds) < 2:
         return ()
-    # The geometric mean agrees with the paired ratios, which the median over rounds need not.
-    means = {system: statistics.geometric_mean(by_round.values()) for system, by_round in speeds.items()}
-    order = sorted(means, key=lambda system: (-means[system], system))
-    shared = places(order, lambda first, other: paired_ratio(speeds[first], speeds[other]))
+    order = sorted(speeds, key=lambda system: (-speeds[system].steps_per_s, system))
+    shared = places(order, lambda first, other: relative_speed(rounds[first], rounds[other]))
     return tuple(
-        Standing(place=place, tied=shared.count(place) > 1, system=system, samples_per_s=means[system])
+        Standing(
+            place=place,
+            tied=shared.count(place) > 1,
+            system=system,
+            samples_per_s=speeds[system].steps_per_s * records[0].cell.batch_size,
+        )
         for place, system in zip(shared, order, strict=True)
     )
 
@@ -189,9 +257,15 @@ def places(order: Sequence[_System], ratio: Callable[[_System, _System], Estimat
     return found
 
 
+def trusted_baseline(systems: Iterable[Sequence[Record]]) -> Sequence[Record]:
+    """The baseline's rounds among those of all systems; empty where there are none, or one gave a wrong answer."""
+    runs = next((runs for runs in systems if is_baseline(runs[0].cell.system)), ())
+    return () if any(run.status is Status.WRONG_ANSWER for run in runs) else runs
+
+
 def takes_part(record: Record) -> bool:
-    """Whether a record may be ranked: ok, verified, and offloading (or the baseline, on CUDA)."""
-    if record.status is not Status.OK or record.measurement is None:
+    """Whether a record may be ranked: ok, verified, timed, and offloading (or the baseline, on CUDA)."""
+    if record.status is not Status.OK or record.measurement is None or record.turns is None:
         return False
     if record.verification is None or not record.verification.passed:
         return False
