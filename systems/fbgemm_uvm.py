@@ -23,7 +23,7 @@ class FbgemmUVM(TBESystem):
     """Rows in UVM, no cache: every lookup crosses the link."""
 
     about = (
-        "All rows in host memory, which the GPU reads across the link at every lookup: takes the least device memory, "
+        "All rows in host memory, which the GPU reads across the link at every lookup: takes the least GPU memory, "
         "at the price of speed."
     )
     same_on_host = "full_gpu"
@@ -52,7 +52,7 @@ class FbgemmUVMCaching(UVMCaching, TBESystem):
 
     about = (
         "All rows in host memory, the ones used last (or most) in fbgemm's own cache on the GPU: for tables larger "
-        "than the device, with an index of every row on it."
+        "than GPU memory, of which it takes 4 to 12 bytes for every row."
     )
     same_on_host = "full_gpu"
 

@@ -12,8 +12,8 @@ class FullGPU(TBESystem):
     """fbgemm TBE with every row on the device: DEVICE on CUDA, HOST on a CPU, which then is the device."""
 
     about = (
-        "Every row on the device that computes, in fbgemm's kernels: what to use while all tables fit there, and the "
-        "baseline of every ratio."
+        "Every row in GPU memory, in fbgemm's kernels: what to use while all tables fit there, and the baseline of "
+        "every ratio."
     )
     takes_weights = True
     host_rows_are = Tier.DEVICE

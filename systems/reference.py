@@ -33,8 +33,8 @@ class ReferenceSystem(EmbeddingSystem):
     """
 
     about = (
-        "Every row on the device that computes, in PyTorch's own embedding bags: slow and plain, the answer that "
-        "every other system is checked against."
+        "Every row in GPU memory, in PyTorch's own embedding bags: slow and plain, the answer that every other system "
+        "is checked against."
     )
     takes_weights = True
 

@@ -45,8 +45,8 @@ class TorchrecUVM(TBEHolder):
     """Every table FUSED_UVM: rows in UVM, no cache."""
 
     about = (
-        "As fbgemm_uvm, set up by torchrec's DistributedModelParallel: for models that torchrec shards, where device "
-        "memory is short and speed matters less."
+        "All rows in host memory as fbgemm_uvm has them, set up by torchrec: for models that torchrec shards, where "
+        "GPU memory is short and speed matters less."
     )
     variants = {"memory": MEMORY}
     kernel = EmbeddingComputeKernel.FUSED_UVM
@@ -116,8 +116,8 @@ class TorchrecUVMCaching(UVMCaching, TorchrecUVM):
     """
 
     about = (
-        "As fbgemm_uvm_caching, set up by torchrec's DistributedModelParallel: for models that torchrec shards, with "
-        "tables larger than the device."
+        "All rows in host memory behind the cache of fbgemm_uvm_caching, set up by torchrec: for models that torchrec "
+        "shards, with tables larger than GPU memory."
     )
     same_on_host = "torchrec_uvm"
     kernel = EmbeddingComputeKernel.FUSED_UVM_CACHING

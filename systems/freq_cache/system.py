@@ -18,8 +18,8 @@ class FreqCache(CachedEmbeddingBagCollection):
     """
 
     about = (
-        "All rows in host memory or in a file, the ones used most in slots on the device: for tables larger than the "
-        "device where few rows get most lookups."
+        "All rows in host memory or in a file, the hot ones in slots on the GPU: for tables larger than GPU memory "
+        "where few rows get most lookups."
     )
 
     variants = {

@@ -25,7 +25,7 @@ _NAME = re.compile(r"^(?P<name>\w+)(?:\[(?P<parameters>[^\[\]]*)\])?$")
 
 @dataclass(frozen=True, kw_only=True)
 class Recency:
-    """Reuse beyond the marginal law: some ids are copied from an earlier sample of the stream.
+    """Ids come back sooner than by chance: some are copied from an earlier sample of the stream.
 
     The number of samples back is log-uniform: an octave up to `2 ** octaves` is chosen, then a distance in it. What is
     copied may be a copy itself. Which ids are frequent does not change: a copy follows the law of what it copies. The
@@ -53,7 +53,7 @@ class Recency:
 
 @dataclass(frozen=True, kw_only=True)
 class Drift:
-    """Popularity moves from id to id; the popularity of the first, the second, ... place never changes.
+    """Which ids are popular changes; how popular the first, the second, ... of them is does not.
 
     Each popular place of a table is held by `takers` ids in turn, each for one lifetime; while it waits, an id is rare.
     Every place changes hands at times of its own. Of the most popular ids a share of `1 - distance /
@@ -117,7 +117,7 @@ class FlashCrowd:
 
 @dataclass(frozen=True, kw_only=True)
 class Growth:
-    """The vocabulary grows: at the beginning a share `start` of the rare ids exist, at the end of training all do.
+    """New ids keep appearing: of the rare ones a share `start` exists when training begins, all when it ends.
 
     Ids appear in an order that has nothing to do with their frequency, at a constant rate of `(1 - start) * rare ids /
     training samples` per table and sample. An id that does not exist yet is never drawn; its share goes to the rare ids

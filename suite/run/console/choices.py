@@ -25,7 +25,7 @@ class Device(enum.StrEnum):
 
 
 def named_systems(text: str) -> list[registry.Variant]:
-    """The variants named; only those that carry parameters or a module of their own are imported to be checked.
+    """The variants named; those with parameters of the user's, or a module of their own, are imported to be checked.
 
     Raises:
         UnknownSystem: a name, a parameter or a value is not known; a `ValueError`.
@@ -33,7 +33,7 @@ def named_systems(text: str) -> list[registry.Variant]:
     """
     variants = registry.parse_systems(text)
     for variant in variants:
-        if variant.parameters or ":" in variant.name:
+        if (variant.parameters and str(variant) not in registry.ALL) or ":" in variant.name:
             try:
                 registry.load(variant)
             except registry.UnknownSystem:

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Callable, Sequence
+import textwrap
+from collections.abc import Sequence
 from dataclasses import fields
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from suite.records.record import Cell
 from suite.records.scales import SCALES
+from suite.run.console.choices import Device, choose_device
 from suite.run.runner import Runner
 from systems import registry
-from workloads.schema import DATASETS, SCHEMAS
+from workloads.schema import DATASETS, SCHEMAS, DatasetSchema
 from workloads.streams.tracks import TRACKS
 
-Line = Callable[[str], None]
+if TYPE_CHECKING:
+    from systems.contract import EmbeddingSystem
+
+_WIDTH = 100
+"""Columns of text that are pleasant to read, where the terminal has as many."""
 
 
 def show_plan(console: Console, cells: Sequence[Cell], runner: Runner, *, notes: Sequence[str], as_json: bool) -> None:
@@ -31,59 +38,136 @@ def show_plan(console: Console, cells: Sequence[Cell], runner: Runner, *, notes:
         budget = f"{cell.device_budget_bytes:,} B" if cell.device_budget_bytes else f"ratio {cell.cache_ratio}"
         console.print(
             f"{runner.state(cell):9} {cell.label}: {cell.data}, {cell.scale} on {cell.device}, {cell.optimizer} "
-            f"lr {cell.lr:g}, batch {cell.batch_size}, dim {cell.embedding_dim}, {budget}, {cell.steps} steps",
+            f"lr {cell.lr:g}, batch {cell.batch_size}, dim {cell.embedding_dim}, {budget}, {cell.steps} steps, then "
+            f"{cell.builds} x {cell.turns} turns",
             markup=False,
             highlight=False,
             soft_wrap=True,
         )
 
 
+class _Page:
+    """Headings, names and what is to be said of them, wrapped and indented."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._width = min(console.width, _WIDTH)
+
+    def heading(self, text: str) -> None:
+        """The title of a section, behind an empty line."""
+        self._console.print()
+        self._print(text, "")
+
+    def entry(self, name: str, *sentences: str) -> None:
+        """A name on a line of its own, and each sentence below it."""
+        self._print(name, "  ", behind="      ")
+        for sentence in sentences:
+            self._print(sentence, "      ")
+
+    def _print(self, text: str, indent: str, behind: str | None = None) -> None:
+        wrapped = textwrap.fill(
+            text,
+            self._width,
+            initial_indent=indent,
+            subsequent_indent=indent if behind is None else behind,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        self._console.print(wrapped, markup=False, highlight=False, soft_wrap=True)
+
+
 def show_choices(console: Console) -> None:
     """What `--list` shows: systems with their variants, workloads, tracks and scales."""
-
-    def line(text: str) -> None:
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-    _systems(line)
-    _workloads(line)
-    line("Scales:")
+    page = _Page(console)
+    _systems(page)
+    _workloads(page)
+    page.heading("Scales")
     for scale in SCALES.values():
         rows = "published table sizes" if scale.max_rows is None else f"about {scale.max_rows:,} rows"
-        line(f"  {scale.name}: {rows}, dim {scale.embedding_dim}, batch {scale.batch_size}")
+        page.entry(f"{scale.name}: {rows}, dim {scale.embedding_dim}, batch {scale.batch_size}")
     if importlib.util.find_spec("fbgemm_gpu") is None:
-        line("fbgemm-gpu is not installed: run make setup")
+        page.heading("fbgemm-gpu is not installed: run make setup")
 
 
-def _systems(line: Line) -> None:
-    for names, title in (
-        (registry.SYSTEMS, "Systems (all), the first value of a parameter being the default:"),
-        (registry.CONTROLS, "Controls (by name only):"),
-    ):
-        line(title)
-        for name in names:
-            try:
-                found = registry.load(registry.Variant(name))
-            except ImportError as error:
-                line(f"  {name}: unavailable, {error}")
-                continue
-            variants = "; ".join(f"{key}={'|'.join(values)}" for key, values in found.variants.items())
-            line(f"  {name}{f' [{variants}]' if variants else ''}: {_summary(found)}")
-    line("Your own system: module:Class")
+def _systems(page: _Page) -> None:
+    more = ", ".join(entry for entry in registry.ALL if entry not in registry.SYSTEMS)
+    page.heading(f"Systems. `all` is these and {more}; a parameter's first value is its default")
+    for name in registry.SYSTEMS:
+        _system(page, name)
+    page.entry("module:Class", "A system of your own, on Python's path: docs/adding-a-system.md")
+    page.heading("Controls, by name only")
+    for name in registry.CONTROLS:
+        _system(page, name)
 
 
-def _workloads(line: Line) -> None:
-    for title, schemas in (
-        ("Workloads (all):", DATASETS.values()),
-        ("More synthetic workloads, by name:", [s for s in SCHEMAS.values() if s.name not in DATASETS]),
-    ):
-        line(title)
-        for schema in schemas:
-            tables = f"{len(schema.categorical)} tables, {schema.table_rows:,} rows in full"
-            line(f"  {schema.name}: {schema.title}, {tables}")
-    line("Tracks of synthetic workloads, e.g. avazu@drift, with their parameters and defaults:")
+def _system(page: _Page, name: str) -> None:
+    variant = registry.Variant(name)
+    try:
+        found = registry.load(variant)
+    except ImportError as error:
+        page.entry(f"{name}: unavailable, {error}")
+        return
+    parameters = "; ".join(f"{key}={'|'.join(values)}" for key, values in found.variants.items())
+    page.entry(f"{name} [{parameters}]" if parameters else name, found.about or _summary(found), _here(variant, found))
+
+
+def _here(variant: registry.Variant, found: type[EmbeddingSystem]) -> str:
+    """What a system is on this machine, read off a tiny one that is built for it."""
+    import torch
+    from torchrec import EmbeddingBagConfig
+
+    from systems.contract import CacheRatio, OptimizerKind, SparseOptimizer, SystemSpec, Verdict
+
+    device, _ = choose_device(Device.AUTO)
+    table = EmbeddingBagConfig(name="table", num_embeddings=64, embedding_dim=4, feature_names=["feature"])
+    spec = SystemSpec(
+        tables=(table,),
+        optimizer=SparseOptimizer(kind=OptimizerKind.SGD, lr=1.0),
+        device=torch.device(device),
+        budget=CacheRatio(ratio=0.5),
+        batch_lookups=64,
+        frequencies={table.name: torch.ones(64, dtype=torch.int64)},
+        parameters=registry.resolved_parameters(variant, found),
+    )
+    here = f"On this {'GPU' if device == 'cuda' else 'CPU'}:"
+    answer = found.support(spec)
+    if answer.verdict is not Verdict.YES:
+        return f"{here} {answer.verdict}, {answer.reason}"
+    try:
+        system = found(spec)
+        placement, knew = system.placement, system.knew
+    except (RuntimeError, OSError) as error:
+        return f"{here} it cannot be built, {error}"
+    said = placement.label
+    if placement.computes_as is not None:
+        said += f", the very kernel of {placement.computes_as}, so it is not timed again"
+    if knew != "nothing":
+        said += f"; it knows {knew}"
+    return f"{here} {said}."
+
+
+def _workloads(page: _Page) -> None:
+    page.heading("Workloads (all). Synthetic streams like these datasets, or with --data-dir the data themselves")
+    for schema in DATASETS.values():
+        page.entry(_workload(schema))
+    page.heading("More synthetic workloads, by name")
+    for schema in SCHEMAS.values():
+        if schema.name not in DATASETS:
+            page.entry(_workload(schema))
+    page.heading("Tracks: how a synthetic stream changes with time, e.g. avazu@drift; in brackets the defaults")
     for name, track in TRACKS.items():
-        line(f"  {name} [{', '.join(f'{field.name}={field.default}' for field in fields(track))}]: {_summary(track)}")
-    line("Your own data: prepare them, then name their directory with --data-dir")
+        defaults = ", ".join(f"{field.name}={field.default}" for field in fields(track))
+        page.entry(f"{name} [{defaults}]", _summary(track))
+    page.heading("Your own data: prepare them, then name their directory with --data-dir")
+
+
+def _workload(schema: DatasetSchema) -> str:
+    most = 1 if schema.bags is None else max(schema.bags.longest)
+    ids = "one id" if most == 1 else f"up to {most} ids"
+    return (
+        f"{schema.name}: {schema.title}, {len(schema.categorical)} tables of {schema.table_rows:,} rows in full, {ids} "
+        "per sample and table"
+    )
 
 
 def _summary(thing: type) -> str:
