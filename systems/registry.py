@@ -24,17 +24,10 @@ SYSTEMS: dict[str, str] = {
 }
 """`module:class` by name, in the order of tables."""
 
-ALL = (
-    "reference",
-    "full_gpu",
-    "freq_cache",
-    "freq_cache[policy=lfu]",
-    "torchrec_uvm",
-    "torchrec_uvm_caching",
-    "fbgemm_uvm",
-    "fbgemm_uvm_caching",
-)
-"""What `all` stands for: every system as it is by default, and the cache that is given no frequencies."""
+_ALSO = {"freq_cache": ("freq_cache[policy=lfu]",)}  # by default it is given frequencies, so it is shown without too
+
+ALL = tuple(entry for name in SYSTEMS for entry in (name, *_ALSO.get(name, ())))
+"""What `all` stands for: every system as it is by default, with further variants of it right behind."""
 
 CONTROLS: dict[str, str] = {
     "no_embeddings": "systems.no_embeddings:NoEmbeddings",

@@ -71,6 +71,7 @@ def test_all_stands_for_every_system_by_default_and_the_cache_that_is_given_no_f
     names = [str(variant) for variant in parse_systems("all")]
     assert [name for name in names if "[" not in name] == list(registry.SYSTEMS)
     assert [name for name in names if "[" in name] == ["freq_cache[policy=lfu]"]
+    assert names[names.index("freq_cache") + 1] == "freq_cache[policy=lfu]"
 
 
 def test_systems_are_parsed_in_order_each_once() -> None:
