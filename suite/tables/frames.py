@@ -11,7 +11,7 @@ import pandas as pd
 from suite.records.groups import Group
 from suite.records.published import PublishedRow, published_rows
 from suite.records.record import Record
-from suite.tables.rows import Row, merged_rows, one_line
+from suite.tables.rows import Row, merged_rows, one_line, records_of
 
 SETTING_COLUMNS = {
     "kind": "object",
@@ -44,9 +44,7 @@ def frame(*groups: Group, published: bool = False) -> pd.DataFrame:
             GiB (see `suite.records.published.NOTE`), is converted to bytes.
     """
     lines = [
-        setting_numbers(group, group.rounds_by_system[row.system]) | _numbers(row)
-        for group in groups
-        for row in merged_rows(group)
+        setting_numbers(group, records_of(group, row)) | _numbers(row) for group in groups for row in merged_rows(group)
     ]
     if published:
         workloads = dict.fromkeys(group.cell.workload for group in groups)

@@ -122,6 +122,12 @@ def merged_rows(group: Group) -> list[Row]:
     return rows
 
 
+def records_of(group: Group, row: Row) -> tuple[Record, ...]:
+    """The records behind a row; behind the baseline's second copy are the baseline's."""
+    copied = next((system for system in group.rounds_by_system if is_baseline(system)), "")
+    return group.rounds_by_system[copied if row.again else row.system]
+
+
 def noise_floor(rows: Iterable[Row]) -> float | None:
     """How far the baseline's second copy may seem from the first: a share, 0.02 being 2 %.
 

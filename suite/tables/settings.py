@@ -8,7 +8,10 @@ from collections.abc import Iterable, Sequence
 
 from suite.records.groups import Group
 from suite.records.record import Cell, Record
+from suite.tables.columns import relative
 from suite.tables.quantities import MISSING, binary_bytes, gigabytes, score
+from suite.tables.rows import merged_rows, noise_floor, one_line
+from suite.tables.statistics import Estimate
 
 CPU_CAVEAT = (
     "On a CPU: host-resident systems stand outside any offload ranking; offload throughput is only claimed from a CUDA "
@@ -40,7 +43,7 @@ def told_apart(plain: Iterable[str], distinctions: Iterable[str]) -> list[str]:
 
 
 def facts(groups: Sequence[Group]) -> tuple[str, ...]:
-    """Device, data, training, steps and versions above a table, a sentence each.
+    """Device, data, training, turns, noise and what disturbed them, above a table, a sentence each.
 
     Args:
         groups: Of one table; where there are several, they differ in cache size alone, which is then left out.
@@ -48,19 +51,61 @@ def facts(groups: Sequence[Group]) -> tuple[str, ...]:
     group = groups[0]
     cell = group.cell
     size = f", {cache(cell)}" if len(groups) == 1 else ""
-    rounds = max(len(runs) for one in groups for runs in one.rounds_by_system.values())
     capped = f", tables capped to about {cell.max_rows:,} rows in all" if cell.max_rows else ""
+    records = [record for one in groups for record in one.records]
     found = (
         f"Measured on: {_machine(group)}",
         f"Data: {group.title}, {cell.data}, scale {cell.scale}{capped}{_best_auroc(group)}",
         f"Training: {cell.optimizer}, lr {cell.lr:g}, eps {cell.eps:g}, batch {cell.batch_size:,}, "
         f"dim {cell.embedding_dim}{size}, seed {cell.seed}{_frequencies(cell)}",
-        f"Steps: {cell.warmup_steps} warm-up, {cell.windows} x {cell.window_steps} timed, {cell.counted_steps} "
-        f"counted; rounds: {rounds}",
-        *_horizon(record for one in groups for record in one.records),
-        f"Versions: {_versions(record for one in groups for record in one.records)}",
+        *_taking_turns(records),
+        *_noise(groups),
+        *_disturbed(records),
     )
     return (*found, CPU_CAVEAT) if group.on_cpu else found
+
+
+def details(groups: Sequence[Group]) -> tuple[str, ...]:
+    """The rest: steps of a cell's own process, the optimum's horizon and versions; groups as for `facts`."""
+    cell = groups[0].cell
+    records = [record for one in groups for record in one.records]
+    return (
+        f"Steps in a process of its own: {cell.train_steps:,}, then {cell.counted_steps:,} with traffic counted in the "
+        "first round",
+        *_horizon(records),
+        f"Versions: {_versions(records)}",
+    )
+
+
+def _taking_turns(records: Sequence[Record]) -> tuple[str, ...]:
+    """How often and where systems took turns; nothing where none did."""
+    timed = [(record.cell.system, record.turns) for record in records if record.turns is not None]
+    if not timed:
+        return ()
+    cell = records[0].cell
+    steps = sorted({turns.steps for _, turns in timed})
+    ways = Counter(turns.way for _, turns in timed)
+    usual = ways.most_common(1)[0][0]
+    others = dict.fromkeys(f"{system}: {turns.way}" for system, turns in timed if turns.way != usual)
+    rounds = len({record.cell.round for record in records})
+    return (
+        f"Turns: {rounds} round{'s' if rounds > 1 else ''} x {cell.builds} builds x {cell.turns} turns of "
+        f"{' or '.join(map(str, steps))} step{'' if steps == [1] else 's'}, {usual}"
+        + (f" ({'; '.join(others)})" if others else ""),
+    )
+
+
+def _noise(groups: Sequence[Group]) -> tuple[str, ...]:
+    """The baseline beside itself, where that differs most; nothing where it did not run twice in several builds."""
+    found = [
+        (noise, row) for group in groups for row in merged_rows(group) if (noise := noise_floor([row])) is not None
+    ]
+    if not found:
+        return ()
+    noise, row = max(found, key=lambda item: item[0])
+    beside = Estimate(value=row.ratio or 1.0, low=row.ratio_low, high=row.ratio_high)
+    several = f", the widest of {len(found)}" if len(found) > 1 else ""
+    return (f"Noise floor: the baseline beside itself {relative(beside, noise)}{several}",)
 
 
 def cache(cell: Cell) -> str:
@@ -75,6 +120,20 @@ def cache_size(cell: Cell) -> str:
     if cell.device_budget_bytes is not None:
         return binary_bytes(cell.device_budget_bytes)
     return MISSING if cell.cache_ratio is None else f"{100 * cell.cache_ratio:g} %"
+
+
+def _disturbed(records: Sequence[Record]) -> tuple[str, ...]:
+    """What disturbed the turns, in the round in which others took most of the machine; nothing where nothing did."""
+    disturbed = [record for record in records if record.disturbed]
+    if not disturbed:
+        return ()
+    rounds = [len({record.cell.round for record in some}) for some in (disturbed, records)]
+    where = f"in {rounds[0]} of {rounds[1]} rounds, " if rounds[1] > 1 else ""
+    return (f"Disturbed: {where}{one_line('; '.join(max(disturbed, key=_others_share).disturbed))}",)
+
+
+def _others_share(record: Record) -> float:
+    return (record.conditions.others_cpu_share if record.conditions is not None else None) or 0.0
 
 
 def _digests(group: Group) -> str:
