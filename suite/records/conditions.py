@@ -1,4 +1,4 @@
-"""What else the machine did while a cell ran: load, clocks, temperature, throttling, and others that computed on it."""
+"""What else the machine did while systems took turns: load, clocks, temperature, throttling, and other processes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from suite.records.model import Model
 
 
 class MachineState(Model):
-    """The machine just before a cell's process starts, or just after it has ended. None: the machine does not say."""
+    """The machine just before the turns, or just after them. None: the machine does not say."""
 
     load: float | None = None
-    """Processes that computed or waited for a disk, on average over the last minute. Cells of the run count too."""
+    """Processes that computed or waited for a disk, on average over the last minute. The run itself counts too."""
     cpu_mhz: float | None = None
     """Mean clock of the CPUs."""
     cpu_celsius: float | None = None
@@ -24,16 +24,16 @@ class MachineState(Model):
     gpu_throttled_s: float | None = None
     """For how long heat has held back the GPU's clock since the driver was loaded."""
     gpu_processes: int | None = None
-    """Processes that have the GPU while this cell does not."""
+    """Processes of others that have the GPU."""
 
 
 class Conditions(Model):
-    """The machine around one cell."""
+    """The machine around the turns."""
 
     start: MachineState
     end: MachineState
     others_cpu_share: float | None = None
-    """Of the CPUs that the run may use, the share of time from start to end that other processes took. None: the cell
-    was killed, so its own time is not known, or the machine does not say."""
+    """Of the CPUs that the run may use, the share of time from start to end that other processes took. None: a system
+    failed, so our own time is not known, or the machine does not say."""
     stolen_cpu_share: float | None = None
     """Share of that time that a hypervisor gave to other guests."""

@@ -114,6 +114,32 @@ def parse_bytes(text: str, *, flag: str) -> int:
     return size
 
 
+def parse_sizes(text: str | None, *, flag: str) -> tuple[int, ...]:
+    """Bytes of every size that `64MiB,256MiB` lists; nothing where nothing was given.
+
+    Raises:
+        BadOption: one is not a positive size.
+    """
+    return tuple(parse_bytes(part, flag=flag) for part in text.split(",")) if text is not None else ()
+
+
+def parse_shares(text: str | None, *, flag: str) -> tuple[float, ...]:
+    """The numbers that `0.005,0.05` lists; nothing where nothing was given.
+
+    Raises:
+        BadOption: one is no number above 0 and at most 1.
+    """
+    shares = []
+    for part in text.split(",") if text is not None else ():
+        share = 0.0
+        with suppress(ValueError):
+            share = float(part)
+        if not 0 < share <= 1:  # NaN compares false with everything
+            raise BadOption(f"{flag}: {part.strip() or 'nothing'} is out of range, it must be above 0 and at most 1")
+        shares.append(share)
+    return tuple(shares)
+
+
 def parse_frequencies(text: str) -> int | None:
     """Bytes of the sketch that `--frequencies` asks for; None for exact ones.
 

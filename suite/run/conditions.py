@@ -1,4 +1,4 @@
-"""Watches the machine from just before a cell's process starts until just after it has ended."""
+"""Watches the machine while systems take turns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from suite.records.environment import ask_nvml
 _OTHERS_SHARE = 0.05
 _STOLEN_SHARE = 0.01
 _THROTTLED_SHARE = 0.01
-"""Above these a cell counts as disturbed. They are judgements of ours; `suite.doctor` warns at the same ones."""
+"""Above these, turns count as disturbed. They are judgements of ours; `suite.doctor` warns at the same ones."""
 _SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "acpitz")
 """Drivers whose sensors are on the CPU, the best first."""
 _THROTTLE_COUNTS = "devices/system/cpu/cpu*/thermal_throttle/core_throttle_count"
@@ -28,19 +28,27 @@ class Watch:
     """Begins when it is made.
 
     Args:
-        cuda: The cell computes on the GPU, so that is watched too.
+        cuda: Systems compute on the GPU, so that is watched too.
+        own_s: CPU seconds that processes of ours which go on have used before.
     """
 
-    def __init__(self, *, cuda: bool) -> None:
+    def __init__(self, *, cuda: bool, own_s: float = 0.0) -> None:
         self._cuda = cuda
         self._state = machine_state(cuda=cuda)
-        self._before = _cpu_times()
+        self._start = time.monotonic()
+        before = _cpu_times()
+        self._before = replace(before, own_s=before.own_s + own_s)
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds since then."""
+        return time.monotonic() - self._start
 
     def conditions(self, *, complete: bool) -> Conditions:
-        """What was seen since, once the cell's processes have ended.
+        """What was seen since, once the processes have ended.
 
         Args:
-            complete: The cell ended by itself, so that the CPU time of all its processes is known.
+            complete: They ended by themselves, so that the CPU time of all its processes is known.
         """
         passed = _cpu_times() - self._before
         others = min(1.0, max(0.0, passed.busy_s - passed.own_s) / passed.available_s)
@@ -53,17 +61,17 @@ class Watch:
 
 
 def disturbances(seen: Conditions, *, wall_s: float) -> tuple[str, ...]:
-    """What disturbed a cell, a sentence each; empty where nothing did.
+    """What disturbed systems that took turns, a sentence each; empty where nothing did.
 
     Args:
         seen: By a `Watch`.
-        wall_s: How long the cell ran.
+        wall_s: How long they took.
     """
     start, end = seen.start, seen.end
     found = []
     if seen.others_cpu_share is not None and seen.others_cpu_share >= _OTHERS_SHARE:
         load = "" if start.load is None else f" (load {start.load:.1f} at the start)"
-        found.append(f"other processes took {seen.others_cpu_share:.0%} of the CPUs while the cell ran{load}")
+        found.append(f"other processes took {seen.others_cpu_share:.0%} of the CPUs while turns were taken{load}")
     if seen.stolen_cpu_share is not None and seen.stolen_cpu_share >= _STOLEN_SHARE:
         found.append(f"the hypervisor gave {seen.stolen_cpu_share:.0%} of the CPU time to other guests")
     slowed = (end.cpu_throttled or 0) - (start.cpu_throttled or 0)

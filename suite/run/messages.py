@@ -1,7 +1,7 @@
 """What a worker is asked for on its standard input, and what it answers: one JSON object per line.
 
-Answers take a pipe of their own: standard output stays out of it, so that a system that prints cannot be mistaken for
-one that reports.
+A worker runs one cell, or is the host of systems that take turns. Answers take a pipe of their own: standard output
+stays out of it, so that a system that prints cannot be mistaken for one that reports.
 """
 
 from __future__ import annotations
@@ -14,24 +14,63 @@ from suite.records.record import Cell, Measurement, Optimum, Verification
 from suite.records.status import Status
 
 
-class Request(BaseModel):
-    """What a worker is asked for; the only thing it is told.
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class RunCell(_Message):
+    """Run a cell; an `Outcome` is the answer.
 
     Attributes:
         cell: What to run.
         optima: Of cells that trained on the same stream, so that none is replayed twice.
     """
 
-    model_config = ConfigDict(frozen=True)
-
+    kind: Literal["cell"] = "cell"
     cell: Cell
     optima: tuple[Optimum, ...] = ()
 
 
-class Progress(BaseModel):
-    """A sign of life. Only the thread that does the work sends it, so a hung system goes silent."""
+class Host(_Message):
+    """Be the host of systems that take turns; `Done` is the answer. The requests below follow.
 
-    model_config = ConfigDict(frozen=True)
+    Attributes:
+        cells: By the name under which a system takes turns; all of one setting.
+        steps: That each system will train after each build.
+    """
+
+    kind: Literal["host"] = "host"
+    cells: dict[str, Cell]
+    steps: int
+
+
+class Build(_Message):
+    """Build a system anew; `Done` is the answer."""
+
+    kind: Literal["build"] = "build"
+    name: str
+
+
+class TakeTurn(_Message):
+    """Train a system a few steps; a `Turn` is the answer."""
+
+    kind: Literal["turn"] = "turn"
+    name: str
+    steps: int
+
+
+class Clear(_Message):
+    """Forget all systems that were built; `Done` is the answer."""
+
+    kind: Literal["clear"] = "clear"
+
+
+Request = Annotated[RunCell | Host | Build | TakeTurn | Clear, Field(discriminator="kind")]
+_REQUESTS: TypeAdapter[RunCell | Host | Build | TakeTurn | Clear] = TypeAdapter(Request)
+
+
+class Progress(_Message):
+    """A sign of life. Only the thread that does the work sends it, so a hung system goes silent."""
 
     kind: Literal["progress"] = "progress"
     phase: str
@@ -40,10 +79,29 @@ class Progress(BaseModel):
     steps_per_s: float | None = None
 
 
-class Outcome(BaseModel):
-    """How a cell ended, as far as its own process could tell. The last message."""
+class Done(_Message):
+    """What was asked for is done."""
 
-    model_config = ConfigDict(frozen=True)
+    kind: Literal["done"] = "done"
+
+
+class Turn(_Message):
+    """A turn that a system took.
+
+    Attributes:
+        seconds: From device synchronisation to device synchronisation.
+        wait_s: Of these, spent waiting for batches.
+        loss: Of the last step, in hexadecimal: every bit counts.
+    """
+
+    kind: Literal["turn"] = "turn"
+    seconds: float
+    wait_s: float
+    loss: str
+
+
+class Outcome(_Message):
+    """How a cell ended, as far as its own process could tell, or why a host could not go on. The last message."""
 
     kind: Literal["outcome"] = "outcome"
     status: Status
@@ -54,19 +112,28 @@ class Outcome(BaseModel):
     optimum: Optimum | None = None
 
 
-Message = Annotated[Progress | Outcome, Field(discriminator="kind")]
-_ADAPTER: TypeAdapter[Progress | Outcome] = TypeAdapter(Message)
+Answer = Progress | Done | Turn | Outcome
+_ANSWERS: TypeAdapter[Answer] = TypeAdapter(Annotated[Answer, Field(discriminator="kind")])
 
 
-def encode(message: Progress | Outcome) -> bytes:
+def encode(message: BaseModel) -> bytes:
     """One line, newline included."""
     return message.model_dump_json().encode() + b"\n"
 
 
-def decode(line: bytes) -> Progress | Outcome:
-    """Read one line.
+def decode_request(line: bytes) -> RunCell | Host | Build | TakeTurn | Clear:
+    """Read one line of a worker's standard input.
+
+    Raises:
+        ValueError: the line is no request.
+    """
+    return _REQUESTS.validate_json(line)
+
+
+def decode(line: bytes) -> Answer:
+    """Read one line of a worker's answers.
 
     Raises:
         ValueError: the line is not a message.
     """
-    return _ADAPTER.validate_json(line)
+    return _ANSWERS.validate_json(line)

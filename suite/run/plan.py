@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -33,8 +32,8 @@ class Options:
     lr: float | None = None
     batch_size: int | None = None
     embedding_dim: int | None = None
-    cache_ratio: float | None = None
-    device_budget_bytes: int | None = None
+    cache_ratios: tuple[float, ...] = ()
+    device_budgets: tuple[int, ...] = ()
     steps: int | None = None
     rounds: int = 1
     seed: int = 0
@@ -55,7 +54,6 @@ def check_options(options: Options) -> None:
         ("--lr", options.lr is None or options.lr > 0, "above 0"),
         ("--seed", 0 <= options.seed < _SEEDS, "from 0 to 2**63 - 1"),
         ("--frequency-prefix", 0 < options.frequency_prefix <= 1, "above 0 and at most 1"),
-        ("--cache-ratio", options.cache_ratio is None or 0 < options.cache_ratio <= 1, "above 0 and at most 1"),
         (
             "--embedding-dim",
             options.embedding_dim is None or (options.embedding_dim >= 4 and options.embedding_dim % 4 == 0),
@@ -66,7 +64,7 @@ def check_options(options: Options) -> None:
         if not fine:
             value = getattr(options, flag.lstrip("-").replace("-", "_"))
             raise BadOption(f"{flag}: {value} is out of range, it must be {expected}")
-    if options.cache_ratio is not None and options.device_budget_bytes is not None:
+    if options.cache_ratios and options.device_budgets:
         raise BadOption("--cache-ratio and --device-budget exclude each other: a budget sets every system's cache size")
 
 
@@ -95,15 +93,14 @@ def plan_cells(
 ) -> tuple[list[Cell], list[str]]:
     """All cells of a run, in the order they run, and what was decided on the user's behalf.
 
-    Rounds come one after another; in each, the systems of a workload run next to each other in seeded order, so that
-    a slow spell of the machine falls on all of them alike.
+    Rounds come one after another; in each, the cells of one setting, which take turns afterwards, come together.
 
     Args:
         options: Checked options.
         datasets: Prepared datasets by workload, for real data; None for synthetic streams.
         host_bytes: Host memory available.
     """
-    settings: dict[str, Cell] = {}
+    settings: list[Cell] = []
     notes: list[str] = []
     for workload in options.workloads:
         dataset = datasets[workload] if datasets is not None else None
@@ -115,14 +112,22 @@ def plan_cells(
             scale = SCALES[options.scale]
         scale, changes = _adjusted(scale, options, training_rows)
         notes += [f"{workload}: {change}" for change in changes]
-        settings[workload] = _setting(workload, scale, options, dataset)
-    cells = []
-    for number in range(options.rounds):
-        for workload, setting in settings.items():
-            order = list(options.systems)
-            random.Random(f"{options.seed}/{number}/{workload}").shuffle(order)
-            cells += [setting.model_copy(update={"system": str(variant), "round": number}) for variant in order]
+        setting = _setting(workload, scale, options, dataset)
+        settings += [setting.model_copy(update=size) for size in _cache_sizes(options, scale)]
+    cells = [
+        setting.model_copy(update={"system": str(variant), "round": number})
+        for number in range(options.rounds)
+        for setting in settings
+        for variant in options.systems
+    ]
     return cells, notes
+
+
+def _cache_sizes(options: Options, scale: Scale) -> list[dict[str, float | int]]:
+    """How large caches are in the settings of a sweep; one setting where nothing is swept."""
+    if options.device_budgets:
+        return [{"device_budget_bytes": size} for size in dict.fromkeys(options.device_budgets)]
+    return [{"cache_ratio": ratio} for ratio in dict.fromkeys(options.cache_ratios or (scale.cache_ratio,))]
 
 
 def _size(workload: str, dataset: Dataset | None) -> tuple[int, int]:
@@ -146,7 +151,6 @@ def _learning_rate(scale: Scale, optimizer: str, workload: str, dataset: Dataset
 
 
 def _setting(workload: str, scale: Scale, options: Options, dataset: Dataset | None) -> Cell:
-    ratio = options.cache_ratio if options.cache_ratio is not None else scale.cache_ratio
     return Cell(
         system="",
         workload=workload,
@@ -163,13 +167,14 @@ def _setting(workload: str, scale: Scale, options: Options, dataset: Dataset | N
         max_rows=scale.max_rows if dataset is None else None,
         bottom_mlp=scale.bottom_mlp,
         top_mlp=scale.top_mlp,
-        cache_ratio=None if options.device_budget_bytes is not None else ratio,
-        device_budget_bytes=options.device_budget_bytes,
-        warmup_steps=scale.warmup_steps,
-        windows=scale.windows,
-        window_steps=scale.window_steps,
+        train_steps=scale.train_steps,
         counted_steps=scale.counted_steps,
+        quality_points=scale.quality_points,
         evaluation_batches=scale.evaluation_batches,
+        builds=scale.builds,
+        warmup_steps=scale.warmup_steps,
+        turns=scale.turns,
+        turn_steps=scale.turn_steps,
         seed=options.seed,
         frequency_prefix=options.frequency_prefix,
         frequency_sketch_bytes=options.frequency_sketch_bytes,

@@ -1,4 +1,4 @@
-"""One cell in a fresh process of its own: started, listened to, timed out, and killed with everything it started."""
+"""A worker in a fresh process of its own: started, asked, listened to, timed out, and killed with all it started."""
 
 from __future__ import annotations
 
@@ -8,29 +8,39 @@ import subprocess
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from pydantic import BaseModel
 
 from suite.records.record import Cell, Optimum
+from suite.records.scales import SCALES
 from suite.records.status import Status
 from suite.run.killing import GRACE_S, kill_tree
-from suite.run.memory_probes import tree_rss_bytes
-from suite.run.messages import Outcome, Progress, Request, decode
+from suite.run.memory_probes import available_host_bytes, tree_rss_bytes
+from suite.run.messages import Done, Outcome, Progress, RunCell, Turn, decode
 from suite.run.post_mortem import kernel_kills, post_mortem
 from suite.run.scratch import cell_directory
 from suite.run.starting import say, start
 
 _POLL_S = 0.25
+_HOST_SHARE = 0.95
+"""Of the memory available at its start, what a worker may hold before it is stopped: the kernel would pick a victim."""
+
+OnProgress = Callable[[Progress], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What one cell may take.
+    """What a worker may take.
 
     Attributes:
-        wall_s: Seconds from start to end.
+        wall_s: Seconds from its first request to its end.
         stall_s: Seconds without a sign of life.
-        host_bytes: Resident memory of the whole process tree; above it the cell ends before the kernel picks a victim.
+        host_bytes: Resident memory of the process tree; above it the worker ends before the kernel picks a victim.
     """
 
     wall_s: float
@@ -38,9 +48,25 @@ class Limits:
     host_bytes: int
 
 
+def limits_of(cell: Cell, *, timeout_s: float | None, cells: int = 1) -> Limits:
+    """What a worker may take that runs a cell, or hosts several systems.
+
+    Args:
+        cell: One of them.
+        timeout_s: Seconds of one cell; None: as its scale says.
+        cells: How many.
+    """
+    scale = SCALES[cell.scale]
+    return Limits(
+        wall_s=cells * (timeout_s if timeout_s is not None else scale.timeout_s),
+        stall_s=scale.stall_s,
+        host_bytes=int(_HOST_SHARE * available_host_bytes()),
+    )
+
+
 @dataclass(frozen=True)
 class Ended:
-    """How the process ended: what it said last, or what became of it, and in which phase."""
+    """How a cell's process ended: what it said last, or what became of it, and in which phase."""
 
     outcome: Outcome
     phase: str
@@ -61,9 +87,10 @@ def run_in_process(
     limits: Limits,
     log: Path,
     optima: tuple[Optimum, ...] = (),
-    on_progress: Callable[[Progress], None] = lambda _: None,
+    on_progress: OnProgress = lambda _: None,
+    worker: Worker | None = None,
 ) -> Ended:
-    """Run a cell in a new process and session.
+    """Run a cell in a process of its own.
 
     Args:
         cell: What to run.
@@ -71,98 +98,127 @@ def run_in_process(
         log: Gets the output of the process.
         optima: Of cells that trained on the same stream.
         on_progress: Called with every sign of life.
+        worker: One that was started ahead with this log. None: start one.
 
     Raises:
         Cancelled: Ctrl-C arrived; the process tree is gone by then.
     """
     started = time.monotonic()
-    kills_before = kernel_kills()
-    mark = uuid.uuid4().hex
-    with cell_directory() as (folder, keep):
-        process, read_fd = start(log, mark=mark, folder=folder, keep=keep)
-        watch = _Watch(process, read_fd=read_fd, limits=limits, started=started, on_progress=on_progress)
+    with worker or Worker(log) as mine:
         try:
-            say(process, Request(cell=cell, optima=optima))
-            outcome = watch.until_the_end()
+            mine.ask(RunCell(cell=cell, optima=optima))
+            answer = mine.answer(limits, on_progress)
         except KeyboardInterrupt:
             outcome = Outcome(status=Status.INTERRUPTED, reason="stopped by Ctrl-C")
-            raise Cancelled(Ended(outcome, watch.phase, time.monotonic() - started)) from None
-        finally:
-            kill_tree(process, mark=mark)
-            watch.close()
-    if outcome is None:
-        outcome = post_mortem(process.returncode, log=log, kernel_killed=kernel_kills() > kills_before)
-    return Ended(outcome, watch.phase, time.monotonic() - started)
+            raise Cancelled(Ended(outcome, mine.phase, time.monotonic() - started)) from None
+    if not isinstance(answer, Outcome):
+        answer = Outcome(status=Status.CRASHED, reason=f"the worker answered '{answer.kind}' to a cell")
+    return Ended(answer, mine.phase, time.monotonic() - started)
 
 
-class _Watch:
-    """Listens to a worker and keeps its limits."""
+class Worker:
+    """A process that waits for requests, in a session of its own. Leaving the context kills it and all it started.
 
-    def __init__(
-        self,
-        process: subprocess.Popen[bytes],
-        *,
-        read_fd: int,
-        limits: Limits,
-        started: float,
-        on_progress: Callable[[Progress], None],
-    ) -> None:
+    It imports what any request needs as soon as it has started, so one that is started ahead is ready sooner.
+
+    Args:
+        log: Gets the output of the process.
+
+    Attributes:
+        phase: Said last.
+
+    Raises:
+        OSError: no process, log or temporary directory could be had.
+    """
+
+    def __init__(self, log: Path) -> None:
         self.phase = "start"
-        self._process = process
-        self._fd = read_fd
-        self._limits = limits
-        self._started = started
-        self._on_progress = on_progress
-        self._heard = started
+        self.log = log
+        self._kills_before = kernel_kills()
+        self._mark = uuid.uuid4().hex
+        self._asked: float | None = None
         self._buffer = b""
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(read_fd, selectors.EVENT_READ)
+        with ExitStack() as stack:
+            folder, keep = stack.enter_context(cell_directory())
+            self._process, self._fd = start(log, mark=self._mark, folder=folder, keep=keep)
+            stack.callback(os.close, self._fd)
+            stack.callback(kill_tree, self._process, mark=self._mark)
+            self._selector = stack.enter_context(selectors.DefaultSelector())
+            self._selector.register(self._fd, selectors.EVENT_READ)
+            self._resources = stack.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
 
     def close(self) -> None:
-        self._selector.close()
-        os.close(self._fd)
+        """Kill the process with all that it started; again, it does no harm."""
+        self._resources.close()
 
-    def until_the_end(self) -> Outcome | None:
-        """The worker's last word, or the limit it broke; None if it died without a word."""
+    def ask(self, request: BaseModel) -> None:
+        """Send a request."""
+        if self._asked is None:
+            self._asked = time.monotonic()
+        say(self._process, request)
+
+    def answer(self, limits: Limits, on_progress: OnProgress = lambda _: None) -> Done | Turn | Outcome:
+        """The next answer that is no sign of life; where there is none, why: a limit it broke, or how it died.
+
+        Args:
+            limits: What it may take since it was first asked, and since this call, without a sign of life.
+            on_progress: Called with every sign of life.
+        """
+        heard = time.monotonic()
         while True:
+            answer = self._next_line()
+            if isinstance(answer, Progress):
+                heard = time.monotonic()
+                self.phase = answer.phase
+                on_progress(answer)
+                continue
+            if answer is not None:
+                return answer
             # asked first: what it said last is in the pipe by then. A child it left behind may hold the pipe open.
             ended = self._process.poll() is not None
             if self._selector.select(0 if ended else _POLL_S):
-                outcome, closed = self._listen()
-                if outcome is not None:
-                    return outcome
-                if closed:
-                    self._wait_for_exit()
-                    return None
-            elif ended:
-                return None
-            broken = self._broken_limit()
+                chunk = os.read(self._fd, 1 << 16)
+                self._buffer += chunk
+                if chunk:
+                    continue
+                self._wait_for_exit()
+                return self._post_mortem()
+            if ended:
+                return self._post_mortem()
+            broken = self._broken_limit(limits, heard)
             if broken is not None:
                 return broken
 
-    def _listen(self) -> tuple[Outcome | None, bool]:
-        chunk = os.read(self._fd, 1 << 16)
-        self._buffer += chunk
-        *lines, self._buffer = self._buffer.split(b"\n")
-        for line in lines:
-            try:
-                message = decode(line)
-            except ValueError as error:
-                reason = f"the worker sent a line that is no message: {str(error).splitlines()[0]}"
-                return Outcome(status=Status.CRASHED, reason=reason), False
-            if isinstance(message, Outcome):
-                return message, False
-            self._heard = time.monotonic()
-            self.phase = message.phase
-            self._on_progress(message)
-        return None, not chunk
+    def _next_line(self) -> Progress | Done | Turn | Outcome | None:
+        line, end, rest = self._buffer.partition(b"\n")
+        if not end:
+            return None
+        self._buffer = rest
+        try:
+            return decode(line)
+        except ValueError as error:
+            reason = f"the worker sent a line that is no message: {str(error).splitlines()[0]}"
+            return Outcome(status=Status.CRASHED, reason=reason)
 
-    def _broken_limit(self) -> Outcome | None:
-        now, limits = time.monotonic(), self._limits
-        if now - self._started > limits.wall_s:
+    def _broken_limit(self, limits: Limits, heard: float) -> Outcome | None:
+        now = time.monotonic()
+        if now - (self._asked or now) > limits.wall_s:
             reason = f"still in phase '{self.phase}' after {limits.wall_s:.0f} s: raise --timeout"
             return Outcome(status=Status.TIMEOUT, reason=reason)
-        if now - self._heard > limits.stall_s:
+        if now - heard > limits.stall_s:
             reason = f"no sign of life for {limits.stall_s:.0f} s in phase '{self.phase}'"
             return Outcome(status=Status.TIMEOUT, reason=reason)
         used = tree_rss_bytes(self._process.pid)
@@ -176,7 +232,42 @@ class _Watch:
 
     def _wait_for_exit(self) -> None:
         """The pipe is closed but the process may still be writing its core or its farewell."""
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self._process.wait(GRACE_S)
-        except subprocess.TimeoutExpired:
-            return
+
+    def _post_mortem(self) -> Outcome:
+        return post_mortem(self._process.returncode, log=self.log, kernel_killed=kernel_kills() > self._kills_before)
+
+
+class Ahead:
+    """Keeps one worker that is started while another one works: importing takes as long as a small cell trains."""
+
+    def __init__(self) -> None:
+        self._worker: Worker | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._drop()
+
+    def start(self, log: Path) -> None:
+        """Start a worker; where none can be had, whoever needs it will say so."""
+        self._drop()
+        with suppress(OSError):
+            self._worker = Worker(log)
+
+    def take(self, log: Path) -> Worker | None:
+        """The worker that was started with this log, if there is one."""
+        worker, self._worker = self._worker, None
+        if worker is not None and worker.log != log:
+            worker.close()
+            return None
+        return worker
+
+    def _drop(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None

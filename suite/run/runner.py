@@ -1,9 +1,10 @@
-"""Running the planned cells one after another, resuming, and reporting what there is."""
+"""Running the planned cells one after another, having their systems take turns, resuming, and reporting."""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,27 +13,26 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from suite.records.code import system_digest
-from suite.records.conditions import Conditions
 from suite.records.environment import device_name
 from suite.records.groups import group_records
 from suite.records.record import Cell, Environment, Optimum, Record, record_key
-from suite.records.scales import SCALES
 from suite.records.status import Status
 from suite.records.store import RecordStore, StoreError
-from suite.run.conditions import Watch, disturbances
 from suite.run.locks import one_run_in, one_run_on
-from suite.run.memory_probes import available_host_bytes
 from suite.run.messages import Outcome, Progress
-from suite.run.process import Cancelled, Ended, Limits, run_in_process
+from suite.run.process import Ahead, Cancelled, Ended, Limits, limits_of, run_in_process
 from suite.run.scratch import is_disk_full, remove_left
+from suite.run.turns.arrangement import timed
+from suite.run.turns.session import Session
 from suite.tables.comparison import write_tables
 from suite.tables.terminal import render
 
 if TYPE_CHECKING:
     from suite.run.console.display import Display
 
-_HOST_SHARE = 0.95
-"""Of the memory available at its start, what one cell may hold before it is stopped: the kernel would pick a victim."""
+
+Group = tuple[Cell, ...]
+"""Cells of one setting and round."""
 
 
 class Choice(enum.Enum):
@@ -93,13 +93,37 @@ class Runner:
             self._prepare(display)
             display.run_started(len(self._cells), len(self._cells) - len(todo))
             try:
-                for cell in todo:
-                    self._run_one(cell, display)
+                self._run_all(display, locks.enter_context(Ahead()))
             except KeyboardInterrupt:
                 self.interrupted = True
                 display.warn("interrupted: what is done is kept, the same command goes on from here")
             display.run_finished()
         return self.records()
+
+    def _run_all(self, display: Display, ahead: Ahead) -> None:
+        items = list(self._items())
+        for item, following in itertools.zip_longest(items, items[1:]):
+            if isinstance(item, Cell):
+                self._run_one(item, display, ahead, following)
+            else:
+                self._take_turns(item, display, ahead)
+
+    def _items(self) -> Iterator[Cell | Group]:
+        """Cells that are to run, and behind those of a setting and round, all of these, which take turns."""
+        for _, cells in itertools.groupby(self._cells, key=lambda cell: (cell.setting, cell.round)):
+            group = tuple(cells)
+            todo = [cell for cell in group if self._runs(cell)]
+            yield from todo
+            if todo or any(self._lacks_turns(cell) for cell in group):
+                yield group
+
+    def _lacks_turns(self, cell: Cell) -> bool:
+        record = self._records.get(self._key(cell))
+        return record is not None and timed(record) and record.turns is None
+
+    def _log(self, item: Cell | Group) -> Path:
+        name = self._key(item) if isinstance(item, Cell) else f"turns-{item[0].setting}-r{item[0].round}"
+        return self._out / "logs" / f"{name}.log"
 
     def _prepare(self, display: Display) -> None:
         """See what earlier runs left behind."""
@@ -142,46 +166,65 @@ class Runner:
             case Choice.ONLY_FAILED:
                 return record is not None and not record.status.good
 
-    def _run_one(self, cell: Cell, display: Display) -> None:
-        key, label = self._key(cell), cell.label
-        log = self._out / "logs" / f"{key}.log"
+    def _run_one(self, cell: Cell, display: Display, ahead: Ahead, following: Cell | Group | None) -> None:
+        key, label, log = self._key(cell), cell.label, self._log(cell)
         display.cell_started(1 + self._cells.index(cell), label)
-        now = datetime.now(UTC)
-        self._newest = max(int(1e6 * now.timestamp()), self._newest + 1)
-        watch = Watch(cuda=cell.device == "cuda")
+        started = self._now()
 
         def show(progress: Progress) -> None:
             display.progress(progress.phase, progress.step, steps=progress.steps, steps_per_s=progress.steps_per_s)
 
         cancelled: Cancelled | None = None
         try:
+            worker = ahead.take(log)
+            if following is not None:
+                ahead.start(self._log(following))
             ended = run_in_process(
-                cell, optima=self._optima(cell), limits=self._limits(cell), log=log, on_progress=show
+                cell, optima=self._optima(cell), limits=self._limits(cell), log=log, on_progress=show, worker=worker
             )
         except Cancelled as stop:
             cancelled, ended = stop, stop.ended
         except OSError as error:  # a full disk under the log, no process to be had: this cell's loss alone
             ended = Ended(_not_started(error), "start", 0.0)
-        record = self._record(cell, ended, watch.conditions(complete=ended.outcome.measurement is not None), now)
+        record = self._record(cell, ended, started)
         self._records[key] = record
         display.cell_finished(
             label, record.status, wall_s=record.wall_s, summary=_summary(record), reason=_with_log(record, log)
         )
-        if record.disturbed and record.measurement is not None:
-            display.warn(f"{label} was disturbed: {'; '.join(record.disturbed)}")
+        self._write(record, display)
+        if cancelled is not None:
+            raise cancelled
+
+    def _take_turns(self, group: Group, display: Display, ahead: Ahead) -> None:
+        """Have the systems of a setting take turns; their records get the times."""
+        records = [self._records[key] for cell in group if (key := self._key(cell)) in self._records]
+        if not any(self._lacks_turns(cell) for cell in group):
+            return
+        session = Session([record for record in records if timed(record)], display=display, timeout_s=self._timeout_s)
+        for record in session.run(self._log(group), ahead):
+            self._records[record.key] = record
+            if not record.status.good:
+                label = record.cell.label
+                display.warn(f"{label} failed in its turns: {record.status}: {_with_log(record, self._log(group))}")
+            self._write(record, display)
+
+    def _write(self, record: Record, display: Display) -> None:
         try:
             self._store.write(record)
         except StoreError as error:
             display.warn(f"{error}; the cell is in this run's table but will run again")
-        if cancelled is not None:
-            raise cancelled
+
+    def _now(self) -> datetime:
+        now = datetime.now(UTC)
+        self._newest = max(int(1e6 * now.timestamp()), self._newest + 1)
+        return now
 
     def _optima(self, cell: Cell) -> tuple[Optimum, ...]:
         """Those of cells in the same setting, most of which have as many slots."""
         found = [record.optimum for record in self._records.values() if record.cell.setting == cell.setting]
         return tuple(dict.fromkeys(optimum for optimum in found if optimum is not None))
 
-    def _record(self, cell: Cell, ended: Ended, seen: Conditions, started: datetime) -> Record:
+    def _record(self, cell: Cell, ended: Ended, started: datetime) -> Record:
         outcome = ended.outcome
         return Record(
             key=self._key(cell),
@@ -193,8 +236,6 @@ class Runner:
             sequence=self._newest,
             wall_s=ended.wall_s,
             notes=outcome.notes,
-            disturbed=disturbances(seen, wall_s=ended.wall_s),
-            conditions=seen,
             environment=self._environments[cell.system],
             verification=outcome.verification,
             measurement=outcome.measurement,
@@ -202,12 +243,7 @@ class Runner:
         )
 
     def _limits(self, cell: Cell) -> Limits:
-        scale = SCALES[cell.scale]
-        return Limits(
-            wall_s=self._timeout_s if self._timeout_s is not None else scale.timeout_s,
-            stall_s=scale.stall_s,
-            host_bytes=int(_HOST_SHARE * available_host_bytes()),
-        )
+        return limits_of(cell, timeout_s=self._timeout_s)
 
 
 def exit_code(records: Sequence[Record], *, planned: int, interrupted: bool) -> int:
@@ -228,9 +264,9 @@ def _summary(record: Record) -> str:
     measured = record.measurement
     if measured is None:
         return ""
-    hit_rate = measured.traffic.hit_rate
+    hit_rate = None if measured.traffic is None else measured.traffic.hit_rate
     hits = "" if hit_rate is None else f", hit rate {hit_rate:.3f}"
-    return f"{measured.timing.steps_per_s:.1f} it/s, AUROC {measured.quality.auroc:.4f}{hits}"
+    return f"AUROC {measured.quality.auroc:.4f}{hits}"
 
 
 def _with_log(record: Record, log: Path) -> str:

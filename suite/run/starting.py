@@ -7,12 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+from pydantic import BaseModel
+
 from suite.run.killing import MARK
-from suite.run.messages import Request
+from suite.run.messages import encode
 
 
 def start(log: Path, *, mark: str, folder: Path, keep: int) -> tuple[subprocess.Popen[bytes], int]:
-    """A worker that waits for its cell, and the file descriptor that its messages arrive at.
+    """A worker that waits for requests, and the file descriptor that its messages arrive at.
 
     Its temporary files lie in `folder`, which stays for as long as it has the file descriptor `keep` open.
     """
@@ -38,11 +40,11 @@ def start(log: Path, *, mark: str, folder: Path, keep: int) -> tuple[subprocess.
     return process, read_fd
 
 
-def say(process: subprocess.Popen[bytes], request: Request) -> None:
-    """Hand over a cell. A worker that died before reading it is found out by its closed pipe."""
+def say(process: subprocess.Popen[bytes], request: BaseModel) -> None:
+    """Send a request. A worker that died before reading it is found out by its closed pipe."""
     assert process.stdin is not None
     try:
-        process.stdin.write(request.model_dump_json().encode() + b"\n")
+        process.stdin.write(encode(request))
         process.stdin.flush()
     except BrokenPipeError:
         return

@@ -1,4 +1,4 @@
-"""How many steps a cell trains, and how they are shared out among its phases."""
+"""How many steps a cell trains and a system takes in turns, and how they shrink to fit a small dataset."""
 
 from __future__ import annotations
 
@@ -13,20 +13,9 @@ _LEAST_BATCH = 16
 
 
 def with_steps(scale: Scale, steps: int) -> Scale:
-    """The scale with `steps` training steps in all, an eighth each for warm-up and counting."""
-    edge = max(1, steps // 8)
-    timed = steps - 2 * edge
-    most = min(scale.windows, timed)
-    # of the upper half, the number of windows that wastes the fewest steps, then the larger
-    windows = min(range(-(-most // 2), most + 1), key=lambda n: (timed % n, -n))
-    per_window = timed // windows
-    return replace(
-        scale,
-        warmup_steps=steps - edge - windows * per_window,
-        windows=windows,
-        window_steps=per_window,
-        counted_steps=edge,
-    )
+    """The scale with `steps` training steps in all, an eighth of them counted."""
+    counted = max(1, steps // 8)
+    return replace(scale, train_steps=steps - counted, counted_steps=counted)
 
 
 def fitted_to_epoch(scale: Scale, training_rows: int) -> tuple[Scale, list[str]]:
@@ -35,7 +24,7 @@ def fitted_to_epoch(scale: Scale, training_rows: int) -> tuple[Scale, list[str]]
     Raises:
         BadOption: not even the smallest batch leaves four steps.
     """
-    wanted = scale.warmup_steps + scale.windows * scale.window_steps + scale.counted_steps
+    wanted = scale.train_steps + scale.counted_steps
     batch = scale.batch_size
     while training_rows // batch < min(wanted, _LEAST_STEPS) and batch > _LEAST_BATCH:
         batch = max(_LEAST_BATCH, batch // 2)
@@ -51,4 +40,15 @@ def fitted_to_epoch(scale: Scale, training_rows: int) -> tuple[Scale, list[str]]
     if steps < wanted:
         changes.append(f"{steps} steps, one whole epoch, instead of {wanted}")
         scale = with_steps(scale, steps)
-    return scale, changes
+    return _with_fewer_turns(scale, steps, changes), changes
+
+
+def _with_fewer_turns(scale: Scale, steps: int, changes: list[str]) -> Scale:
+    """The scale with at most so many steps of a system after a build."""
+    if scale.warmup_steps + scale.turns * scale.turn_steps <= steps:
+        return scale
+    warmup = min(scale.warmup_steps, max(1, steps // 8))
+    turn_steps = min(scale.turn_steps, max(1, (steps - warmup) // 2))
+    turns = (steps - warmup) // turn_steps
+    changes.append(f"{turns} turns of {turn_steps} steps after each build, one whole epoch, instead of {scale.turns}")
+    return replace(scale, warmup_steps=warmup, turns=turns, turn_steps=turn_steps)

@@ -1,4 +1,4 @@
-"""One cell, top to bottom: support, verify, build, warm up, timed windows, count, evaluate, replay for the optimum."""
+"""One cell, top to bottom: support, verify, build, train, count, evaluate, replay for the optimum. Not its speed."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ from suite.records.status import Status
 from suite.run import memory_probes
 from suite.run.cell.asked import Asked
 from suite.run.cell.feed import Feed, FeedPlan, open_feed, plan_feed, usable_cores
-from suite.run.cell.measurement import memory_of, quality_of, timing_of, traffic_of
+from suite.run.cell.measurement import Progressive, memory_of, quality_of, timing_of, traffic_of
 from suite.run.cell.reporter import Phases, Reporter
 from suite.run.cell.stream import open_workload
-from suite.run.cell.training import Run, Trainer, build_trainer, load_initial_rows
+from suite.run.cell.training import Trainer, build_trainer, load_initial_rows
 from suite.run.cell.verify import verify
 from suite.run.messages import Outcome
 from systems import registry
 from systems.contract import EmbeddingSystem, Verdict
-from workloads.batch import Split
 
 _STATUS_OF_VERDICT = {
     Verdict.UNSUPPORTED: Status.UNSUPPORTED,
@@ -54,7 +53,7 @@ def run_cell(cell: Cell, reporter: Reporter, *, known: Sequence[Optimum] = ()) -
     else:
         with phases("verify"):
             verification = verify(
-                asked.system_class, spec=asked.spec, workload=asked.workload, seed=cell.seed, beat=reporter.beat
+                asked.system_class, spec=asked.spec, workload=asked.workload, seed=cell.round_seed, beat=reporter.beat
             )
         if not verification.passed:
             return Outcome(status=Status.WRONG_ANSWER, reason=_first_failure(verification), verification=verification)
@@ -62,7 +61,7 @@ def run_cell(cell: Cell, reporter: Reporter, *, known: Sequence[Optimum] = ()) -
         notes += ("the peak of host memory could not be reset and includes imports and verification",)
     measurement, slots = _train(asked, phases)
     optimum: Optimum | None = None
-    if slots and measurement.traffic.unique_misses is not None:
+    if slots and measurement.traffic is not None and measurement.traffic.unique_misses is not None:
         with phases("replay"):  # the system is gone by now, and so is its memory
             optimum, why_not = _replay(asked, slots, known, phases)
         notes += why_not
@@ -92,13 +91,13 @@ def _train(asked: Asked, phases: Phases) -> tuple[Measurement, int]:
 def _build(asked: Asked, feed: Feed, phases: Phases) -> tuple[EmbeddingSystem, Trainer]:
     cell = asked.cell
     system = asked.system_class(asked.spec)
-    load_initial_rows(system, seed=cell.seed, on_chunk=phases.beat)
+    load_initial_rows(system, seed=cell.round_seed, on_chunk=phases.beat)
     trainer = build_trainer(
         system,
         asked.workload,
         bottom_mlp=cell.bottom_mlp,
         top_mlp=cell.top_mlp,
-        seed=cell.seed,
+        seed=cell.round_seed,
         feed=feed,
         total_steps=cell.steps,
         on_batch=phases.beat,
@@ -109,51 +108,44 @@ def _build(asked: Asked, feed: Feed, phases: Phases) -> tuple[EmbeddingSystem, T
 def _measure(
     asked: Asked, system: EmbeddingSystem, trainer: Trainer, *, plan: FeedPlan, baseline_bytes: int, phases: Phases
 ) -> Measurement:
-    """Warm up, time, count and evaluate."""
+    """Train, count and evaluate."""
     cell, workload = asked.cell, asked.workload
-    with phases("warm up"):
-        warm_up = trainer.run(cell.warmup_steps, on_step=lambda step: phases.beat(step, cell.warmup_steps))
+    trained = Progressive(parts=cell.quality_points, steps=cell.steps, batch_size=workload.batch_size)
     with phases("train"):
-        windows = _timed_windows(cell, trainer, phases)
+        runs = [
+            trainer.run(cell.train_steps, on_step=lambda step: phases.beat(step, cell.train_steps), on_scores=trained)
+        ]
     memory = memory_of(system, baseline_bytes)  # before counting, whose sorts take memory of their own
     with phases("count"):
-        system.count_traffic(True)
+        system.count_traffic(cell.counts)
         system.reset_counters()
-        counted = trainer.run(cell.counted_steps, on_step=lambda step: phases.beat(step, cell.counted_steps))
-        traffic = traffic_of(system, cell.counted_steps)
+        runs.append(
+            trainer.run(
+                cell.counted_steps, on_step=lambda step: phases.beat(step, cell.counted_steps), on_scores=trained
+            )
+        )
+        traffic = traffic_of(system, cell.counted_steps) if cell.counts else None
         system.count_traffic(False)
-    if not math.isfinite(counted.loss):
-        raise FloatingPointError(f"the loss is {counted.loss} after {cell.steps} steps: lower --lr")
+    final_loss = runs[-1].loss
+    if not math.isfinite(final_loss):
+        raise FloatingPointError(f"the loss is {final_loss} after {cell.steps} steps: lower --lr")
     with phases("evaluate"):
-        quality = quality_of(cell, trainer, workload, final_loss=counted.loss, beat=phases.beat)
-    runs = [warm_up, *windows, counted]
-    timing = timing_of(cell, runs=runs, windows=windows, plan=plan, phases=phases)
-    whole_epoch = cell.steps == workload.batches(Split.TRAIN)
+        quality = quality_of(cell, trainer, workload, trained=trained, final_loss=final_loss, beat=phases.beat)
+    placement = system.placement
     return Measurement(
-        placement=system.placement.label,
-        offloads=system.placement.offloads,
-        timing=timing,
+        placement=placement.label,
+        offloads=placement.offloads,
+        computes_as=placement.computes_as,
+        knew=system.knew,
+        shares_process=system.shares_process,
+        busy_between_steps=system.busy_between_steps,
+        timing=timing_of(cell, runs=runs, plan=plan, phases=phases),
         quality=quality,
         memory=memory,
         traffic=traffic,
-        epoch_s=sum(r.duration_s for r in runs) if whole_epoch else workload.epoch_rows() / timing.samples_per_s,
-        epoch_measured=whole_epoch,
+        epoch_samples=workload.epoch_rows(),
         frequencies=asked.frequencies.source,
     )
-
-
-def _timed_windows(cell: Cell, trainer: Trainer, phases: Phases) -> list[Run]:
-    windows: list[Run] = []
-    total = cell.windows * cell.window_steps
-    for window in range(cell.windows):
-        done = window * cell.window_steps
-        rate = windows[-1].steps / windows[-1].duration_s if windows else None
-
-        def beat(step: int, done: int = done, rate: float | None = rate) -> None:
-            phases.beat(done + step, total, rate)
-
-        windows.append(trainer.run(cell.window_steps, on_step=beat))
-    return windows
 
 
 def _replay(

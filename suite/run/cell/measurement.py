@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from statistics import median
 
+from torch import Tensor
+from torchmetrics import MeanMetric
 from torchmetrics.classification import BinaryAccuracy, BinaryAUROC
 
-from suite.records.record import Cell, Memory, Quality, Timing, Traffic
+from suite.records.record import Cell, Memory, Quality, QualityPoint, Timing, Traffic
 from suite.run import memory_probes
 from suite.run.cell.feed import FeedPlan
 from suite.run.cell.reporter import Phases
@@ -19,21 +20,50 @@ from workloads.batch import Split, Workload
 OnBatch = Callable[[int, int], None]
 
 
-def timing_of(cell: Cell, *, runs: Sequence[Run], windows: Sequence[Run], plan: FeedPlan, phases: Phases) -> Timing:
-    """Rates of the timed windows, and how long the rest took."""
-    steps_per_s = median(run.steps / run.duration_s for run in windows)
+class Progressive:
+    """Quality while training, in parts: every sample is scored before it is trained on.
+
+    Args:
+        parts: Of equal length.
+        steps: Of training in all.
+        batch_size: Samples of a step.
+    """
+
+    def __init__(self, *, parts: int, steps: int, batch_size: int) -> None:
+        self._ends = {round(steps * (part + 1) / parts) for part in range(parts)} if parts else set()
+        self._batch_size = batch_size
+        self._done = 0
+        self._auroc, self._losses = BinaryAUROC(), MeanMetric()
+        self._labels: set[float] = set()
+        self.points: list[QualityPoint] = []
+
+    def __call__(self, logits: Tensor, labels: Tensor, loss: Tensor) -> None:
+        """Take in a step; see `suite.run.cell.training.OnScores`."""
+        labels = labels.cpu()
+        self._auroc.update(logits.sigmoid().cpu(), labels.int())
+        self._losses.update(loss.cpu())
+        self._labels.update(labels.unique().tolist())
+        self._done += 1
+        if self._done not in self._ends:
+            return
+        auroc = float(self._auroc.compute()) if len(self._labels) > 1 else None
+        samples = self._done * self._batch_size
+        self.points.append(QualityPoint(samples=samples, loss=float(self._losses.compute()), auroc=auroc))
+        self._auroc.reset()
+        self._losses.reset()
+        self._labels.clear()
+
+
+def timing_of(cell: Cell, *, runs: Sequence[Run], plan: FeedPlan, phases: Phases) -> Timing:
+    """How long the parts of a cell took."""
     return Timing(
-        window_s=tuple(run.duration_s for run in windows),
-        window_steps=cell.window_steps,
-        steps_per_s=steps_per_s,
-        samples_per_s=steps_per_s * cell.batch_size,
         data_s_per_step=sum(run.data_s for run in runs) / cell.steps,
-        data_wait_s=sum(run.wait_s for run in windows),
         batches_made=plan.mode.value,
         producers=plan.producers,
         training_threads=plan.threads,
         build_s=phases.seconds("build"),
         verify_s=phases.seconds("verify"),
+        train_s=phases.seconds("train"),
         evaluate_s=phases.seconds("evaluate"),
         total_s=phases.total_s,
     )
@@ -70,7 +100,9 @@ def traffic_of(system: EmbeddingSystem, steps: int) -> Traffic:
     )
 
 
-def quality_of(cell: Cell, trainer: Trainer, workload: Workload, *, final_loss: float, beat: OnBatch) -> Quality:
+def quality_of(
+    cell: Cell, trainer: Trainer, workload: Workload, *, trained: Progressive, final_loss: float, beat: OnBatch
+) -> Quality:
     """Evaluate on the test split. `beat` is told how many batches are done, and of how many."""
     auroc, accuracy = BinaryAUROC(), BinaryAccuracy()
     if not workload.batches(Split.TEST):  # a test split smaller than one training batch
@@ -88,4 +120,5 @@ def quality_of(cell: Cell, trainer: Trainer, workload: Workload, *, final_loss: 
         samples=batches * workload.batch_size,
         best_auroc=workload.best_auroc,
         final_loss=final_loss,
+        points=tuple(trained.points),
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
-from suite.run.messages import Outcome, Progress, encode
+from suite.run.messages import Done, Outcome, Progress, Turn, encode
 
 _BEAT_S = 0.25
 
@@ -30,11 +30,15 @@ class Reporter:
         if time.monotonic() - self._last >= _BEAT_S:
             self._send(Progress(phase=self._phase, step=step, steps=steps, steps_per_s=steps_per_s))
 
+    def answer(self, message: Done | Turn) -> None:
+        """What was asked for is done."""
+        self._send(message)
+
     def finish(self, outcome: Outcome) -> None:
         """The last word."""
         self._send(outcome)
 
-    def _send(self, message: Progress | Outcome) -> None:
+    def _send(self, message: Progress | Done | Turn | Outcome) -> None:
         self._last = time.monotonic()
         self._pipe.write(encode(message))
         self._pipe.flush()

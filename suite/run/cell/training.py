@@ -20,6 +20,8 @@ from workloads.dlrm import build_dlrm, initial_rows
 _INIT_ROWS = 1 << 20
 
 OnStep = Callable[[int], None]
+OnScores = Callable[[Tensor, Tensor, Tensor], None]
+"""Told the logits `[batch]`, labels `[batch]` and loss of a batch that was trained on; the logits are of before."""
 
 
 def tables_of(workload: Workload, embedding_dim: int) -> tuple[EmbeddingBagConfig, ...]:
@@ -115,7 +117,7 @@ class Trainer:
         self._waited_s = 0.0
         self._announced: deque[Batch] = deque()
 
-    def run(self, steps: int, on_step: OnStep = lambda _: None) -> Run:
+    def run(self, steps: int, *, on_step: OnStep = lambda _: None, on_scores: OnScores | None = None) -> Run:
         """Train `steps` more steps."""
         data_s = self._fill(steps + self._system.look_ahead)
         self._waited_s = 0.0
@@ -124,7 +126,7 @@ class Trainer:
         synchronize(self._device)  # nothing of an earlier run may finish on this one's time
         start = time.perf_counter()
         for step in range(steps):
-            loss = self._step(self._next())
+            loss = self._step(self._next(), on_scores)
             on_step(step + 1)
         synchronize(self._device)  # work still in flight belongs to this run
         duration_s = time.perf_counter() - start
@@ -136,11 +138,14 @@ class Trainer:
         with torch.no_grad():
             return self._forward(self._staged(batch))
 
-    def _step(self, batch: Batch) -> Tensor:
+    def _step(self, batch: Batch, on_scores: OnScores | None) -> Tensor:
         self._optimizer.zero_grad(set_to_none=True)
-        loss: Tensor = self._criterion(self._forward(batch), batch.labels)
+        logits = self._forward(batch)
+        loss: Tensor = self._criterion(logits, batch.labels)
         loss.backward()
         self._optimizer.step()
+        if on_scores is not None:
+            on_scores(logits.detach(), batch.labels, loss.detach())
         return loss.detach()
 
     def _forward(self, batch: Batch) -> Tensor:

@@ -1,12 +1,12 @@
-"""The child process that runs one cell; what it does with it stands in `suite.run.cell.experiment`.
+"""The child process: runs one cell (`suite.run.cell.experiment`), or is the host of systems that take turns.
 
-Started as `python -m suite.run.cell.worker FD`: a `Request` comes as one line of JSON on standard input, messages leave
-through file descriptor FD. Standard input stays open for as long as the parent lives; when it closes, the worker ends
-itself.
+Started as `python -m suite.run.cell.worker FD`: requests come as lines of JSON on standard input, answers leave through
+file descriptor FD. Standard input stays open for as long as the parent lives; when it closes, the worker ends itself.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import signal
@@ -14,11 +14,14 @@ import sys
 import threading
 import traceback
 import warnings
+from collections.abc import Iterator
+from contextlib import suppress
+from queue import SimpleQueue
 
 from suite.records.status import Status
 from suite.run.cell.reporter import Reporter
 from suite.run.killing import MARK, kill_marked
-from suite.run.messages import Outcome, Request
+from suite.run.messages import Host, Outcome, RunCell, decode_request
 from suite.run.scratch import is_disk_full
 
 _REMEDIES = {
@@ -29,29 +32,39 @@ _REMEDIES = {
 
 
 def main() -> None:
-    """Run the cell that standard input names and report how it ended."""
+    """Do what standard input asks for, and report how it ended."""
     pipe = os.fdopen(int(sys.argv[1]), "wb")
-    request = Request.model_validate_json(sys.stdin.buffer.readline())
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    lines: SimpleQueue[bytes] = SimpleQueue()
+    threading.Thread(target=_read_until_the_parent_dies, args=(lines,), daemon=True).start()
     warnings.filterwarnings("ignore")  # torchrec and fbgemm print dozens of deprecations; the log would drown
+    with suppress(Exception):  # what cannot be imported is said in answer to a request
+        importlib.import_module("suite.run.cell.experiment")
     reporter = Reporter(pipe)
-    reporter.phase("import")
-    reporter.finish(_outcome(request, reporter))
+    reporter.finish(_outcome(iter(lines.get, None), reporter))
     # A library's exit handlers must not turn a finished cell into a crashed one.
     sys.stdout.flush()
     os._exit(0)
 
 
-def _outcome(request: Request, reporter: Reporter) -> Outcome:
-    """Run the cell; every exception becomes a status and a sentence, its traceback goes to the log."""
+def _outcome(lines: Iterator[bytes], reporter: Reporter) -> Outcome:
+    """Do what is asked for; every exception becomes a status and a sentence, its traceback goes to the log."""
+    request = decode_request(next(lines))
+    reporter.phase("import")
     try:
-        from suite.run.cell.experiment import run_cell
+        match request:
+            case RunCell(cell=cell, optima=optima):
+                from suite.run.cell.experiment import run_cell
 
-        return run_cell(request.cell, reporter, known=request.optima)
+                return run_cell(cell, reporter, known=optima)
+            case Host():
+                from suite.run.turns.host import serve
+
+                return serve(request, map(decode_request, lines), reporter)
+            case _:
+                return Outcome(status=Status.CRASHED, reason=f"nobody takes turns yet: '{request.kind}' came first")
     except Exception as error:
         traceback.print_exc()
-        status = status_of(error)
-        return Outcome(status=status, reason=describe(error))
+        return Outcome(status=status_of(error), reason=describe(error))
 
 
 def status_of(error: BaseException) -> Status:
@@ -82,11 +95,14 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {first}" + (f"; {remedy}" if remedy else "")
 
 
-def _die_with_parent() -> None:
-    """Wait for the parent to close standard input, on purpose or by dying, then end this process and all it started."""
+def _read_until_the_parent_dies(lines: SimpleQueue[bytes]) -> None:
+    """Hand on what standard input says. When the parent closes it, on purpose or by dying, end all that it started."""
     # not through sys.stdin: its lock, held here, would abort an interpreter that a system's sys.exit() ends in order
-    while os.read(sys.stdin.fileno(), 1):
-        pass
+    left = b""
+    while chunk := os.read(sys.stdin.fileno(), 1 << 16):
+        *whole, left = (left + chunk).split(b"\n")
+        for line in whole:
+            lines.put(line)
     if MARK in os.environ:
         kill_marked(os.environ[MARK], spare=os.getpid())
     os.killpg(os.getpgrp(), signal.SIGKILL)

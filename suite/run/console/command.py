@@ -17,8 +17,9 @@ from suite.records.options import (
     BadOption,
     OptimizerName,
     ScaleName,
-    parse_bytes,
     parse_frequencies,
+    parse_shares,
+    parse_sizes,
     parse_workloads,
 )
 from suite.records.record import Cell
@@ -64,9 +65,11 @@ def run(
     batch_size: Annotated[int | None, typer.Option(help="Samples per step; default: the scale's")] = None,
     embedding_dim: Annotated[int | None, typer.Option(help="Width of every row; default: the scale's")] = None,
     cache_ratio: Annotated[
-        float | None, typer.Option(help="Cached rows as a share of all rows; default: the scale's")
+        str | None, typer.Option(help="Cached rows as a share of all rows, or a sweep: 0.005,0.015,0.05")
     ] = None,
-    device_budget: Annotated[str | None, typer.Option(help="Equal bytes instead of equal ratio, e.g. 1.5GiB")] = None,
+    device_budget: Annotated[
+        str | None, typer.Option(help="Equal bytes instead of equal ratio: 1.5GiB, or a sweep: 64MiB,256MiB")
+    ] = None,
     frequency_prefix: Annotated[
         float, typer.Option(help="Share of the training split that row frequencies are taken from")
     ] = 1.0,
@@ -74,8 +77,8 @@ def run(
         str, typer.Option(help="exact, or sketch:64MB for estimates in bounded memory, error in the record")
     ] = "exact",
     steps: Annotated[int | None, typer.Option(help="Training steps per cell; default: the scale's")] = None,
-    rounds: Annotated[int, typer.Option(help="Interleaved repetitions; intervals need at least 2")] = 1,
-    seed: Annotated[int, typer.Option(help="Of streams, rows, dense weights and order")] = 0,
+    rounds: Annotated[int, typer.Option(help="Repetitions of everything, each with a seed of its own")] = 1,
+    seed: Annotated[int, typer.Option(help="Of streams, rows and dense weights in the first round")] = 0,
     timeout: Annotated[float | None, typer.Option(help="Seconds one cell may take; default: the scale's")] = None,
     out: Annotated[Path, typer.Option(help="Where records, tables and logs go")] = Path("results"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Run every cell, even those that are done")] = False,
@@ -89,9 +92,10 @@ def run(
 ) -> None:
     """Train the same DLRM on the same stream with every system, and compare.
 
-    Every cell (system x workload x setting) runs in a fresh process, is verified before it is timed, and leaves a
-    record; run again, the same command goes on where it stopped. The exit code is 0 only if every planned cell ended
-    `ok` or said up front that it is unsupported, 1 if one did not, 2 for a wrong option, 130 after Ctrl-C.
+    Every cell (system x workload x setting) is verified and trained in a fresh process. Then the systems take turns on
+    the same batches, which gives their speed. Every cell leaves a record; run again, the same command goes on where it
+    stopped. The exit code is 0 only if every planned cell ended `ok` or said up front that it is unsupported, 1 if one
+    did not, 2 for a wrong option, 130 after Ctrl-C.
 
     For example:
 
@@ -120,8 +124,8 @@ def run(
             lr=lr,
             batch_size=batch_size,
             embedding_dim=embedding_dim,
-            cache_ratio=cache_ratio,
-            device_budget_bytes=None if device_budget is None else parse_bytes(device_budget, flag="--device-budget"),
+            cache_ratios=parse_shares(cache_ratio, flag="--cache-ratio"),
+            device_budgets=parse_sizes(device_budget, flag="--device-budget"),
             steps=steps,
             rounds=rounds,
             seed=seed,

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+from suite.records.groups import BASELINE
 from suite.records.status import Status
+from suite.run.turns.contest import Standing
 
 Clock = Callable[[], float]
 """Seconds, as `time.monotonic` gives them."""
@@ -26,6 +28,7 @@ class Display:
         self._label = self._phase = ""
         self._step = self._steps = 0
         self._steps_per_s: float | None = None
+        self._standing: Standing | None = None
         self._walls_s: list[float] = []
         self._run_start = clock()
         self._cell_start: float | None = None
@@ -64,6 +67,24 @@ class Display:
         self._cell_start = None
         self._on_cell_finished(label, status, wall_s=wall_s, summary=" ".join(summary.split()), reason=reason)
 
+    def turns_started(self, label: str) -> None:
+        """Systems begin to take turns."""
+        self._label = label
+        self._standing = None
+        self._cell_start = self._clock()
+        self._on_turns_started()
+
+    def turn(self, standing: Standing) -> None:
+        """Whose turn it is now, and how the ratios stand."""
+        self._standing = standing
+        self._on_turn()
+
+    def turns_finished(self) -> None:
+        """All have taken all their turns, or failed."""
+        took, self._cell_start = self._clock() - (self._cell_start or self._clock()), None
+        self._on_turns_finished(took)
+        self._standing = None
+
     def run_finished(self) -> None:
         """Nothing is left to run."""
         self._on_run_finished(self._clock() - self._run_start)
@@ -94,6 +115,12 @@ class Display:
 
     def _on_cell_finished(self, label: str, status: Status, *, wall_s: float, summary: str, reason: str) -> None: ...
 
+    def _on_turns_started(self) -> None: ...
+
+    def _on_turn(self) -> None: ...
+
+    def _on_turns_finished(self, took_s: float) -> None: ...
+
     def _on_run_finished(self, elapsed_s: float) -> None: ...
 
     def _close(self) -> None: ...
@@ -102,6 +129,14 @@ class Display:
         count = f" {self._step}/{self._steps}" if self._steps else ""
         speed = f", {self._steps_per_s:.1f} steps/s" if self._steps_per_s is not None else ""
         return f"{self._phase}{count}{speed}"
+
+    def _turns(self) -> str:
+        """Whose turn it is, and how the ratios stand."""
+        if self._standing is None:
+            return "start"
+        ratios = ", ".join(f"{name} {ratio:.2f}" for name, ratio in self._standing.ratios.items())
+        turn = f"{self._standing.done}/{self._standing.total} turns, now {self._standing.who}"
+        return f"{turn}; so far, relative to {BASELINE}: {ratios}" if ratios else turn
 
     def _times(self) -> str:
         elapsed = f"elapsed {clock_text(self._clock() - self._run_start)}"

@@ -53,6 +53,16 @@ class JsonDisplay(Display):
             remaining_s=self.remaining_s,
         )
 
+    def _on_turns_started(self) -> None:
+        self._emit("turns_started", label=self._label)
+
+    def _on_turn(self) -> None:
+        if self._standing is not None:
+            self._emit("turn", **vars(self._standing))
+
+    def _on_turns_finished(self, took_s: float) -> None:
+        self._emit("turns_finished", label=self._label, wall_s=took_s)
+
     def _on_run_finished(self, elapsed_s: float) -> None:
         self._emit("run_finished", elapsed_s=elapsed_s)
 

@@ -60,5 +60,17 @@ class PlainDisplay(QuietDisplay):
         if reason:
             self._write(f"    {' '.join(reason.split())}")
 
+    def _on_turns_started(self) -> None:
+        self._write(f"{self._label}: started")
+        self._last_line = self._clock()
+
+    def _on_turn(self) -> None:
+        if self._clock() - self._last_line >= PROGRESS_EVERY_S:
+            self._write(f"{self._label}: {self._turns()}")
+            self._last_line = self._clock()
+
+    def _on_turns_finished(self, took_s: float) -> None:
+        self._write(f"{self._label}: done in {clock_text(took_s)}; {self._turns()}")
+
     def _on_run_finished(self, elapsed_s: float) -> None:
         self._write(f"finished in {clock_text(elapsed_s)}")

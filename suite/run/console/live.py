@@ -45,6 +45,9 @@ class LiveDisplay(Display):
         if reason:
             self._console.print(Text(f"    {' '.join(reason.split())}"))
 
+    def _on_turns_finished(self, took_s: float) -> None:
+        self._console.print(Text(f"{self._label}: done in {clock_text(took_s)}; {self._turns()}", style="green"))
+
     def _on_run_finished(self, elapsed_s: float) -> None:
         self._console.print(Text(f"finished in {clock_text(elapsed_s)}"))
 
@@ -55,6 +58,9 @@ class LiveDisplay(Display):
         start = self._cell_start
         if start is None:
             return Text(self._times())
+        if self._standing is not None:
+            bar = ProgressBar(total=self._standing.total, completed=self._standing.done, width=24)
+            return Group(Text(self._label, style="bold"), bar, Text(self._turns()), Text(self._times()))
         title = Text(f"[{self._index}/{self._cells}] {self._label}", style="bold", no_wrap=True, overflow="ellipsis")
         work = Table.grid(padding=(0, 1))
         # An unknown number of steps makes the bar pulse.

@@ -1,0 +1,138 @@
+"""Which systems take turns with which, and in how many processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from suite.records.groups import is_baseline
+from suite.records.record import Cell, Record
+from suite.records.status import Status
+
+AGAIN = " (again)"
+"""Ends the name under which the baseline takes turns a second time."""
+LONG_TURN = 8
+"""Steps of a turn on a CPU where a system works between its steps: it does a small part of that on others' time."""
+
+Way = Literal["one process", "own process", "two by two", "alone"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """Bytes that a system holds."""
+
+    host: int
+    device: int
+    disk: int
+
+    def __add__(self, other: Needs) -> Needs:
+        return Needs(host=self.host + other.host, device=self.device + other.device, disk=self.disk + other.disk)
+
+    def fits(self, room: Needs) -> bool:
+        """Whether so much room holds it."""
+        return self.host <= room.host and self.device <= room.device and self.disk <= room.disk
+
+    @classmethod
+    def of(cls, record: Record) -> Needs:
+        """What a system held in its cell, with the model around it."""
+        assert record.measurement is not None
+        memory = record.measurement.memory
+        return cls(
+            host=max(0, memory.host_peak_rss_bytes - memory.host_baseline_rss_bytes),
+            device=memory.device_used_bytes or memory.device_reserved_bytes or 0,
+            disk=sum(size for key, size in memory.anatomy_bytes.items() if key.startswith("disk/")),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entrant:
+    """Who takes turns.
+
+    Attributes:
+        name: The system's, or the baseline's with `AGAIN`.
+        record: Of its cell.
+        own_process: It is not built in one process with the others.
+    """
+
+    name: str
+    record: Record
+    own_process: bool = False
+
+    @property
+    def cell(self) -> Cell:
+        """What it was in its cell."""
+        return self.record.cell
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contest:
+    """Systems that take turns with each other.
+
+    Attributes:
+        entrants: The baseline first, if there is one, and its second self behind it.
+        way: As their records will say, but for those in a process of their own.
+        turns: Of each system after each build.
+        steps: Of each turn.
+    """
+
+    entrants: tuple[Entrant, ...]
+    way: Way
+    turns: int
+    steps: int
+
+    @property
+    def baseline(self) -> Entrant | None:
+        """What the others are compared with."""
+        first = self.entrants[0]
+        return first if is_baseline(first.record.cell.system) else None
+
+    def without(self, names: Sequence[str]) -> tuple[Entrant, ...]:
+        """The entrants but some."""
+        return tuple(entrant for entrant in self.entrants if entrant.name not in names)
+
+
+def timed(record: Record) -> bool:
+    """Whether a record's system takes turns: it was measured, and its kernel is not another one's."""
+    return record.status is Status.OK and record.measurement is not None and record.measurement.computes_as is None
+
+
+def arrange(records: Sequence[Record], room: Needs) -> list[Contest]:
+    """Sort systems into contests: one of all of them if all fit, else each with the baseline, else each alone.
+
+    Args:
+        records: Of the systems of one setting that take turns.
+        room: Bytes that there are.
+    """
+    entrants = [
+        Entrant(name=record.cell.system, record=record, own_process=not _shares(record))
+        for record in sorted(records, key=lambda record: not is_baseline(record.cell.system))
+    ]
+    baseline = entrants[0] if is_baseline(entrants[0].cell.system) else None
+    again = [] if baseline is None else [replace(baseline, name=baseline.name + AGAIN)]
+    if _fit([*entrants, *again], room):
+        return [_contest([*entrants[: len(again)], *again, *entrants[len(again) :]], "one process")]
+    if baseline is not None and all(_fit([baseline, entrant], room) for entrant in entrants):
+        pairs = [[baseline, *again], *([baseline, entrant] for entrant in entrants[1:])]
+        return [_contest(pair, "two by two") for pair in pairs]
+    return [_contest([entrant], "alone") for entrant in entrants]
+
+
+def _shares(record: Record) -> bool:
+    return record.measurement is None or record.measurement.shares_process
+
+
+def _fit(entrants: Sequence[Entrant], room: Needs) -> bool:
+    total = Needs(host=0, device=0, disk=0)
+    for entrant in entrants:
+        total += Needs.of(entrant.record)
+    return total.fits(room)
+
+
+def _contest(entrants: Sequence[Entrant], way: Way) -> Contest:
+    cell = entrants[0].cell
+    steps, turns = cell.turn_steps, cell.turns
+    measured = [entrant.record.measurement for entrant in entrants]
+    if steps < LONG_TURN and any(one is not None and one.busy_between_steps for one in measured):
+        steps, turns = LONG_TURN, max(1, min(turns, cell.steps // (2 * LONG_TURN)))
+    return Contest(entrants=tuple(entrants), way=way, turns=turns, steps=steps)

@@ -1,0 +1,201 @@
+"""A contest, seen from the parent: hosts are started, systems built, turns given in balanced orders, times kept."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from suite.run.messages import Build, Clear, Host, Outcome, TakeTurn, Turn
+from suite.run.process import Limits, Worker
+from suite.run.turns.arrangement import AGAIN, Contest, Entrant
+from suite.run.turns.orders import balanced_orders
+
+_TELL_EVERY_S = 0.5
+
+Series = list[list[Turn]]
+"""Turns by build."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a contest stands.
+
+    Attributes:
+        who: Takes a turn now, or is built.
+        done, total: Turns of all systems.
+        ratios: Speed relative to the baseline so far, median over turns, by name.
+    """
+
+    who: str
+    done: int
+    total: int
+    ratios: Mapping[str, float]
+
+
+@dataclass
+class Result:
+    """What came of a contest.
+
+    Attributes:
+        series: By name, of those who took all their turns.
+        own_process: Names of those who ended in a process of their own.
+        failed: By name, why others did not come to the end.
+    """
+
+    series: dict[str, Series] = field(default_factory=dict)
+    own_process: set[str] = field(default_factory=set)
+    failed: dict[str, Outcome] = field(default_factory=dict)
+
+
+class _Fell(Exception):
+    """A system ended its host."""
+
+    def __init__(self, entrant: Entrant, outcome: Outcome) -> None:
+        super().__init__(outcome.reason)
+        self.entrant = entrant
+        self.outcome = outcome
+
+
+def hold(
+    contest: Contest,
+    *,
+    limits: Limits,
+    log: Path,
+    worker: Worker | None = None,
+    show: Callable[[Standing], None] = lambda _: None,
+) -> Result:
+    """Have the systems of a contest take turns.
+
+    Where one of them ends the process that it shares, all begin again, that one in a process of its own. Where it ends
+    that one too, the others begin again without it.
+
+    Args:
+        contest: Who, and how long.
+        limits: Of every host.
+        log: Gets the output of the hosts; those of systems in a process of their own write beside it.
+        worker: One that was started ahead with this log.
+        show: Told how the contest stands.
+    """
+    result = Result()
+    while contest.entrants:
+        try:
+            result.series = _Attempt(contest, limits, show).run(log, worker)
+        except _Fell as fell:
+            gone = fell.entrant
+            if gone.own_process or len(contest.entrants) == 1:
+                names = [gone.name] if gone is not contest.baseline else [gone.name, gone.name + AGAIN]
+                result.failed |= dict.fromkeys(names, fell.outcome)
+                contest = replace(contest, entrants=contest.without(names))
+            else:
+                own = replace(gone, own_process=True)
+                entrants = tuple(own if entrant is gone else entrant for entrant in contest.entrants)
+                contest = replace(contest, entrants=entrants)
+            worker = None
+        else:
+            break
+    result.own_process = {entrant.name for entrant in contest.entrants if entrant.own_process}
+    return result
+
+
+class _Attempt:
+    """One try to bring all entrants to the end."""
+
+    def __init__(self, contest: Contest, limits: Limits, show: Callable[[Standing], None]) -> None:
+        self._contest = contest
+        self._limits = limits
+        self._show = show
+        self._cell = contest.entrants[0].cell
+        self._orders = balanced_orders(len(contest.entrants))
+        self._series: dict[str, Series] = {entrant.name: [] for entrant in contest.entrants}
+        self._workers: dict[str, Worker] = {}
+        self._done = 0
+        self._told = -math.inf
+
+    def run(self, log: Path, worker: Worker | None) -> dict[str, Series]:
+        """Build and take turns, as often as the cells say.
+
+        Raises:
+            _Fell: a system ended its host.
+        """
+        with ExitStack() as stack:
+            shared = [entrant for entrant in self._contest.entrants if not entrant.own_process]
+            groups = ([shared] if shared else []) + [[one] for one in self._contest.entrants if one.own_process]
+            for number, group in enumerate(groups):
+                mine = worker if worker is not None and number == 0 else Worker(_log_of(log, number))
+                stack.enter_context(mine)
+                self._workers |= {entrant.name: mine for entrant in group}
+                self._ask(group[0], Host(cells={one.name: one.cell for one in group}, steps=self._steps))
+            hosts = [group[0] for group in groups]
+            for build in range(self._cell.builds):
+                self._build(hosts if build else [])
+        return self._series
+
+    @property
+    def _steps(self) -> int:
+        """Of a system after a build."""
+        return self._cell.warmup_steps + self._contest.turns * self._contest.steps
+
+    def _build(self, hosts: list[Entrant]) -> None:
+        """Build all systems anew, and give them all their turns."""
+        for host in hosts:
+            self._ask(host, Clear())
+        for entrant in self._contest.entrants:
+            self._tell(f"build {entrant.name}")
+            self._ask(entrant, Build(name=entrant.name))
+        for entrant in self._contest.entrants:
+            self._tell(f"warm up {entrant.name}")
+            self._ask(entrant, TakeTurn(name=entrant.name, steps=self._cell.warmup_steps))
+            self._series[entrant.name].append([])
+        for turn in range(self._contest.turns):
+            for place in self._orders[turn % len(self._orders)]:
+                entrant = self._contest.entrants[place]
+                self._tell(entrant.name)
+                taken = self._ask(entrant, TakeTurn(name=entrant.name, steps=self._contest.steps))
+                assert taken is not None
+                self._series[entrant.name][-1].append(taken)
+                self._done += 1
+
+    def _ask(self, entrant: Entrant, request: BaseModel) -> Turn | None:
+        """The turn that was asked for; None of another request that was done.
+
+        Raises:
+            _Fell: neither came.
+        """
+        worker = self._workers[entrant.name]
+        worker.ask(request)
+        answer = worker.answer(self._limits)
+        if isinstance(answer, Outcome):
+            raise _Fell(entrant, answer)
+        return answer if isinstance(answer, Turn) else None
+
+    def _tell(self, who: str) -> None:
+        if time.monotonic() - self._told < _TELL_EVERY_S:
+            return
+        self._told = time.monotonic()
+        contest = self._contest
+        total = self._cell.builds * contest.turns * len(contest.entrants)
+        self._show(Standing(who=who, done=self._done, total=total, ratios=_ratios(contest, self._series)))
+
+
+def _log_of(log: Path, number: int) -> Path:
+    return log if number == 0 else log.with_name(f"{log.stem}-{number}{log.suffix}")
+
+
+def _ratios(contest: Contest, series: Mapping[str, Series]) -> dict[str, float]:
+    if contest.baseline is None:
+        return {}
+    base = [turn.seconds for build in series[contest.baseline.name] for turn in build]
+    ratios = {}
+    for name, turns in series.items():
+        own = [turn.seconds for build in turns for turn in build]
+        pairs = [theirs / ours for theirs, ours in zip(base, own, strict=False)]
+        if name != contest.baseline.name and pairs:
+            ratios[name] = statistics.median(pairs)
+    return ratios

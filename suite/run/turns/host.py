@@ -1,0 +1,142 @@
+"""In a worker: systems that take turns in one process, each with a DLRM of its own, all on the same batches."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterator
+from copy import copy
+
+import torch
+
+from suite.records.status import Status
+from suite.run.cell.asked import Asked
+from suite.run.cell.feed import OnBatch, pinned
+from suite.run.cell.reporter import Reporter
+from suite.run.cell.stream import open_workload
+from suite.run.cell.training import Trainer, build_trainer, load_initial_rows
+from suite.run.messages import Build, Clear, Done, Host, Outcome, RunCell, TakeTurn, Turn
+from workloads.batch import Batch, Split, Workload
+
+
+def serve(asked: Host, requests: Iterator[RunCell | Host | Build | TakeTurn | Clear], reporter: Reporter) -> Outcome:
+    """Do what is requested until the parent closes standard input, which ends this process.
+
+    Returns:
+        Why it cannot go on, after a request that is none of a host's.
+    """
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    host = _Host(asked, reporter)
+    reporter.answer(Done())
+    for request in requests:
+        match request:
+            case Build(name=name):
+                reporter.phase(f"build {name}")
+                host.build(name)
+                reporter.answer(Done())
+            case TakeTurn(name=name, steps=steps):
+                reporter.answer(host.turn(name, steps))
+            case Clear():
+                host.clear()
+                reporter.answer(Done())
+            case _:
+                return Outcome(status=Status.CRASHED, reason=f"a host was asked for a {request.kind}")
+    return Outcome(status=Status.CRASHED, reason="the requests of a host ended")
+
+
+class _Host:
+    """Systems of one setting, and the batches that they share."""
+
+    def __init__(self, asked: Host, reporter: Reporter) -> None:
+        self._cells = asked.cells
+        self._steps = asked.steps
+        self._beat = reporter.beat
+        cell = next(iter(asked.cells.values()))
+        self._workload = open_workload(cell)
+        self._batches = _SharedBatches(self._workload, pin_memory=cell.device == "cuda")
+        self._asked: dict[str, Asked] = {}
+        self._trainers: dict[str, Trainer] = {}
+
+    def clear(self) -> None:
+        """Forget all systems, and begin again with the first batch."""
+        self._trainers.clear()
+        self._batches.rewind()
+        gc.collect()  # a system that holds itself in a circle still has its rows
+
+    def build(self, name: str) -> None:
+        """Build a system at full size with its DLRM."""
+        cell = self._cells[name]
+        if name not in self._asked:
+            self._asked[name] = Asked.of(cell, beat=self._beat)
+        asked = self._asked[name]
+        system = asked.system_class(asked.spec)
+        load_initial_rows(system, seed=cell.round_seed, on_chunk=self._beat)
+        self._trainers[name] = build_trainer(
+            system,
+            self._workload,
+            bottom_mlp=cell.bottom_mlp,
+            top_mlp=cell.top_mlp,
+            seed=cell.round_seed,
+            feed=self._batches.feed(name),
+            total_steps=self._steps,
+            on_batch=self._beat,
+        )
+
+    def turn(self, name: str, steps: int) -> Turn:
+        """Train a system `steps` more steps."""
+        run = self._trainers[name].run(steps, on_step=lambda _: self._beat())
+        return Turn(seconds=run.duration_s, wait_s=run.wait_s, loss=run.loss.hex())
+
+
+class _SharedBatches:
+    """Batches 0, 1, 2, ... of the training split, each made once, before the clock, and kept until all took it."""
+
+    def __init__(self, workload: Workload, *, pin_memory: bool) -> None:
+        self._workload = workload
+        self._pin_memory = pin_memory
+        self._made: dict[int, Batch] = {}
+        self._taken: dict[str, int] = {}
+
+    def rewind(self) -> None:
+        """Forget all readers."""
+        self._made.clear()
+        self._taken.clear()
+
+    def feed(self, reader: str) -> _Shared:
+        """What a new reader takes its batches from, beginning with the first. All come before any takes one."""
+        self._taken[reader] = 0
+        return _Shared(self, reader)
+
+    def fill(self, reader: str, count: int, on_batch: OnBatch) -> None:
+        """Have the next `count` batches of a reader ready."""
+        for index in range(self._taken[reader], self._taken[reader] + count):
+            if index not in self._made:
+                batch = self._workload.batch(index, Split.TRAIN)
+                self._made[index] = pinned(batch) if self._pin_memory else batch
+                on_batch()
+
+    def take(self, reader: str) -> Batch:
+        """A reader's next batch."""
+        index = self._taken[reader]
+        batch = self._made[index]
+        self._taken[reader] += 1
+        if min(self._taken.values()) > index:
+            del self._made[index]
+        # features keep what they computed of themselves, such as offsets: every reader computes that anew
+        return Batch(batch.dense, copy(batch.features), batch.labels)
+
+
+class _Shared:
+    """A reader of shared batches. A `Feed`."""
+
+    def __init__(self, batches: _SharedBatches, reader: str) -> None:
+        self._batches = batches
+        self._reader = reader
+
+    def fill(self, count: int, on_batch: OnBatch = lambda: None) -> None:
+        """Make what is missing of the next `count` batches."""
+        self._batches.fill(self._reader, count, on_batch)
+
+    def take(self) -> Batch:
+        """The next batch."""
+        return self._batches.take(self._reader)

@@ -1,0 +1,76 @@
+"""From turns that were taken to what the records of their systems keep."""
+
+from __future__ import annotations
+
+from suite.records.record import Record, Turns
+from suite.records.status import Status
+from suite.run.messages import Outcome
+from suite.run.turns.arrangement import AGAIN, Contest, Entrant, Way
+from suite.run.turns.contest import Result, Series
+
+
+def times_of(contest: Contest, result: Result, *, identity: str) -> dict[str, Turns | Outcome]:
+    """By system: its times, or why it has none.
+
+    Args:
+        contest: Who took turns.
+        result: What came of it.
+        identity: Of the contest, equal to no other's.
+    """
+    found: dict[str, Turns | Outcome] = {}
+    baseline = contest.baseline
+    theirs = result.series.get(baseline.name) if baseline is not None else None
+    again = result.series.get(baseline.name + AGAIN) if baseline is not None else None
+    for entrant in contest.entrants:
+        if entrant.name.endswith(AGAIN):
+            continue
+        if entrant.name not in result.series:
+            found[entrant.name] = result.failed[entrant.name]
+            continue
+        own, beside = result.series[entrant.name], again if entrant is baseline else theirs
+        compared = beside is not None and _same_arithmetic(entrant, baseline)
+        if compared and (turn := _first_difference(own, beside or [])):
+            found[entrant.name] = Outcome(
+                status=Status.WRONG_ANSWER,
+                reason=f"at the end of turn {turn} its loss differs from {contest.entrants[0].name}'s on the same "
+                "batches, though both were verified as bitwise equal",
+            )
+            continue
+        way: Way = "own process" if entrant.name in result.own_process else contest.way
+        found[entrant.name] = Turns(
+            contest=identity,
+            way=way,
+            steps=contest.steps,
+            system_s=_seconds(own),
+            baseline=None if beside is None or baseline is None else baseline.name,
+            baseline_s=None if beside is None else _seconds(beside),
+            losses="equal" if compared else "not compared",
+            data_wait_s=sum(turn.wait_s for build in own for turn in build),
+        )
+    return found
+
+
+def _seconds(series: Series) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(turn.seconds for turn in build) for build in series)
+
+
+def _same_arithmetic(entrant: Entrant, baseline: Entrant | None) -> bool:
+    """Whether two systems must agree bit for bit: on a CPU with SGD, where both were verified as bitwise equal."""
+    if baseline is None or entrant.cell.device != "cpu" or entrant.cell.optimizer != "sgd":
+        return False
+    return _bitwise(entrant.record) and _bitwise(baseline.record)
+
+
+def _bitwise(record: Record) -> bool:
+    if record.verification is None:
+        return False
+    own = [check for check in record.verification.checks if check.name.startswith(f"{record.cell.optimizer}:")]
+    return bool(own) and all(check.max_difference == 0 for check in own)
+
+
+def _first_difference(ours: Series, theirs: Series) -> int:
+    """The first turn, from 1, at whose end the losses differ; 0: there is none."""
+    pairs = zip(
+        (turn.loss for build in ours for turn in build), (turn.loss for build in theirs for turn in build), strict=True
+    )
+    return next((number for number, (one, other) in enumerate(pairs, 1) if one != other), 0)
