@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from suite.report.figures.families import Entry, Family
+from suite.report.families import Entry
 from suite.report.figures.words import SMALL, wrapped
 
 _LINE_IN = 0.24
 
 
-def lines_in(family: Family) -> float:
-    """Height of a family's lines, for the longest of its labels."""
-    tallest = max(len(wrapped(entry.label).splitlines()) for entry in family.entries)
-    return max(_LINE_IN, 0.11 * tallest + 0.08) * (len(family.entries) + 0.5)
+def lines_in(entries: Sequence[Entry]) -> float:
+    """Height of the entries' lines, for the longest of their labels."""
+    tallest = max(len(wrapped(entry.label).splitlines()) for entry in entries)
+    return max(_LINE_IN, 0.11 * tallest + 0.08) * (len(entries) + 0.5)
 
 
 def list_entries(axes: Axes, entries: Sequence[Entry], *, labelled: bool) -> list[float]:

@@ -9,17 +9,18 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from suite.records.record import Memory
+from suite.report.families import Entry, families
 from suite.report.figures.entries import beside, lines_in, list_entries
-from suite.report.figures.families import Entry, Family, Titles, families
 from suite.report.figures.panels import Panels, panel_title
+from suite.report.figures.titles import Titles
 from suite.report.figures.words import LABEL, bytes_words, letters_in
 from suite.report.source import Source
 from suite.tables.figure_style import BLACK, FILLS
 
 TITLE = "Memory by tier and purpose"
 NOTE = (
-    "Bars: the system's own account, the largest over rounds, with its sum; marks: peaks of the whole process, "
-    "model and libraries included."
+    "Every system at the smallest cache that it ran with. Bars: its own account, the largest over rounds, with its sum; "
+    "marks: peaks of the whole process, model and libraries included."
 )
 NOTE_CPU = " On a CPU they count the device's part as well, which RAM plays."
 TIERS, PURPOSES = ("device", "host", "disk"), ("rows", "state", "index", "staging")
@@ -35,31 +36,32 @@ _PANEL_IN, _NAMES_IN = 2.6, 2.0
 
 def draw(source: Source) -> Figure | None:
     """The figure; None where nothing was measured."""
-    shown = [family for family in families(source.groups) if any(entry.records for entry in family.entries)]
+    listed = [(family.group, family.entries) for family in families(source.groups)]
+    shown = [(group, entries) for group, entries in listed if any(entry.records for entry in entries)]
     if not shown:
         return None
-    tiers = [tier for tier in TIERS if any(_said(entry, tier) for family in shown for entry in family.entries)]
-    titles = Titles.of([family.group for family in shown])
+    tiers = [tier for tier in TIERS if any(_said(entry, tier) for _, entries in shown for entry in entries)]
+    titles = Titles.of([group for group, _ in shown])
     panels = Panels(
         TITLE,
         titles.shared,
-        NOTE + (NOTE_CPU if any(family.group.on_cpu for family in shown) else ""),
-        heights_in=[lines_in(family) for family in shown],
+        NOTE + (NOTE_CPU if any(group.on_cpu for group, _ in shown) else ""),
+        heights_in=[lines_in(entries) for _, entries in shown],
         columns=len(tiers),
         width_in=max(6.4, _NAMES_IN + _PANEL_IN * len(tiers)),
     )
-    for family, own, row in zip(shown, titles.own, panels.axes, strict=True):
+    for (group, entries), own, row in zip(shown, titles.own, panels.axes, strict=True):
         for number, (tier, axes) in enumerate(zip(tiers, row, strict=True)):
-            places = list_entries(axes, family.entries, labelled=number == 0)
-            _panel(axes, family, places, tier)
-            panel_title(axes, family.group.title, own, letters=letters_in(_PANEL_IN - 0.3, LABEL))
-            played = ", played by RAM" if tier == "device" and family.group.on_cpu else ""
+            places = list_entries(axes, entries, labelled=number == 0)
+            _panel(axes, entries, places, tier)
+            panel_title(axes, group.title, own, letters=letters_in(_PANEL_IN - 0.3, LABEL))
+            played = ", played by RAM" if tier == "device" and group.on_cpu else ""
             axes.set_xlabel(f"{tier}{played}, bytes", fontsize=LABEL)
     return panels.close(first=PURPOSES)
 
 
-def _panel(axes: Axes, family: Family, places: Sequence[float], tier: str) -> None:
-    said = [_by_purpose(entry, tier) for entry in family.entries]
+def _panel(axes: Axes, entries: Sequence[Entry], places: Sequence[float], tier: str) -> None:
+    said = [_by_purpose(entry, tier) for entry in entries]
     ends, furthest = [0] * len(said), 1
     for purpose, (colour, hatch) in zip(PURPOSES, FILLS, strict=False):
         bars = [
@@ -77,7 +79,7 @@ def _panel(axes: Axes, family: Family, places: Sequence[float], tier: str) -> No
     for at, field, words, mark in PEAKS:
         points = [
             (peak, place)
-            for entry, place in zip(family.entries, places, strict=True)
+            for entry, place in zip(entries, places, strict=True)
             if at == tier and (peak := _peak(entry, field)) is not None
         ]
         if points:
@@ -86,7 +88,7 @@ def _panel(axes: Axes, family: Family, places: Sequence[float], tier: str) -> No
                 *zip(*points, strict=True),
                 label=words, linestyle="", color=BLACK, marker=mark, markersize=5, markerfacecolor="white",
             )  # fmt: skip
-    for entry, place, total in zip(family.entries, places, ends, strict=True):
+    for entry, place, total in zip(entries, places, ends, strict=True):
         beside(axes, place, _words(entry, total))
     axes.set_xlim(0, 1.06 * max(furthest, *ends))
     axes.xaxis.set_major_formatter(FuncFormatter(bytes_words))

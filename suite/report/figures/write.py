@@ -10,14 +10,14 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from suite.records.store import write_atomically
-from suite.report.figures import auroc, memory, misses, throughput
+from suite.report.figures import memory, misses, quality, throughput
 from suite.report.source import Source
 from suite.tables.figure_style import look
 
 DRAWN: dict[str, Callable[[Source], Figure | None]] = {
     "throughput_by_bytes": throughput.draw,
+    "quality_over_time": quality.draw,
     "miss_ratio": misses.draw,
-    "auroc_parity": auroc.draw,
     "memory": memory.draw,
 }
 """In the order of the page. None: there is nothing to draw."""

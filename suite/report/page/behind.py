@@ -7,52 +7,50 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from suite.records.groups import Group
+from suite.records.groups import BASELINE, Group
 from suite.records.record import Environment, Record
 from suite.records.status import Status
 from suite.report.page.names import device_words
 from suite.report.source import Source
 from suite.tables.columns import COLUMNS
 from suite.tables.quantities import MISSING, amount, gigabytes
-from suite.tables.rows import merged_rows
+from suite.tables.rows import merged_rows, noise_floor
 
 SPEED = "samples/s"
 """The value behind a number whose column no record has."""
+SECOND = "/again"
+"""Behind the key of a record of the baseline, where its second copy is meant."""
 
 
-def page_records(source: Source, root: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """Every record as the page carries it, and the environments that they name by position.
+def page_records(source: Source, root: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Every record as the page carries it, by key, and the environments that they name by position.
 
-    A record has a text for each of `suite.tables.columns.COLUMNS`, then its samples/s.
+    A record has a text for each of `suite.tables.columns.COLUMNS`, then its samples/s. One of the baseline that ran
+    twice is carried twice: the second time, under its key and `SECOND`, with the speed of the second copy.
 
     Args:
         source: What is published.
         root: Directory that the page lies in.
     """
-    made = []
+    made: dict[str, dict[str, Any]] = {}
     environments: dict[str, int] = {}
     for group in source.groups:
+        rows = merged_rows(group)
+        columns = [column.under(noise_floor(rows)) for column in COLUMNS]
         # A system that once gave a wrong answer has no number worth printing, of whatever round.
-        withheld = {row.system for row in merged_rows(group) if row.status is Status.WRONG_ANSWER}
-        # As merged as a row of the table is, but of one round alone
-        by_round = {
-            (row.system, number): row
-            for number in {record.cell.round for record in group.records}
-            for row in merged_rows(Group(group.key, tuple(r for r in group.records if r.cell.round == number)))
-        }
-        for record in group.records:
-            row = by_round[record.cell.system, record.cell.round]
-            shown = row.system not in withheld
-            texts = [column.show(row) if shown or column.text else MISSING for column in COLUMNS]
-            speed = amount(row.samples_per_s if shown else None)
-            where = environments.setdefault(_environment_words(record.environment, group), len(environments))
-            made.append(_record(record, [*texts, speed], where=where, file=_link(source, record, root)))
+        withheld = {row.system for row in rows if row.status is Status.WRONG_ANSWER}
+        for number in sorted({record.cell.round for record in group.records}):
+            # As merged as a row of the table is, but of one round alone
+            of_round = Group(group.key, tuple(r for r in group.records if r.cell.round == number))
+            for row in merged_rows(of_round):
+                (record,) = of_round.rounds_by_system[BASELINE if row.again else row.system]
+                shown = record.cell.system not in withheld
+                texts = [column.show(row) if shown or column.text else MISSING for column in columns]
+                texts.append(amount(row.samples_per_s if shown else None))
+                where = environments.setdefault(_environment_words(record.environment, group), len(environments))
+                key = record.key + (SECOND if row.again else "")
+                made[key] = _record(record, texts, where=where, file=_link(source, record, root))
     return made, list(environments)
-
-
-def positions_of(source: Source) -> dict[str, int]:
-    """Position of every record in `page_records`, by key."""
-    return {record.key: position for position, record in enumerate(source.records)}
 
 
 def _record(record: Record, texts: list[str], *, where: int, file: str | None) -> dict[str, Any]:

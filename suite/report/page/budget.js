@@ -1,10 +1,10 @@
 /* Standings within a budget of device memory. They were computed where the tables are made, for every budget at which
    anything changes; here the right one is looked up. */
 
-if (carried.contests.length > 0) {
+if (carried.leaderboards.length > 0) {
   const slider = document.getElementById("budget-slider");
   const output = document.getElementById("budget-bytes");
-  const contests = [...document.querySelectorAll(".contest")];
+  const leaderboards = [...document.querySelectorAll(".leaderboard")];
   const last = carried.steps.length - 1;
   const inDigits = (bytes) => bytes.toLocaleString("en-US");
 
@@ -16,15 +16,15 @@ if (carried.contests.length > 0) {
     output.textContent = `${words} (${inDigits(bytes)} bytes)`;
     slider.setAttribute("aria-valuetext", output.textContent);
     behind.close();
-    contests.forEach((part, index) => fill(part, carried.contests[index], bytes, words));
+    leaderboards.forEach((part, index) => fill(part, carried.leaderboards[index], bytes, words));
   }
 
-  function fill(part, contest, budget, words) {
-    const [, lines] = contest.standings.findLast(([least]) => least <= budget) ?? [0, []];
+  function fill(part, leaderboard, budget, words) {
+    const [, lines] = leaderboard.standings.findLast(([least]) => least <= budget) ?? [0, []];
     const body = part.querySelector("tbody");
-    body.replaceChildren(...lines.map((line) => row(line, contest.text)));
+    body.replaceChildren(...lines.map((line) => row(line, leaderboard.text)));
     part.querySelector(".within").textContent = `within ${words} of device memory`;
-    const outside = contest.smallest.filter(([, least]) => least > budget);
+    const outside = leaderboard.smallest.filter(([, least]) => least > budget);
     part.querySelector(".outside").textContent =
       outside.length === 0
         ? "Every system fits."

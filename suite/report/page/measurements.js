@@ -39,7 +39,7 @@
 
   /** By a column, rows without a value last; -1: in the page's own order. */
   function sort(column, descending) {
-    const isText = column >= 0 && heads[column].classList.contains("text") && headers[column] !== "place";
+    const isText = column >= 0 && heads[column].classList.contains("text");
     const value = (row) => row.cells[column].dataset.value;
     const compare = (a, b) => {
       const [x, y] = [value(a), value(b)];

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from suite.records.groups import Group
+from suite.records.groups import BASELINE, Group
 from suite.records.published import NOTE, PublishedRow, published_rows
+from suite.report.page.behind import SECOND
 from suite.report.page.names import Names
-from suite.tables.columns import COLUMNS, PAPER, published_cells
+from suite.tables.columns import COLUMNS, PAPER, Measured, published_cells
 from suite.tables.frames import published_numbers
-from suite.tables.quantities import MISSING, place_words
-from suite.tables.rows import Row, merged_rows, one_line
-from suite.tables.statistics import Standing, rank
+from suite.tables.quantities import MISSING
+from suite.tables.rows import Row, merged_rows, noise_floor, one_line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,6 @@ class PageRow:
 
     Attributes:
         facets: What it can be filtered by.
-        place: Within its comparison.
         entries: In order of `suite.tables.columns.COLUMNS`.
         records: Positions of the records behind it, in the list that the page carries.
         remark: What to know beside the numbers.
@@ -38,14 +37,13 @@ class PageRow:
 
     system: str
     facets: dict[str, str]
-    place: Entry
     entries: tuple[Entry, ...]
     records: tuple[int, ...] = ()
     remark: str = ""
     published: bool = False
 
 
-_NO_PLACE = Entry(text=MISSING, value=None)
+AGAIN = "The baseline a second time, in the same turns: how far this row lies from 1 is noise."
 
 
 def page_rows(groups: Sequence[Group], positions: Mapping[str, int]) -> tuple[PageRow, ...]:
@@ -65,27 +63,36 @@ def page_rows(groups: Sequence[Group], positions: Mapping[str, int]) -> tuple[Pa
             "optimizer": group.cell.optimizer,
             "device": names.device(group),
         }
-        standings = {standing.system: standing for standing in rank(group.records)}
-        for row in merged_rows(group):
-            behind = tuple(positions[record.key] for record in group.rounds_by_system[row.system])
-            made.append(_measured(row, facets, standing=standings.get(row.system), records=behind))
+        rows = merged_rows(group)
+        columns = [column.under(noise_floor(rows)) for column in COLUMNS]
+        made += [_measured(row, facets, columns, records=behind(group, row, positions)) for row in rows]
         if last[group.cell.workload] == position:
             made += [_published(row, group.title) for row in published_rows(group.cell.workload)]
     return tuple(made)
 
 
-def _measured(row: Row, facets: Mapping[str, str], *, standing: Standing | None, records: tuple[int, ...]) -> PageRow:
+def shown_columns(rows: Sequence[PageRow]) -> tuple[int, ...]:
+    """Positions of the columns that have something to show of a measured row."""
+    measured = [row for row in rows if not row.published]
+    return tuple(at for at in range(len(COLUMNS)) if any(row.entries[at].text != MISSING for row in measured))
+
+
+def behind(group: Group, row: Row, positions: Mapping[str, int]) -> tuple[int, ...]:
+    """Positions of the records behind a row."""
+    system, suffix = (BASELINE, SECOND) if row.again else (row.system, "")
+    found = (positions.get(record.key + suffix) for record in group.rounds_by_system[system])
+    return tuple(position for position in found if position is not None)
+
+
+def _measured(row: Row, facets: Mapping[str, str], columns: Sequence[Measured], *, records: tuple[int, ...]) -> PageRow:
     reason = f"{row.status.value}: {one_line(row.reason)}" if row.reason else ""
-    place = _NO_PLACE
-    if standing is not None:
-        place = Entry(text=place_words(standing.place, tied=standing.tied), value=standing.place)
+    remarks = (AGAIN if row.again else "", reason, *row.notes)
     return PageRow(
         system=row.system,
         facets={**facets, "status": row.status.value},
-        place=place,
-        entries=tuple(Entry(text=column.show(row), value=column.value(row)) for column in COLUMNS),
+        entries=tuple(Entry(text=column.show(row), value=column.value(row)) for column in columns),
         records=records,
-        remark=" ".join(f"{note.rstrip('.')}." for note in (reason, *row.notes) if note),
+        remark=" ".join(f"{remark.rstrip('.')}." for remark in remarks if remark),
     )
 
 
@@ -102,7 +109,6 @@ def _published(row: PublishedRow, title: str) -> PageRow:
             "device": row.hardware,
             "status": "published",
         },
-        place=_NO_PLACE,
         entries=tuple(
             Entry(text=texts.get(column.words, MISSING), value=numbers.get(column.field)) for column in COLUMNS
         ),

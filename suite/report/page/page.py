@@ -10,21 +10,23 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from suite.report.page import statements
-from suite.report.page.behind import SPEED, page_records, positions_of
-from suite.report.page.budget import BudgetTable, budget_steps, budget_tables
-from suite.report.page.measurements import page_rows
+from suite.report.page.behind import SPEED, page_records
+from suite.report.page.budget import budget_steps, budget_tables
+from suite.report.page.commands import commands
+from suite.report.page.measurements import page_rows, shown_columns
 from suite.report.page.names import Names
 from suite.report.source import Source
 from suite.tables.columns import COLUMNS, View
 from suite.tables.comparison import comparison
-from suite.tables.sheet import Sheet
+from suite.tables.quantities import MISSING
+from suite.tables.sheet import Block, Sheet
 
 _FOLDER = Path(__file__).parent
 
@@ -46,10 +48,12 @@ _SCRIPTS = ("state.js", "scheme.js", "behind.js", "measurements.js", "budget.js"
 """In order: each uses what those before it declare."""
 
 FACETS = ("dataset", "setting", "optimizer", "device", "status")
+PICTURE = "throughput_by_bytes"
+"""The figure that the page opens with."""
 CAPTIONS = {
-    "throughput_by_bytes": "Throughput by device bytes, with the fastest within every budget",
+    PICTURE: "Throughput by device bytes, relative to the baseline, with intervals and the noise band",
+    "quality_over_time": "Loss and AUROC while training, by samples and by seconds",
     "miss_ratio": "Misses by cache size, simulated, with the optimum",
-    "auroc_parity": "AUROC of every system beside that of the reference",
     "memory": "Memory by tier and purpose",
 }
 
@@ -67,18 +71,36 @@ def page(source: Source, sheets: Sequence[Sheet], svgs: Mapping[str, str], root:
         ValueError: a figure is no SVG.
     """
     groups = source.groups
-    positions = positions_of(source)
+    records, environments = page_records(source, root)
+    positions = {key: position for position, key in enumerate(records)}
     rows = page_rows(groups, positions)
+    shown = shown_columns(rows)
     budgets = budget_tables(groups)
     names = Names(groups)
+    drawn = _figures(svgs)
     script = "\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in _SCRIPTS)
+    carried = {
+        "records": list(records.values()),
+        "environments": environments,
+        "headers": {column.words: number for number, column in enumerate(COLUMNS)} | {SPEED: len(COLUMNS)},
+        "definitions": {column.words: column.definition for column in COLUMNS},
+        "views": {
+            view.value: [column.words for column in COLUMNS if view is View.ALL or view in column.views]
+            for view in View
+        },
+        "steps": budget_steps(groups),
+        "leaderboards": [table.carried(positions) for table in budgets],
+    }
     return _TEMPLATES.get_template("page.html.j2").render(
-        carried=_json(_carried(source, budgets, root)),
+        carried=_json(carried),
         # The trailing newlines of `<script>` count: the browser hashes all between the tags
         script=Markup(script),
         script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         style=Markup((_FOLDER / "page.css").read_text(encoding="utf-8")),
-        columns=COLUMNS,
+        verdicts=statements.verdicts(groups),
+        picture=[figure for figure in drawn if figure[0] == PICTURE],
+        figures=[figure for figure in drawn if figure[0] != PICTURE],
+        columns=[(at, COLUMNS[at]) for at in shown],
         rows=rows,
         facets={name: list(dict.fromkeys(row.facets[name] for row in rows)) for name in FACETS},
         views=[view.value for view in View],
@@ -90,9 +112,9 @@ def page(source: Source, sheets: Sequence[Sheet], svgs: Mapping[str, str], root:
         failures=statements.failures(groups),
         problems=statements.problems(source, root),
         budgets=budgets,
-        sheets=sheets,
-        figures=_figures(svgs),
+        sheets=[replace(sheet, blocks=tuple(map(without_empty_columns, sheet.blocks))) for sheet in sheets],
         comparisons=comparison(groups).blocks,
+        commands=commands(groups),
         not_measured=statements.not_measured(groups),
         citation=statements.citation(source),
         project=statements.PROJECT,
@@ -100,22 +122,14 @@ def page(source: Source, sheets: Sequence[Sheet], svgs: Mapping[str, str], root:
     )
 
 
-def _carried(source: Source, budgets: Sequence[BudgetTable], root: Path) -> dict[str, Any]:
-    """What the page's script reads."""
-    records, environments = page_records(source, root)
-    positions = positions_of(source)
-    return {
-        "records": records,
-        "environments": environments,
-        "headers": {column.words: number for number, column in enumerate(COLUMNS)} | {SPEED: len(COLUMNS)},
-        "definitions": {column.words: column.definition for column in COLUMNS},
-        "views": {
-            view.value: [column.words for column in COLUMNS if view is View.ALL or view in column.views]
-            for view in View
-        },
-        "steps": budget_steps(source.groups),
-        "contests": [table.carried(positions) for table in budgets],
-    }
+def without_empty_columns(block: Block) -> Block:
+    """A block less the columns that have nothing to show in any line."""
+    kept = [at for at in range(len(block.heads)) if any(line.cells[at] != MISSING for line in block.lines)]
+    return replace(
+        block,
+        heads=tuple(block.heads[at] for at in kept),
+        lines=tuple(replace(line, cells=tuple(line.cells[at] for at in kept)) for line in block.lines),
+    )
 
 
 def _figures(svgs: Mapping[str, str]) -> list[tuple[str, str, Markup]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import defaultdict
 from dataclasses import dataclass
@@ -10,10 +11,12 @@ from pathlib import Path
 from suite.records.groups import Group, base_name
 from suite.records.scales import SMALL
 from suite.records.status import Status
-from suite.report.contests import contests
 from suite.report.page.names import Names
 from suite.report.source import Source
+from suite.report.standings import leaderboards
 from suite.tables.rows import failure
+from suite.tables.settings import cache, told_apart
+from suite.tables.verdict import verdict
 from systems.registry import SYSTEMS
 from workloads.schema import SCHEMAS
 
@@ -28,6 +31,20 @@ class Failure:
     where: str
     rounds: tuple[int, ...]
     how: str
+
+
+def verdicts(groups: tuple[Group, ...]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """What follows from every comparison, in sentences, under what tells it from the others."""
+    names = Names(groups)
+    facts = [
+        (f"{group.cell.data} data", group.cell.optimizer, cache(group.cell), names.device(group)) for group in groups
+    ]
+    several = [len(set(column)) > 1 for column in zip(*facts, strict=True)]
+    heads = [
+        ", ".join([group.title, *itertools.compress(fact, several)]) for group, fact in zip(groups, facts, strict=True)
+    ]
+    apart = told_apart(heads, [f"setting {group.key.setting}" for group in groups])
+    return tuple((head, verdict(group)) for head, group in zip(apart, groups, strict=True))
 
 
 def failures(groups: tuple[Group, ...]) -> tuple[Failure, ...]:
@@ -70,7 +87,7 @@ def device_statement(groups: tuple[Group, ...]) -> tuple[str, ...]:
         "there, so their tables are host-resident and stand outside any offload ranking.",
         "Numerics, hit rates, bytes moved and bytes by tier hold on any device.",
     ]
-    if contests(on_cpu):
+    if leaderboards(on_cpu):
         said.append("What is ranked by throughput on a CPU keeps its slots in RAM and offloads to a file on disk.")
     return tuple(said)
 
@@ -78,7 +95,6 @@ def device_statement(groups: tuple[Group, ...]) -> tuple[str, ...]:
 def not_measured(groups: tuple[Group, ...]) -> tuple[str, ...]:
     """What a reader may look for and not find, from what the records have."""
     cells = [record.cell for group in groups for record in group.records]
-    measured = [record.measurement for group in groups for record in group.records if record.measurement is not None]
     said = ["Training on more than one device: a cell uses one."]
     if all(cell.device == "cpu" for cell in cells):
         said.append("Offload throughput over a device link: no record is of a CUDA device.")
@@ -89,8 +105,7 @@ def not_measured(groups: tuple[Group, ...]) -> tuple[str, ...]:
     if all(cell.max_rows is not None for cell in cells):
         largest = max(cell.max_rows for cell in cells if cell.max_rows is not None)
         said.append(f"Tables of published size: they are capped, to about {largest:,} rows in all at most.")
-    if measured and not any(measurement.epoch_measured for measurement in measured):
-        said.append("Whole epochs: epoch times are extrapolated from throughput.")
+    said.append("Whole epochs: an epoch's time is its samples divided by throughput.")
     here = {group.cell.workload.partition("@")[0] for group in groups}
     said += _missing("Datasets", [schema.title for name, schema in SCHEMAS.items() if name not in here])
     systems = {base_name(cell.system) for cell in cells}

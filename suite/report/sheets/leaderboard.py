@@ -5,24 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from suite.report.contests import Contest, Place, contests, standings
+from suite.records.groups import BASELINE
 from suite.report.source import Source
+from suite.report.standings import Leaderboard, Place, leaderboards, standings
 from suite.tables.columns import relative
 from suite.tables.frames import raw_frame, setting_numbers
-from suite.tables.quantities import amount, binary_bytes, count, megabytes, place_words
+from suite.tables.quantities import MISSING, binary_bytes, count, megabytes, place_words
 from suite.tables.settings import cache_size, facts, family_headings
 from suite.tables.sheet import Block, Column, Line, Sheet, lines
+from suite.tables.statistics import Estimate
 
+IN_TURNS, THROUGH_BASELINE = "in turns", f"through {BASELINE}"
 _LEGEND = (
     "Within so many device bytes, each system with the fastest of its cells that fits, whatever cache ratio or budget "
-    "that ran with.",
-    "Only systems take part whose every round ended ok, was verified against the reference and offloads; on a GPU the "
-    "all-on-device baseline takes part too.",
-    "Too close to call: the 95 % interval of the ratio to the first of the place spans 1, or there is none because of "
-    "a single round; such systems share a place.",
-    "Relative to the first: ratio of samples/s with its 95 % interval, paired by round where the two ran interleaved, "
-    "else by Welch's method; [n/a] = a single round has no interval.",
-    "Samples/s: geometric mean over rounds. KiB, MiB, GiB = powers of 1024; MB = 1e6 bytes.",
+    "that ran with. Device bytes: rows, optimizer state, index and staging, by the system's own account.",
+    "Only systems take part whose every round ended ok, was verified against the reference, was timed and offloads; on "
+    "a GPU the all-on-device baseline takes part too.",
+    f"Cells of one cache size took turns with each other. Cells of different sizes never did: they are compared through "
+    f"their ratios to {BASELINE}, which took turns with each.",
+    "Too close to call: the ratio to the first of the place lies within the noise, or its 95 % interval spans 1 or does "
+    "not exist; such systems share a place.",
+    "KiB, MiB, GiB = powers of 1024; MB = 1e6 bytes; n/a = does not exist or is not known.",
 )
 _CPU = (
     "RAM over disk on a CPU: what counts as device memory is RAM, and the slow tier is a file on disk; no GPU took "
@@ -33,58 +36,60 @@ COLUMNS: tuple[Column[Place], ...] = (
     Column(words="place", show=lambda place: place_words(place.place, tied=place.tied), text=True),
     Column(words="system", show=lambda place: place.contender.system, text=True),
     Column(words="cache ratio or budget", show=lambda place: cache_size(place.contender.group.cell)),
-    Column(words="samples/s", show=lambda place: amount(place.contender.samples_per_s)),
-    Column(
-        words="relative to the first", show=lambda place: "1" if place.to_first is None else relative(place.to_first)
-    ),
-    Column(words="rounds", show=lambda place: str(len(place.contender.speeds))),
-    Column(words="device MB", show=lambda place: megabytes(place.contender.device_bytes)),
-    Column(words="device bytes", show=lambda place: count(place.contender.device_bytes)),
-    Column(words="bytes are", show=lambda place: place.contender.basis.value, text=True),
+    Column(words=f"vs {BASELINE}", show=lambda place: _to_baseline(place)),
+    Column(words="relative to the first", show=lambda place: _to_first(place)),
+    Column(words="compared with the first", show=lambda place: _how(place) or MISSING, text=True),
+    Column(words="device MB", show=lambda place: megabytes(place.contender.size)),
+    Column(words="device bytes", show=lambda place: count(place.contender.size)),
 )
 """Of the standings within one budget."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Numbers:
-    """A line as raw numbers. None: the first of a list has no interval relative to itself, nor has a single round."""
+    """A line as raw numbers. None: does not exist, as an interval of the first relative to itself, or is not known."""
 
     budget_bytes: int
     place: int
     tied: bool
     system: str
-    samples_per_s: float
-    to_first: float
+    ratio: float | None
+    ratio_low: float | None
+    ratio_high: float | None
+    to_first: float | None
     to_first_low: float | None
     to_first_high: float | None
-    rounds: int
+    compared: str | None
+    builds: int
     device_bytes: int
-    basis: str
 
     @classmethod
     def of(cls, place: Place) -> _Numbers:
-        entry, ratio = place.contender, place.to_first
+        row, to_first = place.contender.row, place.to_first
+        is_first = place.contender is place.first
         return cls(
             budget_bytes=place.budget_bytes,
             place=place.place,
             tied=place.tied,
-            system=entry.system,
-            samples_per_s=entry.samples_per_s,
-            to_first=1.0 if ratio is None else ratio.value,
-            to_first_low=None if ratio is None else ratio.low,
-            to_first_high=None if ratio is None else ratio.high,
-            rounds=len(entry.speeds),
-            device_bytes=entry.device_bytes,
-            basis=entry.basis.value,
+            system=row.system,
+            ratio=row.ratio,
+            ratio_low=row.ratio_low,
+            ratio_high=row.ratio_high,
+            to_first=1.0 if is_first else None if to_first is None else to_first.value,
+            to_first_low=None if to_first is None else to_first.low,
+            to_first_high=None if to_first is None else to_first.high,
+            compared=_how(place),
+            builds=row.builds,
+            device_bytes=place.contender.size,
         )
 
 
 def leaderboard_sheet(source: Source) -> Sheet | None:
-    """A block per contest, a list per budget in it; None where nobody takes part."""
-    held = contests(source.groups)
+    """A block per family of cache sizes, a list per budget in it; None where nobody takes part."""
+    held = leaderboards(source.groups)
     if not held:
         return None
-    standing = [[place for budget in contest.budgets for place in standings(contest, budget)] for contest in held]
+    standing = [[place for budget in one.budgets for place in standings(one, budget)] for one in held]
     return Sheet(
         name="leaderboard",
         title="Who is fastest within equal device memory",
@@ -92,11 +97,11 @@ def leaderboard_sheet(source: Source) -> Sheet | None:
         blocks=tuple(
             Block(
                 heading=heading,
-                facts=contest_facts(contest),
+                facts=leaderboard_facts(one),
                 heads=(_BUDGET, *COLUMNS),
                 lines=place_lines((_BUDGET, *COLUMNS), found),
             )
-            for contest, heading, found in zip(held, contest_headings(held), standing, strict=True)
+            for one, heading, found in zip(held, leaderboard_headings(held), standing, strict=True)
         ),
         frame=raw_frame(
             [
@@ -109,16 +114,34 @@ def leaderboard_sheet(source: Source) -> Sheet | None:
     )
 
 
-def contest_headings(held: Sequence[Contest]) -> list[str]:
-    """A heading per contest."""
-    return family_headings([contest.group for contest in held])
+def leaderboard_headings(held: Sequence[Leaderboard]) -> list[str]:
+    """A heading per leaderboard."""
+    return family_headings([one.family.group for one in held])
 
 
-def contest_facts(contest: Contest) -> tuple[str, ...]:
-    """What holds for all cells of a contest, whatever their cache size."""
-    return ((_CPU,) if contest.group.on_cpu else ()) + facts(contest.groups)
+def leaderboard_facts(leaderboard: Leaderboard) -> tuple[str, ...]:
+    """What holds for all its cells, whatever their cache size."""
+    return ((_CPU,) if leaderboard.family.group.on_cpu else ()) + facts(leaderboard.family.groups)
 
 
 def place_lines(columns: Sequence[Column[Place]], found: Iterable[Place]) -> tuple[Line, ...]:
     """Lines of standings, with the records behind each."""
     return lines(columns, ((place, [run.key for run in place.contender.records]) for place in found))
+
+
+def _to_baseline(place: Place) -> str:
+    row = place.contender.row
+    if row.ratio is None:
+        return MISSING
+    return relative(Estimate(value=row.ratio, low=row.ratio_low, high=row.ratio_high), place.contender.noise)
+
+
+def _to_first(place: Place) -> str:
+    return "1" if place.contender is place.first else relative(place.to_first, place.contender.noise)
+
+
+def _how(place: Place) -> str | None:
+    """How a system was compared with the first; None for the first itself, and where the two were not."""
+    if place.contender is place.first or place.to_first is None:
+        return None
+    return IN_TURNS if place.contender.raced(place.first) else THROUGH_BASELINE

@@ -12,7 +12,7 @@ from suite.report.source import Source
 from suite.simulate.results import Simulation
 from suite.tables.frames import raw_frame
 from suite.tables.quantities import MISSING, amount, count, megabytes, percent
-from suite.tables.rows import Row, bytes_moved, merged_rows, total, trusted
+from suite.tables.rows import Row, bytes_moved, merged_rows, trusted
 from suite.tables.settings import headings, told_apart
 from suite.tables.sheet import Block, Column, Sheet, lines, notes
 
@@ -22,8 +22,8 @@ _LEGEND = (
     "Unique misses: distinct rows of a batch that were not on the device, counted before anything was fetched; hit "
     "rate: the share of distinct rows that were. Bytes moved: fetched and written back, optimizer state included. "
     "MB = 1e6 bytes; n/a = does not exist or is not known.",
-    "Measured rows: counted while training, summed over the counted steps of all rounds; the two ratios are medians "
-    "over rounds. Simulated rows: the ids of a stream replayed through a policy without weights and without a clock.",
+    "Measured rows: counted while training, in the counted steps of the first round. Simulated rows: the ids of a "
+    "stream replayed through a policy without weights and without a clock.",
 )
 
 
@@ -71,7 +71,7 @@ def optimal_sheet(source: Source) -> Sheet | None:
         found = [
             distance
             for row in merged_rows(group)
-            if (distance := _measured(group, row, group.rounds_by_system[row.system])) is not None
+            if not row.again and (distance := _measured(group, row, group.rounds_by_system[row.system])) is not None
         ]
         if found:
             blocks.append(group_block(group, heading, _COLUMNS, found))
@@ -93,28 +93,27 @@ def optimal_sheet(source: Source) -> Sheet | None:
 
 
 def _measured(group: Group, row: Row, runs: Sequence[Record]) -> _Distance | None:
-    """Sums over the rounds that were counted and have an optimum; None where there is no such round."""
-    pairs = [
-        (run.measurement.traffic, run.optimum)
+    """Of the round that was counted and has an optimum; None where there is no such round."""
+    counted = [
+        (traffic, run.optimum)
         for run in runs
-        if run.measurement is not None and run.optimum is not None
+        if run.measurement is not None and (traffic := run.measurement.traffic) is not None and run.optimum is not None
     ]
-    if not pairs or not trusted(runs):
+    if not counted or not trusted(runs):
         return None
-    slots = {best.slots for _, best in pairs}
-    traffics = [traffic for traffic, _ in pairs]
+    ((traffic, best),) = counted
     return _Distance(
         system=row.system,
         kind="measured",
         cache_ratio=group.cell.cache_ratio,
-        slots=slots.pop() if len(slots) == 1 else None,
-        steps=sum(traffic.steps for traffic in traffics),
+        slots=best.slots,
+        steps=traffic.steps,
         hit_rate=row.hit_rate,
-        unique_misses=total(traffic.unique_misses for traffic in traffics),
-        optimal_unique_misses=sum(best.unique_misses for _, best in pairs),
+        unique_misses=traffic.unique_misses,
+        optimal_unique_misses=best.unique_misses,
         misses_over_optimum=row.misses_over_optimum,
-        bytes_moved=total(map(bytes_moved, traffics)),
-        minimum_bytes=sum(best.bytes_moved for _, best in pairs),
+        bytes_moved=bytes_moved(traffic),
+        minimum_bytes=best.bytes_moved,
         bytes_over_minimum=row.bytes_over_minimum,
     )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pandas as pd
+
 from suite.records.groups import Group
 from suite.records.published import PublishedRow, published_rows
 from suite.records.status import Status
@@ -20,11 +22,10 @@ _LEGEND = (
     "Columns are those of the paper's own table, arXiv 2208.05321.",
     "A row is measured (by this suite, on the hardware named) or published (by others, on theirs); no number of one is "
     "comparable with the other unless hardware, batch and cache are the same.",
-    "Measured rows: GB = 1e9 bytes; it/s and epoch time: median over rounds; ~ before a time: extrapolated from "
-    "throughput; GPU GB: torch's peaks; CPU GB: peak resident memory of the process; n/a = does not exist or is not "
-    "known.",
+    "Measured rows: GB = 1e9 bytes; it/s: of turns with the other systems; epoch time: its samples at that speed; "
+    "GPU GB: torch's peaks; CPU GB: peak resident memory of the process; n/a = does not exist or is not known.",
 )
-_RAW = (*SETTING_COLUMNS, "system", *(column.field for column in PAPER), "epoch_measured", "verified", "status")
+_RAW = (*SETTING_COLUMNS, "system", *(column.field for column in PAPER), "verified", "status")
 
 
 def paper_sheet(source: Source) -> Sheet | None:
@@ -38,17 +39,23 @@ def paper_sheet(source: Source) -> Sheet | None:
         blocks=tuple(
             _block(group, heading) for group, heading in zip(source.groups, headings(source.groups), strict=True)
         ),
-        frame=frame(*source.groups, published=True)[list(_RAW)],
+        frame=_first_copies(frame(*source.groups, published=True))[list(_RAW)],
     )
 
 
 def _block(group: Group, heading: str) -> Block:
-    rows, published = merged_rows(group), published_rows(group.cell.workload)
+    rows = [row for row in merged_rows(group) if not row.again]
+    published = published_rows(group.cell.workload)
     failed = [f"{row.system}: {failure(row)}" for row in rows if row.status is not Status.OK]
     noted = [f"{row.system}: {note}" for row in rows for note in row.notes]
     others = published_notes(group, published) if published else ("The paper has no rows for this dataset.",)
     block = group_block(group, heading, _columns(group), rows, remarks=(*failed, *noted, *others))
     return replace(block, lines=(*block.lines, *map(_published, published)))
+
+
+def _first_copies(table: pd.DataFrame) -> pd.DataFrame:
+    """Without the baseline's second copies, which the paper's table has no use for."""
+    return table[~table["again"].fillna(value=False)]
 
 
 def _columns(group: Group) -> tuple[Column[Row], ...]:
