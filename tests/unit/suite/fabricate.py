@@ -182,7 +182,7 @@ def turns(
     ]
     itself = cell.system == "full_gpu"
     values: dict[str, Any] = {
-        "contest": f"{cell.setting}-{cell.round}",
+        "contest": f"{cell.setting}-{cell.round}{f'-{cell.system}' if baseline is None else ''}",
         "way": "alone" if baseline is None else "one process",
         "steps": cell.turn_steps,
         "system_s": steady if itself and baseline is not None else moved,
