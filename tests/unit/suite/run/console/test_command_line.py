@@ -11,7 +11,7 @@ import pytest
 from suite.records.environment import Gpu
 from suite.run import runner
 from suite.run.console import choices
-from systems.registry import CONTROLS, SYSTEMS
+from systems.registry import ALL, CONTROLS, SYSTEMS
 from tests.unit.suite.run.console.command_scenes import TINY, call, prepared_kaggle
 from workloads.schema import DATASETS, SCHEMAS
 
@@ -88,7 +88,7 @@ def test_dry_run_as_json_is_one_cell_per_line(tmp_path):
         *TINY,
     )
     cells = [json.loads(line) for line in result.stdout.splitlines()]
-    assert len(cells) == len(SYSTEMS) * len(DATASETS)
+    assert len(cells) == len(ALL) * len(DATASETS)
     assert {(c["state"], c["device_budget_bytes"], c["cache_ratio"]) for c in cells} == {("to run", 1 << 20, None)}
 
 
