@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import pytest
+
+from suite.records.groups import Group, group_records
+from suite.records.record import Record
+from suite.records.status import Status
+from suite.tables.frames import frame
+from suite.tables.rows import SEVERITY, Row, merged_rows, noise_floor, records_of
+from tests.unit.suite.fabricate import BASELINE, cpu_run, gpu_run, optimum, record, rounds, verification
+
+
+def only_group(records: list[Record]) -> Group:
+    (group,) = group_records(records)
+    return group
+
+
+def row_of(records: list[Record], system: str) -> Row:
+    return next(row for row in merged_rows(only_group(records)) if row.system == system)
+
+
+def measured(one: Record, part: str, **changes: object) -> Record:
+    """The same record with other figures in a part of its measurement."""
+    assert one.measurement is not None
+    inner = getattr(one.measurement, part).model_copy(update=changes)
+    return one.model_copy(update={"measurement": one.measurement.model_copy(update={part: inner})})
+
+
+def test_speeds_and_ratios_that_a_table_prints_agree() -> None:
+    rows = {row.system: row for row in merged_rows(only_group(gpu_run()))}
+    baseline = rows["full_gpu"]
+    assert baseline.steps_per_s == pytest.approx(100)
+    assert (baseline.ratio, baseline.ratio_low, baseline.builds, baseline.way) == (1.0, None, 9, "one process")
+    for row in rows.values():
+        if row.status is Status.OK:
+            assert row.steps_per_s is not None
+            assert row.samples_per_s is not None
+            assert row.steps_per_s / baseline.steps_per_s == pytest.approx(row.ratio, rel=1e-12)
+            assert row.samples_per_s == pytest.approx(16_384 * row.steps_per_s)
+            assert row.again or row.epoch_s == pytest.approx(39_291_954 / row.samples_per_s)
+
+
+def test_second_copy_stands_behind_the_baseline_and_gives_the_noise_floor() -> None:
+    group = only_group(gpu_run())
+    rows = merged_rows(group)
+    again = rows[2]
+    assert [row.system for row in rows[:3]] == ["reference", "full_gpu", "full_gpu (again)"]
+    assert (again.again, again.ratio, again.auroc, again.host_peak_rss_bytes) == (True, pytest.approx(1), None, None)
+    assert records_of(group, again) == records_of(group, rows[1])
+    assert again.ratio_high is not None
+    assert noise_floor(rows) == pytest.approx(again.ratio_high - 1, rel=0.02)
+    assert noise_floor([row for row in rows if not row.again]) is None
+
+
+def test_second_copy_that_seems_slower_widens_the_noise_floor() -> None:
+    apart = record("full_gpu", samples_per_s=0.95 * BASELINE, noise=0.001)
+    assert noise_floor(merged_rows(only_group([apart]))) == pytest.approx(0.05)
+
+
+def test_system_that_computes_as_another_has_all_but_a_speed() -> None:
+    row = row_of(cpu_run(), "fbgemm_uvm")
+    assert (row.computes_as, row.steps_per_s, row.ratio, row.epoch_s, row.target_s) == ("full_gpu", *[None] * 4)
+    assert (row.auroc, row.knew, row.builds) == (pytest.approx(0.7911), "nothing", 0)
+
+
+def test_wrong_baseline_measures_nobody() -> None:
+    wrong = record("full_gpu", status=Status.WRONG_ANSWER, checked=verification(passed=False))
+    row = row_of([wrong, record("a")], "a")
+    assert (row.ratio, row.steps_per_s) == (None, pytest.approx(50))
+
+
+def test_time_to_the_target_is_read_off_a_line_between_points() -> None:
+    # AUROC grows in a straight line: 0.75 of the way to 0.9 is the target, which 0.8 reaches at its very end
+    slow, never = record("slow", auroc=0.8), record("never", auroc=0.79)
+    run = [record("full_gpu", auroc=0.9, offloads=False), slow, never]
+    samples = 230 * 16_384
+    baseline = row_of(run, "full_gpu")
+    assert baseline.target_auroc == row_of(run, "slow").target_auroc == pytest.approx(0.8)
+    assert baseline.target_s == pytest.approx(0.75 * samples / BASELINE)
+    assert row_of(run, "slow").target_s == pytest.approx(samples / (BASELINE / 2))
+    assert row_of(run, "never").target_s is None
+    assert row_of(run[1:], "slow").target_auroc is None
+    assert row_of([record("reference", auroc=0.9), slow], "slow").target_auroc == pytest.approx(0.8)
+
+
+def test_part_whose_labels_are_all_equal_is_no_point() -> None:
+    made = record("full_gpu", auroc=0.9)
+    assert made.measurement is not None
+    points = list(made.measurement.quality.points)
+    points[3] = points[3].model_copy(update={"auroc": None})
+    assert row_of([measured(made, "quality", points=tuple(points))], "full_gpu").target_auroc == pytest.approx(0.7)
+
+
+def test_rounds_merge_into_means_the_largest_peak_and_the_first_ones_traffic() -> None:
+    runs = [
+        record("a", round=number, allocated_bytes=peak, auroc=0.79 + number / 100) for number, peak in ((0, 5), (1, 9))
+    ]
+    row = row_of(runs, "a")
+    assert (row.auroc, row.accuracy) == (pytest.approx(0.795), pytest.approx(0.7825))
+    assert row.notes == ("AUROC: mean over 2 rounds, from 0.79000 to 0.80000",)
+    assert row.device_allocated_bytes == 9
+    assert row.host_net_bytes == 17_500_000_000
+    assert (row.unique_ids, row.hit_rate) == (1_000_000, pytest.approx(0.95))
+    assert row.fetched_bytes_per_step == pytest.approx(2_580_000)
+    assert row_of(runs[1:], "a").unique_ids is None
+
+
+def test_misses_and_bytes_stand_beside_the_least_possible_per_step() -> None:
+    made = record(least=optimum())  # 50,000 misses and 46.44 MB in 10 steps
+    row = row_of([made], made.cell.system)
+    assert row.misses_over_optimum == pytest.approx(1.25)
+    assert row.bytes_over_minimum == pytest.approx(1.25)
+    half = made.model_copy(update={"optimum": optimum().model_copy(update={"steps": 5})})
+    assert row_of([half], made.cell.system).misses_over_optimum == pytest.approx(0.625)
+
+
+def test_waiting_for_batches_is_a_note_above_two_per_cent() -> None:
+    def notes(share: float) -> tuple[str, ...]:
+        made = record("a")
+        assert made.turns is not None
+        waited = share * sum(map(sum, made.turns.system_s))
+        return row_of([record("a", timed={"data_wait_s": waited})], "a").notes
+
+    assert notes(0.019) == ()
+    (note,) = notes(0.034)
+    assert note.startswith("up to 3.4 % of its turns went by waiting for batches")
+
+
+def test_every_status_has_a_severity_and_the_worst_round_names_the_row() -> None:
+    assert set(SEVERITY) == set(Status)
+    runs = [
+        record("a"),
+        record("a", round=1, status=Status.TIMEOUT, reason="slow"),
+        record("a", round=2, status=Status.CRASHED, reason="boom"),
+    ]
+    row = row_of(runs, "a")
+    assert (row.status, row.reason, row.auroc) == (Status.CRASHED, "boom", 0.7911)
+    assert "numbers come from 1 of 3 rounds" in row.notes
+
+
+def test_system_that_crashed_in_its_turns_keeps_what_it_measured_before() -> None:
+    row = row_of([record("a", status=Status.CRASHED, phase="turns")], "a")
+    assert (row.auroc, row.hit_rate, row.steps_per_s) == (pytest.approx(0.7911), pytest.approx(0.95), None)
+
+
+def test_system_that_was_wrong_once_shows_no_number() -> None:
+    row = row_of([record("a"), record("a", round=1, status=Status.WRONG_ANSWER)], "a")
+    assert (row.steps_per_s, row.auroc, row.status) == (None, None, Status.WRONG_ANSWER)
+
+
+@pytest.mark.parametrize(
+    ("checked", "word"),
+    [
+        (verification(), "bitwise"),
+        (verification(difference=3e-7, tolerance=1e-6), "within 3e-07"),
+        (verification(difference=1e-3, tolerance=1e-6, passed=False), "no"),
+    ],
+)
+def test_verification_says_how_close(checked: object, word: str) -> None:
+    assert row_of([record("a", checked=checked)], "a").verified == word
+    unchecked = record("a").model_copy(update={"verification": None})
+    assert row_of([unchecked], "a").verified == "no"
+
+
+def test_latest_run_of_a_round_counts() -> None:
+    old = record("a", samples_per_s=100, baseline=None, started_at="2026-01-01T00:00:00+00:00")
+    new = record("a", samples_per_s=200, baseline=None, started_at="2026-01-02T00:00:00+00:00")
+    row = row_of([new, old], "a")
+    assert (row.samples_per_s, row.rounds) == (pytest.approx(200), 1)
+
+
+def test_frame_has_a_line_per_row_and_keeps_bytes_whole_where_some_are_missing() -> None:
+    table = frame(*group_records(gpu_run() + cpu_run()))
+    assert str(table["device_rows_bytes"].dtype) == "Int64"
+    again = table[table["again"]]
+    assert list(again["system"]) == ["full_gpu (again)"] * 2
+    keys = [one.key for one in rounds("full_gpu", [BASELINE] * 3)]
+    assert again.iloc[0]["records"] == " ".join(keys)
