@@ -10,7 +10,7 @@ from suite.records.record import Record, Verification
 from suite.report.source import Source
 from suite.simulate.results import Configuration, Least, Row, Simulation, Stream, Traffic
 from suite.tables.sheet import Block, Sheet
-from tests.unit.suite.fabricate import environment, record, rounds
+from tests.unit.suite.fabricate import BASELINE, environment, record, rounds
 
 MIB = 2**20
 
@@ -30,9 +30,15 @@ def with_memory(records: Iterable[Record], **memory: Any) -> list[Record]:
     return changed
 
 
-def sized(system: str, speeds: list[float], used_bytes: int, **changes: Any) -> list[Record]:
-    """Rounds on a GPU that the driver says so many bytes of are in use."""
-    return with_memory(rounds(system, speeds, **changes), device_used_bytes=used_bytes)
+def sized(system: str, ratios: list[float], size: int, **changes: Any) -> list[Record]:
+    """Rounds on a GPU, of so many times the baseline's speed, with so many device bytes."""
+    speeds = [ratio * BASELINE for ratio in ratios]
+    return with_memory(rounds(system, speeds, **changes), anatomy_bytes={"device/rows": size})
+
+
+def baseline(ratios: list[float], *, size: int = 128 * MIB, **changes: Any) -> list[Record]:
+    """The baseline, with ratios of its second copy to it."""
+    return sized("full_gpu", ratios, size, offloads=False, **changes)
 
 
 def unverified(records: Iterable[Record]) -> list[Record]:
@@ -44,7 +50,7 @@ def disk_run(system: str = "freq_cache[tier=file]", faster: float = 1.0) -> list
     found = []
     for budget in (2 * MIB, 4 * MIB, 8 * MIB, 16 * MIB):
         setting = {"device": "cpu", "cache_ratio": None, "device_budget_bytes": budget}
-        speeds = [faster * (1000 + budget / MIB + number) for number in range(3)]
+        speeds = [faster * BASELINE * (0.5 + budget / MIB / 100) for _ in range(3)]
         cells = rounds(system, speeds, setting=setting, placement="file + RAM slots")
         anatomy = {"device/rows": budget // 2, "device/staging": budget // 4, "disk/rows": 40 * MIB}
         found += with_memory(cells, anatomy_bytes=anatomy)

@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import pytest
+
+from suite.records.groups import group_records
+from suite.records.record import Record
+from suite.records.status import Status
+from suite.report.families import device_bytes, families
+from suite.report.standings import Leaderboard, leaderboards, standings
+from suite.tables.rows import merged_rows
+from tests.unit.suite.fabricate import (
+    BASELINE,
+    cpu_run,
+    environment,
+    gpu_run,
+    record,
+    rounds,
+    shuffled,
+    verification,
+)
+from tests.unit.suite.report.report_scenes import MIB, baseline, disk_run, sized, unverified, with_memory
+
+FAST, SLOW = [0.9, 0.9, 0.9], [0.4, 0.4, 0.4]
+
+
+def leaderboards_of(records: list[Record]) -> tuple[Leaderboard, ...]:
+    return leaderboards(group_records(records))
+
+
+def only(records: list[Record]) -> Leaderboard:
+    (found,) = leaderboards_of(records)
+    return found
+
+
+def order(leaderboard: Leaderboard, budget: int) -> list[tuple[int, str]]:
+    return [(place.place, place.contender.system) for place in standings(leaderboard, budget)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "budgets"),
+    [((3, 5, 17), (4, 8, 16, 32)), ((4,), (4,)), ((4, 8), (4, 8)), ((1000,), (1024,))],
+)
+def test_budgets_are_powers_of_two_from_the_first_that_lets_one_in_to_the_first_that_lets_all_in(sizes, budgets):
+    found = only([run for size in sizes for run in sized(f"s{size}", FAST, size * MIB)])
+    assert found.budgets == tuple(budget * MIB for budget in budgets)
+    assert standings(found, found.budgets[0])
+    assert len(standings(found, found.budgets[-1])) == len(sizes)
+
+
+def test_one_byte_above_a_power_of_two_is_not_let_in_below_it():
+    found = only(sized("a", FAST, 4 * MIB + 1))
+    assert found.budgets == (8 * MIB,)
+    assert standings(found, 4 * MIB) == ()
+
+
+def test_system_without_device_bytes_fits_every_budget():
+    on_host = with_memory(rounds("uvm", [0.1 * BASELINE]), anatomy_bytes={"host/rows": 9})
+    found = only([*sized("a", FAST, 4 * MIB), *on_host])
+    assert order(found, 1) == [(1, "uvm")]
+
+
+def test_system_enters_a_budget_with_the_fastest_of_its_cells_that_fits():
+    records = [
+        *sized("a", [0.5] * 3, 3 * MIB, setting={"cache_ratio": 0.01}),
+        *sized("a", [0.7] * 3, 6 * MIB, setting={"cache_ratio": 0.05}),
+        *sized("a", [0.6] * 3, 12 * MIB, setting={"cache_ratio": 0.10}),
+    ]
+    found = only(records)
+    ratios = {
+        budget: [place.contender.group.cell.cache_ratio for place in standings(found, budget)]
+        for budget in found.budgets
+    }
+    assert ratios == {4 * MIB: [0.01], 8 * MIB: [0.05], 16 * MIB: [0.05]}
+
+
+def test_budget_and_ratio_cells_meet_in_one_leaderboard():
+    budget = {"cache_ratio": None, "device_budget_bytes": 5 * MIB}
+    found = only([*sized("a", FAST, 5 * MIB, setting=budget), *sized("b", SLOW, 5 * MIB)])
+    assert order(found, 8 * MIB) == [(1, "a"), (2, "b")]
+
+
+def test_cells_that_took_turns_with_each_other_are_compared_in_them():
+    first, second = standings(only([*sized("slow", SLOW, MIB), *sized("fast", FAST, MIB)]), MIB)
+    assert (first.contender.system, first.to_first) == ("fast", None)
+    assert second.contender.raced(first.contender)
+    assert second.to_first is not None
+    assert second.to_first.value == pytest.approx(0.4 / 0.9)
+    assert not second.tied
+
+
+def test_cells_of_two_sizes_are_compared_through_the_baseline_whatever_the_machine_did():
+    """Small caches were measured while the machine was half as fast."""
+    small, large = {"cache_ratio": 0.01}, {"cache_ratio": 0.05}
+    slow = BASELINE / 2
+    records = [
+        *with_memory(rounds("full_gpu", [slow] * 3, setting=small, baseline=slow, offloads=False), anatomy_bytes={}),
+        *with_memory(
+            rounds("ours", [0.8 * slow] * 3, setting=small, baseline=slow), anatomy_bytes={"device/rows": MIB}
+        ),
+        *baseline([1, 1, 1], setting=large),
+        *sized("theirs", [0.6] * 3, MIB, setting=large),
+    ]
+    first, second = (place for place in standings(only(records), MIB) if place.contender.system != "full_gpu")
+    assert [place.contender.system for place in (first, second)] == ["ours", "theirs"]
+    assert not second.contender.raced(first.contender)
+    ratio = second.contender.over(first.contender)
+    assert ratio is not None
+    assert ratio.value == pytest.approx(0.6 / 0.8)
+    assert not ratio.spans_one
+
+
+def test_too_close_to_call_shares_a_place_and_the_next_one_is_counted_on():
+    records = [*sized("a", [0.9] * 3, MIB), *sized("b", [0.901] * 3, MIB), *sized("c", [0.4] * 3, MIB)]
+    places = standings(only(records), MIB)
+    assert [(place.place, place.tied) for place in places] == [(1, True), (1, True), (3, False)]
+
+
+def test_difference_within_the_noise_is_none_however_narrow_its_interval():
+    records = [*sized("a", [0.90] * 3, MIB, noise=0), *sized("b", [0.88] * 3, MIB, noise=0)]
+    assert [place.tied for place in standings(only(records), MIB)] == [False, False]
+    noisy = baseline([1.03] * 3, noise=0)
+    found = standings(only([*records, *noisy]), MIB)
+    assert [place.tied for place in found] == [True, True]
+
+
+def test_single_build_is_too_close_to_call_however_far_apart():
+    one = {"setting": {"builds": 1}}
+    places = standings(only([*sized("a", [0.9], MIB, **one), *sized("b", [0.1], MIB, **one)]), MIB)
+    assert [place.tied for place in places] == [True, True]
+    assert places[1].to_first is not None
+    assert places[1].to_first.low is None
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        [
+            *sized("bad", SLOW[:2], MIB),
+            record("bad", round=2, status=Status.WRONG_ANSWER, checked=verification(passed=False)),
+        ],
+        sized("bad", SLOW, MIB, checked=verification(difference=1.0, passed=False)),
+        unverified(sized("bad", SLOW, MIB)),
+        [*sized("bad", SLOW, MIB)[:2], *unverified(sized("bad", SLOW, MIB)[2:])],
+        [*sized("bad", SLOW[:2], MIB), record("bad", round=2, status=Status.TIMEOUT, reason="slow")],
+        sized("bad", SLOW, MIB, offloads=False, placement="device"),
+        sized("bad", SLOW, MIB, computes_as="full_gpu"),
+    ],
+    ids=[
+        "wrong once",
+        "failed verification",
+        "unverified",
+        "unverified once",
+        "timeout once",
+        "does not offload",
+        "not timed",
+    ],
+)
+def test_who_is_not_ranked(bad):
+    found = only([*sized("good", FAST, MIB), *bad])
+    assert [entry.system for entry in found.contenders] == ["good"]
+
+
+def test_baseline_takes_part_on_a_gpu_and_not_on_a_cpu():
+    gpu = only(gpu_run())
+    assert {entry.system for entry in gpu.contenders} == {
+        "full_gpu",
+        "cache[policy=lfu]",
+        "fbgemm_uvm_caching[policy=lru]",
+        "torchrec_uvm",
+    }
+    on_cpu = {"device": "cpu"}
+    assert leaderboards_of(rounds("full_gpu", FAST, setting=on_cpu, offloads=False)) == ()
+
+
+def test_on_a_cpu_only_what_offloads_is_in_and_its_device_bytes_are_its_own_account():
+    (entry,) = only(cpu_run()).contenders
+    assert entry.system == "cache[tier=disk]"
+    assert entry.size == 172_000_000 + 1_350_000
+
+
+def test_ram_over_disk_at_four_budgets():
+    found = only(disk_run())
+    assert found.budgets == (2 * MIB, 4 * MIB, 8 * MIB, 16 * MIB)
+    cells = [standings(found, budget)[0].contender.group.cell.device_budget_bytes for budget in found.budgets]
+    assert cells == list(found.budgets)
+
+
+def test_families_list_sizes_from_the_smallest_and_each_system_once():
+    records = [
+        *sized("a", FAST, 9, setting={"cache_ratio": 0.1}),
+        *sized("a", FAST, 1, setting={"cache_ratio": 0.01}),
+        record("b", setting={"cache_ratio": 0.01}, status=Status.CRASHED, reason="x"),
+        *sized("b", FAST, 9, setting={"cache_ratio": 0.1}),
+    ]
+    (family,) = families(group_records(records))
+    assert [group.cell.cache_ratio for group in family.groups] == [0.01, 0.1]
+    assert [(entry.label, device_bytes(entry.row)) for entry in family.entries] == [("a, 1 %", 1), ("b, 10 %", 9)]
+
+
+def test_host_resident_rows_have_no_device_bytes():
+    (group,) = group_records(with_memory([record("a")], anatomy_bytes={"host/rows": 9}))
+    assert [device_bytes(row) for row in merged_rows(group)] == [None]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"where": environment(machine="another")},
+        {"where": environment(threads=2)},
+        {"setting": {"data": "real"}},
+        {"setting": {"optimizer": "sgd"}},
+        {"setting": {"batch_size": 8192}},
+        {"setting": {"workload": "avazu"}},
+    ],
+    ids=["machine", "threads", "data", "optimizer", "batch", "dataset"],
+)
+def test_what_does_not_compare_never_shares_a_leaderboard(other):
+    found = leaderboards_of([*sized("a", FAST, MIB), *sized("b", FAST, MIB, **other)])
+    assert [[entry.system for entry in board.contenders] for board in found].count(["a"]) == 1
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_order_of_records_does_not_matter(seed):
+    records = [*gpu_run(), *disk_run(), *disk_run("other[tier=file]", 1.0005)]
+
+    def told(found):
+        return [(board.budgets, [order(board, budget) for budget in board.budgets]) for board in found]
+
+    assert told(leaderboards_of(shuffled(records, seed))) == told(leaderboards_of(records))
