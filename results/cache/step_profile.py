@@ -34,7 +34,7 @@ from suite.records.record import Cell
 from suite.records.scales import SCALES
 from suite.records.store import write_atomically
 from suite.run.cell.asked import Asked
-from suite.run.cell.training import Trainer, in_process, load_initial_rows, synchronize
+from suite.run.cell.training import Trainer, build_trainer, in_process, load_initial_rows, synchronize
 from suite.run.plan import Options, plan_cells
 from systems.freq_cache import CachedEmbeddingBagCollection
 from systems.freq_cache.cache import Cache
@@ -44,7 +44,6 @@ from systems.freq_cache.pool import RowPool
 from systems.freq_cache.tiers.writer import Writer
 from systems.freq_cache.transfer import Departure, Transfer
 from systems.registry import Variant, load, parse_systems
-from workloads.dlrm import build_dlrm
 
 PARTS: tuple[tuple[type, str, str], ...] = (
     (Trainer, "_step", "forward, backward, dense update"),
@@ -140,9 +139,15 @@ def profiled(cell: Cell, *, warmup: int, steps: int, trace: Path | None = None) 
     asked = Asked.of(cell)
     workload, system = asked.workload, system_class(asked.spec)
     load_initial_rows(system, seed=cell.seed)
-    widths = {"embedding_dim": cell.embedding_dim, "bottom_mlp": cell.bottom_mlp, "top_mlp": cell.top_mlp}
-    model = build_dlrm(system, dense_columns=workload.dense_columns, seed=cell.seed, device=device, **widths)
-    trainer = Trainer(model, system, feed=in_process(workload, device), total_steps=warmup + 2 * steps)
+    trainer = build_trainer(
+        system,
+        workload,
+        bottom_mlp=cell.bottom_mlp,
+        top_mlp=cell.top_mlp,
+        seed=cell.seed,
+        feed=in_process(workload, device),
+        total_steps=warmup + 2 * steps,
+    )
     trainer.run(warmup)
     plain = trainer.run(steps)
     clock, spans = Clock(), None
@@ -258,7 +263,7 @@ def _cell(options: argparse.Namespace) -> Cell:
         device=options.device,
         scale=options.scale,
         optimizer=options.optimizer,
-        cache_ratio=options.cache_ratio,
+        cache_ratios=() if options.cache_ratio is None else (options.cache_ratio,),
     )
     return plan_cells(asked, datasets=None, host_bytes=1 << 40)[0][0]
 

@@ -107,7 +107,7 @@ def _cell(options: argparse.Namespace, policy: str) -> Cell:
         device="cuda",
         scale=options.scale,
         embedding_dim=DIM,
-        cache_ratio=options.cache_ratio,
+        cache_ratios=() if options.cache_ratio is None else (options.cache_ratio,),
     )
     return plan_cells(asked, datasets=None, host_bytes=1 << 40)[0][0]
 

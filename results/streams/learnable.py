@@ -36,12 +36,11 @@ from torchmetrics.classification import BinaryAUROC
 from torchrec import KeyedJaggedTensor
 
 from suite.records.scales import SCALES, Scale
-from suite.run.cell.training import Trainer, in_process, load_initial_rows, tables_of
+from suite.run.cell.training import build_trainer, in_process, load_initial_rows, tables_of
 from suite.run.plan import _learning_rate
 from systems import registry
 from systems.contract import CacheRatio, OptimizerKind, SparseOptimizer, SystemSpec
 from workloads.batch import Batch, Split
-from workloads.dlrm import build_dlrm
 from workloads.schema import DATASETS, SCHEMAS
 from workloads.streams.synthetic import SyntheticWorkload
 
@@ -151,16 +150,15 @@ def train_epoch(
         )
     )
     load_initial_rows(system, seed=seed)
-    model = build_dlrm(
+    trainer = build_trainer(
         system,
-        dense_columns=workload.dense_columns,
-        embedding_dim=scale.embedding_dim,
+        workload,
         bottom_mlp=scale.bottom_mlp,
         top_mlp=scale.top_mlp,
         seed=seed,
-        device=device,
+        feed=in_process(workload, device),
+        total_steps=steps,
     )
-    trainer = Trainer(model, system, feed=in_process(workload, device), total_steps=steps)
     runs = [trainer.run(min(RUN_STEPS, steps - start)) for start in range(0, steps, RUN_STEPS)]
     batches = range(-(-test_samples // scale.batch_size))
     labels = [stream.batch(index, Split.TEST).labels for index in batches]

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
-from suite.advise.calibrate.calibrate import calibrated
+from suite.advise.calibrate.calibrate import OnProgress
 from suite.advise.calibrate.kernels import RowType
 from suite.advise.candidates import Refusal, cases, weigh
 from suite.advise.case import Case
 from suite.advise.counts import Replays, steady_span
-from suite.advise.described import DescribedCosts
 from suite.advise.frontier import Frontier, frontier
-from suite.advise.hardware import Hardware, Matmul
-from suite.advise.model import CalibratedCosts, Costs, Prediction
+from suite.advise.machine import Machine
+from suite.advise.model import Prediction
 from suite.advise.recommend import Choice, choose
 from suite.advise.shape import Shape
 from suite.records.model import Model
@@ -41,7 +39,6 @@ class Advice(Model):
     refused: tuple[Refusal, ...]
     choice: Choice | None
     frontier: tuple[Frontier, ...]
-    calibration_s: float | None = None
 
     def by_label(self) -> dict[str, list[Prediction]]:
         """Predictions by system variant, that of the fastest step first; sizes ascending."""
@@ -49,10 +46,6 @@ class Advice(Model):
         for one in sorted(self.predictions, key=lambda one: (one.step_s, one.device_bytes)):
             found.setdefault(one.label, []).append(one)
         return {label: sorted(sizes, key=lambda one: one.device_bytes) for label, sizes in found.items()}
-
-
-OnProgress = Callable[[str, int, int], None]
-"""Told what goes on, how much of it is done, and of how much."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,10 +58,7 @@ class Asked:
         ratios: Cached rows as shares of all.
         budget: Bytes of the device, the model included; None: whatever it takes.
         batches: To replay; None: enough.
-        seconds: How long to calibrate.
-        calibration: A file to reuse costs from, or to keep them in.
-        machine: A described machine; None: this one.
-        matmul: In which precision a described machine multiplies.
+        machine: Where costs come from.
     """
 
     systems: Sequence[str]
@@ -76,10 +66,7 @@ class Asked:
     ratios: Sequence[float]
     budget: int | None
     batches: int | None
-    seconds: float
-    calibration: Path | None
-    machine: Hardware | None
-    matmul: Matmul
+    machine: Machine
 
 
 def advise(cell: Cell, asked: Asked, *, on_progress: OnProgress = lambda what, done, total: None) -> Advice:
@@ -89,7 +76,6 @@ def advise(cell: Cell, asked: Asked, *, on_progress: OnProgress = lambda what, d
         BadOption: the file of a calibration cannot be used.
         CalibrationFailed: this machine could not be measured.
     """
-    machine = asked.machine
     workload = open_workload(cell)
     trace = WorkloadTrace(workload, prefix=cell.frequency_prefix)
     replays = Replays(trace, steady_span(trace, batches=asked.batches))
@@ -97,20 +83,7 @@ def advise(cell: Cell, asked: Asked, *, on_progress: OnProgress = lambda what, d
     found = list(
         cases(pattern, systems=asked.systems, row_types=asked.row_types, ratios=asked.ratios, budget=asked.budget)
     )
-    costs: Costs
-    calibration_s: float | None = None
-    if machine is None:
-        calibration = calibrated(
-            list(dict.fromkeys(case.shape for case in found)),
-            list(dict.fromkeys(case.kernel for case in found)),
-            seconds=asked.seconds,
-            file=asked.calibration,
-            on_progress=on_progress,
-        )
-        costs, name = CalibratedCosts(calibration), calibration.gpu or calibration.cpu
-        calibration_s = calibration.seconds
-    else:
-        costs, name = DescribedCosts(machine, matmul=asked.matmul), machine.name
+    costs, name = asked.machine.costs(found, on_progress)
     candidates, refused = weigh(
         found, replays, costs, on_case=lambda done, total: on_progress("replaying ids", done, total)
     )
@@ -128,5 +101,4 @@ def advise(cell: Cell, asked: Asked, *, on_progress: OnProgress = lambda what, d
         refused=tuple(refused),
         choice=choose(candidates, costs, budget=asked.budget),
         frontier=tuple(frontier(case, largest=replays.survey.largest) for case in firsts.values()),
-        calibration_s=calibration_s,
     )

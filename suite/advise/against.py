@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -11,22 +10,20 @@ from typing import Literal
 
 from pydantic import computed_field
 
-from suite.advise.advising import OnProgress
-from suite.advise.calibrate.calibrate import calibrated
+from suite.advise.calibrate.calibrate import OnProgress
 from suite.advise.case import Case
 from suite.advise.counts import Replays, span_of
-from suite.advise.described import DescribedCosts
-from suite.advise.hardware import Hardware, Matmul
-from suite.advise.model import CalibratedCosts, Costs, NotCalibrated, predict
+from suite.advise.machine import Machine
+from suite.advise.model import NotCalibrated, predict
 from suite.records import environment
 from suite.records.groups import Group, group_records
 from suite.records.model import Model
 from suite.records.options import BadOption
-from suite.records.record import Record
+from suite.records.record import Record, Turns
 from suite.records.status import Status
 from suite.records.store import RecordStore
 from suite.run.cell.stream import open_workload
-from suite.simulate.models.model import CannotReplay
+from suite.simulate.models.model import CannotReplay, Span
 from suite.simulate.traces.trace import WorkloadTrace
 
 
@@ -76,23 +73,6 @@ class Accuracy(Model):
         return median(abs(cell.error) for cell in self.cells) if self.cells else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Machine:
-    """What costs are taken from.
-
-    Attributes:
-        described: A described machine; None: this one.
-        matmul: In which precision a described machine multiplies.
-        seconds: How long to calibrate this one.
-        calibration: A file to reuse its costs from, or to keep them in.
-    """
-
-    described: Hardware | None
-    matmul: Matmul
-    seconds: float
-    calibration: Path | None
-
-
 def predicted_again(
     results: Path, machine: Machine, *, on_progress: OnProgress = lambda what, done, total: None
 ) -> Accuracy:
@@ -111,17 +91,20 @@ def predicted_again(
                 subjects.append(_Subject(group, system, case))
             else:
                 left_out.append(LeftOut(workload=group.cell.workload, system=system, reason=case))
-    costs, name = _costs([subject.case for subject in subjects], machine, on_progress)
+    if not subjects and machine.described is None:
+        raise BadOption("--against: no record is of a system and data that are here: see where --data-dir was")
+    costs, name = machine.costs([subject.case for subject in subjects], on_progress)
     cells: list[Compared] = []
     for _, same_stream in groupby(subjects, key=lambda subject: subject.group.key):
-        replays: Replays | None = None
+        replays: dict[Span, Replays] = {}
         for subject in same_stream:
             on_progress("replaying ids", len(cells), len(subjects))
             cell = subject.group.cell
-            if replays is None:
-                replays = Replays(WorkloadTrace(open_workload(cell), prefix=cell.frequency_prefix), span_of(cell))
+            span = span_of(cell, subject.turns[0])
+            if span not in replays:
+                replays[span] = Replays(WorkloadTrace(open_workload(cell), prefix=cell.frequency_prefix), span)
             try:
-                prediction = predict(subject.case, replays.counts(subject.case), costs)
+                prediction = predict(subject.case, replays[span].counts(subject.case), costs)
             except (CannotReplay, NotCalibrated) as error:
                 left_out.append(LeftOut(workload=cell.workload, system=subject.system, reason=str(error)))
             else:
@@ -136,6 +119,11 @@ class _Subject:
     group: Group
     system: str
     case: Case
+
+    @property
+    def turns(self) -> list[Turns]:
+        """Of its rounds."""
+        return [run.turns for run in self.group.rounds_by_system[self.system] if run.turns is not None]
 
 
 def _measured(results: Path, machine: Machine) -> list[Record]:
@@ -168,25 +156,9 @@ def _case_of(group: Group, system: str, machine: Machine) -> Case | str:
     return case
 
 
-def _costs(cases: Sequence[Case], machine: Machine, on_progress: OnProgress) -> tuple[Costs, str]:
-    """Costs of the machine, and its name."""
-    if machine.described is not None:
-        return DescribedCosts(machine.described, matmul=machine.matmul), machine.described.name
-    if not cases:
-        raise BadOption("--against: no record is of a system and data that are here: see where --data-dir was")
-    made = calibrated(
-        list(dict.fromkeys(case.shape for case in cases)),
-        list(dict.fromkeys(case.kernel for case in cases)),
-        seconds=machine.seconds,
-        file=machine.calibration,
-        on_progress=on_progress,
-    )
-    return CalibratedCosts(made), made.gpu or made.cpu
-
-
 def _compared(subject: _Subject, *, steps_per_s: float) -> Compared:
-    runs = subject.group.rounds_by_system[subject.system]
-    cell = runs[0].cell
+    cell = subject.group.rounds_by_system[subject.system][0].cell
+    step_s = [turn_s / turns.steps for turns in subject.turns for build in turns.system_s for turn_s in build]
     return Compared(
         workload=cell.workload,
         data=cell.data,
@@ -194,13 +166,7 @@ def _compared(subject: _Subject, *, steps_per_s: float) -> Compared:
         optimizer=cell.optimizer,
         batch_size=cell.batch_size,
         system=cell.system,
-        rounds=len(runs),
+        rounds=len(subject.turns),
         predicted_steps_per_s=steps_per_s,
-        measured_steps_per_s=1 / median(step_s for run in runs for step_s in _step_seconds(run)),
+        measured_steps_per_s=1 / median(step_s),
     )
-
-
-def _step_seconds(record: Record) -> list[float]:
-    """Seconds per step of every turn of every build."""
-    turns = record.turns
-    return [] if turns is None else [turn_s / turns.steps for build in turns.system_s for turn_s in build]

@@ -11,11 +11,12 @@ from rich.console import Console
 
 from suite.advise import tables
 from suite.advise.advising import Advice, Asked, advise
-from suite.advise.against import Accuracy, Machine, predicted_again
+from suite.advise.against import Accuracy, predicted_again
 from suite.advise.calibrate.calibrate import CalibrationFailed
 from suite.advise.calibrate.kernels import RowType, kernel_of
 from suite.advise.candidates import SYSTEMS
-from suite.advise.hardware import EXAMPLES, Hardware, load_hardware
+from suite.advise.hardware import EXAMPLES, Hardware, Matmul, load_hardware
+from suite.advise.machine import Machine
 from suite.records.environment import visible_gpu
 from suite.records.exits import errors_told
 from suite.records.options import BadOption, OptimizerName, ScaleName, parse_bytes, parse_workloads
@@ -24,7 +25,14 @@ from suite.records.store import write_atomically
 from suite.run.datasets import open_datasets
 from suite.run.memory_probes import available_host_bytes
 from suite.run.plan import Options, check_options, plan_cells
-from suite.simulate.options import BatchSizeOption, QuietOption, SeedOption, check_output
+from suite.simulate.options import (
+    RATIO_POINTS,
+    BatchSizeOption,
+    QuietOption,
+    SeedOption,
+    check_output,
+    parse_ratios,
+)
 from systems import registry
 from systems.registry import Variant, split_list
 from workloads.progress import Shown
@@ -38,13 +46,6 @@ class RowTypes(enum.StrEnum):
     FP32 = "fp32"
     FP16 = "fp16"
     ALL = "all"
-
-
-class MatmulName(enum.StrEnum):
-    """How a described device multiplies matrices."""
-
-    FP32 = "fp32"
-    TF32 = "tf32"
 
 
 def advise_command(
@@ -66,13 +67,11 @@ def advise_command(
     hardware: Annotated[
         str | None, typer.Option(help=f"A machine one does not have: {', '.join(EXAMPLES)}, or a JSON file")
     ] = None,
-    matmul: Annotated[
-        MatmulName, typer.Option(help="Products on --hardware; torch's default is fp32")
-    ] = MatmulName.FP32,
+    matmul: Annotated[Matmul, typer.Option(help="Products on --hardware; torch's default is fp32")] = Matmul.FP32,
     systems: Annotated[str, typer.Option(help="all, or names, with variants: freq_cache[policy=lru]")] = "all",
     row_types: Annotated[RowTypes, typer.Option(help="What rows are kept in")] = RowTypes.FP32,
     cache_ratio: Annotated[
-        str | None, typer.Option(help="Cached rows as shares of all rows, e.g. 0.01,0.05,0.2")
+        str | None, typer.Option(help="Cached rows as shares of all rows, e.g. 0.01,0.05,0.2 or 0.001:0.5")
     ] = None,
     optimizer: Annotated[
         OptimizerName, typer.Option(metavar="<name>", help=f"Of rows and MLPs alike: {', '.join(OptimizerName)}")
@@ -92,9 +91,6 @@ def advise_command(
         Path | None,
         typer.Option(help="A results directory: predict its cells, and say how far the predictions are off"),
     ] = None,
-    show_frontier: Annotated[
-        bool, typer.Option("--frontier", help="Show the smallest device at which each system trains, also if one fits")
-    ] = False,
     out: Annotated[Path | None, typer.Option(help="Directory that gets advice.json, advice.csv and advice.svg")] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="The advice as JSON on standard output, nothing else")
@@ -115,16 +111,18 @@ def advise_command(
     """
     shown = Shown(quiet=quiet or as_json)
     with errors_told(CalibrationFailed):
-        machine = None if hardware is None else load_hardware(hardware)
+        machine = Machine(
+            described=None if hardware is None else load_hardware(hardware),
+            matmul=matmul,
+            seconds=_seconds(seconds),
+            calibration=calibration_file,
+        )
         if out is not None:
             check_output(out)
         if against is not None:
             _check_alone(context)
-            costs = Machine(
-                described=machine, matmul=matmul.value, seconds=_seconds(seconds), calibration=calibration_file
-            )
             with shown:
-                accuracy = predicted_again(against, costs, on_progress=shown)
+                accuracy = predicted_again(against, machine, on_progress=shown)
             _present(accuracy, out=out, as_json=as_json)
             return
         cell = _cell(
@@ -142,17 +140,14 @@ def advise_command(
         asked = Asked(
             systems=_systems(systems, cell.device),
             row_types=list(RowType) if row_types is RowTypes.ALL else [RowType(row_types.value)],
-            ratios=_ratios(cache_ratio),
-            budget=_budget(device_memory, machine),
+            ratios=_RATIOS if cache_ratio is None else parse_ratios(cache_ratio, points=RATIO_POINTS),
+            budget=_budget(device_memory, machine.described),
             batches=_batches(batches),
-            seconds=_seconds(seconds),
-            calibration=calibration_file,
             machine=machine,
-            matmul=matmul.value,
         )
         with shown:
             advice = advise(cell, asked, on_progress=shown)
-        _present(advice, out=out, as_json=as_json, frontier=show_frontier)
+        _present(advice, out=out, as_json=as_json)
 
 
 _WITH_AGAINST = {"against", "hardware", "matmul", "calibration_file", "seconds", "out", "as_json", "quiet"}
@@ -166,7 +161,7 @@ def _check_alone(context: typer.Context) -> None:
             raise BadOption(f"{option.opts[0]} and --against exclude each other: the records say what to predict")
 
 
-def _present(found: Advice | Accuracy, *, out: Path | None, as_json: bool, frontier: bool = False) -> None:
+def _present(found: Advice | Accuracy, *, out: Path | None, as_json: bool) -> None:
     """Write the files, if they are asked for, then print."""
     files = [] if out is None else write(found, out)
     if as_json:
@@ -174,7 +169,7 @@ def _present(found: Advice | Accuracy, *, out: Path | None, as_json: bool, front
         return
     console = Console(markup=False, highlight=False)
     if isinstance(found, Advice):
-        tables.show(found, console, frontier=frontier)
+        tables.show(found, console)
     else:
         tables.show_accuracy(found, console)
     if out is not None:
@@ -213,21 +208,6 @@ def _systems(text: str, device: str) -> list[str]:
                 f"--systems: {variant} needs {error.name}, which is not installed: run make setup"
             ) from None
     return variants
-
-
-def _ratios(text: str | None) -> list[float]:
-    if text is None:
-        return list(_RATIOS)
-    found = []
-    for part in text.split(","):
-        try:
-            ratio = float(part)
-        except ValueError:
-            ratio = 0.0
-        if not 0 < ratio <= 1:
-            raise BadOption(f"--cache-ratio: '{part.strip()}' is no share above 0 and at most 1: write 0.01,0.05,0.2")
-        found.append(ratio)
-    return sorted(set(found))
 
 
 def _budget(text: str | None, machine: Hardware | None) -> int | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from suite.advise.case import Case
 from suite.advise.costs import Counts
-from suite.records.record import Cell
+from suite.records.record import Cell, Turns
 from suite.simulate.models import registry as models
 from suite.simulate.models.model import CannotReplay, Setting, Span, replay
 from suite.simulate.traces.trace import Trace, replayed
@@ -99,6 +99,6 @@ def steady_span(trace: Trace, *, batches: int | None = None) -> Span:
     return Span(counted_from=min(stop // 3, max(0, stop - 1)), stop=stop)
 
 
-def span_of(cell: Cell) -> Span:
-    """The batches of a build: warm-up, then the turns, which count."""
-    return Span(counted_from=cell.warmup_steps, stop=cell.warmup_steps + cell.turns * cell.turn_steps)
+def span_of(cell: Cell, turns: Turns) -> Span:
+    """The batches that a build trains on: warm-up, then the turns, which count."""
+    return Span(counted_from=cell.warmup_steps, stop=cell.warmup_steps + len(turns.system_s[0]) * turns.steps)

@@ -50,10 +50,10 @@ class DescribedCosts:
     - launches: what queueing all operations takes longer than the device computes.
     """
 
-    def __init__(self, hardware: Hardware, *, matmul: Matmul = "fp32") -> None:
+    def __init__(self, hardware: Hardware, *, matmul: Matmul = Matmul.FP32) -> None:
         self.hardware = hardware
         self._matmul = matmul
-        self._flops = hardware.fp32_flops if matmul == "fp32" else hardware.tf32_flops or hardware.fp32_flops
+        self._flops = hardware.fp32_flops if matmul is Matmul.FP32 else hardware.tf32_flops or hardware.fp32_flops
 
     @property
     def basis(self) -> Literal["calibrated", "modelled"]:

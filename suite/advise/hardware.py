@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from importlib.resources import files
 from pathlib import Path
-from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -79,5 +79,8 @@ def _read(path: Path) -> str:
         ) from None
 
 
-Matmul = Literal["fp32", "tf32"]
-"""In which precision matrices are multiplied: torch's default is fp32 since 1.12, and was tf32 before."""
+class Matmul(StrEnum):
+    """In which precision matrices are multiplied: torch's default is fp32 since 1.12, and was tf32 before."""
+
+    FP32 = "fp32"
+    TF32 = "tf32"

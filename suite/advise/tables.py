@@ -30,8 +30,8 @@ TERMS = {
 _SHOWN_S = 5e-6
 
 
-def show(advice: Advice, console: Console, *, frontier: bool) -> None:
-    """Print advice; the frontier too if nothing fits."""
+def show(advice: Advice, console: Console) -> None:
+    """Print advice; if nothing fits, the smallest device memory at which each system trains."""
     where = "calibrated on" if advice.basis == "calibrated" else "modelled for"
     budget = "no budget" if advice.budget_bytes is None else f"budget {gib(advice.budget_bytes)}"
     console.print(
@@ -47,7 +47,7 @@ def show(advice: Advice, console: Console, *, frontier: bool) -> None:
         console.print(f"{refusal.system} {refusal.row_type}: {refusal.reason}", style="dim", soft_wrap=True)
     console.print()
     _say_choice(advice, console)
-    if frontier or advice.choice is None:
+    if advice.choice is None:
         console.print()
         console.print(_frontier(advice))
         reasons = {row.dominated_by or f"{row.system} {row.row_type}": row.why for row in advice.frontier}

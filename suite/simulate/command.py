@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Self
 
-import numpy as np
 import typer
 from rich.console import Console
 
@@ -20,6 +19,7 @@ from suite.simulate import figure, results, tables
 from suite.simulate.models.model import RowBytes, Span
 from suite.simulate.models.registry import parse_policies
 from suite.simulate.options import (
+    RATIO_POINTS,
     BatchesOption,
     BatchSizeOption,
     DataDirOption,
@@ -33,6 +33,7 @@ from suite.simulate.options import (
     check_counts,
     check_output,
     open_trace,
+    parse_ratios,
     span_of,
 )
 from suite.simulate.results import Configuration, Simulation, Stream, bound_of, row_of
@@ -43,7 +44,6 @@ from systems.contract import OptimizerKind, SparseOptimizer
 from systems.registry import Variant
 from workloads.progress import Shown
 
-POINTS = 9
 _OPTIMUM = Variant("belady")
 
 
@@ -62,7 +62,7 @@ def simulate_command(
         str | None,
         typer.Option(help="Cached share of all rows: 0.01, or 0.01,0.05, or 0.001:0.5; default: the scale's"),
     ] = None,
-    points: Annotated[int, typer.Option(help="Sizes from one end of --cache-ratio A:B to the other")] = POINTS,
+    points: Annotated[int, typer.Option(help="Sizes from one end of --cache-ratio A:B to the other")] = RATIO_POINTS,
     batches: BatchesOption = None,
     epoch: Annotated[bool, typer.Option("--epoch", help="Count all batches behind the warm-up")] = False,
     warmup: WarmupOption = None,
@@ -197,40 +197,6 @@ class _Found:
             for (ratio, _), cell in self.cells.items()
             if cell in self.outcomes
         )
-
-
-def parse_ratios(text: str, *, points: int) -> tuple[float, ...]:
-    """Cache ratios of `0.01`, `0.01,0.05` or `0.001:0.5`, ascending, each once.
-
-    Args:
-        text: The option.
-        points: Of a range, whose ratios lie evenly on a logarithmic scale; rounded to three digits.
-
-    Raises:
-        BadOption: a ratio is no number or outside (0, 1], or the range is none.
-    """
-    low, colon, high = text.partition(":")
-    if not colon:
-        return tuple(sorted({_ratio(part) for part in text.split(",")}))
-    first, last = _ratio(low), _ratio(high)
-    if points < 2:
-        raise BadOption(f"--points: {points} is out of range, a range of ratios has at least 2")
-    if first >= last:
-        raise BadOption(f"--cache-ratio: '{text}' is no range: write the smaller ratio first, as in 0.001:0.5")
-    between = [float(f"{ratio:.3g}") for ratio in np.geomspace(first, last, points)[1:-1]]
-    return tuple(sorted({first, *between, last}))
-
-
-def _ratio(text: str) -> float:
-    try:
-        ratio = float(text)
-    except ValueError:
-        raise BadOption(
-            f"--cache-ratio: '{text.strip()}' is not a number: write 0.01, or 0.01,0.05, or 0.001:0.5"
-        ) from None
-    if not 0 < ratio <= 1:  # NaN compares false with everything
-        raise BadOption(f"--cache-ratio: {text.strip()} is out of range, it must be above 0 and at most 1")
-    return ratio
 
 
 def _row(optimizer: OptimizerKind, dim: int) -> RowBytes:

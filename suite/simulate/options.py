@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 
 from suite.records.options import BadOption, parse_prepared, parse_workloads
@@ -17,6 +18,8 @@ from workloads.streams.synthetic import SyntheticWorkload
 
 WARMUP_BATCHES = 50
 COUNTED_BATCHES = 100
+RATIO_POINTS = 9
+"""Sizes of a range of cache ratios."""
 
 WorkloadOption = Annotated[
     str, typer.Option(help="A synthetic stream, as in criteo_kaggle@drift, or one that --data-dir holds")
@@ -110,6 +113,40 @@ def span_of(trace: Trace, *, batches: int | None, warmup: int | None, epoch: boo
             f"--batches: {trace.name} has {trace.length} batches, {left} after a warm-up of {before}, not {counted}"
         )
     return Span(counted_from=before, stop=before + counted)
+
+
+def parse_ratios(text: str, *, points: int) -> tuple[float, ...]:
+    """Cache ratios of `0.01`, `0.01,0.05` or `0.001:0.5`, ascending, each once.
+
+    Args:
+        text: The option.
+        points: Of a range, whose ratios lie evenly on a logarithmic scale; rounded to three digits.
+
+    Raises:
+        BadOption: a ratio is no number or outside (0, 1], or the range is none.
+    """
+    low, colon, high = text.partition(":")
+    if not colon:
+        return tuple(sorted({_ratio(part) for part in text.split(",")}))
+    first, last = _ratio(low), _ratio(high)
+    if points < 2:
+        raise BadOption(f"--points: {points} is out of range, a range of ratios has at least 2")
+    if first >= last:
+        raise BadOption(f"--cache-ratio: '{text}' is no range: write the smaller ratio first, as in 0.001:0.5")
+    between = [float(f"{ratio:.3g}") for ratio in np.geomspace(first, last, points)[1:-1]]
+    return tuple(sorted({first, *between, last}))
+
+
+def _ratio(text: str) -> float:
+    try:
+        ratio = float(text)
+    except ValueError:
+        raise BadOption(
+            f"--cache-ratio: '{text.strip()}' is not a number: write 0.01, or 0.01,0.05, or 0.001:0.5"
+        ) from None
+    if not 0 < ratio <= 1:  # NaN compares false with everything
+        raise BadOption(f"--cache-ratio: {text.strip()} is out of range, it must be above 0 and at most 1")
+    return ratio
 
 
 def check_output(out: Path) -> None:

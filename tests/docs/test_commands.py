@@ -167,9 +167,7 @@ RULES: dict[str, Rule] = {
     "python -m suite advise --against results": Run(add="--seconds 1", after=(ROUNDS,), says="error"),
     "python -m suite advise --workload criteo_kaggle": Run(add="--scale smoke --seconds 1 --batches 6"),
     "python -m suite advise --workload avazu --device-memory 64MiB": Run(add="--scale smoke --seconds 1 --batches 6"),
-    "python -m suite advise --hardware my_gpu.json --row-types all --frontier": Run(
-        add="--scale smoke --batches 6", says="fp16"
-    ),
+    "python -m suite advise --hardware my_gpu.json --row-types all": Run(add="--scale smoke --batches 6", says="fp16"),
     # results
     "python -m suite doctor": Run(add="--seconds 0.1", codes=(0, 1)),
     "python -m suite report": Run(leaves=("results/published/index.html",)),

@@ -16,7 +16,7 @@ import sys
 from suite.advise.case import Case
 from suite.advise.counts import Replays, steady_span
 from suite.advise.described import DescribedCosts
-from suite.advise.hardware import load_hardware
+from suite.advise.hardware import Matmul, load_hardware
 from suite.advise.model import predict
 from suite.records.published import published_rows
 from suite.run.cell.stream import open_workload
@@ -44,7 +44,7 @@ def main() -> None:
                 device="cuda",
                 scale="full",
                 batch_size=row.batch_size,
-                cache_ratio=row.cache_ratio,
+                cache_ratios=() if row.cache_ratio is None else (row.cache_ratio,),
             )
             cell = plan_cells(options, datasets=None, host_bytes=1 << 40)[0][0]
             workload = open_workload(cell)
@@ -52,7 +52,7 @@ def main() -> None:
             case = Case.of(cell, workload)
             counts = Replays(trace, steady_span(trace, batches=asked.batches)).counts(case)
             fp32, tf32 = (
-                1 / predict(case, counts, DescribedCosts(hardware, matmul=matmul)).step_s for matmul in ("fp32", "tf32")
+                1 / predict(case, counts, DescribedCosts(hardware, matmul=matmul)).step_s for matmul in Matmul
             )
             line = f"| {name} | {row.system} | {row.steps_per_s:g} | `{case.system}` | {fp32:.0f} | {tf32:.0f} |"
             sys.stdout.write(f"{line}\n")

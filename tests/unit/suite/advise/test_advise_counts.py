@@ -15,12 +15,13 @@ from suite.simulate.models.model import Span
 from suite.simulate.traces.trace import WorkloadTrace
 from systems import registry
 from systems.contract import CacheRatio, OptimizerKind, SparseOptimizer, SystemSpec
+from tests.unit.suite.fabricate import turns
 
 
 @pytest.mark.parametrize("system", ["freq_cache[policy=lfu]", "freq_cache[look_ahead=4,policy=lru]", "freq_cache"])
-def test_counts_of_a_cell_are_the_counters_of_its_timed_steps(system: str) -> None:
+def test_counts_of_a_cell_are_the_counters_of_its_turns(system: str) -> None:
     variant = registry.Variant.parse(system)
-    options = Options(systems=(variant,), workloads=("avazu",), device="cpu", scale="smoke", steps=24, cache_ratio=0.3)
+    options = Options(systems=(variant,), workloads=("avazu",), device="cpu", scale="smoke", cache_ratios=(0.3,))
     cell = plan_cells(options, datasets=None, host_bytes=1 << 34)[0][0]
     workload = open_workload(cell)
     found = registry.load(variant)
@@ -35,7 +36,7 @@ def test_counts_of_a_cell_are_the_counters_of_its_timed_steps(system: str) -> No
             parameters=registry.resolved_parameters(variant, found),
         )
     )
-    span = span_of(cell)
+    span = span_of(cell, turns(cell, 1.0))
     batches = [workload.batch(index).features for index in range(span.stop)]
     coming = iter(batches)
     announced = 0

@@ -7,7 +7,7 @@ from advise_scenes import case
 
 from suite.advise.costs import Counts
 from suite.advise.described import DescribedCosts
-from suite.advise.hardware import Attained, Hardware
+from suite.advise.hardware import Attained, Hardware, Matmul
 from suite.advise.model import NotCalibrated, Terms, predict
 
 COUNTS = Counts(lookups=192, distinct=100, misses=30, rows_fetched=30, rows_written_back=20)
@@ -93,12 +93,14 @@ def test_launches_count_where_the_host_is_slower_than_the_device() -> None:
 def test_tf32_multiplies_faster_where_the_device_has_it() -> None:
     flops = case("full_gpu").shape.dense_flops
 
-    def dense_s(hardware: Hardware, matmul: str) -> float:
-        costs = DescribedCosts(hardware, matmul="tf32" if matmul == "tf32" else "fp32")
+    def dense_s(hardware: Hardware, matmul: Matmul) -> float:
+        costs = DescribedCosts(hardware, matmul=matmul)
         return costs.terms(case("full_gpu", device="cuda"), COUNTS).exposed_s["dense"]
 
-    assert dense_s(_machine(), "fp32") - dense_s(_machine(), "tf32") == pytest.approx(flops / 1e6 - flops / 4e6)
-    assert dense_s(_machine(tf32_flops=None), "tf32") == dense_s(_machine(), "fp32")
+    assert dense_s(_machine(), Matmul.FP32) - dense_s(_machine(), Matmul.TF32) == pytest.approx(
+        flops / 1e6 - flops / 4e6
+    )
+    assert dense_s(_machine(tf32_flops=None), Matmul.TF32) == dense_s(_machine(), Matmul.FP32)
 
 
 def test_system_without_a_model_is_refused() -> None:

@@ -18,8 +18,8 @@ from suite.__main__ import COMMANDS, app
 from suite.records.options import BadOption
 from suite.simulate import command
 from suite.simulate import tables as simulate_tables
-from suite.simulate.command import parse_ratios
 from suite.simulate.models.registry import load
+from suite.simulate.options import parse_ratios
 from suite.simulate.results import Simulation
 from suite.simulate.sweep import Outcome
 from systems.registry import Variant
