@@ -5,16 +5,33 @@ A column reads a field of `suite.tables.rows.Row`; what is counted or measured a
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 from suite.records.published import PublishedRow
-from suite.tables.quantities import MISSING, amount, duration, gigabytes, megabytes, percent, score
-from suite.tables.rows import Row
+from suite.tables.quantities import (
+    MISSING,
+    amount,
+    decimals,
+    duration,
+    gigabytes,
+    megabytes,
+    percent,
+    score,
+    with_decimals,
+)
+from suite.tables.rows import Row, noise_floor
 from suite.tables.sheet import Column, Head
 from suite.tables.statistics import Estimate
+
+
+class Columns(StrEnum):
+    """What a terminal shows: the columns of `View.MAIN`, or a second table with the rest as well."""
+
+    MAIN = "main"
+    ALL = "all"
 
 
 class View(StrEnum):
@@ -33,39 +50,65 @@ class Measured(Column[Row]):
 
     Attributes:
         field: Of `Row`, in SI units: what the page sorts by.
-        views: Where the page shows it besides `ALL`.
+        views: Where the page shows it besides `ALL`; those of `View.MAIN` are the table of README and terminal.
         definition: What it means.
+        noisy: Of a column that shows a speed: a row's cell under a noise floor (a share; None: not known).
     """
 
     field: str
     views: tuple[View, ...]
     definition: str
+    noisy: Callable[[Row, float | None], str] | None = None
 
     def value(self, row: Row) -> float | str | None:
         """What a row is sorted by; None where there is no value."""
         value: float | str | None = getattr(row, self.field)
         return value
 
+    def under(self, noise: float | None) -> Measured:
+        """The column with no more digits than a noise floor allows."""
+        noisy = self.noisy
+        return self if noisy is None else replace(self, show=lambda row: noisy(row, noise))
 
-def relative(ratio: Estimate | None) -> str:
-    """A ratio of speeds with its interval."""
+
+def fitted(columns: Iterable[Measured], rows: Sequence[Row]) -> tuple[Measured, ...]:
+    """The columns that have something to show of these rows, with the digits that their noise floor allows."""
+    noise = noise_floor(rows)
+    shown = [column.under(noise) for column in columns]
+    return tuple(column for column in shown if any(column.show(row) != MISSING for row in rows))
+
+
+def relative(ratio: Estimate | None, noise: float | None = None) -> str:
+    """A ratio of speeds with its interval, in the digits that a noise floor allows."""
     if ratio is None:
         return MISSING
-    interval = MISSING if ratio.low is None else f"{amount(ratio.low)}, {amount(ratio.high)}"
-    return f"{amount(ratio.value)} [{interval}]"
+    places = decimals(ratio.value, noise)
+    if ratio.low is None or ratio.high is None:
+        return f"{with_decimals(ratio.value, places)} [{MISSING}]"
+    low, high = (with_decimals(bound, places) for bound in (ratio.low, ratio.high))
+    return f"{with_decimals(ratio.value, places)} [{low}, {high}]"
 
 
-def epoch(seconds: float | None, *, measured: bool | None) -> str:
-    """The time of an epoch; `~` before one that is extrapolated from throughput."""
-    return ("" if measured or seconds is None else "~") + duration(seconds)
-
-
-def _relative(row: Row) -> str:
-    if row.ratio is not None and row.ratio_low is None and row.ratio == 1:
-        return "1"
+def _ratio(row: Row, noise: float | None) -> str:
+    if row.computes_as is not None:
+        return _same_as(row)
     if row.ratio is None:
         return MISSING
-    return relative(Estimate(value=row.ratio, low=row.ratio_low, high=row.ratio_high, rounds=row.rounds))
+    if row.ratio_low is None and row.ratio == 1:
+        return "1"
+    return relative(Estimate(value=row.ratio, low=row.ratio_low, high=row.ratio_high), noise)
+
+
+def _speed(row: Row, noise: float | None) -> str:
+    return amount(row.steps_per_s, noise) if row.computes_as is None else _same_as(row)
+
+
+def _same_as(row: Row) -> str:
+    return f"= {row.computes_as}"
+
+
+def _epoch(row: Row, noise: float | None) -> str:
+    return MISSING if row.epoch_s is None else f"~{duration(row.epoch_s, noise)}"
 
 
 def _word(value: object) -> str:
@@ -91,107 +134,134 @@ def _column(
     )
 
 
+def _noisy(
+    words: str,
+    field: str,
+    show: Callable[[Row, float | None], str],
+    *views: View,
+    definition: str,
+    breaks: bool = False,
+) -> Measured:
+    """A column of speeds, with as many digits as the noise floor allows."""
+    return Measured(
+        words=words,
+        field=field,
+        show=lambda row: show(row, None),
+        noisy=show,
+        views=views,
+        definition=definition,
+        breaks=breaks,
+    )
+
+
 SYSTEM: Column[Row] = Column(words="system", show=lambda row: row.system, text=True)
 COLUMNS = (
     _column(
+        "knew", "knew", _word, View.MAIN,
+        definition="what the system knew of the ids.", text=True,
+    ),
+    _column(
         "AUROC", "auroc", score, View.MAIN, View.PAPER,
-        definition="On the test split after training, torchmetrics; median over rounds.",
+        definition="on the test split after training (torchmetrics), mean over rounds.",
     ),
     _column(
         "accuracy", "accuracy", score, View.PAPER,
-        definition="On the test split after training, torchmetrics; median over rounds.",
+        definition="on the test split after training (torchmetrics), mean over rounds.",
     ),
-    _column(
-        "it/s", "steps_per_s", amount, View.MAIN, View.PAPER,
-        definition="Iterations (batches) per second: median over a round's timed windows, then over rounds.",
+    _noisy(
+        "it/s", "steps_per_s", _speed, View.MAIN, View.PAPER,
+        definition="iterations per second: the baseline's geometric mean over turns, times the ratio.",
     ),
-    Measured(
-        words="epoch time",
-        field="epoch_s",
-        show=lambda row: epoch(row.epoch_s, measured=row.epoch_measured),
-        views=(View.PAPER,),
-        definition="Samples of the training split divided by samples per second; ~ where no whole epoch ran.",
+    _noisy(
+        "total it/s", "total_steps_per_s", lambda row, noise: amount(row.total_steps_per_s, noise),
+        definition="all timed iterations over all their seconds: stalls show here.",
+    ),
+    _noisy(
+        "epoch time", "epoch_s", _epoch, View.PAPER,
+        definition="samples of the training split over samples per second.",
+    ),
+    _noisy(
+        "time to target AUROC", "target_s", lambda row, noise: duration(row.target_s, noise),
+        definition="training time until the target AUROC was reached, at the system's speed; n/a: not reached.",
+    ),
+    _noisy(
+        "vs full_gpu", "ratio", _ratio, View.MAIN, breaks=True,
+        definition="speed relative to the all-on-device baseline in the same turns, with a 95 % interval over builds.",
     ),
     _column(
         "GPU GB allocated", "device_allocated_bytes", gigabytes, View.PAPER, View.MEMORY,
-        definition="torch's peak allocated during build and training, in 1e9 bytes; the largest of any round. n/a on a "
-        "CPU.",
+        definition="torch's peak allocated during build and training; the largest of any round.",
     ),
     _column(
         "GPU GB reserved", "device_reserved_bytes", gigabytes, View.MAIN, View.PAPER, View.MEMORY,
-        definition="torch's peak reserved, in 1e9 bytes; the largest of any round. UVM bypasses that allocator. n/a on "
-        "a CPU.",
+        definition="torch's peak reserved, the largest of any round. UVM bypasses that allocator.",
     ),
     _column(
         "CPU GB", "host_peak_rss_bytes", gigabytes, View.MAIN, View.PAPER, View.MEMORY,
-        definition="Peak resident memory of the process during build and training, in 1e9 bytes; the largest of any "
-        "round.",
+        definition="peak resident memory of the process, the largest of any round.",
     ),
-    Measured(
-        words="vs full_gpu",
-        field="ratio",
-        show=_relative,
-        views=(View.MAIN,),
-        breaks=True,
-        definition="Samples per second relative to the all-on-device baseline, paired by round, with a 95 % interval "
-        "(Student's t); one round has none.",
+    _column(
+        "CPU GB net", "host_net_bytes", gigabytes, View.MEMORY,
+        definition="the same less what was resident before the model was built.",
     ),
     _column(
         "hit rate", "hit_rate", lambda share: percent(share, 2), View.MAIN, View.TRAFFIC,
-        definition="1 - unique misses / unique ids, before anything is fetched, summed over the counted steps of all "
-        "rounds.",
+        definition="1 - unique misses / unique ids, before anything is fetched, in the first round's counted steps.",
     ),
     _column(
         "MB fetched per it", "fetched_bytes_per_step", megabytes, View.TRAFFIC,
-        definition="Rows fetched to the device times row bytes, optimizer state included, per iteration, in 1e6 bytes.",
+        definition="rows fetched to the device times row bytes, optimizer state included, per iteration.",
     ),
     _column(
         "MB written back per it", "written_back_bytes_per_step", megabytes, View.TRAFFIC,
-        definition="Rows written back times row bytes, optimizer state included, per iteration, in 1e6 bytes.",
+        definition="rows written back times row bytes, optimizer state included, per iteration.",
     ),
     _column(
         "misses, % of optimal", "misses_over_optimum", percent, View.MAIN, View.TRAFFIC,
-        definition="Unique misses relative to those of Belady's rule, simulated on the same steps with as many slots: "
-        "100 % is the least possible for a cache that holds all rows of a batch.",
+        definition="unique misses relative to those of Belady's rule with as many slots in the same steps.",
     ),
     _column(
         "bytes over minimum", "bytes_over_minimum", amount, View.TRAFFIC,
-        definition="Bytes moved both ways relative to those of Belady's rule, simulated on the same steps with as many "
-        "slots.",
+        definition="bytes moved both ways relative to those of Belady's rule with as many slots in the same steps.",
     ),
     _column(
         "rows MB", "device_rows_bytes", megabytes, View.MEMORY,
-        definition="Device memory for rows, by the system's own account, in 1e6 bytes; on a CPU, RAM in the device's "
-        "place.",
+        definition="device memory for rows, by the system's own account; on a CPU, RAM in the device's place.",
     ),
     _column(
         "state MB", "device_state_bytes", megabytes, View.MEMORY,
-        definition="Device memory for optimizer state, likewise.",
+        definition="device memory for optimizer state, likewise.",
     ),
     _column(
         "index MB", "device_index_bytes", megabytes, View.MEMORY,
-        definition="Device memory for finding rows, likewise.",
+        definition="device memory for finding rows, likewise.",
     ),
     _column(
         "staging MB", "device_staging_bytes", megabytes, View.MEMORY,
-        definition="Device memory for rows on their way, likewise.",
+        definition="device memory for rows on their way, likewise.",
     ),
     _column(
-        "verified", "verified", _word, View.MAIN,
-        definition="Trained beside the reference before timing: bitwise equal, or the largest difference of any loss, "
-        "row or (relative to its size) optimizer state.",
+        "verified", "verified", _word,
+        definition="trained beside the reference first: bitwise equal, or the largest difference of any loss, row or "
+        "(relative to its size) optimizer state.",
         text=True,
     ),
     _column(
-        "placement", "placement", _word, View.MAIN,
-        definition="Where rows were, read off the live objects.", text=True,
+        "placement", "placement", _word,
+        definition="where rows were, read off the live objects.", text=True,
+    ),
+    _column(
+        "timed", "way", _word,
+        definition="where the system took its turns.", text=True,
     ),
     _column(
         "status", "status", str, View.MAIN, View.PAPER,
-        definition="How the cell ended: the worst of its rounds.", text=True,
+        definition="how the system ended: the worst of its rounds.", text=True,
     ),
 )  # fmt: skip
 
+MAIN = tuple(column for column in COLUMNS if View.MAIN in column.views)
+REST = tuple(column for column in COLUMNS if View.MAIN not in column.views)
 PAPER = tuple(column for column in COLUMNS if View.PAPER in column.views and column.words != "status")
 """The columns that the paper published (arXiv 2208.05321)."""
 PUBLISHED_HEADS = (SYSTEM, *PAPER, Head(words="status", text=True, breaks=True), Head(words="hardware", text=True))

@@ -3,49 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from suite.records.groups import Group
 from suite.records.published import NOTE, PublishedRow, published_rows
 from suite.records.status import Status
-from suite.tables.columns import COLUMNS, PUBLISHED_HEADS, SYSTEM, published_cells
+from suite.tables.columns import (
+    COLUMNS,
+    MAIN,
+    PUBLISHED_HEADS,
+    REST,
+    SYSTEM,
+    Columns,
+    Measured,
+    fitted,
+    published_cells,
+)
 from suite.tables.formats import write_sheets
 from suite.tables.frames import frame
-from suite.tables.quantities import amount, place_words
-from suite.tables.rows import Row, failure, merged_rows
-from suite.tables.settings import facts, headings
+from suite.tables.quantities import score
+from suite.tables.rows import Row, failure, merged_rows, records_of
+from suite.tables.settings import details, facts, headings
 from suite.tables.sheet import Block, Line, Sheet, lines, notes
-from suite.tables.statistics import rank
+from suite.tables.verdict import verdict
 
 LEGEND = (
-    "GB = 1e9 bytes and MB = 1e6 bytes; it = iteration, one batch; n/a = does not exist or is not known.",
-    "it/s and epoch time: median over rounds; ~ before an epoch time: extrapolated from throughput.",
-    "GPU GB: torch's peaks; CPU GB: peak resident memory of the process.",
-    "vs full_gpu: samples/s relative to the all-on-device baseline, paired by round, with a 95 % interval.",
-    "Hit rate: share of a batch's distinct rows that were on the device before anything was fetched.",
-    "Optimal misses and minimum bytes: of Belady's rule, simulated on the same steps with as many slots.",
-    "Rows, state, index and staging MB: device memory by purpose, by the system's own account.",
-    "Verified: trained beside the reference before timing; bitwise, or the largest difference of any loss, row or "
-    "(relative to its size) optimizer state.",
+    "GB = 1e9 bytes, MB = 1e6 bytes, it = iteration (one batch), ~ = extrapolated; n/a = does not exist, or not known.",
 )
 
 
-def comparison(groups: Sequence[Group]) -> Sheet:
-    """A block per group, and one of the published rows after the last group of their dataset.
+def comparison(groups: Sequence[Group], columns: Columns = Columns.ALL) -> Sheet:
+    """Per group a block of the main columns; with all columns one of the rest below it, and published rows.
+
+    Published rows stand below the last group of their dataset. A column that has nothing to show is left out.
 
     Args:
         groups: From `suite.records.groups.group_records`.
+        columns: Which.
     """
     last = {group.cell.workload: group for group in groups}
+    blocks: list[Block] = []
+    for group, heading in zip(groups, headings(groups), strict=True):
+        blocks.append(_main(group, heading))
+        if columns is Columns.ALL:
+            blocks.append(_rest(group))
+            blocks += _published(group) if last[group.cell.workload] is group else ()
+    shown = {head.words for block in blocks for head in block.heads}
     return Sheet(
         name="comparison",
         title="Comparison of embedding offload systems",
-        legend=LEGEND if groups else ("No records yet: run the benchmark first.",),
-        blocks=tuple(
-            block
-            for group, heading in zip(groups, headings(groups), strict=True)
-            for block in (_measured(group, heading), *(_published(group) if last[group.cell.workload] is group else ()))
-        ),
+        legend=(
+            *LEGEND,
+            *(f"{column.words} = {column.definition}" for column in COLUMNS if column.words in shown),
+        )
+        if groups
+        else ("No records yet: run the benchmark first.",),
+        blocks=tuple(blocks),
         frame=frame(*groups, published=True),
     )
 
@@ -59,23 +73,51 @@ def write_tables(groups: Sequence[Group], directory: Path) -> tuple[Path, ...]:
     return write_sheets([comparison(groups)], directory, suffixes=("md", "csv"))
 
 
-def _measured(group: Group, heading: str) -> Block:
+def _main(group: Group, heading: str) -> Block:
     rows = merged_rows(group)
-    columns = (SYSTEM, *COLUMNS)
     failures = [f"{row.system}: {failure(row)}" for row in rows if row.status is not Status.OK]
-    hits = [f"{row.system}: {_hits(row)}" for row in rows if row.hit_rate is not None]
-    return Block(
+    return replace(
+        _block(group, rows, MAIN),
         heading=heading,
-        facts=facts([group]),
-        heads=columns,
-        lines=lines(columns, ((row, [run.key for run in group.rounds_by_system[row.system]]) for row in rows)),
+        verdict=verdict(group),
+        facts=(*facts([group]), *_same_kernel(rows)),
         notes=(
             *notes(failures, "Not measured"),
             *notes(f"{row.system}: {note}" for row in rows for note in row.notes),
-            *notes(hits, "Found on the device, counted before anything was fetched", detail=True),
-            *notes(_ranking(group), _ranking_title(group)),
         ),
     )
+
+
+def _rest(group: Group) -> Block:
+    rows = merged_rows(group)
+    hits = [f"{row.system}: {_hits(row)}" for row in rows if row.hit_rate is not None]
+    return replace(
+        _block(group, rows, REST),
+        facts=(*details([group]), *_target(rows)),
+        notes=notes(hits, "Found on the device, counted before anything was fetched"),
+    )
+
+
+def _block(group: Group, rows: Sequence[Row], columns: Sequence[Measured]) -> Block:
+    heads = (SYSTEM, *fitted(columns, rows))
+    return Block(
+        heading="",
+        heads=heads,
+        lines=lines(heads, ((row, [run.key for run in records_of(group, row)]) for row in rows)),
+    )
+
+
+def _same_kernel(rows: Sequence[Row]) -> tuple[str, ...]:
+    """What `= full_gpu` means, where a row says so."""
+    return tuple(
+        f"= {name}: runs {name}'s own kernel on the same memory here, so it was not timed again"
+        for name in dict.fromkeys(row.computes_as for row in rows if row.computes_as is not None)
+    )
+
+
+def _target(rows: Sequence[Row]) -> tuple[str, ...]:
+    targets = {row.target_auroc for row in rows} - {None}
+    return tuple(f"Target AUROC: {score(target)}, what the baseline had reached near its end" for target in targets)
 
 
 def _published(group: Group) -> tuple[Block, ...]:
@@ -117,18 +159,3 @@ def _hits(row: Row) -> str:
         if total and missed is not None
     ]
     return "; ".join(parts)
-
-
-def _ranking_title(group: Group) -> str:
-    baseline = "" if group.on_cpu else " and the all-on-device baseline"
-    return (
-        f"Ranking by throughput, among verified systems that offload{baseline} (too close to call: the 95 % interval "
-        "of paired rounds spans 1, or there is one round only)"
-    )
-
-
-def _ranking(group: Group) -> list[str]:
-    return [
-        f"{place_words(one.place, tied=one.tied)}: {one.system}, {amount(one.samples_per_s)} samples/s"
-        for one in rank(group.records)
-    ] or ["no ranking: fewer than two verified systems offload in this comparison"]

@@ -43,15 +43,16 @@ def write_sheets(
 
 
 def to_markdown(sheet: Sheet) -> str:
-    """Title, legend, and per block its heading, facts, table and notes."""
-    parts = [f"# {_escaped(sheet.title)}", _escaped(" ".join(sheet.legend))]
+    """Title, per block its heading, verdict, facts, table and notes, and the legend."""
+    parts = [f"# {_escaped(sheet.title)}"]
     for block in sheet.blocks:
         parts += [f"## {_escaped(block.heading)}"] if block.heading else []
+        parts += [f"**{_escaped(' '.join(block.verdict))}**"] if block.verdict else []
         parts += [_items(block.facts)] if block.facts else []
         parts.append(_table(block))
         for notes in block.notes:
             parts += [f"{_escaped(notes.title)}:", _items(notes.sentences)]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, _items(sheet.legend)]) + "\n"
 
 
 def to_csv(sheet: Sheet) -> str:
@@ -114,7 +115,11 @@ def _paragraphs(escaped: Iterable[str]) -> list[str]:
 def _latex_block(sheet: Sheet, block: Block, label: str) -> str:
     caption = sheet.title + (f". {block.heading}" if block.heading else "")
     heads = [head.words.split() for head in block.heads]
-    said = [*block.facts, *(words for notes in block.notes for words in (f"{notes.title}:", *notes.sentences))]
+    said = [
+        *block.verdict,
+        *block.facts,
+        *(words for notes in block.notes for words in (f"{notes.title}:", *notes.sentences)),
+    ]
     cells = [cell for line in block.lines for cell in line.cells]
     escaped = iter(escape_latex([caption, *chain(*heads), *cells, *said]))
     caption = next(escaped)

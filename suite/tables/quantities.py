@@ -19,23 +19,40 @@ def megabytes(value: float | None) -> str:
     return amount(None if value is None else value / 1e6)
 
 
-def amount(value: float | None) -> str:
-    """A number of any size with enough digits, never rounded to 0 when it is not."""
+def amount(value: float | None, noise: float | None = None) -> str:
+    """A number of any size with enough digits, never rounded to 0 when it is not.
+
+    Args:
+        value: The number.
+        noise: A share of it; no digit is shown behind the first that so much noise moves.
+    """
     if value is None or not math.isfinite(value):
         return MISSING
     if value == 0:
         return "0"
+    return with_decimals(value, decimals(value, noise))
+
+
+def decimals(value: float, noise: float | None = None) -> int:
+    """How many decimals `amount` shows of a number other than 0; negative where noise moves digits before the point."""
     size = math.floor(math.log10(abs(value)))
-    decimals = 0 if size >= 3 else 1 if size == 2 else 2 if size >= -1 else 1 - size
-    return f"{value:,.{decimals}f}"
+    enough = 0 if size >= 3 else 1 if size == 2 else 2 if size >= -1 else 1 - size
+    return min(enough, -math.floor(math.log10(noise * abs(value)))) if noise else enough
 
 
-def duration(seconds: float | None) -> str:
-    """Seconds as `4.37s`, `49.2s`, `12m05s` or `1h40m`."""
+def with_decimals(value: float, decimals: int) -> str:
+    """A number rounded to so many decimals; a negative number of them rounds to tens, hundreds, ..."""
+    return f"{round(value, decimals):,.{max(decimals, 0)}f}"
+
+
+def duration(seconds: float | None, noise: float | None = None) -> str:
+    """Seconds as `4.37s`, `49.2s`, `12m05s` or `1h40m`; the share `noise` as in `amount`."""
     if seconds is None:
         return MISSING
+    if noise and seconds >= 10:
+        seconds = round(seconds, decimals(seconds, noise))
     if seconds < 59.95:
-        return f"{amount(seconds) if seconds < 10 else f'{seconds:.1f}'}s"
+        return f"{amount(seconds, noise) if seconds < 10 else f'{seconds:.1f}'}s"
     if seconds < 3599.5:
         minutes, rest = divmod(round(seconds), 60)
         return f"{minutes}m{rest:02d}s"

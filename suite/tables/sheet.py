@@ -55,15 +55,10 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Notes:
-    """Sentences about the rows of a block under a title of their own.
-
-    Attributes:
-        detail: A terminal leaves them out.
-    """
+    """Sentences about the rows of a block under a title of their own."""
 
     title: str
     sentences: tuple[str, ...]
-    detail: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +67,7 @@ class Block:
 
     Attributes:
         heading: What tells it from the others; empty where it belongs to the block before it, or is the only one.
+        verdict: What follows from the rows, a sentence each.
         facts: What holds for the whole block, a sentence each.
         heads: Its columns.
         lines: Its rows, in order.
@@ -79,6 +75,7 @@ class Block:
     """
 
     heading: str
+    verdict: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
     heads: tuple[Head, ...]
     lines: tuple[Line, ...]
@@ -109,7 +106,7 @@ def lines(columns: Sequence[Column[_Row]], rows: Iterable[tuple[_Row, Sequence[s
     return tuple(Line(cells=tuple(column.show(row) for column in columns), keys=tuple(keys)) for row, keys in rows)
 
 
-def notes(sentences: Iterable[str], title: str = "Notes", *, detail: bool = False) -> tuple[Notes, ...]:
+def notes(sentences: Iterable[str], title: str = "Notes") -> tuple[Notes, ...]:
     """Sentences under a title; nothing where there are none."""
     found = tuple(sentences)
-    return (Notes(title=title, sentences=found, detail=detail),) if found else ()
+    return (Notes(title=title, sentences=found),) if found else ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 
 from rich import box
@@ -11,17 +12,20 @@ from rich.table import Table
 from rich.text import Text
 
 from suite.records.groups import Group
+from suite.tables.columns import Columns
 from suite.tables.comparison import comparison
 
 
-def render(console: Console, groups: Sequence[Group]) -> None:
-    """Print every group's table with what belongs to it, then the legend."""
-    sheet = comparison(groups)
+def render(console: Console, groups: Sequence[Group], columns: Columns = Columns.MAIN) -> None:
+    """Print every group's verdict and table with what belongs to it, then the legend."""
+    sheet = comparison(groups, columns)
     for block in sheet.blocks:
         if block.heading:
             print_line(console, block.heading, style="bold")
+        if block.verdict:
+            print_line(console, " ".join(block.verdict))
         for fact in block.facts:
-            print_line(console, fact)
+            print_line(console, fact, style="dim")
         print_table(
             console,
             [head.words.replace(" ", "\n") for head in block.heads],
@@ -30,8 +34,6 @@ def render(console: Console, groups: Sequence[Group]) -> None:
             breaks=[index for index, head in enumerate(block.heads) if head.breaks],
         )
         for notes in block.notes:
-            if notes.detail:
-                continue
             print_line(console, f"{notes.title}:")
             for sentence in notes.sentences:
                 print_line(console, sentence, indent=2)
@@ -66,12 +68,13 @@ def print_table(
         breaks: Columns at which a new table begins, if one is too wide.
         sections: Lines above which a rule is drawn.
     """
-    widths = _widths([heads, *lines])
+    parts = [list(range(len(heads)))]
     gap = 2
-    parts = [list(range(len(widths)))]
-    if sum(widths) + gap * (len(widths) - 1) > console.width:
+    if not _fits([heads, *lines], console.width, gap):
+        lines = [[_folded(cell) if index in text else cell for index, cell in enumerate(line)] for line in lines]
+    if not _fits([heads, *lines], console.width, gap):
         gap = 1
-        lines = [[_folded(line[0]), *line[1:]] for line in lines]
+    if not _fits([heads, *lines], console.width, gap):
         parts = _parts(_widths([heads, *lines]), width=console.width, gap=gap, breaks=breaks)
     for part in parts:
         # The box draws a blank between columns; the padding is the rest of the gap.
@@ -93,13 +96,18 @@ def print_table(
         console.line()
 
 
+def _fits(cells: Sequence[Sequence[str]], width: int, gap: int) -> bool:
+    widths = _widths(cells)
+    return sum(widths) + gap * (len(widths) - 1) <= width
+
+
 def _widths(cells: Sequence[Sequence[str]]) -> list[int]:
     return [max(cell_len(line) for cell in column for line in cell.split("\n")) for column in zip(*cells, strict=True)]
 
 
 def _folded(name: str) -> str:
-    """A system's name with its variant below it."""
-    return name.replace("[", "\n [").replace(",", ",\n  ")
+    """A system's name with its variant below it, and a list with an item per line."""
+    return re.sub(r",\s*", ",\n  ", name.replace("[", "\n ["))
 
 
 def _parts(widths: Sequence[int], *, width: int, gap: int, breaks: Collection[int]) -> list[list[int]]:
