@@ -1,1 +1,1 @@
-"""What gets published: `sheets`, `figures` and the `page`, of records alone; `standings` compares within equal bytes."""
+"""What gets published: `sheets`, `figures` and the `page`, of records alone; `standings` compares equal bytes."""

@@ -19,7 +19,7 @@ from suite.tables.figure_style import BLACK, FILLS
 
 TITLE = "Memory by tier and purpose"
 NOTE = (
-    "Every system at the smallest cache that it ran with. Bars: its own account, the largest over rounds, with its sum; "
+    "Every system at the smallest cache that it ran with. Bars: its own account, the largest over rounds, and its sum; "
     "marks: peaks of the whole process, model and libraries included."
 )
 NOTE_CPU = " On a CPU they count the device's part as well, which RAM plays."

@@ -1,4 +1,4 @@
-"""Throughput relative to the all-on-device baseline by device bytes, with what the baseline's second copy says of noise."""
+"""Throughput relative to the all-on-device baseline by device bytes, and the noise that its second copy shows."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from suite.report.standings import Leaderboard, Place, leaderboards, standings
 from suite.tables.columns import relative
 from suite.tables.frames import raw_frame, setting_numbers
 from suite.tables.quantities import MISSING, binary_bytes, count, megabytes, place_words
-from suite.tables.settings import cache_size, facts, family_headings
+from suite.tables.settings import cache_size, details, facts, family_headings
 from suite.tables.sheet import Block, Column, Line, Sheet, lines
 from suite.tables.statistics import Estimate
 
@@ -21,23 +21,43 @@ _LEGEND = (
     "that ran with. Device bytes: rows, optimizer state, index and staging, by the system's own account.",
     "Only systems take part whose every round ended ok, was verified against the reference, was timed and offloads; on "
     "a GPU the all-on-device baseline takes part too.",
-    f"Cells of one cache size took turns with each other. Cells of different sizes never did: they are compared through "
+    "Cells of one cache size took turns with each other. Cells of different sizes never did: they are compared through "
     f"their ratios to {BASELINE}, which took turns with each.",
-    "Too close to call: the ratio to the first of the place lies within the noise, or its 95 % interval spans 1 or does "
-    "not exist; such systems share a place.",
+    "Too close to call: the ratio to the first of the place lies within the noise, or its 95 % interval spans 1 or "
+    "does not exist; such systems share a place.",
     "KiB, MiB, GiB = powers of 1024; MB = 1e6 bytes; n/a = does not exist or is not known.",
 )
 _CPU = (
     "RAM over disk on a CPU: what counts as device memory is RAM, and the slow tier is a file on disk; no GPU took "
     "part, and nothing follows for one."
 )
+
+
+def _to_baseline(place: Place) -> str:
+    row = place.contender.row
+    if row.ratio is None:
+        return MISSING
+    return relative(Estimate(value=row.ratio, low=row.ratio_low, high=row.ratio_high), place.contender.noise)
+
+
+def _to_first(place: Place) -> str:
+    return "1" if place.contender is place.first else relative(place.to_first, place.contender.noise)
+
+
+def _how(place: Place) -> str | None:
+    """How a system was compared with the first; None for the first itself, and where the two were not."""
+    if place.contender is place.first or place.to_first is None:
+        return None
+    return IN_TURNS if place.contender.raced(place.first) else THROUGH_BASELINE
+
+
 _BUDGET: Column[Place] = Column(words="within", show=lambda place: binary_bytes(place.budget_bytes))
 COLUMNS: tuple[Column[Place], ...] = (
     Column(words="place", show=lambda place: place_words(place.place, tied=place.tied), text=True),
     Column(words="system", show=lambda place: place.contender.system, text=True),
     Column(words="cache ratio or budget", show=lambda place: cache_size(place.contender.group.cell)),
-    Column(words=f"vs {BASELINE}", show=lambda place: _to_baseline(place)),
-    Column(words="relative to the first", show=lambda place: _to_first(place)),
+    Column(words=f"vs {BASELINE}", show=_to_baseline),
+    Column(words="relative to the first", show=_to_first),
     Column(words="compared with the first", show=lambda place: _how(place) or MISSING, text=True),
     Column(words="device MB", show=lambda place: megabytes(place.contender.size)),
     Column(words="device bytes", show=lambda place: count(place.contender.size)),
@@ -121,27 +141,10 @@ def leaderboard_headings(held: Sequence[Leaderboard]) -> list[str]:
 
 def leaderboard_facts(leaderboard: Leaderboard) -> tuple[str, ...]:
     """What holds for all its cells, whatever their cache size."""
-    return ((_CPU,) if leaderboard.family.group.on_cpu else ()) + facts(leaderboard.family.groups)
+    groups = leaderboard.family.groups
+    return (*((_CPU,) if groups[0].on_cpu else ()), *facts(groups), *details(groups))
 
 
 def place_lines(columns: Sequence[Column[Place]], found: Iterable[Place]) -> tuple[Line, ...]:
     """Lines of standings, with the records behind each."""
     return lines(columns, ((place, [run.key for run in place.contender.records]) for place in found))
-
-
-def _to_baseline(place: Place) -> str:
-    row = place.contender.row
-    if row.ratio is None:
-        return MISSING
-    return relative(Estimate(value=row.ratio, low=row.ratio_low, high=row.ratio_high), place.contender.noise)
-
-
-def _to_first(place: Place) -> str:
-    return "1" if place.contender is place.first else relative(place.to_first, place.contender.noise)
-
-
-def _how(place: Place) -> str | None:
-    """How a system was compared with the first; None for the first itself, and where the two were not."""
-    if place.contender is place.first or place.to_first is None:
-        return None
-    return IN_TURNS if place.contender.raced(place.first) else THROUGH_BASELINE

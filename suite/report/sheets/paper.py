@@ -14,7 +14,7 @@ from suite.report.source import Source
 from suite.tables.columns import PAPER, SYSTEM, published_cells
 from suite.tables.comparison import published_notes
 from suite.tables.frames import SETTING_COLUMNS, frame
-from suite.tables.rows import Row, failure, merged_rows
+from suite.tables.rows import Row, failure, merged_rows, noise_floor
 from suite.tables.settings import cache_size, headings
 from suite.tables.sheet import Block, Column, Line, Sheet
 
@@ -44,12 +44,13 @@ def paper_sheet(source: Source) -> Sheet | None:
 
 
 def _block(group: Group, heading: str) -> Block:
-    rows = [row for row in merged_rows(group) if not row.again]
+    found = merged_rows(group)
+    rows = [row for row in found if not row.again]
     published = published_rows(group.cell.workload)
     failed = [f"{row.system}: {failure(row)}" for row in rows if row.status is not Status.OK]
     noted = [f"{row.system}: {note}" for row in rows for note in row.notes]
     others = published_notes(group, published) if published else ("The paper has no rows for this dataset.",)
-    block = group_block(group, heading, _columns(group), rows, remarks=(*failed, *noted, *others))
+    block = group_block(group, heading, _columns(group, noise_floor(found)), rows, remarks=(*failed, *noted, *others))
     return replace(block, lines=(*block.lines, *map(_published, published)))
 
 
@@ -58,11 +59,11 @@ def _first_copies(table: pd.DataFrame) -> pd.DataFrame:
     return table[~table["again"].fillna(value=False)]
 
 
-def _columns(group: Group) -> tuple[Column[Row], ...]:
+def _columns(group: Group, noise: float | None) -> tuple[Column[Row], ...]:
     hardware = f"{group.key.device}, CPU only" if group.on_cpu else group.key.device
     return (
         SYSTEM,
-        *PAPER,
+        *(column.under(noise) for column in PAPER),
         Column(words="row is", show=_kind, text=True),
         Column(words="hardware", show=lambda _: hardware, text=True),
         Column(words="batch", show=lambda _: f"{group.cell.batch_size:,}"),

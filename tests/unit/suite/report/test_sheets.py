@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import csv
-import statistics
 from pathlib import Path
 
 import pytest
@@ -10,13 +9,11 @@ from suite.records.groups import group_records
 from suite.records.published import NOTE
 from suite.records.record import Record
 from suite.records.status import Status
-from suite.records.store import RecordStore
-from suite.report.contests import contests, standings
 from suite.report.sheets import sheets
-from suite.report.sheets.leaderboard import contest_headings
+from suite.report.sheets.leaderboard import leaderboard_headings
 from suite.report.source import Source
+from suite.report.standings import leaderboards
 from suite.tables.formats import to_csv, to_markdown
-from suite.tables.quantities import amount, gigabytes
 from suite.tables.sheet import Block, Sheet
 from tests.unit.suite.fabricate import (
     cpu_run,
@@ -30,6 +27,7 @@ from tests.unit.suite.fabricate import (
 )
 from tests.unit.suite.report.report_scenes import (
     MIB,
+    baseline,
     disk_run,
     lines_of,
     only_block,
@@ -72,14 +70,6 @@ def row_of(sheet: Sheet, **values: object):
     return found.iloc[0]
 
 
-@pytest.fixture(scope="module")
-def published() -> Source:
-    records, problems = RecordStore(ROOT / "results" / "published").load_all()
-    assert records
-    assert not problems
-    return source(records)
-
-
 def test_sheets_come_in_reading_order_and_the_empty_ones_not_at_all():
     assert list(made(gpu_run(), simulation())) == NAMES
     assert sheets(Source(groups=())) == ()
@@ -108,8 +98,8 @@ def test_every_line_has_a_cell_per_column_and_every_column_a_name_of_its_own():
             assert block.lines
 
 
-def test_every_measured_line_names_its_records_and_no_other_does(published):
-    records = {run.key: run for run in [*gpu_run(), *cpu_run(), *disk_run(), *published.records]}
+def test_every_measured_line_names_its_records_and_no_other_does():
+    records = {run.key: run for run in [*gpu_run(), *cpu_run(), *disk_run()]}
     for sheet in sheets(source(records.values(), simulation())):
         for block in sheet.blocks:
             for line in block.lines:
@@ -141,7 +131,7 @@ def test_two_settings_of_a_dataset_are_two_blocks_of_the_paper_each_with_the_pub
 
 
 def test_paper_has_the_papers_columns_and_says_whose_each_row_is():
-    block = only_block(made(rounds("full_gpu", [1.6e6, 1.64e6, 1.63e6], offloads=False))["paper"])
+    block = only_block(made(baseline([1, 1, 1], noise=0.001))["paper"])
     assert [head.words for head in block.heads] == [
         "system",
         "AUROC",
@@ -157,12 +147,12 @@ def test_paper_has_the_papers_columns_and_says_whose_each_row_is():
         "cache ratio or budget",
     ]
     ours, colossal, _ = lines_of(block)
+    assert float(ours.pop("it/s")) == 100
     assert ours == {
         "system": "full_gpu",
         "AUROC": "0.79110",
         "accuracy": "0.78250",
-        "it/s": amount(1.63e6 / 16384),
-        "epoch time": "~24.1s",
+        "epoch time": "~24.0s",
         "GPU GB allocated": "1.25",
         "GPU GB reserved": "2.00",
         "CPU GB": "18.50",
@@ -224,29 +214,6 @@ def test_cpu_says_cpu_and_has_no_gpu_memory():
     assert line["cache ratio or budget"] == "47.7 MiB"
 
 
-def test_paper_numbers_are_those_of_the_published_records(published):
-    sheet = next(sheet for sheet in sheets(published) if sheet.name == "paper")
-    runs_of = {run.key: run for run in published.records}
-    checked = 0
-    for block in sheet.blocks:
-        for line, cells in zip(block.lines, lines_of(block), strict=True):
-            measured = [m for key in line.keys if (m := runs_of[key].measurement) is not None]
-            if not measured:
-                continue
-            checked += 1
-            assert cells["it/s"] == amount(statistics.median(m.timing.steps_per_s for m in measured))
-            assert cells["AUROC"] == f"{statistics.median(m.quality.auroc for m in measured):.5f}"
-            assert cells["accuracy"] == f"{statistics.median(m.quality.accuracy for m in measured):.5f}"
-            assert cells["CPU GB"] == gigabytes(max(m.memory.host_peak_rss_bytes for m in measured))
-    measured_systems = [
-        name
-        for group in published.groups
-        for name, runs in group.rounds_by_system.items()
-        if any(run.measurement is not None for run in runs)
-    ]
-    assert checked == len(measured_systems) > 0
-
-
 def test_paper_frame_holds_both_kinds_of_rows():
     sheet = made(gpu_run())["paper"]
     assert set(sheet.frame["kind"]) == {"measured", "published"}
@@ -255,36 +222,46 @@ def test_paper_frame_holds_both_kinds_of_rows():
     assert row_of(sheet, system="torchrec")["device_allocated_bytes"] == round(16.13 * 2**30)
 
 
-def test_leaderboard_lists_every_budget_with_the_standings_of_the_contest():
-    records = [*sized("a", [900.0, 905.0, 902.0], 3 * MIB), *sized("b", [400.0, 404.0, 402.0], 5 * MIB)]
+def test_leaderboard_lists_every_budget_and_says_how_each_was_compared():
+    large = {"cache_ratio": 0.05}
+    records = [
+        *baseline([1, 1, 1], noise=0.001),
+        *sized("a", [0.8] * 3, 3 * MIB),
+        *sized("b", [0.4] * 3, 5 * MIB),
+        *baseline([1, 1, 1], noise=0.001, setting=large),
+        *sized("c", [0.2] * 3, 5 * MIB, setting=large),
+    ]
     sheet = made(records)["leaderboard"]
-    (contest,) = contests(group_records(records))
-    found = [(line["within"], line["place"], line["system"]) for line in lines_of(only_block(sheet))]
-    assert found == [("4 MiB", "1", "a"), ("8 MiB", "1", "a"), ("8 MiB", "2", "b")]
-    _, second = standings(contest, 8 * MIB)
-    ratio = second.to_first
-    assert ratio is not None
-    line = line_of(sheet, "b")
-    assert line["relative to the first"] == f"{amount(ratio.value)} [{amount(ratio.low)}, {amount(ratio.high)}]"
-    assert line["samples/s"] == amount(statistics.geometric_mean([400.0, 404.0, 402.0]))
-    assert (line["device bytes"], line["device MB"], line["rounds"]) == (f"{5 * MIB:,}", "5.24", "3")
-    assert line["bytes are"] == "the driver's figure, CUDA context included"
-    raw = row_of(sheet, system="b")
-    assert (raw["budget_bytes"], raw["place"], raw["tied"], raw["device_bytes"]) == (8 * MIB, 2, False, 5 * MIB)
-    assert (raw["to_first"], raw["to_first_low"], raw["to_first_high"]) == (ratio.value, ratio.low, ratio.high)
+    found = [
+        (line["within"], line["place"], line["system"], line["compared with the first"])
+        for line in lines_of(only_block(sheet))
+        if line["within"] in ("4 MiB", "8 MiB")
+    ]
+    assert found == [
+        ("4 MiB", "1", "a", "n/a"),
+        ("8 MiB", "1", "a", "n/a"),
+        ("8 MiB", "2", "b", "in turns"),
+        ("8 MiB", "3", "c", "through full_gpu"),
+    ]
+    line = line_of(sheet, "c", within="8 MiB")
+    assert line["vs full_gpu"].startswith("0.20 [")
+    assert line["relative to the first"].startswith("0.25 [")
+    assert (line["device bytes"], line["device MB"], line["cache ratio or budget"]) == (f"{5 * MIB:,}", "5.24", "5 %")
+    raw = row_of(sheet, system="b", budget_bytes=8 * MIB)
+    assert (raw["place"], raw["tied"], raw["device_bytes"], raw["compared"]) == (2, False, 5 * MIB, "in turns")
+    assert (raw["ratio"], raw["to_first"]) == pytest.approx((0.4, 0.5))
+    assert raw["to_first_low"] < 0.5 < raw["to_first_high"]
     first = row_of(sheet, system="a", budget_bytes=8 * MIB)
     assert first["to_first"] == 1
-    assert first[["to_first_low", "to_first_high"]].isna().all()
+    assert first[["to_first_low", "to_first_high", "compared"]].isna().all()
 
 
-def test_ties_are_said_on_every_line_that_shares_a_place():
-    records = [*sized("a", [900.0, 910.0], MIB), *sized("b", [905.0, 900.0], MIB), *sized("c", [1.0, 1.01], MIB)]
-    places = [line["place"] for line in lines_of(only_block(made(records)["leaderboard"]))]
+def test_ties_are_said_on_every_line_that_shares_a_place_and_a_single_build_has_no_interval():
+    given = [*sized("a", [0.9] * 2, MIB), *sized("b", [0.901] * 2, MIB), *sized("c", [0.001] * 2, MIB)]
+    places = [line["place"] for line in lines_of(only_block(made(given)["leaderboard"]))]
     assert places == ["1, too close to call", "1, too close to call", "3"]
-
-
-def test_single_round_has_no_interval():
-    sheet = made([*sized("a", [900.0], MIB), *sized("b", [450.0], MIB)])["leaderboard"]
+    one = {"setting": {"builds": 1}}
+    sheet = made([*sized("a", [0.8], MIB, **one), *sized("b", [0.4], MIB, **one)])["leaderboard"]
     assert line_of(sheet, "b")["relative to the first"] == "0.50 [n/a]"
     assert line_of(sheet, "a")["relative to the first"] == "1"
 
@@ -292,20 +269,20 @@ def test_single_round_has_no_interval():
 def test_wrong_answers_and_the_unverified_are_in_no_leaderboard():
     wrong = record("wrong", round=1, status=Status.WRONG_ANSWER, checked=verification(passed=False))
     given = [
-        *sized("good", [9.0, 9.1], MIB),
-        *sized("wrong", [99.0], MIB),
+        *sized("good", [0.9, 0.9], MIB),
+        *sized("wrong", [0.99], MIB),
         wrong,
-        *unverified(sized("bare", [99.0], MIB)),
+        *unverified(sized("bare", [0.99], MIB)),
     ]
     sheet = made(given)["leaderboard"]
     assert {line["system"] for line in lines_of(only_block(sheet))} == {"good"}
     assert set(sheet.frame["system"]) == {"good"}
 
 
-def test_contest_on_a_cpu_says_ram_over_disk_and_one_on_a_gpu_does_not():
+def test_leaderboard_on_a_cpu_says_ram_over_disk_and_one_on_a_gpu_does_not():
     sheet = made([*gpu_run(), *disk_run(), *disk_run("other[tier=file]", 2.0)])["leaderboard"]
     said = ["RAM over disk on a CPU" in " ".join(block.facts) for block in sheet.blocks]
-    on_cpu = [contest.group.on_cpu for contest in contests(group_records([*gpu_run(), *disk_run()]))]
+    on_cpu = [board.family.group.on_cpu for board in leaderboards(group_records([*gpu_run(), *disk_run()]))]
     assert sorted(said) == sorted(on_cpu) == [False, True]
 
 
@@ -317,7 +294,7 @@ def test_disk_run_names_the_budget_of_each_cell():
     assert found == [(f"{size} MiB", f"{size} MiB", f"{size * MIB * 3 // 4:,}") for size in (2, 4, 8, 16)]
 
 
-def test_contest_facts_hold_for_all_its_cells():
+def test_facts_of_a_leaderboard_hold_for_all_its_cells():
     given = [
         *sized("a", [9.0, 9.1], MIB, where=environment(code="one")),
         *sized("a", [8.0, 8.1], MIB, where=environment(code="two"), setting={"cache_ratio": 0.5}),
@@ -329,9 +306,9 @@ def test_contest_facts_hold_for_all_its_cells():
     assert "code two" in facts
 
 
-def test_contests_of_one_title_have_headings_of_their_own():
-    held = contests(group_records([*sized("a", [9.0], MIB), *sized("a", [9.0], MIB, setting={"batch_size": 8192})]))
-    assert len(set(contest_headings(held))) == 2
+def test_leaderboards_of_one_title_have_headings_of_their_own():
+    held = leaderboards(group_records([*sized("a", [9.0], MIB), *sized("a", [9.0], MIB, setting={"batch_size": 8192})]))
+    assert len(set(leaderboard_headings(held))) == 2
 
 
 ANATOMY = {"device/rows": 512_000, "device/staging": 128_000, "host/rows": 51_200_000, "host/index": 160_000}
@@ -406,29 +383,7 @@ def test_anatomy_takes_the_largest_of_rounds_and_says_who_has_none():
     )
 
 
-def test_anatomy_of_the_published_records_is_theirs(published):
-    sheet = next(sheet for sheet in sheets(published) if sheet.name == "anatomy")
-    by_key = {run.key: run for run in published.records}
-    parts = sheet.frame[sheet.frame["tier"] != "all"]
-    assert len(parts) > 30
-    for _, row in parts.iterrows():
-        measured = [m for key in row["records"].split() if (m := by_key[key].measurement) is not None]
-        sizes = [m.memory.anatomy_bytes for m in measured]
-        assert row["bytes"] == max(size[f"{row['tier']}/{row['purpose']}"] for size in sizes)
-    totals = sheet.frame[sheet.frame["tier"] == "all"].set_index(["setting", "system"])["bytes"]
-    sums = parts.groupby(["setting", "system"])["bytes"].sum()
-    assert totals.sort_index().equals(sums.sort_index())
-    whole = {
-        (run.cell.workload, run.cell.max_rows): run.measurement.memory.anatomy_bytes["device/rows"]
-        // (4 * run.cell.embedding_dim)
-        for run in published.records
-        if run.cell.system == "full_gpu"
-    }
-    tables = zip(sheet.frame["workload"], sheet.frame["max_rows"], strict=True)
-    assert sheet.frame["table_rows"].tolist() == [whole[table] for table in tables]
-
-
-def test_optimal_sums_rounds_and_keeps_measured_and_simulated_apart():
+def test_optimal_is_of_the_round_that_was_counted_and_keeps_measured_and_simulated_apart():
     sheet = made(rounds("cache", [9.0, 9.1, 9.2], least=optimum()), simulation())["optimal"]
     measured, simulated = sheet.blocks
     assert lines_of(measured) == [
@@ -437,13 +392,13 @@ def test_optimal_sums_rounds_and_keeps_measured_and_simulated_apart():
             "row is": "measured",
             "cache ratio": "1 %",
             "slots": "337,625",
-            "steps": "30",
+            "steps": "10",
             "hit rate": "95.00 %",
-            "unique misses": "150,000",
-            "optimal misses": "120,000",
+            "unique misses": "50,000",
+            "optimal misses": "40,000",
             "misses, % of optimal": "125.0 %",
-            "MB moved": "139.3",
-            "minimum MB": "111.5",
+            "MB moved": "46.44",
+            "minimum MB": "37.15",
             "bytes over minimum": "1.25",
         }
     ]
@@ -471,7 +426,7 @@ def test_optimal_sums_rounds_and_keeps_measured_and_simulated_apart():
     assert "Simulated, not measured" in simulated.facts[0]
     assert set(sheet.frame["kind"]) == {"measured", "simulated"}
     raw = row_of(sheet, kind="measured")
-    assert (raw["bytes_moved"], raw["minimum_bytes"]) == (3 * 46_440_000, 3 * 37_152_000)
+    assert (raw["bytes_moved"], raw["minimum_bytes"]) == (46_440_000, 37_152_000)
     raw = row_of(sheet, system="lru")
     assert (raw["bytes_moved"], raw["minimum_bytes"], raw["bytes_over_minimum"]) == (614_400, 409_600, 1.5)
 
@@ -487,14 +442,6 @@ def test_interrupted_simulation_says_so_and_a_path_is_never_printed():
 def test_simulations_of_one_stream_have_headings_of_their_own():
     sheet = made([], simulation(), simulation())["optimal"]
     assert len({block.heading for block in sheet.blocks}) == 2
-
-
-def test_optimal_does_not_understate_what_one_round_does_not_know():
-    known, blind = rounds("cache", [9.0, 9.1], least=optimum())
-    traffic = blind.measurement.traffic.model_copy(update={"bytes_fetched": None})
-    blind = blind.model_copy(update={"measurement": blind.measurement.model_copy(update={"traffic": traffic})})
-    (line,) = lines_of(only_block(made([known, blind])["optimal"]))
-    assert (line["MB moved"], line["unique misses"]) == ("n/a", "100,000")
 
 
 def test_optimal_leaves_out_who_has_no_optimum_or_was_wrong():
