@@ -22,7 +22,7 @@ from suite.run.locks import one_run_in, one_run_on
 from suite.run.messages import Outcome, Progress
 from suite.run.process import Ahead, Cancelled, Ended, Limits, limits_of, run_in_process
 from suite.run.scratch import is_disk_full, remove_left
-from suite.run.turns.arrangement import timed
+from suite.run.turns.arrangement import who_takes_turns
 from suite.run.turns.session import Session
 from suite.tables.comparison import write_tables
 from suite.tables.terminal import render
@@ -114,12 +114,14 @@ class Runner:
             group = tuple(cells)
             todo = [cell for cell in group if self._runs(cell)]
             yield from todo
-            if todo or any(self._lacks_turns(cell) for cell in group):
+            if todo or self._lack_turns(group):
                 yield group
 
-    def _lacks_turns(self, cell: Cell) -> bool:
-        record = self._records.get(self._key(cell))
-        return record is not None and timed(record) and record.turns is None
+    def _lack_turns(self, group: Group) -> list[Record]:
+        """Records of those who take turns; none where all have had theirs."""
+        found = [self._records[key] for cell in group if (key := self._key(cell)) in self._records]
+        entrants = who_takes_turns(found)
+        return entrants if any(record.turns is None for record in entrants) else []
 
     def _log(self, item: Cell | Group) -> Path:
         name = self._key(item) if isinstance(item, Cell) else f"turns-{item[0].setting}-r{item[0].round}"
@@ -197,10 +199,10 @@ class Runner:
 
     def _take_turns(self, group: Group, display: Display, ahead: Ahead) -> None:
         """Have the systems of a setting take turns; their records get the times."""
-        records = [self._records[key] for cell in group if (key := self._key(cell)) in self._records]
-        if not any(self._lacks_turns(cell) for cell in group):
+        records = self._lack_turns(group)
+        if not records:
             return
-        session = Session([record for record in records if timed(record)], display=display, timeout_s=self._timeout_s)
+        session = Session(records, display=display, timeout_s=self._timeout_s)
         for record in session.run(self._log(group), ahead):
             self._records[record.key] = record
             if not record.status.good:
@@ -220,8 +222,9 @@ class Runner:
         return now
 
     def _optima(self, cell: Cell) -> tuple[Optimum, ...]:
-        """Those of cells in the same setting, most of which have as many slots."""
-        found = [record.optimum for record in self._records.values() if record.cell.setting == cell.setting]
+        """Those of cells on the same stream, most of which have as many slots."""
+        stream = (cell.setting, cell.round)
+        found = [one.optimum for one in self._records.values() if (one.cell.setting, one.cell.round) == stream]
         return tuple(dict.fromkeys(optimum for optimum in found if optimum is not None))
 
     def _record(self, cell: Cell, ended: Ended, started: datetime) -> Record:

@@ -27,11 +27,14 @@ def tiny_cell(system: str = "reference", **changes: Any) -> Cell:
         "bottom_mlp": (8,),
         "top_mlp": (8, 1),
         "cache_ratio": 0.5,
-        "warmup_steps": 1,
-        "windows": 2,
-        "window_steps": 1,
+        "train_steps": 3,
         "counted_steps": 2,
+        "quality_points": 1,
         "evaluation_batches": 2,
+        "builds": 2,
+        "warmup_steps": 1,
+        "turns": 2,
+        "turn_steps": 1,
         "seed": 0,
     }
     return Cell(**{**values, "system": system, **changes})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -92,9 +92,11 @@ class Contest:
         return tuple(entrant for entrant in self.entrants if entrant.name not in names)
 
 
-def timed(record: Record) -> bool:
-    """Whether a record's system takes turns: it was measured, and its kernel is not another one's."""
-    return record.status is Status.OK and record.measurement is not None and record.measurement.computes_as is None
+def who_takes_turns(records: Iterable[Record]) -> list[Record]:
+    """Of the records of one setting and round, those of systems that were measured and compute as no other one here."""
+    measured = [(record, record.measurement) for record in records if record.status is Status.OK]
+    here = {record.cell.system for record, _ in measured}
+    return [record for record, found in measured if found is not None and found.computes_as not in here]
 
 
 def arrange(records: Sequence[Record], room: Needs) -> list[Contest]:

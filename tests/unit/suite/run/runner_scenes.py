@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from suite.records.conditions import Conditions, MachineState
+from suite.records.record import Turns
 from suite.records.status import Status
 from suite.run.console.display import Display
 from suite.run.messages import Outcome, Progress
@@ -10,6 +11,7 @@ from suite.run.process import Cancelled, Ended
 from tests.faults.cells import tiny_cell
 from tests.unit.suite.fabricate import measurement, optimum, verification
 
+TIMES = Turns(contest="c", way="one process", steps=1, system_s=((0.5, 0.5), (0.5, 0.5)))
 CELLS = [tiny_cell("reference"), tiny_cell("full_gpu"), tiny_cell("freq_cache")]
 
 
@@ -39,7 +41,7 @@ class Workers:
     def __init__(self, **outcomes):
         self.outcomes, self.started, self.limits, self.optima = outcomes, [], [], []
 
-    def __call__(self, cell, *, optima, limits, log, on_progress):
+    def __call__(self, cell, *, optima, limits, log, on_progress, worker):
         self.started.append(cell.system)
         self.limits.append(limits)
         self.optima.append(optima)
@@ -52,9 +54,38 @@ class Workers:
         if isinstance(outcome, Exception):
             raise outcome
         if outcome is Status.OK:
-            found = Outcome(status=outcome, verification=verification(), measurement=measurement(), optimum=optimum())
+            found = Outcome(status=outcome, verification=verification(), measurement=measurement(cell), optimum=optimum())
             return Ended(found, "evaluate", 2.0)
         return Ended(Outcome(status=outcome, reason="because"), "train", 2.0)
+
+
+class NobodyAhead:
+    """Stands where workers are started ahead."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def start(self, log):
+        pass
+
+    def take(self, log):
+        return None
+
+
+class Turned:
+    """Stands where systems take turns: every one gets its times."""
+
+    sessions = []
+
+    def __init__(self, records, *, display, timeout_s):
+        self._records = records
+
+    def run(self, log, ahead):
+        self.sessions.append([record.cell.system for record in self._records])
+        return [record.model_copy(update={"turns": TIMES}) for record in self._records]
 
 
 class QuietMachine:
@@ -62,7 +93,9 @@ class QuietMachine:
 
     seen = Conditions(start=MachineState(load=0.5), end=MachineState(), others_cpu_share=0.0)
 
-    def __init__(self, *, cuda):
+    wall_s = 10.0
+
+    def __init__(self, *, cuda, own_s=0.0):
         pass
 
     def conditions(self, *, complete):

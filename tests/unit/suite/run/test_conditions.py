@@ -73,7 +73,7 @@ def test_state_of_this_machine_has_what_every_linux_machine_says():
             {"load": 3.14},
             {},
             {"others_cpu_share": 0.37},
-            "other processes took 37% of the CPUs while the cell ran (load 3.1 at",
+            "other processes took 37% of the CPUs while turns were taken (load 3.1 at",
         ),
         ({}, {}, {"stolen_cpu_share": 0.03}, "the hypervisor gave 3% of the CPU time to other guests"),
         ({"cpu_throttled": 7}, {"cpu_throttled": 12}, {}, "heat slowed down CPU cores 5 times"),

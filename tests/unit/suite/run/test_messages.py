@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from suite.records.status import Status
 from suite.run.messages import Outcome, Progress, decode, encode
+from tests.faults.cells import tiny_cell
 from tests.unit.suite.fabricate import measurement, verification
 
 
@@ -31,13 +32,13 @@ def test_message_is_one_line_and_comes_back_whole(message):
 
 
 def test_outcome_carries_its_measurement_and_verification():
-    sent = Outcome(status=Status.OK, verification=verification(difference=1e-9), measurement=measurement())
+    sent = Outcome(status=Status.OK, verification=verification(difference=1e-9), measurement=measurement(tiny_cell()))
     assert decode(encode(sent)) == sent
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_number_that_json_lacks_survives(value):
-    measured = measurement()
+    measured = measurement(tiny_cell())
     quality = measured.quality.model_copy(update={"final_loss": value})
     sent = Outcome(status=Status.OK, measurement=measured.model_copy(update={"quality": quality}))
     assert repr(decode(encode(sent)).measurement.quality.final_loss) == repr(value)

@@ -40,7 +40,7 @@ def planned(**changes):
 
 
 def steps_of(scale):
-    return scale.warmup_steps + scale.windows * scale.window_steps + scale.counted_steps
+    return scale.train_steps + scale.counted_steps
 
 
 # Order
@@ -59,14 +59,24 @@ def test_every_system_runs_once_per_round_and_workload():
     assert set(counted.values()) == {1}
 
 
-def test_order_depends_on_the_seed_and_the_round_alone():
-    def orders(seed):
-        cells = planned(rounds=6, seed=seed)
-        return [tuple(cell.system for cell in cells[start : start + 5]) for start in range(0, len(cells), 5)]
+def test_every_round_has_a_seed_of_its_own_and_counts_traffic_in_the_first_alone():
+    cells = planned(rounds=3, seed=7)
+    assert [(c.round_seed, c.counts) for c in cells[::10]] == [(7, True), (8, False), (9, False)]
+    assert {cell.seed for cell in cells} == {7}
 
-    assert orders(1) == orders(1)
-    assert orders(1) != orders(2)
-    assert len(set(orders(1))) > 4
+
+@pytest.mark.parametrize(
+    ("sweep", "sizes"),
+    [
+        ({"cache_ratios": (0.5, 0.1, 0.5)}, [(0.5, None), (0.1, None)]),
+        ({"device_budgets": (4096, 8192)}, [(None, 4096), (None, 8192)]),
+    ],
+)
+def test_sweep_is_a_setting_per_size_and_each_has_all_systems(sweep, sizes):
+    cells = planned(workloads=("avazu",), **sweep)
+    assert [(cell.cache_ratio, cell.device_budget_bytes) for cell in cells[::5]] == sizes
+    assert len(cells) == 10
+    assert len({cell.setting for cell in cells}) == 2
 
 
 def test_cells_of_a_workload_differ_in_system_and_round_alone():
@@ -97,7 +107,7 @@ def test_every_optimizer_of_the_contract_can_be_asked_for_and_has_a_learning_rat
 
 
 def test_what_is_asked_for_goes_into_every_cell():
-    cells = planned(lr=0.25, batch_size=64, embedding_dim=8, steps=10, seed=7, device_budget_bytes=4096)
+    cells = planned(lr=0.25, batch_size=64, embedding_dim=8, steps=10, seed=7, device_budgets=(4096,))
     assert {(c.lr, c.batch_size, c.embedding_dim, c.steps, c.seed) for c in cells} == {(0.25, 64, 8, 10, 7)}
     assert {(c.cache_ratio, c.device_budget_bytes) for c in cells} == {(None, 4096)}
 
@@ -138,8 +148,7 @@ def test_synthetic_stream_is_not_trained_on_past_the_published_epoch():
 def test_steps_asked_for_are_the_steps_done_with_every_phase_present(steps, scale):
     made = with_steps(scale, steps)
     assert steps_of(made) == steps
-    assert min(made.warmup_steps, made.windows, made.window_steps, made.counted_steps) >= 1
-    assert made.windows <= scale.windows
+    assert min(made.train_steps, made.counted_steps) >= 1
 
 
 @given(st.integers(0, 5_000_000), st.sampled_from(list(SCALES.values())), st.integers(1, 20_000))
@@ -153,6 +162,9 @@ def test_no_row_is_trained_on_twice_and_every_change_is_told(rows, scale, batch_
         return
     assert steps_of(made) >= 4
     assert steps_of(made) * made.batch_size <= rows
+    assert min(made.warmup_steps, made.turns, made.turn_steps) >= 1
+    assert (made.warmup_steps + made.turns * made.turn_steps) * made.batch_size <= rows
+    assert any("turns" in c for c in changes) == ((made.turns, made.turn_steps) != (scale.turns, scale.turn_steps))
     assert any(f"batch {made.batch_size} instead of {batch_size}" in c for c in changes) == (
         made.batch_size != batch_size
     )
@@ -219,15 +231,12 @@ def test_large_workload_falls_back_alone():
         ({"lr": float("nan")}, "--lr: nan"),
         ({"seed": -1}, "--seed: -1"),
         ({"seed": 2**63}, "--seed: 9223372036854775808"),
-        ({"cache_ratio": 0.0}, "--cache-ratio: 0.0"),
-        ({"cache_ratio": 1.1}, "--cache-ratio: 1.1"),
-        ({"cache_ratio": float("nan")}, "--cache-ratio: nan"),
         ({"frequency_prefix": 0.0}, "--frequency-prefix: 0.0"),
         ({"frequency_prefix": 1.5}, "--frequency-prefix: 1.5"),
         ({"frequency_prefix": float("nan")}, "--frequency-prefix: nan"),
         ({"embedding_dim": 30}, "--embedding-dim: 30"),
         ({"embedding_dim": 0}, "--embedding-dim: 0"),
-        ({"cache_ratio": 0.1, "device_budget_bytes": 1}, "--cache-ratio and --device-budget exclude each other"),
+        ({"cache_ratios": (0.1,), "device_budgets": (1,)}, "--cache-ratio and --device-budget exclude each other"),
     ],
     ids=str,
 )
@@ -241,7 +250,7 @@ def test_option_out_of_range_names_flag_and_value(changes, flag):
     "changes",
     [
         {},
-        {"cache_ratio": 1.0},
+        {"cache_ratios": (1.0,)},
         {"frequency_prefix": 1e-9},
         {"embedding_dim": 4},
         {"steps": 4},

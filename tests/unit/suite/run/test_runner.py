@@ -23,13 +23,15 @@ from suite.run.scratch import cell_directory
 from suite.tables.rows import merged_rows
 from tests.faults.cells import tiny_cell
 from tests.unit.suite.fabricate import environment, measurement, optimum
-from tests.unit.suite.run.runner_scenes import CELLS, Notebook, QuietMachine, Workers
+from tests.unit.suite.run.runner_scenes import CELLS, TIMES, NobodyAhead, Notebook, Turned, Workers
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """Run the cells with stand-in workers; returns what happened."""
-    monkeypatch.setattr(module, "Watch", QuietMachine)
+    monkeypatch.setattr(module, "Ahead", NobodyAhead)
+    monkeypatch.setattr(module, "Session", Turned)
+    monkeypatch.setattr(Turned, "sessions", [])
 
     def go(choice=Choice.RESUME, *, cells=CELLS, where=None, timeout_s=None, **outcomes):
         workers, display = Workers(**outcomes), Notebook()
@@ -151,6 +153,42 @@ def test_state_of_a_cell_before_the_run(run, tmp_path):
     assert [failed.state(cell) for cell in CELLS] == ["done", "skipped", "skipped"]
 
 
+# Turns
+
+
+def test_systems_of_a_setting_take_turns_once_all_have_run_and_their_records_keep_the_times(run, tmp_path):
+    ran = run(full_gpu=Status.CRASHED)
+    assert Turned.sessions == [["reference", "freq_cache"]]
+    assert [record.turns for record in ran.records] == [TIMES, None, TIMES]
+    stored = {record.cell.system: record.turns for record in RecordStore(tmp_path).load_all()[0]}
+    assert stored == {"reference": TIMES, "full_gpu": None, "freq_cache": TIMES}
+
+
+def test_all_of_a_setting_take_turns_again_when_one_joins_and_none_where_all_have_times(run):
+    run(cells=CELLS[:2])
+    run()
+    run()
+    assert Turned.sessions == [["reference", "full_gpu"], ["reference", "full_gpu", "freq_cache"]]
+
+
+def test_rounds_and_settings_take_turns_apart(run):
+    run(cells=[*CELLS[:2], *(cell.model_copy(update={"round": 1}) for cell in CELLS[:2]), tiny_cell(lr=0.5)])
+    assert Turned.sessions == [["reference", "full_gpu"]] * 2 + [["reference"]]
+
+
+def test_system_that_fails_in_its_turns_has_failed_and_keeps_what_its_cell_measured(run, monkeypatch):
+    def crash(self, log, ahead):
+        return [
+            r.model_copy(update={"status": Status.CRASHED, "reason": "it fell", "phase": "turns"})
+            for r in self._records[1:]
+        ]
+
+    monkeypatch.setattr(Turned, "run", crash)
+    ran = run(cells=CELLS[:2])
+    assert (ran.records[1].status, ran.records[1].measurement is None, ran.code) == (Status.CRASHED, False, 1)
+    assert "full_gpu x avazu failed in its turns: crashed: it fell (log: " in ran.display.warnings[0]
+
+
 # Trouble
 
 
@@ -174,7 +212,7 @@ def test_full_disk_leaves_the_cells_in_the_table_and_the_others_running(run, tmp
     assert ran.workers.started == ["reference", "full_gpu", "freq_cache"]
     assert statuses(ran) == {"reference": "ok", "full_gpu": "ok", "freq_cache": "ok"}
     assert ran.code == 0
-    assert len(ran.display.warnings) == 3
+    assert len(set(ran.display.warnings)) == 3
     assert all("No space left" in w and "will run again" in w for w in ran.display.warnings)
     monkeypatch.undo()
     assert not (tmp_path / "records").exists()
@@ -252,19 +290,8 @@ def test_record_says_how_and_in_which_phase_a_cell_failed(run):
     assert (record.status, record.reason, record.phase, record.wall_s) == (Status.TIMEOUT, "because", "train", 2.0)
     assert record.environment == environment(gpu=False)
     assert ran.records[1].phase == ""
-    assert ran.records[1].measurement == measurement()
+    assert ran.records[1].measurement == measurement(CELLS[1])
     assert Record.model_validate_json(record.model_dump_json()) == record
-
-
-def test_disturbed_cell_says_so_in_its_record_on_the_screen_and_beside_its_numbers(run, monkeypatch):
-    seen = QuietMachine.seen.model_copy(update={"others_cpu_share": 0.4})
-    monkeypatch.setattr(QuietMachine, "seen", seen)
-    ran = run(cells=CELLS[:1])
-    (record,) = ran.records
-    sentence = "other processes took 40% of the CPUs while the cell ran (load 0.5 at the start)"
-    assert (record.disturbed, record.conditions) == ((sentence,), seen)
-    assert ran.display.warnings == [f"reference x avazu was disturbed: {sentence}"]
-    assert merged_rows(group_records(ran.records)[0])[0].notes == (f"disturbed: {sentence}",)
 
 
 def test_newest_record_is_the_one_written_last_although_the_clock_stepped_back(run, monkeypatch):
@@ -290,7 +317,7 @@ def test_log_is_named_where_the_process_went_wrong_and_not_elsewhere(run, tmp_pa
 
 
 def test_cells_of_one_setting_share_their_optima_also_with_later_runs(run):
-    cells = [tiny_cell("freq_cache"), tiny_cell("freq_cache", round=1), tiny_cell("freq_cache", seed=1)]
+    cells = [tiny_cell("freq_cache[policy=lfu]"), tiny_cell("freq_cache"), tiny_cell("freq_cache", seed=1)]
     ran = run(cells=cells[1:])
     assert [record.optimum for record in ran.records] == [optimum(), optimum()]
     assert ran.workers.optima == [(), ()]
@@ -300,7 +327,7 @@ def test_cells_of_one_setting_share_their_optima_also_with_later_runs(run):
 
 def test_finished_cell_is_summarised(run):
     summary = run().display.finished[0][2]
-    assert summary == "50.0 it/s, AUROC 0.7911, hit rate 0.950"
+    assert summary == "AUROC 0.7911, hit rate 0.950"
 
 
 def test_limits_are_the_scales_unless_a_timeout_is_given(run):

@@ -1,0 +1,218 @@
+"""Who takes turns with whom, in which order and process, and what their records keep."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from suite.records.record import Check, Turns, Verification
+from suite.records.status import Status
+from suite.run.messages import Build, Clear, Done, Host, Outcome, TakeTurn, Turn
+from suite.run.process import Limits
+from suite.run.turns import contest as module
+from suite.run.turns.arrangement import AGAIN, LONG_TURN, Needs, arrange, who_takes_turns
+from suite.run.turns.contest import hold
+from suite.run.turns.orders import balanced_orders
+from suite.run.turns.times import times_of
+from tests.faults.cells import tiny_cell
+from tests.unit.suite.fabricate import environment, measurement, record
+
+GB = 10**9
+ROOM = Needs(host=100 * GB, device=100 * GB, disk=100 * GB)
+LIMITS = Limits(wall_s=10, stall_s=10, host_bytes=GB)
+
+
+def entrant(system, *, host_gb=1, **changes):
+    """A record of a tiny cell on a CPU that held so much and is `changes`."""
+    cell = tiny_cell(system)
+    found = measurement(cell)
+    memory = found.memory.model_copy(
+        update={"host_peak_rss_bytes": (1 + host_gb) * GB, "host_baseline_rss_bytes": GB, "device_used_bytes": None,
+                "device_reserved_bytes": None, "anatomy_bytes": {}}
+    )  # fmt: skip
+    found = found.model_copy(
+        update={"memory": memory, "computes_as": None, "shares_process": True, "busy_between_steps": False, **changes}
+    )
+    exact = Verification(checks=(Check(name="sgd: losses", passed=True, max_difference=0.0, tolerance=0.0),))
+    made = record(system, where=environment(gpu=False))
+    return made.model_copy(update={"cell": cell, "measurement": found, "verification": exact, "turns": None})
+
+
+def names(contest):
+    return [one.name for one in contest.entrants]
+
+
+# Orders
+
+
+@pytest.mark.parametrize("systems", range(1, 10))
+def test_every_system_has_every_place_and_follows_every_other_equally_often(systems):
+    orders = balanced_orders(systems)
+    places = Counter((place, who) for order in orders for place, who in enumerate(order))
+    followed = Counter(pair for order in orders for pair in zip(order, order[1:], strict=False))
+    assert (len(places), len(set(places.values()))) == (systems**2, 1)
+    assert (len(followed), len(set(followed.values())) <= 1) == (systems * (systems - 1), True)
+
+
+# Arrangement
+
+
+def test_baseline_takes_turns_twice_and_kernels_of_others_not_at_all():
+    records = [entrant("reference"), entrant("full_gpu"), entrant("fbgemm_uvm", computes_as="full_gpu")]
+    (contest,) = arrange(who_takes_turns(records), ROOM)
+    assert names(contest) == ["full_gpu", "full_gpu" + AGAIN, "reference"]
+    assert (contest.way, contest.turns, contest.steps) == ("one process", 2, 1)
+
+
+def test_kernel_of_another_is_timed_where_that_other_one_is_not_there_or_failed():
+    alike, other = entrant("fbgemm_uvm", computes_as="full_gpu"), entrant("full_gpu")
+    failed = other.model_copy(update={"status": Status.CRASHED})
+    assert who_takes_turns([alike]) == who_takes_turns([alike, failed]) == [alike]
+
+
+@pytest.mark.parametrize(
+    ("host_gb", "way", "entrants"),
+    [
+        (33, "two by two", [["full_gpu", "full_gpu" + AGAIN], ["full_gpu", "reference"], ["full_gpu", "freq_cache"]]),
+        (60, "alone", [["full_gpu"], ["reference"], ["freq_cache"]]),
+    ],
+)
+def test_what_does_not_fit_together_meets_the_baseline_or_nobody(host_gb, way, entrants):
+    records = [entrant(name, host_gb=host_gb) for name in ("reference", "full_gpu", "freq_cache")]
+    contests = arrange(records, ROOM)
+    assert [names(contest) for contest in contests] == entrants
+    assert {contest.way for contest in contests} == {way}
+
+
+def test_turns_are_long_where_somebody_works_between_steps():
+    (contest,) = arrange([entrant("full_gpu"), entrant("freq_cache", busy_between_steps=True)], ROOM)
+    assert (contest.steps, contest.turns) == (LONG_TURN, 1)  # of cells of five steps
+
+
+# Holding
+
+
+class Scene:
+    """Stands where workers are: every turn takes a second, twice as long for freq_cache."""
+
+    def __init__(self, falls=()):
+        self.falls, self.hosts, self.asked = falls, [], []
+
+    def __call__(self, log):
+        return FakeWorker(self, log)
+
+
+class FakeWorker:
+    phase, pid = "train", 1
+
+    def __init__(self, scene, log):
+        self._scene, self.log, self._request = scene, log, None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def ask(self, request):
+        self._request = request
+        match request:
+            case Host(cells=cells):
+                self._names = list(cells)
+                self._scene.hosts.append(self._names)
+            case Build(name=name) | TakeTurn(name=name):
+                self._scene.asked.append((type(request).__name__, name))
+
+    def answer(self, limits):
+        match self._request:
+            case TakeTurn(name=name) if (name, len(self._names)) in self._scene.falls:
+                return Outcome(status=Status.CRASHED, reason=f"{name} fell")
+            case TakeTurn(name=name, steps=steps):
+                return Turn(seconds=steps * (2.0 if name == "freq_cache" else 1.0), wait_s=0.0, loss="0x1p-1")
+            case Host() | Build() | Clear():
+                return Done()
+
+
+@pytest.fixture
+def held(tmp_path, monkeypatch):
+    def go(*records, falls=()):
+        scene = Scene(falls)
+        monkeypatch.setattr(module, "Worker", scene)
+        (contest,) = arrange(records, ROOM)
+        result = hold(contest, limits=LIMITS, log=tmp_path / "turns.log")
+        return scene, times_of(contest, result, identity="c")
+
+    return go
+
+
+def test_every_record_gets_its_own_seconds_and_the_baselines_of_the_same_turns(held):
+    scene, times = held(entrant("full_gpu"), entrant("freq_cache"))
+    ones, twos = ((1.0, 1.0), (1.0, 1.0)), ((2.0, 2.0), (2.0, 2.0))
+    expected = Turns(
+        contest="c", way="one process", steps=1, system_s=ones, baseline="full_gpu", baseline_s=ones, losses="equal"
+    )
+    assert times == {"full_gpu": expected, "freq_cache": expected.model_copy(update={"system_s": twos})}
+    assert scene.hosts == [["full_gpu", "full_gpu" + AGAIN, "freq_cache"]]
+    assert Counter(scene.asked) == {
+        (what, name): count
+        for name in scene.hosts[0]
+        for what, count in (("Build", 2), ("TakeTurn", 2 * (1 + 2)))  # one turn of each build warms up
+    }
+
+
+def test_without_a_baseline_there_is_nothing_to_compare_with(held):
+    _, times = held(entrant("reference"), entrant("freq_cache"))
+    assert {(one.baseline, one.baseline_s, one.losses) for one in times.values()} == {(None, None, "not compared")}
+
+
+def test_system_that_patches_a_library_has_a_process_of_its_own(held):
+    scene, times = held(entrant("full_gpu"), entrant("freq_cache", shares_process=False), entrant("reference"))
+    assert scene.hosts == [["full_gpu", "full_gpu" + AGAIN, "reference"], ["freq_cache"]]
+    ways = {system: one.way for system, one in times.items()}
+    assert ways == {"full_gpu": "one process", "reference": "one process", "freq_cache": "own process"}
+
+
+def test_system_that_ends_the_shared_process_goes_on_in_its_own_and_the_others_too(held):
+    scene, times = held(entrant("full_gpu"), entrant("freq_cache"), falls={("freq_cache", 3)})
+    assert scene.hosts[1:] == [["full_gpu", "full_gpu" + AGAIN], ["freq_cache"]]
+    assert {system: one.way for system, one in times.items()} == {
+        "full_gpu": "one process",
+        "freq_cache": "own process",
+    }
+
+
+@pytest.mark.parametrize(
+    ("falls", "left"), [({("freq_cache", 4), ("freq_cache", 1)}, "full_gpu"), ({("full_gpu", 4), ("full_gpu", 1)}, None)]
+)
+def test_system_that_ends_its_own_process_too_is_left_out_of_the_contest(held, falls, left):
+    _, times = held(entrant("full_gpu"), entrant("freq_cache"), entrant("reference"), falls=falls)
+    fell = next(iter(falls))[0]
+    assert (times[fell].status, times[fell].reason) == (Status.CRASHED, f"{fell} fell")
+    assert times["reference"].baseline == left
+
+
+def test_loss_that_differs_where_arithmetic_is_the_same_is_a_wrong_answer(held, monkeypatch):
+    answer = FakeWorker.answer
+
+    def other_bits(self, limits):
+        found = answer(self, limits)
+        wrong = isinstance(found, Turn) and self._request.name == "freq_cache"
+        return found.model_copy(update={"loss": "0x1.0000000000001p-1"}) if wrong else found
+
+    monkeypatch.setattr(FakeWorker, "answer", other_bits)
+    _, times = held(entrant("full_gpu"), entrant("freq_cache"))
+    assert (times["full_gpu"].losses, times["freq_cache"].status) == ("equal", Status.WRONG_ANSWER)
+    assert times["freq_cache"].reason.startswith("at the end of turn 1 its loss differs from full_gpu's")
+    loose = entrant("freq_cache")
+    (check, *_) = loose.verification.checks
+    checks = (check.model_copy(update={"max_difference": 1e-9}),)
+    loose = loose.model_copy(update={"verification": loose.verification.model_copy(update={"checks": checks})})
+    assert held(entrant("full_gpu"), loose)[1]["freq_cache"].losses == "not compared"
+
+
+def test_needs_add_up_and_fit_in_every_kind_of_memory():
+    needs = Needs(host=1, device=2, disk=3) + Needs(host=1, device=1, disk=1)
+    assert needs.fits(Needs(host=2, device=3, disk=4))
+    assert not any(needs.fits(replace(Needs(host=2, device=3, disk=4), **{kind: 1})) for kind in ("host", "disk"))
