@@ -142,9 +142,11 @@ def _by_themselves(group: Group, rows: Sequence[Row], baseline: Row | None) -> l
 
 
 def _places_of_offload(group: Group, rows: Sequence[Row], noise: float) -> list[list[Row]]:
-    """Systems that offload by place; none where there is nothing to choose from."""
+    """Systems that offload by place; none where there is nothing to choose from, or they raced apart."""
     racing = [row for row in rows if row.offloads and row.steps_per_s is not None]
-    return _ranked(group, racing, noise) if len(racing) > 1 else []
+    runs = [group.rounds_by_system[row.system] for row in racing]
+    apart = any(relative_speed(runs[0], other) is None for other in runs[1:])
+    return [] if len(racing) < 2 or apart else _ranked(group, racing, noise)
 
 
 def _fastest(by_place: Sequence[Sequence[Row]]) -> str:
@@ -157,17 +159,16 @@ def _fastest(by_place: Sequence[Sequence[Row]]) -> str:
 def _clauses(group: Group, rivals: Sequence[_Rival], noise: float) -> list[str]:
     """What systems of one sort cost and save, the fastest first; those alike share a clause."""
     by_name = {rival.row.system: rival for rival in rivals}
-    found = []
+    found: list[str] = []
     for rows in _ranked(group, [rival.row for rival in rivals], noise):
         alike = sorted((by_name[row.system] for row in rows), key=lambda rival: -rival.side)
-        clauses = [_clause(list(same), first=not found) for _, same in groupby(alike, key=lambda rival: rival.side)]
-        found += clauses
+        for _, same in groupby(alike, key=lambda rival: rival.side):
+            found.append(_clause(list(same), first=not found))
         if len(rows) > 1:
             # Systems share a place with its first; the others need not be alike.
             first, *others = (row.system for row in rows)
             each = "each of " if len(others) > 1 else ""
-            them = "them" if len(others) == len(clauses) == 1 else f"{first} and {each}{listed(others)}"
-            found.append(f"between {them} no difference was seen")
+            found.append(f"between {first} and {each}{listed(others)} no difference was seen")
     return found
 
 

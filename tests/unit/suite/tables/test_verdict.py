@@ -1,0 +1,211 @@
+"""Verdicts on made-up records whose numbers say what must be said.
+
+`even` makes the interval of a ratio: three builds, a step apart in log speed, give Student's interval of `T` steps to
+either side, so a step of `even(0.02)` lets the ratio be 2 % higher.
+"""
+
+from __future__ import annotations
+
+from math import log, sqrt
+from typing import Any
+
+import pytest
+from scipy.stats import t
+
+from suite.records.groups import group_records
+from suite.records.record import Record
+from suite.records.status import Status
+from suite.tables.verdict import verdict
+from tests.unit.suite.fabricate import BASELINE, record, shuffled, verification
+
+T = float(t.ppf(0.975, df=2)) / sqrt(3)
+CACHE = {"device/rows": 6_400_000, "device/staging": 1_810_000, "host/rows": 128_000_000}
+ALL = {"device/rows": 128_000_000}
+NONE = {"host/rows": 128_000_000}
+AGAIN = "; measure again with more rounds (--rounds), on a quieter machine."
+
+
+def even(share: float) -> float:
+    """The noise of builds that lets a ratio be higher by this share."""
+    return log(1 + share) / T
+
+
+def ran(system: str, speed: float, within: float = 0.0, *, anatomy: dict[str, int], **changes: Any) -> Record:
+    """A system at so many times the baseline's speed, with an interval that reaches higher by the share `within`."""
+    made = record(system, samples_per_s=speed * BASELINE, noise=even(within), **changes)
+    assert made.measurement is not None
+    memory = made.measurement.memory.model_copy(update={"anatomy_bytes": anatomy})
+    return made.model_copy(update={"measurement": made.measurement.model_copy(update={"memory": memory})})
+
+
+CPU = {"setting": {"device": "cpu", "cache_ratio": 0.05}, "offloads": False}
+
+
+def cpu_baseline(floor: float, copy: float = 1.0) -> Record:
+    return ran("full_gpu", copy, floor, anatomy=ALL, **CPU)
+
+
+def cpu(system: str, speed: float, within: float = 0.0, **changes: Any) -> Record:
+    return ran(system, speed, within, anatomy=CACHE if "cache" in system else NONE, **{**CPU, **changes})
+
+
+def gpu(system: str, speed: float, within: float = 0.0, **changes: Any) -> Record:
+    anatomy = ALL if system == "full_gpu" else CACHE if "cach" in system else NONE
+    return ran(system, speed, within, anatomy=anatomy, **changes)
+
+
+def failed(system: str, status: Status, **changes: Any) -> Record:
+    return record(system, status=status, reason="needs 9 GB", phase="build", **changes)
+
+
+SCENES: dict[str, tuple[list[Record], tuple[str, ...]]] = {
+    "caches that cost alike, a kernel that is the baseline's own, and a wrapper": (
+        [
+            cpu_baseline(0.02),
+            cpu("freq_cache", 0.93),
+            cpu("freq_cache[policy=lfu]", 0.931),
+            cpu("torchrec_uvm", 0.97),
+            cpu("fbgemm_uvm", 1.0, computes_as="full_gpu"),
+            cpu("reference", 0.8),
+            cpu("no_embeddings", 1.5, checked=verification(passed=False)),
+        ],
+        (
+            "On this CPU with a cache of 5 %, freq_cache[policy=lfu] and freq_cache cost 5 to 9 % of throughput and "
+            "save 94 % of the device bytes; between freq_cache[policy=lfu] and freq_cache no difference was seen; "
+            "torchrec_uvm, without offload, costs 1 to 5 % of throughput.",
+        ),
+    ),
+    "one cache as fast as the baseline": (
+        [cpu_baseline(0.01), cpu("freq_cache", 0.995, 0.02)],
+        (
+            "On this CPU with a cache of 5 %, freq_cache shows no difference from full_gpu (within 3 %) and saves 94 % "
+            "of the device bytes.",
+        ),
+    ),
+    "one cache faster than the baseline": (
+        [cpu_baseline(0.01), cpu("freq_cache", 1.25, 0.04)],
+        (
+            "On this CPU with a cache of 5 %, freq_cache gains 20 to 30 % of throughput and saves 94 % of the device "
+            "bytes.",
+        ),
+    ),
+    "caches that differ": (
+        [cpu_baseline(0.01), cpu("freq_cache", 0.80, 0.02), cpu("freq_cache[policy=lfu]", 0.60, 0.02)],
+        (
+            "On this CPU with a cache of 5 %, freq_cache costs 18 to 22 % of throughput and saves 94 % of the device "
+            "bytes; freq_cache[policy=lfu] costs 38 to 42 % and saves 94 %.",
+        ),
+    ),
+    "three alike, of which one may be as fast as the baseline": (
+        [
+            cpu_baseline(0.01),
+            cpu("cache[policy=a]", 0.985, 0.03),
+            cpu("cache[policy=b]", 0.970, 0.01),
+            cpu("cache[policy=c]", 0.969, 0.01),
+        ],
+        (
+            "On this CPU with a cache of 5 %, cache[policy=a] shows no difference from full_gpu (within 5 %) and saves "
+            "94 % of the device bytes; cache[policy=b] and cache[policy=c] cost 2 to 5 % and save 94 %; between "
+            "cache[policy=a] and each of cache[policy=b] and cache[policy=c] no difference was seen.",
+        ),
+    ),
+    "a copy of the baseline that seems 5 % slower hides a cost of 4 %": (
+        [cpu_baseline(0.0, copy=0.95), cpu("freq_cache", 0.96)],
+        (
+            "On this CPU with a cache of 5 %, freq_cache shows no difference from full_gpu (within 9 %) and saves 94 % "
+            "of the device bytes.",
+        ),
+    ),
+    "noise above everything": (
+        [cpu_baseline(0.3), cpu("freq_cache", 0.93), cpu("torchrec_uvm", 0.9, 0.02)],
+        (f"Nothing can be said: noise hides differences of up to 29 %{AGAIN}",),
+    ),
+    "noise above one system": (
+        [cpu_baseline(0.01), cpu("freq_cache", 0.80, 0.02), cpu("torchrec_uvm", 0.9, 0.4)],
+        (
+            "On this CPU with a cache of 5 %, freq_cache costs 18 to 22 % of throughput and saves 94 % of the device "
+            "bytes.",
+            f"Nothing can be said of torchrec_uvm: noise hides differences of up to 36 %{AGAIN}",
+        ),
+    ),
+    "one build": (
+        [
+            ran("full_gpu", 1, anatomy=ALL, setting={"builds": 1}),
+            ran("freq_cache", 0.5, anatomy=CACHE, setting={"builds": 1}),
+        ],
+        (f"Nothing can be said: there is no interval{AGAIN}",),
+    ),
+    "offload with a clear winner": (
+        [
+            gpu("full_gpu", 1.0, 0.01),
+            gpu("freq_cache", 0.90, 0.01),
+            gpu("fbgemm_uvm_caching", 0.70, 0.01),
+            gpu("torchrec_uvm", 0.10, 0.01),
+        ],
+        (
+            "On NVIDIA H100 80GB HBM3 with a cache of 1 %, freq_cache costs 9 to 11 % of throughput and saves 94 % of "
+            "the device bytes; fbgemm_uvm_caching costs 29 to 31 % and saves 94 %; torchrec_uvm costs 89 to 91 % and "
+            "saves 100 %.",
+            "Of those that offload, freq_cache is the fastest.",
+        ),
+    ),
+    "offload with two in front, of which one is too noisy to stand beside the baseline": (
+        [
+            gpu("full_gpu", 1.0, 0.01),
+            gpu("freq_cache", 0.92, 0.01),
+            gpu("fbgemm_uvm_caching", 0.95, 0.30),
+            gpu("torchrec_uvm", 0.10, 0.01),
+        ],
+        (
+            "On NVIDIA H100 80GB HBM3 with a cache of 1 %, freq_cache costs 7 to 9 % of throughput and saves 94 % of "
+            "the device bytes; torchrec_uvm costs 89 to 91 % and saves 100 %.",
+            "Of those that offload, fbgemm_uvm_caching and freq_cache are the fastest, too close to call.",
+            f"Nothing can be said of fbgemm_uvm_caching: noise hides differences of up to 27 %{AGAIN}",
+        ),
+    ),
+    "a baseline that did not fit": (
+        [
+            failed("full_gpu", Status.OOM_DEVICE),
+            gpu("freq_cache", 0.9, 0.01, baseline=None, timed={"contest": "theirs"}),
+            gpu("torchrec_uvm", 0.2, 0.01, baseline=None, timed={"contest": "theirs"}),
+        ],
+        (
+            "Nothing can be said beside full_gpu, which ended oom_device in phase build: needs 9 GB.",
+            "Of those that offload, freq_cache is the fastest.",
+        ),
+    ),
+    "no baseline, and nobody beside another": (
+        [gpu("freq_cache", 0.9, baseline=None), gpu("torchrec_uvm", 0.2, baseline=None)],
+        ("Nothing can be said beside full_gpu, which took no part.",),
+    ),
+    "nothing but the baseline and its own kernel": (
+        [cpu_baseline(0.01), cpu("fbgemm_uvm", 1.0, computes_as="full_gpu")],
+        ("Nothing to compare: no system beside full_gpu was timed.",),
+    ),
+    "everything failed": (
+        [failed("full_gpu", Status.OOM_DEVICE), failed("freq_cache", Status.CRASHED)],
+        ("Nothing was measured: no system ended ok.",),
+    ),
+    "wrong answers, and an AUROC that is not the baseline's": (
+        [
+            gpu("full_gpu", 1.0, 0.01),
+            gpu("freq_cache", 0.90, 0.01),
+            gpu("caching_halves", 1.1, 0.01, auroc=0.7811),
+            failed("stranger", Status.WRONG_ANSWER, checked=verification(passed=False)),
+        ],
+        (
+            "On NVIDIA H100 80GB HBM3 with a cache of 1 %, freq_cache costs 9 to 11 % of throughput and saves 94 % of "
+            "the device bytes.",
+            "Do not choose caching_halves by speed: its AUROC is 0.7811 where that of full_gpu is 0.7911.",
+            "Do not use stranger: wrong answers.",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_verdict(name: str) -> None:
+    records, expected = SCENES[name]
+    for seed in range(3):
+        (group,) = group_records(shuffled(records, seed))
+        assert verdict(group) == expected
