@@ -3,7 +3,7 @@
 In a turn the systems train the same batches one after another, so a machine that slows down slows all of them, and the
 logarithm of the baseline's time over a system's hardly shows it. The median over the turns of a build leaves out what
 hit one of them alone. Builds differ by where memory lies: they are the sample that Student's interval is of. Every
-speed is the baseline's times a ratio, so that speeds and ratios agree. `results/turns/coverage.json` has how often such
+speed is the baseline's times a ratio, so that speeds and ratios agree. `results/turns/intervals.json` has how often such
 an interval misses, simulated. The intervals are scipy's.
 """
 

@@ -9,7 +9,7 @@ import pytest
 
 PROGRAMS = Path(__file__).resolve().parents[3] / "results"
 
-sys.path += [str(PROGRAMS / topic) for topic in ("cache", "microbench", "simulate", "streams", "tracks")]
+sys.path += [str(PROGRAMS / topic) for topic in ("cache", "microbench", "simulate", "streams", "tracks", "turns")]
 
 
 @pytest.hookimpl(tryfirst=True)  # before the slow ones are deselected

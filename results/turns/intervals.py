@@ -1,0 +1,125 @@
+"""How often the 95 % interval of equal systems misses 1, and which losses two runs can show: simulated.
+
+    python results/turns/intervals.py                      # prints the record
+    python results/turns/intervals.py > results/turns/intervals.json
+
+Turns are simulated as they were on a shared machine with 2 cores: lognormal noise, half of whose variance hits all
+systems of a turn alike; now and then a turn of one system that takes 1.5 to 4 times as long; and a part that stays
+for a build. Seven systems are equally fast, the last of them with twice the noise. Beside the suite's interval,
+Student's over the builds of each system, stands that of a two-way model (system and build effects, one pooled
+residual): it is narrower, and misses too often where a system is noisier than the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from suite.tables.statistics import Estimate, ratio_of, unpaired_ratio
+
+SYSTEMS = 7
+NOISIER = 2.0
+"""The last system's noise relative to the others'."""
+CONTESTS: dict[str, dict[str, float]] = {
+    "small: 4 builds x 40 turns": {"builds": 4, "turns": 40, "turn_sd": 0.12, "build_sd": 0.0075},
+    "small, builds differ less": {"builds": 4, "turns": 40, "turn_sd": 0.12, "build_sd": 0.005},
+    "small, builds differ more": {"builds": 4, "turns": 40, "turn_sd": 0.12, "build_sd": 0.02},
+    "small, 3 rounds": {"builds": 12, "turns": 40, "turn_sd": 0.12, "build_sd": 0.0075},
+    "as many turns in 8 builds": {"builds": 8, "turns": 20, "turn_sd": 0.12, "build_sd": 0.0075},
+    "full: 3 builds x 12 turns": {"builds": 3, "turns": 12, "turn_sd": 0.02, "build_sd": 0.0075},
+}
+SPIKES, SPIKE = 0.03, (1.5, 4.0)
+"""Share of a system's turns that take longer, and how many times as long."""
+RUNS = [(builds, spread) for builds in (4, 12) for spread in (0.01, 0.02, 0.05)]
+"""Of two runs: builds of each, and the standard deviation of a build's log ratio."""
+
+
+def contest(draws: np.random.Generator, *, builds: int, turns: int, turn_sd: float, build_sd: float) -> np.ndarray:
+    """Log times of equal systems, `[systems, builds, turns]`."""
+    shape = (SYSTEMS, builds, turns)
+    scale = np.ones((SYSTEMS, 1, 1))
+    scale[-1] = NOISIER
+    shared, own = (turn_sd * math.sqrt(0.5) * draws.normal(size=size) for size in ((1, *shape[1:]), shape))
+    spikes = (draws.random(shape) < SPIKES) * np.log(draws.uniform(*SPIKE, shape))
+    return shared + scale * own + spikes + scale * build_sd * draws.normal(size=(*shape[:2], 1))
+
+
+def two_way_half(logs: np.ndarray) -> float:
+    """Half the interval of any two systems' difference, from log ratios `[systems, builds]` with one residual."""
+    systems, builds = logs.shape
+    residual = logs - logs.mean(0) - logs.mean(1, keepdims=True) + logs.mean()
+    degrees = (systems - 1) * (builds - 1)
+    return float(stats.t.ppf(0.975, degrees) * math.sqrt(2 * (residual**2).sum() / degrees / builds))
+
+
+def coverage(draws: np.random.Generator, setting: dict[str, Any], contests: int) -> dict[str, Any]:
+    """Shares of intervals that miss, and their half-widths, of the even systems and of the noisier one."""
+    missed: dict[str, list[list[bool]]] = {"suite": [], "two-way": []}
+    halves: dict[str, list[list[float]]] = {"suite": [], "two-way": []}
+    for _ in range(contests):
+        times = contest(draws, **setting)
+        logs = np.median(times[:1] - times, axis=2)
+        found = [ratio_of(row.tolist()) for row in logs[1:]]
+        missed["suite"].append([not one.spans_one for one in found])
+        halves["suite"].append([_half(one) for one in found])
+        pooled = two_way_half(logs)
+        missed["two-way"].append([abs(middle) > pooled for middle in logs[1:].mean(1)])
+        halves["two-way"].append([pooled] * (SYSTEMS - 1))
+    return setting | {
+        method: {
+            "even_missed": round(float(np.mean([row[:-1] for row in missed[method]])), 4),
+            "noisier_missed": round(float(np.mean([row[-1] for row in missed[method]])), 4),
+            "even_half_width": round(float(np.median([row[:-1] for row in halves[method]])), 4),
+            "noisier_half_width": round(float(np.median([row[-1] for row in halves[method]])), 4),
+        }
+        for method in missed
+    }
+
+
+def two_runs(draws: np.random.Generator, builds: int, spread: float, pairs: int) -> dict[str, float]:
+    """How often two equal runs seem to differ, and the smallest loss that is found 9 times in 10."""
+    found = [_pair(draws, builds, spread, spread) for _ in range(pairs)]
+    uneven = [_pair(draws, builds, spread, 5 * spread) for _ in range(pairs)]
+    # A loss is found where the interval's upper end, moved by it, lies below 1.
+    loss = 1 - math.exp(-float(np.quantile([math.log(one.high or 1) for one in found], 0.9)))
+    return {
+        "builds": builds,
+        "spread": spread,
+        "flagged": round(float(np.mean([not one.spans_one for one in found])), 4),
+        "flagged_where_one_spreads_5_times_as_much": round(float(np.mean([not one.spans_one for one in uneven])), 4),
+        "loss_found_9_times_in_10": round(loss, 4),
+    }
+
+
+def _pair(draws: np.random.Generator, builds: int, spread: float, other: float) -> Estimate:
+    return unpaired_ratio(draws.normal(0, spread, builds).tolist(), draws.normal(0, other, builds).tolist())
+
+
+def _half(found: Estimate) -> float:
+    return ((found.high or math.inf) - (found.low or 0)) / 2
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the record."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--contests", type=int, default=2_000, help="simulated for every setting")
+    parser.add_argument("--pairs", type=int, default=10_000, help="of runs, for every spread")
+    asked = parser.parse_args(arguments)
+    draws = np.random.default_rng(20261122)
+    record = {
+        "simulated": {"contests": asked.contests, "pairs_of_runs": asked.pairs, "systems": SYSTEMS},
+        "contests": {name: coverage(draws, setting, asked.contests) for name, setting in CONTESTS.items()},
+        "two_runs": [two_runs(draws, builds, spread, asked.pairs) for builds, spread in RUNS],
+    }
+    sys.stdout.write(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

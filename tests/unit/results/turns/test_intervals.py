@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import intervals as program
+import pytest
+
+RECORD = json.loads((Path(program.__file__).parent / "intervals.json").read_text(encoding="utf-8"))
+
+
+def test_recorded_intervals_miss_as_often_as_they_promise_and_a_pooled_residual_does_not() -> None:
+    for found in RECORD["contests"].values():
+        for system in ("even", "noisier"):
+            assert 0.02 <= found["suite"][f"{system}_missed"] <= 0.08
+        assert found["two-way"]["noisier_missed"] > 0.08
+    assert all(found["flagged"] < 0.06 for found in RECORD["two_runs"])
+
+
+def test_program_makes_the_record_at_a_size_that_says_little(capsys: pytest.CaptureFixture[str]) -> None:
+    program.main(["--contests", "20", "--pairs", "20"])
+    made = json.loads(capsys.readouterr().out)
+    assert made.keys() == RECORD.keys()
+    assert made["contests"].keys() == RECORD["contests"].keys()
