@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import statistics
 
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -14,13 +13,12 @@ from PIL import Image
 from suite.records.groups import group_records
 from suite.records.status import Status
 from suite.records.store import StoreError
-from suite.report.contests import contests
 from suite.report.figures.throughput import byte_ticks
 from suite.report.figures.words import wrapped
 from suite.report.figures.write import figures, write_figures
 from suite.report.source import Source
 from suite.simulate.results import Configuration, Row, Simulation, Stream, Traffic
-from suite.tables.statistics import mean_of_rounds
+from suite.tables.rows import merged_rows, noise_floor
 from tests.unit.suite import fabricate
 
 GB = fabricate.GB
@@ -104,10 +102,10 @@ def stress():
     records = []
     for order, workload in enumerate(("criteo_kaggle", "avazu", "criteo_1tb")):
         for number, name in enumerate(names):
-            speed = 200_000 * (1 + number) * (1 + order)
+            speed = fabricate.BASELINE * (1 if name == "full_gpu" else 0.9 - 0.05 * number - 0.02 * order)
             failed = name == "torchrec_uvm" and workload == "avazu"
             made = fabricate.rounds(
-                name, [speed, 1.02 * speed, 0.99 * speed], setting={"workload": workload},
+                name, [speed, 1.02 * speed, 0.99 * speed], setting={"workload": workload}, knew="nothing",
                 **({"status": Status.OOM_DEVICE, "reason": "full", "phase": "build"} if failed else {}),
             )  # fmt: skip
             if not failed:
@@ -116,7 +114,7 @@ def stress():
                     for tier, size in (("device", GB // 8), ("host", GB), ("disk", 3 * GB))
                     for purpose in ("rows", "state", "index", "staging")
                 }
-                made = [resized(one, device_used_bytes=GB * (number + 1), anatomy_bytes=anatomy) for one in made]
+                made = [resized(one, anatomy_bytes=anatomy) for one in made]
             records += made
     return records
 
@@ -151,53 +149,115 @@ def beside(axes):
 # What is drawn
 
 
-def test_every_contender_stands_at_its_bytes_and_speed_with_its_interval():
-    given = source(stress())
-    figure = figures(given)["throughput_by_bytes"]
-    for contest in contests(given.groups):
-        axes = axes_of(figure, contest.group.title)
-        found = {}
-        for container in axes.containers:
-            assert isinstance(container, ErrorbarContainer)
-            (x,), (y,) = container.lines[0].get_data()
-            ((_, low), (_, high)) = container.lines[2][0].get_segments()[0]
-            found[container.get_label().replace("\n", "")] = (x, y, low, high)
-        assert found.keys() == {contender.system for contender in contest.contenders}
-        for contender in contest.contenders:
-            expected = mean_of_rounds(contender.speeds.values())
-            assert found[contender.system] == pytest.approx(
-                (contender.device_bytes, contender.samples_per_s, expected.low, expected.high)
-            )
+def sweep(workload="criteo_kaggle", *, noise=0.02, device="cuda"):
+    """A cache at two sizes that costs 20 and 10 %, a table on the host, and the baseline with an A/A ratio of 1.04."""
+    records = []
+    for ratio, speed in ((0.01, 0.8), (0.05, 0.9)):
+        setting = {"workload": workload, "cache_ratio": ratio, "device": device}
+        for name, share, anatomy in (
+            ("full_gpu", 1.04, {"device/rows": 100 * GB // 10}),
+            ("cache", speed, {"device/rows": int(ratio * GB), "device/index": GB // 1000}),
+            ("torchrec_uvm", 0.5, {"host/rows": GB}),
+            ("no_embeddings", 2, {}),
+        ):
+            made = fabricate.rounds(name, [share * fabricate.BASELINE] * 3, setting=setting, noise=noise)
+            records += [resized(one, anatomy_bytes=anatomy) for one in made]
+    return records
 
 
-def test_frontier_never_falls_and_ends_with_the_fastest():
-    records = [
-        resized(record, device_used_bytes=size * GB)
-        for system, size, speed in (("small", 1, 300), ("larger_and_slower", 2, 200), ("largest", 4, 500))
-        for record in fabricate.rounds(system, [1000 * speed, 1000 * speed])
+def drawn_points(axes):
+    """Place, ratio and interval of every point, by label."""
+    found = {}
+    for container in axes.containers:
+        assert isinstance(container, ErrorbarContainer)
+        bars = container.lines[2][0].get_segments()
+        found[container.get_label()] = [
+            (x, y, low, high) for x, y, ((_, low), (_, high)) in zip(*container.lines[0].get_data(), bars, strict=True)
+        ]
+    return found
+
+
+def test_every_system_has_a_line_over_its_sizes_with_intervals_beside_the_noise_band():
+    given = source(sweep())
+    axes = axes_of(figures(given)["throughput_by_bytes"], "Criteo Kaggle")
+    points = drawn_points(axes)
+    assert points.keys() == {"cache", "torchrec_uvm"}
+    expected = [
+        (group.cell.cache_ratio * GB + GB // 1000, row.ratio, row.ratio_low, row.ratio_high)
+        for group in given.groups
+        for row in merged_rows(group)
+        if row.system == "cache"
     ]
-    axes = axes_of(figures(source(records))["throughput_by_bytes"], "Criteo Kaggle")
-    step = line(axes, "best within the bytes")
-    assert step.get_drawstyle() == "steps-post"
-    assert step.get_xdata()[:3] == pytest.approx([GB, 2 * GB, 4 * GB])
-    assert step.get_ydata() == pytest.approx([300_000, 300_000, 500_000, 500_000])
+    assert {round(ratio, 9) for _, ratio, _, _ in expected} == {0.8, 0.9}
+    assert sorted(points["cache"]) == [pytest.approx(point) for point in sorted(expected)]
+    assert line(axes, "full_gpu").get_xydata().tolist() == [[10 * GB, 1]]
+    (band,) = [patch for patch in axes.patches if patch.get_label() == "noise"]
+    noise = max(noise_floor(merged_rows(group)) for group in given.groups)
+    assert noise >= 0.04 - 1e-9
+    assert (band.get_y(), band.get_height()) == pytest.approx((1 - noise, 2 * noise))
+    assert f"noise ±{100 * noise:.2g} %" in axes.get_title()
+    low, high = axes.get_ylim()
+    assert low < 0.5 and high > 1 + noise
 
 
-def test_baseline_is_a_line_with_its_bytes_and_says_ram_on_a_cpu():
-    gpu = axes_of(figures(source(fabricate.gpu_run()))["throughput_by_bytes"], "Criteo Kaggle")
-    speeds = [1_600_000, 1_640_000, 1_620_000]
-    assert line(gpu, "all-on-device baseline").get_ydata()[0] == pytest.approx(statistics.geometric_mean(speeds))
-    assert "all on the" in gpu.texts[0].get_text() and "3 GB" in gpu.texts[0].get_text()
-    on_cpu = fabricate.rounds("full_gpu", [9_000, 9_100], setting=CPU, offloads=False, placement="all in RAM")
-    budgets = [
-        record
-        for size in (10, 20)
-        for record in fabricate.rounds("cache[tier=file]", [7_000, 7_100], setting=CPU | {"device_budget_bytes": size})
+def test_on_a_gpu_a_table_on_the_host_stands_at_no_bytes_and_on_a_cpu_it_is_left_out():
+    axes = axes_of(figures(source(sweep()))["throughput_by_bytes"], "Criteo Kaggle")
+    assert {x for x, *_ in drawn_points(axes)["torchrec_uvm"]} == {axes.get_xticks()[0]}
+    assert axes.xaxis.get_major_formatter()(axes.get_xticks()[0], None) == "none"
+    figure = figures(source(sweep(device="cpu")))["throughput_by_bytes"]
+    assert drawn_points(axes_of(figure, "Criteo Kaggle")).keys() == {"cache"}
+    assert "no offload throughput" in figure.legends[0].get_title().get_text().replace("\n", " ")
+
+
+def test_who_failed_or_was_not_timed_has_no_point():
+    bad = [
+        *fabricate.rounds("full_gpu", [fabricate.BASELINE] * 2),
+        *fabricate.rounds("same", [1.0, 1.0], computes_as="full_gpu"),
+        *fabricate.rounds("failed", [1e6]),
+        fabricate.record("failed", round=1, status=Status.TIMEOUT, reason="slow"),
+        *fabricate.rounds("wrong", [1e6], checked=fabricate.verification(passed=False)),
     ]
-    cpu = axes_of(figures(source([*on_cpu, *budgets]))["throughput_by_bytes"], "Criteo Kaggle")
-    assert "all in RAM" in cpu.texts[0].get_text() and "173 MB" in cpu.texts[0].get_text()
-    assert len(cpu.containers) == 1
-    assert len(cpu.containers[0].lines[0].get_xdata()) == 2
+    assert "throughput_by_bytes" not in figures(source(bad))
+    drawn = figures(source([*bad, *fabricate.rounds("good", [8e5] * 2)]))["throughput_by_bytes"]
+    assert drawn_points(drawn.axes[0]).keys() == {"good"}
+
+
+def test_quality_is_drawn_by_samples_and_by_seconds_and_equal_systems_are_called_equal():
+    records = sweep()
+    slower = [one for one in records if one.cell.system == "cache"]
+    figure = figures(source(records))["quality_over_time"]
+    loss, loss_s, auroc, auroc_s = [axes for axes in figure.axes if axes.get_visible()]
+    assert [axes.get_xlabel() for axes in (loss, loss_s, auroc, auroc_s)] == ["samples", "seconds"] * 2
+    points = slower[0].measurement.quality.points
+    curve = line(auroc, "cache")
+    assert list(curve.get_xdata()) == [point.samples for point in points]
+    assert curve.get_ydata() == pytest.approx([point.auroc for point in points])
+    speed = 0.8 * fabricate.BASELINE  # of the smallest cache
+    assert any(
+        list(one.get_xdata()) == pytest.approx([point.samples / speed for point in points]) for one in auroc_s.lines
+    )
+    assert loss.texts[0].get_text() == "3 systems\nequal"  # without the control
+    widths = [one.get_linewidth() for one in auroc.lines if one.get_label() != "no_embeddings"]
+    assert widths == sorted(widths, reverse=True) and len(set(widths)) == len(widths)
+    other = fabricate.rounds("stray", [1e6] * 3, auroc=0.7912, setting={"cache_ratio": 0.01})
+    auroc = figures(source([*records, *other]))["quality_over_time"].axes[2]
+    assert auroc.texts[0].get_text() == "4 systems at\nmost 0.0001 apart"
+
+
+def test_quality_leaves_out_what_was_not_looked_at():
+    """AUROC of a part whose labels are equal, seconds of who was not timed, records without points."""
+    one = fabricate.record("cache", computes_as="full_gpu")
+    quality = one.measurement.quality
+    first = quality.points[0].model_copy(update={"auroc": None})
+    part = quality.model_copy(update={"points": (first, *quality.points[1:])})
+    axes = figures(source([with_quality(one, part)]))["quality_over_time"].axes
+    assert [len(each.lines) for each in axes] == [1, 0, 1, 0]
+    assert len(axes[2].lines[0].get_xdata()) == len(quality.points) - 1
+    assert "quality_over_time" not in figures(source([with_quality(one, quality.model_copy(update={"points": ()}))]))
+
+
+def with_quality(record, quality):
+    return record.model_copy(update={"measurement": record.measurement.model_copy(update={"quality": quality})})
 
 
 def test_miss_curves_hold_the_simulated_rates_and_say_so():
@@ -249,33 +309,6 @@ def test_of_many_policies_the_choice_is_drawn_and_look_ahead_is_dashed():
     assert len({one.get_marker() for one in others}) == len(others)
 
 
-def test_auroc_stands_beside_the_reference_with_the_difference():
-    records = [
-        *fabricate.rounds("reference", [1e5, 1e5], auroc=0.79),
-        *fabricate.rounds("full_gpu", [1e5, 1e5], auroc=0.79),
-        *fabricate.rounds("cache", [1e5, 1e5], auroc=0.7911),
-        *fabricate.rounds("no_embeddings", [1e5, 1e5], auroc=0.61),
-        *fabricate.rounds("torchrec_uvm", [0], status=Status.CRASHED, reason="x"),
-    ]
-    axes = axes_of(figures(source(records))["auroc_parity"], "Criteo Kaggle")
-    at, words = heights(axes), beside(axes)
-    assert list(at) == ["reference", "full_gpu", "cache", "torchrec_uvm", "no_embeddings (control)"]
-    assert at["no_embeddings (control)"] - at["torchrec_uvm"] > 1
-    points = dict(zip(line(axes, "system").get_ydata(), line(axes, "system").get_xdata(), strict=True))
-    assert points == {at["reference"]: 0.79, at["full_gpu"]: 0.79, at["cache"]: 0.7911}
-    assert line(axes, "control without embeddings").get_xdata() == [0.61]
-    assert line(axes, "the reference").get_xdata()[0] == 0.79
-    assert line(axes, "best possible: the model that planted the labels").get_xdata()[0] == 0.8012
-    assert words[at["full_gpu"]] == "0.79000 (=)"
-    assert words[at["cache"]] == "0.79110 (+0.0011)"
-    assert words[at["torchrec_uvm"]] == "n/a: crashed"
-
-
-def test_real_labels_have_no_best_possible():
-    axes = axes_of(figures(source(fabricate.cpu_run()))["auroc_parity"], "Avazu")
-    assert not [one for one in axes.lines if one.get_label().startswith("best")]
-
-
 def test_memory_stacks_purposes_by_tier_and_marks_peaks():
     figure = figures(source(fabricate.gpu_run()))["memory"]
     device, host = (
@@ -311,9 +344,8 @@ def test_wrong_answer_has_no_numbers():
     wrong = fabricate.rounds("cache", [1e5], checked=fabricate.verification(passed=False))
     wrong = [record.model_copy(update={"status": Status.WRONG_ANSWER}) for record in wrong]
     drawn = figures(source([*fabricate.rounds("reference", [1e5]), *wrong]))
-    for name in ("auroc_parity", "memory"):
-        axes = drawn[name].axes[0]
-        assert beside(axes)[heights(axes)["cache"]] == "n/a: wrong_answer"
+    axes = drawn["memory"].axes[0]
+    assert beside(axes)[heights(axes)["cache"]] == "n/a: wrong_answer"
 
 
 def test_some_rounds_failed_is_said():
@@ -323,23 +355,22 @@ def test_some_rounds_failed_is_said():
     assert list(heights(axes)) == ["cache, 2 of 3 rounds"]
 
 
-def test_budgets_of_one_stream_share_a_panel_and_are_named():
+def test_of_several_budgets_of_one_stream_memory_shows_the_smallest_and_names_it():
     records = [
         record
         for size in (8, 16)
         for record in fabricate.rounds("cache", [1e5, 1e5], setting=CPU | {"device_budget_bytes": size * 10**6})
     ]
-    figure = figures(source(records))["auroc_parity"]
-    assert len([axes for axes in figure.axes if axes.get_visible()]) == 1
-    assert list(heights(figure.axes[0])) == ["cache, 7.6 MiB", "cache, 15.3 MiB"]
+    figure = figures(source(records))["memory"]
+    assert list(heights(figure.axes[0])) == ["cache, 7.6 MiB"]
 
 
 def test_machines_apart_stand_in_panels_of_their_own_and_are_named():
-    figure = figures(source(fabricate.gpu_run() + fabricate.cpu_run()))["auroc_parity"]
+    figure = figures(source(fabricate.gpu_run() + fabricate.cpu_run()))["memory"]
     titles = [axes.get_title().replace("\n", " ") for axes in figure.axes if axes.get_visible()]
     assert any("NVIDIA H100" in title for title in titles)
     assert any("on a CPU: AMD EPYC" in title for title in titles)
-    alone = figures(source(fabricate.cpu_run()))["auroc_parity"]
+    alone = figures(source(fabricate.cpu_run()))["memory"]
     assert "on a CPU: AMD EPYC" in alone.get_suptitle()
     assert "real data" in alone.get_suptitle()
 
@@ -352,7 +383,7 @@ def test_figures_without_data_are_left_out():
     assert figures(source(failed)) == {}
     assert figures(source([])) == {}
     resident = fabricate.rounds("torchrec_uvm", [1e5], setting=CPU, offloads=False, placement="host-resident")
-    assert list(figures(source(resident))) == ["auroc_parity", "memory"]
+    assert list(figures(source(resident))) == ["quality_over_time", "memory"]
     nothing = simulation().model_copy(update={"rows": ()})
     assert "miss_ratio" not in figures(source(resident, simulations=(nothing,)))
 
@@ -394,7 +425,7 @@ def drawn_texts(figure, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["throughput_by_bytes", "miss_ratio", "auroc_parity", "memory"])
+@pytest.mark.parametrize("name", ["throughput_by_bytes", "quality_over_time", "miss_ratio", "memory"])
 def test_no_text_is_cut_off_or_drawn_over_another(name, crowded_figures, monkeypatch):
     figure = crowded_figures[name]
     texts = drawn_texts(figure, monkeypatch)
@@ -409,7 +440,7 @@ def test_no_text_is_cut_off_or_drawn_over_another(name, crowded_figures, monkeyp
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["throughput_by_bytes", "miss_ratio", "auroc_parity", "memory"])
+@pytest.mark.parametrize("name", ["throughput_by_bytes", "quality_over_time", "miss_ratio", "memory"])
 def test_legend_lies_outside_the_data_and_panels_keep_their_size(name, crowded_figures):
     figure = crowded_figures[name]
     (legend,) = figure.legends
@@ -425,7 +456,7 @@ def test_files_of_many_systems_are_small(crowded, tmp_path):
     written = write_figures(crowded, tmp_path)
     assert len(written) == 8
     for path in written:
-        assert path.stat().st_size < (250_000 if path.suffix == ".svg" else 300_000), path.name
+        assert path.stat().st_size < (250_000 if path.suffix == ".svg" else 320_000), path.name
 
 
 def test_files_repeat_whatever_the_order_of_records(tmp_path, monkeypatch):
