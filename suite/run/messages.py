@@ -65,8 +65,8 @@ class Clear(_Message):
     kind: Literal["clear"] = "clear"
 
 
-Request = Annotated[RunCell | Host | Build | TakeTurn | Clear, Field(discriminator="kind")]
-_REQUESTS: TypeAdapter[RunCell | Host | Build | TakeTurn | Clear] = TypeAdapter(Request)
+Request = RunCell | Host | Build | TakeTurn | Clear
+_REQUESTS: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="kind")])
 
 
 class Progress(_Message):
@@ -121,7 +121,7 @@ def encode(message: BaseModel) -> bytes:
     return message.model_dump_json().encode() + b"\n"
 
 
-def decode_request(line: bytes) -> RunCell | Host | Build | TakeTurn | Clear:
+def decode_request(line: bytes) -> Request:
     """Read one line of a worker's standard input.
 
     Raises:

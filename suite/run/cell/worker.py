@@ -21,7 +21,7 @@ from queue import SimpleQueue
 from suite.records.status import Status
 from suite.run.cell.reporter import Reporter
 from suite.run.killing import MARK, kill_marked
-from suite.run.messages import Host, Outcome, RunCell, decode_request
+from suite.run.messages import Host, Outcome, Request, RunCell, decode_request
 from suite.run.scratch import is_disk_full
 
 _REMEDIES = {
@@ -40,15 +40,15 @@ def main() -> None:
     with suppress(Exception):  # what cannot be imported is said in answer to a request
         importlib.import_module("suite.run.cell.experiment")
     reporter = Reporter(pipe)
-    reporter.finish(_outcome(iter(lines.get, None), reporter))
+    requests = map(decode_request, iter(lines.get, None))
+    reporter.finish(_outcome(next(requests), requests, reporter))
     # A library's exit handlers must not turn a finished cell into a crashed one.
     sys.stdout.flush()
     os._exit(0)
 
 
-def _outcome(lines: Iterator[bytes], reporter: Reporter) -> Outcome:
+def _outcome(request: Request, following: Iterator[Request], reporter: Reporter) -> Outcome:
     """Do what is asked for; every exception becomes a status and a sentence, its traceback goes to the log."""
-    request = decode_request(next(lines))
     reporter.phase("import")
     try:
         match request:
@@ -59,7 +59,7 @@ def _outcome(lines: Iterator[bytes], reporter: Reporter) -> Outcome:
             case Host():
                 from suite.run.turns.host import serve
 
-                return serve(request, map(decode_request, lines), reporter)
+                return serve(request, following, reporter)
             case _:
                 return Outcome(status=Status.CRASHED, reason=f"nobody takes turns yet: '{request.kind}' came first")
     except Exception as error:

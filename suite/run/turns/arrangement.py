@@ -112,6 +112,8 @@ def arrange(records: Sequence[Record], room: Needs) -> list[Contest]:
     ]
     baseline = entrants[0] if is_baseline(entrants[0].cell.system) else None
     again = [] if baseline is None else [replace(baseline, name=baseline.name + AGAIN)]
+    if len(entrants) == 1 and not again:
+        return [_contest(entrants, "alone")]
     if _fit([*entrants, *again], room):
         return [_contest([*entrants[: len(again)], *again, *entrants[len(again) :]], "one process")]
     if baseline is not None and all(_fit([baseline, entrant], room) for entrant in entrants):

@@ -15,11 +15,11 @@ from suite.run.cell.feed import OnBatch, pinned
 from suite.run.cell.reporter import Reporter
 from suite.run.cell.stream import open_workload
 from suite.run.cell.training import Trainer, build_trainer, load_initial_rows
-from suite.run.messages import Build, Clear, Done, Host, Outcome, RunCell, TakeTurn, Turn
+from suite.run.messages import Build, Clear, Done, Host, Outcome, Request, TakeTurn, Turn
 from workloads.batch import Batch, Split, Workload
 
 
-def serve(asked: Host, requests: Iterator[RunCell | Host | Build | TakeTurn | Clear], reporter: Reporter) -> Outcome:
+def serve(asked: Host, requests: Iterator[Request], reporter: Reporter) -> Outcome:
     """Do what is requested until the parent closes standard input, which ends this process.
 
     Returns:

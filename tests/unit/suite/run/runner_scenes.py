@@ -54,7 +54,9 @@ class Workers:
         if isinstance(outcome, Exception):
             raise outcome
         if outcome is Status.OK:
-            found = Outcome(status=outcome, verification=verification(), measurement=measurement(cell), optimum=optimum())
+            found = Outcome(
+                status=outcome, verification=verification(), measurement=measurement(cell), optimum=optimum()
+            )
             return Ended(found, "evaluate", 2.0)
         return Ended(Outcome(status=outcome, reason="because"), "train", 2.0)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torchmetrics.functional.classification import binary_auroc
 
 from suite.records.record import FrequencySource
 from suite.records.status import Status
@@ -13,6 +14,7 @@ from suite.run.cell import stream as streams
 from suite.run.cell.experiment import run_cell
 from suite.run.cell.feed import FeedPlan, Mode
 from suite.run.cell.stream import open_workload
+from suite.run.cell.training import build_trainer, in_process, load_initial_rows
 from systems.contract import Verdict
 from systems.reference import ReferenceSystem
 from tests.faults.cells import fake, tiny_cell
@@ -35,26 +37,21 @@ class Phases:
 @pytest.fixture(scope="module")
 def ran():
     phases = Phases()
-    cell = tiny_cell(warmup_steps=1, windows=3, window_steps=2, counted_steps=2, evaluation_batches=3)
+    cell = tiny_cell(train_steps=7, counted_steps=2, quality_points=3, evaluation_batches=3)
     return cell, run_cell(cell, phases), phases
 
 
 def test_phases_come_in_the_order_of_the_protocol_and_count_their_steps(ran):
     _, _, phases = ran
-    assert phases.seen == ["support", "verify", "build", "warm up", "train", "count", "evaluate"]
-    steps = {name: phases.last[name] for name in ("warm up", "train", "count", "evaluate")}
-    assert steps == {"warm up": (1, 1), "train": (6, 6), "count": (2, 2), "evaluate": (3, 3)}
+    assert phases.seen == ["support", "verify", "build", "train", "count", "evaluate"]
+    steps = {name: phases.last[name] for name in ("train", "count", "evaluate")}
+    assert steps == {"train": (7, 7), "count": (2, 2), "evaluate": (3, 3)}
 
 
-def test_ok_cell_measures_windows_quality_memory_and_traffic(ran):
+def test_ok_cell_measures_quality_memory_and_traffic_and_no_speed(ran):
     cell, outcome, _ = ran
     assert outcome.status is Status.OK
     measured = outcome.measurement
-    assert len(measured.timing.window_s) == 3
-    assert measured.timing.window_steps == 2
-    rates = sorted(2 / seconds for seconds in measured.timing.window_s)
-    assert measured.timing.steps_per_s == pytest.approx(rates[1])
-    assert measured.timing.samples_per_s == pytest.approx(rates[1] * cell.batch_size)
     assert measured.quality.samples == 3 * cell.batch_size
     assert 0 <= measured.quality.auroc <= 1
     assert measured.memory.device_allocated_bytes is None
@@ -62,9 +59,45 @@ def test_ok_cell_measures_windows_quality_memory_and_traffic(ran):
     assert measured.traffic.steps == 2
     assert measured.traffic.lookups == 2 * cell.batch_size * 13
     assert measured.traffic.hit_rate == 1.0
-    assert not measured.epoch_measured
+    assert measured.epoch_samples == 36_386_071
+    assert (measured.knew, measured.computes_as, measured.busy_between_steps) == ("nothing", None, False)
     timing = measured.timing
-    assert timing.build_s + timing.verify_s + timing.evaluate_s + sum(timing.window_s) < timing.total_s
+    assert timing.build_s + timing.verify_s + timing.evaluate_s + timing.train_s < timing.total_s
+
+
+def test_quality_points_score_every_sample_before_it_is_trained_on(ran):
+    cell, outcome, _ = ran
+    points = outcome.measurement.quality.points
+    assert [point.samples for point in points] == [3 * 32, 6 * 32, 9 * 32]
+    workload = open_workload(cell)
+    spec = asked.Asked.of(cell).spec
+    trainer = build_trainer(
+        loaded(ReferenceSystem(spec), cell), workload, bottom_mlp=cell.bottom_mlp, top_mlp=cell.top_mlp, seed=0,
+        feed=in_process(workload, spec.device), total_steps=9,
+    )  # fmt: skip
+    for number, point in enumerate(points):
+        scores, labels, losses = [], [], []
+        for index in range(3 * number, 3 * number + 3):
+            batch = workload.batch(index)
+            scores.append(trainer.logits(batch).sigmoid())
+            labels.append(batch.labels)
+            losses.append(trainer.run(1).loss)
+        expected = binary_auroc(torch.cat(scores), torch.cat(labels).int())
+        assert point.auroc == pytest.approx(float(expected), abs=1e-6)
+        assert point.loss == pytest.approx(sum(losses) / 3, rel=1e-5)
+
+
+def test_later_rounds_have_a_stream_of_their_own_and_count_nothing(ran):
+    cell, outcome, _ = ran
+    later = run_cell(cell.model_copy(update={"round": 1}), Phases())
+    seeded = run_cell(cell.model_copy(update={"seed": 1}), Phases())
+    assert later.measurement.traffic is None
+    assert later.measurement.quality == seeded.measurement.quality != outcome.measurement.quality
+
+
+def loaded(system, cell):
+    load_initial_rows(system, seed=cell.seed)
+    return system
 
 
 def test_quality_is_the_same_in_every_run_of_a_cell(ran):
@@ -213,7 +246,5 @@ def test_cell_fed_by_producers_trains_on_the_same_batches_and_says_how_it_was_fe
     assert fed.measurement.traffic == alone.measurement.traffic
     timing = fed.measurement.timing
     assert (timing.batches_made, timing.producers, timing.training_threads) == ("by producers, before the clock", 1, 1)
-    assert 0 <= timing.data_wait_s <= sum(timing.window_s)
     timing = alone.measurement.timing
     assert (timing.batches_made, timing.producers) == ("by the training process, before the clock", 0)
-    assert timing.data_wait_share < 0.5

@@ -23,7 +23,7 @@ class Silent:
 @pytest.mark.parametrize("dataset", [pytest.param("mlperf_dlrm_v2", marks=pytest.mark.slow), "criteo_kaggle_bags"])
 @pytest.mark.parametrize("system", [pytest.param("full_gpu", marks=pytest.mark.slow), "freq_cache"])
 def test_cell_on_bags_is_verified_and_counts_every_id(dataset, system):
-    cell = tiny_cell(system, workload=dataset, lr=0.05, warmup_steps=1, windows=2, window_steps=2, counted_steps=2)
+    cell = tiny_cell(system, workload=dataset, lr=0.05, train_steps=5, counted_steps=2)
     outcome = run_cell(cell, Silent())
     assert outcome.status is Status.OK, outcome.reason
     workload = open_workload(cell)

@@ -11,13 +11,13 @@ import torch
 from suite.records.status import Status
 from suite.run.cell.reporter import Reporter
 from suite.run.cell.worker import _outcome, describe, status_of
-from suite.run.messages import Outcome, Progress, Request, decode
+from suite.run.messages import Outcome, Progress, RunCell, decode
 from systems.contract import WorkingSetTooLarge
 from tests.faults.cells import fake, tiny_cell
 
 
 def outcome(system, **changes):
-    return _outcome(Request(cell=tiny_cell(system, **changes)), Reporter(io.BytesIO()))
+    return _outcome(RunCell(cell=tiny_cell(system, **changes)), iter(()), Reporter(io.BytesIO()))
 
 
 @pytest.mark.parametrize(

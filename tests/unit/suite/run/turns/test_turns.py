@@ -184,7 +184,8 @@ def test_system_that_ends_the_shared_process_goes_on_in_its_own_and_the_others_t
 
 
 @pytest.mark.parametrize(
-    ("falls", "left"), [({("freq_cache", 4), ("freq_cache", 1)}, "full_gpu"), ({("full_gpu", 4), ("full_gpu", 1)}, None)]
+    ("falls", "left"),
+    [({("freq_cache", 4), ("freq_cache", 1)}, "full_gpu"), ({("full_gpu", 4), ("full_gpu", 1)}, None)],
 )
 def test_system_that_ends_its_own_process_too_is_left_out_of_the_contest(held, falls, left):
     _, times = held(entrant("full_gpu"), entrant("freq_cache"), entrant("reference"), falls=falls)
