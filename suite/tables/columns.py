@@ -94,7 +94,7 @@ def _ratio(row: Row, noise: float | None) -> str:
         return _same_as(row)
     if row.ratio is None:
         return MISSING
-    if row.ratio_low is None and row.ratio == 1:
+    if row.ratio_low is None and row.ratio == 1 and not row.again:
         return "1"
     return relative(Estimate(value=row.ratio, low=row.ratio_low, high=row.ratio_high), noise)
 

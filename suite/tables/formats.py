@@ -47,7 +47,7 @@ def to_markdown(sheet: Sheet) -> str:
     parts = [f"# {_escaped(sheet.title)}"]
     for block in sheet.blocks:
         parts += [f"## {_escaped(block.heading)}"] if block.heading else []
-        parts += [f"**{_escaped(' '.join(block.verdict))}**"] if block.verdict else []
+        parts += [f"> {_escaped(' '.join(block.verdict))}"] if block.verdict else []
         parts += [_items(block.facts)] if block.facts else []
         parts.append(_table(block))
         for notes in block.notes:

@@ -51,6 +51,7 @@ def nasty() -> Sheet:
         blocks=(
             Block(
                 heading=f"Heading {NASTY}",
+                verdict=(f"Verdict {NASTY}",),
                 facts=(f"Fact {NASTY}",),
                 heads=heads,
                 lines=lines,
@@ -117,7 +118,8 @@ def test_markdown_tables_read_back_as_the_cells_of_the_sheet(sheet):
 def test_markdown_keeps_markup_in_headings_and_notes_as_text():
     tokens = MarkdownIt("commonmark").enable("table").parse(to_markdown(nasty()))
     printed = [words(token) for token in tokens if token.type == "inline"]
-    assert printed[:4] == [f"Title {NASTY}", f"Legend {NASTY}.", f"Heading {NASTY}", f"Fact {NASTY}"]
+    assert printed[:4] == [f"Title {NASTY}", f"Heading {NASTY}", f"Verdict {NASTY}", f"Fact {NASTY}"]
+    assert printed[-1] == f"Legend {NASTY}."
     assert printed.count(NASTY) == 3  # a note and a cell of each block
 
 
