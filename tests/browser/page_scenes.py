@@ -1,4 +1,4 @@
-"""Records for the page: a GPU and a CPU, contests with several cache sizes, failures, and names made of markup."""
+"""Records for the page: a GPU and a CPU, several cache sizes, failures, and names made of markup."""
 
 from __future__ import annotations
 
@@ -8,32 +8,37 @@ from suite.records.record import Record
 from suite.records.status import Status
 from suite.records.store import RecordStore
 from suite.report.source import Source, read
-from tests.unit.suite.fabricate import cpu_run, environment, gpu_run, record, rounds
+from tests.unit.suite.fabricate import BASELINE, cpu_run, environment, gpu_run, record, rounds
 
 MARKUP = "<img src=x onerror=alert(1)>"
 SCRIPT = "</script><script>alert(2)</script><!--"
 MIB = 2**20
 
 
-def sized(system: str, ratio: float, speeds: list[float], *, device_bytes: int) -> list[Record]:
-    """Rounds on the GPU with a cache ratio and so many device bytes by the driver."""
-    made = rounds(system, speeds, setting={"cache_ratio": ratio, "workload": "avazu"})
+def sized(system: str, cache_ratio: float, speed: float, *, device_bytes: int) -> list[Record]:
+    """Rounds on the GPU at a cache ratio, with so many device bytes and so many times the baseline's speed."""
+    made = rounds(
+        system,
+        [speed * BASELINE] * 3,
+        setting={"cache_ratio": cache_ratio, "workload": "avazu"},
+        offloads=system != "full_gpu",
+    )
     return [_with_device_bytes(run, device_bytes) for run in made]
 
 
-def contest_records() -> list[Record]:
-    """A contest of three systems on a GPU: budgets from 64 MiB to 2 GiB, ties, a system that no longer fits."""
+def sweep_records() -> list[Record]:
+    """Three systems on a GPU at three cache sizes: budgets from 64 MiB to 2 GiB, ties, a system that no longer fits."""
     return [
-        *sized("cache[policy=lfu]", 0.01, [500_000, 505_000, 498_000], device_bytes=60 * MIB),
-        *sized("cache[policy=lfu]", 0.05, [700_000, 707_000, 695_000], device_bytes=300 * MIB),
-        *sized("cache[policy=lfu]", 0.2, [690_000, 699_000, 694_000], device_bytes=1_100 * MIB),
-        *sized("fbgemm_uvm_caching[policy=lru]", 0.01, [510_000, 499_000, 503_000], device_bytes=90 * MIB),
-        *sized("fbgemm_uvm_caching[policy=lru]", 0.05, [640_000, 610_000, 650_000], device_bytes=400 * MIB),
-        *sized("full_gpu", 0.2, [1_600_000, 1_640_000, 1_620_000], device_bytes=2_000 * MIB),
+        *sized("cache[policy=lfu]", 0.01, 0.3, device_bytes=60 * MIB),
+        *sized("cache[policy=lfu]", 0.05, 0.43, device_bytes=300 * MIB),
+        *sized("cache[policy=lfu]", 0.2, 0.42, device_bytes=1_100 * MIB),
+        *sized("fbgemm_uvm_caching[policy=lru]", 0.01, 0.301, device_bytes=90 * MIB),
+        *sized("fbgemm_uvm_caching[policy=lru]", 0.05, 0.4, device_bytes=400 * MIB),
+        *(run for ratio in (0.01, 0.05, 0.2) for run in sized("full_gpu", ratio, 1, device_bytes=2_000 * MIB)),
         *rounds(
             "wrong",
             [900_000, 910_000],
-            setting={"workload": "avazu"},
+            setting={"workload": "avazu", "cache_ratio": 0.01},
             status=Status.WRONG_ANSWER,
             reason="rows differ by 0.5",
         ),
@@ -45,8 +50,8 @@ def fabricated_records() -> list[Record]:
     return [
         *gpu_run(),
         *cpu_run(),
-        *contest_records(),
-        record(MARKUP, samples_per_s=123_456.0, notes=(SCRIPT,), where=environment(os=SCRIPT)),
+        *sweep_records(),
+        record(MARKUP, notes=(SCRIPT,), where=environment(os=SCRIPT)),
         record("broken", status=Status.CRASHED, reason=SCRIPT, phase="train"),
         # One good round and one wrong answer: no number of either may be shown
         record("half", samples_per_s=777_777.0),
@@ -64,5 +69,5 @@ def written(records: list[Record], root: Path) -> Source:
 
 def _with_device_bytes(run: Record, size: int) -> Record:
     assert run.measurement is not None
-    memory = run.measurement.memory.model_copy(update={"device_used_bytes": size})
+    memory = run.measurement.memory.model_copy(update={"anatomy_bytes": {"device/rows": size}})
     return run.model_copy(update={"measurement": run.measurement.model_copy(update={"memory": memory})})

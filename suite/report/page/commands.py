@@ -37,7 +37,10 @@ def options(group: Group) -> Options:
         "--lr": (cell.lr, scale and scale.lr[cell.optimizer]),
         "--batch-size": (cell.batch_size, scale and scale.batch_size),
         "--embedding-dim": (cell.embedding_dim, scale and scale.embedding_dim),
-        "--steps": (cell.steps, scale and scale.train_steps + scale.counted_steps),
+        "--steps": (
+            cell.steps,
+            scale and scale.counted_steps == cell.counted_steps and scale.train_steps + cell.counted_steps,
+        ),
         "--frequency-prefix": (cell.frequency_prefix, 1),
         "--rounds": (rounds, 1),
         "--seed": (cell.seed, 0),

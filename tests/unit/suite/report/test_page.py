@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from markupsafe import escape
+from typer.testing import CliRunner
 
 from suite.records.groups import group_records
+from suite.records.record import Cell
 from suite.records.status import Status
-from suite.report.contests import contests, standings
 from suite.report.page.budget import budget_tables
+from suite.report.page.commands import commands
 from suite.report.page.names import Names
-from suite.report.page.page import page
-from suite.report.page.statements import device_statement, failures, not_measured
+from suite.report.page.page import page, without_empty_columns
+from suite.report.page.statements import device_statement, failures, not_measured, verdicts
 from suite.report.source import Source, read
+from suite.report.standings import leaderboards, standings
+from suite.run.console.command import app
 from suite.tables.columns import COLUMNS, View
 from suite.tables.rows import Row
 from suite.tables.sheet import Block, Head, Line, Notes, Sheet
-from tests.browser.page_scenes import MARKUP, SCRIPT, contest_records, fabricated_records, written
-from tests.unit.suite.fabricate import cell, cpu_run, environment, gpu_run, record, rounds, shuffled
+from suite.tables.verdict import verdict
+from tests.browser.page_scenes import MARKUP, SCRIPT, fabricated_records, sweep_records, written
+from tests.unit.suite.fabricate import BASELINE, cell, cpu_run, environment, gpu_run, record, rounds, shuffled
 
 PAGE = Path(__file__).resolve().parents[4] / "suite" / "report" / "page"
 SVG = (
@@ -90,7 +98,7 @@ def sheet(name: str = "paper", keys: tuple[str, ...] = ()) -> Sheet:
 
 
 def test_page_is_well_formed_and_every_id_is_its_own() -> None:
-    outline = Outline(made(fabricated_records(), sheets=(sheet(),), svgs={"memory": SVG, "auroc_parity": SVG}))
+    outline = Outline(made(fabricated_records(), sheets=(sheet(),), svgs={"memory": SVG, "throughput_by_bytes": SVG}))
     ids = [attributes["id"] for _, attributes in outline.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
     labelled = [attributes.get("aria-labelledby") for _, attributes in outline.elements]
@@ -125,8 +133,8 @@ def test_nothing_is_fetched_and_only_the_page_s_own_script_may_run() -> None:
 
 def test_same_records_in_any_order_give_the_same_bytes() -> None:
     records = fabricated_records()
-    first = made(records, sheets=(sheet(),), svgs={"memory": SVG, "auroc_parity": SVG})
-    again = made(shuffled(records), sheets=(sheet(),), svgs={"auroc_parity": SVG, "memory": SVG})
+    first = made(records, sheets=(sheet(),), svgs={"memory": SVG, "throughput_by_bytes": SVG})
+    again = made(shuffled(records), sheets=(sheet(),), svgs={"throughput_by_bytes": SVG, "memory": SVG})
     assert first == again
 
 
@@ -148,7 +156,7 @@ def test_a_diverged_run_leaves_valid_data() -> None:
 def test_links_lead_from_the_page_to_the_files(tmp_path: Path) -> None:
     source = written([*gpu_run(), *cpu_run()], tmp_path / "run a&b")
     links = [one["file"] for one in carried(page(source, (), {}, tmp_path / "site" / "deep"))["records"]]
-    assert len(links) == len(source.records)
+    assert {Path(link).stem[-16:] for link in links} == {record.key for record in source.records}
     assert all(link.startswith("../../run%20a%26b/records/") for link in links)
     assert str(tmp_path) not in page(source, (), {}, tmp_path / "site" / "deep")
 
@@ -170,12 +178,12 @@ def test_every_column_reads_a_field_and_every_view_has_columns() -> None:
 
 def test_standings_at_any_budget_are_those_of_the_last_change() -> None:
     groups = source_of(fabricated_records()).groups
-    for contest, table in zip(contests(groups), budget_tables(groups), strict=True):
+    for board, table in zip(leaderboards(groups), budget_tables(groups), strict=True):
         sizes = [size for size, _ in table.standings]
-        for budget in [*contest.budgets, *sizes, *(size - 1 for size in sizes), *(size + 1 for size in sizes)]:
+        for budget in [*board.budgets, *sizes, *(size - 1 for size in sizes), *(size + 1 for size in sizes)]:
             fitting = [lines for size, lines in table.standings if size <= budget]
             found = fitting[-1] if fitting else ()
-            expected = standings(contest, budget)
+            expected = standings(board, budget)
             assert [line.cells[1] for line in found] == [place.contender.system for place in expected]
             assert [line.cells[0].split(",")[0] for line in found] == [str(place.place) for place in expected]
             assert ["too close to call" in line.cells[0] for line in found] == [place.tied for place in expected]
@@ -184,18 +192,18 @@ def test_standings_at_any_budget_are_those_of_the_last_change() -> None:
             ]
 
 
-def test_contest_scene_has_ties_and_changes_its_leader_with_the_budget() -> None:
-    (table,) = budget_tables(source_of(contest_records()).groups)
+def test_sweep_scene_has_ties_and_changes_its_leader_with_the_budget() -> None:
+    (table,) = budget_tables(source_of(sweep_records()).groups)
     leaders = {size: lines[0].cells[1] for size, lines in table.standings}
     assert set(leaders.values()) == {"cache[policy=lfu]", "fbgemm_uvm_caching[policy=lru]", "full_gpu"}
     assert any("too close to call" in line.cells[0] for _, lines in table.standings for line in lines)
     assert "wrong" not in {line.cells[1] for _, lines in table.standings for line in lines}
 
 
-def test_page_without_a_contest_says_so_and_has_no_slider() -> None:
+def test_page_without_a_leaderboard_says_so_and_has_no_slider() -> None:
     on_cpu = [run for run in cpu_run() if run.cell.system == "torchrec_uvm"]
     text = made(on_cpu)
-    assert "No contest: in these records no verified system offloads" in text
+    assert "No leaderboard: in these records no verified system offloads" in text
     assert 'id="budget-slider"' not in text
     assert carried(text)["steps"] == []
 
@@ -238,7 +246,6 @@ def test_what_was_not_measured_follows_from_the_records() -> None:
     on_cpu = " ".join(not_measured(tuple(group_records(cpu_run()))))
     assert "no record is of a CUDA device" in on_cpu
     assert "Real data" not in on_cpu
-    assert "Whole epochs" not in on_cpu
     assert "freq_cache" in on_cpu
 
 
@@ -269,9 +276,13 @@ def test_date_and_citation_come_from_the_records() -> None:
 def test_sheets_are_shown_as_they_are_with_the_records_behind_them() -> None:
     records = gpu_run()
     source = source_of(records)
-    keys = tuple(run.key for run in source.records[:2])
+    keys = tuple(run.key for run in source.groups[0].rounds_by_system["cache[policy=lfu]"])
     text = page(source, (sheet(keys=keys),), {}, Path("out"))
-    assert '<tr data-records="0 1">' in text
+    (at,) = re.findall(
+        r'<tr data-records="([0-9 ]+)">\s*<th scope="row">full_<wbr>gpu</th>\s*<td class="number behind">12.5', text
+    )
+    found = [carried(text)["records"][int(position)] for position in at.split()]
+    assert [(one["system"], one["round"]) for one in found] == [("cache[policy=lfu]", number) for number in (1, 2, 3)]
     assert '<td class="number behind">12.5</td>' in text
     for words in ("The paper&#39;s layout", "it = iteration.", "Avazu &amp; co", "A fact.", "A note."):
         assert words in text
@@ -292,14 +303,92 @@ def test_a_figure_that_is_no_svg_is_refused_by_name() -> None:
         made(gpu_run(), svgs={"memory": "not a picture"})
 
 
-def test_records_behind_a_number_have_the_value_of_their_own_round() -> None:
-    text = made(rounds("cache[policy=lfu]", [1_638_400, 3_276_800]))
+def test_records_behind_a_number_have_the_value_of_their_own_round_and_copy() -> None:
+    """Half and twice the baseline's speed; its second copy at 0.9 and 1.1 of it."""
+    records = [
+        *rounds("full_gpu", [0.9 * BASELINE, 1.1 * BASELINE], noise=0.001),
+        *rounds("cache[policy=lfu]", [0.5 * BASELINE, 2 * BASELINE]),
+    ]
+    text = made(records)
     data = carried(text)
-    speeds = [one["values"][data["headers"]["it/s"]] for one in data["records"]]
-    assert speeds == ["100.0", "200.0"]
-    assert [one["values"][data["headers"]["samples/s"]] for one in data["records"]] == ["1,638,400", "3,276,800"]
-    assert [one["checks"] for one in data["records"]] == ["2 of 2 checks passed"] * 2
-    assert [one["commit"] for one in data["records"]] == ["0123456789"] * 2
+    ratio, speed = data["headers"]["vs full_gpu"], data["headers"]["samples/s"]
+
+    def behind(row: str) -> list[tuple[float, float]]:
+        (at,) = re.findall(rf'data-records="([0-9 ]+)"[^>]*>\s*<th scope="row" data-value="{re.escape(row)}"', text)
+        values = [data["records"][int(position)]["values"] for position in at.split()]
+        return [(float(found[ratio].split()[0]), float(found[speed].replace(",", "")) / BASELINE) for found in values]
+
+    assert behind("cache[policy=lfu]") == [(0.5, 0.5), (2, 2)]
+    assert behind("full_gpu") == [(1, 1), (1, 1)]
+    assert behind("full_gpu (again)") == [(0.9, 0.9), (1.1, 1.1)]
+    assert [one["checks"] for one in data["records"]] == ["2 of 2 checks passed"] * 6
+    assert [one["commit"] for one in data["records"]] == ["0123456789"] * 6
+
+
+def test_page_opens_with_the_verdict_and_one_picture_and_tables_come_below() -> None:
+    source = source_of(gpu_run())
+    text = page(source, (sheet(),), {"memory": SVG, "throughput_by_bytes": SVG}, Path("out"))
+    (sentences,) = (verdict(group) for group in source.groups)
+    at = [
+        *(text.index(str(escape(sentence))) for sentence in sentences),
+        text.index('id="throughput_by_bytes-clip"'),
+        text.index('class="lead"'),
+        text.index("<nav"),
+        text.index("<table"),
+        text.index('id="memory-clip"'),
+    ]
+    assert at == sorted(at)
+    assert text.count('id="throughput_by_bytes-clip"') == 1
+
+
+def test_verdicts_are_told_apart_by_what_differs() -> None:
+    one, two = {"cache_ratio": 0.01}, {"cache_ratio": 0.05}
+    alone = verdicts(tuple(group_records(rounds("full_gpu", [BASELINE]))))
+    assert [heading for heading, _ in alone] == ["Criteo Kaggle"]
+    several = verdicts(tuple(group_records([*rounds("a", [1.0], setting=one), *rounds("a", [1.0], setting=two)])))
+    assert {heading for heading, _ in several} == {f"Criteo Kaggle, cache ratio {share} %" for share in (1, 5)}
+
+
+def test_columns_without_a_value_in_any_row_are_not_shown() -> None:
+    def heads(records: list[Any]) -> set[str]:
+        table = made(records).split('<table id="measurements-table">')[1].split("</thead>")[0]
+        return set(re.findall(r"<th[^>]*>([^<]*)</th>", table))
+
+    assert {"GPU GB allocated", "hit rate", "misses, % of optimal"} <= heads(gpu_run())
+    on_cpu = heads(cpu_run())
+    assert "hit rate" in on_cpu
+    assert not {"GPU GB allocated", "GPU GB reserved", "misses, % of optimal"} & on_cpu
+    empty = replace(sheet().blocks[0], lines=(Line(cells=("others", "n/a")),))
+    assert [head.words for head in without_empty_columns(empty).heads] == ["system"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "--systems full_gpu,freq_cache[policy=lfu,tier=file] --workloads avazu,criteo_kaggle@drift --scale smoke",
+        "--systems full_gpu,torchrec_uvm --workloads all --scale small --cache-ratio 0.005,0.015,0.05 --rounds 2",
+        "--systems freq_cache --workloads avazu --scale full --device-budget 64MiB,256MiB --optimizer adam --seed 7",
+        "--systems freq_cache --workloads avazu --scale smoke --steps 8 --batch-size 64 --lr 0.25 --embedding-dim 8 "
+        "--frequency-prefix 0.5 --frequencies sketch:1MB",
+    ],
+)
+def test_commands_plan_the_cells_that_they_are_made_from(asked: str) -> None:
+    cells = planned(asked)
+    records = [record().model_copy(update={"cell": one, "key": str(at)}) for at, one in enumerate(cells)]
+    (command,) = commands(group_records(records))
+    assert command.startswith("python run_bench.py ")
+    again = planned(" ".join(command.split()[2:]))
+    assert sorted(one.identity() for one in again) == sorted(one.identity() for one in cells)
+    assert f"<code>{escape(command)}</code>" in made(records)
+
+
+def planned(options: str) -> list[Cell]:
+    result = CliRunner().invoke(app, [*shlex.split(options), "--device", "cpu", "--dry-run", "--json"])
+    assert result.exit_code == 0, result.output
+    known = Cell.model_fields.keys()
+    lines = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
+    return [Cell(**{name: value for name, value in line.items() if name in known}) for line in lines]
 
 
 def test_no_number_of_a_system_with_a_wrong_answer_is_carried() -> None:

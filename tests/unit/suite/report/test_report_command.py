@@ -54,7 +54,7 @@ def test_a_run_becomes_tables_figures_and_a_page(published: Path) -> None:
     for name in TABLES - {"comparison"}:
         assert {path.suffix for path in (published / "tables").glob(f"{name}.*")} == {".md", ".csv", ".tex"}
     figures = {path.name for path in (published / "figures").iterdir()}
-    assert {"throughput_by_bytes.svg", "throughput_by_bytes.png", "memory.svg", "auroc_parity.svg"} <= figures
+    assert {"throughput_by_bytes.svg", "throughput_by_bytes.png", "memory.svg", "quality_over_time.svg"} <= figures
     page = (published / "index.html").read_text()
     assert "cache[policy=lfu]" in page
     assert str(published) not in page
