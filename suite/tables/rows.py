@@ -140,7 +140,7 @@ def noise_floor(rows: Iterable[Row]) -> float | None:
     return None
 
 
-def _merge(runs: Sequence[Record], baseline: Sequence[Record], target: float | None) -> Row:
+def _merge(runs: Sequence[Record], baseline: Sequence[Record] | None, target: float | None) -> Row:
     worst = max(runs, key=lambda record: SEVERITY.index(record.status))
     measurements = trusted(runs)
     common: dict[str, Any] = {
@@ -182,7 +182,7 @@ def _merge(runs: Sequence[Record], baseline: Sequence[Record], target: float | N
     )
 
 
-def _again(copies: Sequence[Record], baseline: Sequence[Record]) -> Row:
+def _again(copies: Sequence[Record], baseline: Sequence[Record] | None) -> Row:
     return Row(
         system=copies[0].cell.system,
         rounds=len(copies),

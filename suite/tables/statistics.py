@@ -3,8 +3,8 @@
 In a turn the systems train the same batches one after another, so a machine that slows down slows all of them, and the
 logarithm of the baseline's time over a system's hardly shows it. The median over the turns of a build leaves out what
 hit one of them alone. Builds differ by where memory lies: they are the sample that Student's interval is of. Every
-speed is the baseline's times a ratio, so that speeds and ratios agree. `results/turns/intervals.json` has how often such
-an interval misses, simulated. The intervals are scipy's.
+speed is the baseline's times a ratio, so that speeds and ratios agree. `results/turns/intervals.json` has how often
+such an interval misses, simulated. The intervals are scipy's.
 """
 
 from __future__ import annotations
@@ -77,12 +77,13 @@ class Standing:
     samples_per_s: float
 
 
-def speed_of(runs: Sequence[Record], baseline: Sequence[Record]) -> Speed | None:
+def speed_of(runs: Sequence[Record], baseline: Sequence[Record] | None) -> Speed | None:
     """The speed of a system; None where it took no turns.
 
     Args:
         runs: Its rounds.
-        baseline: Those of the baseline of its group; empty where there is none that can be trusted.
+        baseline: Those of the baseline of its group. Empty: they are not at hand, and its times beside the system's
+            count. None: it cannot be trusted, and nobody has a ratio.
 
     Raises:
         ValueError: a turn took no time.
@@ -91,9 +92,9 @@ def speed_of(runs: Sequence[Record], baseline: Sequence[Record]) -> Speed | None
     if not own:
         return None
     logs = log_speeds(runs)
-    measure = _turns(baseline)
-    relative = bool(measure) and _beside_a_baseline(runs) and not is_baseline(runs[0].cell.system)
+    relative = baseline is not None and _beside_a_baseline(runs) and not is_baseline(runs[0].cell.system)
     ratio = ratio_of(logs.values()) if relative else None
+    measure = _turns(baseline or ()) or _turns(second_copies(runs))
     seconds = sum(second for turns in own for build in turns.system_s for second in build)
     return Speed(
         ratio=ratio,
@@ -103,10 +104,10 @@ def speed_of(runs: Sequence[Record], baseline: Sequence[Record]) -> Speed | None
     )
 
 
-def second_copies(baseline: Iterable[Record]) -> list[Record]:
-    """The baseline's second copy as a system of its own, for the rounds in which there was one."""
+def second_copies(runs: Iterable[Record]) -> list[Record]:
+    """What took turns with a system as its baseline, as a system of its own: beside the baseline, its second copy."""
     found = []
-    for run in baseline:
+    for run in runs:
         turns = run.turns
         if turns is not None and turns.baseline_s is not None:
             swapped = turns.model_copy(update={"system_s": turns.baseline_s, "baseline_s": turns.system_s})
@@ -257,10 +258,10 @@ def places(order: Sequence[_System], ratio: Callable[[_System, _System], Estimat
     return found
 
 
-def trusted_baseline(systems: Iterable[Sequence[Record]]) -> Sequence[Record]:
-    """The baseline's rounds among those of all systems; empty where there are none, or one gave a wrong answer."""
+def trusted_baseline(systems: Iterable[Sequence[Record]]) -> Sequence[Record] | None:
+    """The baseline's rounds among those of all systems; None where one gave a wrong answer."""
     runs = next((runs for runs in systems if is_baseline(runs[0].cell.system)), ())
-    return () if any(run.status is Status.WRONG_ANSWER for run in runs) else runs
+    return None if any(run.status is Status.WRONG_ANSWER for run in runs) else runs
 
 
 def takes_part(record: Record) -> bool:

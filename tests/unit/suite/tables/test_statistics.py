@@ -78,6 +78,15 @@ def test_baselines_second_copy_is_told_beside_the_first() -> None:
     assert second_copies([record("full_gpu", baseline=None)]) == []
 
 
+def test_baselines_times_beside_a_system_are_enough_unless_it_was_wrong() -> None:
+    found, wrong = (speed_of([record("a", samples_per_s=BASELINE / 4)], baseline) for baseline in ((), None))
+    assert found is not None
+    assert wrong is not None
+    assert found.ratio is not None
+    assert (found.ratio.value, found.steps_per_s) == (pytest.approx(0.25), pytest.approx(25))
+    assert (wrong.ratio, wrong.steps_per_s) == (None, pytest.approx(25))
+
+
 def test_system_without_a_baseline_beside_it_has_a_speed_and_no_ratio() -> None:
     alone = record("huge", samples_per_s=BASELINE / 4, baseline=None)
     found = speed_of([alone], [record("full_gpu")])
