@@ -45,9 +45,10 @@ def comparison(groups: Sequence[Group], columns: Columns = Columns.ALL) -> Sheet
     last = {group.cell.workload: group for group in groups}
     blocks: list[Block] = []
     for group, heading in zip(groups, headings(groups), strict=True):
-        blocks.append(_main(group, heading))
+        rows = merged_rows(group)
+        blocks.append(_main(group, rows, heading))
         if columns is Columns.ALL:
-            blocks.append(_rest(group))
+            blocks.append(_rest(group, rows))
             blocks += _published(group) if last[group.cell.workload] is group else ()
     shown = {head.words for block in blocks for head in block.heads}
     return Sheet(
@@ -73,8 +74,7 @@ def write_tables(groups: Sequence[Group], directory: Path) -> tuple[Path, ...]:
     return write_sheets([comparison(groups)], directory, suffixes=("md", "csv"))
 
 
-def _main(group: Group, heading: str) -> Block:
-    rows = merged_rows(group)
+def _main(group: Group, rows: Sequence[Row], heading: str) -> Block:
     failures = [f"{row.system}: {failure(row)}" for row in rows if row.status is not Status.OK]
     return replace(
         _block(group, rows, MAIN),
@@ -88,8 +88,7 @@ def _main(group: Group, heading: str) -> Block:
     )
 
 
-def _rest(group: Group) -> Block:
-    rows = merged_rows(group)
+def _rest(group: Group, rows: Sequence[Row]) -> Block:
     hits = [f"{row.system}: {_hits(row)}" for row in rows if row.hit_rate is not None]
     return replace(
         _block(group, rows, REST),
