@@ -17,7 +17,7 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,11 +29,12 @@ from suite.run.memory_probes import peak_rss_bytes, rss_bytes
 from suite.simulate.models.model import CannotReplay, Setting, Span, replay
 from suite.simulate.models.registry import build, parse_policies
 from suite.simulate.options import open_trace
-from suite.simulate.sweep import OpenTrace, slots_of
+from suite.simulate.sweep import slots_of
+from suite.simulate.traces.trace import Trace
 from systems.registry import Variant
 
 
-def measure(policy: Variant, *, open_it: OpenTrace, ratio: float, span: Span) -> dict[str, Any]:
+def measure(policy: Variant, *, open_it: Callable[[], Trace], ratio: float, span: Span) -> dict[str, Any]:
     """Speed and memory of one policy, or why it cannot run."""
     trace = open_it()
     libraries = rss_bytes()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Self
 
 import typer
@@ -37,8 +36,7 @@ from suite.simulate.options import (
     span_of,
 )
 from suite.simulate.results import Configuration, Simulation, Stream, bound_of, row_of
-from suite.simulate.sweep import OpenTrace, Outcome, SimulatedCell, plan_jobs, run_cells, slots_of
-from suite.simulate.traces.file import FileTrace
+from suite.simulate.sweep import Outcome, SimulatedCell, plan_jobs, run_cells, slots_of
 from suite.simulate.traces.trace import Trace
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.registry import Variant
@@ -75,9 +73,7 @@ def simulate_command(
         typer.Option(metavar="<name>", help=f"Whose state moves with a row: {', '.join(OptimizerKind)}"),
     ] = OptimizerKind.SGD,
     embedding_dim: Annotated[int | None, typer.Option(help="Width of every row; default: the scale's")] = None,
-    jobs: Annotated[
-        int | None, typer.Option(help="Replays side by side; default: by cores, work and 4 GB of memory")
-    ] = None,
+    jobs: Annotated[int | None, typer.Option(help="Replays side by side; default: by cores and 4 GB of memory")] = None,
     out: OutOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -107,8 +103,7 @@ def simulate_command(
         check_counts(batches=batches, warmup=warmup, epoch=epoch)
         if out is not None:
             check_output(out)
-        open_it = partial(
-            open_trace,
+        opened = open_trace(
             workload=workload,
             scale=scale.value,
             data_dir=data_dir,
@@ -117,15 +112,10 @@ def simulate_command(
             seed=seed,
             frequency_prefix=frequency_prefix,
         )
-        opened = open_it()
         samples = SCALES[scale].batch_size if batch_size is None else batch_size
-        again: OpenTrace = open_it
-        if trace is not None:  # whose sizes are known now
-            sizes = [rows for _, rows in opened.tables]
-            again = partial(FileTrace.open, trace, batch_size=samples, prefix=frequency_prefix, rows=sizes)
         span = span_of(opened, batches=batches, warmup=warmup, epoch=epoch)
         with Shown(quiet=quiet) as shown:
-            found = _simulated(asked, opened, again=again, span=span, shown=shown)
+            found = _simulated(asked, opened, span=span, shown=shown)
         simulation = Simulation(
             stream=Stream(
                 name=opened.name,
@@ -205,7 +195,7 @@ def _row(optimizer: OptimizerKind, dim: int) -> RowBytes:
     return RowBytes(weights=4 * dim, optimizer=SparseOptimizer(kind=optimizer, lr=0.0), dim=dim)
 
 
-def _simulated(asked: _Asked, trace: Trace, *, again: OpenTrace, span: Span, shown: Shown) -> _Found:
+def _simulated(asked: _Asked, trace: Trace, *, span: Span, shown: Shown) -> _Found:
     """Replay every policy at every cache size, and the optimum with as many slots as each has."""
     slots = {ratio: slots_of(trace.rows, ratio) for ratio in asked.ratios}
     cells = {
@@ -217,8 +207,7 @@ def _simulated(asked: _Asked, trace: Trace, *, again: OpenTrace, span: Span, sho
     optima = [SimulatedCell(policy=_OPTIMUM, slots=count) for count in slots.values()]
     by_policy = sorted(cells.values(), key=lambda cell: asked.policies.index(cell.policy))
     order = list(dict.fromkeys([*optima, *by_policy]))
-    lookups = len(order) * span.stop * trace.batch_lookups
-    jobs = asked.jobs or plan_jobs(rows=trace.rows, lookups=lookups, cores=len(os.sched_getaffinity(0)))
+    jobs = asked.jobs or plan_jobs(rows=trace.rows, cores=len(os.sched_getaffinity(0)))
     found: dict[SimulatedCell, Outcome] = {}
 
     def run(what: str, wanted: Sequence[SimulatedCell]) -> None:
@@ -229,11 +218,7 @@ def _simulated(asked: _Asked, trace: Trace, *, again: OpenTrace, span: Span, sho
             replayed += batches
             shown(f"batches of {len(wanted)} {what}", replayed, len(wanted) * span.stop)
 
-        reopen = again if jobs > 1 and len(wanted) > 1 else lambda: trace
-        side_by_side = min(jobs, max(1, len(wanted)))
-        for outcome in run_cells(
-            wanted, open_trace=reopen, span=span, row=asked.row, jobs=side_by_side, on_batches=on_batches
-        ):
+        for outcome in run_cells(wanted, trace=trace, span=span, row=asked.row, jobs=jobs, on_batches=on_batches):
             found[outcome.cell] = outcome
 
     complete = True

@@ -1,18 +1,13 @@
-"""Policies times cache sizes, each pair replayed on its own, here or in processes."""
+"""Policies times cache sizes, each pair replayed on its own, several side by side."""
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
-from typing import Any, Literal
-
-import torch
+from threading import Event, Lock
+from typing import Literal
 
 from suite.simulate.models.model import CannotReplay, RowBytes, Setting, Span, Tally, replay
 from suite.simulate.models.registry import build
@@ -20,17 +15,10 @@ from suite.simulate.traces.trace import Trace
 from systems.registry import Variant
 from workloads.errors import DataError
 
-PROCESS_BYTES = 600_000_000
 ROW_BYTES = 20
-"""What a process takes on the host: interpreter and libraries, and per row of the tables. Static frequencies, the most
-there is, are 8 B per row beside the planner's index of 4 B, and the ranks of 2 B that are made from them."""
+"""What a replay takes on the host per row of the tables, at most."""
 MEMORY_BYTES = 4_000_000_000
-_WORTH_PROCESSES = 500_000_000
-"""Ids to replay from which processes pay: each takes several seconds of a core to start."""
 _TELL_EVERY_S = 0.25
-
-OpenTrace = Callable[[], Trace]
-"""Opens the stream; pickled, for every process opens it anew."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,48 +64,62 @@ def slots_of(rows: int, ratio: float) -> int:
     return max(1, int(rows * ratio))
 
 
-def plan_jobs(*, rows: int, lookups: int, cores: int) -> int:
-    """Processes that replay side by side: as many as cores, unless they took more than 4 GB or there is little to do.
+def plan_jobs(*, rows: int, cores: int) -> int:
+    """Replays side by side: as many as cores, unless they took more than 4 GB.
 
     Args:
         rows: Of all tables.
-        lookups: Ids to replay in all.
         cores: That may be used.
     """
-    if lookups < _WORTH_PROCESSES:
-        return 1
-    return max(1, min(cores, MEMORY_BYTES // (PROCESS_BYTES + ROW_BYTES * rows)))
+    return max(1, min(cores, MEMORY_BYTES // (ROW_BYTES * rows)))
+
+
+class _Stopped(BaseException):
+    """Nobody waits for a replay any more."""
 
 
 def run_cells(
     cells: Sequence[SimulatedCell],
     *,
-    open_trace: OpenTrace,
+    trace: Trace,
     span: Span,
     row: RowBytes,
     jobs: int,
     on_batches: OnBatches = lambda _: None,
 ) -> Iterator[Outcome]:
-    """Replay cells, and give each as it ends, in any order. What is counted does not depend on `jobs`.
+    """Replay cells, and give each as it ends. What is counted does not depend on `jobs`.
 
     Args:
         cells: In the order in which they start.
-        open_trace: Opens the stream.
+        trace: The stream.
         span: What is replayed, and what of it counted.
         row: What a row weighs.
-        jobs: Cells at a time; 1: here, else in as many spawned processes.
-        on_batches: Told of progress.
+        jobs: Threads, a cell at a time each; the loops of the models are compiled and do not hold the GIL.
+        on_batches: Told of progress, by one thread at a time.
 
     Raises:
         DataError: the stream is damaged.
     """
-    if jobs == 1:
-        trace = open_trace()
-        for cell in cells:
-            yield run_cell(cell, trace=trace, span=span, row=row, on_batches=on_batches)
-        return
-    with _Workers(min(jobs, len(cells)), open_trace=open_trace, span=span, row=row) as workers:
-        yield from workers.run(cells, on_batches)
+    stopped, telling = Event(), Lock()
+
+    def tell(batches: int) -> None:
+        if stopped.is_set():
+            raise _Stopped
+        with telling:
+            on_batches(batches)
+
+    with ThreadPoolExecutor(jobs, thread_name_prefix="replay") as pool:
+        coming = [pool.submit(run_cell, cell, trace=trace, span=span, row=row, on_batches=tell) for cell in cells]
+        try:
+            while coming:
+                # Not an endless wait: a library's handler may have the system take up such a wait again after a Ctrl-C.
+                ended, _ = wait(coming, timeout=_TELL_EVERY_S, return_when=FIRST_COMPLETED)
+                for replayed in [one for one in coming if one in ended]:
+                    coming.remove(replayed)
+                    yield replayed.result()
+        finally:
+            stopped.set()
+            pool.shutdown(cancel_futures=True)
 
 
 def run_cell(
@@ -160,86 +162,3 @@ def run_cell(
         outcome = Outcome(cell=cell, status="failed", reason=f"{type(error).__name__}: {error}")
     on_batches(batches)
     return outcome
-
-
-@dataclass
-class _Worker:
-    """A process, the pipe to it, and what it is at."""
-
-    process: BaseProcess
-    pipe: Connection
-    cell: SimulatedCell | None = None
-
-
-class _Workers:
-    """Processes that replay cells; all of them end with the block, whatever they are at."""
-
-    def __init__(self, count: int, *, open_trace: OpenTrace, span: Span, row: RowBytes) -> None:
-        context = multiprocessing.get_context("spawn")  # torch's threads hang in forked children
-        threads = max(1, len(os.sched_getaffinity(0)) // count)
-        self._workers: list[_Worker] = []
-        for _ in range(count):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(theirs, threads, open_trace, span, row), daemon=True)
-            process.start()
-            theirs.close()
-            self._workers.append(_Worker(process, ours))
-
-    def __enter__(self) -> _Workers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for worker in self._workers:
-            worker.process.terminate()
-        for worker in self._workers:
-            worker.process.join()
-            worker.pipe.close()
-
-    def run(self, cells: Iterable[SimulatedCell], on_batches: OnBatches) -> Iterator[Outcome]:
-        waiting = iter(cells)
-        for worker in self._workers:
-            self._give(worker, next(waiting, None))
-        while busy := {worker.pipe: worker for worker in self._workers if worker.cell is not None}:
-            for ready in wait(list(busy)):
-                worker = busy[ready]  # type: ignore[index] # `wait` gives back what it got
-                said = self._heard(worker)
-                if isinstance(said, int):
-                    on_batches(said)
-                elif isinstance(said, DataError):
-                    raise said
-                else:
-                    alive = worker.process.is_alive()
-                    worker.cell = None
-                    if alive:
-                        self._give(worker, next(waiting, None))
-                    yield said
-        for cell in waiting:
-            yield Outcome(cell=cell, status="failed", reason="no process is left to replay it: give --jobs 1")
-
-    def _give(self, worker: _Worker, cell: SimulatedCell | None) -> None:
-        if cell is not None:
-            worker.cell = cell
-            with suppress(BrokenPipeError):  # it is dead, which is found out when it is listened to
-                worker.pipe.send(cell)
-
-    def _heard(self, worker: _Worker) -> Any:  # noqa: ANN401 - a number of batches, an outcome or an error
-        try:
-            return worker.pipe.recv()
-        except (EOFError, ConnectionResetError):
-            worker.process.join()
-            assert worker.cell is not None
-            how = f"its process ended with {worker.process.exitcode}, maybe for want of memory: give --jobs 1"
-            return Outcome(cell=worker.cell, status="failed", reason=how)
-
-
-def _work(pipe: Connection, threads: int, open_trace: OpenTrace, span: Span, row: RowBytes) -> None:
-    """The life of a process: cells in, progress and outcomes out."""
-    torch.set_num_threads(threads)
-    with suppress(KeyboardInterrupt, EOFError, BrokenPipeError):  # the parent ends, and knows
-        try:
-            trace = open_trace()
-            while True:
-                cell = pipe.recv()
-                pipe.send(run_cell(cell, trace=trace, span=span, row=row, on_batches=pipe.send))
-        except DataError as error:
-            pipe.send(error)

@@ -55,30 +55,29 @@ class FileTrace(Trace):
         self.batch_lookups = source.most_ids(batch_size)
 
     @classmethod
-    def open(cls, path: Path, batch_size: int, prefix: float = 1.0, rows: Sequence[int] | None = None) -> FileTrace:
+    def open(cls, path: Path, batch_size: int, prefix: float = 1.0) -> FileTrace:
         """Open a file.
 
         Args:
             path: `.npy` or `.npz`.
             batch_size: Samples per batch; those behind the last full batch are left out.
             prefix: Share of the samples, from the first one on, that `frequencies` counts.
-            rows: Rows of every table, where they are known from opening it before.
 
         Raises:
             DataError: the file cannot be read or is no trace; the message names the place and the remedy.
         """
         if not path.is_file():
             raise DataError(f"--trace: there is no file {path}")
-        said: Sequence[int] | None = None
+        rows: Sequence[int] | None = None
         source: Source
         match path.suffix.lower():
             case ".npy":
                 source = OneHot(path, open_npy(path))
             case ".npz":
-                source, said = open_npz(path)
+                source, rows = open_npz(path)
             case other:
                 raise DataError(f"--trace: {path} ends in '{other}': give a .npy or .npz file")
-        return cls(source, rows=said if rows is None else rows, batch_size=batch_size, prefix=prefix)
+        return cls(source, rows=rows, batch_size=batch_size, prefix=prefix)
 
     def ids(self, index: int) -> Ids:
         if not 0 <= index < self.length:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections import deque
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from suite.simulate.models.model import CannotReplay
-from suite.simulate.traces.trace import Trace
+from suite.simulate.traces.trace import MAKING, Trace
 from systems.freq_cache.compiled import compiled, prefetch
 from systems.freq_cache.planner.planner import Ids
 
@@ -71,8 +72,7 @@ class NextUses:
             return self._kept[batch]
         place, nbytes = self._places[batch]
         assert self._file is not None
-        self._file.seek(place)
-        return np.frombuffer(self._file.read(nbytes), self.first.dtype)
+        return np.frombuffer(os.pread(self._file.fileno(), nbytes, place), self.first.dtype)
 
     def _spool(self, number: int, uses: Uses) -> None:
         try:
@@ -90,11 +90,12 @@ class NextUses:
 
 def next_uses(trace: Trace, stop: int) -> NextUses:
     """The same, from the last call where that was for as many batches of this trace."""
-    known = _KNOWN.get(trace)
-    if known is None or known.never != stop:
-        _KNOWN.pop(trace, None)  # frees them before others are made
-        known = _KNOWN[trace] = NextUses(trace, stop)
-    return known
+    with MAKING:
+        known = _KNOWN.get(trace)
+        if known is None or known.never != stop:
+            _KNOWN.pop(trace, None)  # frees them before others are made
+            known = _KNOWN[trace] = NextUses(trace, stop)
+        return known
 
 
 _KNOWN: WeakKeyDictionary[Trace, NextUses] = WeakKeyDictionary()

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, wraps
+from threading import RLock
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
@@ -19,6 +20,9 @@ from workloads.batch import Split, Workload
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 _Made = TypeVar("_Made")
+
+MAKING = RLock()
+"""Held while something is made of a trace that all replays share: the others wait instead of making it too."""
 
 _FAR = 32
 """How many ids ahead a loop asks for memory."""
@@ -72,9 +76,10 @@ def once_per_trace(make: Callable[[Trace], _Made]) -> Callable[[Trace], _Made]:
 
     @wraps(make)
     def once(trace: Trace) -> _Made:
-        if trace not in made:
-            made[trace] = make(trace)
-        return made[trace]
+        with MAKING:
+            if trace not in made:
+                made[trace] = make(trace)
+            return made[trace]
 
     return once
 

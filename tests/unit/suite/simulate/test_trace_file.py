@@ -9,7 +9,6 @@ import pytest
 from numpy.typing import NDArray
 
 from suite.simulate.options import open_trace
-from suite.simulate.traces import file as trace_file
 from suite.simulate.traces import sources as trace_sources
 from suite.simulate.traces.file import FileTrace
 from suite.simulate.traces.trace import Trace
@@ -102,13 +101,6 @@ def test_bags_of_any_length_are_read(save, tmp_path: Path, monkeypatch: pytest.M
 def test_an_array_is_mapped_not_loaded(tmp_path: Path) -> None:
     trace = FileTrace.open(saved(tmp_path / "ids.npy", one_hot()), BATCH)
     assert isinstance(trace._source._ids, np.memmap)
-
-
-def test_known_sizes_spare_the_reading_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = saved(tmp_path / "ids.npy", one_hot())
-    monkeypatch.setattr(trace_file, "_sizes", lambda _: pytest.fail("read once more"))
-    trace = FileTrace.open(path, BATCH, rows=[50, 7, 1000])
-    assert [rows for _, rows in trace.tables] == [50, 7, 1000]
 
 
 def test_options_open_a_trace_file(tmp_path: Path) -> None:
