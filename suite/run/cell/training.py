@@ -34,13 +34,19 @@ def tables_of(workload: Workload, embedding_dim: int) -> tuple[EmbeddingBagConfi
     )
 
 
-def load_initial_rows(system: EmbeddingSystem, *, seed: int, on_chunk: Callable[[], None] = lambda: None) -> None:
-    """Give every system the same start, a million rows at a time."""
+def load_initial_rows(
+    system: EmbeddingSystem,
+    *,
+    seed: int,
+    on_chunk: Callable[[], None] = lambda: None,
+    make: Callable[..., Tensor] = initial_rows,
+) -> None:
+    """Give every system the same start, a million rows at a time, made by `make` as `initial_rows` does."""
     for index, table in enumerate(system.spec.tables):
         rows = table.num_embeddings
         for start in range(0, rows, _INIT_ROWS):
             stop = min(start + _INIT_ROWS, rows)
-            chunk = initial_rows(table=index, rows=rows, dim=table.embedding_dim, seed=seed, start=start, stop=stop)
+            chunk = make(table=index, rows=rows, dim=table.embedding_dim, seed=seed, start=start, stop=stop)
             system.load_rows(table.name, start, Rows(chunk))
             on_chunk()
 

@@ -6,6 +6,7 @@ import gc
 import os
 from collections.abc import Iterator
 from copy import copy
+from functools import cache
 
 import torch
 
@@ -17,6 +18,10 @@ from suite.run.cell.stream import open_workload
 from suite.run.cell.training import Trainer, build_trainer, load_initial_rows
 from suite.run.messages import Build, Clear, Done, Host, Outcome, Request, TakeTurn, Turn
 from workloads.batch import Batch, Split, Workload
+from workloads.dlrm import initial_rows
+
+_FEW = 1 << 27
+"""Elements of all tables up to which their first values are made once and kept."""
 
 
 def serve(asked: Host, requests: Iterator[Request], reporter: Reporter) -> Outcome:
@@ -54,6 +59,8 @@ class _Host:
         cell = next(iter(asked.cells.values()))
         self._workload = open_workload(cell)
         self._batches = _SharedBatches(self._workload, pin_memory=cell.device == "cuda")
+        elements = sum(rows for _, rows in self._workload.tables) * cell.embedding_dim
+        self._rows = cache(initial_rows) if elements <= _FEW else initial_rows
         self._asked: dict[str, Asked] = {}
         self._trainers: dict[str, Trainer] = {}
 
@@ -70,7 +77,7 @@ class _Host:
             self._asked[name] = Asked.of(cell, beat=self._beat)
         asked = self._asked[name]
         system = asked.system_class(asked.spec)
-        load_initial_rows(system, seed=cell.round_seed, on_chunk=self._beat)
+        load_initial_rows(system, seed=cell.round_seed, on_chunk=self._beat, make=self._rows)
         self._trainers[name] = build_trainer(
             system,
             self._workload,

@@ -20,7 +20,6 @@ from suite.run import runner as module
 from suite.run.locks import Locked, one_run_in, one_run_on
 from suite.run.runner import Choice, Runner, exit_code
 from suite.run.scratch import cell_directory
-from suite.tables.rows import merged_rows
 from tests.faults.cells import tiny_cell
 from tests.unit.suite.fabricate import environment, measurement, optimum
 from tests.unit.suite.run.runner_scenes import CELLS, TIMES, NobodyAhead, Notebook, Turned, Workers

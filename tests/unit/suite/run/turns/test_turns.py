@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -51,7 +52,7 @@ def names(contest):
 def test_every_system_has_every_place_and_follows_every_other_equally_often(systems):
     orders = balanced_orders(systems)
     places = Counter((place, who) for order in orders for place, who in enumerate(order))
-    followed = Counter(pair for order in orders for pair in zip(order, order[1:], strict=False))
+    followed = Counter(pair for order in orders for pair in pairwise(order))
     assert (len(places), len(set(places.values()))) == (systems**2, 1)
     assert (len(followed), len(set(followed.values())) <= 1) == (systems * (systems - 1), True)
 
