@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import os
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from suite.records.groups import Group, base_name
-from suite.records.scales import SMALL
+from suite.records.scales import SCALES, SMALL
 from suite.records.status import Status
+from suite.report.families import families
 from suite.report.page.names import Names
 from suite.report.source import Source
 from suite.report.standings import leaderboards
@@ -33,18 +34,40 @@ class Failure:
     how: str
 
 
-def verdicts(groups: tuple[Group, ...]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """What follows from every comparison, in sentences, under what tells it from the others."""
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What follows from a comparison.
+
+    Attributes:
+        heading: What tells it from the others.
+        others: The same of the other cache sizes; the one here is the scale's own, or else the largest.
+    """
+
+    heading: str
+    sentences: tuple[str, ...]
+    others: tuple[Verdict, ...] = ()
+
+
+def verdicts(groups: tuple[Group, ...]) -> tuple[Verdict, ...]:
+    """A verdict per family of cache sizes, in order of the groups."""
     names = Names(groups)
-    facts = [
-        (f"{group.cell.data} data", group.cell.optimizer, cache(group.cell), names.device(group)) for group in groups
-    ]
-    several = [len(set(column)) > 1 for column in zip(*facts, strict=True)]
-    heads = [
-        ", ".join([group.title, *itertools.compress(fact, several)]) for group, fact in zip(groups, facts, strict=True)
-    ]
+    facts = {
+        group.key: (f"{group.cell.data} data", group.cell.optimizer, cache(group.cell), names.device(group))
+        for group in groups
+    }
+    several = [len(set(column)) > 1 for column in zip(*facts.values(), strict=True)]
+    heads = [", ".join([group.title, *itertools.compress(facts[group.key], several)]) for group in groups]
     apart = told_apart(heads, [f"setting {group.key.setting}" for group in groups])
-    return tuple((head, verdict(group)) for head, group in zip(apart, groups, strict=True))
+    made = {
+        group.key: Verdict(heading=head, sentences=verdict(group)) for group, head in zip(groups, apart, strict=True)
+    }
+    found = []
+    for family in families(groups):
+        usual = SCALES[family.group.cell.scale].cache_ratio if family.group.cell.scale in SCALES else None
+        first = next((group for group in family.groups if group.cell.cache_ratio == usual), family.groups[-1])
+        others = tuple(made[group.key] for group in family.groups if group is not first)
+        found.append(replace(made[first.key], others=others))
+    return tuple(found)
 
 
 def failures(groups: tuple[Group, ...]) -> tuple[Failure, ...]:

@@ -341,12 +341,17 @@ def test_page_opens_with_the_verdict_and_one_picture_and_tables_come_below() -> 
     assert text.count('id="throughput_by_bytes-clip"') == 1
 
 
-def test_verdicts_are_told_apart_by_what_differs() -> None:
-    one, two = {"cache_ratio": 0.01}, {"cache_ratio": 0.05}
-    alone = verdicts(tuple(group_records(rounds("full_gpu", [BASELINE]))))
-    assert [heading for heading, _ in alone] == ["Criteo Kaggle"]
-    several = verdicts(tuple(group_records([*rounds("a", [1.0], setting=one), *rounds("a", [1.0], setting=two)])))
-    assert {heading for heading, _ in several} == {f"Criteo Kaggle, cache ratio {share} %" for share in (1, 5)}
+def test_verdicts_are_told_apart_and_the_usual_cache_size_stands_first() -> None:
+    (alone,) = verdicts(tuple(group_records(rounds("full_gpu", [BASELINE]))))
+    assert (alone.heading, alone.others) == ("Criteo Kaggle", ())
+    sweep = [run for share in (0.005, 0.01, 0.05) for run in rounds("a", [1.0], setting={"cache_ratio": share})]
+    (of_sweep,) = verdicts(tuple(group_records(sweep)))
+    assert of_sweep.heading == "Criteo Kaggle, cache ratio 1 %"  # that of scale full
+    assert [other.heading.split(", ")[1] for other in of_sweep.others] == ["cache ratio 0.5 %", "cache ratio 5 %"]
+    assert made(sweep).count("<details>") == 1
+    sizes = [{"cache_ratio": None, "device_budget_bytes": size * 2**20} for size in (4, 8)]
+    budgets = [run for size in sizes for run in rounds("a", [1.0], setting=size)]
+    assert [one.heading for one in verdicts(tuple(group_records(budgets)))] == ["Criteo Kaggle, device budget 8 MiB"]
 
 
 def test_columns_without_a_value_in_any_row_are_not_shown() -> None:
