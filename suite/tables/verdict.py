@@ -41,7 +41,7 @@ def verdict(group: Group) -> tuple[str, ...]:
         said = ["Nothing was measured: no system ended ok."]
     elif not rivals:
         said = [f"Nothing to compare: no system beside {BASELINE} was timed."]
-    elif baseline is None or baseline.ratio is None:
+    elif all(row.ratio is None for row in (*sound, *([baseline] if baseline else []))):
         said = _by_themselves(group, sound, baseline)
     else:
         said = _beside(group, sound, baseline, noise=noise_floor(rows) or 0.0)
@@ -95,8 +95,8 @@ class _Rival:
         return 0 if self.speed.spans_one else 1 if self.speed.value > 1 else -1
 
 
-def _beside(group: Group, rows: Sequence[Row], baseline: Row, *, noise: float) -> list[str]:
-    """What systems cost and save beside the baseline."""
+def _beside(group: Group, rows: Sequence[Row], baseline: Row | None, *, noise: float) -> list[str]:
+    """What systems cost and save beside the baseline; its record may be missing, its times are in theirs."""
     rivals = [
         _Rival(
             row=row,
@@ -226,9 +226,9 @@ def _bounds(rivals: Iterable[_Rival]) -> tuple[float, float]:
     return min(speed.low or 0.0 for speed in speeds), max(speed.high or math.inf for speed in speeds)
 
 
-def _saved(row: Row, baseline: Row) -> float | None:
+def _saved(row: Row, baseline: Row | None) -> float | None:
     """Share of the baseline's device bytes that a system does without."""
-    most, own = _device_bytes(baseline), _device_bytes(row)
+    most, own = _device_bytes(baseline) if baseline else None, _device_bytes(row)
     if own is None and row.offloads:
         own = 0
     return 1 - own / most if most and own is not None else None

@@ -129,7 +129,8 @@ def test_ten_columns_are_the_main_ones_and_the_second_table_has_the_rest() -> No
 
 
 def test_column_of_nothing_is_not_shown_nor_explained() -> None:
-    on_cpu = [record("a", setting={"device": "cpu"}), record("b", setting={"device": "cpu"}, status=Status.CRASHED)]
+    cpu = {"device": "cpu"}
+    on_cpu = [record("a", setting=cpu, baseline=None), record("b", setting=cpu, status=Status.CRASHED)]
     sheet = comparison([only_group(on_cpu)])
     heads = {head.words for block in sheet.blocks[:2] for head in block.heads}
     assert not heads & {"GPU GB allocated", "GPU GB reserved", "vs full_gpu", "misses, % of optimal"}
