@@ -33,7 +33,7 @@ def verdict(group: Group) -> tuple[str, ...]:
     rows = merged_rows(group)
     measured = [row for row in rows if row.status is Status.OK and not row.again]
     baseline = next((row for row in rows if is_baseline(row.system)), None)
-    like = next((row for row in measured if is_baseline(row.system) or base_name(row.system) == REFERENCE), None)
+    like = next((row for name in (BASELINE, REFERENCE) for row in measured if base_name(row.system) == name), None)
     rivals = [row for row in measured if _is_rival(row)]
     strayed = [row for row in rivals if like is not None and _distance(row, like) > AUROC_TOLERANCE]
     sound = [row for row in rivals if row not in strayed]

@@ -199,6 +199,7 @@ SCENES: dict[str, tuple[list[Record], tuple[str, ...]]] = {
             gpu("full_gpu", 1.0, 0.01),
             gpu("freq_cache", 0.90, 0.01),
             gpu("caching_halves", 1.1, 0.01, auroc=0.7811),
+            gpu("reference", 0.5, 0.01, auroc=0.7912),
             failed("stranger", Status.WRONG_ANSWER, checked=verification(passed=False)),
         ],
         (
