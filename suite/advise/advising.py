@@ -73,7 +73,6 @@ def advise(cell: Cell, asked: Asked, *, on_progress: OnProgress = lambda what, d
     """Advise on a setting, a cell without its system.
 
     Raises:
-        BadOption: the file of a calibration cannot be used.
         CalibrationFailed: this machine could not be measured.
     """
     workload = open_workload(cell)

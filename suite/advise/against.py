@@ -79,7 +79,7 @@ def predicted_again(
     """Predict every system that a results directory has times of. No time enters a prediction.
 
     Raises:
-        BadOption: nothing was timed, or on another machine; or the calibration's file cannot be used.
+        BadOption: nothing was timed, or on another machine.
         CalibrationFailed: this machine could not be measured.
     """
     subjects: list[_Subject] = []

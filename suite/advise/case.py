@@ -7,7 +7,6 @@ from functools import cached_property
 
 import torch
 from torchrec import EmbeddingBagConfig, PoolingType
-from torchrec.types import DataType
 
 from suite.advise.calibrate.kernels import Kernel, RowType, kernel_of, parameters_of
 from suite.advise.shape import Shape
@@ -31,7 +30,6 @@ from systems.tbe import WAYS
 from systems.uvm_cache import cache_sets, slot_bytes, uvm_required_bytes
 from workloads.batch import Workload
 
-_TABLE_TYPES = {RowType.FP32: DataType.FP32, RowType.FP16: DataType.FP16}
 CACHING = frozenset({"freq_cache", "fbgemm_uvm_caching", "torchrec_uvm_caching"})
 """Systems whose size is a choice."""
 _UVM = frozenset({"fbgemm_uvm", "torchrec_uvm"})
@@ -115,7 +113,7 @@ class Case:
                     num_embeddings=rows,
                     feature_names=[name],
                     pooling=PoolingType.SUM,
-                    data_type=_TABLE_TYPES[self.row_type],
+                    data_type=self.row_type.of_tables,
                 )
                 for name, rows in self.tables
             ),

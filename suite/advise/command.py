@@ -82,10 +82,6 @@ def advise_command(
         int | None, typer.Option(help="Replayed to count misses, a third of them uncounted; default: 150")
     ] = None,
     seed: SeedOption = 0,
-    calibration_file: Annotated[
-        Path | None,
-        typer.Option("--calibration", help="Reuse the costs measured before in this file, or keep them there"),
-    ] = None,
     seconds: Annotated[float, typer.Option(help="How long to calibrate")] = 45.0,
     against: Annotated[
         Path | None,
@@ -115,7 +111,6 @@ def advise_command(
             described=None if hardware is None else load_hardware(hardware),
             matmul=matmul,
             seconds=_seconds(seconds),
-            calibration=calibration_file,
         )
         if out is not None:
             check_output(out)
@@ -150,7 +145,7 @@ def advise_command(
         _present(advice, out=out, as_json=as_json)
 
 
-_WITH_AGAINST = {"against", "hardware", "matmul", "calibration_file", "seconds", "out", "as_json", "quiet"}
+_WITH_AGAINST = {"against", "hardware", "matmul", "seconds", "out", "as_json", "quiet"}
 
 
 def _check_alone(context: typer.Context) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from suite.advise.calibrate.calibrate import OnProgress, calibrated
+from suite.advise.calibrate.calibrate import OnProgress, calibrate
 from suite.advise.case import Case
 from suite.advise.described import DescribedCosts
 from suite.advise.hardware import Hardware, Matmul
@@ -21,28 +20,24 @@ class Machine:
         described: A described machine; None: this one.
         matmul: In which precision a described machine multiplies.
         seconds: How long to calibrate this one.
-        calibration: A file to reuse its costs from, or to keep them in.
     """
 
     described: Hardware | None
     matmul: Matmul
     seconds: float
-    calibration: Path | None
 
     def costs(self, cases: Sequence[Case], on_progress: OnProgress) -> tuple[Costs, str]:
         """Costs that cover the cases, and the machine's name.
 
         Raises:
-            BadOption: the file of a calibration cannot be used.
             CalibrationFailed: this machine could not be measured.
         """
         if self.described is not None:
             return DescribedCosts(self.described, matmul=self.matmul), self.described.name
-        made = calibrated(
+        made = calibrate(
             list(dict.fromkeys(case.shape for case in cases)),
             list(dict.fromkeys(case.kernel for case in cases)),
             seconds=self.seconds,
-            file=self.calibration,
-            on_progress=on_progress,
+            on_progress=lambda what, done, total: on_progress(f"calibrating: {what}", done, total),
         )
         return CalibratedCosts(made), made.gpu or made.cpu

@@ -8,11 +8,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from pydantic import Field
 
-from suite.advise.calibrate.calibration import Calibration, load, save
+from suite.advise.calibrate.calibration import Calibration
 from suite.advise.calibrate.kernels import Kernel
 from suite.advise.shape import Shape
 from suite.records.model import Model
@@ -41,7 +40,7 @@ def calibrate(
     shapes: Sequence[Shape],
     kernels: Sequence[Kernel],
     *,
-    seconds: float = 60.0,
+    seconds: float,
     on_progress: OnProgress = lambda what, done, total: None,
 ) -> Calibration:
     """Measure the costs of kernels for steps of some shapes, in a process of its own, as cells are measured.
@@ -95,32 +94,3 @@ def calibrate(
                 + (f"; its last line: {said[-1]}" if said else "")
             )
     return found
-
-
-def calibrated(
-    shapes: Sequence[Shape],
-    kernels: Sequence[Kernel],
-    *,
-    seconds: float,
-    file: Path | None,
-    on_progress: OnProgress = lambda what, done, total: None,
-) -> Calibration:
-    """Costs from a file if they cover what is asked for; else they are measured, and kept there.
-
-    Raises:
-        BadOption: the file cannot be used.
-        CalibrationFailed: this machine could not be measured.
-    """
-    if file is not None and file.exists():
-        earlier = load(file)
-        if earlier.covers(shapes, kernels):
-            return earlier
-    made = calibrate(
-        shapes,
-        kernels,
-        seconds=seconds,
-        on_progress=lambda what, done, total: on_progress(f"calibrating: {what}", done, total),
-    )
-    if file is not None:
-        save(made, file)
-    return made

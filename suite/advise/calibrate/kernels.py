@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from torchrec.types import DataType
+
 from suite.records.model import Model
 from systems import registry
 from systems.registry import Variant
@@ -17,6 +19,11 @@ class RowType(StrEnum):
 
     FP32 = "fp32"
     FP16 = "fp16"
+
+    @property
+    def of_tables(self) -> DataType:
+        """As torchrec says it of a table."""
+        return DataType.FP32 if self is RowType.FP32 else DataType.FP16
 
     @property
     def value_bytes(self) -> int:

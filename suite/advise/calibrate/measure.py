@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
-from torchrec.types import DataType
 
 from suite.advise.calibrate.calibrate import OnProgress, Order
 from suite.advise.calibrate.calibration import Calibration, ShapeCosts
@@ -46,26 +45,16 @@ _LEAST_ROUNDS = 3
 _PATIENCE_S = 60.0
 """Where steps are so slow that even the least rounds would take longer for one shape, fewer have to do."""
 _LR = {"sgd": 1.0, "rowwise_adagrad": 0.01, "adagrad": 0.01, "adam": 0.001}
-_TABLE_TYPES = {RowType.FP32: DataType.FP32, RowType.FP16: DataType.FP16}
 
 
 def measured(order: Order, *, on_progress: OnProgress) -> Calibration:
     """Calibrate in this process."""
-    started = time.monotonic()
     here = environment.capture(threads=torch.get_num_threads())
     shapes = tuple(
         _ShapeRun(shape, order.kernels, seconds=order.seconds / len(order.shapes)).run(on_progress)
         for shape in order.shapes
     )
-    return Calibration(
-        machine=here.machine,
-        cpu=here.cpu,
-        gpu=here.gpu,
-        threads=here.threads,
-        packages=here.packages,
-        seconds=time.monotonic() - started,
-        shapes=shapes,
-    )
+    return Calibration(cpu=here.cpu, gpu=here.gpu, shapes=shapes)
 
 
 class _Sequence:
@@ -96,7 +85,7 @@ class _ShapeRun:
         self._shape = shape
         self._kernels = kernels
         self._seconds = seconds
-        self._tables = {row_type: CalibrationTables(shape, row_type=_TABLE_TYPES[row_type]) for row_type in RowType}
+        self._tables = {row_type: CalibrationTables(shape, row_type=row_type.of_tables) for row_type in RowType}
         plain = self._tables[RowType.FP32]
         kind = OptimizerKind(shape.optimizer)
         self._optimizer = SparseOptimizer(kind=kind, lr=_LR[kind])

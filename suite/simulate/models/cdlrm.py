@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from suite.simulate.models.model import Bools, CacheModel, CannotReplay, Setting, Tally
+from suite.simulate.models.model import Bools, CacheModel, CannotReplay, Setting, Tally, table_of
 from suite.simulate.traces.trace import Int32s, Int64s, Seen
 from systems.freq_cache.compiled import compiled, prefetch
 
@@ -191,16 +191,6 @@ class _Ways(NamedTuple):
 
 
 @compiled
-def _table_of(row, starts, table):
-    """The table of a row; that of the row before is where to look first."""
-    while row < starts[table]:
-        table -= 1
-    while table + 1 < starts.size and row >= starts[table + 1]:
-        table += 1
-    return table
-
-
-@compiled
 def _set_of(row, cache, table):
     return cache.first_sets[table] + (row - cache.starts[table]) % cache.sets[table]
 
@@ -218,7 +208,7 @@ def _find(rows, cache, bypassing):
     """Which rows are not cached."""
     table = 0
     for i in range(rows.size):
-        table = _table_of(rows[i], cache.starts, table)
+        table = table_of(rows[i], cache.starts, table)
         bypassing[i] = _way_of(rows[i], cache.cached, _set_of(rows[i], cache, table)) == NONE
 
 
@@ -234,7 +224,7 @@ def _enter_window(rows, cache, window, absent):
         if cache.window[row] == window:
             continue
         cache.window[row] = window
-        table = _table_of(rows[i], cache.starts, table)
+        table = table_of(rows[i], cache.starts, table)
         at = _set_of(rows[i], cache, table)
         way = _way_of(rows[i], cache.cached, at)
         absent[i] = way == NONE
@@ -251,7 +241,7 @@ def _draw(rows, order, cache, draws, ways, used):
     table = 0
     for nth in range(rows.size):
         i = order[nth]
-        table = _table_of(rows[i], cache.starts, table)
+        table = table_of(rows[i], cache.starts, table)
         at = _set_of(rows[i], cache, table)
         free = 0
         for way in range(WAYS):
@@ -272,7 +262,7 @@ def _load(rows, order, ways, cache, window, overwrote):
     table = 0
     for nth in range(rows.size):
         i = order[nth]
-        table = _table_of(rows[i], cache.starts, table)
+        table = table_of(rows[i], cache.starts, table)
         overwrote[i] = False
         if ways[i] != NONE:
             slot = WAYS * _set_of(rows[i], cache, table) + ways[i]

@@ -211,12 +211,19 @@ def replay(model: CacheModel, *, on_batch: Callable[[], None] = lambda: None) ->
 
 
 @compiled
+def table_of(row, starts, table):
+    """The table of a row; that of the row before is where to look first."""
+    while row < starts[table]:
+        table -= 1
+    while table + 1 < starts.size and row >= starts[table + 1]:
+        table += 1
+    return table
+
+
+@compiled
 def _count_by_table(rows, missed, starts, by_table):
     table = 0
     for i in range(rows.size):
-        while rows[i] < starts[table]:
-            table -= 1
-        while table + 1 < starts.size and rows[i] >= starts[table + 1]:
-            table += 1
+        table = table_of(rows[i], starts, table)
         by_table[table, 0] += 1
         by_table[table, 1] += missed[i]

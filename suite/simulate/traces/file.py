@@ -20,9 +20,10 @@ import numpy as np
 
 from suite.simulate.traces.arrays import open_npy, open_npz
 from suite.simulate.traces.sources import OneHot, Source
-from suite.simulate.traces.trace import Int64s, Trace, count_ids
+from suite.simulate.traces.trace import Int64s, Trace
 from systems.freq_cache.planner.planner import Ids
 from workloads.errors import DataError
+from workloads.frequency import add_accesses
 from workloads.split import prefix_of
 
 _MOST_ROWS = 2**31 - 1
@@ -94,7 +95,7 @@ class FileTrace(Trace):
             values, ends = self._source.read(start, stop)
             _check(self._source, start, stop, values, ends, sizes)
             for ids, into in zip(np.split(values, ends[:-1]), counts, strict=True):
-                count_ids(ids, into)
+                add_accesses(ids, into)
         return counts
 
 

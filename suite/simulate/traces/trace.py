@@ -179,10 +179,3 @@ def _distinct(values, ends, starts, place, rows, occurrences):
             prefetch(place, rows[i + _FAR])
         place[np.uint64(rows[i])] = 0
     return found
-
-
-@compiled
-def count_ids(values, counts):
-    """Add 1 to `counts` at every value; nothing is checked."""
-    for i in range(values.size):
-        counts[values[i]] += 1

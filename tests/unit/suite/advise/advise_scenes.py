@@ -98,12 +98,4 @@ def calibration(*kernels: KernelCosts, of: Shape | None = None) -> Calibration:
     costs = ShapeCosts(
         shape=of or shape(), dense_s=0.01, kernels=kernels, refused={"reference": "no such thing"}, rounds=3
     )
-    return Calibration(
-        machine="abc",
-        cpu="a cpu",
-        gpu=None,
-        threads=2,
-        packages={"torch": "1"},
-        seconds=1.0,
-        shapes=(costs,),
-    )
+    return Calibration(cpu="a cpu", gpu=None, shapes=(costs,))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from advise_scenes import AHEAD, LINES, RESIDENT, calibration, case, shape
+from advise_scenes import AHEAD, LINES, RESIDENT, calibration, case
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,12 +57,3 @@ def test_what_was_not_calibrated_is_refused_with_the_reason() -> None:
         predict(case("full_gpu", row_type=RowType.FP16), COUNTS, COSTS)
     with pytest.raises(NotCalibrated, match="3 tables and 128 samples"):
         predict(case("full_gpu", batch_size=128), COUNTS, COSTS)
-
-
-def test_calibration_knows_what_it_covers() -> None:
-    made = calibration(LINES, RESIDENT)
-    kernels = [LINES.kernel, RESIDENT.kernel]
-    assert made.covers([shape()], kernels)
-    assert made.covers([shape()], [*kernels, case("reference").kernel])  # refused: measuring again would not help
-    assert not made.covers([shape()], [AHEAD.kernel])
-    assert not made.covers([shape(batch_size=1)], kernels)
