@@ -16,7 +16,6 @@ def to_json(comparison: Comparison, verdict: Verdict | None) -> str:
     content = {
         "run_a": _run(comparison.before),
         "run_b": _run(comparison.after),
-        "normalize_by": comparison.normalize_by,
         "environment": [
             {"where": one.where, "name": one.name, "a": one.before, "b": one.after} for one in comparison.differences
         ],
@@ -50,7 +49,9 @@ def _cell(cell: Compared) -> dict[str, object]:
         "status_b": after.row.status.value,
         "verified_a": before.row.verified,
         "verified_b": after.row.verified,
-        "speed": _speed(cell.speed),
+        "samples_per_s_a": before.row.samples_per_s,
+        "samples_per_s_b": after.row.samples_per_s,
+        "relative_speed": _speed(cell.speed),
         "changes": [
             {"quantity": one.quantity, "a": _plain(one.before), "b": _plain(one.after), "text": one.text}
             for one in cell.changes
@@ -63,8 +64,8 @@ def _speed(speed: Speed) -> dict[str, object]:
     return {
         "a": speed.before,
         "b": speed.after,
-        "rounds_a": speed.rounds[0],
-        "rounds_b": speed.rounds[1],
+        "builds_a": speed.builds[0],
+        "builds_b": speed.builds[1],
         "ratio": ratio and ratio.value,
         "low": ratio and ratio.low,
         "high": ratio and ratio.high,

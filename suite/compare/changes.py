@@ -6,10 +6,11 @@ import enum
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from statistics import fmean
 
 from suite.compare.matching import Pair
 from suite.tables.quantities import MISSING, amount, megabytes, percent, score
-from suite.tables.rows import Row, one_line
+from suite.tables.rows import one_line
 
 
 class Kind(enum.Enum):
@@ -68,7 +69,7 @@ class _Quantity:
 
 def changes(pair: Pair) -> list[Change]:
     """Everything but speed that differs by more than its tolerance, in order of kind."""
-    return [*_status(pair), *_verification(pair), *_numbers(pair.before.row, pair.after.row)]
+    return [*_status(pair), *_verification(pair), *_numbers(pair)]
 
 
 def _status(pair: Pair) -> Iterator[Change]:
@@ -103,11 +104,14 @@ def _verification(pair: Pair) -> Iterator[Change]:
     )
 
 
-def _numbers(before: Row, after: Row) -> Iterator[Change]:
+def _numbers(pair: Pair) -> Iterator[Change]:
+    # Where a run has no measurement at all, its status says so.
+    if not all(side.row.measured_rounds for side in pair):
+        return
     for quantity in _QUANTITIES:
-        old, new = getattr(before, quantity.field), getattr(after, quantity.field)
-        # Where a run has no measurement at all, its status says so.
-        if not before.measured_rounds or not after.measured_rounds or not _differs(quantity, old, new):
+        of_quality = quantity.kind is Kind.QUALITY
+        old, new = _qualities(pair, quantity.field) if of_quality else _of_rows(pair, quantity.field)
+        if not _differs(quantity, old, new):
             continue
         size, text = _difference(quantity, old, new)
         yield Change(
@@ -118,6 +122,23 @@ def _numbers(before: Row, after: Row) -> Iterator[Change]:
             text=f"{quantity.title} {quantity.show(old)} -> {quantity.show(new)}{text}",
             size=size,
         )
+
+
+def _of_rows(pair: Pair, field: str) -> tuple[float | None, float | None]:
+    return getattr(pair.before.row, field), getattr(pair.after.row, field)
+
+
+def _qualities(pair: Pair, field: str) -> tuple[float | None, float | None]:
+    """Means over the rounds that both runs measured, because rounds differ in seed; unknown where they share none."""
+    sides = [
+        {run.cell.round: getattr(run.measurement.quality, field) for run in side.records if run.measurement is not None}
+        for side in pair
+    ]
+    shared = sorted(sides[0].keys() & sides[1].keys())
+    if not shared:
+        return None, None
+    before, after = (fmean(side[number] for number in shared) for side in sides)
+    return before, after
 
 
 def _differs(quantity: _Quantity, old: float | None, new: float | None) -> bool:

@@ -10,10 +10,10 @@ from functools import cached_property
 from suite.compare.changes import Change, Kind, changes
 from suite.compare.environments import Difference, differences, warnings
 from suite.compare.matching import Labels, Pair, match
-from suite.compare.runs import NoComparison, Run, Side
+from suite.compare.runs import Run, Side
 from suite.compare.speeds import Speed, Unjudged, compare_speeds
 
-_NOTHING_TO_SAY = (None, Unjudged.ANOTHER_MACHINE, Unjudged.NOT_MEASURED)
+_NOTHING_TO_SAY = (None, Unjudged.ANOTHER_MACHINE, Unjudged.NOT_MEASURED, Unjudged.IS_THE_BASELINE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +33,7 @@ class Compared:
     @property
     def quiet(self) -> bool:
         """Whether there is nothing to say of it."""
-        speed = self.speed
-        if self.changes or speed.beyond_noise or speed.without_interval:
-            return False
-        return speed.unjudged in _NOTHING_TO_SAY
+        return not self.changes and not self.speed.beyond_noise and self.speed.unjudged in _NOTHING_TO_SAY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +41,6 @@ class Comparison:
     """Everything that is said of two runs.
 
     Attributes:
-        normalize_by: The system that throughput was divided by; None: it was not.
         cells: In the order of the published tables.
         only_before, only_after: Labels of the cells that one run lacks, with the cells.
         differences: Between the environments.
@@ -53,7 +49,6 @@ class Comparison:
 
     before: Run
     after: Run
-    normalize_by: str | None
     cells: tuple[Compared, ...]
     only_before: tuple[tuple[str, Side], ...]
     only_after: tuple[tuple[str, Side], ...]
@@ -66,11 +61,10 @@ class Comparison:
         found = [cell for cell in self.cells if cell.speed.beyond_noise]
         return sorted(found, key=lambda cell: (not cell.speed.slower, -_size(cell.speed)))
 
-    @cached_property
-    def one_round(self) -> list[Compared]:
-        """Cells whose speed has no interval, slowest first."""
-        found = [cell for cell in self.cells if cell.speed.without_interval]
-        return sorted(found, key=lambda cell: math.inf if cell.speed.ratio is None else cell.speed.ratio.value)
+    @property
+    def baselines(self) -> list[Compared]:
+        """The cells that the others are measured against, where both runs timed them anew."""
+        return [cell for cell in self.cells if cell.speed.unjudged is Unjudged.IS_THE_BASELINE]
 
     @property
     def quiet(self) -> list[Compared]:
@@ -88,32 +82,23 @@ class Comparison:
         return {reason: labels for reason, labels in found.items() if labels}
 
 
-def compare(before: Run, after: Run, *, normalize_by: str | None = None) -> Comparison:
+def compare(before: Run, after: Run) -> Comparison:
     """Compare two runs.
 
     Args:
         before: RUN_A.
         after: RUN_B.
-        normalize_by: A system by whose throughput every other's is divided, in the same run, setting and round.
 
     Raises:
-        NoComparison: they are the same files, have no cell in common, or one has not measured `normalize_by`.
+        NoComparison: they are the same files, or have no cell in common.
     """
     matched = match(before, after)
-    if normalize_by is not None:
-        _check_divisor(normalize_by, before, after)
     labels = Labels(before, after)
     return Comparison(
         before=before,
         after=after,
-        normalize_by=normalize_by,
         cells=tuple(
-            Compared(
-                label=labels.of(pair.before),
-                pair=pair,
-                speed=compare_speeds(pair, normalize_by=normalize_by),
-                changes=tuple(changes(pair)),
-            )
+            Compared(label=labels.of(pair.before), pair=pair, speed=compare_speeds(pair), changes=tuple(changes(pair)))
             for pair in matched.pairs
         ),
         only_before=_labelled(matched.only_before, labels),
@@ -121,25 +106,6 @@ def compare(before: Run, after: Run, *, normalize_by: str | None = None) -> Comp
         differences=tuple(differences(before, after, matched)),
         warnings=tuple(warnings(before, after, matched)),
     )
-
-
-def divisor_speeds(comparison: Comparison) -> list[tuple[str, Speed]]:
-    """How the system of `normalize_by` changed itself, which normalised ratios leave out."""
-    return [
-        (cell.label, compare_speeds(cell.pair))
-        for cell in comparison.cells
-        if cell.speed.unjudged is Unjudged.IS_THE_MEASURE
-    ]
-
-
-def _check_divisor(system: str, *runs: Run) -> None:
-    for run in runs:
-        measured = sorted({side.cell.system for side in run.sides if side.speeds})
-        if system not in measured:
-            raise NoComparison(
-                f"--normalize-by: {run.name} has not measured '{system}'; measured there: "
-                f"{', '.join(measured) or 'nothing'}"
-            )
 
 
 def _labelled(sides: Iterable[Side], labels: Labels) -> tuple[tuple[str, Side], ...]:

@@ -123,16 +123,16 @@ def _of_system(record: Record) -> Sequence[tuple[str, str]]:
 
 
 def _of_feed(record: Record) -> Sequence[tuple[str, str]]:
-    """How batches were made, which is no part of the configuration either."""
+    """How turns were taken and batches made, which is no part of the configuration either."""
     if record.measurement is None:
         return ()
     timing = record.measurement.timing
-    facts = (
+    return (
+        *([] if record.turns is None else [("turns taken", record.turns.way)]),
         ("batches made", timing.batches_made),
-        ("processes that made batches", timing.producers),
-        ("training threads", timing.training_threads),
+        ("processes that made batches", str(timing.producers)),
+        ("training threads", str(timing.training_threads)),
     )
-    return [(name, "not known" if value is None else str(value)) for name, value in facts]
 
 
 def _gigabytes(value: int | None) -> str:

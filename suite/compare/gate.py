@@ -19,7 +19,7 @@ class Verdict:
 
     Attributes:
         threshold: Share of speed that may be lost.
-        judged: Cells whose speeds could be told apart from noise.
+        judged: Cells whose change of speed could be told from noise.
         failures: One sentence each.
         noisy: Labels of judged cells whose interval is so wide that a loss of `threshold` would not have been seen.
         unjudged: Labels of cells that have a speed in both runs which decides nothing, by reason.
@@ -65,8 +65,9 @@ def judge(comparison: Comparison, threshold: float) -> Verdict:
 
     A cell fails that
 
-    - is slower by more than `threshold`: the ratio of throughputs RUN_B / RUN_A is below `1 - threshold`, and its 95 %
-      interval lies below 1, so that noise alone fails nothing. On two machines only normalised ratios are judged;
+    - is slower by more than `threshold`: its speed beside the baseline's in RUN_B, over the same in RUN_A, is below
+      `1 - threshold`, and the 95 % interval lies below 1, so that noise alone fails nothing. Speeds of two machines are
+      not judged;
     - was ok in RUN_A and is not in RUN_B, or is missing there;
     - was verified in RUN_A and is not in RUN_B.
     """

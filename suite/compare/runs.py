@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
 from suite.records.groups import Group, group_records
@@ -13,7 +14,6 @@ from suite.records.record import Cell, Record
 from suite.records.status import Status
 from suite.records.store import Problem, RecordStore
 from suite.tables.rows import Row, merged_rows
-from suite.tables.statistics import samples_per_s_by_round
 
 
 class NoComparison(ValueError):
@@ -25,7 +25,7 @@ class Side:
     """One system under one setting, as one run has it.
 
     Attributes:
-        group: The systems that it ran interleaved with.
+        group: The systems that it took turns with.
         records: One per round, the newest where a round was run again.
         row: The rounds merged.
     """
@@ -38,11 +38,6 @@ class Side:
     def cell(self) -> Cell:
         """The configuration; of its rounds the first."""
         return self.records[0].cell
-
-    @property
-    def speeds(self) -> dict[int, float]:
-        """Samples per second by round; empty where a round gave a wrong answer."""
-        return trusted_speeds(self.records)
 
     @property
     def ok(self) -> bool:
@@ -83,14 +78,8 @@ class Run:
             Side(group=group, records=group.rounds_by_system[row.system], row=row)
             for group in self.groups
             for row in merged_rows(group)
+            if not row.again
         )
-
-
-def trusted_speeds(rounds: Sequence[Record]) -> dict[int, float]:
-    """Samples per second by round of one system; empty where a round gave a wrong answer."""
-    if any(record.status is Status.WRONG_ANSWER for record in rounds):
-        return {}
-    return samples_per_s_by_round(rounds)
 
 
 def read_run(name: str, path: Path) -> Run:
@@ -116,10 +105,10 @@ def read_run(name: str, path: Path) -> Run:
         raise NoComparison(f"{name}: {path} is no record, whose name ends in .json; give one, or a results directory")
     records, problems = _stored(path)
     for file, record in list(records.items()):
-        speed = 1.0 if record.measurement is None else record.measurement.timing.samples_per_s
-        if not 0 < speed < math.inf:
+        impossible = [seconds for seconds in _seconds(record) if not 0 < seconds < math.inf]
+        if impossible:
             del records[file]
-            problems.append(Problem(file, f"measurement.timing.samples_per_s is {speed}, no speed; measure it again"))
+            problems.append(Problem(file, f"turns has {impossible[0]} s, no duration; measure it again"))
     if not records:
         more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
         skipped = f" (skipped: {problems[0]}{more})" if problems else ""
@@ -128,6 +117,13 @@ def read_run(name: str, path: Path) -> Run:
             "--out` named"
         )
     return Run(name=name, path=path, files=records, problems=tuple(problems))
+
+
+def _seconds(record: Record) -> Iterator[float]:
+    """Of all turns, the baseline's included."""
+    if record.turns is not None:
+        for times in (record.turns.system_s, record.turns.baseline_s or ()):
+            yield from chain(*times)
 
 
 def _stored(path: Path) -> tuple[dict[Path, Record], list[Problem]]:

@@ -1,38 +1,30 @@
-"""How a cell's throughput changed from one run to the other, and whether that is more than noise."""
+"""How a cell's speed beside its own baseline changed from one run to the other, and whether that is more than noise."""
 
 from __future__ import annotations
 
 import enum
-import statistics
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from suite.compare.matching import Pair
-from suite.compare.runs import Side, trusted_speeds
-from suite.tables.statistics import Estimate, unpaired_ratio
+from suite.records.groups import is_baseline
+from suite.tables.statistics import Estimate, log_speeds, unpaired_ratio
 
 _ROUNDING = 1e-9
-"""An interval may miss 1 by so much through the rounding of logarithms alone, where rounds do not differ at all."""
+"""An interval may miss 1 by so much through the rounding of logarithms alone, where builds do not differ at all."""
 
 
 class Unjudged(enum.Enum):
     """Why a change of speed cannot be told from noise: what is the matter, and what to do."""
 
-    NOT_MEASURED = ("not measured in both runs", "run cells that end ok in both")
+    NOT_MEASURED = ("not timed in both runs", "run cells that end ok in both")
     SAME_RECORDS = (
         "the same records in both runs, not measured again",
         "measure RUN_B anew, into a directory of its own",
     )
-    IS_THE_MEASURE = ("the system that the others are divided by", "add the systems in question to both runs")
-    NO_MEASURE = (
-        "no round shared with the system to divide by, in one run at least",
-        "run the system of --normalize-by under the same options and in the same rounds",
-    )
-    ANOTHER_MACHINE = (
-        "measured on two machines",
-        "give --normalize-by full_gpu, or measure both runs on one machine",
-    )
-    ONE_ROUND = ("one round: no interval", "run both with --rounds 3 or more")
+    IS_THE_BASELINE = ("the baseline itself", "add the systems in question to both runs")
+    NO_BASELINE = ("no baseline beside it, in one run at least", "run full_gpu with it, under the same options")
+    ANOTHER_MACHINE = ("measured on two machines", "measure both runs on one machine")
+    NO_INTERVAL = ("a single build: no interval", "run both with --rounds 3 or more")
 
     @property
     def reason(self) -> str:
@@ -47,26 +39,20 @@ class Unjudged(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """Throughput of a cell in both runs.
+    """A cell's speed relative to the baseline that took turns with it, in both runs.
 
     Attributes:
-        before, after: Geometric means over rounds, in samples per second, or relative to another system's. None: not
-            measured.
-        rounds: Rounds that they come from, in each run.
+        before, after: The ratios. None: not timed, or no baseline beside it.
+        builds: That they rest on, in each run.
         ratio: after / before. None: there is nothing to compare.
         unjudged: Why the ratio decides nothing. None: it does.
     """
 
     before: float | None
     after: float | None
-    rounds: tuple[int, int]
+    builds: tuple[int, int]
     ratio: Estimate | None
     unjudged: Unjudged | None
-
-    @property
-    def without_interval(self) -> bool:
-        """Whether one of the runs has a single round."""
-        return self.ratio is not None and self.ratio.low is None
 
     @property
     def beyond_noise(self) -> bool:
@@ -87,51 +73,36 @@ class Speed:
         return self.ratio.high / self.ratio.value * (1 - loss) < 1
 
 
-def compare_speeds(pair: Pair, *, normalize_by: str | None = None) -> Speed:
-    """Compare a cell's throughput.
+def compare_speeds(pair: Pair) -> Speed:
+    """Compare a cell's ratios to the baseline: what slowed both down, machine or code, cancels.
 
-    Rounds of two runs were not interleaved with each other, so they are not paired: Welch's interval on the logarithms.
-    With `normalize_by` every round's throughput is first divided by that system's in the same run and round, which
-    cancels whatever slowed both.
+    The builds of two runs have nothing to do with each other: Welch's interval on the logarithms.
     """
-    if normalize_by is None:
-        before, after = pair.before.speeds, pair.after.speeds
-    else:
-        before, after = (_normalized(side, normalize_by) for side in pair)
-    measured = all(side.speeds for side in pair)
-    comparable = bool(before and after) and not _shares_records(pair) and pair.before.cell.system != normalize_by
-    ratio = unpaired_ratio(after, before) if comparable else None
+    before, after = (side.row for side in pair)
+    unjudged = _not_comparable(pair)
+    ratio = None
+    if unjudged is None:
+        ratio = unpaired_ratio(*(log_speeds(side.records).values() for side in (pair.after, pair.before)))
+        if ratio.low is None:
+            unjudged = Unjudged.NO_INTERVAL
+        elif pair.another_machine:
+            unjudged = Unjudged.ANOTHER_MACHINE
     return Speed(
-        before=_mean(before),
-        after=_mean(after),
-        rounds=(len(before), len(after)),
-        ratio=ratio,
-        unjudged=_unjudged(pair, ratio, measured=measured, normalize_by=normalize_by),
+        before=before.ratio, after=after.ratio, builds=(before.builds, after.builds), ratio=ratio, unjudged=unjudged
     )
 
 
-def _unjudged(pair: Pair, ratio: Estimate | None, *, measured: bool, normalize_by: str | None) -> Unjudged | None:
+def _not_comparable(pair: Pair) -> Unjudged | None:
+    rows = [side.row for side in pair]
     checks = (
-        (not measured, Unjudged.NOT_MEASURED),
+        (any(row.steps_per_s is None for row in rows), Unjudged.NOT_MEASURED),
         (_shares_records(pair), Unjudged.SAME_RECORDS),
-        (pair.before.cell.system == normalize_by, Unjudged.IS_THE_MEASURE),
-        (ratio is None, Unjudged.NO_MEASURE),
-        (pair.another_machine and normalize_by is None, Unjudged.ANOTHER_MACHINE),
-        (ratio is not None and ratio.low is None, Unjudged.ONE_ROUND),
+        (is_baseline(pair.before.cell.system), Unjudged.IS_THE_BASELINE),
+        (any(row.ratio is None for row in rows), Unjudged.NO_BASELINE),
     )
     return next((reason for holds, reason in checks if holds), None)
-
-
-def _normalized(side: Side, system: str) -> dict[int, float]:
-    """Throughput by round, relative to another system's of the same group."""
-    divisor = trusted_speeds(side.group.rounds_by_system.get(system, ()))
-    return {number: speed / divisor[number] for number, speed in side.speeds.items() if number in divisor}
 
 
 def _shares_records(pair: Pair) -> bool:
     ours, theirs = ({(record.key, record.started_at) for record in side.records} for side in pair)
     return bool(ours & theirs)
-
-
-def _mean(speeds: Mapping[int, float]) -> float | None:
-    return statistics.geometric_mean(speeds.values()) if speeds else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from rich import box
@@ -10,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from suite.compare.changes import Kind
-from suite.compare.compare import Compared, Comparison, divisor_speeds
+from suite.compare.compare import Compared, Comparison
 from suite.compare.gate import FAILED, PASSED, Verdict
 from suite.compare.runs import Run
 from suite.compare.speeds import Speed, Unjudged
@@ -18,14 +19,11 @@ from suite.tables.quantities import MISSING, amount
 from suite.tables.terminal import print_line
 
 _LEGEND = (
-    "B / A: throughput of RUN_B relative to RUN_A's, geometric means over rounds; Welch's 95 % interval of the "
-    "logarithms, which knows the spread inside each run only. Beyond noise: it excludes 1, which chance alone does to "
-    "at most about 1 cell in 20."
+    "Speeds are relative to the baseline that took turns with the system in the same run: what slows both, the machine "
+    "or code that they share, cancels. B / A: geometric means over builds; Welch's 95 % interval, which knows the "
+    "spread inside each run only. Beyond noise: it excludes 1, which chance alone does to about 1 cell in 20."
 )
-_NORMALIZED = (
-    "Throughput was divided by that of {system} in the same run and round: what slowed both alike, the machine or the "
-    "code that they share, cancels."
-)
+_BASELINE = "The baseline itself (the runs did not take turns with each other: a busy machine looks like slower code)"
 _LISTED = 12
 """Cells named in one line before the rest is counted."""
 
@@ -50,8 +48,6 @@ def show(comparison: Comparison, verdict: Verdict | None, console: Console, *, e
     _show_the_rest(comparison, console, everything=everything)
     console.line()
     print_line(console, _LEGEND, style="dim")
-    if comparison.normalize_by is not None:
-        print_line(console, _NORMALIZED.format(system=comparison.normalize_by), style="dim")
     if verdict is not None:
         _show_verdict(verdict, console, everything=everything)
 
@@ -81,25 +77,23 @@ def _counted(run: Run) -> str:
 def _show_speeds(comparison: Comparison, console: Console) -> None:
     changed = comparison.beyond_noise
     slower = sum(cell.speed.slower for cell in changed)
-    what = "Speed" if comparison.normalize_by is None else f"Speed relative to {comparison.normalize_by}"
     if changed:
-        _heading(console, f"{what}, beyond noise: {slower} slower, {len(changed) - slower} faster")
-        _show_table(comparison, changed, console)
+        _heading(console, f"Relative speed, beyond noise: {slower} slower, {len(changed) - slower} faster")
+        _show_table(changed, console)
     else:
-        _heading(console, f"{what}: no change beyond noise")
-    if comparison.one_round:
-        _heading(console, f"{what}, one round: no interval, so this may be noise")
-        _show_table(comparison, comparison.one_round, console)
-    for label, speed in divisor_speeds(comparison):
-        ratio = MISSING if speed.ratio is None else f"{_ratio(speed.ratio.value)} [{_interval(speed)}]"
-        print_line(console, f"{label}, not normalised: {ratio}")
+        _heading(console, "Relative speed: no change beyond noise")
+    if comparison.baselines:
+        _heading(console, _BASELINE)
+    for cell in comparison.baselines:
+        before, after = (side.row.steps_per_s or math.nan for side in cell.pair)
+        change = 100 * (after / before - 1)
+        print_line(console, f"{cell.label}: {amount(before)} -> {amount(after)} it/s ({change:+.0f} %)", indent=2)
 
 
-def _show_table(comparison: Comparison, cells: Sequence[Compared], console: Console) -> None:
-    unit = "samples/s" if comparison.normalize_by is None else "relative"
+def _show_table(cells: Sequence[Compared], console: Console) -> None:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("cell", overflow="fold")
-    for header in (f"RUN_A\n{unit}", f"RUN_B\n{unit}", "B / A", "95 % interval", "rounds"):
+    for header in ("RUN_A\nrelative", "RUN_B\nrelative", "B / A", "95 % interval", "builds"):
         table.add_column(header, justify="right", no_wrap=True)
     for cell in cells:
         speed = cell.speed
@@ -109,7 +103,7 @@ def _show_table(comparison: Comparison, cells: Sequence[Compared], console: Cons
             amount(speed.after),
             MISSING if speed.ratio is None else _ratio(speed.ratio.value),
             _interval(speed),
-            f"{speed.rounds[0]}, {speed.rounds[1]}",
+            f"{speed.builds[0]}, {speed.builds[1]}",
         )
     console.print(table, highlight=False)
 
@@ -133,8 +127,8 @@ def _show_the_rest(comparison: Comparison, console: Console, *, everything: bool
     hint = "" if everything or not quiet else " (--all lists them)"
     print_line(console, f"No change beyond noise: {_count(len(quiet))}{hint}")
     if everything and quiet:
-        _show_table(comparison, quiet, console)
-    untold = comparison.unjudged(Unjudged.SAME_RECORDS, Unjudged.NO_MEASURE)
+        _show_table(quiet, console)
+    untold = comparison.unjudged(Unjudged.SAME_RECORDS, Unjudged.NO_BASELINE, Unjudged.NO_INTERVAL)
     for reason, labels in untold.items():
         print_line(console, f"Speed not compared, {reason.reason}: {_names(labels, all_of_them=everything)}")
     for name, cells in (("RUN_A", comparison.only_before), ("RUN_B", comparison.only_after)):

@@ -1,4 +1,7 @@
-"""What the tests of the comparison share: runs on disk, the second measured a day after the first."""
+"""What the tests of the comparison share: runs on disk, the second measured a day after the first.
+
+Speeds are samples per second beside the baseline's, which is the same in all of them: ratios compare as speeds do.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,10 @@ from suite.compare.compare import Comparison, compare
 from suite.compare.runs import read_run
 from suite.records.record import Record
 from suite.records.store import RecordStore
-from tests.unit.suite.fabricate import environment, rounds
+from tests.unit.suite.fabricate import BASELINE, environment, rounds
 
 NEXT_DAY = "2026-11-02T12:00:00+00:00"
-STEADY = [1000.0, 1010.0, 990.0]
+STEADY = [BASELINE, 1.01 * BASELINE, 0.99 * BASELINE]
 OTHER_MACHINE = environment(machine="othermachine", cpu="Intel Xeon 6980P").model_copy(update={"gpu": "NVIDIA H200"})
 
 
@@ -35,14 +38,17 @@ def run_at(root: Path, records: list[Record]) -> Path:
     return root
 
 
-def compared(tmp_path: Path, before: list[Record], after: list[Record], **options: str) -> Comparison:
+def compared(tmp_path: Path, before: list[Record], after: list[Record]) -> Comparison:
     runs = [read_run(name, run_at(tmp_path / name, records)) for name, records in (("RUN_A", before), ("RUN_B", after))]
-    return compare(runs[0], runs[1], **options)
+    return compare(runs[0], runs[1])
 
 
-def welch_interval(ours: list[float], theirs: list[float]) -> tuple[float, float, float]:
-    """Ratio of geometric means ours / theirs with its 95 % interval, by Welch's and Satterthwaite's formulas."""
-    a, b = np.log(ours), np.log(theirs)
+def welch_interval(ours: list[float], theirs: list[float], *, noise: float = 0.01) -> tuple[float, float, float]:
+    """Ratio ours / theirs with its 95 % interval, by Welch's and Satterthwaite's formulas.
+
+    The speeds are of rounds with three builds each, whose logarithms lie `noise` apart.
+    """
+    a, b = (np.add.outer(np.log(speeds), [-noise, 0, noise]).ravel() for speeds in (ours, theirs))
     errors = np.array([a.var(ddof=1) / a.size, b.var(ddof=1) / b.size])
     degrees = errors.sum() ** 2 / (errors**2 / np.array([a.size - 1, b.size - 1])).sum()
     half = stats.t.ppf(0.975, degrees) * np.sqrt(errors.sum())

@@ -17,7 +17,9 @@ def measured(records: list[Record], part: str, **changes: object) -> list[Record
     """The same records with other figures in a part of their measurement."""
     found = []
     for one in records:
-        inner = getattr(one.measurement, part).model_copy(update=changes)
+        inner = getattr(one.measurement, part)
+        if inner is not None:  # traffic is counted in the first round alone
+            inner = inner.model_copy(update=changes)
         found.append(one.model_copy(update={"measurement": one.measurement.model_copy(update={part: inner})}))
     return found
 
@@ -185,14 +187,21 @@ def test_everything_that_differs_between_environments_is_called_out(tmp_path):
     ]
 
 
+def test_quality_is_compared_over_the_rounds_that_both_have(tmp_path):
+    before = [*rounds("cache", STEADY[:2]), record("cache", round=2, auroc=0.6)]
+    assert changes_of(tmp_path, later("cache", STEADY[:2]), before) == {}
+
+
 def test_equal_environments_have_no_difference(tmp_path):
     assert compared(tmp_path, rounds("cache", STEADY), later("cache", STEADY)).differences == ()
 
 
-def test_how_batches_were_made_belongs_to_the_environment(tmp_path):
-    after = measured(later("cache", STEADY), "timing", batches_made="by 2 processes", producers=2)
+def test_how_turns_were_taken_and_batches_made_belongs_to_the_environment(tmp_path):
+    apart = later("cache", STEADY, timed={"way": "own process"})
+    after = measured(apart, "timing", batches_made="by 2 processes", producers=2)
     found = compared(tmp_path, rounds("cache", STEADY), after)
     assert [str(one) for one in found.differences] == [
+        "turns taken: one process -> own process",
         "batches made: by the training process, before the clock -> by 2 processes",
         "processes that made batches: 0 -> 2",
     ]
@@ -223,7 +232,7 @@ def test_values_that_a_run_mixes_are_all_named_in_order_of_time(tmp_path):
 
 
 def test_comparison_is_the_same_in_any_order_of_records(tmp_path):
-    after = [*later("b", STEADY), *later("a", [500.0, 505.0, 495.0])]
+    after = [*later("b", STEADY), *later("a", [0.5 * speed for speed in STEADY])]
     texts = []
     for name, records in (("one", after), ("two", after[::-1])):
         runs = [

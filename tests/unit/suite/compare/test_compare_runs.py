@@ -9,7 +9,7 @@ from compare_scenes import NEXT_DAY, STEADY, later, run_at
 from suite.compare.runs import NoComparison, read_run
 from suite.records.status import Status
 from suite.records.store import RecordStore
-from tests.unit.suite.fabricate import record, rounds, shuffled
+from tests.unit.suite.fabricate import BASELINE, record, rounds, shuffled
 
 
 def test_results_directory_and_its_records_are_the_same_run(tmp_path):
@@ -34,17 +34,17 @@ def test_one_record_leaves_its_neighbours_out(tmp_path):
 
 
 def test_newest_record_of_a_round_counts_as_in_the_published_tables(tmp_path):
-    older = record("cache", samples_per_s=500.0)
-    newer = record("cache", samples_per_s=800.0, started_at=NEXT_DAY).model_copy(update={"key": "changed"})
+    older = record("cache", samples_per_s=0.5 * BASELINE)
+    newer = record("cache", samples_per_s=0.8 * BASELINE, started_at=NEXT_DAY).model_copy(update={"key": "changed"})
     for records in ([older, newer], [newer, older]):
         run = read_run("RUN_A", run_at(tmp_path, shuffled(records)))
-        assert [side.speeds for side in run.sides] == [{0: 800.0}]
+        assert [side.row.ratio for side in run.sides] == [pytest.approx(0.8)]
 
 
 def test_system_with_a_wrong_answer_has_no_speed(tmp_path):
     wrong = record("cache", round=2, status=Status.WRONG_ANSWER)
     run = read_run("RUN_A", run_at(tmp_path, [*rounds("cache", STEADY[:2]), wrong]))
-    assert [side.speeds for side in run.sides] == [{}]
+    assert [side.row.ratio for side in run.sides] == [None]
 
 
 def test_files_that_cannot_be_read_are_named_and_the_rest_counts(tmp_path):
@@ -57,15 +57,15 @@ def test_files_that_cannot_be_read_are_named_and_the_rest_counts(tmp_path):
     assert {problem.path.stem for problem in run.problems} == {"torn", "foreign", "newer"}
 
 
-@pytest.mark.parametrize("speed", [0.0, -1.0, math.inf, math.nan])
-def test_record_whose_speed_is_none_is_a_problem_and_not_an_exception(tmp_path, speed):
-    broken = record("cache", round=2)
-    timing = broken.measurement.timing.model_copy(update={"samples_per_s": speed})
-    broken = broken.model_copy(update={"measurement": broken.measurement.model_copy(update={"timing": timing})})
+@pytest.mark.parametrize("seconds", [0.0, -1.0, math.inf, math.nan])
+@pytest.mark.parametrize("whose", ["system_s", "baseline_s"])
+def test_record_with_a_turn_of_no_duration_is_a_problem_and_not_an_exception(tmp_path, seconds, whose):
+    times = ((1.0,), (seconds,), (1.0,))
+    broken = record("cache", round=2, timed={"system_s": [(1.0,)] * 3, "baseline_s": [(1.0,)] * 3, whose: times})
     run = read_run("RUN_A", run_at(tmp_path, [*rounds("cache", STEADY[:2]), broken]))
-    assert [side.speeds for side in run.sides] == [{0: 1000.0, 1: 1010.0}]
+    assert [len(side.records) for side in run.sides] == [2]
     assert [problem.path for problem in run.problems] == [RecordStore(tmp_path).path(broken)]
-    assert "samples_per_s" in str(run.problems[0])
+    assert "no duration" in str(run.problems[0])
 
 
 def test_path_that_does_not_exist_is_named(tmp_path):
