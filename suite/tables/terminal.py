@@ -37,7 +37,8 @@ def render(console: Console, groups: Sequence[Group], columns: Columns = Columns
             print_line(console, f"{notes.title}:")
             for sentence in notes.sentences:
                 print_line(console, sentence, indent=2)
-        console.line()
+        if block.notes:
+            console.line()
     print_line(console, " ".join(sheet.legend), style="dim")
 
 
