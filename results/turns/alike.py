@@ -1,0 +1,129 @@
+"""How far apart the suite puts equal systems, and how often its interval leaves out 1: the baseline beside itself.
+
+    python results/turns/alike.py --out results/turns/alike.json
+    python results/turns/alike.py --own-process --contests 2 --out results/turns/alike_in_processes.json
+
+Copies of the baseline take turns as the systems of a run do. Of every contest, all pairs of copies are compared as the
+tables compare systems. Copies of one contest share their turns, so pairs are not independent: contests are what counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from suite.records.environment import capture
+from suite.records.options import parse_workloads
+from suite.records.record import Record, Turns
+from suite.records.scales import SCALES
+from suite.records.status import Status
+from suite.records.store import write_atomically
+from suite.run.conditions import Watch, disturbances
+from suite.run.plan import Options, plan_cells
+from suite.run.process import limits_of
+from suite.run.turns.arrangement import Contest, Entrant
+from suite.run.turns.contest import hold
+from suite.tables.statistics import relative_speed
+from systems.registry import Variant
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Hold the contests, print, and leave a record."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workloads", default="criteo_kaggle,avazu,criteo_1tb")
+    parser.add_argument("--scale", default="small", choices=list(SCALES))
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--contests", type=int, default=5, help="of every workload")
+    parser.add_argument("--copies", type=int, default=6)
+    parser.add_argument("--own-process", action="store_true", help="every copy in a process of its own")
+    parser.add_argument("--out", type=Path, required=True)
+    asked = parser.parse_args(arguments)
+    environment = capture(threads=len(os.sched_getaffinity(0)))
+    options = Options(
+        systems=(Variant("full_gpu"),),
+        workloads=parse_workloads(asked.workloads),
+        device=asked.device,
+        scale=asked.scale,
+    )
+    cells, _ = plan_cells(options, datasets=None, host_bytes=1 << 40)
+    contests = []
+    for number, cell in itertools.product(range(asked.contests), cells):
+        record = Record(key="", cell=cell, status=Status.OK, started_at="", wall_s=0.0, environment=environment)
+        entrants = tuple(
+            Entrant(name=f"copy {copy}", record=record, own_process=asked.own_process) for copy in range(asked.copies)
+        )
+        contest = Contest(entrants=entrants, way="one process", turns=cell.turns, steps=cell.turn_steps)
+        watch = Watch(cuda=cell.device == "cuda")
+        with tempfile.TemporaryDirectory() as folder:
+            limits = limits_of(cell, timeout_s=None, cells=asked.copies)
+            result = hold(contest, limits=limits, log=Path(folder) / "turns.log")
+        if result.failed:
+            raise SystemExit(f"{cell.workload}: {next(iter(result.failed.values())).reason}")
+        contests.append(
+            {
+                "workload": cell.workload,
+                "disturbed": disturbances(watch.conditions(complete=True), wall_s=watch.wall_s),
+                "seconds": {
+                    name: [[turn.seconds for turn in build] for build in series]
+                    for name, series in result.series.items()
+                },
+            }
+        )
+        found = pairs(contests[-1], record)
+        missed = sum(not low <= 1 <= high for _, low, high in found)
+        sys.stdout.write(
+            f"{number + 1}/{asked.contests} {cell.workload:16} missed {missed} of {len(found)}, ratios "
+            f"{min(found)[0]:.3f} to {max(found)[0]:.3f}, half-width {_half_width(found):.3f} {contests[-1]['disturbed']}\n"
+        )
+        sys.stdout.flush()
+    compared = [pair for contest in contests for pair in pairs(contest, record)]
+    summary = {
+        "pairs": len(compared),
+        "missed": sum(not low <= 1 <= high for _, low, high in compared),
+        "farthest_from_1": max(abs(ratio - 1) for ratio, _, _ in compared),
+        "median_distance_from_1": statistics.median(abs(ratio - 1) for ratio, _, _ in compared),
+        "median_half_width": _half_width(compared),
+        "median_ms_per_step": 1e3
+        * statistics.median(
+            second / cells[0].turn_steps
+            for contest in contests
+            for series in contest["seconds"].values()
+            for build in series
+            for second in build
+        ),
+    }
+    sys.stdout.write(json.dumps(summary, indent=1) + "\n")
+    record_of_all = {
+        "environment": environment.model_dump(mode="json"),
+        "scale": asked.scale,
+        "way": "a process each" if asked.own_process else "one process",
+        "summary": summary,
+        "contests": contests,
+    }
+    write_atomically(asked.out, json.dumps(record_of_all) + "\n")
+
+
+def pairs(contest: dict, record: Record) -> list[tuple[float, float, float]]:
+    """Ratio and interval of every pair of copies."""
+    runs = []
+    for name, seconds in contest["seconds"].items():
+        turns = Turns(contest="c", way="one process", steps=record.cell.turn_steps, system_s=seconds)
+        cell = record.cell.model_copy(update={"system": name})
+        runs.append([record.model_copy(update={"cell": cell, "turns": turns})])
+    found = [relative_speed(one, other) for one, other in itertools.combinations(runs, 2)]
+    return [(ratio.value, ratio.low, ratio.high) for ratio in found]
+
+
+def _half_width(found: Sequence[tuple[float, float, float]]) -> float:
+    return statistics.median((high - low) / 2 for _, low, high in found)
+
+
+if __name__ == "__main__":
+    main()
