@@ -37,9 +37,9 @@ from compared_rows import (
     read_rows,
     sample_click_rate,
 )
+from fit_profiles import STATISTICS_FILE
 
 from workloads.schema import SCHEMAS
-from workloads.streams.fit import STATISTICS_FILE
 
 BATCH = 2048
 TOPS = (0.001, 0.01, 0.05, 0.10)

@@ -1,8 +1,8 @@
-"""Measures what `workloads.streams.fit` reads of the real samples: growth curves and missing dense columns.
+"""Measures what `fit_profiles.py` reads of the real samples: growth curves and missing dense columns.
 
     python results/streams/sample_statistics.py
 
-puts them into workloads/streams/statistics.json. Run `python -m workloads.streams.fit` afterwards.
+puts them into statistics.json. Run `python results/streams/fit_profiles.py` afterwards.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from compared_rows import FOLDER, LONG, Mask, counts, read_rows
-
-from workloads.streams.fit import STATISTICS_FILE, MeasuredMissing
+from fit_profiles import STATISTICS_FILE, MeasuredMissing
 
 GROWTH_ROWS = (64, 256, 1024, 4096, 16384)
 

@@ -236,8 +236,8 @@ RULES: dict[str, Rule] = {
     "python results/streams/sample_statistics.py": Elsewhere(
         "tests/unit/results/streams/test_fidelity.py", "sample_statistics"
     ),
-    "python -m workloads.streams.fit": Elsewhere(
-        "tests/unit/workloads/streams/test_synthetic_fit.py", "workloads.streams.fit"
+    "python results/streams/fit_profiles.py": Elsewhere(
+        "tests/unit/results/streams/test_fit_profiles.py", "fit_profiles"
     ),
 }
 

@@ -1,4 +1,4 @@
-"""The fitted access patterns of the three datasets, read from profiles.json."""
+"""The fitted access patterns of the three datasets, from profiles.json; results/streams/fit_profiles.py makes it."""
 
 from __future__ import annotations
 

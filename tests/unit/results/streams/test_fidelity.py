@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from compared_rows import FOLDER, LONG, Rows, draw_rows, read_rows
 from fidelity import DENSE_PAIR, MIXED_PAIR, TOPS, alike, all_lines, compare, groups, jointly_missing
+from fit_profiles import STATISTICS_FILE
 from sample_statistics import dense_missing, expected_in_subset, growth
 
-from workloads.streams.fit import STATISTICS_FILE
 from workloads.streams.synthetic import SyntheticWorkload
 
 

@@ -3,9 +3,9 @@ import json
 
 import numpy as np
 import pytest
+from fit_profiles import STATISTICS_FILE, fit_dataset, fit_missing
 
 from workloads.schema import SCHEMAS
-from workloads.streams.fit import STATISTICS_FILE, fit_dataset, fit_missing
 from workloads.streams.profiles import PROFILES_FILE, load_profile
 
 DATASETS = ("criteo_kaggle", "avazu", "criteo_1tb")
@@ -49,7 +49,6 @@ def test_dense_columns_are_missing_as_often_together_and_in_an_event_as_in_the_m
             assert (missing[first] & missing[second]).mean() == pytest.approx(together / rows, abs=1e-3)
 
 
-@pytest.mark.slow
 def test_committed_profile_is_what_the_fit_writes(measured):
     committed = json.loads(PROFILES_FILE.read_text(encoding="utf-8"))["avazu"]
     fitted = fit_dataset(SCHEMAS["avazu"], measured["avazu"])

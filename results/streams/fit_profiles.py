@@ -1,7 +1,10 @@
-"""Fits a rank law to every table and writes profiles.json: `python -m workloads.streams.fit`.
+"""Fits a rank law to every table and writes workloads/streams/profiles.json: run as a script.
 
-Input are the figures in statistics.json, measured on samples of real rows (a source per dataset). Missing values are
-left out of them for Criteo; in Avazu a grouped column's most frequent id is its missing marker and is part of them.
+    python results/streams/fit_profiles.py
+
+Input are the figures in statistics.json beside this program, measured on samples of real rows (a source per dataset).
+Missing values are left out of them for Criteo; in Avazu a grouped column's most frequent id is its missing marker and is
+part of them.
 
 The ten most frequent ids get their measured shares. Of the tail, the exponent is solved for every shift tried, so that
 as many draws as the sample has rows give about the measured number of distinct ids at the published table size. Among
