@@ -3,8 +3,8 @@
     python results/streams/fit_profiles.py
 
 Input are the figures in statistics.json beside this program, measured on samples of real rows (a source per dataset).
-Missing values are left out of them for Criteo; in Avazu a grouped column's most frequent id is its missing marker and is
-part of them.
+Missing values are left out of them for Criteo; in Avazu a grouped column's most frequent id is its missing marker and
+is part of them.
 
 The ten most frequent ids get their measured shares. Of the tail, the exponent is solved for every shift tried, so that
 as many draws as the sample has rows give about the measured number of distinct ids at the published table size. Among
