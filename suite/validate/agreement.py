@@ -7,28 +7,25 @@ import math
 import re
 from collections.abc import Iterator
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from typing import Any, Final
 
-from suite.records.record import Cell, Measurement, Optimum, Quality, Record, record_key
+from suite.records.record import Cell, Optimum, Quality, Record, Traffic, Turns, record_key
 from suite.records.status import Status
 from suite.records.store import RecordStore
 from suite.validate.finding import Finding, shown
 from systems.registry import CONTROLS
 
-_ROUNDING: Final = 1e-9
-"""Relative: another order of summation or a decimal place less does not make a rate wrong."""
+_TURNS: Final = "turns"
+"""The phase of a system that failed after its cell had measured all but its speed."""
 _PATH = re.compile(r"""(?:^|(?<=[\s"'(=<]))/[A-Za-z_][^\s"'()<>,;:]*""")
 """An absolute path in a text; the `/` of `device/rows` and of an address do not begin one."""
 
 
 def disagreements(record: Record, path: Path) -> list[Finding]:
     """What in a record, or in the name of its file, contradicts the rest of it."""
-    try:
-        return [*_identity(record, path), *_outcome(record), *_figures(record)]
-    except OverflowError:  # a Python integer may be larger than any float
-        return [Finding("", "holds an integer that is too large to compute with; measure it again")]
+    return [*_identity(record, path), *_outcome(record), *_figures(record)]
 
 
 def warnings(content: dict[str, Any]) -> list[Finding]:
@@ -73,8 +70,14 @@ def _outcome(record: Record) -> Iterator[Finding]:
     ok, verification = record.status is Status.OK, record.verification
     if ok and record.measurement is None:
         yield Finding("measurement", "is missing though the status is ok")
-    if not ok and record.measurement is not None:
-        yield Finding("measurement", f"is there though the status is {record.status}: only ok has one")
+    kept = ok or (record.phase == _TURNS and record.status is not Status.WRONG_ANSWER)
+    if not kept and record.measurement is not None:
+        yield Finding(
+            "measurement",
+            f"is there though the status is {record.status}: only ok has one, and what failed in its turns",
+        )
+    if not ok and record.turns is not None:
+        yield Finding("turns", f"is there though the status is {record.status}: only ok has times")
     control = record.cell.system.partition("[")[0] in CONTROLS
     if ok and verification is None and not control:
         yield Finding("verification", "is missing though the status is ok")
@@ -86,42 +89,45 @@ def _outcome(record: Record) -> Iterator[Finding]:
 
 def _figures(record: Record) -> Iterator[Finding]:
     if record.measurement is not None:
-        yield from _timing(record, record.measurement)
-        yield from _counts(record, record.measurement)
-        yield from _shares(record.measurement.quality)
+        yield from _traffic(record.cell, record.measurement.traffic)
+        yield from _quality(record.cell, record.measurement.quality)
+    if record.turns is not None:
+        yield from _turns(record.cell, record.turns)
     if record.optimum is not None:
         yield from _horizon(record.optimum, record.cell)
 
 
-def _timing(record: Record, measurement: Measurement) -> Iterator[Finding]:
-    cell, timing = record.cell, measurement.timing
-    here = "measurement.timing"
-    if len(timing.window_s) != cell.windows:
-        yield Finding(f"{here}.window_s", f"found {len(timing.window_s)} windows, cell.windows says {cell.windows}")
-    if timing.window_steps != cell.window_steps:
-        yield Finding(
-            f"{here}.window_steps", f"found {timing.window_steps}, cell.window_steps says {cell.window_steps}"
-        )
-    impossible = [index for index, seconds in enumerate(timing.window_s) if not 0 < seconds < math.inf]
-    for index in impossible:
-        yield Finding(f"{here}.window_s[{index}]", f"found {timing.window_s[index]}, expected a duration above 0")
-    if timing.window_s and not impossible:
-        speed = median(timing.window_steps / seconds for seconds in timing.window_s)
-        if not math.isclose(timing.steps_per_s, speed, rel_tol=_ROUNDING):
-            yield Finding(f"{here}.steps_per_s", f"found {timing.steps_per_s}, the median of the windows is {speed}")
-    samples_per_s = timing.steps_per_s * cell.batch_size
-    if not math.isclose(timing.samples_per_s, samples_per_s, rel_tol=_ROUNDING):
-        yield Finding(
-            f"{here}.samples_per_s",
-            f"found {timing.samples_per_s}, steps_per_s and cell.batch_size give {samples_per_s}",
-        )
+def _turns(cell: Cell, turns: Turns) -> Iterator[Finding]:
+    """As many as the cell says; where turns were made longer than it says, fewer."""
+    counts = [len(build) for build in turns.system_s]
+    if len(counts) != cell.builds:
+        yield Finding("turns.system_s", f"found {len(counts)} builds, cell.builds says {cell.builds}")
+    fewest = cell.turns if turns.steps == cell.turn_steps else 1
+    for build, count in enumerate(counts):
+        if not fewest <= count <= cell.turns:
+            yield Finding(f"turns.system_s[{build}]", f"found {count} turns, cell.turns says {cell.turns}")
+    if turns.steps < cell.turn_steps:
+        yield Finding("turns.steps", f"found {turns.steps}, cell.turn_steps says {cell.turn_steps}")
+    beside = turns.baseline_s
+    if (beside is None) != (turns.baseline is None):
+        yield Finding("turns.baseline", f"found {turns.baseline!r}, which does not go with baseline_s")
+    if beside is not None and [len(build) for build in beside] != counts:
+        yield Finding("turns.baseline_s", "has other builds or turns than system_s: both are of the same turns")
+    for name, times in (("system_s", turns.system_s), ("baseline_s", beside or ())):
+        for build, seconds in enumerate(times):
+            for turn, found in enumerate(seconds):
+                if not 0 < found < math.inf:
+                    yield Finding(f"turns.{name}[{build}][{turn}]", f"found {found}, expected a duration above 0")
 
 
-def _counts(record: Record, measurement: Measurement) -> Iterator[Finding]:
-    traffic = measurement.traffic
+def _traffic(cell: Cell, traffic: Traffic | None) -> Iterator[Finding]:
     here = "measurement.traffic"
-    if not 0 <= traffic.steps <= record.cell.counted_steps:
-        yield Finding(f"{here}.steps", f"found {traffic.steps}, cell.counted_steps says {record.cell.counted_steps}")
+    if traffic is None:
+        if cell.counts:
+            yield Finding(here, "is missing though the first round counts it")
+        return
+    if not 0 <= traffic.steps <= cell.counted_steps:
+        yield Finding(f"{here}.steps", f"found {traffic.steps}, cell.counted_steps says {cell.counted_steps}")
     counted = {name: value for name, value in traffic if isinstance(value, int)}
     for name, value in counted.items():
         if value < 0:
@@ -140,12 +146,17 @@ def _counts(record: Record, measurement: Measurement) -> Iterator[Finding]:
             yield Finding(f"{here}.{name}", f"found {counted[name]}, the tables of per_table add up to {total}")
 
 
-def _shares(quality: Quality) -> Iterator[Finding]:
-    """What lies between 0 and 1. A hit rate of counters follows from counts, which are checked above."""
-    for name in ("auroc", "accuracy", "best_auroc"):
-        value = getattr(quality, name)
+def _quality(cell: Cell, quality: Quality) -> Iterator[Finding]:
+    """What lies between 0 and 1, and points that come one after another within training."""
+    here = "measurement.quality"
+    shares = {name: getattr(quality, name) for name in ("auroc", "accuracy", "best_auroc")}
+    shares |= {f"points[{index}].auroc": point.auroc for index, point in enumerate(quality.points)}
+    for name, value in shares.items():
         if value is not None and not 0 <= value <= 1:  # NaN compares false with everything
-            yield Finding(f"measurement.quality.{name}", f"found {value}, expected 0 to 1")
+            yield Finding(f"{here}.{name}", f"found {value}, expected 0 to 1")
+    samples = [0, *(point.samples for point in quality.points)]
+    if any(late <= early for early, late in pairwise(samples)) or samples[-1] > cell.steps * cell.batch_size:
+        yield Finding(f"{here}.points", f"found samples {samples[1:]}, expected them to grow to the cell's at most")
 
 
 def _horizon(optimum: Optimum, cell: Cell) -> Iterator[Finding]:

@@ -34,8 +34,9 @@ def validate_command(
 ) -> None:
     """Check records against their published JSON Schema, and against themselves.
 
-    Every file has to fit the schema. Then what no schema can say: nobody edited a configuration, rates follow from
-    windows, counts add up, no key repeats. Paths of a machine are warned of. Hidden folders are not entered.
+    Every file has to fit the schema. Then what no schema can say: nobody edited a configuration, turns are as many as
+    asked for and took time, counts add up, no key repeats. Paths of a machine are warned of. Hidden folders are not
+    entered.
 
     Examples: `python -m suite validate`; `python -m suite validate results/published`;
     `python -m suite validate --json my_results/records/*.json`; `python -m suite validate --print-schema`.

@@ -12,7 +12,7 @@ class Finding:
     """Something that is wrong with a record, or worth a warning.
 
     Attributes:
-        where: The place in the file, as in `measurement.timing.window_s[3]`; empty for the file itself.
+        where: The place in the file, as in `turns.system_s[1][3]`; empty for the file itself.
         what: What was found there, and what belongs there.
     """
 

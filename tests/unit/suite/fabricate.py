@@ -220,13 +220,13 @@ def record(
 ) -> Record:
     """A record; `setting` goes to `cell`, `timed` to `turns`, `measured` to `measurement`.
 
-    Only `ok` records carry a measurement and turns; one that crashed in its turns has a measurement. Half the
+    Only `ok` records carry a measurement and turns; one that failed in its turns has a measurement. Half the
     baseline's speed is the default, and of the baseline itself its own.
     """
     this_cell = cell(system, round=round, **(setting or {}))
     this_environment = where or environment(gpu=this_cell.device == "cuda")
     ok = status is Status.OK
-    kept = ok or (status is Status.CRASHED and phase == "turns")
+    kept = ok or (phase == "turns" and status is not Status.WRONG_ANSWER)
     speed = samples_per_s or (baseline or BASELINE) * (1 if system == "full_gpu" else 0.5)
     raced = ok and measured.get("computes_as") is None
     return Record(

@@ -61,6 +61,12 @@ def test_system_that_computes_as_another_has_all_but_a_speed() -> None:
     row = row_of(cpu_run(), "fbgemm_uvm")
     assert (row.computes_as, row.steps_per_s, row.ratio, row.epoch_s, row.target_s) == ("full_gpu", *[None] * 4)
     assert (row.auroc, row.knew, row.builds) == (pytest.approx(0.7911), "nothing", 0)
+    # where that system does not run, this one is timed
+    timed = record("fbgemm_uvm")
+    assert timed.measurement is not None
+    measurement = timed.measurement.model_copy(update={"computes_as": "full_gpu"})
+    row = row_of([timed.model_copy(update={"measurement": measurement})], "fbgemm_uvm")
+    assert (row.computes_as, row.steps_per_s) == (None, pytest.approx(50))
 
 
 def test_wrong_baseline_measures_nobody() -> None:

@@ -14,6 +14,8 @@ from suite.validate.files import check_file, check_files
 from tests.unit.suite.fabricate import measurement, optimum, record, verification
 from tests.unit.suite.validate.validate_scenes import changed, everything, stored
 
+POINT = {"samples": 1000, "loss": 0.7, "auroc": 0.6}
+
 
 @pytest.fixture
 def said(tmp_path: Path) -> Callable[..., list[str]]:
@@ -68,18 +70,14 @@ def test_renamed_file_is_told_its_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "value", "expected"),
     [
-        ("measurement.timing.steps_per_s", 51.0, ".steps_per_s: found 51.0, the median of the windows is 50.0"),
-        ("measurement.timing.steps_per_s", "NaN", ".steps_per_s: found nan, the median of the windows is 50.0"),
-        (
-            "measurement.timing.samples_per_s",
-            1.0,
-            ".samples_per_s: found 1.0, steps_per_s and cell.batch_size give 819",
-        ),
-        ("measurement.timing.window_s", [0.8] * 4, ".window_s: found 4 windows, cell.windows says 5"),
-        ("measurement.timing.window_s", [], ".window_s: found 0 windows, cell.windows says 5"),
-        ("measurement.timing.window_s", [0.8, 0.8, 0.0, 0.8, 0.8], ".window_s[2]: found 0.0, expected a duration"),
-        ("measurement.timing.window_s", [0.8, 0.8, "NaN", 0.8, 0.8], ".window_s[2]: found nan, expected a duration"),
-        ("measurement.timing.window_steps", 41, ".window_steps: found 41, cell.window_steps says 40"),
+        ("turns.system_s", [[0.8] * 4] * 2, "turns.system_s: found 2 builds, cell.builds says 3"),
+        ("turns.system_s", [[0.8] * 4, [0.8] * 3, [0.8] * 4], "turns.system_s[1]: found 3 turns, cell.turns says 4"),
+        ("turns.system_s", [[0.8] * 4, [0.8, 0.8, 0.0, 0.8], [0.8] * 4], "turns.system_s[1][2]: found 0.0, expected"),
+        ("turns.baseline_s", [[0.8] * 4, [0.8] * 4, ["NaN"] * 4], "turns.baseline_s[2][0]: found nan, expected"),
+        ("turns.baseline_s", [[0.8] * 4] * 2, "turns.baseline_s: has other builds or turns than system_s"),
+        ("turns.baseline_s", None, "turns.baseline: found 'full_gpu', which does not go with baseline_s"),
+        ("turns.steps", 19, "turns.steps: found 19, cell.turn_steps says 20"),
+        ("measurement.traffic", None, "measurement.traffic: is missing though the first round counts it"),
         ("measurement.traffic.steps", 11, ".steps: found 11, cell.counted_steps says 10"),
         ("measurement.traffic.unique_misses", 1_000_001, ".unique_misses: found 1000001, more than the 1000000 of"),
         ("measurement.traffic.unique_misses", -1, ".unique_misses: found -1, a count is at least 0"),
@@ -100,12 +98,16 @@ def test_renamed_file_is_told_its_name(tmp_path: Path) -> None:
         ("measurement.quality.auroc", "NaN", "measurement.quality.auroc: found nan, expected 0 to 1"),
         ("measurement.quality.accuracy", -0.1, "measurement.quality.accuracy: found -0.1, expected 0 to 1"),
         ("measurement.quality.best_auroc", 2, "measurement.quality.best_auroc: found 2.0, expected 0 to 1"),
+        ("measurement.quality.points", [POINT, POINT], "found samples [1000, 1000], expected them to grow"),
+        ("measurement.quality.points", [POINT | {"samples": 10**9}], "found samples [1000000000], expected"),
+        ("measurement.quality.points", [POINT | {"auroc": 1.5}], "points[0].auroc: found 1.5, expected 0 to 1"),
         ("optimum.steps", 9, "optimum.steps: found 9, the counted steps of cell give 10"),
         ("optimum.first_step", 0, "optimum.first_step: found 0, the counted steps of cell give 220"),
         ("verification", None, "verification: is missing though the status is ok"),
         ("verification.checks", [], "verification: did not pass though the status is ok"),
         ("measurement", None, "measurement: is missing though the status is ok"),
         ("status", "timeout", "measurement: is there though the status is timeout: only ok has one"),
+        ("status", "timeout", "turns: is there though the status is timeout: only ok has times"),
         ("started_at", "yesterday", "started_at: found 'yesterday', expected a time in ISO 8601 with its zone"),
         ("started_at", "2026-11-01T12:00:00", "expected a time in ISO 8601 with its zone"),
     ],
@@ -115,17 +117,33 @@ def test_contradiction_is_a_finding(said: Callable[..., list[str]], place: str, 
     assert [expected in finding for finding in findings].count(True) == 1, findings
 
 
-def test_rate_may_differ_by_rounding(said: Callable[..., list[str]]) -> None:
-    assert said(record(), **{"measurement.timing.steps_per_s": 50.0 * (1 + 1e-12)}) == []
+def test_turns_may_be_longer_and_fewer_than_the_cell_says(said: Callable[..., list[str]]) -> None:
+    times = [[0.8] * 2] * 3
+    assert said(record(timed={"steps": 160, "system_s": times, "baseline_s": times})) == []
+
+
+def test_later_rounds_need_no_traffic(said: Callable[..., list[str]]) -> None:
+    later = record(round=1)
+    assert later.measurement is not None
+    assert later.measurement.traffic is None
+    assert said(later) == []
+
+
+def test_what_failed_in_its_turns_keeps_what_it_measured(said: Callable[..., list[str]]) -> None:
+    for status in (Status.CRASHED, Status.TIMEOUT):
+        failed = record(status=status, reason="because", phase="turns")
+        assert failed.measurement is not None
+        assert said(failed) == []
 
 
 def test_wrong_answer_has_a_failed_check_and_no_measurement(said: Callable[..., list[str]]) -> None:
     wrong = record(status=Status.WRONG_ANSWER, reason="rows differ", checked=verification(passed=False))
     assert said(wrong) == []
-    measured = measurement().model_dump(mode="json")
-    assert said(wrong, measurement=measured) == [
-        "measurement: is there though the status is wrong_answer: only ok has one"
-    ]
+    measured = measurement(wrong.cell).model_dump(mode="json")
+    for phase in ("verify", "turns"):
+        assert said(wrong, measurement=measured, phase=phase) == [
+            "measurement: is there though the status is wrong_answer: only ok has one, and what failed in its turns"
+        ]
     no_failure = "verification: shows no failed check though the status is wrong_answer"
     assert said(wrong, verification=None) == [no_failure]
     assert said(wrong, **{"verification.checks": [c.model_dump() for c in verification().checks]}) == [no_failure]
@@ -134,12 +152,6 @@ def test_wrong_answer_has_a_failed_check_and_no_measurement(said: Callable[..., 
 def test_control_needs_no_verification_and_a_stranger_does(said: Callable[..., list[str]]) -> None:
     assert said(record("no_embeddings"), verification=None) == []
     assert said(record("no_embeddings_too"), verification=None) != []
-
-
-def test_integer_beyond_any_float_is_a_finding(said: Callable[..., list[str]]) -> None:
-    assert said(record(), **{"cell.batch_size": 10**400}) == [
-        "holds an integer that is too large to compute with; measure it again"
-    ]
 
 
 def test_key_that_repeats_in_a_directory_is_a_finding_and_elsewhere_is_none(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_schema_says_what_it_is() -> None:
 
 def test_fields_are_explained_in_the_schema() -> None:
     schema = current_schema()
-    assert schema["$defs"]["Timing"]["properties"]["window_s"]["description"] == "Raw duration of every window."
+    assert schema["$defs"]["Turns"]["properties"]["steps"]["description"] == "Of every turn."
     assert "optimum" in schema["required"]
 
 
@@ -66,7 +66,7 @@ def test_floats_that_json_lacks_fit_as_strings_wherever_the_models_take_them(num
     text = content_of(whole.model_copy(update={"wall_s": number}))["wall_s"]
     assert text in ("NaN", "Infinity", "-Infinity")
     content["wall_s"] = content["cell"]["lr"] = text
-    content["measurement"]["timing"]["window_s"][0] = content["measurement"]["timing"]["data_wait_s"] = text
+    content["turns"]["system_s"][0][1] = content["turns"]["data_wait_s"] = text
     content["measurement"]["quality"]["final_loss"] = text
     assert said(content) == []
     assert Record.model_validate(content).cell.lr == pytest.approx(number, nan_ok=True)
@@ -83,12 +83,8 @@ def test_other_strings_are_no_floats(text: str) -> None:
 @pytest.mark.parametrize(
     ("place", "value", "expected"),
     [
-        (
-            "measurement.timing.window_s.3",
-            None,
-            "window_s[3]: None is not of type 'number' and None is not one",
-        ),
-        ("measurement.timing.window_steps", "40", "window_steps: '40' is not of type 'integer'"),
+        ("turns.system_s.1.3", None, "turns.system_s[1][3]: None is not of type 'number' and None is not one"),
+        ("turns.steps", "40", "turns.steps: '40' is not of type 'integer'"),
         ("measurement.traffic.lookups", "many", "'many' is not of type 'integer' and 'many' is not of type 'null'"),
         ("measurement.traffic.per_table", {"C1": [1]}, "per_table.C1: [1] is too short"),
         ("measurement.traffic.per_table", {"C1": [1, "2"]}, "per_table.C1[1]: '2' is not of type 'integer'"),
