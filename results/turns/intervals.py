@@ -7,7 +7,7 @@ Turns are simulated as they were on a shared machine with 2 cores: lognormal noi
 systems of a turn alike; now and then a turn of one system that takes 1.5 to 4 times as long; and a part that stays
 for a build. Seven systems are equally fast, the last of them with twice the noise. Beside the suite's interval,
 Student's over the builds of each system, stands that of a two-way model (system and build effects, one pooled
-residual): it is narrower, and misses too often where a system is noisier than the others.
+residual): it is hardly narrower, and misses too often for a system that is noisier than the others.
 """
 
 from __future__ import annotations
@@ -22,22 +22,25 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from suite.records.scales import FULL, SMALL
 from suite.tables.statistics import Estimate, ratio_of, unpaired_ratio
 
 SYSTEMS = 7
 NOISIER = 2.0
 """The last system's noise relative to the others'."""
+SMALL_TURNS = {"builds": SMALL.builds, "turns": SMALL.turns, "turn_sd": 0.12}
 CONTESTS: dict[str, dict[str, float]] = {
-    "small: 4 builds x 40 turns": {"builds": 4, "turns": 40, "turn_sd": 0.12, "build_sd": 0.0075},
-    "small, builds differ less": {"builds": 4, "turns": 40, "turn_sd": 0.12, "build_sd": 0.005},
-    "small, builds differ more": {"builds": 4, "turns": 40, "turn_sd": 0.12, "build_sd": 0.02},
-    "small, 3 rounds": {"builds": 12, "turns": 40, "turn_sd": 0.12, "build_sd": 0.0075},
-    "as many turns in 8 builds": {"builds": 8, "turns": 20, "turn_sd": 0.12, "build_sd": 0.0075},
-    "full: 3 builds x 12 turns": {"builds": 3, "turns": 12, "turn_sd": 0.02, "build_sd": 0.0075},
+    "small": SMALL_TURNS | {"build_sd": 0.0075},
+    "small, builds differ less": SMALL_TURNS | {"build_sd": 0.005},
+    "small, builds differ more": SMALL_TURNS | {"build_sd": 0.02},
+    "small, 3 rounds": SMALL_TURNS | {"builds": 3 * SMALL.builds, "build_sd": 0.0075},
+    "as many turns in 4 builds": SMALL_TURNS
+    | {"builds": 4, "turns": SMALL.builds * SMALL.turns // 4, "build_sd": 0.0075},
+    "full": {"builds": FULL.builds, "turns": FULL.turns, "turn_sd": 0.02, "build_sd": 0.0075},
 }
 SPIKES, SPIKE = 0.03, (1.5, 4.0)
 """Share of a system's turns that take longer, and how many times as long."""
-RUNS = [(builds, spread) for builds in (4, 12) for spread in (0.01, 0.02, 0.05)]
+RUNS = [(builds, spread) for builds in (SMALL.builds, 3 * SMALL.builds) for spread in (0.01, 0.02, 0.05)]
 """Of two runs: builds of each, and the standard deviation of a build's log ratio."""
 
 
