@@ -13,9 +13,6 @@ from suite.records.status import Status
 from suite.tables.statistics import Speed, second_copies, speed_of, trusted_baseline
 from suite.tables.targets import reached_near_the_end, samples_to
 
-QUALITY_TOLERANCE = 1e-9
-"""AUROC and accuracy may differ by so much between rounds before the table says so."""
-
 WAIT_SHARE = 0.02
 """Of a system's turns, above which waiting for batches is said beside the numbers."""
 
@@ -284,10 +281,6 @@ def _notes(runs: Sequence[Record], measurements: Sequence[Measurement]) -> tuple
     notes = [one_line(note) for run in runs for note in run.notes]
     if 0 < len(measurements) < len(runs):
         notes.append(f"numbers come from {len(measurements)} of {len(runs)} rounds")
-    for name, label in (("auroc", "AUROC"), ("accuracy", "accuracy")):
-        values = [getattr(m.quality, name) for m in measurements]
-        if values and max(values) - min(values) > QUALITY_TOLERANCE:
-            notes.append(f"{label}: mean over {len(values)} rounds, from {min(values):.5f} to {max(values):.5f}")
     overflow = sum(m.traffic.overflow_batches for m in measurements if m.traffic is not None)
     if overflow:
         notes.append(f"{overflow} counted batches had more distinct rows than the cache has slots")

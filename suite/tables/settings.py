@@ -10,7 +10,7 @@ from suite.records.groups import Group
 from suite.records.record import Cell, Record
 from suite.tables.columns import relative
 from suite.tables.quantities import MISSING, binary_bytes, gigabytes, score
-from suite.tables.rows import merged_rows, noise_floor, one_line
+from suite.tables.rows import merged_rows, noise_floor, one_line, trusted
 from suite.tables.statistics import Estimate
 
 CPU_CAVEAT = (
@@ -58,6 +58,7 @@ def facts(groups: Sequence[Group]) -> tuple[str, ...]:
         f"Data: {group.title}, {cell.data}, scale {cell.scale}{capped}{_best_auroc(group)}",
         f"Training: {cell.optimizer}, lr {cell.lr:g}, eps {cell.eps:g}, batch {cell.batch_size:,}, "
         f"dim {cell.embedding_dim}{size}, seed {cell.seed}{_frequencies(cell)}",
+        *_seeds(group),
         *_taking_turns(records),
         *_noise(groups),
         *_disturbed(records),
@@ -75,6 +76,19 @@ def details(groups: Sequence[Group]) -> tuple[str, ...]:
         *_horizon(records),
         f"Versions: {_versions(records)}",
     )
+
+
+def _seeds(group: Group) -> tuple[str, ...]:
+    """By how much rounds differ, whose seeds do, of the first system that has several; nothing where none has."""
+    for system, runs in group.rounds_by_system.items():
+        qualities = [measurement.quality for measurement in trusted(runs)]
+        if len(qualities) > 1:
+            auroc, accuracy = ([getattr(one, name) for one in qualities] for name in ("auroc", "accuracy"))
+            return (
+                f"Rounds: {len(qualities)}, of a seed each; {system}'s AUROC went from {score(min(auroc))} to "
+                f"{score(max(auroc))}, its accuracy from {score(min(accuracy))} to {score(max(accuracy))}",
+            )
+    return ()
 
 
 def _taking_turns(records: Sequence[Record]) -> tuple[str, ...]:

@@ -103,7 +103,6 @@ def test_rounds_merge_into_means_the_largest_peak_and_the_first_ones_traffic() -
     ]
     row = row_of(runs, "a")
     assert (row.auroc, row.accuracy) == (pytest.approx(0.795), pytest.approx(0.7825))
-    assert row.notes == ("AUROC: mean over 2 rounds, from 0.79000 to 0.80000",)
     assert row.device_allocated_bytes == 9
     assert row.host_net_bytes == 17_500_000_000
     assert (row.unique_ids, row.hit_rate) == (1_000_000, pytest.approx(0.95))

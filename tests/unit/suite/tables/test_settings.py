@@ -60,6 +60,14 @@ def test_of_several_tables_in_one_the_widest_noise_is_told() -> None:
     assert noise == "Noise floor: the baseline beside itself 1.0 [0.9, 1.1], the widest of 2"
 
 
+def test_what_seeds_change_is_told_once() -> None:
+    apart = [record(name, round=number, auroc=0.79 + number / 100) for name in "ab" for number in range(2)]
+    assert fact(apart, "Rounds") == (
+        "2, of a seed each; a's AUROC went from 0.79000 to 0.80000, its accuracy from 0.78250 to 0.78250"
+    )
+    assert fact(apart[:1], "Rounds") is None
+
+
 def test_disturbed_rounds_are_counted_and_the_worst_is_told() -> None:
     runs = []
     for number, (share, sentences) in enumerate([(0.1, ("others took 10%",)), (0.4, ("others took 40%",)), (0.0, ())]):
