@@ -16,7 +16,7 @@ _ROUNDING = 1e-9
 class Unjudged(enum.Enum):
     """Why a change of speed cannot be told from noise: what is the matter, and what to do."""
 
-    NOT_MEASURED = ("not timed in both runs", "run cells that end ok in both")
+    NOT_MEASURED = ("not timed in both runs", "run systems that end ok in both, and not with another one's kernel")
     SAME_RECORDS = (
         "the same records in both runs, not measured again",
         "measure RUN_B anew, into a directory of its own",
