@@ -6,14 +6,12 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from brute_force_fbgemm import BruteForceCache, bitonic_sort, murmur_set
-from hypothesis import example, given, settings
+from brute_force_fbgemm import BruteForceCache
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from suite.simulate.models.fbgemm import cache as fbgemm
 from suite.simulate.models.fbgemm.cache import FbgemmCacheModel, cache_miss_counter, uvm_cache_stats
-from suite.simulate.models.fbgemm.sets import set_of
-from suite.simulate.models.fbgemm.warp_sort import warp_sort
 from suite.simulate.models.model import CannotReplay, RowBytes, Setting, Span, Tally, replay
 from suite.simulate.traces.trace import Int64s, Trace
 from systems.contract import OptimizerKind, SparseOptimizer
@@ -157,39 +155,6 @@ def test_counts_of_more_ids_than_32_bits_hold_decide_alike(monkeypatch: pytest.M
     assert wide._count.dtype == np.int64
     assert np.array_equal(wide._count, narrow._count)
     assert_equal_counters(trace, slots=64, policy="lfu", prefetch="off")
-
-
-keys_of_a_warp = st.lists(st.integers(-1, 3), min_size=32, max_size=32)
-
-
-@given(keys=keys_of_a_warp)
-@example(keys=[0] * 32)
-@example(keys=list(range(32, 0, -1)))
-def test_ways_are_ordered_as_by_the_lanes_of_a_warp(keys: list[int]) -> None:
-    sorted_keys, lanes = np.array(keys, np.int64), np.empty(32, np.int32)
-    warp_sort(sorted_keys, lanes)
-    assert (sorted_keys.tolist(), lanes.tolist()) == bitonic_sort(keys)
-    assert sorted_keys.tolist() == sorted(keys)
-    assert sorted(lanes.tolist()) == list(range(32))
-
-
-def test_ways_of_equal_keys_keep_their_order_only_if_all_are_equal() -> None:
-    _, lanes = bitonic_sort([7] * 32)
-    assert lanes == list(range(32))
-    _, lanes = bitonic_sort([1, 0, 1, 0] * 8)
-    assert lanes != sorted(range(32), key=lambda lane: [1, 0, 1, 0][lane % 4])
-
-
-def test_rows_hash_to_the_sets_that_fbgemm_chooses() -> None:
-    """Source: `cache_slot` in fbgemm v1.8.0 `split_embeddings_cache/common.cuh`, computed by hand for these rows."""
-    rows = [0, 1, 2, 5, 900]
-    assert [int(set_of(row, 4)) for row in rows] == [0, 0, 3, 1, 3]
-    assert [murmur_set(row, 4) for row in rows] == [0, 0, 3, 1, 3]
-
-
-@given(row=st.integers(0, 2**31 - 1), sets=st.integers(1, 2**26))
-def test_any_row_hashes_as_integers_of_any_size_would(row: int, sets: int) -> None:
-    assert set_of(row, sets) == murmur_set(row, sets)
 
 
 @pytest.mark.parametrize(("slots", "rounded"), [(1, 32), (32, 32), (33, 64), (338_000, 338_016)])

@@ -1,16 +1,11 @@
-import errno
 import gzip
 import os
-import random
 from pathlib import Path
 
 import numpy as np
 import pytest
+from prepare_scenes import content, kaggle_file, kaggle_row, load, random_rows
 
-import workloads.manifest
-import workloads.prepare.encoding
-import workloads.prepare.prepare
-import workloads.prepare.staging
 from workloads.errors import DataError
 from workloads.manifest import IdRule, Settings, read_manifest
 from workloads.prepare.encoding import scaled
@@ -21,35 +16,6 @@ from workloads.schema import DATASETS
 from workloads.split import Split
 
 DATA = Path(os.environ.get("EMBEDDING_OFFLOAD_DATA", Path(__file__).parents[5] / "shared" / "data"))
-
-
-def kaggle_row(*, label=0, integers=(0,) * 13, ids=("aa",) * 26):
-    return "\t".join([str(label), *map(str, integers), *ids]) + "\n"
-
-
-def kaggle_file(path, rows):
-    path.write_text("".join(rows))
-    return path
-
-
-def random_rows(count, seed=0):
-    draw = random.Random(seed)
-    return [
-        kaggle_row(
-            label=draw.randrange(2),
-            integers=[draw.choice(["", draw.randrange(-3, 90)]) for _ in range(13)],
-            ids=[draw.choice(["", "a", "b", "c", f"{draw.randrange(60):x}"]) for _ in range(26)],
-        )
-        for _ in range(count)
-    ]
-
-
-def load(folder):
-    return {path.name: np.load(path) for path in folder.glob("*.npy")}
-
-
-def content(folder):
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def table_counts(folder, table):
@@ -253,134 +219,3 @@ def test_terabyte_days_keep_their_order_and_the_last_is_held_back(tmp_path):
         prepare("criteo_1tb", [days[2], *days[:2]], out=tmp_path / "out2")
     with pytest.raises(DataError, match="named twice"):
         prepare("criteo_1tb", [days[0], days[0]], out=tmp_path / "out2")
-
-
-# The output as a whole
-
-
-def test_preparing_twice_gives_identical_files_manifest_included(tmp_path):
-    source = kaggle_file(tmp_path / "t", random_rows(50))
-    for out in ("one", "two"):
-        prepare("criteo_kaggle", [source], out=tmp_path / out)
-    assert content(tmp_path / "one") == content(tmp_path / "two")
-    assert str(tmp_path) not in (tmp_path / "one/criteo_kaggle/manifest.json").read_text()
-
-
-def test_compressed_input_gives_the_same_arrays(tmp_path):
-    source = kaggle_file(tmp_path / "t", random_rows(50))
-    packed = tmp_path / "t.gz"
-    packed.write_bytes(gzip.compress(source.read_bytes()))
-    plain = prepare("criteo_kaggle", [source], out=tmp_path / "one")
-    assert prepare("criteo_kaggle", [packed], out=tmp_path / "two").files == plain.files
-
-
-def test_existing_output_is_refused_without_overwrite_and_replaced_with_it(tmp_path):
-    source, other = (kaggle_file(tmp_path / str(s), random_rows(50, seed=s)) for s in (1, 2))
-    prepare("criteo_kaggle", [source], out=tmp_path / "out")
-    before = content(tmp_path / "out")
-    with pytest.raises(DataError, match="exists already: add --overwrite"):
-        prepare("criteo_kaggle", [other], out=tmp_path / "out")
-    assert content(tmp_path / "out") == before
-    prepare("criteo_kaggle", [other], out=tmp_path / "out", overwrite=True)
-    assert content(tmp_path / "out") != before
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["criteo_kaggle"]
-
-
-def test_overwrite_never_deletes_files_that_prepare_did_not_make(tmp_path):
-    folder = tmp_path / "criteo_kaggle"
-    folder.mkdir()
-    source = kaggle_file(folder / "train.txt", random_rows(20))
-    with pytest.raises(DataError, match=r"did not make \(train\.txt\): choose another --out"):
-        prepare("criteo_kaggle", [source], out=tmp_path, overwrite=True)
-    assert source.exists()
-
-
-def full_disk(*_args, **_kwargs):
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def interrupt(*_args, **_kwargs):
-    raise KeyboardInterrupt
-
-
-@pytest.mark.parametrize(
-    ("owner", "name", "failure", "error", "message"),
-    [
-        (workloads.prepare.staging._Columns, "append", full_disk, DataError, "no space left .* is intact"),
-        (
-            workloads.prepare.encoding._OpenArrays,
-            "write",
-            full_disk,
-            DataError,
-            "no space left .* is intact; run again to go on",
-        ),
-        (workloads.manifest.Manifest, "write", full_disk, DataError, "no space left .* is intact; run again to go on"),
-        (workloads.prepare.encoding._OpenArrays, "write", interrupt, KeyboardInterrupt, ""),
-        (workloads.prepare.staging._Columns, "append", interrupt, KeyboardInterrupt, ""),
-    ],
-    ids=["disk full while reading", "disk full while writing", "disk full at the manifest", "Ctrl-C", "Ctrl-C earlier"],
-)
-def test_failure_leaves_the_previous_output_intact_and_the_next_run_goes_on(
-    tmp_path, monkeypatch, owner, name, failure, error, message
-):
-    source, other = (kaggle_file(tmp_path / str(seed), random_rows(50, seed=seed)) for seed in (1, 2))
-    prepare("criteo_kaggle", [source], out=tmp_path / "out")
-    prepare("criteo_kaggle", [other], out=tmp_path / "expected")
-    before = content(tmp_path / "out")
-    with monkeypatch.context() as broken:
-        broken.setattr(owner, name, failure)
-        with pytest.raises(error, match=message):
-            prepare("criteo_kaggle", [other], out=tmp_path / "out", overwrite=True)
-    left = {path.name for path in (tmp_path / "out").iterdir()}
-    assert left == {"criteo_kaggle"} | ({".criteo_kaggle.partial-work"} if name == "write" else set())
-    assert content(tmp_path / "out" / "criteo_kaggle") == {Path(k).name: v for k, v in before.items()}
-    prepare("criteo_kaggle", [other], out=tmp_path / "out", overwrite=True)
-    assert content(tmp_path / "out") == content(tmp_path / "expected")
-
-
-def test_failed_last_rename_puts_the_previous_output_back(tmp_path, monkeypatch):
-    source = kaggle_file(tmp_path / "t", random_rows(50))
-    prepare("criteo_kaggle", [source], out=tmp_path / "out")
-    before = content(tmp_path / "out")
-    rename = Path.rename
-    monkeypatch.setattr(Path, "rename", lambda p, to: full_disk() if p.name.startswith("made-") else rename(p, to))
-    with pytest.raises(DataError, match="no space left"):
-        prepare("criteo_kaggle", [source], out=tmp_path / "out", overwrite=True)
-    assert content(tmp_path / "out" / "criteo_kaggle") == {Path(k).name: v for k, v in before.items()}
-
-
-@pytest.mark.parametrize(
-    ("dataset", "text", "settings", "message"),
-    [
-        ("criteo_kagle", "x", {}, "unknown dataset 'criteo_kagle'; did you mean criteo_kaggle"),
-        ("nonsense", "x", {}, r"unknown dataset 'nonsense' \(known: criteo_kaggle, avazu, criteo_1tb\)"),
-        ("criteo_kaggle", "", {}, "is empty"),
-        ("criteo_kaggle", "x\n", {"skip_bad_rows": 1}, "holds no good row"),
-        ("criteo_kaggle", kaggle_row(), {}, "1 rows leave no row for train and test"),
-        ("criteo_kaggle", kaggle_row(), {"min_count": 0}, "--min-count must be at least 1"),
-        ("criteo_kaggle", kaggle_row(), {"table_rows": 9}, "--table-rows bounds tables .*: add --ids hashed"),
-        ("criteo_kaggle", kaggle_row(), {"ids": IdRule.HASHED, "table_rows": 0}, "--table-rows must be from 1"),
-        ("criteo_kaggle", kaggle_row(), {"ids": IdRule.HASHED, "min_count": 2}, "leave it out with --ids hashed"),
-    ],
-)
-def test_unusable_request_is_an_error_in_a_sentence(tmp_path, dataset, text, settings, message):
-    source = tmp_path / "t"
-    source.write_text(text)
-    with pytest.raises(DataError, match=message):
-        prepare(dataset, [source], out=tmp_path / "out", settings=Settings(**settings))
-
-
-def test_missing_file_and_directory_are_reported_before_anything_is_read(tmp_path):
-    good = kaggle_file(tmp_path / "t", ["junk"])
-    with pytest.raises(DataError, match="absent: no such file"):
-        prepare("criteo_kaggle", [good, tmp_path / "absent"], out=tmp_path / "out")
-    with pytest.raises(DataError, match="is a directory: name the files in it"):
-        prepare("criteo_kaggle", [good, tmp_path], out=tmp_path / "out")
-    with pytest.raises(DataError, match="no input files"):
-        prepare("criteo_kaggle", [], out=tmp_path / "out")
-
-
-def test_output_below_a_file_is_an_error_in_a_sentence(tmp_path):
-    source = kaggle_file(tmp_path / "t", random_rows(20))
-    with pytest.raises(DataError, match="cannot write"):
-        prepare("criteo_kaggle", [source], out=source)

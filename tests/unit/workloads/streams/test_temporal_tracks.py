@@ -1,6 +1,5 @@
 """Every track keeps its promise on generated ids, and the plain stream does not."""
 
-import functools
 from dataclasses import replace
 from itertools import pairwise
 
@@ -9,20 +8,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from temporal_scenes import BATCH, LAW, SHORT, ids_by_popularity, ids_of, kaggle, number_of, one_table
 from torchmetrics.functional.classification import binary_auroc
 
 from workloads.batch import Split
 from workloads.schema import SCHEMAS
 from workloads.streams.synthetic import SyntheticWorkload
-from workloads.streams.timelines import timeline_of
 from workloads.streams.timelines.growth import GROWTH_STEPS
-from workloads.streams.timelines.timeline import TimedTable
 from workloads.streams.tracks import Drift, FlashCrowd, Growth, Recency
-from workloads.streams.zipf import RankLaw
-
-BATCH = 4096
-SHORT = 49 * BATCH
-"""Samples of a training split that a test can draw completely."""
 
 SHORT_TRACKS = [
     Recency(octaves=12),
@@ -30,40 +23,6 @@ SHORT_TRACKS = [
     FlashCrowd(every=40_000, ids=20),
     Growth(),
 ]
-
-
-@functools.cache
-def kaggle(track=None, *, samples=None, batch_size=BATCH, max_rows=30_000, seed=5):
-    """Criteo Kaggle on smaller tables, and a shorter training split if told so."""
-    schema = SCHEMAS["criteo_kaggle"]
-    rows = dict(SyntheticWorkload.create("criteo_kaggle", batch_size=1, seed=0, max_rows=max_rows).tables)
-    if samples is not None:
-        schema = replace(schema, train_rows=samples)
-    return SyntheticWorkload(schema=schema, rows=rows, batch_size=batch_size, seed=seed, track=track)
-
-
-def ids_of(workload, indices, split=Split.TRAIN):
-    """Row ids of consecutive batches, one after the other, `[tables, samples]`."""
-    parts = [workload.batch(i, split).features.values().view(len(workload.tables), -1) for i in indices]
-    return torch.cat(parts, dim=1).numpy()
-
-
-def number_of(workload, table):
-    return list(dict(workload.tables)).index(table)
-
-
-def ids_by_popularity(workload, table, ranks):
-    """Row ids of identities."""
-    return workload._scrambler.table_ids(number_of(workload, table), np.asarray(ranks, dtype=np.int64))
-
-
-LAW = RankLaw(rows=100_000, head=(0.1, 0.05), exponent=1.05, shift=3.0)
-
-
-def one_table(track, *, rows=5000, pinned=0, samples=10**6, keys=1):
-    table = TimedTable(law=LAW.resized(rows), pinned=pinned, moves=True)
-    words = np.random.Philox(keys).random_raw((1, 2))
-    return timeline_of(track, [table], keys=words, train_samples=samples)
 
 
 # All tracks
@@ -164,61 +123,6 @@ def test_click_rate_and_auroc_over_the_training_split_are_the_planted_ones(track
     assert float(probabilities.mean()) == pytest.approx(SCHEMAS["criteo_kaggle"].ctr, abs=0.01)
     empirical = float(binary_auroc(probabilities.float(), labels.int()))
     assert empirical == pytest.approx(workload.best_auroc, abs=0.015)
-
-
-# Recency
-
-
-def reuses(ids, rare, distance):
-    """Lookups of rare ids that the sample `distance` before has too."""
-    return int(((ids[distance:] == ids[:-distance]) & rare[ids[distance:]]).sum())
-
-
-def test_recency_reuses_rare_ids_at_short_distances_as_often_as_it_says():
-    track = Recency(probability=0.2, octaves=10)
-    batches = range(24, 32)
-    found = {}
-    for name, workload in (("recency", kaggle(track)), ("plain", kaggle())):
-        ids, reused, lookups = ids_of(workload, batches), 0, 0
-        for table in ("C7", "C13", "C15"):  # never missing, no heavy hitters
-            number = number_of(workload, table)
-            frequencies = workload.frequencies()[table].numpy()
-            rare = frequencies < 1e-3 * frequencies.sum()
-            reused += sum(reuses(ids[number], rare, distance) for distance in range(1, 8))
-            lookups += int(rare[ids[number]].sum())
-        found[name] = reused / lookups
-        spread = np.sqrt(reused) / lookups
-    # Distances of 1 to 7 are three of ten octaves.
-    copied = 0.2 * 3 / 10
-    assert found["recency"] - found["plain"] == pytest.approx(copied, abs=6 * spread + 0.1 * copied)
-    assert found["plain"] < 0.25 * copied
-
-
-def test_recency_copies_from_octaves_of_equal_weight():
-    timeline = one_table(Recency(probability=0.15, octaves=8))
-    samples = np.arange(1000, 301_000, dtype=np.int64)
-    uniform = np.empty(samples.size)
-    timeline.redraw(uniform, np.array([0, samples.size]), samples)
-    _, first, inverse, counts = np.unique(uniform, return_index=True, return_inverse=True, return_counts=True)
-    # A number seen twice was copied once, from the first sample to the second.
-    twice = np.flatnonzero(counts[inverse] == 2)
-    second = twice[first[inverse[twice]] != twice]
-    distances = second - first[inverse[second]]
-    octaves = np.bincount(np.log2(distances).astype(int), minlength=8)[:8]
-    assert distances.max() < 2**9, "two copies of one number that was drawn before, at most"
-    np.testing.assert_allclose(octaves / octaves.sum(), 1 / 8, atol=0.02)
-    assert 1 - counts.size / samples.size == pytest.approx(0.15, abs=0.01)
-
-
-def test_recency_leaves_frequencies_as_they_are_and_depends_on_no_batch_size():
-    plain, track = kaggle(), kaggle(Recency())
-    assert all(
-        torch.equal(one, two) for one, two in zip(*(w.frequencies().values() for w in (plain, track)), strict=True)
-    )
-    small = kaggle(Recency(), batch_size=512)
-    for table in ("C7", "C10", "C15"):  # never missing: nothing but the track's own draws
-        number = number_of(track, table)
-        assert np.array_equal(ids_of(small, range(80, 88))[number], ids_of(track, [10])[number])
 
 
 # Drift

@@ -1,0 +1,112 @@
+"""Next uses are those found by searching, wherever they are kept; rows are ranked by frequency, exactly."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import tempfile
+
+import numpy as np
+import pytest
+from bounds_scenes import (
+    FEW,
+    RowTrace,
+    batches_of,
+)
+from hypothesis import given
+
+from suite.simulate.models.model import CannotReplay
+from suite.simulate.traces.next_use import NextUses, next_uses
+from suite.simulate.traces.rates import rates_of
+from suite.simulate.traces.trace import Seen, replayed
+from systems.freq_cache.planner.planner import Ids
+
+
+@FEW
+@given(batches=batches_of(20, most=12, longest=10))
+def test_next_uses_are_those_found_by_searching(batches: list[list[int]]) -> None:
+    trace = RowTrace(20, batches)
+    stop = trace.length
+    uses = NextUses(trace, stop)
+
+    def search(row: int, start: int) -> int:
+        return next((n for n in range(start, stop) if row in batches[n]), stop)
+
+    assert uses.first.tolist() == [search(row, 0) for row in range(20)]
+    for batch in replayed(trace, 0, stop):
+        expected = [search(row, batch.number + 1) for row in batch.unique[0].tolist()]
+        assert uses.of(batch.number).tolist() == expected
+
+
+def test_next_uses_beyond_a_limit_of_memory_are_read_from_a_file() -> None:
+    generator = np.random.default_rng(5)
+    trace = RowTrace(50, [generator.integers(0, 50, 30).tolist() for _ in range(20)])
+    kept, spooled, mixed = (NextUses(trace, 20, in_memory_bytes=limit) for limit in (1 << 20, 0, 300))
+    for batch in (3, 19, 0, 3):
+        assert kept.of(batch).tolist() == spooled.of(batch).tolist() == mixed.of(batch).tolist()
+
+
+def test_a_full_drive_is_a_reason_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    trace = RowTrace(4, [[0, 1]])
+    with pytest.raises(CannotReplay, match=r"do not fit in .*No space left on device.*fewer batches, or set TMPDIR"):
+        NextUses(trace, 1, in_memory_bytes=0)
+
+
+def test_batch_numbers_may_exceed_sixteen_bits() -> None:
+    class Long(RowTrace):
+        """Row 1 in the first batch and in the last, row 0 in all."""
+
+        def ids(self, index: int) -> Ids:
+            both = index in (0, self.length - 1)
+            return Ids(np.zeros(1 + both, np.int64), np.array([1, 1 + both]), self.table_starts)
+
+    trace = Long(2, [[0, 1]])
+    trace.length = 65_540
+    uses = NextUses(trace, trace.length)
+    assert uses.first.tolist() == [0, 0]
+    assert uses.of(0).tolist() == [1, 65_539]
+    assert uses.of(65_538).tolist() == [65_539]
+    assert uses.of(65_539).tolist() == [65_540, 65_540]
+
+
+def test_next_uses_are_found_once_for_all_cache_sizes_and_let_go_with_their_trace() -> None:
+    read: list[int] = []
+
+    class Counting(RowTrace):
+        def ids(self, index: int) -> Ids:
+            read.append(index)
+            return super().ids(index)
+
+    trace = Counting(4, [[0, 1], [2], [3]])
+    first = next_uses(trace, 3)
+    assert next_uses(trace, 3) is first
+    assert sorted(read) == [0, 1, 2]
+    assert next_uses(trace, 2).never == 2
+    del trace
+    gc.collect()
+    from suite.simulate.traces import next_use
+
+    assert not [known for known in next_use._KNOWN if isinstance(known, Counting)]
+
+
+def test_ranks_are_equal_only_where_frequencies_are() -> None:
+    frequencies = [3, 0, (1 << 20) - 1, 1 << 20, 5 << 40, 0, 3, (1 << 20) + 1, 1 << 20, 1]
+    rates = rates_of(RowTrace(10, [[0]], frequencies))
+    distinct, expected, rows = np.unique(frequencies, return_inverse=True, return_counts=True)
+    assert rates.of.tolist() == expected.tolist()
+    assert rates.frequencies.tolist() == distinct.tolist()
+    assert rates.rows.tolist() == rows.tolist()
+    assert [rates.bar(slots) for slots in (1, 3, 4, 10)] == [(5, 0), (4, 1), (3, 0), (-1, 0)]
+    assert [rates.lowest_frequent(slots) for slots in (1, 2, 4, 10)] == [6, 4, 4, 0]  # 2**20 + 1 rounds to 2**20
+
+
+def test_a_model_sees_batches_with_their_rows_in_order_of_first_occurrence() -> None:
+    trace = RowTrace(6, [[4, 1, 4, 0]])
+    (batch,) = list(replayed(trace, 0, 1))
+    assert isinstance(batch, Seen)
+    assert batch.unique[0].tolist() == [1, 0, 4]
+    assert NextUses(trace, 1).of(0).size == 3
