@@ -382,7 +382,7 @@ def test_figures_without_data_are_left_out():
     failed = [fabricate.record("cache", status=Status.CRASHED, reason="x")]
     assert figures(source(failed)) == {}
     assert figures(source([])) == {}
-    resident = fabricate.rounds("torchrec_uvm", [1e5], setting=CPU, offloads=False, placement="host-resident")
+    resident = fabricate.rounds("torchrec_uvm", [1e5], setting=CPU, offloads=False, baseline=None)
     assert list(figures(source(resident))) == ["quality_over_time", "memory"]
     nothing = simulation().model_copy(update={"rows": ()})
     assert "miss_ratio" not in figures(source(resident, simulations=(nothing,)))
