@@ -72,7 +72,7 @@ def _of_whole_batches(seconds: Mapping[str, float]) -> float:
 
 
 def typical(seconds: Iterable[float]) -> float:
-    """The median over blocks of their mean step, as what is predicted is the median over windows of steps."""
+    """The median over blocks of their mean step, as what is predicted is the median over turns."""
     found = list(seconds)
     steps = BLOCK_STEPS - 1
     return median(mean(found[start : start + steps]) for start in range(0, len(found), steps))
