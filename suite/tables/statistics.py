@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from suite.records.groups import GroupKey, is_baseline
+from suite.records.groups import is_baseline
 from suite.records.record import Record, Turns
 from suite.records.status import Status
 
@@ -60,21 +60,6 @@ class Speed:
     steps_per_s: float
     total_steps_per_s: float
     builds: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Standing:
-    """A system's place in a ranking by throughput.
-
-    Attributes:
-        place: From 1; a system too close to call with the first of a place shares that place.
-        tied: Whether the place is shared.
-    """
-
-    place: int
-    tied: bool
-    system: str
-    samples_per_s: float
 
 
 def speed_of(runs: Sequence[Record], baseline: Sequence[Record] | None) -> Speed | None:
@@ -202,43 +187,6 @@ def _estimate(log: float, interval: tuple[float, float] | None) -> Estimate:
 def _without_rounding_warnings() -> warnings.catch_warnings:
     """Builds that are nearly equal lose digits in their spread, which then is next to nothing: no reader's concern."""
     return warnings.catch_warnings(action="ignore", category=RuntimeWarning)
-
-
-def rank(records: Sequence[Record]) -> tuple[Standing, ...]:
-    """Rank the offloading systems of one comparison group by throughput, fastest first.
-
-    A system takes part when every one of its rounds ended `ok`, passed verification, took turns and says that it
-    offloads. On CUDA the all-on-device baseline takes part too; on a CPU it is host-resident like everything else there
-    and does not.
-
-    Returns:
-        The standings; empty where fewer than two systems take part, since a ranking of one says nothing.
-
-    Raises:
-        ValueError: the records belong to more than one group.
-    """
-    if len({GroupKey.of(record) for record in records}) > 1:
-        raise ValueError("records of different machines, devices, data or settings cannot be ranked: group them first")
-    rounds = {name: [r for r in records if r.cell.system == name] for name in {r.cell.system for r in records}}
-    baseline = trusted_baseline(rounds.values())
-    speeds = {
-        name: speed
-        for name, runs in rounds.items()
-        if all(takes_part(run) for run in runs) and (speed := speed_of(runs, baseline)) is not None
-    }
-    if len(speeds) < 2:
-        return ()
-    order = sorted(speeds, key=lambda system: (-speeds[system].steps_per_s, system))
-    shared = places(order, lambda first, other: relative_speed(rounds[first], rounds[other]))
-    return tuple(
-        Standing(
-            place=place,
-            tied=shared.count(place) > 1,
-            system=system,
-            samples_per_s=speeds[system].steps_per_s * records[0].cell.batch_size,
-        )
-        for place, system in zip(shared, order, strict=True)
-    )
 
 
 def places(order: Sequence[_System], ratio: Callable[[_System, _System], Estimate | None]) -> list[int]:

@@ -11,16 +11,16 @@ from suite.records.record import Record
 from suite.records.status import Status
 from suite.tables.statistics import (
     Speed,
-    Standing,
     log_speeds,
-    rank,
+    places,
     ratio_of,
     relative_speed,
     second_copies,
     speed_of,
+    takes_part,
     unpaired_ratio,
 )
-from tests.unit.suite.fabricate import BASELINE, environment, record, rounds, verification
+from tests.unit.suite.fabricate import BASELINE, record, verification
 
 BESIDE = ((1.0, 1.0, 1.0), (1.0, 1.0, 1.0))
 """Two builds of three turns in which the baseline took a second each."""
@@ -35,10 +35,6 @@ def speed(record: Record) -> Speed:
     found = speed_of([record], [timed("full_gpu", BESIDE)])
     assert found is not None
     return found
-
-
-def places(standings: tuple[Standing, ...]) -> list[tuple[str, str]]:
-    return [(f"{one.place}{'=' if one.tied else ''}", one.system) for one in standings]
 
 
 def test_ratio_is_the_mean_over_builds_of_the_median_over_turns() -> None:
@@ -152,79 +148,47 @@ def test_systems_that_never_met_are_compared_by_their_ratios_with_welchs_interva
     assert (math.log(found.low), math.log(found.high)) == (pytest.approx(middle - half), pytest.approx(middle + half))
 
 
+def ranked(logs: dict[str, tuple[float, ...]]) -> list[int]:
+    """Places of systems that raced in one contest, given their log ratios by build."""
+    records = {
+        name: record(name, timed={"system_s": [(math.exp(-log),) for log in found], "baseline_s": [(1.0,)] * 3})
+        for name, found in logs.items()
+    }
+    return places(list(logs), lambda first, other: relative_speed([records[first]], [records[other]]))
+
+
 def test_clear_differences_rank_one_after_another() -> None:
-    records = [*rounds("slow", [100, 101, 102]), *rounds("fast", [200, 202, 204]), *rounds("middle", [150, 152, 153])]
-    assert places(rank(records)) == [("1", "fast"), ("2", "middle"), ("3", "slow")]
+    assert ranked({"a": (2.0, 2.01, 1.99), "b": (1.0, 1.01, 0.99), "c": (0.0, 0.01, -0.01)}) == [1, 2, 3]
 
 
 def test_systems_too_close_to_call_share_a_place_and_the_next_is_not_moved_up() -> None:
-    records = [*rounds("a", [100, 103, 99]), *rounds("b", [101, 99, 101]), *rounds("slow", [50, 51, 50])]
-    assert places(rank(records)) == [("1=", "a"), ("1=", "b"), ("3", "slow")]
+    assert ranked({"a": (1.0, 1.03, 0.99), "b": (1.01, 0.99, 1.01), "c": (0.5, 0.51, 0.5)}) == [1, 1, 3]
 
 
 def test_a_place_is_shared_with_its_first_not_down_a_chain_of_neighbours() -> None:
     blocks = {"a": (0.00, 0.00, 0.00), "b": (-0.01, -0.05, 0.01), "c": (-0.06, -0.07, -0.05)}
-    records = [
-        record(name, timed={"system_s": [(math.exp(-log),) for log in logs], "baseline_s": [(1.0,)] * 3})
-        for name, logs in blocks.items()
-    ]
-    assert places(rank(records)) == [("1=", "a"), ("1=", "b"), ("3", "c")]
-    assert places(rank(records[1:])) == [("1=", "b"), ("1=", "c")]
+    assert ranked(blocks) == [1, 1, 3]
+    assert ranked({name: blocks[name] for name in "bc"}) == [1, 1]
 
 
-def test_one_build_ranks_nobody_above_another() -> None:
-    once = {"setting": {"builds": 1}}
-    records = [record("a", samples_per_s=900, **once), record("b", samples_per_s=100, **once)]
-    assert places(rank(records)) == [("1=", "a"), ("1=", "b")]
+def test_who_cannot_be_compared_shares_a_place_and_nobody_has_none() -> None:
+    assert places(["a", "b"], lambda first, other: None) == [1, 1]
+    assert places([], lambda first, other: None) == []
 
 
 @pytest.mark.parametrize(
     "outsider",
     [
-        rounds("x", [900, 900], checked=verification(passed=False)),
-        rounds("x", [900, 900], offloads=False, placement="host-resident"),
-        rounds("x", [900, 900], status=Status.TIMEOUT),
-        rounds("x", [900, 900], computes_as="full_gpu"),
-        [record("x", samples_per_s=900), record("x", round=1, status=Status.CRASHED, phase="turns")],
+        record("x", checked=verification(passed=False)),
+        record("x", offloads=False, placement="host-resident"),
+        record("x", status=Status.TIMEOUT),
+        record("x", computes_as="full_gpu"),
+        record("x", status=Status.CRASHED, phase="turns"),
+        record("full_gpu", setting={"device": "cpu"}, offloads=False),
     ],
-    ids=["failed verification", "does not offload", "timed out", "not timed", "one round crashed"],
+    ids=["failed verification", "does not offload", "timed out", "not timed", "crashed", "baseline on a CPU"],
 )
-def test_only_verified_timed_offloading_systems_are_ranked(outsider: list[Record]) -> None:
-    records = [*rounds("a", [100, 101]), *rounds("b", [50, 51]), *outsider]
-    assert [one.system for one in rank(records)] == ["a", "b"]
-
-
-def test_full_gpu_baseline_is_ranked_on_cuda() -> None:
-    records = [*rounds("full_gpu", [BASELINE, BASELINE], offloads=False), *rounds("a", [100, 101])]
-    assert [one.system for one in rank(records)] == ["full_gpu", "a"]
-
-
-def test_nothing_host_resident_is_ranked_on_a_cpu() -> None:
-    setting = {"device": "cpu"}
-    records = [
-        *rounds("full_gpu", [900, 901], setting=setting, offloads=False),
-        *rounds("torchrec_uvm", [800, 801], setting=setting, offloads=False),
-        *rounds("cache[tier=disk]", [100, 101], setting=setting),
-    ]
-    assert rank(records) == ()
-    records += rounds("cache[policy=lru,tier=disk]", [50, 51], setting=setting)
-    assert [one.system for one in rank(records)] == ["cache[tier=disk]", "cache[policy=lru,tier=disk]"]
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        record("b", setting={"data": "real"}),
-        record("b", setting={"lr": 0.5}),
-        record("b", where=environment(machine="another")),
-        record("b", where=environment(threads=1)),
-    ],
-    ids=["data", "setting", "machine", "threads"],
-)
-def test_records_that_do_not_compare_cannot_be_ranked(other: object) -> None:
-    with pytest.raises(ValueError, match="group them first"):
-        rank([record("a"), other])
-
-
-def test_no_records_have_no_ranking() -> None:
-    assert rank([]) == ()
+def test_only_verified_timed_offloading_systems_and_the_baseline_on_cuda_take_part(outsider: Record) -> None:
+    assert not takes_part(outsider)
+    assert takes_part(record("x"))
+    assert takes_part(record("full_gpu", offloads=False))
