@@ -26,7 +26,6 @@ class Cell(Model):
     workload: str
     data: Literal["synthetic", "real"]
     data_dir: str | None = None
-    """Directory of the prepared dataset, for real data."""
     data_digest: str | None = None
     """Digest of the prepared dataset's manifest, for real data."""
     scale: str
@@ -58,7 +57,6 @@ class Cell(Model):
     """Of every system after every build."""
     turn_steps: int
     seed: int
-    """Of the first round; the next ones add 1 each."""
     round: int = 0
     frequency_prefix: float = 1.0
     """Share of the training split, from its beginning, that frequencies for systems are taken from."""
@@ -72,12 +70,12 @@ class Cell(Model):
 
     @property
     def round_seed(self) -> int:
-        """The seed of this round's stream, rows and dense weights."""
+        """Of this round's stream, rows and dense weights: rounds differ by 1."""
         return self.seed + self.round
 
     @property
     def counts(self) -> bool:
-        """Whether traffic is counted and compared with the optimum: once, in the first round."""
+        """Whether traffic is counted: once, in the first round."""
         return self.round == 0
 
     @property
@@ -128,9 +126,7 @@ class Timing(Model):
     batches_made: str
     """By whom batches were made, and when; see `suite.run.cell.feed.Mode`."""
     producers: int
-    """Processes beside the training process that made batches."""
     training_threads: int
-    """Threads that the training process computed with on the host."""
     build_s: float
     verify_s: float
     train_s: float
@@ -144,7 +140,6 @@ class QualityPoint(Model):
     samples: int
     """Trained on by the end of the part."""
     loss: float
-    """Mean over the part."""
     auroc: float | None
     """Over the part; None where all its labels are equal."""
 
@@ -241,7 +236,7 @@ class Measurement(Model):
     placement: str
     offloads: bool
     computes_as: str | None = None
-    """The system whose kernel on whose memory this one is here, so that timing it would time that one again."""
+    """The system whose kernel on whose memory this one is here."""
     knew: str
     """Of the ids: `nothing`, `the past`, `training frequencies`, ...; see `EmbeddingSystem.knew`."""
     shares_process: bool = True
@@ -272,7 +267,6 @@ class Optimum(Model):
     first_step: int
     """The first step whose misses count; the cell's first step is 0."""
     steps: int
-    """Steps whose misses count."""
     unique_misses: int
     bytes_moved: int
     """Both ways."""
@@ -284,8 +278,7 @@ class Turns(Model):
     contest: str
     """Equal for the systems that took turns with each other."""
     way: Literal["one process", "own process", "two by two", "alone"]
-    """Where the system was: in one process with all others, in a process of its own beside theirs, in one with the
-    baseline alone (not all fit in memory together), or by itself."""
+    """Where it was: with all others, in a process of its own beside theirs, with the baseline alone, or by itself."""
     steps: int
     """Of every turn."""
     system_s: tuple[tuple[float, ...], ...]
@@ -294,7 +287,7 @@ class Turns(Model):
     baseline_s: tuple[tuple[float, ...], ...] | None = None
     """The baseline's in the same turns; of the baseline itself: those of its second copy."""
     losses: Literal["equal", "not compared"] = "not compared"
-    """Bit for bit with the baseline's at the end of every turn, where both were verified as bitwise equal."""
+    """With the baseline's at the end of every turn, bit for bit."""
     data_wait_s: float = 0.0
     """Of all turns together, spent waiting for a batch."""
 

@@ -24,6 +24,7 @@ from suite.run.process import Ahead, Cancelled, Ended, Limits, limits_of, run_in
 from suite.run.scratch import is_disk_full, remove_left
 from suite.run.turns.arrangement import who_takes_turns
 from suite.run.turns.session import Session
+from suite.tables.columns import Columns
 from suite.tables.comparison import write_tables
 from suite.tables.terminal import render
 
@@ -142,15 +143,15 @@ class Runner:
         keys = [self._key(cell) for cell in self._cells]
         return [self._records[key] for key in keys if key in self._records]
 
-    def report(self, console: Console | None) -> None:
-        """Write the tables of the planned cells and print them, unless there is no console.
+    def report(self, console: Console | None, columns: Columns = Columns.MAIN) -> None:
+        """Write the tables of the planned cells and print these columns of them, unless there is no console.
 
         Raises:
             StoreError: the tables cannot be written; they were printed before.
         """
         groups = group_records(self.records())
         if console is not None:
-            render(console, groups)
+            render(console, groups, columns)
         markdown, csv = write_tables(groups, self._out / "tables")
         if console is not None:
             console.print(f"\nTables: {markdown}, {csv}; a record per cell: {self._store.directory}", highlight=False)

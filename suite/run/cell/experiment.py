@@ -18,12 +18,14 @@ from suite.run.cell.feed import Feed, FeedPlan, open_feed, plan_feed, usable_cor
 from suite.run.cell.measurement import Progressive, memory_of, quality_of, timing_of, traffic_of
 from suite.run.cell.reporter import Phases, Reporter
 from suite.run.cell.stream import open_workload
-from suite.run.cell.training import Trainer, build_trainer, load_initial_rows
+from suite.run.cell.training import Run, Trainer, build_trainer, load_initial_rows
 from suite.run.cell.verify import verify
 from suite.run.messages import Outcome
 from systems import registry
 from systems.contract import EmbeddingSystem, Verdict
 
+_TOGETHER = 16
+"""Steps whose batches are made at a time, and held in memory together."""
 _STATUS_OF_VERDICT = {
     Verdict.UNSUPPORTED: Status.UNSUPPORTED,
     Verdict.UNAVAILABLE: Status.UNAVAILABLE,
@@ -111,10 +113,15 @@ def _measure(
     """Train, count and evaluate."""
     cell, workload = asked.cell, asked.workload
     trained = Progressive(parts=cell.quality_points, steps=cell.steps, batch_size=workload.batch_size)
+    runs: list[Run] = []
     with phases("train"):
-        runs = [
-            trainer.run(cell.train_steps, on_step=lambda step: phases.beat(step, cell.train_steps), on_scores=trained)
-        ]
+        for done in range(0, cell.train_steps, _TOGETHER):
+
+            def beat(step: int, done: int = done) -> None:
+                phases.beat(done + step, cell.train_steps)
+
+            steps = min(_TOGETHER, cell.train_steps - done)
+            runs.append(trainer.run(steps, on_step=beat, on_scores=trained))
     memory = memory_of(system, baseline_bytes)  # before counting, whose sorts take memory of their own
     with phases("count"):
         system.count_traffic(cell.counts)

@@ -31,6 +31,7 @@ from suite.run.locks import Locked
 from suite.run.memory_probes import available_host_bytes
 from suite.run.plan import Options, check_options, plan_cells
 from suite.run.runner import Choice, Runner, exit_code
+from suite.tables.columns import Columns
 
 _USAGE = 2
 
@@ -83,6 +84,7 @@ def run(
     out: Annotated[Path, typer.Option(help="Where records, tables and logs go")] = Path("results"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Run every cell, even those that are done")] = False,
     only_failed: Annotated[bool, typer.Option("--only-failed", help="Run the cells again that failed")] = False,
+    columns: Annotated[Columns, typer.Option(help="Of the printed table; the files have all")] = Columns.MAIN,
     list_: Annotated[
         bool, typer.Option("--list", help="List systems, variants, workloads and scales, and stop")
     ] = False,
@@ -150,19 +152,21 @@ def run(
         show_plan(Console(), cells, runner, notes=[why, *notes], as_json=as_json)
         return
     try:
-        raise typer.Exit(_run(runner, cells, notes=[why, *notes], quiet=quiet, as_json=as_json))
+        raise typer.Exit(_run(runner, cells, notes=[why, *notes], quiet=quiet, as_json=as_json, columns=columns))
     except (Locked, StoreError) as error:
         console.print(f"error: {error}", style="red", markup=False, highlight=False)
         raise typer.Exit(1) from None
 
 
-def _run(runner: Runner, cells: Sequence[Cell], *, notes: Sequence[str], quiet: bool, as_json: bool) -> int:
+def _run(
+    runner: Runner, cells: Sequence[Cell], *, notes: Sequence[str], quiet: bool, as_json: bool, columns: Columns
+) -> int:
     """Run the cells, then show their tables. Returns the exit code."""
     with make_display(quiet, as_json) as display:
         for note in notes:
             display.note(note)
         records = runner.run(display)
-    runner.report(None if as_json else Console())
+    runner.report(None if as_json else Console(), columns)
     return exit_code(records, planned=len(cells), interrupted=runner.interrupted)
 
 
