@@ -78,9 +78,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
         found = pairs(contests[-1], record)
         missed = sum(not low <= 1 <= high for _, low, high in found)
+        disturbed = "; ".join(contests[-1]["disturbed"])
         sys.stdout.write(
             f"{number + 1}/{asked.contests} {cell.workload:16} missed {missed} of {len(found)}, ratios "
-            f"{min(found)[0]:.3f} to {max(found)[0]:.3f}, half-width {_half_width(found):.3f} {contests[-1]['disturbed']}\n"
+            f"{min(found)[0]:.3f} to {max(found)[0]:.3f}, half-width {_half_width(found):.3f} {disturbed}\n"
         )
         sys.stdout.flush()
     compared = [pair for contest in contests for pair in pairs(contest, record)]
