@@ -1,5 +1,6 @@
 # make bench: the comparison. make test: lint, types, import rules and the quick tests. make test-all: the slow tests, which
-# make test leaves out. make setup: the environment that all of them need, installed once.
+# make test leaves out. make setup: the environment that all of them need, installed once; make bench does without its
+# tools for tests.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -11,10 +12,11 @@ JOBS ?= $(if $(filter cuda,$(BUILD)),0,auto)
 
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready-$(BUILD)
+TOOLS := $(VENV)/.ready-tools
 
 .PHONY: bench test test-all setup lint microbench clean
 
-bench: setup
+bench: $(READY)
 	$(RUN) run_bench.py --systems all $(ARGS)
 
 PYTEST := $(RUN) -m pytest --numprocesses $(JOBS) --maxprocesses 4 --dist loadfile
@@ -25,7 +27,7 @@ test: setup lint
 test-all: setup
 	$(PYTEST) -m slow $(ARGS)
 
-setup: $(READY)
+setup: $(READY) $(TOOLS)
 
 lint: setup
 	$(RUN) -m ruff check .
@@ -43,12 +45,16 @@ microbench: setup
 clean:
 	rm -rf $(VENV) results/records results/tables results/logs
 
-$(READY): requirements/base.txt requirements/$(BUILD).txt requirements/no-deps.txt requirements/dev.txt
+$(READY): requirements/base.txt requirements/$(BUILD).txt requirements/no-deps.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "$(PYTHON) is older than Python 3.11: run make PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --disable-pip-version-check --quiet -r requirements/base.txt -r requirements/$(BUILD).txt -r requirements/dev.txt
+	$(RUN) -m pip install --disable-pip-version-check --quiet -r requirements/base.txt -r requirements/$(BUILD).txt
 	$(RUN) -m pip install --disable-pip-version-check --quiet --no-deps -r requirements/no-deps.txt
 	$(RUN) -m pip install --disable-pip-version-check --quiet --no-deps --editable .
 	@rm -f $(VENV)/.ready-* && touch $(READY)
 	@echo "Installed for $(BUILD) in $(VENV)."
+
+$(TOOLS): $(READY) requirements/dev.txt
+	$(RUN) -m pip install --disable-pip-version-check --quiet -r requirements/base.txt -r requirements/dev.txt
+	@touch $(TOOLS)

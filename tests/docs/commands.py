@@ -125,6 +125,7 @@ class Checkout:
         (folder / ".venv").mkdir()
         for build in ("cpu", "cuda"):
             (folder / ".venv" / f".ready-{build}").touch()  # so that make has nothing to install
+        (folder / ".venv" / ".ready-tools").touch()
 
     def carry_out(self, command: str, rules: dict[str, Rule]) -> str:
         """Run a command once, those that it comes after first; its output.
