@@ -192,11 +192,10 @@ class Worker:
             if self._selector.select(0 if ended else _POLL_S):
                 chunk = os.read(self._fd, 1 << 16)
                 self._buffer += chunk
-                if chunk:
-                    continue
-                self._wait_for_exit()
-                return self._post_mortem()
-            if ended:
+                if not chunk:
+                    self._wait_for_exit()
+                    return self._post_mortem()
+            elif ended:
                 return self._post_mortem()
             broken = self._broken_limit(limits, heard)
             if broken is not None:

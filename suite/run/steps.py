@@ -50,5 +50,8 @@ def _with_fewer_turns(scale: Scale, steps: int, changes: list[str]) -> Scale:
     warmup = min(scale.warmup_steps, max(1, steps // 8))
     turn_steps = min(scale.turn_steps, max(1, (steps - warmup) // 2))
     turns = (steps - warmup) // turn_steps
-    changes.append(f"{turns} turns of {turn_steps} steps after each build, one whole epoch, instead of {scale.turns}")
+    changes.append(
+        f"{warmup} steps and {turns} turns of {turn_steps} steps after each build, one whole epoch, instead of "
+        f"{scale.warmup_steps} and {scale.turns} of {scale.turn_steps}"
+    )
     return replace(scale, warmup_steps=warmup, turns=turns, turn_steps=turn_steps)

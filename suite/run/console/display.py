@@ -135,8 +135,9 @@ class Display:
         if self._standing is None:
             return "start"
         ratios = ", ".join(f"{name} {ratio:.2f}" for name, ratio in self._standing.ratios.items())
-        turn = f"{self._standing.done}/{self._standing.total} turns, now {self._standing.who}"
-        return f"{turn}; so far, relative to {BASELINE}: {ratios}" if ratios else turn
+        done, total = self._standing.done, self._standing.total
+        turn = f"{done} turns" if done == total else f"{done}/{total} turns, now {self._standing.who}"
+        return f"{turn}; relative to {BASELINE}: {ratios}" if ratios else turn
 
     def _times(self) -> str:
         elapsed = f"elapsed {clock_text(self._clock() - self._run_start)}"

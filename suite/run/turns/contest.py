@@ -135,6 +135,8 @@ class _Attempt:
             hosts = [group[0] for group in groups]
             for build in range(self._cell.builds):
                 self._build(hosts if build else [])
+        self._told = -math.inf
+        self._tell("nobody")
         return self._series
 
     @property

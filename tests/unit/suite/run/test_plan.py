@@ -39,6 +39,10 @@ def planned(**changes):
     return plan_cells(options(**changes), datasets=None, host_bytes=TB)[0]
 
 
+def turns_of(scale):
+    return scale.warmup_steps, scale.turns, scale.turn_steps
+
+
 def steps_of(scale):
     return scale.train_steps + scale.counted_steps
 
@@ -164,7 +168,7 @@ def test_no_row_is_trained_on_twice_and_every_change_is_told(rows, scale, batch_
     assert steps_of(made) * made.batch_size <= rows
     assert min(made.warmup_steps, made.turns, made.turn_steps) >= 1
     assert (made.warmup_steps + made.turns * made.turn_steps) * made.batch_size <= rows
-    assert any("turns" in c for c in changes) == ((made.turns, made.turn_steps) != (scale.turns, scale.turn_steps))
+    assert any("turns" in c for c in changes) == (turns_of(made) != turns_of(scale))
     assert any(f"batch {made.batch_size} instead of {batch_size}" in c for c in changes) == (
         made.batch_size != batch_size
     )
