@@ -59,17 +59,20 @@ RULES: dict[str, Rule] = {
     'make microbench ARGS="--benchmark-compare=0001 --benchmark-compare-fail=median:10%"': Prints(MICROBENCH),
     'make microbench ARGS="--benchmark-json=run1.json"': Prints(MICROBENCH),
     "make setup": Prints("python -m pip install", options="--always-make"),
-    ROUNDS: Run(add=f"{SMOKE} --systems full_gpu", swap={"--rounds 3": "--rounds 2"}, says="rounds: 2"),
+    ROUNDS: Run(add=f"{SMOKE} --systems full_gpu", swap={"--rounds 3": "--rounds 2"}, says="Turns: 2 rounds x "),
     'make bench ARGS="--systems freq_cache[policy=lfu],full_gpu"': Run(
         add=f"{SMOKE} --workloads avazu", says="policy=lfu"
     ),
-    'make bench ARGS="--device-budget 1.5GiB"': Run(add=CELL, swap={"1.5GiB": "1MiB"}, says="freq_cache"),
+    'make bench ARGS="--device-budget 64MiB,256MiB"': Run(
+        add=CELL, swap={"64MiB,256MiB": "1MiB,2MiB"}, says="device budget 2 MiB"
+    ),
+    'make bench ARGS="--columns all"': Run(add=CELL, says="placement"),
     'make bench ARGS="--optimizer rowwise_adagrad --scale smoke"': Run(add=CELL, says="rowwise_adagrad"),
     'make bench ARGS="--list"': Run(says="criteo_kaggle"),
     'make bench ARGS="--dry-run"': Run(says="torchrec_uvm x criteo_1tb"),
     'make bench ARGS="--data-dir data"': Run(add=f"{REAL} --workloads criteo_kaggle", after=(PREPARED,), says="real"),
     # run_bench.py
-    "python run_bench.py --systems all,no_embeddings --rounds 3": Run(
+    "python run_bench.py --systems all,no_embeddings": Run(
         add="--scale small --dry-run", says="no_embeddings x criteo_1tb"
     ),
     "python run_bench.py --systems reference,one_table --workloads avazu --scale smoke": Elsewhere(
