@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from suite.records.groups import Group, group_records
 from suite.records.record import Record
 from suite.records.store import Problem, RecordStore
+from suite.report.families import families
 from suite.simulate.results import Simulation
 
 
@@ -21,7 +22,8 @@ class Source:
     """Everything that gets published, read once.
 
     Attributes:
-        groups: Comparison groups; no record of another machine, device, data or setting shares one.
+        groups: Comparison groups, sizes of a sweep from the smallest; no record of another machine, device, data or
+            setting shares one.
         files: File of every record of the groups, by the record's key.
         problems: Files that were skipped, and why.
         simulations: Replays of every policy by cache size, with the optimum.
@@ -63,7 +65,8 @@ def read(roots: Sequence[Path], simulated: Path | None = None) -> Source:
         problems += bad
         for path, record in records.items():
             found.setdefault(record.key, (record, path))
-    groups = tuple(group_records(record for record, _ in found.values()))
+    in_families = families(group_records(record for record, _ in found.values()))
+    groups = tuple(group for family in in_families for group in family.groups)
     shown = {record.key for group in groups for record in group.records}
     simulations, curves = _simulated(simulated, problems) if simulated is not None else ((), ())
     return Source(

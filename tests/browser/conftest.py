@@ -55,6 +55,8 @@ def fabricated(tmp_path_factory: pytest.TempPathFactory) -> Page:
 @pytest.fixture(scope="session")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Page:
     source = read([ROOT / "results" / "published"], ROOT / "results" / "simulate")
+    if not source.groups:
+        pytest.skip("results/published has no record that this version reads")
     return _published(source, tmp_path_factory.mktemp("published"))
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import statistics
-from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
@@ -17,14 +15,17 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.select import Select
 from selenium.webdriver.support.wait import WebDriverWait
 
-from suite.records.groups import BASELINE, Group
-from suite.records.record import Measurement
+from suite.records.groups import Group
+from suite.records.published import published_rows
 from suite.records.status import Status
-from suite.report.contests import Contest, contests, standings
 from suite.report.page.names import Names
-from suite.tables.comparison import comparison
-from suite.tables.quantities import MISSING, amount, binary_bytes, duration, gigabytes, megabytes
-from suite.tables.statistics import paired_ratio, rank, samples_per_s_by_round
+from suite.report.page.statements import verdicts
+from suite.report.sheets.leaderboard import COLUMNS as COLUMNS_OF_PLACES
+from suite.report.sheets.leaderboard import place_lines
+from suite.report.standings import leaderboards, standings
+from suite.tables.columns import COLUMNS
+from suite.tables.quantities import MISSING, binary_bytes
+from suite.tables.rows import merged_rows, noise_floor
 from tests.browser.chromium import Browser, Page
 from tests.browser.page_scenes import MARKUP, SCRIPT
 
@@ -44,72 +45,15 @@ def table(browser: Browser) -> dict[tuple[str, ...], dict[str, str]]:
 
 
 def expected_rows(page: Page) -> dict[tuple[str, ...], dict[str, str]]:
-    """The same from the records, computed anew."""
-    names = Names(page.source.groups)
-    rows = {}
+    """The same from the records, with every column that a row has something to show in."""
+    shown = {}
     for group in page.source.groups:
-        for system in group.rounds_by_system:
-            key = (system, group.title, names.setting(group.cell), group.cell.optimizer, names.device(group))
-            rows[key] = expected_numbers(group, system)
-    return rows
-
-
-def expected_numbers(group: Group, system: str) -> dict[str, str]:
-    runs = group.rounds_by_system[system]
-    wrong = any(run.status is Status.WRONG_ANSWER for run in runs)
-    found = [run.measurement for run in runs if run.measurement is not None and not wrong]
-    standing = next((place for place in rank(group.records) if place.system == system), None)
-    place = MISSING if standing is None else f"{standing.place}{', too close to call' if standing.tied else ''}"
-
-    def median(value: Callable[[Measurement], float]) -> float | None:
-        return statistics.median(value(one) for one in found) if found else None
-
-    def largest(value: Callable[[Measurement], int | None]) -> int | None:
-        return max((known for one in found if (known := value(one)) is not None), default=None)
-
-    def total(name: str) -> int | None:
-        values = [getattr(one.traffic, name) for one in found]
-        return None if not values or None in values else sum(values)
-
-    def purpose(name: str) -> int | None:
-        return largest(
-            lambda one: (
-                one.memory.anatomy_bytes.get(f"device/{name}", 0)
-                if any(key.startswith("device/") for key in one.memory.anatomy_bytes)
-                else None
-            )
-        )
-
-    auroc, accuracy = median(lambda one: one.quality.auroc), median(lambda one: one.quality.accuracy)
-    epoch = duration(median(lambda one: one.epoch_s))
-    measured = all(one.epoch_measured for one in found)
-    ids, misses, steps = total("unique_ids"), total("unique_misses"), total("steps")
-    fetched, back = total("bytes_fetched"), total("bytes_written_back")
-    relative = MISSING
-    baseline = group.rounds_by_system.get(BASELINE, ())
-    if found and system == BASELINE:
-        relative = "1"
-    elif found and (ratio := paired_ratio(samples_per_s_by_round(runs), samples_per_s_by_round(baseline))) is not None:
-        interval = MISSING if ratio.low is None else f"{amount(ratio.low)}, {amount(ratio.high)}"
-        relative = f"{amount(ratio.value)} [{interval}]"
-    return {
-        "place": place,
-        "AUROC": MISSING if auroc is None else f"{auroc:.5f}",
-        "accuracy": MISSING if accuracy is None else f"{accuracy:.5f}",
-        "it/s": amount(median(lambda one: one.timing.steps_per_s)),
-        "epoch time": epoch if measured or epoch == MISSING else f"~{epoch}",
-        "GPU GB allocated": gigabytes(largest(lambda one: one.memory.device_allocated_bytes)),
-        "GPU GB reserved": gigabytes(largest(lambda one: one.memory.device_reserved_bytes)),
-        "CPU GB": gigabytes(largest(lambda one: one.memory.host_peak_rss_bytes)),
-        "vs full_gpu": relative,
-        "hit rate": MISSING if not ids or misses is None else f"{100 * (1 - misses / ids):.2f} %",
-        "MB fetched per it": megabytes(fetched / steps if fetched is not None and steps else None),
-        "MB written back per it": megabytes(back / steps if back is not None and steps else None),
-        "rows MB": megabytes(purpose("rows")),
-        "state MB": megabytes(purpose("state")),
-        "index MB": megabytes(purpose("index")),
-        "staging MB": megabytes(purpose("staging")),
-    }
+        rows = merged_rows(group)
+        columns = [column.under(noise_floor(rows)) for column in COLUMNS]
+        for row in rows:
+            shown[(row.system, *_identity(page, group))] = {column.words: column.show(row) for column in columns}
+    empty = {column.words for column in COLUMNS if {line[column.words] for line in shown.values()} == {MISSING}}
+    return {key: {words: text for words, text in line.items() if words not in empty} for key, line in shown.items()}
 
 
 def test_page_loads_quietly_and_asks_for_nothing_but_itself(browser: Browser, page: Page) -> None:
@@ -125,27 +69,36 @@ def test_every_number_of_the_main_table_is_that_of_the_records(browser: Browser,
     shown = {key: line for key, line in table(browser).items() if not key[0].endswith("published by others")}
     expected = expected_rows(page)
     assert shown.keys() == expected.keys()
-    for key, numbers in expected.items():
-        assert {name: shown[key][name] for name in numbers} == numbers, key
-    # The rest is what the other tables say
-    for group in page.source.groups:
-        texts = {line.cells[0]: line.cells for line in comparison([group]).blocks[0].lines}
-        for key, line in shown.items():
-            if key in expected and key[1:] == _identity(page, group):
-                assert [line[head] for head in browser.heads()[3:-3]] == list(texts[key[0]][1:])
+    for key, texts in expected.items():
+        assert {head: shown[key][head] for head in shown[key].keys() - set(IDENTITY)} == texts, key
+
+
+def test_page_opens_with_verdict_and_picture(browser: Browser, page: Page) -> None:
+    browser.open(page, height=1400)
+    said = browser.one("#verdict").text
+    assert all(sentence in said for sentence in verdicts(page.source.groups)[0].sentences)
+    picture, first_table = browser.one("#verdict svg"), browser.one("main table")
+    assert picture.rect["y"] < 1400
+    assert picture.rect["y"] < first_table.rect["y"]
+    assert len(browser.all("#verdict svg")) == 1
 
 
 def test_rows_that_others_published_are_marked_and_verbatim(browser: Browser, page: Page) -> None:
     browser.open(page, f"{ALL}&status=published")
-    shown = sorted(tuple(row[:2]) + tuple(row[3:10]) for row in browser.rows())
-    expected = {
-        (f"{line[0]} published by others", group.title, *line[1:8])
-        for group in page.source.groups
-        for block in comparison([group]).blocks[1:]
-        for line in (shown.cells for shown in block.lines)
-    }
-    assert shown == sorted(expected)
+    shown = [{words: line[words] for words in ("system", "dataset", "AUROC", "it/s")} for line in lines_of(browser)]
+    workloads = {group.cell.workload: group.title for group in page.source.groups}
+    expected = [
+        {
+            "system": f"{row.system} published by others",
+            "dataset": title,
+            "AUROC": str(row.auroc),
+            "it/s": f"{row.steps_per_s:g}",
+        }
+        for workload, title in workloads.items()
+        for row in published_rows(workload)
+    ]
     assert shown
+    assert sorted(map(str, shown)) == sorted(map(str, expected))
 
 
 def lines_of(browser: Browser) -> list[dict[str, str]]:
@@ -230,20 +183,19 @@ def test_every_column_sorts_both_ways_with_missing_values_last(browser: Browser,
         assert order == wanted
         known = [value for value in values if value]
         assert values == known + [""] * (len(values) - len(known)), header
-        is_word = header == "system" or ("text" in kind and header != "place")
+        is_word = header == "system" or "text" in kind
         ordered: list[str | float] = [value if is_word else float(value) for value in known]
         assert ordered == sorted(ordered, reverse=order == "descending"), header
 
 
 def test_sorting_by_speed_gives_the_order_of_the_records(browser: Browser, published: Page) -> None:
     browser.open(published, "sort=it%2Fs&order=descending&status=ok")
-    speeds = [
-        (statistics.median(run.measurement.timing.steps_per_s for run in runs if run.measurement), system, group.title)
-        for group in published.source.groups
-        for system, runs in group.rounds_by_system.items()
-    ]
+    rows = [(row, group.title) for group in published.source.groups for row in merged_rows(group)]
+    speeds = [(row.steps_per_s, row.system, title) for row, title in rows if row.status is Status.OK]
+    known = [(system, dataset) for speed, system, dataset in sorted(speeds, key=lambda one: -(one[0] or 0)) if speed]
     shown = [(row[0], row[1]) for row in browser.rows()]
-    assert shown == [(system, dataset) for _, system, dataset in sorted(speeds, reverse=True)]
+    assert shown[: len(known)] == known
+    assert len(shown) == len(speeds)
 
 
 def test_choice_of_columns_hides_all_others(browser: Browser, fabricated: Page) -> None:
@@ -251,7 +203,7 @@ def test_choice_of_columns_hides_all_others(browser: Browser, fabricated: Page) 
     everything = browser.heads()
     Select(browser.one("select[name=columns]")).select_by_visible_text("memory")
     shown = browser.heads()
-    assert shown[:3] == ["system", "dataset", "place"]
+    assert shown[:2] == ["system", "dataset"]
     assert {"rows MB", "index MB", "GPU GB reserved"} <= set(shown) < set(everything)
     assert "AUROC" not in shown
     assert all(len(row) == len(shown) for row in browser.rows())
@@ -259,14 +211,14 @@ def test_choice_of_columns_hides_all_others(browser: Browser, fabricated: Page) 
 
 def test_every_budget_of_the_slider_gives_the_standings_of_the_leaderboard(browser: Browser, page: Page) -> None:
     browser.open(page)
-    made = contests(page.source.groups)
-    assert len(browser.all(".contest")) == len(made)
+    made = leaderboards(page.source.groups)
+    assert len(browser.all(".leaderboard")) == len(made)
     if not made:
-        assert "No contest" in browser.one("#budget").text
+        assert "No leaderboard" in browser.one("#budget").text
         assert not browser.all("#budget-slider")
         return
     slider = browser.one("#budget-slider")
-    budgets = sorted({budget for contest in made for budget in contest.budgets})
+    budgets = sorted({budget for board in made for budget in board.budgets})
     steps = [2**power for power in range(budgets[0].bit_length() - 1, budgets[-1].bit_length())]
     assert int(slider.get_attribute("max")) == len(steps) - 1
     for position, budget in enumerate(steps):
@@ -277,35 +229,16 @@ def test_every_budget_of_the_slider_gives_the_standings_of_the_leaderboard(brows
         )
         assert browser.one("#budget-bytes").text == f"{binary_bytes(budget)} ({budget:,} bytes)"
         shown = browser.run(
-            """return [...document.querySelectorAll('.contest')].map(part =>
+            """return [...document.querySelectorAll('.leaderboard')].map(part =>
                  [[...part.querySelectorAll('tbody tr')].map(row => [...row.cells].map(cell => cell.textContent)),
                   part.querySelector('.outside').textContent])"""
         )
-        for contest, (lines, outside) in zip(made, shown, strict=True):
-            assert lines == expected_standings(contest, budget)
-            for system in {contender.system for contender in contest.contenders}:
-                least = min(one.device_bytes for one in contest.contenders if one.system == system)
+        for board, (lines, outside) in zip(made, shown, strict=True):
+            assert lines == [list(line.cells) for line in place_lines(COLUMNS_OF_PLACES, standings(board, budget))]
+            for system in {contender.system for contender in board.contenders}:
+                least = min(one.size for one in board.contenders if one.system == system)
                 words = f"{system} (its smallest cell takes {least:,} bytes)"
                 assert (words in outside) == (least > budget)
-
-
-def expected_standings(contest: Contest, budget: int) -> list[list[str]]:
-    lines = []
-    for place in standings(contest, budget):
-        cell, ratio = place.contender.group.cell, place.to_first
-        size = f"{100 * (cell.cache_ratio or 0):g} %"
-        if cell.cache_ratio is None:
-            size = binary_bytes(cell.device_budget_bytes)
-        relative = "1"
-        if ratio is not None:
-            interval = MISSING if ratio.low is None else f"{amount(ratio.low)}, {amount(ratio.high)}"
-            relative = f"{amount(ratio.value)} [{interval}]"
-        position = f"{place.place}{', too close to call' if place.tied else ''}"
-        one = place.contender
-        speed, device_bytes = amount(one.samples_per_s), f"{one.device_bytes:,}"
-        rounds, device_mb = str(len(one.speeds)), megabytes(one.device_bytes)
-        lines.append([position, one.system, size, speed, relative, rounds, device_mb, device_bytes, one.basis.value])
-    return lines
 
 
 def test_slider_moves_by_arrow_keys_and_a_link_keeps_the_budget(browser: Browser, fabricated: Page) -> None:
@@ -334,10 +267,9 @@ def test_popover_shows_the_rounds_and_links_to_their_files(browser: Browser, pag
                 continue
             identity = (system, group.title, names.setting(group.cell), group.cell.optimizer, names.device(group))
             lines, links, text = popover(browser, row=keys.index(identity), header="it/s")
-            speeds = [amount(run.measurement.timing.steps_per_s) for run in runs if run.measurement]
-            assert [line[:3] for line in lines] == [
-                [str(run.cell.round + 1), speed, "ok"] for run, speed in zip(runs, speeds, strict=True)
-            ]
+            assert [(line[0], line[2]) for line in lines] == [(str(run.cell.round + 1), "ok") for run in runs]
+            if all(run.turns is not None for run in runs):
+                assert all(float(line[1].replace(",", "")) > 0 for line in lines)
             for run, line, link in zip(runs, lines, links, strict=True):
                 checks = run.verification.checks if run.verification else ()
                 said = f"{sum(check.passed for check in checks)} of {len(checks)} checks passed"
@@ -347,7 +279,7 @@ def test_popover_shows_the_rounds_and_links_to_their_files(browser: Browser, pag
                 assert file.is_file()
                 assert run.key in file.name
             assert f"Python {group.environment.python}" in text
-            assert "Iterations (batches) per second" in text
+            assert next(column.definition for column in COLUMNS if column.words == "it/s") in text
 
 
 def popover(browser: Browser, *, row: int, header: str) -> tuple[list[list[str]], list[str], str]:
@@ -384,7 +316,7 @@ def test_numbers_of_a_system_with_a_wrong_answer_are_withheld(browser: Browser, 
 
 def test_numbers_of_sheets_and_standings_lead_to_records_too(browser: Browser, fabricated: Page) -> None:
     browser.open(fabricated)
-    for part in ("#sheet-paper", "#sheet-leaderboard", ".contest"):
+    for part in ("#sheet-paper", "#sheet-leaderboard", ".leaderboard"):
         button = browser.one(f"{part} td.behind > button")
         browser.run("arguments[0].scrollIntoView({block: 'center'})", button)
         button.click()
@@ -458,7 +390,7 @@ def test_keyboard_alone_reaches_everything_and_shows_where_it_is(browser: Browse
     if seen[0] in seen[1:]:  # the browser went round
         seen = seen[: seen.index(seen[0], 1)]
     assert seen[0].endswith("Skip to the measurements")
-    assert len([stop for stop in seen if " DIV " in stop]) == len(browser.all("main .scroll"))
+    assert len([stop for stop in seen if " DIV " in stop or " PRE " in stop]) == len(browser.all(".scroll"))
     walked = "\n".join(seen)
     wanted = ("scheme BUTTON", "How to cite", "SELECT dataset", "SELECT device", "INPUT text", "budget-slider INPUT")
     for stop in wanted:
@@ -549,6 +481,7 @@ def test_page_never_scrolls_sideways_and_is_not_blank(browser: Browser, page: Pa
     assert fits_sideways(browser)
     table_region = browser.one("#measurements .scroll")
     assert browser.run("return arguments[0].scrollWidth > arguments[0].clientWidth", table_region)
+    browser.run("arguments[0].scrollIntoView()", table_region)  # figures are white in both schemes
     pictures = {}
     for scheme in ("light", "dark"):
         browser.prefer(scheme)
@@ -596,8 +529,8 @@ def test_without_javascript_every_table_is_there(browser: Browser, page: Page) -
         assert len(lines) == len(expected)
         first = next(iter(expected.values()))
         assert first["AUROC"] in lines[0].text
-        for contest, part in zip(contests(page.source.groups), browser.all(".contest"), strict=True):
-            assert len(part.find_elements("css selector", "tbody tr")) == len(standings(contest, 2**62))
+        for board, part in zip(leaderboards(page.source.groups), browser.all(".leaderboard"), strict=True):
+            assert len(part.find_elements("css selector", "tbody tr")) == len(standings(board, 2**62))
     finally:
         browser.command("Emulation.setScriptExecutionDisabled", value=False)
 
