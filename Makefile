@@ -51,10 +51,10 @@ $(READY): requirements/base.txt requirements/$(BUILD).txt requirements/no-deps.t
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --disable-pip-version-check --quiet -r requirements/base.txt -r requirements/$(BUILD).txt
 	$(RUN) -m pip install --disable-pip-version-check --quiet --no-deps -r requirements/no-deps.txt
-	$(RUN) -m pip install --disable-pip-version-check --quiet --no-deps --editable .
 	@rm -f $(VENV)/.ready-* && touch $(READY)
 	@echo "Installed for $(BUILD) in $(VENV)."
 
 $(TOOLS): $(READY) requirements/dev.txt
 	$(RUN) -m pip install --disable-pip-version-check --quiet -r requirements/base.txt -r requirements/dev.txt
+	$(RUN) -m pip install --disable-pip-version-check --quiet --no-deps --editable .
 	@touch $(TOOLS)
