@@ -42,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--contests", type=int, default=5, help="of every workload")
     parser.add_argument("--copies", type=int, default=6)
+    parser.add_argument("--turn-steps", type=int, help="default: the scale's; as many steps in all")
     parser.add_argument("--own-process", action="store_true", help="every copy in a process of its own")
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args(arguments)
@@ -59,7 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         entrants = tuple(
             Entrant(name=f"copy {copy}", record=record, own_process=asked.own_process) for copy in range(asked.copies)
         )
-        contest = Contest(entrants=entrants, way="one process", turns=cell.turns, steps=cell.turn_steps)
+        steps = asked.turn_steps or cell.turn_steps
+        turns = max(1, cell.turns * cell.turn_steps // steps)
+        contest = Contest(entrants=entrants, way="one process", turns=turns, steps=steps)
         watch = Watch(cuda=cell.device == "cuda")
         with tempfile.TemporaryDirectory() as folder:
             limits = limits_of(cell, timeout_s=None, cells=asked.copies)
@@ -93,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "median_half_width": _half_width(compared),
         "median_ms_per_step": 1e3
         * statistics.median(
-            second / cells[0].turn_steps
+            second / (asked.turn_steps or cells[0].turn_steps)
             for contest in contests
             for series in contest["seconds"].values()
             for build in series
