@@ -115,7 +115,7 @@ def test_noise_on_both_outputs_is_neither_a_message_nor_a_fault(tmp_path):
     seen = []
     ended = run(tiny_cell(fake("Noisy")), tmp_path, on_progress=seen.append)
     assert (ended.outcome.status, ended.outcome.reason) == (Status.OK, "")
-    assert {"verify", "build", "warm up", "train", "count", "evaluate"} <= {progress.phase for progress in seen}
+    assert {"verify", "build", "train", "count", "evaluate"} <= {progress.phase for progress in seen}
     log = (tmp_path / "worker.log").read_bytes()
     assert len(log) > 2_000_000
     assert b"\xff\xfe\x00garbage" in log
