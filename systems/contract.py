@@ -163,6 +163,23 @@ class EmbeddingSystem(nn.Module, ABC):
         return self.look_ahead > 0
 
     @property
+    def exact(self) -> bool:
+        """Whether it leaves the rows that plain training leaves, but for the order of sums."""
+        return True
+
+    @property
+    def row_error(self) -> float:
+        """By how much one way to the slow tier and back may change an element, as a share of its row's largest size."""
+        return 0.0
+
+    @classmethod
+    def reference(cls, spec: SystemSpec) -> EmbeddingSystem:
+        """The plain system that this one is verified against, built for the same spec."""
+        from systems.reference import ReferenceSystem  # it is a system itself
+
+        return ReferenceSystem(spec)
+
+    @property
     def slots(self) -> int:
         """Rows that its cache holds; 0: it has none. Its misses are compared with the fewest possible in as many."""
         return 0
@@ -201,6 +218,10 @@ class EmbeddingSystem(nn.Module, ABC):
 
     def prefetch(self, features: KeyedJaggedTensor) -> None:
         """Announce a coming batch. Called in order, each batch once, before its own `forward`."""
+
+    def start(self, seed: int) -> bool:
+        """Make first rows of its own from a seed, where rows cannot be loaded one by one. False: load them."""
+        return False
 
     @abstractmethod
     def load_rows(self, table: str, start: int, rows: Rows) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from suite.records.record import Check
-from systems.contract import EmbeddingSystem, OptimizerKind, SystemSpec
+from systems.contract import EmbeddingSystem, OptimizerKind
 
 TOLERANCE = {
     OptimizerKind.SGD: 2e-6,
@@ -31,9 +31,10 @@ _STATE_FLOOR = 1e-3
 """Share of a table's largest state below which a difference is measured against that share."""
 
 
-def tolerance(spec: SystemSpec) -> float:
-    """0 where the arithmetic is the reference's own: SGD on a CPU. The tables pool by sum."""
-    if spec.device.type == "cpu" and spec.optimizer.kind is OptimizerKind.SGD:
+def tolerance(system: EmbeddingSystem) -> float:
+    """0 where the arithmetic is the reference's own: exact systems with SGD on a CPU. The tables pool by sum."""
+    spec = system.spec
+    if system.exact and spec.device.type == "cpu" and spec.optimizer.kind is OptimizerKind.SGD:
         return 0.0
     return TOLERANCE[spec.optimizer.kind]
 

@@ -41,7 +41,12 @@ def load_initial_rows(
     on_chunk: Callable[[], None] = lambda: None,
     make: Callable[..., Tensor] = initial_rows,
 ) -> None:
-    """Give every system the same start, a million rows at a time, made by `make` as `initial_rows` does."""
+    """Give every system the same start, a million rows at a time, made by `make` as `initial_rows` does.
+
+    A system whose rows cannot be loaded starts from the seed by itself.
+    """
+    if system.start(seed):
+        return
     for index, table in enumerate(system.spec.tables):
         rows = table.num_embeddings
         for start in range(0, rows, _INIT_ROWS):

@@ -19,7 +19,6 @@ from suite.records.record import Check, Verification
 from suite.run.cell.differences import TOLERANCE, check_of, distance, rows_checks, snapshot, tolerance
 from suite.run.cell.training import Trainer, build_trainer, in_process, load_initial_rows, tables_of
 from systems.contract import CacheRatio, EmbeddingSystem, OptimizerKind, SparseOptimizer, SystemSpec, Verdict
-from systems.reference import ReferenceSystem
 from workloads.batch import Workload
 
 STEPS = 8
@@ -87,8 +86,9 @@ def _shrunk_spec(spec: SystemSpec, *, workload: Workload, kind: OptimizerKind) -
 
 def _checks(system: type[EmbeddingSystem], *, spec: SystemSpec, workload: Workload, seed: int) -> Iterator[Check]:
     """The story of one verification: train, evaluate, probe bags, then save, load and go on."""
-    kind, allowed = spec.optimizer.kind.value, tolerance(spec)
-    under_test, reference = _built(system, spec, seed), _built(ReferenceSystem, spec, seed)
+    kind = spec.optimizer.kind.value
+    under_test, reference = _started(system(spec), seed), _started(system.reference(spec), seed)
+    allowed = tolerance(under_test)
     train_test, train_reference = _trainer(under_test, workload, seed), _trainer(reference, workload, seed)
 
     losses = torch.tensor([train_test.run(1).loss - train_reference.run(1).loss for _ in range(STEPS)])
@@ -106,7 +106,7 @@ def _checks(system: type[EmbeddingSystem], *, spec: SystemSpec, workload: Worklo
     yield check_of(f"{kind}: empty bags and duplicates, output", float((outputs[0] - outputs[1]).abs().max()), loose)
     yield from rows_checks(f"{kind}: empty bags and duplicates", under_test, reference, loose)
 
-    resumed = _built(system, spec, seed + 1)
+    resumed = _started(system(spec), seed + 1)
     try:
         resumed.load_state_dict(under_test.state_dict())
     except RuntimeError as error:  # torch's sentence for keys that are missing or shapes that do not fit
@@ -125,10 +125,9 @@ def _checks(system: type[EmbeddingSystem], *, spec: SystemSpec, workload: Worklo
     yield from rows_checks(f"{kind}: save, load and go on", resumed, under_test, resumed_exactly)
 
 
-def _built(system: type[EmbeddingSystem], spec: SystemSpec, seed: int) -> EmbeddingSystem:
-    module = system(spec)
-    load_initial_rows(module, seed=seed)
-    return module
+def _started(system: EmbeddingSystem, seed: int) -> EmbeddingSystem:
+    load_initial_rows(system, seed=seed)
+    return system
 
 
 def _trainer(system: EmbeddingSystem, workload: Workload, seed: int) -> Trainer:
