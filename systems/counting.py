@@ -88,6 +88,25 @@ class UniqueCounter:
             per_table={name: (unique, unique) for name, unique in self._unique.items()},
         )
 
+    def looked_up_in_place(self, elsewhere: Sequence[UniqueCounter]) -> Counters:
+        """Counters of a system that moves no row: those that `elsewhere` counted are pooled on the host.
+
+        Bytes are not known, because they are those of rows: pooled vectors and their gradients cross the link instead.
+        """
+        if not self.steps:
+            return Counters(steps=0)
+        missed = {name: rows for counter in elsewhere for name, rows in counter._unique.items()}
+        return Counters(
+            steps=self.steps,
+            lookups=self.lookups,
+            unique_ids=self.unique_ids,
+            unique_misses=sum(missed.values()),
+            lookup_misses=sum(counter.lookups for counter in elsewhere),
+            rows_fetched=0,
+            rows_written_back=0,
+            per_table={name: (unique, missed.get(name, 0)) for name, unique in self._unique.items()},
+        )
+
     def unknown_traffic(self) -> Counters:
         """Counters of a system whose traffic nothing here can see."""
         if not self.steps:

@@ -21,6 +21,8 @@ SYSTEMS: dict[str, str] = {
     "torchrec_uvm_caching": "systems.torchrec_uvm:TorchrecUVMCaching",
     "fbgemm_uvm": "systems.fbgemm_uvm:FbgemmUVM",
     "fbgemm_uvm_caching": "systems.fbgemm_uvm:FbgemmUVMCaching",
+    "cpu_embeddings": "systems.cpu_embeddings:CPUEmbeddings",
+    "hot_split": "systems.hot_split:HotSplit",
 }
 """`module:class` by name, in the order of tables."""
 

@@ -68,18 +68,18 @@ def build_tbe(
 
     Rows are kept in `row_type`, fp32 or fp16; pooled outputs and optimizer state are fp32 either way, and an updated
     fp16 row is rounded to nearest. (On a CPU SGD and Adagrad also round the step to fp16 before they subtract it,
-    row-wise Adagrad does not.) On a CPU the location is HOST whatever was asked: fbgemm has no other there. Ids out of
-    range raise an error instead of being replaced by 0, which is fbgemm's default; unless `checked`, they must
-    not occur.
+    row-wise Adagrad does not.) HOST is for the CPU alone: a TBE there looks up on the CPU even if the device is CUDA,
+    and on a CPU it is HOST whatever was asked. Ids out of range raise an error instead of being replaced by 0, which is
+    fbgemm's default; unless `checked`, they must not occur.
     """
-    on_cpu = device.type == "cpu"
+    on_cpu = device.type == "cpu" or location is EmbeddingLocation.HOST
     where = EmbeddingLocation.HOST if on_cpu else location
     compute = ComputeDevice.CPU if on_cpu else ComputeDevice.CUDA
     return TBE(
         embedding_specs=[(rows, dim, where, compute) for rows, dim in shapes],
         feature_table_map=list(table_of_feature),
         pooling_mode=_POOLING[pooling],
-        device=device,
+        device=torch.device("cpu") if on_cpu else device,
         weights_precision=ROW_TYPES[row_type],
         output_dtype=SparseType.FP32,
         bounds_check_mode=BoundsCheckMode.FATAL if checked else BoundsCheckMode.NONE,

@@ -44,7 +44,7 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 ADAGRAD = OptimizerKind.ROWWISE_ADAGRAD
 LOPSIDED = (table("many", 990, 4), table("few", 10, 64, mean=True), table("one", 1, 8))
 ONE_POOLING = tuple(t for t in TABLES if t.name != "words")
-NEED_THE_DEVICE = ["reference", "full_gpu", *CACHES]
+NEED_THE_DEVICE = ["reference", "full_gpu", "hot_split", *CACHES]
 """Systems that ask for device bytes even where the device is a CPU."""
 
 
@@ -187,8 +187,9 @@ def test_adam_is_supported_by_the_reference_everywhere() -> None:
         assert system.support(spec).verdict is Verdict.YES
 
 
-def test_static_policy_without_frequencies_is_unsupported_and_names_the_other_policy() -> None:
-    system, spec = spec_of("freq_cache", device=CPU)
+@pytest.mark.parametrize("variant", ["freq_cache", "hot_split"])
+def test_static_placement_without_frequencies_is_unsupported_and_names_the_other_policy(variant: str) -> None:
+    system, spec = spec_of(variant, device=CPU)
     answer = system.support(replace(spec, frequencies=None))
     assert answer.verdict is Verdict.UNSUPPORTED
     assert "lfu" in answer.reason

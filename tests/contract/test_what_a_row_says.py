@@ -23,6 +23,7 @@ ALIKE = [
     ("fbgemm_uvm_caching", "full_gpu"),
     ("fbgemm_uvm_caching[policy=lfu]", "full_gpu"),
     ("fbgemm_uvm_caching[prefetch=on]", "full_gpu"),
+    ("cpu_embeddings", "full_gpu"),
     ("torchrec_uvm_caching", "torchrec_uvm"),
     ("torchrec_uvm_caching[policy=lfu]", "torchrec_uvm"),
 ]
@@ -68,7 +69,7 @@ def test_torchrec_told_to_prefetch_is_something_else_on_a_cpu_too() -> None:
     assert single.placement.computes_as is None
 
 
-@pytest.mark.parametrize("name", ["reference", "full_gpu", "freq_cache", "torchrec_uvm"])
+@pytest.mark.parametrize("name", ["reference", "full_gpu", "freq_cache", "torchrec_uvm", "hot_split"])
 def test_systems_with_a_way_of_their_own_compute_as_no_other(name: str) -> None:
     assert build(name, device=CPU).placement.computes_as is None
 
@@ -104,6 +105,8 @@ def test_every_system_is_its_own_on_a_gpu(name: str) -> None:
         ("freq_cache[policy=lru,look_ahead=1]", "the past, next batch", True),
         ("freq_cache[look_ahead=16]", "training frequencies, next 16 batches", True),
         ("freq_cache[tier=file]", "training frequencies", True),
+        ("cpu_embeddings", "nothing", False),
+        ("hot_split", "training frequencies", False),
     ],
 )
 def test_row_says_what_its_system_knew_and_whether_it_works_between_steps(

@@ -1,0 +1,282 @@
+"""The most frequent rows on the device, all others looked up on the host: the placement of FAE and Hotline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import chain
+
+import torch
+from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
+from torch import Tensor
+from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor, PoolingType
+
+from systems.answers import total_of
+from systems.contract import (
+    Anatomy,
+    CacheRatio,
+    Counters,
+    EmbeddingSystem,
+    Placement,
+    Purpose,
+    Rows,
+    Support,
+    SystemSpec,
+    Tier,
+    Verdict,
+    knowledge,
+    row_bytes_of,
+    row_type_of,
+)
+from systems.counting import UniqueCounter
+from systems.features import FeatureGroups, Group
+from systems.tbe import ROW_TYPES, TBE, build_tbe, load_tbe_rows, read_tbe_rows, tbe_anatomy, tbe_key
+from systems.tbe_system import Lookup, fbgemm_support
+
+PLACE_BYTES = 4
+"""Of every row on the host: its side and its place there."""
+
+
+class HotSplit(EmbeddingSystem):
+    """Every row on one side for good, chosen by its accesses in the training split; sums of both sides are added.
+
+    It is where FAE (arXiv 2103.00686) and Hotline (arXiv 2204.05436) keep rows, not how they schedule: those papers
+    also reorder samples into batches, or parts of batches, that need hot rows only. Here batches stay as they come.
+
+    No row moves. Rows on the host count as missing on the device; pooled vectors and gradients cross the link instead,
+    of the features that have such rows. Adam is refused, which fbgemm does not have on a CPU.
+    """
+
+    about = (
+        "The most frequent rows in GPU memory, all others in host memory, where the CPU pools and updates them: for "
+        "skewed ids whose frequencies are known and stay (the placement of FAE and Hotline, batches in their order)."
+    )
+    row_types = frozenset(ROW_TYPES)
+    takes_weights = True
+    ids_on_host = True
+
+    def __init__(self, spec: SystemSpec) -> None:
+        super().__init__(spec)
+        hot = hot_rows(spec)
+
+        def sides(table: EmbeddingBagConfig) -> object:
+            return tbe_key(table), bool(hot[table.name].any()), bool(hot[table.name].all())
+
+        self._groups = FeatureGroups(spec.tables, key=sides, weighted=spec.weighted)
+        self._parts = [_Part(group, spec, hot) for group in self._groups.groups]
+        self._part_of_table = {t.name: (part, i) for part in self._parts for i, t in enumerate(part.group.tables)}
+        self._slots = sum(int(rows.sum()) for rows in hot.values())
+        self._counter = UniqueCounter(spec.tables)
+
+    @classmethod
+    def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
+        one = max(_record_bytes(table, spec) for table in spec.tables)  # whichever the most frequent is
+        return {Tier.DEVICE: one, Tier.HOST: spec.row_bytes + spec.state_bytes - one + PLACE_BYTES * spec.rows}
+
+    @classmethod
+    def support(cls, spec: SystemSpec) -> Support:
+        if spec.frequencies is None:
+            return Support(
+                Verdict.UNSUPPORTED,
+                "hot_split ranks rows by id frequencies: give them, or use freq_cache[policy=lfu], which needs none",
+            )
+        refusal = fbgemm_support(replace(spec, device=torch.device("cpu")))
+        return super().support(spec) if refusal.verdict is Verdict.YES else refusal
+
+    @property
+    def knew(self) -> str:
+        return knowledge("training frequencies")
+
+    @property
+    def slots(self) -> int:
+        return self._slots
+
+    @property
+    def placement(self) -> Placement:
+        if all(tbe.use_cpu for part in self._parts for tbe in part.sides.values()):
+            return Placement(label="hot and other rows, all in RAM", offloads=False)
+        return Placement(label="device + host, looked up there", offloads=True)
+
+    def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
+        batches = self._groups.split(features)
+        self._counter.observe(features)
+        return self._groups.join([part.look_up(batch) for part, batch in zip(self._parts, batches, strict=True)])
+
+    def load_rows(self, table: str, start: int, rows: Rows) -> None:
+        self.check_rows(table, start, rows)
+        part, index = self._part_of_table[table]
+        part.load(index, start, rows)
+
+    def read_rows(self, table: str, ids: Tensor) -> Rows:
+        part, index = self._part_of_table[table]
+        return part.read(index, ids)
+
+    def set_learning_rate(self, lr: float) -> None:
+        for tbe in chain.from_iterable(part.sides.values() for part in self._parts):
+            tbe.set_learning_rate(lr)
+
+    def memory(self) -> Anatomy:
+        return total_of(part.memory() for part in self._parts)
+
+    def counters(self) -> Counters:
+        return self._counter.looked_up_in_place([part.cold for part in self._parts])
+
+    def reset_counters(self) -> None:
+        self._counter.reset()
+        for part in self._parts:
+            part.cold.reset()
+
+    def count_traffic(self, enabled: bool) -> None:
+        self._counter.enabled = enabled
+        for part in self._parts:
+            part.cold.enabled = enabled
+
+
+class _Part:
+    """Tables whose rows are on the same sides - the device, the host or both - and share a kernel on each.
+
+    Rows keep their order within a side. A hot row has place `p` there, any other `~p`.
+    """
+
+    def __init__(self, group: Group, spec: SystemSpec, hot: Mapping[str, Tensor]) -> None:
+        self.group = group
+        self.cold = UniqueCounter(group.tables)
+        self._spec = spec
+        self._places = [_places_of(hot[table.name]) for table in group.tables]
+        self._dims = torch.tensor(group.dims, device=spec.device)
+        self.sides: dict[bool, TBE] = {}
+        """Its TBE by whether that has the hot rows. The hot side comes first: the device works while the host does."""
+        for is_hot, location in ((True, EmbeddingLocation.DEVICE), (False, EmbeddingLocation.HOST)):
+            counts = [int((hot[table.name] == is_hot).sum()) for table in group.tables]
+            if any(counts):
+                self.sides[is_hot] = build_tbe(
+                    [(count, table.embedding_dim) for count, table in zip(counts, group.tables, strict=True)],
+                    table_of_feature=group.table_of_feature,
+                    pooling=PoolingType.SUM,  # a mean over a side would divide by the ids of that side
+                    optimizer=spec.optimizer,
+                    device=spec.device,
+                    location=location,
+                    row_type=row_type_of(group.tables[0]),
+                    checked=False,  # finding the places has checked the ids
+                )
+
+    def look_up(self, features: KeyedJaggedTensor) -> Tensor:
+        """Pooled rows of both sides, fp32 `[batch, sum of dims]` on the device. `features` are those of the group."""
+        by_feature = features.values().split(features.length_per_key())
+        places = torch.cat(
+            [
+                self._places[table].index_select(0, ids)
+                for table, ids in zip(self.group.table_of_feature, by_feature, strict=True)
+            ]
+        )
+        everything = (places, features.offsets(), features.weights_or_none())
+        pooled: Tensor | None = None
+        for is_hot, tbe in self.sides.items():
+            ids, offsets, weights = _of_side(everything, is_hot=is_hot)
+            if not is_hot:
+                self.cold.observe(KeyedJaggedTensor(list(self.group.features), ids, offsets=offsets))
+            there = tbe.current_device
+            found = tbe(ids.to(there), offsets.to(there), None if weights is None else weights.to(there))
+            found = found.to(self._spec.device)
+            pooled = found if pooled is None else pooled + found
+        assert pooled is not None  # every table has a row
+        if self.group.tables[0].pooling is PoolingType.MEAN:
+            counts = features.lengths().view(-1, features.stride()).t().clamp(min=1).to(self._spec.device)
+            pooled = pooled / counts.repeat_interleave(self._dims, dim=1, output_size=pooled.shape[1])
+        return pooled
+
+    def load(self, table: int, start: int, rows: Rows) -> None:
+        """Overwrite consecutive rows, which are consecutive on each side."""
+        places = self._places[table][start : start + len(rows.weights)]
+        for is_hot, tbe in self.sides.items():
+            on_side = (places >= 0) == is_hot
+            found = places[on_side]
+            if found.numel():
+                load_tbe_rows(
+                    tbe,
+                    table=table,
+                    start=int(found[0] if is_hot else ~found[0]),
+                    rows=Rows(rows.weights[on_side], {name: value[on_side] for name, value in rows.state.items()}),
+                    states=self._states,
+                )
+
+    def read(self, table: int, ids: Tensor) -> Rows:
+        """Copies of rows on the host, in the order of `ids`."""
+        places = self._places[table].index_select(0, ids)
+        dim, shapes = self.group.tables[table].embedding_dim, self._spec.optimizer.state_shapes
+        weights = torch.empty(ids.numel(), dim)
+        state = {n: torch.empty((ids.numel(),) if w == 1 else (ids.numel(), w)) for n, w in shapes(dim).items()}
+        for is_hot, tbe in self.sides.items():
+            on_side = (places >= 0) == is_hot
+            found = places[on_side] if is_hot else ~places[on_side]
+            rows = read_tbe_rows(tbe, table=table, ids=found, states=self._states)
+            weights[on_side] = rows.weights
+            for name, value in rows.state.items():
+                state[name][on_side] = value
+        return Rows(weights, state)
+
+    def memory(self) -> Anatomy:
+        """Bytes by tier and purpose. Hot rows are the device's also where RAM plays its part."""
+        sides = [
+            tbe_anatomy([tbe], host_rows_are=Tier.DEVICE if is_hot else Tier.HOST) for is_hot, tbe in self.sides.items()
+        ]
+        index = {(Tier.HOST, Purpose.INDEX): sum(places.nbytes for places in self._places)}
+        return total_of([index, *sides])
+
+    @property
+    def _states(self) -> list[str]:
+        return list(self._spec.optimizer.state_shapes(4))
+
+
+def hot_rows(spec: SystemSpec) -> dict[str, Tensor]:
+    """Which rows the budget puts on the device: the most frequent over all tables together, as many as fit.
+
+    Rows of equal frequency come in the order of the tables. A ratio is of all rows, and gives at least one; bytes are
+    those of rows and their optimizer state.
+
+    Returns:
+        bool `[rows]` by table name.
+
+    Cost: some 32 passes over the frequencies, no sort.
+    """
+    assert spec.frequencies is not None
+    counts = {table.name: spec.frequencies[table.name] for table in spec.tables}
+    if isinstance(spec.budget, CacheRatio):
+        costs, room = dict.fromkeys(counts, 1), max(1, int(spec.rows * spec.budget.ratio))
+    else:
+        costs, room = {t.name: _record_bytes(t, spec) for t in spec.tables}, spec.budget.total_bytes
+
+    def cost_above(bar: int) -> int:
+        return sum(costs[name] * int((found > bar).sum()) for name, found in counts.items())
+
+    # the lowest bar above which all rows fit
+    low, high = -1, max(int(found.max()) for found in counts.values())
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if cost_above(middle) <= room else (middle + 1, high)
+    room -= cost_above(low)
+    hot = {}
+    for name, found in counts.items():
+        tied = (found == low).nonzero().flatten()[: room // costs[name]]
+        room -= costs[name] * len(tied)
+        hot[name] = (found > low).index_fill_(0, tied, value=True)
+    return hot
+
+
+def _places_of(hot: Tensor) -> Tensor:
+    """Places of a table's rows: int32 `[rows]`, `p` of the hot ones and `~p` of the others, in order on each side."""
+    before = hot.cumsum(0)
+    return torch.where(hot, before - 1, before - torch.arange(1, len(hot) + 1)).int()
+
+
+def _of_side(lookup: Lookup, *, is_hot: bool) -> Lookup:
+    """The ids, bag offsets and weights that one side looks up, of places on both."""
+    places, offsets, weights = lookup
+    chosen = (places >= 0) if is_hot else (places < 0)
+    ids = places[chosen] if is_hot else ~places[chosen]
+    before = torch.nn.functional.pad(chosen.cumsum(0), (1, 0))
+    return ids, before.index_select(0, offsets), None if weights is None else weights[chosen]
+
+
+def _record_bytes(table: EmbeddingBagConfig, spec: SystemSpec) -> int:
+    return row_bytes_of(table) + spec.optimizer.state_bytes(table.embedding_dim)
