@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torchrec import EmbeddingBagConfig
 
-from systems.contract import Budget, CacheRatio, DeviceBytes, SparseOptimizer, SystemSpec
+from systems.contract import Budget, CacheRatio, DeviceBytes, SparseOptimizer, SystemSpec, row_type_of
 from systems.freq_cache import sizing
 from systems.freq_cache.planner.policy import Policy
 
@@ -31,6 +31,7 @@ def specification(
     batch_lookups: int,
     directory: Path | str | None,
     pinned: bool,
+    slow_rows: str,
     seed: int | None,
 ) -> SystemSpec:
     """The arguments of a `CachedEmbeddingBagCollection` as a system's.
@@ -49,6 +50,8 @@ def specification(
     )
     if pinned and directory is not None:
         raise ValueError("rows in a directory are not in host memory: give directory or pinned, not both")
+    if slow_rows not in sizing.SLOW_ROWS:
+        raise ValueError(f"slow_rows '{slow_rows}' is none of {', '.join(sizing.SLOW_ROWS)}")
     if isinstance(policy, str) and policy not in POLICIES:
         raise ValueError(f"policy '{policy}' is none of {', '.join(POLICIES)}")
     return SystemSpec(
@@ -63,8 +66,21 @@ def specification(
             "policy": policy if isinstance(policy, str) else "own",
             "look_ahead": str(look_ahead),
             "tier": "pinned" if pinned else "host" if directory is None else "file",
+            "slow_rows": slow_rows,
         },
     )
+
+
+def refused(spec: SystemSpec) -> str:
+    """Why no cache can be built from a spec, in words; empty: it can."""
+    half = [table.name for table in spec.tables if row_type_of(table) is not torch.float32]
+    if spec.parameters["policy"] == "static" and spec.frequencies is None:
+        return "policy=static ranks rows by id frequencies: give them, or use policy=lfu"
+    if spec.parameters["tier"] == "pinned" and spec.device.type == "cpu":
+        return "pinned rows are for a GPU, which reads them by itself: leave them pageable, which is tier=host"
+    if half and sizing.ROW_ERROR[spec.parameters["slow_rows"]]:
+        return f"slow_rows compresses rows of fp32: leave it at fp32, or change the data_type of {', '.join(half)}"
+    return ""
 
 
 def check_own_rows(cache_rows: Mapping[str, int], spec: SystemSpec) -> None:

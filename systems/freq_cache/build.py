@@ -60,7 +60,7 @@ class CacheBuilder:
         """The cache of a group of tables; `number` names its folder in the directory."""
         spec, fused_optimizer, cache_rows = self.spec, self.fused_optimizer, self.cache_rows
         first: EmbeddingBagConfig = group.tables[0]
-        layout = RowLayout(first.embedding_dim, row_type_of(first), spec.optimizer.state_shapes(first.embedding_dim))
+        layout = sizing.layout_of(spec, first)
         rows, slots = sizing.rows_of(group), sizing.slots_of(spec, group, cache_rows)
         tier = self._tier(number, group, rows, layout)
 
@@ -71,6 +71,7 @@ class CacheBuilder:
                 table_of_feature=group.table_of_feature,
                 pooling=first.pooling,
                 optimizer=spec.optimizer,
+                row_type=row_type_of(first),
                 device=spec.device,
             )
             pool.set_hyper_parameters(fused_optimizer.hyper)
@@ -108,7 +109,7 @@ class CacheBuilder:
                 ids = torch.arange(start, min(start + _CHUNK_ROWS, rows))
                 out = torch.empty(ids.numel(), layout.dim)
                 initialize(ids, out)
-                layout.weights(tier.records[start : start + _CHUNK_ROWS]).copy_(out)
+                layout.set_weights(tier.records[start : start + _CHUNK_ROWS], out)
         return tier
 
     def _policy_of(self, group: Group, rows: int) -> Policy:

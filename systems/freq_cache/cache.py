@@ -244,14 +244,21 @@ class Cache:
         self._overflow.finish(self.traffic)
 
     def flush(self) -> None:
-        """Write every changed row back; the slots stay valid. No batch may be announced."""
+        """Write every changed row back; the slots stay valid. No batch may be announced.
+
+        Where the slow tier rounds rows, the slots are given what it now has: row and slot are the same after it.
+        """
         self.finish()
         self.writer.wait()
         rows, slots = self.planner.changed()
         try:
             for start in range(0, rows.size, CHUNK_ROWS):
                 chunk = slice(start, start + CHUNK_ROWS)
-                self.tier.write(as_long(rows[chunk]), self._mover.read(self.pool, slots[chunk]).wait())
+                held = self._mover.on_device(slots[chunk])
+                records = self.pool.read(held)
+                self.tier.write(as_long(rows[chunk]), self._transfer.to_host(records).wait())
+                if self.pool.rounds:
+                    self.pool.fill(held, records)
         except BaseException:
             self.planner.change(slots)  # written or not, they will be written again
             raise

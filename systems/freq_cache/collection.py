@@ -14,17 +14,7 @@ import torch
 from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor
 
-from systems.answers import (
-    Anatomy,
-    Counters,
-    Placement,
-    Purpose,
-    Rows,
-    Support,
-    Tier,
-    Verdict,
-    total_of,
-)
+from systems.answers import Anatomy, Counters, Placement, Purpose, Rows, Support, Tier, Verdict, total_of
 from systems.contract import EmbeddingSystem
 from systems.freq_cache import arguments, sizing
 from systems.freq_cache.build import CacheBuilder
@@ -49,7 +39,7 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
     Optimizer state moves with its row, only changed rows are written back, and no index lives on the device. Announce
     coming batches with `prefetch`, up to `look_ahead` of them beyond the one in hand: they are planned on a thread,
     their rows are read while the batch before them trains, and no row that they need leaves for one that they do not.
-    A batch that nobody announced is served all the same.
+    A batch that nobody announced is served all the same. With `slow_rows` other than fp32 it trains approximately.
 
     The update of the rows happens inside backward, by `optimizer`: no other optimizer must see them, and
     `parameters()` does not show them. `state_dict()` has the keys of an `EmbeddingBagCollection`, and the optimizer
@@ -74,6 +64,9 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
             rows, training resumes from them.
         pinned: Keep the rows in page-locked host memory, which a CUDA device reads by itself: no thread of the host
             gathers them, but all of the memory is taken at once and cannot be paged.
+        slow_rows: What rows of fp32 are kept as in the slow tier: `fp32`, `fp16` or `int8`. Slots, arithmetic and
+            optimizer state stay fp32. A row is rounded when it is loaded, and when it leaves changed or is flushed;
+            after a flush its slot has the rounded values too, so reading or saving rows rounds those that changed.
         seed: Of the initial rows, uniform in +-1/sqrt(rows); None: zero.
 
     Raises:
@@ -100,6 +93,7 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         batch_lookups: int = 1 << 16,
         directory: Path | str | None = None,
         pinned: bool = False,
+        slow_rows: str = "fp32",
         seed: int | None = 0,
     ) -> None:
         spec = arguments.specification(
@@ -115,6 +109,7 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
             batch_lookups=batch_lookups,
             directory=directory,
             pinned=pinned,
+            slow_rows=slow_rows,
             seed=seed,
         )
         super().__init__(spec)
@@ -168,24 +163,26 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         index = sizing.index_bytes(spec.rows, int(spec.rows * ratio))
         # rows in a file take room on disk once they are written, and a place in the map of the file in memory
         in_file = spec.parameters.get("tier") == "file"
-        rows = sizing.ROW_INDEX_BYTES * spec.rows if in_file else spec.row_bytes + spec.state_bytes
+        rows = sizing.ROW_INDEX_BYTES * spec.rows if in_file else sizing.slow_bytes(spec)
         return {Tier.DEVICE: sizing.least_device_bytes(spec), Tier.HOST: index + rows}
 
     @classmethod
     def support(cls, spec: SystemSpec) -> Support:
-        if spec.parameters["policy"] == "static" and spec.frequencies is None:
-            return Support(
-                Verdict.UNSUPPORTED, "policy=static ranks rows by id frequencies: give them, or use policy=lfu"
-            )
-        if spec.parameters["tier"] == "pinned" and spec.device.type == "cpu":
-            reads = "pinned rows are for a GPU, which reads them by itself"
-            return Support(Verdict.UNSUPPORTED, f"{reads}: leave them pageable, which is tier=host")
-        refusal = fbgemm_support(spec)
+        refused = arguments.refused(spec)
+        refusal = Support(Verdict.UNSUPPORTED, refused) if refused else fbgemm_support(spec)
         return super().support(spec) if refusal.verdict is Verdict.YES else refusal
 
     @property
     def look_ahead(self) -> int:
         return self._look_ahead
+
+    @property
+    def exact(self) -> bool:
+        return self.row_error == 0.0
+
+    @property
+    def row_error(self) -> float:
+        return sizing.ROW_ERROR[self.spec.parameters["slow_rows"]]
 
     @property
     def placement(self) -> Placement:

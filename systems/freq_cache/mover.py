@@ -53,7 +53,7 @@ class RowMover:
 
     def copy(self, source: RowPool, from_slots: Int32s, target: RowPool, to_slots: Int32s) -> None:
         """Overwrite slots of one pool with slots of another, int32 `[n]` each."""
-        target.fill(self.on_device(to_slots), source.read(self.on_device(from_slots)))
+        target.copy(self.on_device(to_slots), source, self.on_device(from_slots))
 
     def on_device(self, numbers: NDArray[Any]) -> Tensor:
         """Row or slot numbers as int64 on the device."""

@@ -16,6 +16,8 @@ from systems.tbe import build_shared_tbe, set_tbe_steps, tbe_steps
 class RowPool:
     """`slots` rows of one width on the device, with optimizer state, looked up and updated by fbgemm's TBE.
 
+    Rows are of `row_type` here, whatever they are in the records of `layout` that they come and go as.
+
     All arguments lie on the device, and nothing here waits for it.
     """
 
@@ -27,6 +29,7 @@ class RowPool:
         table_of_feature: Sequence[int],
         pooling: PoolingType,
         optimizer: SparseOptimizer,
+        row_type: torch.dtype,
         device: torch.device,
     ) -> None:
         self.slots = slots
@@ -38,7 +41,7 @@ class RowPool:
             pooling=pooling,
             optimizer=optimizer,
             device=device,
-            row_type=layout.dtype,
+            row_type=row_type,
             checked=False,
         )
         self.weights: Tensor = self._tbe.split_embedding_weights()[0]
@@ -52,19 +55,31 @@ class RowPool:
 
     def fill(self, slots: Tensor, records: Tensor) -> None:
         """Overwrite slots, int64 `[n]`, with records."""
-        self.weights.index_copy_(0, slots, self.layout.weights(records))
+        self.weights.index_copy_(0, slots, self.layout.weights(records).to(self.weights.dtype))
         for name, values in self.layout.states(records).items():
             self.state[name].index_copy_(0, slots, values)
 
     def read(self, slots: Tensor) -> Tensor:
         """Copies of slots, int64 `[n]`, as records."""
-        if not self.state:
-            return self.weights.index_select(0, slots)
-        records = torch.empty(slots.numel(), self.layout.width, dtype=self.layout.dtype, device=self.weights.device)
-        self.layout.weights(records).copy_(self.weights.index_select(0, slots))
+        weights = self.weights.index_select(0, slots)
+        if not self.state and not self.rounds:
+            return weights
+        records = torch.empty(slots.numel(), self.layout.width, dtype=self.layout.element, device=weights.device)
+        self.layout.set_weights(records, weights)
         for name, values in self.layout.states(records).items():
             values.copy_(self.state[name].index_select(0, slots))
         return records
+
+    def copy(self, slots: Tensor, source: RowPool, from_slots: Tensor) -> None:
+        """Overwrite slots with slots of another pool, int64 `[n]` each, as they are."""
+        self.weights.index_copy_(0, slots, source.weights.index_select(0, from_slots))
+        for name, state in self.state.items():
+            state.index_copy_(0, slots, source.state[name].index_select(0, from_slots))
+
+    @property
+    def rounds(self) -> bool:
+        """Whether a record holds less than its slot: `fill` with what `read` gave may then change the slot."""
+        return self.layout.dtype is not self.weights.dtype
 
     @property
     def steps(self) -> int:

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
 from torchrec import EmbeddingBagConfig
 
 from systems.contract import CacheRatio, SystemSpec, row_bytes_of, row_type_of
 from systems.features import FeatureGroups, Group
+from systems.freq_cache.tiers.layout import RowLayout
+
+SLOW_ROWS = {"fp32": None, "fp16": torch.float16, "int8": torch.int8}
+"""What weights are in the slow tier by name; None: what the slots have, not compressed."""
+
+ROW_ERROR = {"fp32": 0.0, "fp16": 2.0**-11, "int8": 1 / 252}
+"""By how much that changes an element at most, as a share of its row's largest size."""
 
 SLOT_ID_BYTES = 4
 """Of every id of a batch on the device."""
@@ -43,6 +51,17 @@ def slot_bytes(spec: SystemSpec, group: Group) -> int:
     return row_bytes_of(first) + spec.optimizer.state_bytes(first.embedding_dim)
 
 
+def layout_of(spec: SystemSpec, table: EmbeddingBagConfig) -> RowLayout:
+    """Of the records in which a table's rows are kept in the slow tier, and cross the link."""
+    kept = SLOW_ROWS[spec.parameters.get("slow_rows", "fp32")] or row_type_of(table)
+    return RowLayout(table.embedding_dim, kept, spec.optimizer.state_shapes(table.embedding_dim))
+
+
+def slow_bytes(spec: SystemSpec) -> int:
+    """Of all rows in the slow tier, with their optimizer state."""
+    return sum(int(table.num_embeddings) * layout_of(spec, table).record_bytes for table in spec.tables)
+
+
 def staging_rows(spec: SystemSpec, slots: int) -> int:
     """Rows that may be on their way into a cache at a time, and as many out of it: an eighth of a full working set."""
     return 1 + min(spec.batch_lookups, slots) // 8
@@ -50,7 +69,8 @@ def staging_rows(spec: SystemSpec, slots: int) -> int:
 
 def device_bytes(spec: SystemSpec, group: Group, slots: int) -> int:
     """What a cache takes on the device, its share of the slot ids excepted."""
-    return (slots + 2 * staging_rows(spec, slots)) * slot_bytes(spec, group)
+    staging = 2 * staging_rows(spec, slots) * layout_of(spec, group.tables[0]).record_bytes
+    return slots * slot_bytes(spec, group) + staging
 
 
 def least_device_bytes(spec: SystemSpec, cache_rows: Mapping[str, int] | None = None) -> int:

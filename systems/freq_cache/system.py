@@ -6,6 +6,7 @@ import tempfile
 import weakref
 
 from systems.contract import CacheRatio, DeviceBytes, SystemSpec, Tier, knowledge
+from systems.freq_cache import sizing
 from systems.freq_cache.arguments import POLICIES
 from systems.freq_cache.collection import CachedEmbeddingBagCollection
 
@@ -13,8 +14,8 @@ from systems.freq_cache.collection import CachedEmbeddingBagCollection
 class FreqCache(CachedEmbeddingBagCollection):
     """`CachedEmbeddingBagCollection` built from a spec. All rows start at zero, because the harness loads them.
 
-    `policy` and `look_ahead` are arguments of the collection. `tier=file` keeps the rows in a temporary directory,
-    `tier=pinned` in page-locked host memory.
+    `policy`, `look_ahead` and `slow_rows` are arguments of the collection. `tier=file` keeps the rows in a temporary
+    directory, `tier=pinned` in page-locked host memory.
     """
 
     about = (
@@ -26,6 +27,7 @@ class FreqCache(CachedEmbeddingBagCollection):
         "policy": POLICIES,
         "look_ahead": ("0", "1", "2", "4", "8", "16", "32", "64"),
         "tier": ("host", "pinned", "file"),
+        "slow_rows": tuple(sizing.SLOW_ROWS),
     }
 
     bypasses = False
@@ -49,6 +51,7 @@ class FreqCache(CachedEmbeddingBagCollection):
             batch_lookups=spec.batch_lookups,
             directory=directory,
             pinned=spec.parameters["tier"] == "pinned",
+            slow_rows=spec.parameters["slow_rows"],
             seed=None,
         )
 
@@ -56,7 +59,7 @@ class FreqCache(CachedEmbeddingBagCollection):
     def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
         needed = super().required_bytes(spec)
         if spec.parameters["tier"] == "file":
-            needed[Tier.DISK] = spec.row_bytes + spec.state_bytes  # all rows are loaded: none is left out of the file
+            needed[Tier.DISK] = sizing.slow_bytes(spec)  # all rows are loaded: none is left out of the file
         return needed
 
     @property

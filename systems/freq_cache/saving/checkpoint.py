@@ -7,6 +7,7 @@ import os
 import uuid
 import zlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ def save(directory: Path, caches: Mapping[str, Cache], *, hyper: Mapping[str, fl
             written.append(rows)
             checksum = _write(rows, _records(cache, table))
             tables[name] = {
-                **_shape(table, cache.tier.layout),
+                **_shape(table, _layout(cache)),
                 "rows_file": rows.name,
                 "rows_crc32": checksum,
                 "steps": cache.pool.steps,
@@ -111,20 +112,20 @@ def load(directory: Path, caches: Mapping[str, Cache]) -> Mapping[str, float]:
             f"{path} is of other tables than the collection, {different} is not in both: build with its tables"
         )
     for name, cache in caches.items():
-        wanted = _shape(cache.tables[name], cache.tier.layout)
+        wanted = _shape(cache.tables[name], _layout(cache))
         found = {key: tables[name].get(key) for key in wanted}
         if found != wanted:
             raise ValueError(f"{path}: table {name} is {found}, the collection has {wanted}: build with the former")
     for name, cache in caches.items():
-        entry, record_bytes = tables[name], cache.tier.layout.record_bytes
+        entry, record_bytes = tables[name], _layout(cache).record_bytes
         _check(directory / entry["rows_file"], entry["rows_crc32"], entry["rows"] * record_bytes)
         if "policy" in entry:
             _check(directory / entry["policy"]["file"], entry["policy"]["crc32"], None)
     for name, cache in caches.items():
         entry = tables[name]
-        done = 0
-        for records in _read(directory / entry["rows_file"], cache.tier.layout):
-            cache.load(name, done, records)
+        done, layout = 0, _layout(cache)
+        for records in _read(directory / entry["rows_file"], layout):
+            cache.load(name, done, cache.tier.layout.repacked(records, layout))
             done += records.shape[0]
         cache.pool.steps = entry["steps"]
         learnt = cache.planner.policy.state
@@ -133,6 +134,11 @@ def load(directory: Path, caches: Mapping[str, Cache]) -> Mapping[str, float]:
             learnt[start : start + entry["rows"]] = np.fromfile(directory / entry["policy"]["file"], learnt.dtype)
     hyper: dict[str, float] = manifest["hyper"]
     return hyper
+
+
+def _layout(cache: Cache) -> RowLayout:
+    """Of the records in a checkpoint: rows as the slots have them, whatever the slow tier makes of them."""
+    return replace(cache.tier.layout, dtype=cache.pool.weights.dtype)
 
 
 def _shape(table: EmbeddingBagConfig, layout: RowLayout) -> dict[str, Any]:
@@ -151,6 +157,7 @@ def _records(cache: Cache, table: EmbeddingBagConfig) -> Iterator[memoryview]:
         rows = torch.arange(first + start, first + min(start + _CHUNK_ROWS, table.num_embeddings))
         records = cache.tier.layout.empty(rows.numel())
         cache.tier.read(rows, records)
+        records = _layout(cache).repacked(records, cache.tier.layout)
         yield records.view(torch.uint8).numpy().reshape(-1).data
 
 

@@ -205,7 +205,7 @@ class FileTier(SlowTier):
         sync_directory(self._map.parent)
 
     def memory(self) -> Mapping[tuple[Tier, Purpose], int]:
-        weights = self.layout.dim * self.layout.dtype.itemsize
+        weights = self.layout.weight_bytes
         return {
             (Tier.DISK, Purpose.ROWS): self._positions.end * weights,
             (Tier.DISK, Purpose.STATE): self._positions.end * (self.layout.record_bytes - weights),
@@ -252,18 +252,18 @@ class FileTier(SlowTier):
         return codes
 
     def _fill_first(self, rows: Tensor, out: Tensor, absent: Tensor) -> None:
-        first = torch.zeros(absent.shape[0], self.layout.width, dtype=self.layout.dtype)
+        first = torch.zeros(absent.shape[0], self.layout.width, dtype=self.layout.element)
         if self._initialize is not None:
             weights = torch.empty(absent.shape[0], self.layout.dim)
             self._initialize(rows[absent], weights)
-            self.layout.weights(first).copy_(weights)
+            self.layout.set_weights(first, weights)
         out.index_copy_(0, absent, first)
 
     def _bytes(self, rows: Tensor, records: Tensor) -> npt.NDArray[np.uint8]:
         wanted = (rows.shape[0], self.layout.width)
-        if tuple(records.shape) != wanted or records.dtype != self.layout.dtype or not records.is_contiguous():
+        if tuple(records.shape) != wanted or records.dtype != self.layout.element or not records.is_contiguous():
             raise ValueError(
-                f"records must be contiguous {self.layout.dtype} {list(wanted)}, not {records.dtype} "
+                f"records must be contiguous {self.layout.element} {list(wanted)}, not {records.dtype} "
                 f"{list(records.shape)}"
             )
         data: npt.NDArray[np.uint8] = records.view(torch.uint8).numpy()

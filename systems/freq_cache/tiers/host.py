@@ -14,7 +14,7 @@ from systems.contract import Purpose, Tier
 from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.slow_tier import SlowTier
 
-_NUMPY_TYPES = {torch.float32: np.float32, torch.float16: np.float16}
+_NUMPY_TYPES = {torch.float32: np.float32, torch.float16: np.float16, torch.int32: np.int32}
 
 
 class HostTier(SlowTier):
@@ -30,7 +30,7 @@ class HostTier(SlowTier):
         block = mmap.mmap(-1, rows * layout.record_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         with suppress(AttributeError, OSError):  # a system without huge pages
             block.madvise(mmap.MADV_HUGEPAGE)
-        records = np.frombuffer(block, _NUMPY_TYPES[layout.dtype])
+        records = np.frombuffer(block, _NUMPY_TYPES[layout.element])
         self.records = torch.from_numpy(records.reshape(rows, layout.width))
 
     def read(self, rows: Tensor, out: Tensor) -> None:
@@ -40,5 +40,5 @@ class HostTier(SlowTier):
         self.records.index_copy_(0, rows, records)
 
     def memory(self) -> Mapping[tuple[Tier, Purpose], int]:
-        weights = self.rows * self.layout.dim * self.layout.dtype.itemsize
+        weights = self.rows * self.layout.weight_bytes
         return {(Tier.HOST, Purpose.ROWS): weights, (Tier.HOST, Purpose.STATE): self.records.nbytes - weights}

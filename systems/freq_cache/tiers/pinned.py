@@ -12,7 +12,7 @@ from torch import Tensor
 from systems.freq_cache.tiers.host import HostTier
 from systems.freq_cache.tiers.layout import RowLayout
 
-_TYPE_NAMES = {torch.float32: "<f4", torch.float16: "<f2"}
+_TYPE_NAMES = {torch.float32: "<f4", torch.float16: "<f2", torch.int32: "<i4"}
 
 
 class PinnedTier(HostTier):
