@@ -43,13 +43,14 @@ class HotSplit(EmbeddingSystem):
     It is where FAE (arXiv 2103.00686) and Hotline (arXiv 2204.05436) keep rows, not how they schedule: those papers
     also reorder samples into batches, or parts of batches, that need hot rows only. Here batches stay as they come.
 
-    No row moves. Rows on the host count as missing on the device; pooled vectors and gradients cross the link instead,
-    of the features that have such rows. Adam is refused, which fbgemm does not have on a CPU.
+    No row moves. Rows on the host count as missing on the device. The host's pooled vectors, one per bag of every
+    feature, and their gradients cross the link instead, from and to pageable memory. Adam is refused: fbgemm has none
+    on a CPU.
     """
 
     about = (
-        "The most frequent rows in GPU memory, all others in host memory, where the CPU pools and updates them: for "
-        "skewed ids whose frequencies are known and stay (the placement of FAE and Hotline, batches in their order)."
+        "The most frequent rows in GPU memory, all others pooled by the CPU in host memory: for skewed ids whose "
+        "frequencies stay (FAE and Hotline place rows so; batches keep their order)."
     )
     row_types = frozenset(ROW_TYPES)
     takes_weights = True
@@ -58,11 +59,7 @@ class HotSplit(EmbeddingSystem):
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
         hot = hot_rows(spec)
-
-        def sides(table: EmbeddingBagConfig) -> object:
-            return tbe_key(table), bool(hot[table.name].any()), bool(hot[table.name].all())
-
-        self._groups = FeatureGroups(spec.tables, key=sides, weighted=spec.weighted)
+        self._groups = FeatureGroups(spec.tables, key=tbe_key, weighted=spec.weighted)
         self._parts = [_Part(group, spec, hot) for group in self._groups.groups]
         self._part_of_table = {t.name: (part, i) for part in self._parts for i, t in enumerate(part.group.tables)}
         self._slots = sum(int(rows.sum()) for rows in hot.values())
@@ -133,9 +130,10 @@ class HotSplit(EmbeddingSystem):
 
 
 class _Part:
-    """Tables whose rows are on the same sides - the device, the host or both - and share a kernel on each.
+    """Tables that share a kernel on the device and another on the host.
 
-    Rows keep their order within a side. A hot row has place `p` there, any other `~p`.
+    Rows keep their order within a side. A hot row has place `p` there, any other `~p`. `sides` has the TBE of hot rows
+    under True, that of the others under False, and none where there are no such rows.
     """
 
     def __init__(self, group: Group, spec: SystemSpec, hot: Mapping[str, Tensor]) -> None:
@@ -144,8 +142,7 @@ class _Part:
         self._spec = spec
         self._places = [_places_of(hot[table.name]) for table in group.tables]
         self._dims = torch.tensor(group.dims, device=spec.device)
-        self.sides: dict[bool, TBE] = {}
-        """Its TBE by whether that has the hot rows. The hot side comes first: the device works while the host does."""
+        self.sides: dict[bool, TBE] = {}  # the hot one first: the device works while the host does
         for is_hot, location in ((True, EmbeddingLocation.DEVICE), (False, EmbeddingLocation.HOST)):
             counts = [int((hot[table.name] == is_hot).sum()) for table in group.tables]
             if any(counts):
@@ -169,16 +166,17 @@ class _Part:
                 for table, ids in zip(self.group.table_of_feature, by_feature, strict=True)
             ]
         )
-        everything = (places, features.offsets(), features.weights_or_none())
         pooled: Tensor | None = None
-        for is_hot, tbe in self.sides.items():
-            ids, offsets, weights = _of_side(everything, is_hot=is_hot)
+        for is_hot, (ids, offsets, weights) in _by_side(places, features).items():
+            if is_hot not in self.sides:
+                continue
             if not is_hot:
                 self.cold.observe(KeyedJaggedTensor(list(self.group.features), ids, offsets=offsets))
+            tbe = self.sides[is_hot]
             there = tbe.current_device
             found = tbe(ids.to(there), offsets.to(there), None if weights is None else weights.to(there))
             found = found.to(self._spec.device)
-            pooled = found if pooled is None else pooled + found
+            pooled = found if pooled is None else pooled.add_(found)
         assert pooled is not None  # every table has a row
         if self.group.tables[0].pooling is PoolingType.MEAN:
             counts = features.lengths().view(-1, features.stride()).t().clamp(min=1).to(self._spec.device)
@@ -269,13 +267,16 @@ def _places_of(hot: Tensor) -> Tensor:
     return torch.where(hot, before - 1, before - torch.arange(1, len(hot) + 1)).int()
 
 
-def _of_side(lookup: Lookup, *, is_hot: bool) -> Lookup:
-    """The ids, bag offsets and weights that one side looks up, of places on both."""
-    places, offsets, weights = lookup
-    chosen = (places >= 0) if is_hot else (places < 0)
-    ids = places[chosen] if is_hot else ~places[chosen]
-    before = torch.nn.functional.pad(chosen.cumsum(0), (1, 0))
-    return ids, before.index_select(0, offsets), None if weights is None else weights[chosen]
+def _by_side(places: Tensor, features: KeyedJaggedTensor) -> dict[bool, Lookup]:
+    """What each side looks up of a batch, by whether it is that of the hot rows; a bag has ids on one, both or none."""
+    hot = places >= 0
+    offsets, weights = features.offsets(), features.weights_or_none()
+    of_hot = torch.nn.functional.pad(hot.cumsum(0), (1, 0)).index_select(0, offsets)
+    cold = ~hot
+    return {
+        True: (places[hot], of_hot, None if weights is None else weights[hot]),
+        False: (~places[cold], offsets - of_hot, None if weights is None else weights[cold]),
+    }
 
 
 def _record_bytes(table: EmbeddingBagConfig, spec: SystemSpec) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import torch
@@ -75,7 +76,7 @@ def build_tbe(
     on_cpu = device.type == "cpu" or location is EmbeddingLocation.HOST
     where = EmbeddingLocation.HOST if on_cpu else location
     compute = ComputeDevice.CPU if on_cpu else ComputeDevice.CUDA
-    return TBE(
+    tbe = TBE(
         embedding_specs=[(rows, dim, where, compute) for rows, dim in shapes],
         feature_table_map=list(table_of_feature),
         pooling_mode=_POOLING[pooling],
@@ -87,6 +88,13 @@ def build_tbe(
         **optimizer_options(optimizer),
         **({} if on_cpu else cache_options),
     )
+    if any(rows == 0 for rows, _ in shapes):
+        # of tables that start at the same sum of rows, fbgemm's CPU kernels take one for a further feature of the other
+        starts = list(accumulate((max(1, rows) for rows, _ in shapes), initial=0))
+        tbe.hash_size_cumsum.copy_(torch.tensor([*(starts[t] for t in table_of_feature), starts[-1]]))
+        tbe.total_hash_size = starts[-1]
+        tbe.total_hash_size_bits = tbe.total_hash_size.bit_length()
+    return tbe
 
 
 def build_shared_tbe(rows: int, dim: int, *, table_of_feature: Sequence[int], **options: Any) -> TBE:  # noqa: ANN401
