@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import psutil
 
 from suite.records.conditions import Conditions, MachineState
 from suite.records.environment import ask_nvml
+from suite.run.starting import Zygote
 
 _OTHERS_SHARE = 0.05
 _STOLEN_SHARE = 0.01
@@ -29,15 +30,13 @@ class Watch:
 
     Args:
         cuda: Systems compute on the GPU, so that is watched too.
-        own_s: CPU seconds that processes of ours which go on have used before.
     """
 
-    def __init__(self, *, cuda: bool, own_s: float = 0.0) -> None:
+    def __init__(self, *, cuda: bool) -> None:
         self._cuda = cuda
         self._state = machine_state(cuda=cuda)
         self._start = time.monotonic()
-        before = _cpu_times()
-        self._before = replace(before, own_s=before.own_s + own_s)
+        self._before = _cpu_times()
 
     @property
     def wall_s(self) -> float:
@@ -99,7 +98,7 @@ def machine_state(*, cuda: bool) -> MachineState:
 
 @dataclass(frozen=True, kw_only=True)
 class _CpuTimes:
-    """Seconds so far: of the CPUs that this process may use, and of this process and its children that ended."""
+    """Seconds so far: of the CPUs that this process may use, and of this process and its workers that ended."""
 
     available_s: float
     busy_s: float
@@ -123,7 +122,7 @@ def _cpu_times() -> _CpuTimes:
         # interrupts are left out: most are the cell's own, of its disk and its device
         busy_s=sum(row.user + row.nice + row.system for row in watched),
         stolen_s=sum(getattr(row, "steal", 0.0) for row in watched),
-        own_s=own.user + own.system + own.children_user + own.children_system,
+        own_s=own.user + own.system + own.children_user + own.children_system + Zygote.ended_s,
     )
 
 

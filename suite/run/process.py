@@ -21,10 +21,10 @@ from suite.records.scales import SCALES
 from suite.records.status import Status
 from suite.run.killing import GRACE_S, kill_tree
 from suite.run.memory_probes import available_host_bytes, tree_rss_bytes
-from suite.run.messages import Done, Outcome, Progress, RunCell, Turn, decode
+from suite.run.messages import Done, Outcome, Progress, RunCell, Turn, decode, encode
 from suite.run.post_mortem import kernel_kills, post_mortem
 from suite.run.scratch import cell_directory
-from suite.run.starting import say, start
+from suite.run.starting import start
 
 _POLL_S = 0.25
 _HOST_SHARE = 0.95
@@ -88,7 +88,6 @@ def run_in_process(
     log: Path,
     optima: tuple[Optimum, ...] = (),
     on_progress: OnProgress = lambda _: None,
-    worker: Worker | None = None,
 ) -> Ended:
     """Run a cell in a process of its own.
 
@@ -98,13 +97,12 @@ def run_in_process(
         log: Gets the output of the process.
         optima: Of cells that trained on the same stream.
         on_progress: Called with every sign of life.
-        worker: One that was started ahead with this log. None: start one.
 
     Raises:
         Cancelled: Ctrl-C arrived; the process tree is gone by then.
     """
     started = time.monotonic()
-    with worker or Worker(log) as mine:
+    with Worker(log) as mine:
         try:
             mine.ask(RunCell(cell=cell, optima=optima))
             answer = mine.answer(limits, on_progress)
@@ -118,8 +116,6 @@ def run_in_process(
 
 class Worker:
     """A process that waits for requests, in a session of its own. Leaving the context kills it and all it started.
-
-    It imports what any request needs as soon as it has started, so one that is started ahead is ready sooner.
 
     Args:
         log: Gets the output of the process.
@@ -168,7 +164,7 @@ class Worker:
         """Send a request."""
         if self._asked is None:
             self._asked = time.monotonic()
-        say(self._process, request)
+        self._process.say(encode(request))
 
     def answer(self, limits: Limits, on_progress: OnProgress = lambda _: None) -> Done | Turn | Outcome:
         """The next answer that is no sign of life; where there is none, why: a limit it broke, or how it died.
@@ -236,37 +232,3 @@ class Worker:
 
     def _post_mortem(self) -> Outcome:
         return post_mortem(self._process.returncode, log=self.log, kernel_killed=kernel_kills() > self._kills_before)
-
-
-class Ahead:
-    """Keeps one worker that is started while another one works: importing takes as long as a small cell trains."""
-
-    def __init__(self) -> None:
-        self._worker: Worker | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._drop()
-
-    def start(self, log: Path) -> None:
-        """Start a worker; where none can be had, whoever needs it will say so."""
-        self._drop()
-        with suppress(OSError):
-            self._worker = Worker(log)
-
-    def take(self, log: Path) -> Worker | None:
-        """The worker that was started with this log, if there is one."""
-        worker, self._worker = self._worker, None
-        if worker is not None and worker.log != log:
-            worker.close()
-            return None
-        return worker
-
-    def _drop(self) -> None:
-        if self._worker is not None:
-            self._worker.close()
-            self._worker = None

@@ -20,7 +20,7 @@ from suite.records.status import Status
 from suite.records.store import RecordStore, StoreError
 from suite.run.locks import one_run_in, one_run_on
 from suite.run.messages import Outcome, Progress
-from suite.run.process import Ahead, Cancelled, Ended, Limits, limits_of, run_in_process
+from suite.run.process import Cancelled, Ended, Limits, limits_of, run_in_process
 from suite.run.scratch import is_disk_full, remove_left
 from suite.run.turns.arrangement import who_takes_turns
 from suite.run.turns.session import Session
@@ -94,20 +94,19 @@ class Runner:
             self._prepare(display)
             display.run_started(len(self._cells), len(self._cells) - len(todo))
             try:
-                self._run_all(display, locks.enter_context(Ahead()))
+                self._run_all(display)
             except KeyboardInterrupt:
                 self.interrupted = True
                 display.warn("interrupted: what is done is kept, the same command goes on from here")
             display.run_finished()
         return self.records()
 
-    def _run_all(self, display: Display, ahead: Ahead) -> None:
-        items = list(self._items())
-        for item, following in itertools.zip_longest(items, items[1:]):
+    def _run_all(self, display: Display) -> None:
+        for item in list(self._items()):
             if isinstance(item, Cell):
-                self._run_one(item, display, ahead, following)
+                self._run_one(item, display)
             else:
-                self._take_turns(item, display, ahead)
+                self._take_turns(item, display)
 
     def _items(self) -> Iterator[Cell | Group]:
         """Cells that are to run, and behind those of a setting and round, all of these, which take turns."""
@@ -169,7 +168,7 @@ class Runner:
             case Choice.ONLY_FAILED:
                 return record is not None and not record.status.good
 
-    def _run_one(self, cell: Cell, display: Display, ahead: Ahead, following: Cell | Group | None) -> None:
+    def _run_one(self, cell: Cell, display: Display) -> None:
         key, label, log = self._key(cell), cell.label, self._log(cell)
         display.cell_started(1 + self._cells.index(cell), label)
         started = self._now()
@@ -179,11 +178,8 @@ class Runner:
 
         cancelled: Cancelled | None = None
         try:
-            worker = ahead.take(log)
-            if following is not None:
-                ahead.start(self._log(following))
             ended = run_in_process(
-                cell, optima=self._optima(cell), limits=self._limits(cell), log=log, on_progress=show, worker=worker
+                cell, optima=self._optima(cell), limits=self._limits(cell), log=log, on_progress=show
             )
         except Cancelled as stop:
             cancelled, ended = stop, stop.ended
@@ -198,13 +194,13 @@ class Runner:
         if cancelled is not None:
             raise cancelled
 
-    def _take_turns(self, group: Group, display: Display, ahead: Ahead) -> None:
+    def _take_turns(self, group: Group, display: Display) -> None:
         """Have the systems of a setting take turns; their records get the times."""
         records = self._lack_turns(group)
         if not records:
             return
         session = Session(records, display=display, timeout_s=self._timeout_s)
-        for record in session.run(self._log(group), ahead):
+        for record in session.run(self._log(group)):
             self._records[record.key] = record
             if not record.status.good:
                 label = record.cell.label

@@ -41,8 +41,7 @@ def run_cell(cell: Cell, reporter: Reporter, *, known: Sequence[Optimum] = ()) -
         reporter: Where progress goes.
         known: Optima of cells that trained on the same stream.
     """
-    cores = len(os.sched_getaffinity(0))
-    torch.set_num_threads(max(1, cores - 1) if cell.device == "cpu" else cores)  # the next cell's process imports now
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
     phases = Phases(reporter)
     with phases("support"):
         asked = Asked.of(cell, beat=reporter.beat)

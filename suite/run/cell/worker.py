@@ -1,12 +1,12 @@
 """The child process: runs one cell (`suite.run.cell.experiment`), or is the host of systems that take turns.
 
-Started as `python -m suite.run.cell.worker FD`: requests come as lines of JSON on standard input, answers leave through
-file descriptor FD. Standard input stays open for as long as the parent lives; when it closes, the worker ends itself.
+Forked by `suite.run.cell.zygote`, or started as `python -m suite.run.cell.worker FD`. Requests come as lines of JSON on
+standard input, answers leave through file descriptor FD. Standard input stays open for as long as the parent lives;
+when it closes, the worker ends itself.
 """
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import os
 import signal
@@ -15,8 +15,8 @@ import threading
 import traceback
 import warnings
 from collections.abc import Iterator
-from contextlib import suppress
 from queue import SimpleQueue
+from typing import NoReturn
 
 from suite.records.status import Status
 from suite.run.cell.reporter import Reporter
@@ -31,14 +31,12 @@ _REMEDIES = {
 }
 
 
-def main() -> None:
-    """Do what standard input asks for, and report how it ended."""
-    pipe = os.fdopen(int(sys.argv[1]), "wb")
+def main(messages: int) -> NoReturn:
+    """Do what standard input asks for, and report how it ended through a file descriptor."""
+    pipe = os.fdopen(messages, "wb")
     lines: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=_read_until_the_parent_dies, args=(lines,), daemon=True).start()
     warnings.filterwarnings("ignore")  # torchrec and fbgemm print dozens of deprecations; the log would drown
-    with suppress(Exception):  # what cannot be imported is said in answer to a request
-        importlib.import_module("suite.run.cell.experiment")
     reporter = Reporter(pipe)
     requests = map(decode_request, iter(lines.get, None))
     reporter.finish(_outcome(next(requests), requests, reporter))
@@ -109,4 +107,4 @@ def _read_until_the_parent_dies(lines: SimpleQueue[bytes]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]))

@@ -68,7 +68,6 @@ def hold(
     *,
     limits: Limits,
     log: Path,
-    worker: Worker | None = None,
     show: Callable[[Standing], None] = lambda _: None,
 ) -> Result:
     """Have the systems of a contest take turns.
@@ -80,13 +79,12 @@ def hold(
         contest: Who, and how long.
         limits: Of every host.
         log: Gets the output of the hosts; those of systems in a process of their own write beside it.
-        worker: One that was started ahead with this log.
         show: Told how the contest stands.
     """
     result = Result()
     while contest.entrants:
         try:
-            result.series = _Attempt(contest, limits, show).run(log, worker)
+            result.series = _Attempt(contest, limits, show).run(log)
         except _Fell as fell:
             gone = fell.entrant
             if gone.own_process or len(contest.entrants) == 1:
@@ -97,7 +95,6 @@ def hold(
                 own = replace(gone, own_process=True)
                 entrants = tuple(own if entrant is gone else entrant for entrant in contest.entrants)
                 contest = replace(contest, entrants=entrants)
-            worker = None
         else:
             break
     result.own_process = {entrant.name for entrant in contest.entrants if entrant.own_process}
@@ -118,7 +115,7 @@ class _Attempt:
         self._done = 0
         self._told = -math.inf
 
-    def run(self, log: Path, worker: Worker | None) -> dict[str, Series]:
+    def run(self, log: Path) -> dict[str, Series]:
         """Build and take turns, as often as the cells say.
 
         Raises:
@@ -128,8 +125,7 @@ class _Attempt:
             shared = [entrant for entrant in self._contest.entrants if not entrant.own_process]
             groups = ([shared] if shared else []) + [[one] for one in self._contest.entrants if one.own_process]
             for number, group in enumerate(groups):
-                mine = worker if worker is not None and number == 0 else Worker(_log_of(log, number))
-                stack.enter_context(mine)
+                mine = stack.enter_context(Worker(_log_of(log, number)))
                 self._workers |= {entrant.name: mine for entrant in group}
                 self._ask(group[0], Host(cells={one.name: one.cell for one in group}, steps=self._steps))
             hosts = [group[0] for group in groups]

@@ -7,15 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
-
 from suite.records.conditions import Conditions
 from suite.records.record import Check, Record, Turns, Verification
 from suite.records.status import Status
 from suite.run.conditions import Watch, disturbances
 from suite.run.memory_probes import available_host_bytes
 from suite.run.messages import Outcome
-from suite.run.process import Ahead, limits_of
+from suite.run.process import limits_of
 from suite.run.scratch import free_bytes, is_disk_full
 from suite.run.turns.arrangement import Contest, Needs, arrange
 from suite.run.turns.contest import Result, hold
@@ -42,12 +40,11 @@ class Session:
         self._display = display
         self._timeout_s = timeout_s
 
-    def run(self, log: Path, ahead: Ahead) -> list[Record]:
+    def run(self, log: Path) -> list[Record]:
         """Have them take turns. Returns the records with their times, or with the status of those that failed.
 
         Args:
             log: Gets the output of the processes.
-            ahead: May have a worker that was started with this log.
         """
         cell = next(iter(self._records.values())).cell
         contests = arrange(list(self._records.values()), _room(next(iter(self._records.values()))))
@@ -55,17 +52,16 @@ class Session:
         found: list[Record] = []
         for number, contest in enumerate(contests):
             path = log if number == 0 else log.with_name(f"{log.stem}-contest{number + 1}{log.suffix}")
-            found += self._hold(contest, path, ahead)
+            found += self._hold(contest, path)
         self._display.turns_finished()
         return found
 
-    def _hold(self, contest: Contest, log: Path, ahead: Ahead) -> list[Record]:
+    def _hold(self, contest: Contest, log: Path) -> list[Record]:
         cell = contest.entrants[0].cell
-        worker = ahead.take(log)
-        watch = Watch(cuda=cell.device == "cuda", own_s=_used_s(worker.pid) if worker is not None else 0.0)
+        watch = Watch(cuda=cell.device == "cuda")
         limits = limits_of(cell, timeout_s=self._timeout_s, cells=len(contest.entrants))
         try:
-            result = hold(contest, limits=limits, log=log, worker=worker, show=self._display.turn)
+            result = hold(contest, limits=limits, log=log, show=self._display.turn)
         except OSError as error:  # a full disk under the log, no process to be had
             result = Result(failed=dict.fromkeys((one.name for one in contest.entrants), _not_held(error)))
         seen = watch.conditions(complete=not result.failed)
@@ -91,12 +87,6 @@ def _room(record: Record) -> Needs:
         device=int(_SHARE * (on_device or 0)),
         disk=int(_SHARE * free_bytes()[1]),
     )
-
-
-def _used_s(pid: int) -> float:
-    """CPU seconds that a process of ours has used so far."""
-    times = psutil.Process(pid).cpu_times()
-    return float(times.user + times.system)
 
 
 def _not_held(error: OSError) -> Outcome:

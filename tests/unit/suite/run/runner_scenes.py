@@ -41,7 +41,7 @@ class Workers:
     def __init__(self, **outcomes):
         self.outcomes, self.started, self.limits, self.optima = outcomes, [], [], []
 
-    def __call__(self, cell, *, optima, limits, log, on_progress, worker):
+    def __call__(self, cell, *, optima, limits, log, on_progress):
         self.started.append(cell.system)
         self.limits.append(limits)
         self.optima.append(optima)
@@ -61,22 +61,6 @@ class Workers:
         return Ended(Outcome(status=outcome, reason="because"), "train", 2.0)
 
 
-class NobodyAhead:
-    """Stands where workers are started ahead."""
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def start(self, log):
-        pass
-
-    def take(self, log):
-        return None
-
-
 class Turned:
     """Stands where systems take turns: every one gets its times."""
 
@@ -85,7 +69,7 @@ class Turned:
     def __init__(self, records, *, display, timeout_s):
         self._records = records
 
-    def run(self, log, ahead):
+    def run(self, log):
         self.sessions.append([record.cell.system for record in self._records])
         return [record.model_copy(update={"turns": TIMES}) for record in self._records]
 
@@ -97,7 +81,7 @@ class QuietMachine:
 
     wall_s = 10.0
 
-    def __init__(self, *, cuda, own_s=0.0):
+    def __init__(self, *, cuda):
         pass
 
     def conditions(self, *, complete):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -14,8 +15,9 @@ import pytest
 
 from suite.records.status import Status
 from suite.run import post_mortem, process
-from suite.run.killing import MARK, kill_marked, kill_tree
+from suite.run.killing import MARK, kill_marked
 from suite.run.process import Cancelled, Limits, run_in_process
+from suite.run.starting import Process, Zygote
 from tests.faults.cells import tiny_cell
 
 pytestmark = pytest.mark.timeout(60)
@@ -27,16 +29,40 @@ def open_files():
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-@pytest.fixture
-def worker(tmp_path, monkeypatch):
-    """Put a script in the worker's place; it finds the message pipe's file descriptor in `fd`."""
+STAND_IN = """
+import importlib, sys
+from pathlib import Path
+from suite.run.cell import worker, zygote
 
-    def use(script):
-        stand_in = tmp_path / "worker"
-        lines = "import os, sys, time\nfd = int(sys.argv[-1])\n" + textwrap.dedent(script)
-        stand_in.write_text(f"#!{sys.executable}\n{lines}")
-        stand_in.chmod(0o755)
-        monkeypatch.setattr(sys, "executable", str(stand_in))
+def main(fd):
+    exec(Path({script!r}).read_text(), {{"fd": fd}})
+    sys.exit()
+
+worker.main, importlib.import_module, sys.argv = main, lambda name: None, ["", sys.argv[-1]]
+zygote.main()
+"""
+
+
+@pytest.fixture(scope="module")
+def body(tmp_path_factory):
+    """A script that workers run in place of their own; the message pipe's file descriptor is `fd`."""
+    folder = tmp_path_factory.mktemp("stand_in")
+    stand_in = folder / "zygote"
+    stand_in.write_text(f"#!{sys.executable}\n{STAND_IN.format(script=str(folder / 'script'))}")
+    stand_in.chmod(0o755)
+    Zygote.drop()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", str(stand_in))
+        yield folder / "script"
+    Zygote.drop()
+
+
+@pytest.fixture
+def worker(body, tmp_path):
+    """Run a script in the worker's place."""
+
+    def use(text):
+        body.write_text("import os, sys, time\n" + textwrap.dedent(text))
 
         def run(limits=GENEROUS, **changes):
             return run_in_process(tiny_cell(), limits=limits, log=tmp_path / "logs" / "a.log", **changes)
@@ -103,14 +129,14 @@ def test_signs_of_life_hold_off_the_stall_but_not_the_wall(worker):
 
 def test_memory_of_children_counts(worker):
     run = worker("""
-        import subprocess
-        hog = "x = bytearray(200_000_000); x[::4096] = b'1' * len(x[::4096]); __import__('time').sleep(60)"
-        subprocess.Popen([sys.executable, "-c", hog])
+        if not os.fork():
+            x = bytearray(200_000_000)
+            x[::4096] = b"1" * len(x[::4096])
         time.sleep(60)
     """)
-    ended = run(Limits(wall_s=40, stall_s=40, host_bytes=150_000_000))
+    ended = run(Limits(wall_s=40, stall_s=40, host_bytes=200_000_000))
     assert ended.outcome.status is Status.OOM_HOST
-    assert "the limit is 0.1 GB" in ended.outcome.reason or "the limit is 0.2 GB" in ended.outcome.reason
+    assert "the limit is 0.2 GB" in ended.outcome.reason
 
 
 @pytest.mark.parametrize(
@@ -170,19 +196,20 @@ def test_log_that_cannot_be_opened_leaks_no_file_descriptor(tmp_path):
 
 def test_run_leaves_no_file_descriptor_open(worker):
     run = worker("""os.write(fd, b'{"kind": "outcome", "status": "ok"}\\n')""")
+    run()  # the process that forks workers stays
     before = open_files()
     run()
     assert open_files() == before
 
 
 def test_worker_that_never_read_its_cell_is_judged_by_its_end_not_by_the_pipe(worker, monkeypatch):
-    say = process.say
+    say = Process.say
 
-    def late(child, cell):
-        child.wait()
-        say(child, cell)
+    def late(child, line):
+        child.wait(40)
+        say(child, line)
 
-    monkeypatch.setattr(process, "say", late)
+    monkeypatch.setattr(Process, "say", late)
     assert "exit code 4" in worker("sys.exit(4)")().outcome.reason
 
 
@@ -203,11 +230,43 @@ def test_ctrl_c_ends_the_tree_and_says_in_which_phase(worker, tmp_path):
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
 
 
-def test_kill_tree_of_a_process_that_is_gone_does_nothing():
-    child = subprocess.Popen(["true"], stdin=subprocess.PIPE, start_new_session=True)
-    child.wait()
-    kill_tree(child, mark="nobody carries this")
-    assert child.returncode == 0
+def test_closing_a_worker_that_is_gone_does_nothing(worker, tmp_path):
+    worker("sys.exit(3)")
+    with process.Worker(tmp_path / "a.log") as gone:
+        assert gone._process.wait(40) == 3
+    gone.close()
+    assert gone._process.returncode == 3
+
+
+def test_whatever_a_worker_forked_is_killed_with_it_even_out_of_its_session(worker, tmp_path):
+    run = worker(f"""
+        if not os.fork():
+            os.setsid()
+            open({str(tmp_path / "pid")!r}, "w").write(str(os.getpid()))
+            os.write(fd, b'{{"kind": "outcome", "status": "ok"}}\\n')
+        time.sleep(60)
+    """)
+    run()
+    with suppress(psutil.NoSuchProcess):
+        left = psutil.Process(int((tmp_path / "pid").read_text()))
+        assert left.status() == psutil.STATUS_ZOMBIE or left.wait(10) is None
+
+
+def test_process_that_forks_workers_is_replaced_when_it_was_killed(worker):
+    run = worker("""os.write(fd, b'{"kind": "outcome", "status": "ok"}\\n')""")
+    assert run().outcome.status is Status.OK
+    Zygote.kept()._process.kill()
+    assert run().outcome.status is Status.OK
+
+
+def test_seconds_of_workers_that_ended_are_known(worker):
+    run = worker("""
+        while time.process_time() < 0.5:
+            pass
+    """)
+    before = Zygote.ended_s
+    run()
+    assert 0.5 <= Zygote.ended_s - before < 5
 
 
 def test_only_processes_of_the_mark_are_killed_and_the_spared_one_lives():

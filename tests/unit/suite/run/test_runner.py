@@ -22,13 +22,12 @@ from suite.run.runner import Choice, Runner, exit_code
 from suite.run.scratch import cell_directory
 from tests.faults.cells import tiny_cell
 from tests.unit.suite.fabricate import environment, measurement, optimum
-from tests.unit.suite.run.runner_scenes import CELLS, TIMES, NobodyAhead, Notebook, Turned, Workers
+from tests.unit.suite.run.runner_scenes import CELLS, TIMES, Notebook, Turned, Workers
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """Run the cells with stand-in workers; returns what happened."""
-    monkeypatch.setattr(module, "Ahead", NobodyAhead)
     monkeypatch.setattr(module, "Session", Turned)
     monkeypatch.setattr(Turned, "sessions", [])
 
@@ -176,7 +175,7 @@ def test_rounds_and_settings_take_turns_apart(run):
 
 
 def test_system_that_fails_in_its_turns_has_failed_and_keeps_what_its_cell_measured(run, monkeypatch):
-    def crash(self, log, ahead):
+    def crash(self, log):
         return [
             r.model_copy(update={"status": Status.CRASHED, "reason": "it fell", "phase": "turns"})
             for r in self._records[1:]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from suite.records.status import Status
-from suite.run.process import Ahead
 from suite.run.turns import session as module
 from suite.run.turns.session import Session
 from tests.faults.cells import fake, run, tiny_cell
@@ -28,8 +27,7 @@ def take_turns(tmp_path, monkeypatch):
             outcome = {"measurement": ended.measurement, "verification": ended.verification, "turns": None}
             records.append(made.model_copy(update={"cell": tiny_cell(system), **outcome}))
         notebook = Notebook()
-        with Ahead() as ahead:
-            found = Session(records, display=notebook, timeout_s=60).run(tmp_path / "turns.log", ahead)
+        found = Session(records, display=notebook, timeout_s=60).run(tmp_path / "turns.log")
         return {one.cell.system: one for one in found}
 
     return go

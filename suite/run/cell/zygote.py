@@ -1,0 +1,109 @@
+"""A process that imports what every worker needs, once, and forks a worker whenever it is asked for one.
+
+An import takes as long as a small cell trains. Nothing has computed here and no driver is open, so that a fork is safe;
+where an import did open a driver, a worker starts from nothing instead.
+
+Started as `python -m suite.run.cell.zygote FD`, where FD is a socket. A request is a JSON object, the worker's
+environment, with five file descriptors: standard input, messages, log, what is kept open, and exit. The answer is the
+worker's number. When a worker has ended, its exit code and CPU seconds are written to `exit`. When the socket closes,
+this process ends, and workers see to themselves.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import tempfile
+import warnings
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+from suite.run.cell import worker
+from suite.run.killing import MARK, set_mark
+
+_REQUEST_BYTES = 1 << 16
+_DRIVERS = ("/dev/nvidia", "/dev/kfd")
+
+
+def main() -> None:
+    """Import, then fork until the socket closes."""
+    warnings.filterwarnings("ignore")  # torchrec and fbgemm print dozens of deprecations; the logs would drown
+    asked = socket.socket(fileno=int(sys.argv[1]))
+    wake_fd, wakes_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(wakes_fd)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    with suppress(Exception):  # what cannot be imported is said by the worker, in answer to a request
+        importlib.import_module("suite.run.cell.experiment")
+    exits: dict[int, int] = {}
+    while True:
+        ready, _, _ = select.select([asked.fileno(), wake_fd], [], [])
+        if wake_fd in ready:
+            os.read(wake_fd, 4096)
+            _reap(exits)
+        if asked.fileno() in ready:
+            request, fds, _, _ = socket.recv_fds(asked, _REQUEST_BYTES, 5)
+            if not request:
+                os._exit(0)
+            stdin, messages, log, kept, ended = fds
+            pid = os.fork()
+            if pid == 0:
+                _close(asked.detach(), wake_fd, wakes_fd, ended, *exits.values())
+                _become_worker(json.loads(request), stdin=stdin, messages=messages, log=log, kept=kept)
+            _close(stdin, messages, log, kept)
+            exits[pid] = ended
+            asked.send(str(pid).encode())
+
+
+def _reap(exits: dict[int, int]) -> None:
+    """Tell how workers ended."""
+    for pid in list(exits):
+        found, status, used = os.wait4(pid, os.WNOHANG)
+        if found:
+            ended = exits.pop(pid)
+            with suppress(OSError):  # nobody asks any more
+                os.write(ended, f"{os.waitstatus_to_exitcode(status)} {used.ru_utime + used.ru_stime}\n".encode())
+            os.close(ended)
+
+
+def _become_worker(environment: dict[str, str], *, stdin: int, messages: int, log: int, kept: int) -> NoReturn:
+    """In the new process: look as if it had been started on its own, and work."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.setsid()  # Ctrl-C in the terminal is the parent's to handle
+    os.dup2(stdin, 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    _close(stdin, log)
+    os.set_inheritable(kept, True)
+    set_mark(environment[MARK])
+    os.environ.clear()
+    os.environ.update(environment)
+    tempfile.tempdir = None  # found anew, in this worker's environment
+    if _driver_open():
+        os.set_inheritable(messages, True)
+        os.execv(sys.executable, [sys.executable, "-u", "-m", "suite.run.cell.worker", str(messages)])
+    worker.main(messages)
+
+
+def _driver_open() -> bool:
+    """Whether this process has a device's driver open, which a fork cannot use."""
+    for fd in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # that of the listing itself is gone
+            if str(fd.readlink()).startswith(_DRIVERS):
+                return True
+    return False
+
+
+def _close(*fds: int) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+if __name__ == "__main__":
+    main()
