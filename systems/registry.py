@@ -17,6 +17,7 @@ SYSTEMS: dict[str, str] = {
     "reference": "systems.reference:ReferenceSystem",
     "full_gpu": "systems.full_gpu:FullGPU",
     "freq_cache": "systems.freq_cache:FreqCache",
+    "colossalai_cache": "systems.colossalai_cache:ColossalAICache",
     "torchrec_uvm": "systems.torchrec_uvm:TorchrecUVM",
     "torchrec_uvm_caching": "systems.torchrec_uvm:TorchrecUVMCaching",
     "fbgemm_uvm": "systems.fbgemm_uvm:FbgemmUVM",

@@ -19,9 +19,7 @@ from scenes import (
     ragged,
     repeatable,
     snapshot,
-    spec_of,
     train,
-    with_ratio,
 )
 
 from systems.contract import (
@@ -232,8 +230,7 @@ def test_saved_loaded_and_gone_on_equals_never_having_stopped(
     variant: str, kind: OptimizerKind, ratio: float, device: torch.device
 ) -> None:
     steady = trained(variant, device, kind)
-    system, spec = spec_of(variant, device=device, kind=kind)
-    resumed = system(with_ratio(spec, ratio))
+    resumed = build(variant, device=device, kind=kind, budget=CacheRatio(ratio=ratio))
     train(resumed, ragged(999), 999)  # what it knew before must not shine through
     resumed.load_state_dict(steady.state_dict())
     # hot_split adds a bag's hot rows apart from its others, and which are hot follows from the ratio

@@ -102,6 +102,8 @@ def test_every_system_is_its_own_on_a_gpu(name: str) -> None:
         ("no_embeddings", "nothing", False),
         ("freq_cache", "training frequencies", False),
         ("freq_cache[policy=lfu]", "the past", False),
+        ("colossalai_cache", "training frequencies", False),
+        ("colossalai_cache[policy=lfu]", "training frequencies, the past", False),
         ("freq_cache[policy=lru,look_ahead=1]", "the past, next batch", True),
         ("freq_cache[look_ahead=16]", "training frequencies, next 16 batches", True),
         ("freq_cache[tier=file]", "training frequencies", True),

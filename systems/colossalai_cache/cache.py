@@ -1,0 +1,189 @@
+"""One `CachedEmbeddingBag` over concatenated tables, with what its users write around it."""
+
+from __future__ import annotations
+
+import io
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torchrec import KeyedJaggedTensor, PoolingType
+
+from systems.colossalai_cache.library import library, without_cuda
+from systems.contract import Anatomy, Purpose, SystemSpec, Tier
+from systems.features import Group
+
+WARM_SHARE = 0.7
+"""Of the slots, filled at the start: its `warmup_ratio` and that of its authors' scripts."""
+
+
+class TooManyRows(Exception):
+    """A batch has more distinct rows than the cache has slots."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__(rows)
+        self.rows = rows
+
+
+class Cache:
+    """Tables of one width and pooling in one `CachedEmbeddingBag`, trained by SGD.
+
+    A row is numbered as in the concatenated tables; its rank is its place in the array on the host.
+
+    Args:
+        spec: What its system is built from.
+        group: The tables.
+        slots: Of the cache.
+    """
+
+    def __init__(self, spec: SystemSpec, group: Group, slots: int) -> None:
+        self.group = group
+        self._on_cpu = spec.device.type == "cpu"
+        self._starts: dict[str, int] = {}
+        rows, first = 0, group.tables[0]
+        for table in group.tables:
+            self._starts[table.name], rows = rows, rows + table.num_embeddings
+        owners = [group.tables[number] for number in group.table_of_feature]
+        spans = [[self._starts[table.name] for table in owners], [table.num_embeddings for table in owners]]
+        self._spans = torch.tensor(spans, device=spec.device)
+        accesses = spec.frequencies
+        made = library()
+        with self._device(), redirect_stdout(io.StringIO()):  # it prints how long it took to fill the slots
+            self._bag = made.bag(
+                rows,
+                first.embedding_dim,
+                sparse=True,
+                _weight=torch.zeros(rows, first.embedding_dim),
+                mode="sum" if first.pooling is PoolingType.SUM else "mean",
+                include_last_offset=True,
+                cache_ratio=min(1.0, (slots + 0.5) / rows),  # it rounds down
+                ids_freq_mapping=None if accesses is None else torch.cat([accesses[t.name] for t in group.tables]),
+                warmup_ratio=WARM_SHARE,
+                evict_strategy=made.strategies[spec.parameters["policy"].upper()],
+            )
+        self._manager = self._bag.cache_weight_mgr
+        self._optimizer = torch.optim.SGD([self.slots], lr=spec.optimizer.lr)
+        self.slots.register_post_accumulate_grad_hook(self._update)
+        self.hits = self.misses = 0
+
+    @property
+    def slots(self) -> nn.Parameter:
+        """Copies of rows on the device, fp32 `[slots, dim]`."""
+        found: nn.Parameter = self._manager.cuda_cached_weight
+        return found
+
+    def rows_of(self, part: KeyedJaggedTensor) -> Tensor:
+        """The ids of a batch as rows, int64 `[n]`.
+
+        Raises:
+            RuntimeError: an id is outside its table, where it would be a row of another; on CUDA a device assertion.
+        """
+        counts = part.lengths().view(-1, part.stride()).sum(dim=1)
+        ids = part.values()
+        start, rows = self._spans.repeat_interleave(counts, dim=1, output_size=ids.numel())
+        torch._assert_async(((ids >= 0) & (ids < rows)).all(), "an id is outside its table")
+        found: Tensor = ids + start
+        return found
+
+    def look_up(self, rows: Tensor, part: KeyedJaggedTensor) -> Tensor:
+        """Bring the rows of a batch into slots and pool them: fp32 `[batch, features * dim]`.
+
+        Raises:
+            TooManyRows: they have no room.
+        """
+        try:
+            with self._device():
+                pooled: Tensor = self._bag(rows, part.offsets().long(), part.weights_or_none())
+        except AssertionError:  # nothing has moved
+            raise TooManyRows(rows.unique().numel()) from None
+        manager = self._manager
+        self.hits += manager.num_hits_history[-1]
+        self.misses += manager.num_miss_history[-1]
+        for history in (manager.num_hits_history, manager.num_miss_history, manager.num_write_back_history):
+            history.clear()  # one entry per batch, for ever
+        by_feature = pooled.view(-1, part.stride(), pooled.shape[1])
+        return by_feature.transpose(0, 1).flatten(1)
+
+    @torch.no_grad()
+    def load(self, table: str, start: int, weights: Tensor) -> None:
+        """Overwrite rows of a table from `start` on, on the host and in slots; `weights` fp32 `[n, dim]`."""
+        first = self._starts[table] + start
+        ranks = self._manager.idx_map[first : first + weights.shape[0]]
+        self._manager.weight.index_copy_(0, ranks.cpu(), weights.cpu())
+        at, slots = self._cached(ranks)
+        self.slots.index_copy_(0, slots, weights[at].to(self.slots.device))
+
+    @torch.no_grad()
+    def read(self, table: str, ids: Tensor) -> Tensor:
+        """Copies of rows of a table, fp32 `[n, dim]`, on the host; ids int64 `[n]` that are in the table."""
+        ranks = self._manager.idx_map[(ids + self._starts[table]).to(self.slots.device)]
+        weights: Tensor = self._manager.weight.index_select(0, ranks.cpu())
+        at, slots = self._cached(ranks)
+        weights[at] = self.slots[slots].cpu()
+        return weights
+
+    def set_learning_rate(self, lr: float) -> None:
+        """Train at another rate, an fp32 number."""
+        self._optimizer.param_groups[0]["lr"] = lr
+
+    @torch.no_grad()
+    def flush(self) -> None:
+        """Write every row back and empty the cache, as theirs does."""
+        misses, lookups = self._manager._cache_miss, self._manager._total_cache
+        self._manager.flush()
+        self._manager._cache_miss, self._manager._total_cache = misses, lookups  # these it forgets, and no others
+
+    def memory(self) -> Anatomy:
+        """Bytes of rows, slots and index."""
+        manager = self._manager
+        index = [manager.idx_map, manager.inverted_cached_idx, manager.cached_idx_map, self._spans]
+        counts = getattr(manager, "freq_cnter", None)  # lfu has them
+        return {
+            (Tier.HOST, Purpose.ROWS): manager.weight.nbytes,
+            (Tier.DEVICE, Purpose.ROWS): self.slots.nbytes,
+            (Tier.DEVICE, Purpose.INDEX): sum(tensor.nbytes for tensor in (*index, counts) if tensor is not None),
+        }
+
+    @property
+    def lookups(self) -> int:
+        """Ids looked up."""
+        return int(self._manager._total_cache)
+
+    @property
+    def lookup_misses(self) -> int:
+        """Of these, those whose row was in no slot."""
+        return int(self._manager._cache_miss)
+
+    @property
+    def moved(self) -> tuple[int, int]:
+        """Rows fetched and rows written back."""
+        width = self.slots.shape[1]
+        return self._manager._cpu_to_cuda_numel // width, self._manager._cuda_to_cpu_numel // width
+
+    def reset_counters(self) -> None:
+        """Start counting anew."""
+        self.hits = self.misses = 0
+        self._manager._reset_comm_stats()
+
+    def _cached(self, ranks: Tensor) -> tuple[Tensor, Tensor]:
+        """Which of these ranks have slots: their positions, on the host, and their slots, on the device."""
+        slots = self._manager.inverted_cached_idx[ranks]
+        at = (slots >= 0).nonzero().squeeze(1)
+        return at.cpu(), slots[at]
+
+    def _update(self, leaf: Tensor) -> None:
+        """Torch's SGD, of gradients summed by slot first; torch would round a row after each of them."""
+        if leaf.grad is None:
+            return
+        slots, position = leaf.grad._indices()[0].unique(return_inverse=True)
+        total = torch.zeros(slots.numel(), leaf.shape[1], device=leaf.device)
+        total.index_add_(0, position, leaf.grad._values())
+        leaf.grad = torch.sparse_coo_tensor(
+            slots.unsqueeze(0), total, leaf.shape, is_coalesced=True, check_invariants=False
+        )
+        self._optimizer.step()
+        leaf.grad = None
+
+    def _device(self) -> AbstractContextManager[Any]:
+        return without_cuda() if self._on_cpu else nullcontext()

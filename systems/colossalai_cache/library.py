@@ -1,0 +1,89 @@
+"""ColossalAI's cache without the rest of ColossalAI, and without CUDA where there is none."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+_ROOM = "colossalai.legacy.nn.parallel.layers.cache_embedding"
+
+
+class Library(NamedTuple):
+    """What is used of ColossalAI: a class, and its eviction strategies by name."""
+
+    bag: Callable[..., Any]
+    strategies: Mapping[str, Any]
+
+
+def missing() -> str:
+    """The packages that are not installed, in words; empty if all are."""
+    names = ("colossalai", "contexttimer")
+    return " and ".join(name for name in names if importlib.util.find_spec(name) is None)
+
+
+@functools.cache
+def library() -> Library:
+    """Import ColossalAI's cache alone, behind empty packages: the packages around it import peft and much more.
+
+    The empty packages are gone afterwards, so that a program that has all of ColossalAI can still import it.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    found = importlib.util.find_spec("colossalai")
+    if found is None or not found.submodule_search_locations:
+        raise ImportError("colossalai is not installed", name="colossalai")
+    folder, empty = Path(found.submodule_search_locations[0]), {}
+    parts = _ROOM.split(".")
+    for depth in range(1, len(parts) + 1):
+        package = ModuleType(".".join(parts[:depth]))
+        package.__path__ = [str(folder.joinpath(*parts[1:depth]))]
+        empty[package.__name__] = package
+    real = {name: sys.modules[name] for name in empty if name in sys.modules}
+    sys.modules.update(empty)
+    try:
+        bag = importlib.import_module(f"{_ROOM}.cached_embedding").CachedEmbeddingBag
+        strategies = importlib.import_module(f"{_ROOM}.cache_mgr").EvictionStrategy.__members__
+    finally:
+        for name in empty:
+            del sys.modules[name]
+        sys.modules.update(real)
+    return Library(bag, strategies)
+
+
+def _same(tensor: Tensor, *_: object, **__: object) -> Tensor:
+    return tensor
+
+
+_STAND_INS: tuple[tuple[Any, str, Callable[..., object]], ...] = (
+    (torch.cuda, "current_device", lambda: torch.device("cpu")),
+    (torch.cuda, "synchronize", lambda device=None: None),
+    (Tensor, "cuda", _same),
+    (Tensor, "pin_memory", _same),
+)
+
+
+@contextmanager
+def without_cuda() -> Iterator[None]:
+    """Let the CPU stand in for the current CUDA device, in this block alone; all is as it was afterwards."""
+    own = [vars(owner).get(name) for owner, name, _ in _STAND_INS]
+    for owner, name, stand_in in _STAND_INS:
+        setattr(owner, name, stand_in)
+    try:
+        yield
+    finally:
+        for (owner, name, _), before in zip(_STAND_INS, own, strict=True):
+            if before is None:
+                delattr(owner, name)  # it was inherited
+            else:
+                setattr(owner, name, before)

@@ -1,0 +1,215 @@
+"""ColossalAI's cache as a system of the comparison."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+from torchrec import KeyedJaggedTensor, KeyedTensor
+
+from systems.answers import total_of
+from systems.colossalai_cache.cache import Cache, TooManyRows
+from systems.colossalai_cache.library import missing
+from systems.contract import (
+    Anatomy,
+    CacheRatio,
+    Counters,
+    EmbeddingSystem,
+    OptimizerKind,
+    Placement,
+    Rows,
+    SparseOptimizer,
+    Support,
+    SystemSpec,
+    Tier,
+    Verdict,
+    WorkingSetTooLarge,
+    knowledge,
+    row_bytes_of,
+)
+from systems.features import FeatureGroups, Group
+
+_ROW_BYTES = 16
+"""Of every row on the device: its rank, and the slot of every rank."""
+_FEATURE_BYTES = 16
+"""Of every feature on the device: the first row of its table, and their number. The only index that is ours."""
+_SLOT_BYTES = {"dataset": 8, "lfu": 16}
+"""Of every slot on the device beside its row: which row that is, and with `lfu` its accesses."""
+
+
+class ColossalAICache(EmbeddingSystem):
+    """One `CachedEmbeddingBag` for all tables of one width and pooling, concatenated as its authors do.
+
+    All rows are on the host, copies of some in slots on the device, and an index of all of them on the device too.
+    Before a batch is looked up its missing rows are fetched and others written back, changed or not, while all else
+    waits. A batch must fit: one with more distinct rows than slots is refused. Train a batch before the next one is
+    looked up, or its rows may have left.
+
+    - `policy=dataset`: rows are ranked by training frequency, and the cached rows of the largest ranks leave.
+    - `policy=lfu`: a slot counts accesses since its row came, and the slots that count least are emptied. If there are
+      frequencies, it starts with the most frequent rows and their counts.
+
+    All is as in its authors' scripts: 70 % of the slots filled at the start, frequencies with both policies, no buffer,
+    host memory that is not pinned, sparse gradients, and `torch.optim.SGD` on the slots. One thing is not: a row's
+    gradients are summed before it is updated, as all systems here do it. Optimizer state would belong to a slot, not to
+    a row, so there is none: SGD only.
+
+    It does not share a process: on a CPU, while it builds and looks up, what it calls of CUDA is stood in for.
+    """
+
+    about = (
+        "ColossalAI's own cache, as its authors published it: rows in host memory, some in slots on the GPU, an index "
+        "of all rows there too; SGD only."
+    )
+    variants = {"policy": ("dataset", "lfu")}
+    takes_weights = True
+    bypasses = False
+    shares_process = False
+
+    def __init__(self, spec: SystemSpec) -> None:
+        super().__init__(spec)
+        self._groups = _groups_of(spec)
+        # a tuple hides the slots from `parameters()`: a dense optimizer must not see them
+        self._caches = tuple(Cache(spec, group, _slots_of(spec, group)) for group in self._groups.groups)
+        self._cache_of_table = {table.name: cache for cache in self._caches for table in cache.group.tables}
+        self._steps = 0
+
+    @classmethod
+    def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
+        return {Tier.DEVICE: _least_device_bytes(spec), Tier.HOST: spec.row_bytes}
+
+    @classmethod
+    def support(cls, spec: SystemSpec) -> Support:
+        if spec.optimizer.kind is not OptimizerKind.SGD:
+            return Support(
+                Verdict.UNSUPPORTED,
+                "ColossalAI's cache moves rows without their optimizer state: use sgd, which has none",
+            )
+        if spec.parameters["policy"] == "dataset" and spec.frequencies is None:
+            return Support(
+                Verdict.UNSUPPORTED, "policy=dataset ranks rows by id frequencies: give them, or use policy=lfu"
+            )
+        if absent := missing():
+            # without --no-deps pip brings all that colossalai asks for, another torch too
+            remedy = "run make setup, or pip install --no-deps colossalai==0.5.0 contexttimer==0.3.3"
+            return Support(Verdict.UNAVAILABLE, f"not installed: {absent}; {remedy}")
+        return super().support(spec)
+
+    @property
+    def knew(self) -> str:
+        known = [] if self.spec.frequencies is None else ["training frequencies"]
+        return knowledge(*known, *(["the past"] if self.spec.parameters["policy"] == "lfu" else []))
+
+    @property
+    def slots(self) -> int:
+        return sum(cache.slots.shape[0] for cache in self._caches)
+
+    @property
+    def placement(self) -> Placement:
+        # two tiers of the same RAM move real bytes, but no link is crossed: nothing to rank against
+        on_cuda = self._caches[0].slots.device.type == "cuda"
+        return Placement(label="host + device slots" if on_cuda else "RAM + slots in RAM", offloads=on_cuda)
+
+    def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
+        parts = self._groups.split(features)
+        rows = [cache.rows_of(part) for cache, part in zip(self._caches, parts, strict=True)]
+        pooled = []
+        for cache, *batch in zip(self._caches, rows, parts, strict=True):
+            try:
+                pooled.append(cache.look_up(*batch))
+            except TooManyRows as error:
+                raise WorkingSetTooLarge(self._refusal(cache, error.rows)) from None
+        self._steps += 1
+        return self._groups.join(pooled)
+
+    def load_rows(self, table: str, start: int, rows: Rows) -> None:
+        self.check_rows(table, start, rows)
+        self._cache_of_table[table].load(table, start, rows.weights)
+
+    def read_rows(self, table: str, ids: Tensor) -> Rows:
+        count = self.tables[table].num_embeddings
+        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < count:
+            raise IndexError(f"rows {int(ids.min())} to {int(ids.max())} are not all in table {table} of {count}")
+        return Rows(self._cache_of_table[table].read(table, ids))
+
+    def set_learning_rate(self, lr: float) -> None:
+        rounded = SparseOptimizer(kind=OptimizerKind.SGD, lr=lr).lr
+        for cache in self._caches:
+            cache.set_learning_rate(rounded)
+
+    def flush(self) -> None:
+        for cache in self._caches:
+            cache.flush()
+
+    def memory(self) -> Anatomy:
+        return total_of(cache.memory() for cache in self._caches)
+
+    def counters(self) -> Counters:
+        if not self._steps:
+            return Counters(steps=0)
+        moved = [(*cache.moved, cache.slots.shape[1] * 4) for cache in self._caches]
+        misses = sum(cache.misses for cache in self._caches)
+        return Counters(
+            steps=self._steps,
+            lookups=sum(cache.lookups for cache in self._caches),
+            unique_ids=misses + sum(cache.hits for cache in self._caches),
+            unique_misses=misses,
+            lookup_misses=sum(cache.lookup_misses for cache in self._caches),
+            rows_fetched=sum(fetched for fetched, _, _ in moved),
+            rows_written_back=sum(written for _, written, _ in moved),
+            bytes_fetched=sum(fetched * row_bytes for fetched, _, row_bytes in moved),
+            bytes_written_back=sum(written * row_bytes for _, written, row_bytes in moved),
+        )
+
+    def reset_counters(self) -> None:
+        self._steps = 0
+        for cache in self._caches:
+            cache.reset_counters()
+
+    def _refusal(self, cache: Cache, rows: int) -> str:
+        spec, slots = self.spec, cache.slots.shape[0]
+        if isinstance(spec.budget, CacheRatio):
+            ratio = math.ceil(10_000 * rows / _rows_of(cache.group)) / 10_000
+            smallest = f"the smallest cache ratio that works for it is {ratio:.4f}"
+        else:
+            needed = _budget_for(spec, cache.group, rows)
+            smallest = f"the smallest budget that works for it is {needed:,} bytes ({needed / 2**30:.3f} GiB)"
+        return (
+            f"a batch has {rows:,} distinct rows, ColossalAI's cache {slots:,} slots and no way beside them: {smallest}"
+        )
+
+
+def _groups_of(spec: SystemSpec) -> FeatureGroups:
+    """Tables that share a cache."""
+    return FeatureGroups(spec.tables, key=lambda table: (table.embedding_dim, table.pooling), weighted=spec.weighted)
+
+
+def _rows_of(group: Group) -> int:
+    return sum(int(table.num_embeddings) for table in group.tables)
+
+
+def _slot_bytes(spec: SystemSpec, group: Group) -> int:
+    """Device bytes of one slot."""
+    return row_bytes_of(group.tables[0]) + _SLOT_BYTES[spec.parameters["policy"]]
+
+
+def _least_device_bytes(spec: SystemSpec) -> int:
+    """The index of every row, and one slot for every cache."""
+    groups = _groups_of(spec).groups
+    index = _ROW_BYTES * spec.rows + _FEATURE_BYTES * sum(len(group.features) for group in groups)
+    return index + sum(_slot_bytes(spec, group) for group in groups)
+
+
+def _slots_of(spec: SystemSpec, group: Group) -> int:
+    """Slots of a cache: a ratio of its rows, or what its share (by rows) of a byte budget has room for."""
+    rows = _rows_of(group)
+    if isinstance(spec.budget, CacheRatio):
+        return max(1, int(rows * spec.budget.ratio))
+    share = (spec.budget.total_bytes - _least_device_bytes(spec)) * rows // spec.rows
+    return min(rows, 1 + share // _slot_bytes(spec, group))
+
+
+def _budget_for(spec: SystemSpec, group: Group, slots: int) -> int:
+    """The smallest byte budget that gives a cache this number of slots."""
+    share = (slots - 1) * _slot_bytes(spec, group)
+    return _least_device_bytes(spec) + -(-share * spec.rows // _rows_of(group))
