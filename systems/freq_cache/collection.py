@@ -266,7 +266,8 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         """Write all rows, their optimizer state and the hyper-parameters to a directory, all or nothing.
 
         Training goes on from it bit for bit, in a collection of the same tables and optimizer, whatever its cache
-        size, policy, look-ahead and slow tier. What is announced stays announced.
+        size, policy, look-ahead and slow tier. What is announced stays announced. With `slow_rows` it goes on from the
+        same rows, and later roundings follow from which rows each cache holds.
 
         Raises:
             OSError: it cannot be written; what the directory held before is still there.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import tempfile
 import weakref
+from collections.abc import Sequence
 
-from systems.contract import CacheRatio, DeviceBytes, SystemSpec, Tier, knowledge
+from systems.contract import CacheRatio, DeviceBytes, EmbeddingSystem, SystemSpec, Tier, knowledge
 from systems.freq_cache import sizing
 from systems.freq_cache.arguments import POLICIES
+from systems.freq_cache.cache import Cache
 from systems.freq_cache.collection import CachedEmbeddingBagCollection
 
 
@@ -61,6 +63,19 @@ class FreqCache(CachedEmbeddingBagCollection):
         if spec.parameters["tier"] == "file":
             needed[Tier.DISK] = sizing.slow_bytes(spec)  # all rows are loaded: none is left out of the file
         return needed
+
+    @classmethod
+    def reference(cls, spec: SystemSpec) -> EmbeddingSystem:
+        if not sizing.ROW_ERROR[spec.parameters["slow_rows"]]:
+            return super().reference(spec)
+        from systems.freq_cache.rounded_reference import RoundedReference  # it has a cache itself
+
+        return RoundedReference(spec)
+
+    @property
+    def caches(self) -> Sequence[Cache]:
+        """Its caches, one for each group of tables that share slots."""
+        return self._caches
 
     @property
     def knew(self) -> str:
