@@ -32,10 +32,31 @@ _ALSO = {"freq_cache": ("freq_cache[policy=lfu]",)}  # by default it is given fr
 ALL = tuple(entry for name in SYSTEMS for entry in (name, *_ALSO.get(name, ())))
 """What `all` stands for: every system as it is by default, with further variants of it right behind."""
 
+APPROXIMATE: dict[str, str] = {
+    "hashed": "systems.approximate.hashed:Hashed",
+    "qr": "systems.approximate.qr:QR",
+    "tt_rec": "systems.approximate.tt_rec:TTRec",
+}
+"""Systems that keep fewer numbers than their tables have: outside `all`, never ranked by speed with the others."""
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    "all": ALL,
+    "approximate": (
+        "full_gpu",
+        *("hashed", "hashed[compression=16]", "hashed[compression=64]"),
+        *("qr", "qr[collisions=16]", "qr[collisions=64]"),
+        *("tt_rec[rank=32]", "tt_rec", "tt_rec[rank=8]"),
+        *("freq_cache[slow_rows=fp16]", "freq_cache[slow_rows=int8]"),
+    ),
+}
+"""What one word of `--systems` stands for; the approximate systems stand beside the exact one, which is their bound."""
+
 CONTROLS: dict[str, str] = {
     "no_embeddings": "systems.no_embeddings:NoEmbeddings",
 }
 """Not systems but yardsticks: run by name, outside `all`."""
+
+_TARGETS = {**SYSTEMS, **APPROXIMATE, **CONTROLS}
 
 _VARIANT = re.compile(r"^(?P<name>[\w.]+(?::\w+)?)(?:\[(?P<parameters>[^\[\]]*)\])?$")
 
@@ -65,7 +86,7 @@ class Variant:
         Raises:
             UnknownSystem: malformed, or no system of that name.
         """
-        variant = read_variant(text.strip(), known=[*SYSTEMS, *CONTROLS], what="system")
+        variant = read_variant(text.strip(), known=list(_TARGETS), what="system")
         return cls(variant.name, tuple(sorted(variant.parameters)))
 
 
@@ -118,15 +139,15 @@ def split_list(text: str) -> list[str]:
 
 
 def parse_systems(text: str) -> list[Variant]:
-    """The variants that `--systems` names, in order, each once; `all` stands for `ALL`.
+    """The variants that `--systems` names, in order, each once; words of `GROUPS` stand for several.
 
     Raises:
         UnknownSystem: a name is unknown or malformed.
     """
-    entries = itertools.chain.from_iterable(ALL if part == "all" else [part] for part in split_list(text))
+    entries = itertools.chain.from_iterable(GROUPS.get(part, (part,)) for part in split_list(text))
     variants = list(dict.fromkeys(Variant.parse(entry) for entry in entries))
     if not variants:
-        raise UnknownSystem(f"no system named: give all, or some of {', '.join(SYSTEMS)}")
+        raise UnknownSystem(f"no system named: give {' or '.join(GROUPS)}, or some of {', '.join(SYSTEMS)}")
     return variants
 
 
@@ -139,7 +160,7 @@ def load(variant: Variant) -> type[EmbeddingSystem]:
     """
     from systems.contract import EmbeddingSystem
 
-    target = SYSTEMS.get(variant.name) or CONTROLS.get(variant.name) or variant.name
+    target = _TARGETS.get(variant.name, variant.name)
     module_name, _, class_name = target.partition(":")
     found = getattr(importlib.import_module(module_name), class_name, None)
     if not (isinstance(found, type) and issubclass(found, EmbeddingSystem)):

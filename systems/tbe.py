@@ -37,7 +37,11 @@ OPTIMIZERS = {
     OptimizerKind.ADAGRAD: EmbOptimType.EXACT_ADAGRAD,
     OptimizerKind.ADAM: EmbOptimType.ADAM,
 }
-_POOLING = {PoolingType.SUM: PoolingMode.SUM, PoolingType.MEAN: PoolingMode.MEAN}
+_POOLING = {
+    PoolingType.SUM: PoolingMode.SUM,
+    PoolingType.MEAN: PoolingMode.MEAN,
+    PoolingType.NONE: PoolingMode.NONE,  # a row per id, for tables of one width
+}
 ROW_TYPES = {torch.float32: SparseType.FP32, torch.float16: SparseType.FP16}
 """How fbgemm names the types that rows may have."""
 

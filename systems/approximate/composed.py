@@ -1,0 +1,218 @@
+"""Systems whose tables are composed from fewer parameters than they have elements: what all of them share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor
+
+from systems.approximate.composition import Composition, Whole, salt_of
+from systems.approximate.parts import Parameter, Part, WholePart
+from systems.contract import (
+    Anatomy,
+    Counters,
+    EmbeddingSystem,
+    OptimizerKind,
+    Placement,
+    Purpose,
+    Rows,
+    Support,
+    SystemSpec,
+    Tier,
+    Verdict,
+)
+from systems.counting import UniqueCounter
+from systems.features import FeatureGroups
+
+_AT_A_TIME = 1 << 14
+"""Rows that `read_rows` composes together: a tensor train gathers some thousand bytes for each."""
+
+
+class ComposedTables(EmbeddingSystem):
+    """What a system of composed tables and its definition share: all but looking up and training."""
+
+    def __init__(self, spec: SystemSpec, compositions: Mapping[str, Composition]) -> None:
+        super().__init__(spec)
+        self.compositions = dict(compositions)
+        self._counter = UniqueCounter(spec.tables)
+
+    @abstractmethod
+    def live(self, table: str) -> Mapping[str, Parameter]:
+        """The parameters of a table as they are, by name."""
+
+    @property
+    def exact(self) -> bool:
+        return False
+
+    @property
+    def placement(self) -> Placement:
+        values = next(iter(self.live(self.spec.tables[0].name).values())).values
+        return Placement(label="device" if values.device.type == "cuda" else "all in RAM", offloads=False)
+
+    @torch.no_grad()
+    def start(self, seed: int) -> bool:
+        for name, composition in self.compositions.items():
+            generator = torch.Generator().manual_seed((seed * 1_000_003 + salt_of(name)) % 2**63)
+            first = composition.initial(generator)
+            for parameter, live in self.live(name).items():
+                live.values.copy_(first[parameter])
+                for state in live.state.values():
+                    state.zero_()
+        return True
+
+    def load_rows(self, table: str, start: int, rows: Rows) -> None:
+        raise NotImplementedError(
+            f"{type(self).__name__} composes rows from parameters that many of them share, so they cannot be loaded "
+            "one by one: start it from a seed, or load its own state_dict"
+        )
+
+    @torch.no_grad()
+    def read_rows(self, table: str, ids: Tensor) -> Rows:
+        composition = self.compositions[table]
+        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < composition.rows:
+            raise IndexError(f"an id is outside table {table} of {composition.rows} rows")
+        parameters = {name: live.values for name, live in self.live(table).items()}
+        rows = torch.empty(ids.numel(), composition.dim)
+        for first in range(0, ids.numel(), _AT_A_TIME):
+            part = ids[first : first + _AT_A_TIME].to(self.spec.device)
+            rows[first : first + _AT_A_TIME] = composition.compose(parameters, part)
+        return Rows(rows)  # without state: that belongs to parameters, and goes where they go in a `state_dict`
+
+    def memory(self) -> Anatomy:
+        live = [parameter for name in self.tables for parameter in self.live(name).values()]
+        return {
+            (Tier.DEVICE, Purpose.ROWS): sum(parameter.values.nbytes for parameter in live),
+            (Tier.DEVICE, Purpose.STATE): sum(s.nbytes for parameter in live for s in parameter.state.values()),
+        }
+
+    def counters(self) -> Counters:
+        return self._counter.all_resident()
+
+    def reset_counters(self) -> None:
+        self._counter.reset()
+
+    def count_traffic(self, enabled: bool) -> None:
+        self._counter.enabled = enabled
+
+    def _saved(self, prefix: str) -> dict[str, Tensor]:
+        """The live tensors by their keys in a `state_dict`: `embedding_bags.TABLE.PARAMETER`, `.STATE` behind it."""
+        saved = {}
+        for table in self.tables:
+            for name, parameter in self.live(table).items():
+                key = f"{prefix}embedding_bags.{table}.{name}"
+                saved[key] = parameter.values
+                saved.update({f"{key}.{state}": values for state, values in parameter.state.items()})
+        return saved
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        destination.update({key: live.detach().cpu().clone() for key, live in self._saved(prefix).items()})
+
+    @torch.no_grad()
+    def _load_from_state_dict(  # noqa: PLR0917 - torch's signature
+        self,
+        state_dict: Mapping[str, Any],
+        prefix: str,
+        local_metadata: Mapping[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        ours = self._saved(prefix)
+        missing_keys.extend(key for key in ours if key not in state_dict)
+        wrong = [
+            f"{key} has shape {tuple(state_dict[key].shape)}, it is built for {tuple(live.shape)}"
+            for key, live in ours.items()
+            if key in state_dict and state_dict[key].shape != live.shape
+        ]
+        error_msgs.extend(wrong)
+        if strict:
+            unexpected_keys.extend(key for key in state_dict if key.startswith(prefix) and key not in ours)
+        if not wrong:
+            for key, live in ours.items():
+                if key in state_dict:
+                    live.copy_(state_dict[key])
+
+
+class ComposedSystem(ComposedTables):
+    """A system of composed tables. To write: `composition`, and `parts`, which look tables so composed up."""
+
+    whole_below: ClassVar[int] = 1_000
+    """Tables of fewer rows stay whole, as do those whose parameters would be no fewer."""
+
+    parts: ClassVar[Mapping[type[Composition], type[Part]]]
+    """What looks up tables, by how they are made."""
+
+    verified_rows = 3_000  # at which even trains of rank 32 are shorter than tables
+
+    def __init__(self, spec: SystemSpec) -> None:
+        super().__init__(spec, self.compositions_of(spec))
+        made = self.compositions
+        self._groups = FeatureGroups(
+            spec.tables, key=lambda table: (type(made[table.name]), table.pooling, table.embedding_dim)
+        )
+        kinds: dict[type[Composition], type[Part]] = {Whole: WholePart, **self.parts}
+        self._parts = tuple(
+            kinds[type(made[group.tables[0].name])](group, [made[table.name] for table in group.tables], spec)
+            for group in self._groups.groups
+        )
+
+    @classmethod
+    @abstractmethod
+    def composition(cls, table: EmbeddingBagConfig, choice: Mapping[str, str]) -> Composition:
+        """How a large table is made; `choice` has a value for every parameter of the variant."""
+
+    @classmethod
+    def compositions_of(cls, spec: SystemSpec) -> dict[str, Composition]:
+        """How every table is made, by name."""
+        choice = {name: spec.parameters.get(name, values[0]) for name, values in cls.variants.items()}
+        made: dict[str, Composition] = {}
+        for table in spec.tables:
+            composition, whole = cls.composition(table, choice), Whole(table)
+            smaller = table.num_embeddings >= cls.whole_below and composition.elements < whole.elements
+            made[table.name] = composition if smaller else whole
+        return made
+
+    @classmethod
+    def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
+        return {
+            Tier.DEVICE: sum(
+                rows * (4 * width + spec.optimizer.state_bytes(width))
+                for composition in cls.compositions_of(spec).values()
+                for rows, width in composition.shapes.values()
+            )
+        }
+
+    @classmethod
+    def support(cls, spec: SystemSpec) -> Support:
+        if spec.optimizer.kind is OptimizerKind.ADAM:
+            return Support(
+                Verdict.UNSUPPORTED,
+                f"{cls.__name__} has no Adam, whose moments are those of rows, not of parameters that rows share: use "
+                "sgd, rowwise_adagrad or adagrad",
+            )
+        return super().support(spec)
+
+    @classmethod
+    def reference(cls, spec: SystemSpec) -> EmbeddingSystem:
+        from systems.approximate.definition import DefinitionSystem  # it is made of composed tables itself
+
+        return DefinitionSystem(spec, cls.compositions_of(spec))
+
+    def live(self, table: str) -> Mapping[str, Parameter]:
+        part = next(part for part in self._parts if self.tables[table] in part.group.tables)
+        place: int = part.group.tables.index(self.tables[table])
+        return part.live()[place]
+
+    def set_learning_rate(self, lr: float) -> None:
+        for part in self._parts:
+            part.set_learning_rate(lr)
+
+    def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
+        batches = self._groups.split(features)
+        self._counter.observe(features)
+        return self._groups.join([part.look_up(one) for part, one in zip(self._parts, batches, strict=True)])

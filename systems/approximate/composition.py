@@ -1,0 +1,62 @@
+"""How the rows of a table are made of fewer parameters: the definitions that composed systems are verified against."""
+
+from __future__ import annotations
+
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from torchrec import EmbeddingBagConfig
+
+
+class Composition(ABC):
+    """How the rows of one table are made of parameter matrices."""
+
+    def __init__(self, table: EmbeddingBagConfig) -> None:
+        self.table = table
+        self.rows: int = table.num_embeddings
+        self.dim: int = table.embedding_dim
+
+    @property
+    @abstractmethod
+    def shapes(self) -> dict[str, tuple[int, int]]:
+        """The parameter matrices, `(rows, width)` by name; row-wise optimizers keep one number for each row."""
+
+    @abstractmethod
+    def compose(self, parameters: Mapping[str, Tensor], ids: Tensor) -> Tensor:
+        """Rows `ids` (int64 `[n]`) of the table, `[n, dim]`, differentiable with respect to the parameters."""
+
+    @abstractmethod
+    def initial(self, generator: torch.Generator) -> dict[str, Tensor]:
+        """Parameters before training, fp32, by name."""
+
+    @property
+    def elements(self) -> int:
+        """Numbers that the parameters hold."""
+        return sum(rows * width for rows, width in self.shapes.values())
+
+
+class Whole(Composition):
+    """A table as it is. Small ones stay so: they are hardly worth a byte, and would lose most."""
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, int]]:
+        return {"weight": (self.rows, self.dim)}
+
+    def compose(self, parameters: Mapping[str, Tensor], ids: Tensor) -> Tensor:
+        return parameters["weight"].index_select(0, ids)
+
+    def initial(self, generator: torch.Generator) -> dict[str, Tensor]:
+        return {"weight": uniform(self.rows, self.dim, bound=self.rows**-0.5, generator=generator)}
+
+
+def uniform(rows: int, width: int, *, bound: float, generator: torch.Generator) -> Tensor:
+    """Uniform in +-bound, fp32 `[rows, width]`; facebookresearch/dlrm's bound for a table is `1 / sqrt(its rows)`."""
+    return torch.empty(rows, width).uniform_(-bound, bound, generator=generator)
+
+
+def salt_of(name: str) -> int:
+    """A number below 2**32 of a table's own: the same in every process, whatever other tables there are."""
+    return zlib.crc32(name.encode())

@@ -1,0 +1,75 @@
+"""The hashing trick: many rows of a table are one, chosen by a hash of the id. Source: arXiv 0902.2206."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+from torchrec import EmbeddingBagConfig
+
+from systems.approximate.composed import ComposedSystem
+from systems.approximate.composition import Composition, salt_of, uniform
+from systems.approximate.parts import TBEPart
+from systems.contract import SystemSpec
+from systems.features import Group
+
+
+class HashedRows(Composition):
+    """Row `id` is row `hash(id) % m` of a matrix of `m = ceil(rows / compression)` rows."""
+
+    def __init__(self, table: EmbeddingBagConfig, compression: int) -> None:
+        super().__init__(table)
+        self.buckets = -(-self.rows // compression)
+        self.salt = salt_of(table.name)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, int]]:
+        return {"buckets": (self.buckets, self.dim)}
+
+    def compose(self, parameters: Mapping[str, Tensor], ids: Tensor) -> Tensor:
+        return parameters["buckets"].index_select(0, hash_ids(ids, self.salt) % self.buckets)
+
+    def initial(self, generator: torch.Generator) -> dict[str, Tensor]:
+        return {"buckets": uniform(self.buckets, self.dim, bound=self.rows**-0.5, generator=generator)}
+
+
+class HashedPart(TBEPart):
+    """Hashes ids on their way to the smaller tables."""
+
+    def __init__(self, group: Group, compositions: Sequence[Composition], spec: SystemSpec) -> None:
+        super().__init__(group, compositions, spec)
+        of_feature = [compositions[t] for t in group.table_of_feature]
+        self._buckets = torch.tensor([made.shapes["buckets"][0] for made in of_feature], device=spec.device)
+        self._salts = torch.tensor([salt_of(made.table.name) for made in of_feature], device=spec.device)
+
+    def places(self, ids: Tensor, feature: Tensor) -> Sequence[Tensor]:
+        return [hash_ids(ids, self._salts[feature]) % self._buckets[feature]]
+
+
+def hash_ids(ids: Tensor, salt: Tensor | int) -> Tensor:
+    """A hash of each id, int64 in `[0, 2**31)`: the finalizer of splitmix64, its products wrapping, behind a salt.
+
+    Args:
+        ids: int64 `[n]`.
+        salt: Of the table, below 2**32, so that ids that meet in one table do not meet in another; or one per id.
+    """
+    mixed = ids + (salt << 31)
+    for shift, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15)):
+        mixed = (mixed ^ (mixed >> shift)) * factor
+    return (mixed ^ (mixed >> 31)) & (2**31 - 1)
+
+
+class Hashed(ComposedSystem):
+    """Large tables cut to a part of their rows."""
+
+    about = (
+        "Large tables with a fraction of their rows, each shared by the ids of one hash, in GPU memory: the simplest "
+        "way to fewer bytes, paid for in quality."
+    )
+    variants = {"compression": ("4", "16", "64")}
+    parts = {HashedRows: HashedPart}
+
+    @classmethod
+    def composition(cls, table: EmbeddingBagConfig, choice: Mapping[str, str]) -> Composition:
+        return HashedRows(table, int(choice["compression"]))

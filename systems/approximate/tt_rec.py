@@ -1,0 +1,134 @@
+"""Tensor-train tables: a row is a product of three small matrices. Source: TT-Rec, arXiv 2101.11714."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding
+from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
+
+from systems.approximate.composed import ComposedSystem
+from systems.approximate.composition import Composition
+from systems.approximate.parts import LeafParameters, Parameter, Part, pooled_bags
+from systems.contract import SystemSpec
+from systems.features import Group
+
+
+class TensorTrain(Composition):
+    """Row `id`, seen as a block `[d1, d2, d3]`, is `first[i1] x middle[i2] x last[i3]`.
+
+    `(i1, i2, i3)` are the digits of `id` to the bases `(n1, n2, n3)`; a slice of the cores is `[d1, rank]`,
+    `[rank, d2, rank]` and `[rank, d3]`.
+
+    Attributes:
+        bases: `n1 n2 n3 >= rows`, near each other.
+        dims: `d1 d2 d3 = dim`, near each other, the smallest in the middle, whose slices have `rank` squared of it.
+    """
+
+    def __init__(self, table: EmbeddingBagConfig, rank: int) -> None:
+        super().__init__(table)
+        self.rank = rank
+        self.bases = _bases(self.rows)
+        self.dims = _dims(self.dim)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, int]]:
+        (n1, n2, n3), (d1, d2, d3), rank = self.bases, self.dims, self.rank
+        return {"first": (n1, d1 * rank), "middle": (n2, rank * d2 * rank), "last": (n3, rank * d3)}
+
+    def digits(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The slice of each core that each id takes, int64 `[n]`."""
+        _, n2, n3 = self.bases
+        return ids // (n2 * n3), ids // n3 % n2, ids % n3
+
+    def compose(self, parameters: Mapping[str, Tensor], ids: Tensor) -> Tensor:
+        i1, i2, i3 = self.digits(ids)
+        (d1, d2, d3), rank = self.dims, self.rank
+        first = parameters["first"].index_select(0, i1).view(-1, d1, rank)
+        middle = parameters["middle"].index_select(0, i2).view(-1, rank, d2, rank)
+        last = parameters["last"].index_select(0, i3).view(-1, rank, d3)
+        return torch.einsum("nar,nrbs,nsc->nabc", first, middle, last).flatten(1)
+
+    def initial(self, generator: torch.Generator) -> dict[str, Tensor]:
+        """Normal, all cores alike, so that an element of a row has the variance of facebookresearch/dlrm's.
+
+        That is `1 / (3 rows)`, and what TT-Rec wants too (section 3.2); an element is a sum of `rank` squared products
+        of three. TT-Rec samples its normal without values near 0, so that fewer products are.
+        """
+        deviation = (3 * self.rows * self.rank**2) ** (-1 / 6)
+        return {name: torch.randn(shape, generator=generator) * deviation for name, shape in self.shapes.items()}
+
+
+class TrainsPart(Part):
+    """Cores in plain PyTorch. The first two are multiplied as whole matrices, once a step, whatever the ids are.
+
+    One product of matrices is several times faster than one of slices per id, and what it makes of a table of a
+    million rows is 5 MB (rank 16, dim 32): `n1 n2` blocks of `d1 d2 rank` numbers.
+    """
+
+    def __init__(self, group: Group, compositions: Sequence[Composition], spec: SystemSpec) -> None:
+        super().__init__(group, compositions, spec)
+        self._trains = [made for made in compositions if isinstance(made, TensorTrain)]
+        self._cores = LeafParameters(compositions, spec)
+
+    def live(self) -> list[Mapping[str, Parameter]]:
+        return list(self._cores.live)
+
+    def set_learning_rate(self, lr: float) -> None:
+        self._cores.set_learning_rate(lr)
+
+    def look_up(self, batch: KeyedJaggedTensor) -> Tensor:
+        ids = batch.values().split(batch.length_per_key())
+        rows: list[Tensor] = []
+        place = 0
+        for table, train in enumerate(self._trains):
+            features = self.group.table_of_feature.count(table)
+            wanted = ids[place] if features == 1 else torch.cat(ids[place : place + features])
+            rows.append(_rows_of(train, self._cores.values(table), wanted))
+            place += features
+        return pooled_bags(torch.cat(rows), batch, self.pooling)
+
+
+def _rows_of(train: TensorTrain, cores: Mapping[str, Tensor], ids: Tensor) -> Tensor:
+    """Rows `ids` (int64 `[n]`, duplicates welcome) of a table, `[n, dim]`."""
+    i1, i2, i3 = train.digits(ids)
+    i1 = i1.where((ids >= 0) & (ids < train.rows), train.bases[0])  # outside: PyTorch refuses the slice behind the last
+    (n1, n2, _), (d1, d2, d3), rank = train.bases, train.dims, train.rank
+    middle = cores["middle"].view(n2, rank, d2 * rank).transpose(0, 1).reshape(rank, n2 * d2 * rank)
+    pairs = (cores["first"].view(n1 * d1, rank) @ middle).view(n1 * d1 * n2, d2 * rank)
+    where = (i1.unsqueeze(1) * d1 + torch.arange(d1, device=ids.device)) * n2 + i2.unsqueeze(1)
+    left = embedding(where, pairs).view(-1, d1 * d2, rank)
+    right = embedding(i3, cores["last"]).view(-1, rank, d3)
+    return torch.bmm(left, right).flatten(1)
+
+
+def _bases(rows: int) -> tuple[int, int, int]:
+    n1 = math.ceil(rows ** (1 / 3))
+    n2 = math.ceil((rows / n1) ** 0.5)
+    return n1, n2, -(-rows // (n1 * n2))
+
+
+def _dims(dim: int) -> tuple[int, int, int]:
+    divisors = [d for d in range(1, dim + 1) if dim % d == 0]
+    triples = [(a, b, dim // (a * b)) for a, b in itertools.product(divisors, divisors) if dim % (a * b) == 0]
+    low, mid, high = sorted(min(triples, key=lambda triple: (sum(triple), triple)))
+    return high, low, mid
+
+
+class TTRec(ComposedSystem):
+    """Large tables as tensor trains."""
+
+    about = (
+        "Large tables as tensor trains, rows multiplied out of three small cores, in GPU memory: the fewest bytes, "
+        "and the most work for a row."
+    )
+    variants = {"rank": ("16", "8", "32")}
+    parts = {TensorTrain: TrainsPart}
+
+    @classmethod
+    def composition(cls, table: EmbeddingBagConfig, choice: Mapping[str, str]) -> Composition:
+        return TensorTrain(table, int(choice["rank"]))
