@@ -92,6 +92,9 @@ class EmbeddingSystem(nn.Module, ABC):
     shares_process: ClassVar[bool] = True
     """Whether it may be timed in one process with other systems; not where it patches a library."""
 
+    verified_rows: ClassVar[int] = 300
+    """Rows of a table where it is verified, at most: enough that it does to them what it does to large tables."""
+
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__()
         answer = self.support(spec)
@@ -112,8 +115,7 @@ class EmbeddingSystem(nn.Module, ABC):
         The default refuses tables whose rows are of a type outside `row_types`, per-sample weights unless
         `takes_weights`, and a device budget below what `required_bytes` asks of the device.
         """
-        refusal = cls._refused_rows(spec) or cls._refused_weights(spec)
-        if refusal:
+        if refusal := cls._refused_rows(spec) or cls._refused_weights(spec):
             return Support(Verdict.UNSUPPORTED, refusal)
         needed = cls.required_bytes(spec).get(Tier.DEVICE, 0)
         if isinstance(spec.budget, DeviceBytes) and needed > spec.budget.total_bytes:
@@ -126,12 +128,11 @@ class EmbeddingSystem(nn.Module, ABC):
 
     @classmethod
     def _refused_rows(cls, spec: SystemSpec) -> str:
-        refused = [table for table in spec.tables if row_type_of(table) not in cls.row_types]
+        refused = [table.name for table in spec.tables if row_type_of(table) not in cls.row_types]
         if not refused:
             return ""
         taken = " or ".join(sorted(str(kept).removeprefix("torch.") for kept in cls.row_types))
-        names = ", ".join(table.name for table in refused)
-        return f"{cls.__name__} keeps rows in {taken}: change the data_type of {names}"
+        return f"{cls.__name__} keeps rows in {taken}: change the data_type of {', '.join(refused)}"
 
     @classmethod
     def _refused_weights(cls, spec: SystemSpec) -> str:
