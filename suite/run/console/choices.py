@@ -32,8 +32,9 @@ def named_systems(text: str) -> list[registry.Variant]:
         BadOption: a module of one's own cannot be imported.
     """
     variants = registry.parse_systems(text)
+    ours = set().union(*registry.GROUPS.values())
     for variant in variants:
-        if (variant.parameters and str(variant) not in registry.ALL) or ":" in variant.name:
+        if (variant.parameters and str(variant) not in ours) or ":" in variant.name:
             try:
                 registry.load(variant)
             except registry.UnknownSystem:

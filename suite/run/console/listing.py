@@ -95,6 +95,12 @@ def _systems(page: _Page) -> None:
     for name in registry.SYSTEMS:
         _system(page, name)
     page.entry("module:Class", "A system of your own, on Python's path: docs/adding-a-system.md")
+    page.heading(
+        "Approximate: fewer or coarser numbers; quality against bytes, never ranked by speed with the others. "
+        f"`approximate` is {', '.join(registry.GROUPS['approximate'])}"
+    )
+    for name in registry.APPROXIMATE:
+        _system(page, name)
     page.heading("Controls, by name only")
     for name in registry.CONTROLS:
         _system(page, name)
