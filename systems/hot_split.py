@@ -90,9 +90,11 @@ class HotSplit(EmbeddingSystem):
 
     @property
     def placement(self) -> Placement:
-        if all(tbe.use_cpu for part in self._parts for tbe in part.sides.values()):
+        on_host = {tbe.use_cpu for part in self._parts for tbe in part.sides.values()}
+        if on_host == {True}:
             return Placement(label="hot and other rows, all in RAM", offloads=False)
-        return Placement(label="device + host, looked up there", offloads=True)
+        offloads = True in on_host  # a budget may have room for all rows
+        return Placement(label="device + host, looked up there" if offloads else "device", offloads=offloads)
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
         batches = self._groups.split(features)
