@@ -81,7 +81,8 @@ class Cache:
         """
         counts = part.lengths().view(-1, part.stride()).sum(dim=1)
         ids = part.values()
-        start, rows = self._spans.repeat_interleave(counts, dim=1, output_size=ids.numel())
+        feature = torch.repeat_interleave(counts, output_size=ids.numel())
+        start, rows = (span.index_select(0, feature) for span in self._spans)
         torch._assert_async(((ids >= 0) & (ids < rows)).all(), "an id is outside its table")
         found: Tensor = ids + start
         return found
@@ -101,7 +102,7 @@ class Cache:
         self.hits += manager.num_hits_history[-1]
         self.misses += manager.num_miss_history[-1]
         for history in (manager.num_hits_history, manager.num_miss_history, manager.num_write_back_history):
-            history.clear()  # one entry per batch, for ever
+            history.clear()  # left alone, they grow by an entry per batch
         by_feature = pooled.view(-1, part.stride(), pooled.shape[1])
         return by_feature.transpose(0, 1).flatten(1)
 
