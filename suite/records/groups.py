@@ -22,6 +22,7 @@ class GroupKey:
         workload_order: Position of the workload in tables; `setting` implies the workload itself.
         device: The GPU model, or the CPU model with its cores.
         data: `synthetic` or `real`.
+        size: Of the cache: bytes, else a share of all rows; `setting` implies it.
         setting: Digest of everything but the system and the round.
         machine: Digest of the machine.
         threads: CPU threads that torch used: they change the speed of everything on the host.
@@ -30,6 +31,7 @@ class GroupKey:
     workload_order: tuple[int, str]
     device: str
     data: str
+    size: float
     setting: str
     machine: str
     threads: int
@@ -44,6 +46,7 @@ class GroupKey:
             workload_order=(order, cell.workload),
             device=device_title(cell, environment),
             data=cell.data,
+            size=cell.device_budget_bytes or cell.cache_ratio or 0.0,
             setting=cell.setting,
             machine=environment.machine,
             threads=environment.threads,

@@ -237,6 +237,8 @@ class Measurement(Model):
     offloads: bool
     computes_as: str | None = None
     """The system whose kernel on whose memory this one is here."""
+    exact: bool = True
+    """Whether it leaves the rows that plain training leaves, but for the order of sums."""
     knew: str
     """Of the ids: `nothing`, `the past`, `training frequencies`, ...; see `EmbeddingSystem.knew`."""
     shares_process: bool = True

@@ -101,7 +101,7 @@ class Zygote:
     @classmethod
     def kept(cls) -> Zygote:
         """The one for the environment as it is now."""
-        environment = _environment()
+        environment = worker_environment()
         if cls._kept is None or cls._kept.environment != environment:
             cls.drop()
             cls._kept = cls(environment)
@@ -177,7 +177,7 @@ def _fork(asked: dict[str, str], fds: list[int]) -> int:
             raise
 
 
-def _environment() -> dict[str, str]:
+def worker_environment() -> dict[str, str]:
     """A worker's environment: this package importable from anywhere, one native thread per core.
 
     libgomp's threads spin for milliseconds at every barrier by default; where a neighbour wants the core they then wait

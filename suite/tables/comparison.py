@@ -9,6 +9,7 @@ from pathlib import Path
 from suite.records.groups import Group
 from suite.records.published import NOTE, PublishedRow, published_rows
 from suite.records.status import Status
+from suite.tables.approximate import approximate_block
 from suite.tables.columns import (
     COLUMNS,
     MAIN,
@@ -36,6 +37,8 @@ LEGEND = (
 def comparison(groups: Sequence[Group], columns: Columns = Columns.ALL) -> Sheet:
     """Per group a block of the main columns; with all columns one of the rest below it, and published rows.
 
+    Approximate systems have a block of their own.
+
     Published rows stand below the last group of their dataset. A column that has nothing to show is left out.
 
     Args:
@@ -45,10 +48,14 @@ def comparison(groups: Sequence[Group], columns: Columns = Columns.ALL) -> Sheet
     last = {group.cell.workload: group for group in groups}
     blocks: list[Block] = []
     for group, heading in zip(groups, headings(groups), strict=True):
-        rows = merged_rows(group)
+        rows = [row for row in merged_rows(group) if row.exact]
         blocks.append(_main(group, rows, heading))
         if columns is Columns.ALL:
             blocks.append(_rest(group, rows))
+        approximate = approximate_block(group)
+        if approximate is not None:
+            blocks.append(approximate)
+        if columns is Columns.ALL:
             blocks += _published(group) if last[group.cell.workload] is group else ()
     shown = {head.words for block in blocks for head in block.heads}
     return Sheet(

@@ -46,6 +46,7 @@ class Row:
         epoch_s: Samples of an epoch over samples per second.
         ratio, ratio_low, ratio_high: Speed relative to the all-on-device baseline in the same turns, 95 % interval.
         computes_as: The system whose kernel this one is here, so that it was not timed.
+        exact: It leaves the rows that plain training leaves; others are shown apart, and not ranked by speed.
         way: How the system took its turns; see `Turns.way`.
         builds: That the ratio rests on, over all rounds.
         device_allocated_bytes, device_reserved_bytes, host_peak_rss_bytes: Largest peak of any round.
@@ -75,6 +76,7 @@ class Row:
     ratio_low: float | None = None
     ratio_high: float | None = None
     computes_as: str | None = None
+    exact: bool = True
     way: str | None = None
     builds: int = 0
     device_allocated_bytes: int | None = None
@@ -163,6 +165,7 @@ def _merge(runs: Sequence[Record], baseline: Sequence[Record] | None, target: fl
         accuracy=statistics.fmean(m.quality.accuracy for m in measurements),
         target_s=samples / samples_per_s if samples is not None and samples_per_s else None,
         computes_as=None if speed else _words(m.computes_as for m in measurements if m.computes_as is not None),
+        exact=all(m.exact for m in measurements),
         device_allocated_bytes=_largest(m.memory.device_allocated_bytes for m in measurements),
         device_reserved_bytes=_largest(m.memory.device_reserved_bytes for m in measurements),
         host_peak_rss_bytes=_largest(m.memory.host_peak_rss_bytes for m in measurements),

@@ -28,11 +28,11 @@ _System = TypeVar("_System")
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """How many times as fast one system is as another.
+    """How many times as fast one system is as another, or a mean.
 
     Attributes:
-        value: The ratio.
-        low, high: 95 % confidence interval. None: a single build has no spread.
+        value: The ratio or mean.
+        low, high: 95 % confidence interval. None: a single build or round has no spread.
     """
 
     value: float
@@ -126,6 +126,13 @@ def ratio_of(logs: Collection[float]) -> Estimate:
         return _estimate(middle, ttest_1samp(list(logs), 0).confidence_interval(_CONFIDENCE))
 
 
+def mean_of(values: Sequence[float]) -> Estimate:
+    """A mean with Student's interval."""
+    logs = ratio_of(values)
+    low, high = (None, None) if logs.low is None or logs.high is None else (math.log(logs.low), math.log(logs.high))
+    return Estimate(value=statistics.fmean(values), low=low, high=high)
+
+
 def unpaired_ratio(ours: Collection[float], theirs: Collection[float]) -> Estimate:
     """The same of the difference of log ratios that have no build in common: Welch's interval."""
     middle = statistics.fmean(ours) - statistics.fmean(theirs)
@@ -213,8 +220,10 @@ def trusted_baseline(systems: Iterable[Sequence[Record]]) -> Sequence[Record] | 
 
 
 def takes_part(record: Record) -> bool:
-    """Whether a record may be ranked: ok, verified, timed, and offloading (or the baseline, on CUDA)."""
+    """Whether a record may be ranked: ok, verified, exact, timed, and offloading (or the baseline, on CUDA)."""
     if record.status is not Status.OK or record.measurement is None or record.turns is None:
+        return False
+    if not record.measurement.exact:
         return False
     if record.verification is None or not record.verification.passed:
         return False

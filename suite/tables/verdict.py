@@ -28,9 +28,9 @@ AUROC_TOLERANCE: Final = 1e-3
 def verdict(group: Group) -> tuple[str, ...]:
     """How the systems of a comparison stand to the baseline and to each other, and what cannot be said.
 
-    The reference, controls and systems that run the baseline's own kernel are left out.
+    The reference, controls, systems that run the baseline's own kernel and approximate ones are left out.
     """
-    rows = merged_rows(group)
+    rows = [row for row in merged_rows(group) if row.exact]
     measured = [row for row in rows if row.status is Status.OK and not row.again]
     baseline = next((row for row in rows if is_baseline(row.system)), None)
     like = next((row for name in (BASELINE, REFERENCE) for row in measured if base_name(row.system) == name), None)

@@ -127,7 +127,13 @@ def _points(rows: Iterable[Row], *, on_cpu: bool) -> Iterable[Point]:
     for row in rows:
         size = device_bytes(row) or 0
         yardstick = base_name(row.system) in (*CONTROLS, REFERENCE) or row.again
-        if row.ratio is None or yardstick or row.status is not Status.OK or row.verified in ("no", None):
+        if (
+            row.ratio is None
+            or yardstick
+            or not row.exact
+            or row.status is not Status.OK
+            or row.verified in ("no", None)
+        ):
             continue
         if size or not on_cpu:
             low, high = row.ratio_low, row.ratio_high

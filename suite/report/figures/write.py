@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from suite.records.store import write_atomically
-from suite.report.figures import memory, misses, quality, throughput
+from suite.report.figures import approximate, memory, misses, quality, throughput
 from suite.report.source import Source
 from suite.tables.figure_style import look
 
@@ -19,6 +19,7 @@ DRAWN: dict[str, Callable[[Source], Figure | None]] = {
     "quality_over_time": quality.draw,
     "miss_ratio": misses.draw,
     "memory": memory.draw,
+    "quality_by_bytes": approximate.draw,
 }
 """In the order of the page. None: there is nothing to draw."""
 _DPI, _SHADES, _NEARLY_WHITE = 300, 128, 250

@@ -55,6 +55,7 @@ CAPTIONS = {
     "quality_over_time": "Loss and AUROC while training, by samples and by seconds",
     "miss_ratio": "Misses by cache size, simulated, with the optimum",
     "memory": "Memory by tier and purpose",
+    "quality_by_bytes": "AUROC of approximate tables by their bytes, under the line of the exact baseline",
 }
 
 

@@ -143,6 +143,7 @@ def _measure(
         placement=placement.label,
         offloads=placement.offloads,
         computes_as=placement.computes_as,
+        exact=system.exact,
         knew=system.knew,
         shares_process=system.shares_process,
         busy_between_steps=system.busy_between_steps,

@@ -1,0 +1,41 @@
+"""Quality against bytes: approximate systems beside the exact baseline."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from suite.report.sheets.blocks import group_numbers
+from suite.report.source import Source
+from suite.tables.approximate import HEADING, Approximation, approximate_block, approximations
+from suite.tables.frames import raw_frame
+from suite.tables.settings import details, facts, headings
+from suite.tables.sheet import Sheet
+
+_LEGEND = (
+    "Table MB: rows and optimizer state of whole tables, by the system's own account; slots on the device that hold "
+    "copies of rows of a slower tier count as device MB alone. Share: of the exact baseline's. MB = 1e6 bytes.",
+    "AUROC: on the test split, mean over rounds, which differ in seed, with Student's 95 % interval. Below exact: the "
+    "baseline's AUROC less the system's, round by round, at equal samples trained.",
+    "vs full_gpu: speed beside the baseline in the same turns; they compute different things, so it is no ranking.",
+)
+
+
+def approximate_sheet(source: Source) -> Sheet | None:
+    """A block per group with approximate systems; None where there is none."""
+    blocks = []
+    numbers: list[dict[str, object]] = []
+    for group, heading in zip(source.groups, headings(source.groups), strict=True):
+        block = approximate_block(group)
+        if block is not None:
+            said = (*facts([group]), *details([group]), *block.facts)
+            blocks.append(replace(block, heading=heading, facts=said))
+            numbers += group_numbers(group, approximations(group))
+    if not blocks:
+        return None
+    return Sheet(
+        name="approximate",
+        title=HEADING,
+        legend=_LEGEND,
+        blocks=tuple(blocks),
+        frame=raw_frame(numbers, Approximation),
+    )
