@@ -27,6 +27,7 @@ Modules, from the outside in:
 - `saving/`: checkpoints to resume from, and what a directory of rows holds after a crash.
 - `initial_rows`: first values of rows. `compiled`: how loops are compiled.
 - `planner/` decides which rows leave and enter; it moves none. `tiers/` keeps all rows, in host memory or in a file.
+  `tiers.int8_rows` compresses them; `rounded_reference` is what a cache that rounds rows is verified against.
 """
 
 from systems.freq_cache.collection import CachedEmbeddingBagCollection
