@@ -164,11 +164,10 @@ def update(values: Tensor, gradient: Tensor, state: Mapping[str, Tensor], optimi
     values.addcdiv_(gradient, total.sqrt().add_(optimizer.eps), value=-optimizer.lr)
 
 
-def pooled_bags(rows: Tensor, batch: KeyedJaggedTensor, pooling: PoolingType) -> Tensor:
-    """A row per id, `[ids, dim]`, pooled bag by bag: `[batch, features x dim]`."""
-    every = torch.arange(len(rows), device=rows.device)
+def pooled_bags(rows: Tensor, places: Tensor, batch: KeyedJaggedTensor, pooling: PoolingType) -> Tensor:
+    """Rows `[n, dim]`, of which every id of a batch has one, at its place; pooled bag by bag: `[batch, dims]`."""
     mode = "sum" if pooling is PoolingType.SUM else "mean"
-    bags = embedding_bag(every, rows, batch.offsets(), mode=mode, include_last_offset=True)
+    bags = embedding_bag(places, rows, batch.offsets(), mode=mode, include_last_offset=True)
     return bags.view(len(batch.keys()), batch.stride(), rows.shape[1]).transpose(0, 1).flatten(1)
 
 

@@ -82,19 +82,22 @@ class TrainsPart(Part):
         self._cores.set_learning_rate(lr)
 
     def look_up(self, batch: KeyedJaggedTensor) -> Tensor:
-        ids = batch.values().split(batch.length_per_key())
+        counts = dict.fromkeys(range(len(self._trains)), 0)
+        for table, count in zip(self.group.table_of_feature, batch.length_per_key(), strict=True):
+            counts[table] += count
         rows: list[Tensor] = []
-        place = 0
-        for table, train in enumerate(self._trains):
-            features = self.group.table_of_feature.count(table)
-            wanted = ids[place] if features == 1 else torch.cat(ids[place : place + features])
-            rows.append(_rows_of(train, self._cores.values(table), wanted))
-            place += features
-        return pooled_bags(torch.cat(rows), batch, self.pooling)
+        places: list[Tensor] = []
+        behind = 0
+        for table, ids in enumerate(batch.values().split(list(counts.values()))):
+            distinct, place = ids.unique(return_inverse=True)
+            rows.append(_rows_of(self._trains[table], self._cores.values(table), distinct))
+            places.append(place + behind)
+            behind += distinct.numel()
+        return pooled_bags(torch.cat(rows), torch.cat(places), batch, self.pooling)
 
 
 def _rows_of(train: TensorTrain, cores: Mapping[str, Tensor], ids: Tensor) -> Tensor:
-    """Rows `ids` (int64 `[n]`, duplicates welcome) of a table, `[n, dim]`."""
+    """Rows `ids` (int64 `[n]`) of a table, `[n, dim]`."""
     i1, i2, i3 = train.digits(ids)
     i1 = i1.where((ids >= 0) & (ids < train.rows), train.bases[0])  # outside: PyTorch refuses the slice behind the last
     (n1, n2, _), (d1, d2, d3), rank = train.bases, train.dims, train.rank
