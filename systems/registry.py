@@ -27,7 +27,7 @@ SYSTEMS: dict[str, str] = {
 }
 """`module:class` by name, in the order of tables."""
 
-_ALSO = {"freq_cache": ("freq_cache[policy=lfu]",)}  # by default it is given frequencies, so it is shown without too
+_ALSO = {"freq_cache": ("freq_cache[policy=lfu]", "freq_cache[look_ahead=4]")}  # by default it knows frequencies alone
 
 ALL = tuple(entry for name in SYSTEMS for entry in (name, *_ALSO.get(name, ())))
 """What `all` stands for: every system as it is by default, with further variants of it right behind."""

@@ -102,6 +102,8 @@ def who_takes_turns(records: Iterable[Record]) -> list[Record]:
 def arrange(records: Sequence[Record], room: Needs) -> list[Contest]:
     """Sort systems into contests: one of all of them if all fit, else each with the baseline, else each alone.
 
+    Those that work between their steps need long turns, so they meet the baseline in a contest of their own.
+
     Args:
         records: Of the systems of one setting that take turns.
         room: Bytes that there are.
@@ -111,6 +113,16 @@ def arrange(records: Sequence[Record], room: Needs) -> list[Contest]:
         for record in sorted(records, key=lambda record: not is_baseline(record.cell.system))
     ]
     baseline = entrants[0] if is_baseline(entrants[0].cell.system) else None
+    busy = [entrant for entrant in entrants[1:] if _needs_long_turns(entrant)]
+    calm = [entrant for entrant in entrants if entrant not in busy]
+    if baseline is None or not busy or len(calm) == 1:
+        return _arranged(entrants, baseline, room)
+    if _fit([baseline, *busy], room):
+        return [*_arranged(calm, baseline, room), _contest([baseline, *busy], "one process")]
+    return [*_arranged(calm, baseline, room), *_arranged([baseline, *busy], baseline, room)[1:]]
+
+
+def _arranged(entrants: Sequence[Entrant], baseline: Entrant | None, room: Needs) -> list[Contest]:
     again = [] if baseline is None else [replace(baseline, name=baseline.name + AGAIN)]
     if len(entrants) == 1 and not again:
         return [_contest(entrants, "alone")]
@@ -120,6 +132,11 @@ def arrange(records: Sequence[Record], room: Needs) -> list[Contest]:
         pairs = [[baseline, *again], *([baseline, entrant] for entrant in entrants[1:])]
         return [_contest(pair, "two by two") for pair in pairs]
     return [_contest([entrant], "alone") for entrant in entrants]
+
+
+def _needs_long_turns(entrant: Entrant) -> bool:
+    measured = entrant.record.measurement
+    return measured is not None and measured.busy_between_steps and entrant.cell.turn_steps < LONG_TURN
 
 
 def _shares(record: Record) -> bool:
@@ -136,7 +153,6 @@ def _fit(entrants: Sequence[Entrant], room: Needs) -> bool:
 def _contest(entrants: Sequence[Entrant], way: Way) -> Contest:
     cell = entrants[0].cell
     steps, turns = cell.turn_steps, cell.turns
-    measured = [entrant.record.measurement for entrant in entrants]
-    if steps < LONG_TURN and any(one is not None and one.busy_between_steps for one in measured):
-        steps, turns = LONG_TURN, max(1, min(turns, cell.steps // (2 * LONG_TURN)))
+    if any(_needs_long_turns(entrant) for entrant in entrants):
+        steps, turns = LONG_TURN, max(1, min(turns, turns * steps // LONG_TURN))
     return Contest(entrants=tuple(entrants), way=way, turns=turns, steps=steps)

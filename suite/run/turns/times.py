@@ -24,6 +24,8 @@ def times_of(contest: Contest, result: Result, *, identity: str) -> dict[str, Tu
     for entrant in contest.entrants:
         if entrant.name.endswith(AGAIN):
             continue
+        if entrant is baseline and again is None and theirs is not None and len(contest.entrants) > 1:
+            continue  # its own times are those beside its second self
         if entrant.name not in result.series:
             found[entrant.name] = result.failed[entrant.name]
             continue

@@ -92,6 +92,18 @@ def test_turns_are_long_where_somebody_works_between_steps():
     assert (contest.steps, contest.turns) == (LONG_TURN, 1)  # of cells of five steps
 
 
+def test_who_works_between_steps_meets_the_baseline_apart_from_those_who_do_not():
+    records = [entrant(name) for name in ("full_gpu", "reference")]
+    busy = [entrant(name, busy_between_steps=True) for name in ("freq_cache", "freq_cache[look_ahead=4]")]
+    calm, long = arrange([*records, *busy], ROOM)
+    assert names(calm) == ["full_gpu", "full_gpu" + AGAIN, "reference"]
+    assert names(long) == ["full_gpu", "freq_cache", "freq_cache[look_ahead=4]"]
+    assert (calm.steps, long.steps, long.way) == (1, LONG_TURN, "one process")
+    pairs = arrange([*records, *busy], Needs(host=2 * GB, device=GB, disk=GB))
+    assert [names(pair) for pair in pairs[2:]] == [["full_gpu", "freq_cache"], ["full_gpu", "freq_cache[look_ahead=4]"]]
+    assert [pair.steps for pair in pairs] == [1, 1, LONG_TURN, LONG_TURN]
+
+
 # Holding
 
 
@@ -161,6 +173,15 @@ def test_every_record_gets_its_own_seconds_and_the_baselines_of_the_same_turns(h
         for name in scene.hosts[0]
         for what, count in (("Build", 2), ("TakeTurn", 2 * (1 + 2)))  # one turn of each build warms up
     }
+
+
+def test_baseline_keeps_the_times_beside_its_second_self(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "Worker", Scene())
+    records = [entrant("full_gpu"), entrant("reference"), entrant("freq_cache", busy_between_steps=True)]
+    _, apart = arrange(records, ROOM)
+    times = times_of(apart, hold(apart, limits=LIMITS, log=tmp_path / "turns.log"), identity="c")
+    assert list(times) == ["freq_cache"]
+    assert times["freq_cache"].baseline_s == ((8.0,), (8.0,))
 
 
 def test_without_a_baseline_there_is_nothing_to_compare_with(held):
