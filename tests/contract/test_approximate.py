@@ -1,0 +1,266 @@
+"""Systems of composed tables: each trains as its own definition does, and keeps what the contract says of the rest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from scenes import assert_same, batch_of, evaluate, on_its_side, optimizer, ragged, snapshot, spec_of, table
+from torch import Tensor
+from torchrec import KeyedJaggedTensor
+
+from suite.run.cell.training import tables_of
+from suite.run.cell.verify import verify
+from systems import registry
+from systems.approximate.composed import ComposedSystem
+from systems.approximate.composition import Whole
+from systems.approximate.definition import DefinitionSystem
+from systems.approximate.hashed import Hashed, HashedPart, HashedRows
+from systems.contract import CacheRatio, OptimizerKind, Purpose, Rows, SparseOptimizer, SystemSpec, Tier, Verdict
+from systems.reference import ReferenceSystem
+from workloads.streams.synthetic import SyntheticWorkload
+
+CPU = torch.device("cpu")
+VARIANTS = [
+    *("hashed", "hashed[compression=16]", "hashed[compression=64]"),
+    *("qr", "qr[collisions=16]", "qr[collisions=64]", "qr[combine=add]", "qr[collisions=64,combine=add]"),
+    *("tt_rec", "tt_rec[rank=8]", "tt_rec[rank=32]"),
+]
+KINDS = [OptimizerKind.SGD, OptimizerKind.ROWWISE_ADAGRAD, OptimizerKind.ADAGRAD]
+LARGE = (
+    table("users", 5000, 16, "clicked", "bought"),
+    table("colours", 7, 4),
+    table("words", 3001, 16, mean=True),
+    table("shops", 4096, 32),
+)
+"""Composed tables of both poolings and two widths, one behind two features, and a table that stays whole."""
+
+
+def built(variant: str, kind: OptimizerKind = OptimizerKind.SGD, seed: int = 3) -> ComposedSystem:
+    system, spec = spec_of(variant, device=CPU, tables=LARGE, kind=kind)
+    made = system(spec)
+    assert isinstance(made, ComposedSystem)
+    assert made.start(seed)
+    return made
+
+
+def defined(like: ComposedSystem, seed: int = 3) -> DefinitionSystem:
+    definition = type(like).reference(like.spec)
+    assert isinstance(definition, DefinitionSystem)
+    definition.start(seed)
+    return definition
+
+
+def step(system: object, batch: KeyedJaggedTensor, seed: int) -> Tensor:
+    """Train on a batch with a gradient as small as a mean loss has: products of parameters run away from others."""
+    pooled = system(on_its_side(system, batch)).values()
+    gradient = torch.randn(pooled.shape, generator=torch.Generator().manual_seed(seed)) / 64
+    (pooled * gradient).sum().backward()
+    return pooled.detach()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_trains_as_its_definition_does(variant: str, kind: OptimizerKind) -> None:
+    system = built(variant, kind)
+    definition = defined(system)
+    before = snapshot(system)
+    assert_same(before, snapshot(definition))
+    for seed in range(5):
+        batch = ragged(seed, LARGE)
+        torch.testing.assert_close(step(system, batch, seed), step(definition, batch, seed), rtol=0, atol=1e-5)
+    after = snapshot(system)
+    assert_same(after, snapshot(definition), within=1e-5)
+    assert all((after[name] - before[name]).abs().max() > 1e-3 for name in before)
+    saved, wanted = system.state_dict(), definition.state_dict()  # parameters, and the state that rows have not
+    assert saved.keys() == wanted.keys()
+    for name, value in saved.items():
+        torch.testing.assert_close(value, wanted[name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_definition_of_whole_tables_trains_as_the_reference_does(kind: OptimizerKind) -> None:
+    spec = replace(spec_of("reference", device=CPU, tables=LARGE, kind=kind)[1], parameters={})
+    definition = DefinitionSystem(spec, {t.name: Whole(t) for t in LARGE})
+    reference = ReferenceSystem(spec)
+    definition.start(0)
+    for t in LARGE:
+        reference.load_rows(t.name, 0, definition.read_rows(t.name, torch.arange(t.num_embeddings)))
+    for seed in range(4):
+        step(definition, ragged(seed, LARGE), seed)
+        step(reference, ragged(seed, LARGE), seed)
+    rows = {name: value for name, value in snapshot(reference).items() if name.endswith(".weight")}
+    assert_same(rows, snapshot(definition), within=1e-6)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_saved_and_loaded_it_goes_on_as_if_nothing_had_been(variant: str, kind: OptimizerKind) -> None:
+    system, resumed = built(variant, kind), built(variant, kind, seed=4)
+    for seed in range(2):
+        step(system, ragged(seed, LARGE), seed)
+    resumed.load_state_dict(system.state_dict())
+    for one in (system, resumed):
+        step(one, ragged(7, LARGE), 7)
+    assert_same(system.state_dict(), resumed.state_dict())
+    assert_same(snapshot(system), snapshot(resumed))
+
+
+def test_saved_parameters_are_copies_under_the_names_of_their_tables() -> None:
+    system = built("qr", OptimizerKind.ROWWISE_ADAGRAD)
+    saved = system.state_dict()
+    assert saved["embedding_bags.shops.quotient"].shape == (1024, 32)
+    assert saved["embedding_bags.shops.remainder.sum"].shape == (4,)
+    assert saved["embedding_bags.colours.weight"].shape == (7, 4)
+    kept = {name: value.clone() for name, value in saved.items()}
+    step(system, ragged(0, LARGE), 0)
+    assert_same(saved, kept)
+
+
+def test_state_of_another_variant_is_refused() -> None:
+    with pytest.raises(RuntimeError, match=r"embedding_bags.users.buckets has shape \(1250, 16\)"):
+        built("hashed[compression=16]").load_state_dict(built("hashed").state_dict())
+    with pytest.raises(RuntimeError, match=r"Missing key.*users\.first"):
+        built("tt_rec").load_state_dict(built("hashed").state_dict())
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_evaluation_leaves_parameters_alone_and_shows_the_rows_that_are_read(variant: str) -> None:
+    system = built(variant)
+    before = system.state_dict()
+    pooled = evaluate(
+        system,
+        batch_of({"clicked": [[4999]], "bought": [[]], "colours": [[1]], "words": [[0, 3000]], "shops": [[9, 9]]}),
+    )
+    rows = {name: system.read_rows(name, torch.arange(t.num_embeddings)).weights for name, t in system.tables.items()}
+    wanted = [rows["users"][4999], torch.zeros(16), rows["colours"][1], rows["words"][[0, 3000]].mean(0)]
+    torch.testing.assert_close(pooled[0], torch.cat([*wanted, 2 * rows["shops"][9]]), rtol=0, atol=1e-6)
+    assert_same(system.state_dict(), before)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(("feature", "rows"), [("clicked", 5000), ("words", 3001), ("shops", 4096), ("colours", 7)])
+def test_ids_outside_their_table_are_refused(variant: str, feature: str, rows: int) -> None:
+    system = built(variant)
+    for outside in (rows, rows + 1, 2**40, -2):
+        bags = {name: [[0]] for t in LARGE for name in t.feature_names}
+        with pytest.raises((IndexError, RuntimeError)):
+            evaluate(system, batch_of({**bags, feature: [[outside]]}))
+    with pytest.raises(IndexError):
+        system.read_rows("shops", torch.tensor([4096]))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_rows_cannot_be_loaded_and_it_says_what_to_do(variant: str) -> None:
+    with pytest.raises(NotImplementedError, match="start it from a seed, or load its own state_dict"):
+        built(variant).load_rows("users", 0, Rows(torch.zeros(1, 16)))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_takes_the_bytes_that_it_said_it_would(variant: str, kind: OptimizerKind) -> None:
+    system = built(variant, kind)
+    saved = system.state_dict()
+    values = sum(value.nbytes for name, value in saved.items() if not name.endswith(".sum"))
+    memory = system.memory()
+    assert memory[Tier.DEVICE, Purpose.ROWS] == values
+    assert memory[Tier.DEVICE, Purpose.STATE] == sum(value.nbytes for value in saved.values()) - values
+    assert sum(memory.values()) == type(system).required_bytes(system.spec)[Tier.DEVICE]
+
+
+@pytest.mark.parametrize(
+    ("variant", "elements"),
+    [
+        ("hashed[compression=64]", 79 * 16 + 28 + 47 * 16 + 64 * 32),
+        ("qr[collisions=64]", (79 + 64) * 16 + 28 + (47 + 64) * 16 + (64 + 64) * 32),
+        # blocks of 4 x 2 x 2 numbers, 18 x 17 x 17 and 15 x 15 x 14 rows; of 4 x 2 x 4, 16 x 16 x 16 rows
+        (
+            "tt_rec[rank=8]",
+            (18 * 32 + 17 * 128 + 17 * 16) + 28 + (15 * 32 + 15 * 128 + 14 * 16) + (16 * 32 + 16 * 128 + 16 * 32),
+        ),
+    ],
+)
+def test_bytes_of_known_tables(variant: str, elements: int) -> None:
+    assert sum(built(variant).memory().values()) == 4 * elements
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_rows_start_as_large_as_those_of_a_whole_table(variant: str) -> None:
+    system = built(variant)
+    for t in LARGE[2:]:
+        rows = system.read_rows(t.name, torch.arange(t.num_embeddings)).weights
+        assert abs(rows.mean()) < 0.3 * rows.std()
+        assert rows.std() == pytest.approx((3 * t.num_embeddings) ** -0.5, rel=0.2)
+
+
+def test_start_follows_from_the_seed_and_the_table_alone() -> None:
+    same, other = built("tt_rec", seed=3), built("tt_rec", seed=4)
+    assert_same(snapshot(built("tt_rec", seed=3)), snapshot(same))
+    assert not torch.equal(snapshot(same)["users.weight"], snapshot(other)["users.weight"])
+    system, spec = spec_of("tt_rec", device=CPU, tables=LARGE[3:])
+    alone = system(spec)
+    alone.start(3)
+    assert_same(snapshot(alone), {"shops.weight": snapshot(same)["shops.weight"]})
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_learning_rate_changes_from_the_next_step_on(variant: str) -> None:
+    system = built(variant)
+    before = snapshot(system)
+    system.set_learning_rate(0.0)
+    step(system, ragged(0, LARGE), 0)
+    assert_same(snapshot(system), before)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_parameters_are_hidden_from_dense_optimizers(variant: str) -> None:
+    assert list(built(variant).parameters()) == []
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_adam_is_refused(variant: str) -> None:
+    system, spec = spec_of(variant, device=CPU, tables=LARGE)
+    answer = system.support(replace(spec, optimizer=optimizer(OptimizerKind.ADAM)))
+    assert answer.verdict is Verdict.UNSUPPORTED
+    assert "use sgd, rowwise_adagrad or adagrad" in answer.reason
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("dim", [16, 32, 128])
+def test_tables_of_the_verification_are_composed_where_large_ones_are(variant: str, dim: int) -> None:
+    chosen = registry.Variant.parse(variant)
+    system = registry.load(chosen)
+    _, spec = spec_of(variant, device=CPU, tables=(table("t", system.verified_rows, dim), table("small", 100, dim)))
+    made = system.compositions_of(spec)
+    assert not isinstance(made["t"], Whole)
+    assert isinstance(made["small"], Whole)
+
+
+def cell_spec(workload: SyntheticWorkload) -> SystemSpec:
+    return SystemSpec(
+        tables=tables_of(workload, 16),
+        optimizer=SparseOptimizer(kind=OptimizerKind.SGD, lr=1.0),
+        device=CPU,
+        budget=CacheRatio(ratio=0.1),
+        batch_lookups=workload.batch_lookups,
+    )
+
+
+class OtherBuckets(HashedPart):
+    """Wrong: looks in the bucket next to the one that the definition says."""
+
+    def places(self, ids: Tensor, feature: Tensor) -> list[Tensor]:
+        return [(place + 1) % self._buckets[feature] for place in super().places(ids, feature)]
+
+
+class WronglyHashed(Hashed):
+    parts = {HashedRows: OtherBuckets}
+
+
+def test_verification_finds_a_system_that_is_not_what_it_is_defined_to_be() -> None:
+    workload = SyntheticWorkload.create("avazu", batch_size=64, seed=0, max_rows=50_000)
+    spec = cell_spec(workload)
+    assert verify(Hashed, spec=spec, workload=workload, seed=0, beat=lambda: None).passed
+    found = verify(WronglyHashed, spec=spec, workload=workload, seed=0, beat=lambda: None)
+    assert {check.name for check in found.checks if not check.passed} >= {"sgd: losses", "sgd: after training, rows"}

@@ -1,0 +1,128 @@
+"""Rows composed of parameters, against the formulas written out in numpy and plain Python."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torchrec import EmbeddingBagConfig
+
+from systems import registry
+from systems.approximate.composition import Composition, salt_of
+from systems.approximate.hashed import HashedRows, hash_ids
+from systems.approximate.qr import Product, Sum
+from systems.approximate.tt_rec import TensorTrain
+from systems.registry import UnknownSystem, Variant, parse_systems
+
+few_rows = st.integers(1, 80)
+dims = st.sampled_from([4, 8, 12, 16, 20, 28, 32])
+
+
+def table(rows: int, dim: int, name: str = "t") -> EmbeddingBagConfig:
+    return EmbeddingBagConfig(name=name, num_embeddings=rows, embedding_dim=dim, feature_names=[name])
+
+
+def parameters_and_rows(made: Composition) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Parameters, and all rows composed of them."""
+    draw = torch.Generator().manual_seed(0)
+    parameters = {name: torch.randn(shape, generator=draw) for name, shape in made.shapes.items()}
+    rows = made.compose(parameters, torch.arange(made.rows))
+    assert rows.shape == (made.rows, made.dim)
+    return {name: values.numpy() for name, values in parameters.items()}, rows.numpy()
+
+
+@given(few_rows, dims, st.integers(1, 5))
+def test_row_of_a_tensor_train_is_the_product_of_a_slice_of_each_core(rows, dim, rank):
+    made = TensorTrain(table(rows, dim), rank)
+    parameters, found = parameters_and_rows(made)
+    (n1, n2, n3), (d1, d2, d3) = made.bases, made.dims
+    cores = (
+        parameters["first"].reshape(n1, d1, rank),
+        parameters["middle"].reshape(n2, rank, d2, rank),
+        parameters["last"].reshape(n3, rank, d3),
+    )
+    for row in range(rows):
+        i1, rest = divmod(row, n2 * n3)
+        i2, i3 = divmod(rest, n3)
+        block = np.zeros((d1, d2, d3))
+        for b in range(d2):
+            block[:, b, :] = cores[0][i1] @ cores[1][i2, :, b, :] @ cores[2][i3]
+        np.testing.assert_allclose(found[row], block.reshape(-1), rtol=0, atol=1e-4)
+
+
+@given(st.integers(1, 10**12), dims)
+def test_bases_and_blocks_of_a_tensor_train_hold_every_row_and_little_more(rows, dim):
+    made = TensorTrain(table(rows, dim), 2)
+    assert rows <= np.prod(made.bases) <= rows * 1.5 + 8
+    assert np.prod(made.dims) == dim
+    assert made.dims[1] == min(made.dims)
+    ends = [int(digit) for digit in made.digits(torch.tensor([rows - 1]))]
+    assert all(0 <= digit < base for digit, base in zip(ends, made.bases, strict=True))
+
+
+@given(few_rows, dims, st.sampled_from([4, 16, 64]))
+def test_row_of_quotient_and_remainder_is_the_product_or_sum_of_two_rows(rows, dim, collisions):
+    for kind, combine in ((Product, np.multiply), (Sum, np.add)):
+        parameters, found = parameters_and_rows(kind(table(rows, dim), collisions))
+        for row in range(rows):
+            parts = parameters["quotient"][row // collisions], parameters["remainder"][row % collisions]
+            np.testing.assert_array_equal(found[row], combine(*parts))
+        assert len(np.unique(found, axis=0)) == rows
+
+
+@given(few_rows, dims, st.sampled_from([4, 16, 64]))
+def test_rows_of_one_hash_are_one_row(rows, dim, compression):
+    made = HashedRows(table(rows, dim), compression)
+    parameters, found = parameters_and_rows(made)
+    assert len(parameters["buckets"]) == -(-rows // compression)
+    buckets = hash_ids(torch.arange(rows), salt_of("t")) % len(parameters["buckets"])
+    np.testing.assert_array_equal(found, parameters["buckets"][buckets.numpy()])
+
+
+def wrapped(value: int) -> int:
+    """As int64 keeps it."""
+    return (value + 2**63) % 2**64 - 2**63
+
+
+@given(st.lists(st.integers(0, 2**62), min_size=1), st.integers(0, 2**32 - 1))
+def test_hash_is_the_finalizer_of_splitmix64(ids, salt):
+    found = hash_ids(torch.tensor(ids), salt).tolist()
+    for key, hashed in zip(ids, found, strict=True):
+        mixed = wrapped(key + (salt << 31))
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            mixed = wrapped((mixed ^ (mixed >> shift)) * factor)
+        assert hashed == (mixed ^ (mixed >> 31)) & (2**31 - 1)
+
+
+def test_hash_spreads_consecutive_ids_over_buckets_as_chance_would():
+    count, buckets = 100_000, 1_000
+    loads = torch.bincount(hash_ids(torch.arange(count), salt_of("users")) % buckets, minlength=buckets)
+    assert loads.float().var() == pytest.approx(count / buckets, rel=0.2)  # Poisson: as large as the mean
+
+
+def test_ids_that_meet_in_one_table_do_not_meet_in_another():
+    ids = torch.arange(20_000)
+    one, other = (hash_ids(ids, salt_of(name)) % 100 for name in ("users", "shops"))
+    meet = (one.view(-1, 2)[:, 0] == one.view(-1, 2)[:, 1]).nonzero().flatten()
+    also = (other.view(-1, 2)[meet, 0] == other.view(-1, 2)[meet, 1]).sum()
+    assert len(meet) > 60
+    assert also <= 8  # 1 in 100 by chance
+
+
+def test_one_word_stands_for_the_approximate_systems_and_the_exact_one_beside_them():
+    names = [str(variant) for variant in parse_systems("approximate")]
+    assert names[0] == "full_gpu"
+    assert names == list(registry.GROUPS["approximate"])
+    assert set(registry.APPROXIMATE) <= set(names)
+    assert not set(registry.APPROXIMATE) & {variant.name for variant in parse_systems("all")}
+    for variant in parse_systems("approximate"):
+        registry.load(variant)
+
+
+def test_near_names_of_approximate_systems_are_offered():
+    with pytest.raises(UnknownSystem, match="did you mean tt_rec"):
+        Variant.parse("ttrec")
+    with pytest.raises(UnknownSystem, match="'rank' is one of 16, 8, 32"):
+        registry.load(Variant.parse("tt_rec[rank=7]"))
