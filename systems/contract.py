@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor, PoolingType
+from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor
 
 from systems.answers import (
     Anatomy,
@@ -34,9 +34,12 @@ from systems.spec import (
     OptimizerKind,
     SparseOptimizer,
     SystemSpec,
+    refused_rows,
+    refused_weights,
     row_bytes_of,
     row_type_of,
 )
+from systems.state_dict import load_saved_rows, save_rows, shape_of
 
 __all__ = [
     "Anatomy",
@@ -115,7 +118,8 @@ class EmbeddingSystem(nn.Module, ABC):
         The default refuses tables whose rows are of a type outside `row_types`, per-sample weights unless
         `takes_weights`, and a device budget below what `required_bytes` asks of the device.
         """
-        if refusal := cls._refused_rows(spec) or cls._refused_weights(spec):
+        who = cls.__name__
+        if refusal := refused_rows(spec, cls.row_types, who) or refused_weights(spec, cls.takes_weights, who):
             return Support(Verdict.UNSUPPORTED, refusal)
         needed = cls.required_bytes(spec).get(Tier.DEVICE, 0)
         if isinstance(spec.budget, DeviceBytes) and needed > spec.budget.total_bytes:
@@ -125,28 +129,6 @@ class EmbeddingSystem(nn.Module, ABC):
                 f"{needed:,} bytes ({needed / 2**30:.3f} GiB)",
             )
         return Support()
-
-    @classmethod
-    def _refused_rows(cls, spec: SystemSpec) -> str:
-        refused = [table.name for table in spec.tables if row_type_of(table) not in cls.row_types]
-        if not refused:
-            return ""
-        taken = " or ".join(sorted(str(kept).removeprefix("torch.") for kept in cls.row_types))
-        return f"{cls.__name__} keeps rows in {taken}: change the data_type of {', '.join(refused)}"
-
-    @classmethod
-    def _refused_weights(cls, spec: SystemSpec) -> str:
-        if not spec.weighted:
-            return ""
-        if not cls.takes_weights:
-            return f"{cls.__name__} takes no per-sample weights"
-        means = [table.name for table in spec.tables if table.pooling is PoolingType.MEAN]
-        if not means:
-            return ""
-        return (
-            "per-sample weights go with SUM pooling only (torch refuses them with MEAN, fbgemm's backward is wrong "
-            f"there): change the pooling of {', '.join(means)}"
-        )
 
     @property
     def look_ahead(self) -> int:
@@ -280,14 +262,7 @@ class EmbeddingSystem(nn.Module, ABC):
         """Switch counting that costs time. The harness leaves it off while it times; cheap counters may ignore it."""
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        self.flush()
-        for name, table in self.tables.items():
-            rows = self.read_rows(name, torch.arange(table.num_embeddings))
-            destination[f"{prefix}embedding_bags.{name}.weight"] = rows.weights.to(row_type_of(table))
-            for state, value in rows.state.items():
-                destination[f"{prefix}embedding_bags.{name}.{state}"] = value
-            if self.spec.optimizer.kind is OptimizerKind.ADAM:
-                destination[f"{prefix}embedding_bags.{name}.step"] = torch.tensor(self.optimizer_steps(name))
+        save_rows(self, destination, prefix)
 
     def _load_from_state_dict(  # noqa: PLR0917 - torch's signature
         self,
@@ -299,29 +274,11 @@ class EmbeddingSystem(nn.Module, ABC):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        expected: set[str] = set()
-        for name, table in self.tables.items():
-            keys = {entry: f"{prefix}embedding_bags.{name}.{entry}" for entry in self._entries(table)}
-            expected.update(keys.values())
-            absent = [key for key in keys.values() if key not in state_dict]
-            if absent:
-                missing_keys.extend(absent)
-                continue
-            wrong = [
-                f"{key} has shape {tuple(state_dict[key].shape)}, table {name} wants {self._shape_of(table, entry)}"
-                for entry, key in keys.items()
-                if tuple(state_dict[key].shape) != self._shape_of(table, entry)
-            ]
-            if wrong:
-                error_msgs.extend(wrong)
-                continue
-            values = {entry: state_dict[key] for entry, key in keys.items()}
-            weights, step = values.pop("weight"), values.pop("step", None)
-            self.load_rows(name, 0, Rows(weights.float(), values))
-            if step is not None:
-                self.set_optimizer_steps(name, int(step))
+        found = load_saved_rows(self, state_dict, prefix)
+        missing_keys += found.missing
+        error_msgs += found.errors
         if strict:
-            unexpected_keys.extend(k for k in state_dict if k.startswith(prefix) and k not in expected)
+            unexpected_keys += found.unexpected
 
     def check_rows(self, name: str, start: int, rows: Rows) -> None:
         """Refuse what `load_rows` must refuse: a slice would clip it silently, and a copy would broadcast it silently.
@@ -334,17 +291,6 @@ class EmbeddingSystem(nn.Module, ABC):
                 f"rows {start} to {start + count - 1} are not all in table {name} of {table.num_embeddings}"
             )
         for entry, values in {"weight": rows.weights, **rows.state}.items():
-            wanted = (count, *self._shape_of(table, entry)[1:])
+            wanted = (count, *shape_of(table, entry, self.spec.optimizer)[1:])
             if tuple(values.shape) != wanted:
                 raise ValueError(f"table {name} wants {entry} of shape {wanted}, not {tuple(values.shape)}")
-
-    def _entries(self, table: EmbeddingBagConfig) -> list[str]:
-        """What a saved table consists of."""
-        step = ["step"] if self.spec.optimizer.kind is OptimizerKind.ADAM else []
-        return ["weight", *self.spec.optimizer.state_shapes(table.embedding_dim), *step]
-
-    def _shape_of(self, table: EmbeddingBagConfig, entry: str) -> tuple[int, ...]:
-        if entry == "step":
-            return ()
-        width = {"weight": table.embedding_dim, **self.spec.optimizer.state_shapes(table.embedding_dim)}[entry]
-        return (table.num_embeddings,) if width == 1 else (table.num_embeddings, width)

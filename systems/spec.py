@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -137,6 +137,30 @@ def row_bytes_of(table: EmbeddingBagConfig) -> int:
     """Bytes of one row of a table, without optimizer state."""
     dim: int = table.embedding_dim
     return dim * row_type_of(table).itemsize
+
+
+def refused_rows(spec: SystemSpec, row_types: Collection[torch.dtype], who: str) -> str:
+    """Why a system that keeps rows in these types cannot have the tables; empty where it can."""
+    refused = [table for table in spec.tables if row_type_of(table) not in row_types]
+    if not refused:
+        return ""
+    taken = " or ".join(sorted(str(kept).removeprefix("torch.") for kept in row_types))
+    return f"{who} keeps rows in {taken}: change the data_type of {', '.join(table.name for table in refused)}"
+
+
+def refused_weights(spec: SystemSpec, takes_weights: bool, who: str) -> str:
+    """Why a system cannot have the per-sample weights; empty where it can, or there are none."""
+    if not spec.weighted:
+        return ""
+    if not takes_weights:
+        return f"{who} takes no per-sample weights"
+    means = [table.name for table in spec.tables if table.pooling is PoolingType.MEAN]
+    if not means:
+        return ""
+    return (
+        "per-sample weights go with SUM pooling only (torch refuses them with MEAN, fbgemm's backward is wrong there): "
+        f"change the pooling of {', '.join(means)}"
+    )
 
 
 def check_tables(tables: Sequence[EmbeddingBagConfig]) -> None:
