@@ -147,7 +147,7 @@ class ComposedSystem(ComposedTables):
     parts: ClassVar[Mapping[type[Composition], type[Part]]]
     """What looks up tables, by how they are made."""
 
-    verified_rows = 3_000  # at which even trains of rank 32 are shorter than tables
+    verified_rows = 2_000  # of which even a train of rank 32 has fewer elements than the table
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec, self.compositions_of(spec))

@@ -91,7 +91,8 @@ def _checks(system: type[EmbeddingSystem], *, spec: SystemSpec, workload: Worklo
     train_test, train_reference = _trainer(under_test, workload, seed), _trainer(reference, workload, seed)
 
     losses = torch.tensor([train_test.run(1).loss - train_reference.run(1).loss for _ in range(STEPS)])
-    yield check_of(f"{kind}: losses", float(losses.abs().max()), allowed / 10)
+    of_loss = allowed / 10 if under_test.exact else allowed  # a parameter that many rows share moves all of them
+    yield check_of(f"{kind}: losses", float(losses.abs().max()), of_loss)
     yield from rows_checks(f"{kind}: after training", under_test, reference, allowed)
 
     before = snapshot(under_test)
