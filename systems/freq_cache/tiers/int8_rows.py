@@ -37,7 +37,7 @@ def encode(weights: Tensor) -> Tensor:
     Returns:
         uint8 `[n, dim + 8]` on the same device.
     """
-    raised = weights * _UP
+    raised = weights.contiguous() * _UP  # the operator takes any tensor for a contiguous one
     rows: Tensor = torch.ops.fbgemm.FloatToFused8BitRowwiseQuantized(raised)
     tail = rows[:, -TAIL_BYTES:].view(torch.float32)
     scale, bias = tail[:, 0], tail[:, 1]
