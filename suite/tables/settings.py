@@ -97,14 +97,14 @@ def _taking_turns(records: Sequence[Record]) -> tuple[str, ...]:
     if not timed:
         return ()
     cell = records[0].cell
-    steps = sorted({turns.steps for _, turns in timed})
+    lengths = sorted({(turns.steps, len(turns.system_s[0])) for _, turns in timed})
+    taken = " or ".join(f"{turns} turns of {steps} step{'s' if steps > 1 else ''}" for steps, turns in lengths)
     ways = Counter(turns.way for _, turns in timed)
     usual = ways.most_common(1)[0][0]
     others = dict.fromkeys(f"{system}: {turns.way}" for system, turns in timed if turns.way != usual)
     rounds = len({record.cell.round for record in records})
     return (
-        f"Turns: {rounds} round{'s' if rounds > 1 else ''} x {cell.builds} builds x {cell.turns} turns of "
-        f"{' or '.join(map(str, steps))} step{'' if steps == [1] else 's'}, {usual}"
+        f"Turns: {rounds} round{'s' if rounds > 1 else ''} x {cell.builds} builds x {taken}, {usual}"
         + (f" ({'; '.join(others)})" if others else ""),
     )
 
