@@ -62,11 +62,10 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         batch_lookups: Ids per batch, about; bounds the staging.
         directory: Keep the rows on disk, in this directory, instead of in host memory. If it holds committed
             rows, training resumes from them.
-        pinned: Keep the rows in page-locked host memory, which a CUDA device reads by itself: no thread of the host
-            gathers them, but all of the memory is taken at once and cannot be paged.
-        slow_rows: What rows of fp32 are kept as in the slow tier: `fp32`, `fp16` or `int8`. Slots, arithmetic and
-            optimizer state stay fp32. A row is rounded when it is loaded, and when it leaves changed or is flushed;
-            after a flush its slot has the rounded values too, so reading or saving rows rounds those that changed.
+        pinned: Keep the rows in page-locked host memory, taken at once, which a CUDA device reads by itself.
+        slow_rows: What rows of fp32 are kept as in the slow tier, `fp32`, `fp16` or `int8`; all else stays fp32. A row is
+            rounded when it is loaded, and when it leaves changed or is flushed. A flush rounds its slot too: reading or
+            saving rows rounds those that changed.
         seed: Of the initial rows, uniform in +-1/sqrt(rows); None: zero.
 
     Raises:
@@ -178,7 +177,7 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
 
     @property
     def exact(self) -> bool:
-        return self.row_error == 0.0
+        return not self.row_error
 
     @property
     def row_error(self) -> float:
@@ -192,6 +191,11 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         return Placement(
             label=f"{slow} + {fast} slots" if fast != slow else "RAM + slots in RAM", offloads=fast != slow
         )
+
+    @property
+    def caches(self) -> Sequence[Cache]:
+        """One for each group of tables that share slots."""
+        return self._caches
 
     def announced(
         self, batches: Iterable[Batch], features: Callable[[Batch], KeyedJaggedTensor] = lambda batch: cast(Any, batch)
@@ -266,8 +270,8 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         """Write all rows, their optimizer state and the hyper-parameters to a directory, all or nothing.
 
         Training goes on from it bit for bit, in a collection of the same tables and optimizer, whatever its cache
-        size, policy, look-ahead and slow tier. What is announced stays announced. With `slow_rows` it goes on from the
-        same rows, and later roundings follow from which rows each cache holds.
+        size, policy, look-ahead and slow tier (with `slow_rows`, as long as rows leave their slots at the same steps).
+        What is announced stays announced.
 
         Raises:
             OSError: it cannot be written; what the directory held before is still there.

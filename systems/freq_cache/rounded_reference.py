@@ -11,7 +11,7 @@ from torchrec import KeyedJaggedTensor, KeyedTensor
 
 from systems.contract import Rows, SystemSpec
 from systems.freq_cache.cache import Cache
-from systems.freq_cache.system import FreqCache
+from systems.freq_cache.collection import CachedEmbeddingBagCollection
 from systems.reference import ReferenceSystem
 
 Write = Callable[[Tensor, Tensor], None]
@@ -20,19 +20,18 @@ Write = Callable[[Tensor, Tensor], None]
 class RoundedReference(ReferenceSystem):
     """Plain training; a row is rounded whenever the cache would write it to its slow tier.
 
-    Which rows those are says a cache of the same spec that is shown the same batches: no value of it is used. A row
-    whose update the system under test loses, doubles or takes too late differs here as it would without rounding.
+    Which rows those are says `cache`, one of the same spec that is shown the same batches: no value of it is used. A
+    row whose update the system under test loses, doubles or takes too late differs here as it would without rounding.
     """
 
     ids_on_host = True
 
-    def __init__(self, spec: SystemSpec) -> None:
+    def __init__(self, spec: SystemSpec, cache: CachedEmbeddingBagCollection) -> None:
         super().__init__(spec)
-        self._cache = FreqCache(spec)
+        self._cache = cache
         self._written: list[tuple[Cache, Tensor]] = []
-        for cache in self._cache.caches:
-            written = partial(self._note, cache, cache.tier.write)
-            cache.tier.write = written  # type: ignore[method-assign]
+        for part in cache.caches:
+            part.tier.write = partial(self._note, part, part.tier.write)  # type: ignore[method-assign]
 
     @property
     def look_ahead(self) -> int:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import tempfile
 import weakref
-from collections.abc import Sequence
 
 from systems.contract import CacheRatio, DeviceBytes, EmbeddingSystem, SystemSpec, Tier, knowledge
 from systems.freq_cache import sizing
 from systems.freq_cache.arguments import POLICIES
-from systems.freq_cache.cache import Cache
 from systems.freq_cache.collection import CachedEmbeddingBagCollection
+from systems.freq_cache.rounded_reference import RoundedReference
 
 
 class FreqCache(CachedEmbeddingBagCollection):
@@ -68,14 +67,7 @@ class FreqCache(CachedEmbeddingBagCollection):
     def reference(cls, spec: SystemSpec) -> EmbeddingSystem:
         if not sizing.ROW_ERROR[spec.parameters["slow_rows"]]:
             return super().reference(spec)
-        from systems.freq_cache.rounded_reference import RoundedReference  # it has a cache itself
-
-        return RoundedReference(spec)
-
-    @property
-    def caches(self) -> Sequence[Cache]:
-        """Its caches, one for each group of tables that share slots."""
-        return self._caches
+        return RoundedReference(spec, FreqCache(spec))
 
     @property
     def knew(self) -> str:
