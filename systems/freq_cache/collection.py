@@ -63,9 +63,9 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         directory: Keep the rows on disk, in this directory, instead of in host memory. If it holds committed
             rows, training resumes from them.
         pinned: Keep the rows in page-locked host memory, taken at once, which a CUDA device reads by itself.
-        slow_rows: What rows of fp32 are kept as in the slow tier, `fp32`, `fp16` or `int8`; all else stays fp32. A row is
-            rounded when it is loaded, and when it leaves changed or is flushed. A flush rounds its slot too: reading or
-            saving rows rounds those that changed.
+        slow_rows: What rows of fp32 are kept as in the slow tier, `fp32`, `fp16` or `int8`; all else stays fp32. A row
+            is rounded when it is loaded, and when it leaves changed or is flushed. A flush rounds its slot too:
+            reading or saving rows rounds those that changed.
         seed: Of the initial rows, uniform in +-1/sqrt(rows); None: zero.
 
     Raises:
