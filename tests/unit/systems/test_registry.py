@@ -67,10 +67,10 @@ def test_parameter_given_twice_is_refused() -> None:
         Variant.parse("freq_cache[policy=lfu,policy=static]")
 
 
-def test_all_stands_for_every_system_by_default_and_the_cache_that_is_given_no_frequencies() -> None:
+def test_all_stands_for_every_system_by_default_and_two_more_rows_of_the_cache() -> None:
     names = [str(variant) for variant in parse_systems("all")]
     assert [name for name in names if "[" not in name] == list(registry.SYSTEMS)
-    assert [name for name in names if "[" in name] == ["freq_cache[policy=lfu]"]
+    assert [name for name in names if "[" in name] == ["freq_cache[policy=lfu]", "freq_cache[look_ahead=4]"]
     assert names[names.index("freq_cache") + 1] == "freq_cache[policy=lfu]"
 
 
