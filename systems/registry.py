@@ -6,6 +6,7 @@ import difflib
 import importlib
 import itertools
 import re
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -56,7 +57,7 @@ CONTROLS: dict[str, str] = {
 }
 """Not systems but yardsticks: run by name, outside `all`."""
 
-_TARGETS = {**SYSTEMS, **APPROXIMATE, **CONTROLS}
+_TARGETS = ChainMap(SYSTEMS, APPROXIMATE, CONTROLS)
 
 _VARIANT = re.compile(r"^(?P<name>[\w.]+(?::\w+)?)(?:\[(?P<parameters>[^\[\]]*)\])?$")
 
