@@ -10,7 +10,7 @@ from suite.records.model import Model
 from systems import registry
 from systems.registry import Variant
 
-_FBGEMM = frozenset({"full_gpu", "fbgemm_uvm", "fbgemm_uvm_caching"})
+_FBGEMM = frozenset({"full_gpu", "fbgemm_uvm", "fbgemm_uvm_caching", "cpu_embeddings"})
 _TORCHREC = frozenset({"torchrec_uvm", "torchrec_uvm_caching"})
 
 
