@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
 
@@ -14,11 +15,12 @@ from suite.records.status import Status
 from suite.records.store import RecordStore
 from suite.report.publish import differences
 from suite.report.source import read
-from systems.registry import SYSTEMS
+from systems.registry import GROUPS, SYSTEMS
 from workloads.schema import DATASETS
 
 ROOT = Path(__file__).resolve().parents[4]
 PUBLISHED = ROOT / "results" / "published"
+APPROXIMATE = ROOT / "results" / "approximate"
 
 
 @pytest.mark.slow
@@ -31,6 +33,9 @@ def test_everything_published_is_what_the_records_give() -> None:
     source = read([PUBLISHED], ROOT / "results" / "simulate")
     assert source.problems == ()
     assert differences(source, PUBLISHED) == []
+    approximate = read([APPROXIMATE])
+    assert approximate.problems == ()
+    assert differences(approximate, APPROXIMATE) == []
 
 
 def test_published_records_cover_every_system_on_every_workload_verified() -> None:
@@ -42,6 +47,24 @@ def test_published_records_cover_every_system_on_every_workload_verified() -> No
         if record.cell.system in SYSTEMS:
             assert record.verification is not None
             assert record.verification.passed
+
+
+def test_approximate_systems_trained_long_enough_with_three_seeds_or_more() -> None:
+    records, _ = RecordStore(APPROXIMATE).load_all()
+    for record in records:
+        assert record.status is Status.OK, record.cell.label
+        assert record.cell.steps * record.cell.batch_size >= 2_000_000
+    rounds = Counter(record.cell.system for record in records)
+    assert set(rounds) == set(GROUPS["approximate"])
+    assert min(rounds.values()) >= 3
+
+
+def test_sentences_of_the_page_about_approximate_systems_are_those_of_the_table() -> None:
+    table = (APPROXIMATE / "tables" / "approximate.md").read_text()
+    shown = (ROOT / "docs" / "systems.md").read_text().split("<!-- approximate: begin -->")[1]
+    lines = [line for line in shown.split("<!-- approximate: end -->")[0].splitlines() if line.startswith(("|", ">"))]
+    assert len(lines) > len(GROUPS["approximate"])
+    assert [line for line in lines if line not in table.splitlines()] == []
 
 
 @pytest.mark.parametrize("workload", DATASETS)
