@@ -30,7 +30,8 @@ def verdict(group: Group) -> tuple[str, ...]:
 
     The reference, controls, systems that run the baseline's own kernel and approximate ones are left out.
     """
-    rows = [row for row in merged_rows(group) if row.exact]
+    merged = merged_rows(group)
+    rows = [row for row in merged if row.exact]
     measured = [row for row in rows if row.status is Status.OK and not row.again]
     baseline = next((row for row in rows if is_baseline(row.system)), None)
     like = next((row for name in (BASELINE, REFERENCE) for row in measured if base_name(row.system) == name), None)
@@ -39,6 +40,8 @@ def verdict(group: Group) -> tuple[str, ...]:
     sound = [row for row in rivals if row not in strayed]
     if not measured:
         said = ["Nothing was measured: no system ended ok."]
+    elif not rivals and len(rows) < len(merged):
+        said = []  # the approximate ones have sentences of their own
     elif not rivals:
         said = [f"Nothing to compare: no system beside {BASELINE} was timed."]
     elif all(row.ratio is None for row in (*sound, *([baseline] if baseline else []))):

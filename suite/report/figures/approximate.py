@@ -16,12 +16,12 @@ from suite.report.figures.titles import Titles
 from suite.report.figures.words import LABEL, SMALL, bytes_words, letters_in
 from suite.report.source import Source
 from suite.tables.approximate import Approximation, approximations
-from suite.tables.figure_style import BLACK, COLOURS, GREY, MARKERS
+from suite.tables.figure_style import BLACK, COLOURS, MARKERS
 
 TITLE = "Quality of approximate tables by their bytes"
 NOTE = (
-    "AUROC on the test split at equal samples trained, mean over rounds, which differ in seed; bars: 95 % interval. "
-    "Bytes: rows and optimizer state of whole tables. Line and band: the exact baseline and its interval."
+    "AUROC on the test split at equal samples trained, mean over rounds, which differ in seed. Line: the exact "
+    "baseline. Bars: 95 % interval of the difference to it, seed by seed. Bytes: rows and state of whole tables."
 )
 _PANEL_IN, _HEIGHT_IN = 3.6, 2.8
 
@@ -59,7 +59,6 @@ def _draw(axes: Axes, found: list[Approximation], kinds: list[str]) -> None:
     points = [_Point(one) for one in found]
     for point in points:
         if point.one.exact:
-            axes.axhspan(point.auroc - point.down, point.auroc + point.up, color=GREY, alpha=0.25, linewidth=0)
             axes.axhline(point.auroc, color=BLACK, linewidth=0.9, label="exact")
             axes.plot([point.size], [point.auroc], "D", color=BLACK, markersize=5, zorder=3)
     for number, kind in enumerate(kinds):
@@ -96,5 +95,6 @@ class _Point:
     def __init__(self, one: Approximation) -> None:
         assert one.auroc is not None and one.table_bytes is not None
         self.one, self.size, self.auroc = one, one.table_bytes, one.auroc
-        self.down = one.auroc - (one.auroc if one.auroc_low is None else one.auroc_low)
-        self.up = (one.auroc if one.auroc_high is None else one.auroc_high) - one.auroc
+        self.down = self.up = 0.0
+        if one.below is not None and one.below_low is not None and one.below_high is not None:
+            self.down, self.up = one.below_high - one.below, one.below - one.below_low

@@ -20,7 +20,7 @@ from workloads.schema import DATASETS
 
 ROOT = Path(__file__).resolve().parents[4]
 PUBLISHED = ROOT / "results" / "published"
-APPROXIMATE = ROOT / "results" / "approximate"
+APPROXIMATE = PUBLISHED / "approximate"
 
 
 @pytest.mark.slow
