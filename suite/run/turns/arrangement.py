@@ -154,5 +154,5 @@ def _contest(entrants: Sequence[Entrant], way: Way) -> Contest:
     cell = entrants[0].cell
     steps, turns = cell.turn_steps, cell.turns
     if any(_needs_long_turns(entrant) for entrant in entrants):
-        steps, turns = LONG_TURN, max(1, min(turns, turns * steps // LONG_TURN))
+        steps, turns = LONG_TURN, max(1, min(turns, 2 * turns * steps // LONG_TURN))
     return Contest(entrants=tuple(entrants), way=way, turns=turns, steps=steps)

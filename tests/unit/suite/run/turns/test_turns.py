@@ -89,7 +89,7 @@ def test_what_does_not_fit_together_meets_the_baseline_or_nobody(host_gb, way, e
 
 def test_turns_are_long_where_somebody_works_between_steps():
     (contest,) = arrange([entrant("full_gpu"), entrant("freq_cache", busy_between_steps=True)], ROOM)
-    assert (contest.steps, contest.turns) == (LONG_TURN, 1)  # of cells of five steps
+    assert (contest.steps, contest.turns) == (LONG_TURN, 1)  # of cells of two short turns
 
 
 def test_who_works_between_steps_meets_the_baseline_apart_from_those_who_do_not():
