@@ -47,6 +47,10 @@ FEW = Run(
 )
 CUDA = [command for command in commands() if command.startswith("python run_bench.py") and "--device cuda" in command]
 RATIOS = [command for command in commands() if command.startswith("python results/microbench/ratio_gate.py ")]
+APPROXIMATE = (
+    "python run_bench.py --systems approximate --workloads criteo_kaggle --optimizer rowwise_adagrad --steps 1000 "
+    "--rounds 3"
+)
 ROUNDS = 'make bench ARGS="--workloads avazu --rounds 3"'
 
 RULES: dict[str, Rule] = {
@@ -72,6 +76,10 @@ RULES: dict[str, Rule] = {
     'make bench ARGS="--dry-run"': Run(says="torchrec_uvm x criteo_1tb"),
     'make bench ARGS="--data-dir data"': Run(add=f"{REAL} --workloads criteo_kaggle", after=(PREPARED,), says="real"),
     # run_bench.py
+    "python run_bench.py --list": Run(says="Approximate: "),
+    APPROXIMATE: Run(
+        add=SMOKE, swap={"--steps 1000": "--steps 8", "--rounds 3": "--rounds 1"}, says="quality against bytes"
+    ),
     "python run_bench.py --systems all,no_embeddings": Run(
         add="--scale small --dry-run", says="no_embeddings x criteo_1tb"
     ),
