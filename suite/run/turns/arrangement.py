@@ -154,5 +154,7 @@ def _contest(entrants: Sequence[Entrant], way: Way) -> Contest:
     cell = entrants[0].cell
     steps, turns = cell.turn_steps, cell.turns
     if any(_needs_long_turns(entrant) for entrant in entrants):
-        steps, turns = LONG_TURN, max(1, min(turns, 2 * turns * steps // LONG_TURN))
+        # of the steps that the stream is known to have, those that do not warm up
+        room = max(cell.steps, cell.warmup_steps + turns * steps) - cell.warmup_steps
+        steps, turns = min(LONG_TURN, room), max(1, min(2 * turns * steps, room) // LONG_TURN)
     return Contest(entrants=tuple(entrants), way=way, turns=turns, steps=steps)
