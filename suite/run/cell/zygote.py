@@ -27,7 +27,8 @@ from typing import NoReturn
 from suite.run.cell import worker
 from suite.run.killing import MARK, set_mark
 
-_REQUEST_BYTES = 1 << 16
+_REQUEST_BYTES = 1 << 18
+"""An environment is some kilobytes; a socket takes about so much at once."""
 _DRIVERS = ("/dev/nvidia", "/dev/kfd")
 
 
