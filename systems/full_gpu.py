@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
 
-from systems.contract import Counters, Placement, SystemSpec, Tier
+from systems.contract import Counters, Placement, Support, SystemSpec, Tier, Verdict
 from systems.tbe_system import TBESystem
 
 
@@ -32,3 +32,15 @@ class FullGPU(TBESystem):
 
     def counters(self) -> Counters:
         return self._counter.all_resident()
+
+
+class FullRAM(FullGPU):
+    """`full_gpu` on a CPU by the name it has beside rows on a drive: the line that these are to reach."""
+
+    about = "Every row in RAM, outside any budget: what rows on a drive are measured against."
+
+    @classmethod
+    def support(cls, spec: SystemSpec) -> Support:
+        if spec.device.type != "cpu":
+            return Support(Verdict.UNSUPPORTED, "full_ram computes on a CPU: take full_gpu on a GPU")
+        return super().support(spec)

@@ -40,6 +40,13 @@ APPROXIMATE: dict[str, str] = {
 }
 """Systems that keep fewer numbers than their tables have: outside `all`, never ranked by speed with the others."""
 
+DISK: dict[str, str] = {
+    "full_ram": "systems.full_gpu:FullRAM",
+    "mapped_table": "systems.mapped_table:MappedTable",
+    "rocksdb_table": "systems.rocksdb_table:RocksDBTable",
+}
+"""Of the contest of rows on a drive, `--tier disk`: its rivals, and all rows in RAM, the line to reach."""
+
 GROUPS: dict[str, tuple[str, ...]] = {
     "all": ALL,
     "approximate": (
@@ -49,6 +56,14 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("tt_rec[rank=32]", "tt_rec", "tt_rec[rank=8]"),
         *("freq_cache[slow_rows=fp16]", "freq_cache[slow_rows=int8]"),
     ),
+    "disk": (
+        *("full_ram", "mapped_table", "rocksdb_table"),
+        *(
+            "freq_cache[tier=file]",
+            "freq_cache[look_ahead=4,tier=file]",
+            "freq_cache[look_ahead=4,policy=lfu,tier=file]",
+        ),
+    ),
 }
 """What one word of `--systems` stands for; the approximate systems stand beside the exact one, which is their bound."""
 
@@ -57,7 +72,7 @@ CONTROLS: dict[str, str] = {
 }
 """Not systems but yardsticks: run by name, outside `all`."""
 
-_TARGETS = ChainMap(SYSTEMS, APPROXIMATE, CONTROLS)
+_TARGETS = ChainMap(SYSTEMS, APPROXIMATE, DISK, CONTROLS)
 
 _VARIANT = re.compile(r"^(?P<name>[\w.]+(?::\w+)?)(?:\[(?P<parameters>[^\[\]]*)\])?$")
 

@@ -81,7 +81,22 @@ class DeviceBytes:
             raise ValueError(f"device budget of {self.total_bytes} bytes is not positive")
 
 
-Budget = CacheRatio | DeviceBytes
+@dataclass(frozen=True, kw_only=True)
+class HostBytes:
+    """Rows on a drive: what a system keeps in memory for them fits `total_bytes`, the page cache of its files included.
+
+    That is slots, policy, index, map of the file, caches of a library and staging. Whoever runs the system holds it to
+    that, with a memory control group say; a system that manages its memory itself plans to stay below.
+    """
+
+    total_bytes: int
+
+    def __post_init__(self) -> None:
+        if self.total_bytes <= 0:
+            raise ValueError(f"host budget of {self.total_bytes} bytes is not positive")
+
+
+Budget = CacheRatio | DeviceBytes | HostBytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +136,13 @@ class SystemSpec:
     def row_bytes(self) -> int:
         """Bytes of all rows, without optimizer state."""
         return sum(table.num_embeddings * row_bytes_of(table) for table in self.tables)
+
+    @property
+    def budget_bytes(self) -> int:
+        """The budget in bytes: a ratio is that of all rows with their state."""
+        if isinstance(self.budget, CacheRatio):
+            return int(self.budget.ratio * (self.row_bytes + self.state_bytes))
+        return self.budget.total_bytes
 
     @property
     def state_bytes(self) -> int:

@@ -11,6 +11,8 @@ from suite.records.record import Cell, Environment, Record
 from workloads.schema import SCHEMAS
 
 BASELINE = "full_gpu"
+IN_RAM = "full_ram"
+"""The baseline's name beside rows on a drive."""
 REFERENCE = "reference"
 
 
@@ -22,7 +24,7 @@ class GroupKey:
         workload_order: Position of the workload in tables; `setting` implies the workload itself.
         device: The GPU model, or the CPU model with its cores.
         data: `synthetic` or `real`.
-        size: Of the cache: bytes, else a share of all rows; `setting` implies it.
+        size: Of the cache, or of memory beside a drive: bytes, else a share of all rows; `setting` implies it.
         setting: Digest of everything but the system and the round.
         machine: Digest of the machine.
         threads: CPU threads that torch used: they change the speed of everything on the host.
@@ -46,7 +48,7 @@ class GroupKey:
             workload_order=(order, cell.workload),
             device=device_title(cell, environment),
             data=cell.data,
-            size=cell.device_budget_bytes or cell.cache_ratio or 0.0,
+            size=cell.host_budget_bytes or cell.device_budget_bytes or cell.cache_ratio or 0.0,
             setting=cell.setting,
             machine=environment.machine,
             threads=environment.threads,
@@ -125,4 +127,4 @@ def base_name(system: str) -> str:
 
 def is_baseline(system: str) -> bool:
     """Whether a system keeps everything on the device, so that others are measured against it."""
-    return base_name(system) == BASELINE
+    return base_name(system) in (BASELINE, IN_RAM)

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Final, Literal
 
 from suite.records.conditions import Conditions
+from suite.records.drive import DriveSpeed, DriveTraffic, HeldMemory
 from suite.records.model import Model
 from suite.records.status import Status
 
@@ -43,6 +44,8 @@ class Cell(Model):
     """Widths of the top MLP, the logit included."""
     cache_ratio: float | None = None
     device_budget_bytes: int | None = None
+    host_budget_bytes: int | None = None
+    """What rows on a drive may take of memory, in all; None: the tables are not on a drive."""
     train_steps: int
     """Of the cell's own process, before the counted ones."""
     counted_steps: int
@@ -90,7 +93,8 @@ class Cell(Model):
 
     def identity(self, *without: str) -> str:
         """The configuration as JSON, less where the data lie and the fields named."""
-        return self.model_dump_json(exclude={"data_dir", *without})
+        newer = () if self.host_budget_bytes is not None else ("host_budget_bytes",)  # older records keep their digests
+        return self.model_dump_json(exclude={"data_dir", *newer, *without})
 
 
 class Environment(Model):
@@ -250,6 +254,10 @@ class Measurement(Model):
     memory: Memory
     traffic: Traffic | None = None
     """None: counted in the first round alone."""
+    drive: DriveSpeed | None = None
+    """Of the drive that the rows are on; None: they are on none."""
+    held: HeldMemory | None = None
+    """None: the system has no host budget, or keeps no rows on a drive."""
     epoch_samples: int
     """Of the training split."""
     frequencies: FrequencySource | None = None
@@ -292,6 +300,13 @@ class Turns(Model):
     """With the baseline's at the end of every turn, bit for bit."""
     data_wait_s: float = 0.0
     """Of all turns together, spent waiting for a batch."""
+    embedding_s: tuple[tuple[float, ...], ...] | None = None
+    """Seconds of further turns of as many steps without the MLPs; None: there were none."""
+    baseline_embedding_s: tuple[tuple[float, ...], ...] | None = None
+    drive: DriveTraffic | None = None
+    """In the turns of `system_s`; None: no rows are on a drive."""
+    embedding_drive: DriveTraffic | None = None
+    """In the turns of `embedding_s`."""
 
 
 class Record(Model):
