@@ -1,0 +1,126 @@
+"""Where the control group of this process is, and how one is made below it.
+
+Sources: the kernel's cgroup-v1/memory.rst and cgroup-v2.rst; systemd's CGROUP_DELEGATION.md.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import suppress
+from pathlib import Path
+
+PREFIX = "embedding-suite-"
+"""Of the names of our groups; the number of the process that made one follows."""
+_LEAF = f"{PREFIX}main"
+"""Version 2: where the other processes of a group go that gets groups below it; it may have either, not both."""
+_ATTEMPTS = 5
+_DELEGATED = ("user.delegate", "trusted.delegate")
+"""Marks of systemd on the folder of a group that it leaves to others."""
+REMEDY_1 = (
+    "run as root, in a container of `docker run --privileged ...`, or make a group for yourself first: "
+    "`sudo mkdir {0}/mine && sudo chown -R $USER {0}/mine && echo $$ | sudo tee {0}/mine/cgroup.procs`"
+)
+REMEDY_2 = (
+    "use `systemd-run --user --scope -p Delegate=yes python run_bench.py ...` under systemd, "
+    "`docker run --privileged --cgroupns=private ...` for a container"
+)
+
+
+class CannotHold(RuntimeError):
+    """This process cannot be held to a limit.
+
+    Args:
+        why: What stands against it.
+        remedy: What to do about it: a permission, or a command to run first.
+    """
+
+    def __init__(self, why: str, remedy: str) -> None:
+        super().__init__(f"{why}; {remedy}")
+        self.why = why
+        self.remedy = remedy
+
+
+def own_group(root: Path) -> tuple[int, Path]:
+    """Version and folder of the group that counts this process's memory; a container's is the topmost it sees."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+        mounts = [line.split() for line in (root / "proc/self/mountinfo").read_text().splitlines()]
+    except OSError:
+        raise CannotHold("control groups are a thing of Linux", "run there") from None
+    below = {controllers: path for _, controllers, path in (line.split(":", 2) for line in lines)}
+    memory = next((path for names, path in below.items() if "memory" in names.split(",")), None)
+    version, path = (2, below.get("", "/")) if memory is None else (1, memory)
+    for mount in mounts:
+        top, point, (kind, _, options) = mount[3], mount[4], mount[mount.index("-") + 1 :][:3]
+        if kind == ("cgroup2" if version == 2 else "cgroup") and (version == 2 or "memory" in options.split(",")):
+            folder = root / point.lstrip("/")
+            own = folder / path.removeprefix(top).lstrip("/")
+            return version, own if own.is_dir() else folder
+    raise CannotHold(
+        "no control group that counts memory can be seen (no such mount in /proc/self/mountinfo)",
+        "mount it: `sudo mount -t cgroup2 none /sys/fs/cgroup`, for a container `docker run --privileged ...`",
+    )
+
+
+def made_counting(base: Path) -> tuple[Path, Path]:
+    """A new group of version 2 below another, and where its process goes back to.
+
+    Raises:
+        CannotHold: it cannot be made.
+    """
+    try:
+        if "memory" not in (base / "cgroup.controllers").read_text().split():
+            raise CannotHold(f"memory is not counted in {base}: its cgroup.controllers lack it", REMEDY_2)
+        if "memory" not in (base / "cgroup.subtree_control").read_text().split():
+            _count_below(base)
+        leaf = base / _LEAF
+        return made(base), leaf if leaf.exists() else base
+    except OSError as error:
+        raise CannotHold(refusal(base, error), REMEDY_2) from None
+
+
+def _count_below(base: Path) -> None:
+    """Have memory counted in groups below, which only a group without processes may, and the root of all groups."""
+    for attempt in range(_ATTEMPTS):
+        if (base / "cgroup.events").exists():  # not the root of all
+            (base / _LEAF).mkdir(exist_ok=True)
+            for pid in (base / "cgroup.procs").read_text().split():
+                with suppress(ProcessLookupError):
+                    (base / _LEAF / "cgroup.procs").write_text(pid)
+        try:
+            (base / "cgroup.subtree_control").write_text("+memory")
+        except OSError as error:  # one was started meanwhile
+            if error.errno != errno.EBUSY or attempt == _ATTEMPTS - 1:
+                raise
+        else:
+            return
+
+
+def made(base: Path) -> Path:
+    """A new group below another, of this process's name."""
+    path = base / f"{PREFIX}{os.getpid()}"
+    with suppress(FileNotFoundError):  # of an earlier process with this number
+        path.rmdir()
+    path.mkdir()
+    return path
+
+
+def parent_of_new(own: Path) -> Path:
+    """Where groups for those in a group are made."""
+    return own.parent if own.name == _LEAF else own
+
+
+def is_ours(own: Path) -> bool:
+    """Whether systemd leaves this group to those in it."""
+    base = parent_of_new(own)
+    for name in _DELEGATED:
+        with suppress(OSError):
+            if os.getxattr(base, name) == b"1":
+                return True
+    return False
+
+
+def refusal(path: Path, error: OSError) -> str:
+    """What the kernel said, for users."""
+    return f"no memory control group can be made below {path} ({error.strerror})"

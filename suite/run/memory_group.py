@@ -1,0 +1,342 @@
+"""Memory control groups of Linux: a process, its page cache included, is held to so many bytes.
+
+A page counts in the group of the process that touched it first, and stays there: what a process has before it enters
+does not count, and neither does a file that others have in the page cache.
+
+Sources: the kernel's cgroup-v1/memory.rst and cgroup-v2.rst; systemd's CGROUP_DELEGATION.md and
+org.freedesktop.systemd1(5).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Self
+
+import psutil
+
+from suite.run.control_groups import (
+    PREFIX,
+    REMEDY_1,
+    REMEDY_2,
+    CannotHold,
+    is_ours,
+    made,
+    made_counting,
+    own_group,
+    parent_of_new,
+    refusal,
+)
+
+__all__ = ["CannotHold", "MemoryGroup", "kills", "remove_left"]
+
+_PATIENCE_S = 30.0
+"""For pages that must be written to the drive before they can go."""
+_POLL_S = 0.25
+_BUS_TIMEOUT_S = 20.0
+
+
+class MemoryGroup:
+    """A group for this process and what it starts after `enter`; leaving the context closes it.
+
+    Attributes:
+        how: Which kind it is, in words, for the record.
+    """
+
+    how: ClassVar[str]
+    _usage: ClassVar[str]
+    _peak: ClassVar[str]
+    _remedy: ClassVar[str]
+    _kills: ClassVar[str]
+    """File with a line `oom_kill N`."""
+    _cached: ClassVar[tuple[str, str]]
+    """Entries of `memory.stat`: page cache with files in memory (tmpfs), and those files alone."""
+
+    def __init__(self, path: Path, home: Path) -> None:
+        self._path = path
+        self._home = home
+        self._peak_file: int | None = None
+
+    @staticmethod
+    def make(*, root: Path = Path("/")) -> MemoryGroup:
+        """A new, empty group below that of this process.
+
+        Args:
+            root: Where `/proc` and `/sys` are found.
+
+        Raises:
+            CannotHold: none can be made here.
+        """
+        version, own = own_group(root)
+        if version == 1:
+            try:
+                return _Version1(made(own), home=own)
+            except OSError as error:
+                raise CannotHold(refusal(own, error), REMEDY_1.format(own)) from None
+        if (root / "run/systemd/system").is_dir() and not is_ours(own):
+            return _Scope.ready(root)
+        path, home = made_counting(parent_of_new(own))
+        return _Version2(path, home)
+
+    def enter(self) -> None:
+        """Put this process in, and what it starts from now on.
+
+        Raises:
+            CannotHold: the kernel or systemd refuses it.
+        """
+        try:
+            self._write("cgroup.procs", os.getpid())
+        except OSError as error:
+            raise CannotHold(
+                f"this process cannot enter {self._path} ({error.strerror})", self._remedy.format(self._home)
+            ) from None
+
+    def limit(self, limit_bytes: int) -> None:
+        """Hold the group to so many bytes, page cache included and without swap; waits for pages to be written.
+
+        Raises:
+            CannotHold: more is in use that cannot go, or the kernel refuses it.
+        """
+        raise NotImplementedError
+
+    @property
+    def usage_bytes(self) -> int:
+        """In use now."""
+        return int(self._read(self._usage))
+
+    @property
+    def file_bytes(self) -> int:
+        """Of that, page cache of files on drives; the kernel's figure may be two seconds old."""
+        counts = dict(line.split() for line in self._read("memory.stat").splitlines())
+        cached, in_memory = (int(counts.get(name, 0)) for name in self._cached)
+        return cached - in_memory
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """Most that was in use, since `reset_peak` where that could be done. None: the kernel does not say."""
+        try:
+            if self._peak_file is not None:
+                return int(os.pread(self._peak_file, 64, 0))
+            return int(self._read(self._peak))
+        except FileNotFoundError:  # version 2 before Linux 5.19
+            return None
+
+    def reset_peak(self) -> bool:
+        """Start measuring the peak anew. Returns whether the kernel can: with version 2, from Linux 6.12 on."""
+        with suppress(OSError):
+            # version 2 forgets for this descriptor only
+            file = os.open(self._path / self._peak, os.O_RDWR) if self._peak_file is None else self._peak_file
+            try:
+                os.write(file, b"0")
+            except OSError:
+                os.close(file)
+                raise
+            self._peak_file = file
+            return True
+        return False
+
+    def close(self) -> None:
+        """Leave the group and remove it. While others are in, it stays, for `remove_left`."""
+        self._forget_peak()
+        with suppress(OSError):
+            (self._home / "cgroup.procs").write_text(str(os.getpid()))
+            self._path.rmdir()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _forget_peak(self) -> None:
+        if self._peak_file is not None:
+            os.close(self._peak_file)
+            self._peak_file = None
+
+    def _read(self, name: str) -> str:
+        return (self._path / name).read_text()
+
+    def _write(self, name: str, value: int | str) -> None:
+        (self._path / name).write_text(str(value))
+
+    def _too_much(self, limit_bytes: int) -> CannotHold:
+        seen = f"{self.usage_bytes / 1e6:,.0f} MB are in use and cannot go, the limit is {limit_bytes / 1e6:,.0f} MB"
+        return CannotHold(seen, "give a larger --host-budget")
+
+
+class _Version1(MemoryGroup):
+    how = "memory control group, version 1"
+    _usage = "memory.usage_in_bytes"
+    _peak = "memory.max_usage_in_bytes"
+    _remedy = REMEDY_1
+    _kills = "memory.oom_control"
+    _cached = ("total_cache", "total_shmem")
+
+    def limit(self, limit_bytes: int) -> None:
+        with_swap = "memory.memsw.limit_in_bytes"  # where the kernel counts swap
+        names = ["memory.limit_in_bytes"]
+        try:
+            if (self._path / with_swap).exists():
+                self._write(with_swap, -1)  # it may never be the smaller one
+                names.append(with_swap)
+            for name in names:
+                _patiently(lambda name=name: self._write(name, limit_bytes))  # type: ignore[misc]
+        except OSError as error:
+            if error.errno == errno.EBUSY:
+                raise self._too_much(limit_bytes) from None
+            raise CannotHold(refusal(self._path, error), REMEDY_1.format(self._home)) from None
+
+
+class _Version2(MemoryGroup):
+    how = "memory control group, version 2"
+    _usage = "memory.current"
+    _peak = "memory.peak"
+    _remedy = REMEDY_2
+    _kills = "memory.events"
+    _cached = ("file", "shmem")
+
+    def limit(self, limit_bytes: int) -> None:
+        def make_room() -> None:
+            self._write("memory.high", limit_bytes)
+            if self.usage_bytes > limit_bytes:
+                raise OSError(errno.EBUSY, "pages have to be written first")
+
+        try:
+            if (self._path / "memory.swap.max").exists():
+                self._write("memory.swap.max", 0)
+            # a `memory.max` below what is in use would kill; `memory.high` only drives pages out
+            try:
+                _patiently(make_room)
+                self._write("memory.max", limit_bytes)
+            finally:
+                self._write("memory.high", "max")
+        except OSError as error:
+            if error.errno == errno.EBUSY:
+                raise self._too_much(limit_bytes) from None
+            raise CannotHold(refusal(self._path, error), REMEDY_2) from None
+
+
+class _Scope(_Version2):
+    """A scope of systemd, which owns the groups of its users and of root.
+
+    A process cannot go back to the scope it came from: after `close` it is no longer limited, and systemd removes the
+    scope after its last process.
+    """
+
+    how = "memory control group, version 2, through systemd"
+    _PROPERTIES: ClassVar = {"memory.max": "MemoryMax", "memory.high": "MemoryHigh", "memory.swap.max": "MemorySwapMax"}
+    _INFINITY: ClassVar = (1 << 64) - 1
+
+    def __init__(self, root: Path) -> None:
+        _, own = own_group(root)
+        super().__init__(own, home=own)
+        self._root = root
+        self._unit = f"{PREFIX}{os.getpid()}.scope"
+
+    @classmethod
+    def ready(cls, root: Path) -> Self:
+        """A scope that `enter` will start.
+
+        Raises:
+            CannotHold: systemd does not answer.
+        """
+        scope = cls(root)
+        scope._ask("GetUnit", "s", "-.slice")
+        return scope
+
+    def enter(self) -> None:
+        if own_group(self._root)[1].name != self._unit:  # it may be in from an earlier time
+            properties = f"PIDs au 1 {os.getpid()} MemoryAccounting b true MemorySwapMax t 0 CollectMode s"
+            head = (self._unit, "fail", 4, *properties.split(), "inactive-or-failed", 0)
+            self._ask("StartTransientUnit", "ssa(sv)a(sa(sv))", *head)
+        deadline = time.monotonic() + _BUS_TIMEOUT_S
+        while True:  # the answer says that a job was queued
+            _, self._path = own_group(self._root)
+            if self._path.name == self._unit and (self._path / "memory.max").exists():
+                return
+            if time.monotonic() > deadline:
+                raise CannotHold(
+                    f"systemd counts no memory for {self._path.name}",
+                    "let it: `sudo systemctl set-property user@$UID.service Delegate=yes`, then log in anew",
+                )
+            time.sleep(_POLL_S)
+
+    def close(self) -> None:
+        self._forget_peak()
+        with suppress(CannotHold):
+            if self._path.name == self._unit:
+                self._write("memory.max", "max")
+
+    def _write(self, name: str, value: int | str) -> None:
+        number = self._INFINITY if value == "max" else value
+        self._ask("SetUnitProperties", "sba(sv)", self._unit, "true", 1, self._PROPERTIES[name], "t", number)
+
+    def _ask(self, method: str, *arguments: int | str) -> None:
+        """Call systemd: that of this user, or of the system for root."""
+        service = ("org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager")
+        bus = "--system" if os.geteuid() == 0 else "--user"
+        busctl = shutil.which("busctl")
+        if busctl is None:
+            raise CannotHold("systemd owns the control groups here and `busctl`, to ask it, is missing", REMEDY_2)
+        command = [busctl, bus, "--quiet", "call", *service, method, *map(str, arguments)]
+        try:
+            subprocess.run(command, capture_output=True, text=True, check=True, timeout=_BUS_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            said = "no answer"
+        except subprocess.CalledProcessError as error:
+            said = error.stderr.strip() or f"exit code {error.returncode}"
+        else:
+            return
+        raise CannotHold(f"systemd owns the control groups here and refuses {method} ({said})", REMEDY_2)
+
+
+def kills(pid: int, *, root: Path = Path("/")) -> int:
+    """Processes that the kernel killed for want of memory in the group that process `pid` made; 0 without one.
+
+    A group of version 1 counts its kills in no group above it. A scope of systemd is gone by then.
+    """
+    try:
+        version, own = own_group(root)
+        kind = _Version1 if version == 1 else _Version2
+        lines = (parent_of_new(own) / f"{PREFIX}{pid}" / kind._kills).read_text().splitlines()
+    except (CannotHold, OSError):
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+
+
+def remove_left(*, root: Path = Path("/")) -> list[str]:
+    """Remove groups below this process's own that processes left which were killed. Returns their names."""
+    try:
+        _, own = own_group(root)
+    except CannotHold:
+        return []
+    removed = []
+    for path in sorted(parent_of_new(own).glob(f"{PREFIX}*")):
+        maker = path.name.removeprefix(PREFIX)
+        if not maker.isdigit() or psutil.pid_exists(int(maker)):  # it may not have entered yet
+            continue
+        with suppress(OSError):  # what the process started may be in it still
+            path.rmdir()
+            removed.append(path.name)
+    return removed
+
+
+def _patiently(write: Callable[[], None]) -> None:
+    """Again while the kernel is busy."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            return write()
+        except OSError as error:
+            if error.errno != errno.EBUSY or time.monotonic() > deadline:
+                raise
+        time.sleep(_POLL_S)

@@ -1,0 +1,251 @@
+"""How a memory control group is found, made and limited: on fabricated trees, and for real where one can be made."""
+
+from __future__ import annotations
+
+import mmap
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from suite.run import memory_group
+from suite.run.memory_group import CannotHold, MemoryGroup, kills, remove_left
+
+NAME = f"embedding-suite-{os.getpid()}"
+DEAD = 4194305  # above the largest number that Linux gives a process
+MIB = 1 << 20
+
+
+def write(root, path, text):
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_text(text)
+
+
+@pytest.fixture
+def version_1(tmp_path):
+    """A container that sees its own group `/docker/abc` as the topmost."""
+    write(tmp_path, "proc/self/cgroup", "4:cpu,memory:/docker/abc\n1:name=systemd:/\n0::/\n")
+    mounts = (
+        "40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd\n"
+        "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
+        "35 31 0:32 /docker/abc /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,cpu,memory\n"
+    )
+    write(tmp_path, "proc/self/mountinfo", mounts)
+    (tmp_path / "sys/fs/cgroup/memory").mkdir(parents=True)
+    return tmp_path
+
+
+@pytest.fixture
+def version_2(tmp_path):
+    """A container with a namespace of its own; two processes are in its topmost group."""
+    write(tmp_path, "proc/self/cgroup", "0::/\n")
+    write(tmp_path, "proc/self/mountinfo", "31 23 0:28 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup rw,nsdelegate\n")
+    write(tmp_path, "sys/fs/cgroup/cgroup.controllers", "cpu memory pids\n")
+    write(tmp_path, "sys/fs/cgroup/cgroup.subtree_control", "\n")
+    write(tmp_path, "sys/fs/cgroup/cgroup.events", "populated 1\n")
+    write(tmp_path, "sys/fs/cgroup/cgroup.procs", "7\n8\n")
+    return tmp_path
+
+
+def test_version_1_is_entered_limited_with_swap_read_and_left(version_1):
+    group, own = MemoryGroup.make(root=version_1), version_1 / "sys/fs/cgroup/memory"
+    write(own, f"{NAME}/memory.memsw.limit_in_bytes", "0")
+    write(own, f"{NAME}/memory.usage_in_bytes", "900\n")
+    write(own, f"{NAME}/memory.stat", "cache 1\ntotal_cache 500\ntotal_shmem 200\n")
+    write(own, f"{NAME}/memory.max_usage_in_bytes", "950\n")
+    group.enter()
+    group.limit(1000)
+    folder = own / NAME
+    assert (folder / "cgroup.procs").read_text() == str(os.getpid())
+    assert (folder / "memory.limit_in_bytes").read_text() == "1000"
+    assert (folder / "memory.memsw.limit_in_bytes").read_text() == "1000"
+    assert (group.how, group.usage_bytes, group.file_bytes, group.peak_bytes) == (
+        "memory control group, version 1",
+        900,
+        300,
+        950,
+    )
+    group.close()
+    assert (own / "cgroup.procs").read_text() == str(os.getpid())
+
+
+def test_version_2_moves_its_neighbours_into_a_leaf_before_it_counts_below(version_2):
+    group, top = MemoryGroup.make(root=version_2), version_2 / "sys/fs/cgroup"
+    assert (top / "embedding-suite-main/cgroup.procs").read_text() == "8"  # a file keeps the last of both
+    assert (top / "cgroup.subtree_control").read_text() == "+memory"
+    write(top, f"{NAME}/memory.swap.max", "max")
+    write(top, f"{NAME}/memory.current", "900\n")
+    write(top, f"{NAME}/memory.stat", "anon 1\nfile 500\nshmem 200\n")
+    group.enter()
+    group.limit(1000)
+    told = {name: (top / NAME / name).read_text() for name in ("memory.swap.max", "memory.max", "memory.high")}
+    assert told == {"memory.swap.max": "0", "memory.max": "1000", "memory.high": "max"}
+    assert (group.how, group.file_bytes, group.peak_bytes) == ("memory control group, version 2", 300, None)
+    group.close()
+    assert (top / "embedding-suite-main/cgroup.procs").read_text() == str(os.getpid())
+
+
+def test_process_in_the_leaf_makes_its_group_beside_it(version_2):
+    top = version_2 / "sys/fs/cgroup"
+    (top / "embedding-suite-main").mkdir()
+    write(version_2, "proc/self/cgroup", "0::/embedding-suite-main\n")
+    write(top, "cgroup.subtree_control", "cpu memory\n")
+    MemoryGroup.make(root=version_2)
+    assert (top / NAME).is_dir()
+    assert (top / "cgroup.subtree_control").read_text() == "cpu memory\n"
+
+
+def test_limit_of_version_2_that_would_kill_is_refused(version_2, monkeypatch):
+    monkeypatch.setattr(memory_group, "_PATIENCE_S", 0)
+    group, top = MemoryGroup.make(root=version_2), version_2 / "sys/fs/cgroup"
+    write(top, f"{NAME}/memory.current", "3000000\n")
+    with pytest.raises(CannotHold, match=r"3 MB are in use and cannot go, the limit is 2 MB; .* --host-budget"):
+        group.limit(2_000_000)
+    assert not (top / NAME / "memory.max").exists()
+    assert (top / NAME / "memory.high").read_text() == "max"
+
+
+def test_systemd_is_asked_where_it_owns_the_group(version_2, monkeypatch):
+    (version_2 / "run/systemd/system").mkdir(parents=True)
+    bus = version_2 / "bin/busctl"
+    scope = f"{NAME}.scope"
+    write(version_2, f"sys/fs/cgroup/{scope}/memory.max", "max")
+    write(version_2, f"sys/fs/cgroup/{scope}/memory.current", "900")
+    write(
+        version_2,
+        "bin/busctl",
+        f"#!/bin/sh\necho $* >>{version_2}/said\necho 0::/{scope} >{version_2}/proc/self/cgroup\n",
+    )
+    bus.chmod(0o755)
+    monkeypatch.setenv("PATH", str(bus.parent), prepend=":")
+    with MemoryGroup.make(root=version_2) as group:
+        group.enter()
+        group.limit(1000)
+    said = [line.partition(".Manager ")[2] for line in (version_2 / "said").read_text().splitlines()]
+    assert said == [
+        "GetUnit s -.slice",
+        f"StartTransientUnit ssa(sv)a(sa(sv)) {scope} fail 4 PIDs au 1 {os.getpid()} MemoryAccounting b true "
+        "MemorySwapMax t 0 CollectMode s inactive-or-failed 0",
+        f"SetUnitProperties sba(sv) {scope} true 1 MemoryHigh t 1000",
+        f"SetUnitProperties sba(sv) {scope} true 1 MemoryMax t 1000",
+        f"SetUnitProperties sba(sv) {scope} true 1 MemoryHigh t 18446744073709551615",
+        f"SetUnitProperties sba(sv) {scope} true 1 MemoryMax t 18446744073709551615",
+    ]
+    assert group.how == "memory control group, version 2, through systemd"
+
+
+def test_systemd_that_refuses_is_told(version_2, monkeypatch):
+    (version_2 / "run/systemd/system").mkdir(parents=True)
+    write(version_2, "bin/busctl", "#!/bin/sh\necho No medium found >&2\nexit 1\n")
+    (version_2 / "bin/busctl").chmod(0o755)
+    monkeypatch.setenv("PATH", str(version_2 / "bin"), prepend=":")
+    with pytest.raises(CannotHold, match=r"refuses GetUnit \(No medium found\); use `systemd-run --user --scope"):
+        MemoryGroup.make(root=version_2)
+
+
+def test_what_stands_against_a_group_is_told_with_a_remedy(version_1, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(CannotHold, match=r"below .*/memory \(Permission denied\); run as root, .*memory/mine"):
+        MemoryGroup.make(root=version_1)
+
+
+def test_group_without_the_controller_is_told(version_2):
+    write(version_2, "sys/fs/cgroup/cgroup.controllers", "cpu pids\n")
+    with pytest.raises(CannotHold, match=r"its cgroup.controllers lack it; .*Delegate=yes"):
+        MemoryGroup.make(root=version_2)
+    write(version_2, "proc/self/mountinfo", "")
+    with pytest.raises(CannotHold, match="no control group that counts memory can be seen"):
+        MemoryGroup.make(root=version_2)
+    with pytest.raises(CannotHold, match="a thing of Linux"):
+        MemoryGroup.make(root=version_2 / "absent")
+
+
+def test_groups_of_processes_that_are_gone_are_removed_and_no_others(version_1):
+    own = version_1 / "sys/fs/cgroup/memory"
+    for name in (f"embedding-suite-{DEAD}", f"embedding-suite-{DEAD + 1}/used", NAME, "embedding-suite-main", "other"):
+        (own / name).mkdir(parents=True)
+    assert remove_left(root=version_1) == [f"embedding-suite-{DEAD}"]
+    assert not (own / f"embedding-suite-{DEAD}").exists()
+    assert (own / NAME).exists()
+
+
+def test_kill_is_counted_where_the_group_counts_it(version_1):
+    write(version_1, f"sys/fs/cgroup/memory/embedding-suite-{DEAD}/memory.oom_control", "under_oom 0\noom_kill 2\n")
+    assert kills(DEAD, root=version_1) == 2
+    assert kills(DEAD + 1, root=version_1) == 0
+
+
+# for real
+
+
+@pytest.fixture
+def real():
+    """How; nothing is left behind. Skips where no group can be made."""
+    try:
+        with MemoryGroup.make() as group:
+            pass
+    except CannotHold as reason:
+        pytest.skip(str(reason))
+    yield group.how
+    remove_left()
+
+
+def spawned(work, *arguments):
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=work, args=(theirs, *arguments))
+    process.start()
+    theirs.close()
+    return process, ours
+
+
+def read_a_file_of_256_mib(pipe, folder):
+    with MemoryGroup.make() as group:
+        group.enter()
+        group.reset_peak()
+        group.limit(group.usage_bytes + 64 * MIB)
+        block = os.urandom(MIB)
+        with (folder / "file").open("wb") as stream:
+            stream.writelines([block] * 256)
+        with (folder / "file").open("rb") as stream:
+            while stream.read(MIB):
+                pass
+        pipe.send((group.file_bytes, group.usage_bytes))
+
+
+def take_256_mib(pipe):
+    with MemoryGroup.make() as group:
+        group.enter()
+        group.limit(group.usage_bytes + 64 * MIB)
+        pipe.send(os.getpid())
+        with mmap.mmap(-1, 256 * MIB) as memory:
+            for at in range(0, len(memory), mmap.PAGESIZE):
+                memory[at] = 1
+        pipe.send("survived")
+
+
+def test_page_cache_of_a_held_process_stays_within_its_limit(real, tmp_path):
+    process, pipe = spawned(read_a_file_of_256_mib, tmp_path)
+    in_files, in_all = pipe.recv()
+    process.join()
+    assert 16 * MIB < in_files < 72 * MIB
+    assert in_files <= in_all
+    assert process.exitcode == 0
+
+
+def test_held_process_that_takes_more_is_killed_and_counted(real):
+    process, pipe = spawned(take_256_mib)
+    pid = pipe.recv()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    with pytest.raises(EOFError):
+        pipe.recv()
+    if real.endswith("systemd"):
+        return  # the scope is gone with its count
+    assert kills(pid) == 1
+    assert f"embedding-suite-{pid}" in remove_left()
