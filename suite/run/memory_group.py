@@ -255,9 +255,11 @@ class _Scope(_Version2):
 
     def enter(self) -> None:
         if own_group(self._root)[1].name != self._unit:  # it may be in from an earlier time
-            properties = f"PIDs au 1 {os.getpid()} MemoryAccounting b true MemorySwapMax t 0 CollectMode s"
-            head = (self._unit, "fail", 4, *properties.split(), "inactive-or-failed", 0)
-            self._ask("StartTransientUnit", "ssa(sv)a(sa(sv))", *head)
+            properties = (
+                f"PIDs au 1 {os.getpid()} MemoryAccounting b true MemorySwapMax t 0 "
+                "CollectMode s inactive-or-failed"  # so that no killed one stays listed
+            ).split()
+            self._ask("StartTransientUnit", "ssa(sv)a(sa(sv))", self._unit, "fail", 4, *properties, 0)
         deadline = time.monotonic() + _BUS_TIMEOUT_S
         while True:  # the answer says that a job was queued
             _, self._path = own_group(self._root)

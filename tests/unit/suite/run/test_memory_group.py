@@ -113,11 +113,11 @@ def test_systemd_is_asked_where_it_owns_the_group(version_2, monkeypatch):
     scope = f"{NAME}.scope"
     write(version_2, f"sys/fs/cgroup/{scope}/memory.max", "max")
     write(version_2, f"sys/fs/cgroup/{scope}/memory.current", "900")
-    write(
-        version_2,
-        "bin/busctl",
-        f"#!/bin/sh\necho $* >>{version_2}/said\necho 0::/{scope} >{version_2}/proc/self/cgroup\n",
-    )
+    script = f"""#!/bin/sh
+    echo $* >>{version_2}/said
+    case $* in *StartTransientUnit*) echo 0::/{scope} >{version_2}/proc/self/cgroup;; esac
+    """
+    write(version_2, "bin/busctl", script)
     bus.chmod(0o755)
     monkeypatch.setenv("PATH", str(bus.parent), prepend=":")
     with MemoryGroup.make(root=version_2) as group:
