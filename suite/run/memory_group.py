@@ -250,7 +250,7 @@ class _Scope(_Version2):
             CannotHold: systemd does not answer.
         """
         scope = cls(root)
-        scope._ask("GetUnit", "s", "-.slice")
+        scope._ask("GetUnit", "s", "init.scope")
         return scope
 
     def enter(self) -> None:

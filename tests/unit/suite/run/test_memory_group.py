@@ -125,7 +125,7 @@ def test_systemd_is_asked_where_it_owns_the_group(version_2, monkeypatch):
         group.limit(1000)
     said = [line.partition(".Manager ")[2] for line in (version_2 / "said").read_text().splitlines()]
     assert said == [
-        "GetUnit s -.slice",
+        "GetUnit s init.scope",
         f"StartTransientUnit ssa(sv)a(sa(sv)) {scope} fail 4 PIDs au 1 {os.getpid()} MemoryAccounting b true "
         "MemorySwapMax t 0 CollectMode s inactive-or-failed 0",
         f"SetUnitProperties sba(sv) {scope} true 1 MemoryHigh t 1000",
