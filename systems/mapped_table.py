@@ -1,0 +1,183 @@
+"""Rows in files that are mapped into memory: what people do first when tables do not fit."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+import weakref
+from collections.abc import Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import torch
+from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
+from fbgemm_gpu.split_table_batched_embeddings_ops_training import construct_split_state
+from torch import Tensor, nn
+
+from systems.contract import (
+    OptimizerKind,
+    Placement,
+    Rows,
+    SparseOptimizer,
+    Support,
+    SystemSpec,
+    Tier,
+    Verdict,
+    row_type_of,
+)
+from systems.features import Group
+from systems.tbe import TBE, build_tbe
+from systems.tbe_system import TBESystem
+
+_SYNC_BYTES = 64 << 20
+"""Loading leaves less than this in the page cache that is not on the drive yet."""
+
+
+class MappedFile:
+    """A file mapped as one tensor, `elements`, all of its blocks allotted before anything is stored.
+
+    The kernel reads pages one by one, as they are touched (`MADV_RANDOM`).
+
+    Raises:
+        OSError: the drive has no room for it. Were it to notice later, a store through the map would end the process.
+    """
+
+    def __init__(self, path: Path, elements: int, dtype: torch.dtype) -> None:
+        size_bytes = elements * dtype.itemsize
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        weakref.finalize(self, os.close, self._file)
+        os.posix_fallocate(self._file, 0, size_bytes)
+        mapped = mmap.mmap(self._file, size_bytes)
+        mapped.madvise(mmap.MADV_RANDOM)
+        self.elements = torch.frombuffer(mapped, dtype=dtype)
+        self._unsynced_bytes = 0
+
+    def store(self, start: int, values: Tensor) -> None:
+        """Overwrite elements from `start` on by plain writes: a store through the map would read every page first.
+
+        Raises:
+            OSError: the drive refuses them.
+        """
+        left = memoryview(values.to(self.elements.dtype).contiguous().flatten().numpy()).cast("B")
+        at = start * self.elements.itemsize
+        while left:
+            written = os.pwrite(self._file, left[:_SYNC_BYTES], at)
+            at, left = at + written, left[written:]
+            self._unsynced_bytes += written
+            if self._unsynced_bytes >= _SYNC_BYTES:
+                os.fdatasync(self._file)
+                os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)  # pages that training may not want
+                self._unsynced_bytes = 0
+
+
+def build_mapped_tbe(
+    shapes: Sequence[tuple[int, int]],
+    *,
+    prefix: Path,
+    table_of_feature: Sequence[int],
+    optimizer: SparseOptimizer,
+    row_type: torch.dtype,
+    **options: Any,  # noqa: ANN401 - as `build_tbe` takes them
+) -> tuple[TBE, list[MappedFile]]:
+    """A TBE on a CPU whose rows and optimizer state lie in mapped files, and these files.
+
+    fbgemm would fill as much memory with zeros first. So it builds tables of one row each, and all that it derives from
+    the number of rows, and the memory itself, are replaced before anything is read.
+
+    Args:
+        shapes: Rows and dim of every table.
+        prefix: What the paths of the files begin with.
+        table_of_feature: As `build_tbe` takes it.
+        optimizer: As `build_tbe` takes it; not Adam, which fbgemm does not have on a CPU.
+        row_type: As `build_tbe` takes it.
+        options: As `build_tbe` takes them.
+    """
+    tbe = build_tbe(
+        [(1, dim) for _, dim in shapes],
+        table_of_feature=table_of_feature,
+        optimizer=optimizer,
+        row_type=row_type,
+        **options,
+    )
+    tbe.embedding_specs = [(rows, *spec[1:]) for (rows, _), spec in zip(shapes, tbe.embedding_specs, strict=True)]
+    starts = list(accumulate((rows for rows, _ in shapes), initial=0))
+    tbe.rows_per_table.copy_(torch.tensor([shapes[t][0] for t in table_of_feature]))
+    tbe.hash_size_cumsum.copy_(torch.tensor([*(starts[t] for t in table_of_feature), starts[-1]]))
+    tbe.total_hash_size = starts[-1]
+    tbe.total_hash_size_bits = tbe.total_hash_size.bit_length()
+    kept = {"weights": row_type}
+    if optimizer.kind is not OptimizerKind.SGD:
+        kept["momentum1"] = torch.float32
+    files = []
+    for name, dtype in kept.items():
+        rowwise = name == "momentum1" and optimizer.kind is OptimizerKind.ROWWISE_ADAGRAD
+        split = construct_split_state(tbe.embedding_specs, rowwise=rowwise, cacheable=False)
+        files.append(MappedFile(prefix.with_name(f"{prefix.name}.{name}"), split.host_size, dtype))
+        setattr(tbe, f"{name}_physical_offsets", split.offsets)
+        getattr(tbe, f"{name}_offsets").copy_(torch.tensor([split.offsets[t] for t in table_of_feature]))
+        setattr(tbe, f"{name}_host", nn.Parameter(files[-1].elements))
+    return tbe, files
+
+
+class MappedTable(TBESystem):
+    """`full_ram`'s kernels on mapped files: the kernel's page cache decides what is in memory."""
+
+    about = (
+        "Every row in a file that is mapped into memory and told not to read ahead, in fbgemm's kernels: what people "
+        "do first when tables do not fit in RAM."
+    )
+    takes_weights = True
+    host_rows_are = Tier.DISK
+
+    def __init__(self, spec: SystemSpec) -> None:
+        kept = tempfile.TemporaryDirectory(prefix="mapped_table_")
+        self._directory = Path(kept.name)
+        self._files: dict[TBE, list[MappedFile]] = {}
+        super().__init__(spec)
+        weakref.finalize(self, kept.cleanup)
+
+    @classmethod
+    def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
+        return {Tier.DISK: spec.row_bytes + spec.state_bytes}
+
+    @classmethod
+    def support(cls, spec: SystemSpec) -> Support:
+        if spec.device.type != "cpu":
+            return Support(Verdict.UNSUPPORTED, "mapped_table computes on a CPU: take fbgemm_uvm on a GPU")
+        return super().support(spec)
+
+    def location(self) -> EmbeddingLocation:
+        return EmbeddingLocation.HOST
+
+    def _build(self, group: Group) -> TBE:
+        tbe, files = build_mapped_tbe(
+            [(table.num_embeddings, table.embedding_dim) for table in group.tables],
+            prefix=self._directory / str(len(self._files)),
+            table_of_feature=group.table_of_feature,
+            pooling=group.tables[0].pooling,
+            optimizer=self.spec.optimizer,
+            device=self.spec.device,
+            row_type=row_type_of(group.tables[0]),
+        )
+        self._files[tbe] = files
+        return tbe
+
+    @property
+    def placement(self) -> Placement:
+        return Placement(label="mapped file", offloads=True)
+
+    @property
+    def busy_between_steps(self) -> bool:
+        return True  # the kernel writes changed pages to the drive when it sees fit
+
+    def load_rows(self, table: str, start: int, rows: Rows) -> None:
+        self.check_rows(table, start, rows)
+        tbe, index = self._tbe_of_table[table]
+        states = tbe.split_optimizer_states()
+        kept = [tbe.split_embedding_weights()[index], *(states[index] if states else [])]
+        for file, name, whole in zip(self._files[tbe], ["weight", *self._states], kept, strict=True):
+            part = whole[start : start + len(rows.weights)]
+            values = {"weight": rows.weights, **rows.state}.get(name)
+            file.store(part.storage_offset(), torch.zeros_like(part) if values is None else values)
