@@ -1,64 +1,37 @@
-"""Records at numbered positions of a file, many at a time and in any order.
-
-Plain reads through the page cache, from many threads, were chosen by measurement. On a drive of 60 k random
-reads/s, with a page cache of a sixth of the file and records of 132 bytes, 16 threads read 66 k rows/s that way, 53 k
-through a memory map and 55 k with O_DIRECT; records of 64 and 516 bytes rank alike. 8 threads read 47 k, 4 threads
-37 k. Only a file that lies in the page cache as a whole is read faster through a map (4.5 M against 1.9 M rows/s), and
-a map kills the process where a read or a write would report an error. The loops are compiled, because 80,000 calls from
-Python take longer than the drive.
-"""
+"""Records at numbered positions of a file, many at a time and in any order."""
 
 from __future__ import annotations
 
-import errno
 import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
 
 import numpy as np
-import numpy.typing as npt
-from numba import types
 
 from systems.freq_cache.compiled import compiled
-
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
-Loop = Callable[[int, Ints, Bytes, Ints, Bytes], int]
-One = Callable[[int, Bytes], None]
-
-THREADS = 16
-"""Reads at the same time: how deep the drive's queue is filled."""
-
-_LEAST_CHUNK = 64
-_CHUNKS_PER_THREAD = 4
-_RUN_BYTES = 1 << 16
-
-_SIGNATURE = types.intp(types.int32, types.uintp, types.uintp, types.int64)
-_Call = Callable[[int, int, int, int], int]
-_pread = cast(_Call, types.ExternalFunction("pread", _SIGNATURE))
-_pwrite = cast(_Call, types.ExternalFunction("pwrite", _SIGNATURE))
+from systems.freq_cache.tiers.blocks import STAGING_BYTES, Blocks, Bytes, Ints, open_blocks
 
 
 class RowFile:
-    """A file of records of `record_bytes` bytes each; made if it does not exist.
+    """A file of records of `record_bytes` bytes each, one behind the other; made if it does not exist.
 
-    Any number of threads may read and write at the same time, as long as they do not touch the same position.
+    One thread may read while another writes, as long as they do not touch the same position.
     """
 
     def __init__(self, path: Path, *, record_bytes: int) -> None:
         self.path = path
         self.record_bytes = record_bytes
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        # no read-ahead: what lies behind a wanted row is not wanted
-        os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_RANDOM)
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="row-file")
+        self._blocks: Blocks = open_blocks(path)
+
+    @property
+    def direct(self) -> bool:
+        """Whether it is read and written past the page cache."""
+        return self._blocks.block_bytes > 1
 
     @property
     def positions(self) -> int:
-        """Whole records that the file is long."""
-        return os.fstat(self._file).st_size // self.record_bytes
+        """Whole records that the file is long; where it ends within a block, a few more."""
+        return os.fstat(self._blocks.file).st_size // self.record_bytes
 
     def read(self, positions: Ints, records: Bytes, places: Ints) -> None:
         """Copy records out: that at `positions[i]` to `records[places[i]]`.
@@ -71,22 +44,12 @@ class RowFile:
         Raises:
             OSError: a record could not be read.
         """
+        lane = self._blocks.reading
         order = np.argsort(positions)
-        positions, places = positions[order], places[order]
-        size = max(_LEAST_CHUNK, -(-positions.size // (_CHUNKS_PER_THREAD * THREADS)))
-        starts = range(0, positions.size, size)
-
-        def read(start: int) -> None:
-            part = slice(start, start + size)
-            self._each(_read_runs, self._read_one, positions[part], records, places[part])
-
-        if len(starts) == 1:
-            read(0)
-            return
-        chunks = [self._threads.submit(read, start) for start in starts]
-        wait(chunks)  # all of them, also after an error: none may touch the caller's memory later
-        for chunk in chunks:
-            chunk.result()
+        with lane.free:
+            for part, runs, offsets in self._parts(positions, order):
+                self._blocks.move(lane, runs, write=False)
+                _copy_out(lane.buffer, offsets, records, places[part])
 
     def write(self, positions: Ints, records: Bytes) -> None:
         """Overwrite the records at `positions`, int64 `[n]`, each once, all in the file, by uint8 `[n, record_bytes]`.
@@ -94,95 +57,91 @@ class RowFile:
         Raises:
             OSError: a record could not be written; any of the others may have been.
         """
-        # The system lets one thread at a time write to a file, and has it wait for every page that is not in memory. So
-        # all threads fetch the pages, and one writes: 161 k rows/s for scattered rows of 512 bytes, which 16 threads
-        # write at 26 k and one alone at 54 k; if the pages are in memory, 279 k instead of 330 k.
-        self.read(positions, np.empty_like(records), np.arange(positions.size))
+        lane = self._blocks.writing
         order = np.argsort(positions)
-        self._each(_write_runs, self.append, positions[order], records, order)
+        in_parts = self.record_bytes % self._blocks.block_bytes
+        with lane.free:
+            for part, runs, offsets in self._parts(positions, order):
+                if in_parts or self._blocks.fetch_first:
+                    self._blocks.move(lane, runs, write=False)
+                _copy_in(lane.buffer, offsets, records, part)
+                self._blocks.move(lane, runs, write=True)
 
     def append(self, position: int, records: Bytes) -> None:
-        """Write uint8 `[n, record_bytes]`, C-contiguous, at the `n` positions from `position` on, in one piece.
+        """Write uint8 `[n, record_bytes]`, C-contiguous, at the `n` positions from `position` on, the end of the file.
 
         Raises:
             OSError: they could not all be written.
         """
-        rest = records.reshape(-1).data
-        offset = position * self.record_bytes
-        while rest:
-            written = os.pwrite(self._file, rest, offset)
-            rest, offset = rest[written:], offset + written
+        lane, block_bytes = self._blocks.writing, self._blocks.block_bytes
+        data = records.reshape(-1)
+        start = position * self.record_bytes
+        with lane.free:
+            while data.size:
+                block, before = divmod(start, block_bytes)
+                if before:  # the end of the record before lies in the same block
+                    self._blocks.move(lane, np.array([[block, 1, 0]]), write=False)
+                part = data[: STAGING_BYTES - before]
+                lane.buffer[before : before + part.size] = part
+                count = -(-(before + part.size) // block_bytes)
+                self._blocks.move(lane, np.array([[block, count, 0]]), write=True)
+                data, start = data[part.size :], start + part.size
 
     def sync(self) -> None:
         """Return when everything written is on the drive."""
-        os.fsync(self._file)
+        os.fsync(self._blocks.file)
 
     def cut(self, positions: int) -> None:
-        """Forget everything from a position on."""
-        os.ftruncate(self._file, positions * self.record_bytes)
+        """Forget everything from a position on. Called before anything is read or written."""
+        block_bytes = self._blocks.block_bytes
+        os.ftruncate(self._blocks.file, positions * self.record_bytes)
+        # whole blocks are read: the last one must be there as a whole
+        os.ftruncate(self._blocks.file, -(-positions * self.record_bytes // block_bytes) * block_bytes)
 
     def close(self) -> None:
-        """Close the file and end the threads."""
-        self._threads.shutdown()
-        os.close(self._file)
+        """Close the file."""
+        self._blocks.close()
 
-    def _each(self, loop: Loop, one: One, positions: Ints, records: Bytes, places: Ints) -> None:
-        run = np.empty((max(1, _RUN_BYTES // self.record_bytes), self.record_bytes), dtype=np.uint8)
-        start = 0
-        while start < positions.size:
-            start += loop(self._file, positions[start:], records, places[start:], run)
-            if start < positions.size:
-                # the loop cannot tell why it stopped: the same call from here raises what is wrong
-                one(int(positions[start]), records[places[start]])
-                start += 1
-
-    def _read_one(self, position: int, record: Bytes) -> None:
-        rest = record.data
-        offset = position * self.record_bytes
-        while rest:
-            read = os.preadv(self._file, [rest], offset)
-            if read == 0:
-                raise OSError(errno.EIO, f"ends before record {position}: it was cut while in use", str(self.path))
-            rest, offset = rest[read:], offset + read
+    def _parts(self, positions: Ints, order: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
+        """Records that fit the buffer at a time: which, the runs that they lie in, and their bytes in the buffer."""
+        block_bytes = self._blocks.block_bytes
+        most = STAGING_BYTES // (block_bytes * (1 + -(-self.record_bytes // block_bytes)))
+        for start in range(0, order.size, most):
+            part = order[start : start + most]
+            runs, offsets = np.empty((part.size, 3), np.int64), np.empty(part.size, np.int64)
+            count = _runs_of(positions[part], self.record_bytes, block_bytes, runs, offsets)
+            yield part, runs[:count], offsets
 
 
 @compiled
-def _read_runs(file: int, positions: Ints, records: Bytes, places: Ints, run: Bytes) -> int:
-    """Read ascending positions, neighbours in one call through `run`. Returns how many came before a failure."""
-    record_bytes = records.shape[1]
-    start = 0
-    while start < positions.size:
-        stop = _end_of_run(positions, start, len(run))
-        size = (stop - start) * record_bytes
-        if _pread(file, run.ctypes.data, size, positions[start] * record_bytes) != size:
-            break
-        for i in range(start, stop):
-            for byte in range(record_bytes):
-                records[places[i], byte] = run[i - start, byte]
-        start = stop
-    return start
+def _runs_of(positions, record_bytes, block_bytes, runs, offsets):
+    """Runs of blocks that hold records at ascending positions, and where in the buffer the records are, in bytes."""
+    count, used, end = 0, 0, -1
+    for i in range(positions.size):
+        begin = positions[i] * record_bytes
+        first, stop = begin // block_bytes, (begin + record_bytes - 1) // block_bytes + 1
+        if first > end:
+            runs[count, 0], runs[count, 1], runs[count, 2] = first, 0, used
+            end = first
+            count += 1
+        runs[count - 1, 1] += max(stop - end, 0)
+        used += max(stop - end, 0)
+        end = max(stop, end)
+        offsets[i] = (runs[count - 1, 2] - runs[count - 1, 0]) * block_bytes + begin
+    return count
 
 
 @compiled
-def _write_runs(file: int, positions: Ints, records: Bytes, places: Ints, run: Bytes) -> int:
-    """Write ascending positions, neighbours in one call through `run`. Returns how many came before a failure."""
-    record_bytes = records.shape[1]
-    start = 0
-    while start < positions.size:
-        stop = _end_of_run(positions, start, len(run))
-        for i in range(start, stop):
-            for byte in range(record_bytes):
-                run[i - start, byte] = records[places[i], byte]
-        size = (stop - start) * record_bytes
-        if _pwrite(file, run.ctypes.data, size, positions[start] * record_bytes) != size:
-            break
-        start = stop
-    return start
+def _copy_out(buffer, offsets, records, places):
+    for i in range(offsets.size):
+        place, offset = places[i], offsets[i]
+        for byte in range(records.shape[1]):
+            records[place, byte] = buffer[offset + byte]
 
 
 @compiled
-def _end_of_run(positions: Ints, start: int, longest: int) -> int:
-    stop = start + 1
-    while stop < positions.size and stop - start < longest and positions[stop] == positions[stop - 1] + 1:
-        stop += 1
-    return stop
+def _copy_in(buffer, offsets, records, places):
+    for i in range(offsets.size):
+        place, offset = places[i], offsets[i]
+        for byte in range(records.shape[1]):
+            buffer[offset + byte] = records[place, byte]

@@ -1,0 +1,152 @@
+"""Records by number in RocksDB, through rocksdict: opened, filled, read and written within a budget of memory."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from rocksdict import (
+    Cache,
+    IngestExternalFileOptions,
+    Options,
+    Rdict,
+    ReadOptions,
+    SstFileWriter,
+    WriteBatch,
+    WriteOptions,
+)
+
+Int64s = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+_READERS = 64
+_READ_RECORDS = 256
+_WRITTEN_RECORDS = 4096
+_BULK_FILE_BYTES = 256 << 20
+
+_OPTIONS = """\
+[Version]
+  rocksdb_version=9.0.0
+  options_file_version=1.1
+[DBOptions]
+  create_if_missing=true
+  use_direct_reads=true
+  use_direct_io_for_flush_and_compaction=true
+  allow_concurrent_memtable_write=false
+  max_background_jobs=2
+  max_open_files=-1
+  stats_dump_period_sec=0
+  stats_persist_period_sec=0
+  keep_log_file_num=1
+[CFOptions "default"]
+  compression=kNoCompression
+  write_buffer_size={memtable_bytes}
+  max_write_buffer_number=2
+  inplace_update_support=true
+[TableOptions/BlockBasedTable "default"]
+  block_size=4096
+  block_align=true
+  format_version=6
+  index_type=kTwoLevelIndexSearch
+  partition_filters=true
+  filter_policy=bloomfilter:10:false
+  cache_index_and_filter_blocks=true
+  cache_index_and_filter_blocks_with_high_priority=true
+  pin_top_level_index_and_filter=true
+"""
+
+
+class RocksDBStore:
+    """Records of fixed numbers, each of any length, in one RocksDB. A record that was never written is absent.
+
+    Reads go past the page cache, so that what is in memory is what was asked for: two memtables and the block cache,
+    which holds indexes and filters as well. There is no write-ahead log: what was written since the last flush is lost
+    if the process dies. Reads come from many threads, because a drive wants many at a time and RocksDB, built without
+    io_uring, reads one block after another.
+
+    Args:
+        directory: Where the files go.
+        records: How many there may be.
+        memory_bytes: Of memtables and block cache.
+
+    Every method raises OSError with ENOSPC where the drive is full.
+    """
+
+    def __init__(self, directory: Path, *, records: int, memory_bytes: int) -> None:
+        self._directory = directory
+        self._key = np.dtype(">u4" if records <= 1 << 32 else ">u8")
+        memtable_bytes = max(64 << 10, memory_bytes // 4)
+        self._memtables_bytes = 2 * memtable_bytes
+        self._cache = Cache(max(64 << 10, memory_bytes - self._memtables_bytes))
+        self._options, families = _options(self._cache, memtable_bytes=memtable_bytes)
+        with _full_drive():
+            self._rocksdb = Rdict(str(directory / "rows"), self._options, families)
+        unlogged = WriteOptions()
+        unlogged.disable_wal = True
+        self._rocksdb.set_write_options(unlogged)
+        self._table_options = families["default"]
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="rocksdb_read")
+        self._bulk: _BulkFile | None = None
+
+    def load(self, start: int, records: Bytes) -> None:
+        """Write records `[n, bytes]` from number `start` on, past the memtables, into files of their own."""
+        for at in range(0, len(records), _WRITTEN_RECORDS):
+            part = records[at : at + _WRITTEN_RECORDS]
+            if self._bulk is not None and not self._bulk.takes(start + at):
+                self.settle()
+            with _full_drive():
+                if self._bulk is None:
+                    self._bulk = _BulkFile(self._table_options, self._directory)
+                self._bulk.append(start + at, self._keys(np.arange(start + at, start + at + len(part))), part)
+
+    def settle(self) -> None:
+        """Take in what was loaded."""
+        bulk, self._bulk = self._bulk, None
+        if bulk is not None:
+            with _full_drive():
+                bulk.ingest(self._rocksdb)
+
+    def read(self, numbers: Int64s, out: Bytes) -> None:
+        """Fill `out`, `[n, bytes]`, with the records of these numbers, `[n]`, ascending; absent ones are zeros."""
+        self.settle()
+
+        def part(start: int) -> None:
+            keys = self._keys(numbers[start : start + _READ_RECORDS])
+            found = self._rocksdb.get(keys)
+            absent = bytes(out.shape[1])
+            joined = b"".join([absent if one is None else one for one in found])
+            out[start : start + _READ_RECORDS] = np.frombuffer(joined, np.uint8).reshape(len(keys), -1)
+
+        with _full_drive():
+            deque(self._readers.map(part, range(0, len(numbers), _READ_RECORDS)), maxlen=0)
+
+    def write(self, numbers: Int64s, records: Bytes) -> None:
+        """Overwrite the records of these numbers, `[n]`, ascending, with `records`, `[n, bytes]`."""
+        self.settle()
+        for start in range(0, len(numbers), _WRITTEN_RECORDS):
+            part = slice(start, start + _WRITTEN_RECORDS)
+            batch = WriteBatch(raw_mode=True)
+            deque(map(batch.put, self._keys(numbers[part]), _values(records[part])), maxlen=0)
+            with _full_drive():
+                self._rocksdb.write(batch)
+
+    def memory_bytes(self) -> int:
+        """Bytes of memtables and block cache, as they may become."""
+        return self._memtables_bytes
+
+    def close(self) -> None:
+        """Stop all threads and leave the files as they are."""
+        self._readers.shutdown()
+        self._rocksdb.cancel_all_background(wait=True)
+        self._rocksdb.close()
+
+    def _keys(self, numbers: Int64s) -> list[bytes]:
+        return _values(numbers.astype(self._key)[:, None].view(np.uint8))
