@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import errno
 import json
-import multiprocessing
 import os
 import random
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partialmethod
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -35,32 +34,7 @@ from tests.faults.freq_cache_training import (
     started,
     train,
 )
-
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["systems.freq_cache"])
-
-
-@contextmanager
-def process(task: Callable[..., None], *arguments: object) -> Iterator[tuple[Any, Connection]]:
-    """A process of its own, with the end of a pipe to it; it must have ended by the end of the block."""
-    ours, theirs = PROCESSES.Pipe()
-    child = PROCESSES.Process(target=task, args=(*arguments, theirs))
-    child.start()
-    theirs.close()
-    try:
-        yield child, ours
-        child.join(60)
-    finally:
-        child.kill()
-
-
-def rest(connection: Connection) -> list[Any]:
-    """All that is still to come from a process until it ends."""
-    found = []
-    with suppress(EOFError):
-        while True:
-            found.append(connection.recv())
-    return found
+from tests.faults.processes import process, rest
 
 
 def append_in_two_parts(file: RowFile, whole: Callable[..., None], position: int, records: Any) -> None:
