@@ -20,6 +20,7 @@ CHECKS: dict[str, Callable[[Machine], Finding]] = {
     "NUMA": cpu.numa,
     "memory": storage.memory,
     "swap": storage.swap,
+    "memory control groups": storage.memory_groups,
     "results directory": storage.results_directory,
     "temporary directory": storage.temporary_directory,
     "matching packages": software.matching_packages,

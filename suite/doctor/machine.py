@@ -16,6 +16,7 @@ import psutil
 from suite.doctor.finding import Unsaid
 from suite.doctor.nvml import Gpu, open_gpu
 from suite.records.environment import DISTRIBUTIONS, installed_versions
+from suite.run.drive import file_system
 from suite.run.memory_probes import available_host_bytes
 
 MODULES = ("numba", "torch", "fbgemm_gpu", "tensordict", "torchmetrics", "torchrec", "polars")
@@ -30,6 +31,16 @@ import torch
 print(torch.version.cuda or "", int(torch.cuda.is_available()), sep="/", file=out)
 """
 _IMPORTS_TIMEOUT_S = 60.0
+_HOLD = """
+from suite.run.memory_group import CannotHold, MemoryGroup
+try:
+    with MemoryGroup.make() as group:
+        group.enter()
+        group.limit(group.usage_bytes + (1 << 30))
+        print(group.how)
+except CannotHold as cannot:
+    print("", cannot.why, cannot.remedy, sep="\\n")
+"""
 _TOP = 3
 
 
@@ -64,6 +75,20 @@ class Imports:
 
 
 @dataclass(frozen=True)
+class Hold:
+    """Whether a process can be held to a limit of memory.
+
+    Attributes:
+        how: By which kind of control group. Empty: it cannot.
+        why, remedy: What stands against it, and what to do about it.
+    """
+
+    how: str = ""
+    why: str = ""
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
 class Disk:
     """The file system that holds a directory, or would hold it once it is made.
 
@@ -88,6 +113,7 @@ class Machine:
         all_cpus: How many the machine has, whoever may use them.
         available_bytes: Host memory that can still be taken.
         swapped_bytes: Memory that lies in swap.
+        hold: Whether a process can be held to less memory.
         results: Where records go unless `--out` says otherwise.
         temporary: Where tables on disk and other temporary files go.
         versions: Of the distributions that are installed.
@@ -101,6 +127,7 @@ class Machine:
     sample: Sample
     available_bytes: int
     swapped_bytes: int
+    hold: Hold
     results: Disk
     temporary: Disk
     versions: Mapping[str, str]
@@ -130,6 +157,7 @@ def this_machine(*, seconds: float) -> Machine:
         sample=watch(seconds, cpus),  # before the imports, which compute
         available_bytes=available_host_bytes(),
         swapped_bytes=psutil.swap_memory().used,
+        hold=try_to_hold(),
         results=disk(Path("results")),
         temporary=disk(Path(tempfile.gettempdir())),
         versions=installed_versions(DISTRIBUTIONS),
@@ -172,12 +200,21 @@ def import_all(modules: Sequence[str] = MODULES, *, timeout_s: float = _IMPORTS_
     return Imports(cuda=cuda, sees_gpu=sees_gpu == "1")
 
 
+def try_to_hold(*, timeout_s: float = _IMPORTS_TIMEOUT_S) -> Hold:
+    """Hold a process to a limit, another one than this: under systemd it cannot go back to where it was."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _HOLD], capture_output=True, text=True, timeout=timeout_s, check=True
+        )
+    except subprocess.SubprocessError as error:
+        return Hold(why=f"the attempt failed ({error})", remedy="run doctor again, on an idle machine")
+    return Hold(*done.stdout.rstrip("\n").split("\n"))
+
+
 def disk(path: Path) -> Disk:
     """The file system of a directory, or of the nearest one above it that is there."""
     there = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists()).resolve()
-    kinds = {Path(mount.mountpoint): mount.fstype for mount in psutil.disk_partitions(all=True)}
-    kind = next((kinds[folder] for folder in (there, *there.parents) if folder in kinds), "unknown")
-    return Disk(path, shutil.disk_usage(there).free, kind, os.access(there, os.W_OK | os.X_OK))
+    return Disk(path, shutil.disk_usage(there).free, file_system(there), os.access(there, os.W_OK | os.X_OK))
 
 
 def _share(process: psutil.Process) -> float:

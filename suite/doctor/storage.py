@@ -5,6 +5,7 @@ from __future__ import annotations
 from suite.doctor.finding import Finding, ok, problem, warning
 from suite.doctor.machine import Disk, Machine
 from suite.records.scales import FULL
+from suite.run.drive import IN_MEMORY
 from workloads.schema import DATASETS
 
 _OVERHEAD = 1.25
@@ -12,7 +13,6 @@ _OVERHEAD = 1.25
 _LEAST_MEMORY_BYTES = 2 * 10**9
 _SWAPPED_BYTES = 64 << 20
 _LEAST_BYTES = 10**9
-_IN_MEMORY = ("tmpfs", "ramfs")
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "lustre", "gpfs", "beegfs", "glusterfs", "virtiofs")
 
 
@@ -45,6 +45,14 @@ def swap(machine: Machine) -> Finding:
     )
 
 
+def memory_groups(machine: Machine) -> Finding:
+    """Whether a cell of `--tier disk` can be held to its host budget."""
+    hold = machine.hold
+    if hold.how:
+        return ok(f"can be made ({hold.how})")
+    return ok(f"cannot be made: {hold.why}", f"Only --tier disk needs one, for its --host-budget: {hold.remedy}.")
+
+
 def results_directory(machine: Machine) -> Finding:
     """Room and kind of file system for records."""
     return _directory(machine.results, "Name a directory on a local disk with --out.")
@@ -61,7 +69,7 @@ def _directory(disk: Disk, remedy: str) -> Finding:
         return problem(f"{seen}; it cannot be written", remedy)
     if disk.free_bytes < _LEAST_BYTES:
         return problem(seen, f"Free some space. {remedy}")
-    if disk.kind in _IN_MEMORY:
+    if disk.kind in IN_MEMORY:
         return warning(f"{seen}: tables 'on disk' would lie in memory, records are gone after a restart", remedy)
     if disk.kind in _NETWORK or disk.kind.startswith("fuse."):
         return warning(f"{seen}: tables on disk would be timed over the network, locks may not hold", remedy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
-from suite.doctor.machine import Disk, Imports, Machine, Sample
+from suite.doctor.machine import Disk, Hold, Imports, Machine, Sample
 from suite.doctor.nvml import Gpu
 
 VERSIONS = {"torch": "2.13.0+cpu", "torchrec": "1.8.0", "fbgemm-gpu-cpu": "1.8.0"}
@@ -33,6 +33,7 @@ def healthy(folder):
         sample=Sample(taken=0.01, stolen=0.0),
         available_bytes=400 * 10**9,
         swapped_bytes=0,
+        hold=Hold(how="memory control group, version 2"),
         results=Disk(Path("results"), 10**12, "ext4", writable=True),
         temporary=Disk(Path("/tmp"), 10**12, "ext4", writable=True),
         versions=VERSIONS,

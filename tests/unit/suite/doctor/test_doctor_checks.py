@@ -17,7 +17,7 @@ from suite.doctor import machine as facts
 from suite.doctor import nvml as asked
 from suite.doctor.examine import CHECKS, GPU_CHECKS, examine
 from suite.doctor.finding import Level
-from suite.doctor.machine import Disk, Imports, Sample, disk, import_all, this_machine, watch
+from suite.doctor.machine import Disk, Hold, Imports, Sample, disk, import_all, this_machine, try_to_hold, watch
 from suite.doctor.nvml import Gpu, open_gpu
 
 DISK = Disk(Path("folder"), 10**12, "ext4", writable=True)
@@ -49,6 +49,7 @@ FACTS = [
     ("memory", {"available_bytes": 3 * 10**10}, "ok", "criteo_1tb takes about 113.9 GB"),
     ("memory", {"available_bytes": 10**9}, "problem", "1.0 GB available"),
     ("swap", {"swapped_bytes": 10**9}, "warning", "1.0 GB lie in swap"),
+    ("memory control groups", {"hold": Hold("", "a reason", "ask")}, "ok", "cannot be made: a reason"),
     ("results directory", {"results": replace(DISK, writable=False)}, "problem", "cannot be written"),
     ("results directory", {"results": replace(DISK, free_bytes=10**8)}, "problem", "0.1 GB free"),
     ("temporary directory", {"temporary": replace(DISK, kind="tmpfs")}, "warning", "lie in memory"),
@@ -202,6 +203,15 @@ def test_import_that_fails_ends_its_process_or_hangs_is_told_under_its_name(tmp_
     assert import_all(["whole_module", "broken_module"]).error == "import broken_module: library.so: cannot open"
     assert import_all(["killed_module"]).error == "import killed_module: it ended the process with code -11"
     assert import_all(["endless_module"], timeout_s=0.5).error == "the imports take more than 0.5 s"
+
+
+def test_another_process_than_this_tries_to_be_held(monkeypatch):
+    before = Path("/proc/self/cgroup").read_text()
+    hold = try_to_hold()
+    assert hold.how.startswith("memory control group, version") or (hold.why and hold.remedy)
+    assert Path("/proc/self/cgroup").read_text() == before
+    monkeypatch.setattr(sys, "executable", "false")
+    assert "the attempt failed" in try_to_hold().why
 
 
 def test_directory_that_would_be_made_is_as_writable_as_the_one_above(tmp_path):
