@@ -118,16 +118,18 @@ class EmbeddingSystem(nn.Module, ABC):
         """Whether this setting can run, cheaply and without building anything.
 
         The default refuses tables whose rows are of a type outside `row_types`, per-sample weights unless
-        `takes_weights`, and a device budget below what `required_bytes` asks of the device.
+        `takes_weights`, and a budget below what `required_bytes` asks of its tier.
         """
         who = cls.__name__
         if refusal := refused_rows(spec, cls.row_types, who) or refused_weights(spec, cls.takes_weights, who):
             return Support(Verdict.UNSUPPORTED, refusal)
-        needed = cls.required_bytes(spec).get(Tier.DEVICE, 0)
-        if isinstance(spec.budget, DeviceBytes) and needed > spec.budget.total_bytes:
+        tiers = {DeviceBytes: Tier.DEVICE, HostBytes: Tier.HOST}
+        tier = tiers.get(type(spec.budget))
+        needed = cls.required_bytes(spec).get(tier, 0) if tier is not None else 0
+        if needed > spec.budget_bytes:
             return Support(
                 Verdict.INFEASIBLE,
-                f"a device budget of {spec.budget.total_bytes:,} bytes is too small: the smallest that works is "
+                f"a {tier} budget of {spec.budget_bytes:,} bytes is too small: the smallest that works is "
                 f"{needed:,} bytes ({needed / 2**30:.3f} GiB)",
             )
         return Support()

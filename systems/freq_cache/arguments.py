@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torchrec import EmbeddingBagConfig
 
-from systems.contract import Budget, CacheRatio, DeviceBytes, SparseOptimizer, SystemSpec, row_type_of
+from systems.contract import Budget, CacheRatio, DeviceBytes, HostBytes, SparseOptimizer, SystemSpec, row_type_of
 from systems.freq_cache import sizing
 from systems.freq_cache.planner.policy import Policy
 
@@ -23,6 +23,7 @@ def specification(
     optimizer: SparseOptimizer,
     cache_ratio: float | None,
     device_bytes: int | None,
+    host_bytes: int | None,
     policy: str | Callable[[int], Policy],
     look_ahead: int,
     frequencies: Mapping[str, Tensor] | None,
@@ -39,15 +40,17 @@ def specification(
     Raises:
         ValueError: they do not go together; the message says what to change.
     """
-    if (cache_ratio is None) == (device_bytes is None):
-        raise ValueError("give cache_ratio or device_bytes, one of the two")
+    budgets: list[Budget] = [
+        *([CacheRatio(ratio=cache_ratio)] if cache_ratio is not None else []),
+        *([DeviceBytes(total_bytes=device_bytes)] if device_bytes is not None else []),
+        *([HostBytes(total_bytes=host_bytes)] if host_bytes is not None else []),
+    ]
+    if len(budgets) != 1:
+        raise ValueError("give cache_ratio, device_bytes or host_bytes, one of them")
     if seed is not None and not 0 <= seed < 1 << 64:
         raise ValueError(f"seed {seed} is outside 0 to 2**64 - 1")
     if not 0 <= look_ahead <= MOST_LOOK_AHEAD:
         raise ValueError(f"look_ahead of {look_ahead} is outside 0 to {MOST_LOOK_AHEAD}")
-    budget: Budget = (
-        CacheRatio(ratio=cache_ratio or 0.0) if device_bytes is None else DeviceBytes(total_bytes=device_bytes)
-    )
     if pinned and directory is not None:
         raise ValueError("rows in a directory are not in host memory: give directory or pinned, not both")
     if slow_rows not in sizing.SLOW_ROWS:
@@ -58,7 +61,7 @@ def specification(
         tables=tuple(tables),
         optimizer=optimizer,
         device=torch.device(device),
-        budget=budget,
+        budget=budgets[0],
         batch_lookups=batch_lookups,
         frequencies=frequencies,
         weighted=is_weighted,
@@ -78,6 +81,8 @@ def refused(spec: SystemSpec) -> str:
         return "policy=static ranks rows by id frequencies: give them, or use policy=lfu"
     if spec.parameters["tier"] == "pinned" and spec.device.type == "cpu":
         return "pinned rows are for a GPU, which reads them by itself: leave them pageable, which is tier=host"
+    if isinstance(spec.budget, HostBytes) and (spec.parameters["tier"] != "file" or spec.device.type != "cpu"):
+        return "a host budget is for rows on a drive that a CPU trains: keep them in a directory, which is tier=file"
     if half and sizing.ROW_ERROR[spec.parameters["slow_rows"]]:
         return f"slow_rows compresses rows of fp32: leave it at fp32, or change the data_type of {', '.join(half)}"
     return ""
@@ -91,7 +96,7 @@ def check_own_rows(cache_rows: Mapping[str, int], spec: SystemSpec) -> None:
     empty = sorted(name for name, rows in cache_rows.items() if rows < 1)
     if empty:
         raise ValueError(f"cache_rows must be at least 1: {', '.join(empty)}")
-    needed = sizing.least_device_bytes(spec, cache_rows)
+    needed = sizing.least_bytes(spec, cache_rows)
     if isinstance(spec.budget, DeviceBytes) and needed > spec.budget.total_bytes:
         raise ValueError(
             f"a device budget of {spec.budget.total_bytes:,} bytes has no room for cache_rows: the smallest that "

@@ -14,7 +14,7 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
 from systems.answers import Anatomy, Purpose, Rows, Tier, total_of
 from systems.features import Group
-from systems.freq_cache.mover import CHUNK_ROWS, RowMover, as_long
+from systems.freq_cache.mover import RowMover, as_long
 from systems.freq_cache.overflow import Overflow
 from systems.freq_cache.planner.announce_loops import outside
 from systems.freq_cache.planner.planner import Ids, Plan, Planner
@@ -252,8 +252,8 @@ class Cache:
         self.writer.wait()
         rows, slots = self.planner.changed()
         try:
-            for start in range(0, rows.size, CHUNK_ROWS):
-                chunk = slice(start, start + CHUNK_ROWS)
+            for start in range(0, rows.size, self._mover.chunk_rows):
+                chunk = slice(start, start + self._mover.chunk_rows)
                 held = self._mover.on_device(slots[chunk])
                 records = self.pool.read(held)
                 self.tier.write(as_long(rows[chunk]), self._transfer.to_host(records).wait())

@@ -26,7 +26,7 @@ from systems.freq_cache.saving import checkpoint
 from systems.freq_cache.saving.commits import Commits
 from systems.freq_cache.traffic import counters_of
 from systems.freq_cache.transfer import Transfer
-from systems.spec import CacheRatio, SparseOptimizer, SystemSpec
+from systems.spec import SparseOptimizer, SystemSpec
 from systems.tbe import ROW_TYPES
 from systems.tbe_system import fbgemm_support
 
@@ -48,9 +48,11 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
     Args:
         tables: As for an `EmbeddingBagCollection`: SUM or MEAN pooling, fp32 or fp16, widths that are multiples of 4.
         optimizer: SGD, Adagrad, row-wise Adagrad, on CUDA also Adam.
-        cache_ratio: Share of all rows that have a slot. Give this, or `device_bytes`.
+        cache_ratio: Share of all rows that have a slot. Give this, or `device_bytes`, or `host_bytes`.
         device_bytes: What rows, optimizer state and staging may take on the device. A batch with more distinct rows
             than fit is refused; under a ratio it is looked up beside the cache, slower.
+        host_bytes: With `directory`, on a CPU: what rows may take of memory in all, slots, index, policy, map of the
+            file and staging together.
         cache_rows: Slots of single tables that are to have a cache of their own, by name. The others share theirs.
         policy: What leaves of the rows that no announced batch needs: `static`, the rows least frequent by
             `frequencies`; `lfu`, those used least so far; `lru`, those not used for longest; or one of your own,
@@ -83,6 +85,7 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
         optimizer: SparseOptimizer,
         cache_ratio: float | None = None,
         device_bytes: int | None = None,
+        host_bytes: int | None = None,
         cache_rows: Mapping[str, int] | None = None,
         policy: str | Callable[[int], Policy] = "lfu",
         look_ahead: int = 0,
@@ -100,6 +103,7 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
             optimizer=optimizer,
             cache_ratio=cache_ratio,
             device_bytes=device_bytes,
+            host_bytes=host_bytes,
             policy=policy,
             look_ahead=look_ahead,
             frequencies=frequencies,
@@ -158,12 +162,7 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
 
     @classmethod
     def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
-        ratio = spec.budget.ratio if isinstance(spec.budget, CacheRatio) else 0.0
-        index = sizing.index_bytes(spec.rows, int(spec.rows * ratio))
-        # rows in a file take room on disk once they are written, and a place in the map of the file in memory
-        in_file = spec.parameters.get("tier") == "file"
-        rows = sizing.ROW_INDEX_BYTES * spec.rows if in_file else sizing.slow_bytes(spec)
-        return {Tier.DEVICE: sizing.least_device_bytes(spec), Tier.HOST: index + rows}
+        return sizing.required_bytes(spec)
 
     @classmethod
     def support(cls, spec: SystemSpec) -> Support:

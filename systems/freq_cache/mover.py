@@ -16,8 +16,7 @@ from systems.freq_cache.transfer import Arrival, Departure, Transfer
 
 Int32s = NDArray[np.int32]
 
-CHUNK_ROWS = 1 << 18
-"""Rows moved at a time where many are: when the cache is filled, flushed, loaded or read."""
+_CHUNK_BYTES = 8 << 20
 
 
 class RowMover:
@@ -26,6 +25,8 @@ class RowMover:
     def __init__(self, tier: SlowTier, transfer: Transfer) -> None:
         self.tier = tier
         self.transfer = transfer
+        self.chunk_rows = max(1, _CHUNK_BYTES // tier.layout.record_bytes)
+        """Rows moved at a time where many are: when the cache is filled or flushed."""
 
     def fetch(self, rows: Int32s) -> Arrival:
         """Read rows, int32 `[n]`, from the slow tier and send their records to the device.
@@ -42,8 +43,8 @@ class RowMover:
 
     def fill(self, pool: RowPool, slots: Int32s, rows: Int32s) -> None:
         """Overwrite slots, int32 `[n]`, with rows of the slow tier, a chunk at a time."""
-        for start in range(0, rows.size, CHUNK_ROWS):
-            chunk = slice(start, start + CHUNK_ROWS)
+        for start in range(0, rows.size, self.chunk_rows):
+            chunk = slice(start, start + self.chunk_rows)
             (records,) = self.fetch(rows[chunk]).take()
             pool.fill(self.on_device(slots[chunk]), records)
 

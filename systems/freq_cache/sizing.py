@@ -1,4 +1,4 @@
-"""How many slots fit what a cache is given, and what they weigh on the device."""
+"""How many slots fit what a cache is given, and what they weigh on the device, or in memory beside a drive."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Mapping
 import torch
 from torchrec import EmbeddingBagConfig
 
-from systems.contract import CacheRatio, SystemSpec, row_bytes_of, row_type_of
+from systems.contract import CacheRatio, HostBytes, SystemSpec, Tier, row_bytes_of, row_type_of
 from systems.features import FeatureGroups, Group
+from systems.freq_cache.tiers.blocks import STAGING_BYTES
 from systems.freq_cache.tiers.layout import RowLayout
 
 SLOW_ROWS = {"fp32": None, "fp16": torch.float16, "int8": torch.int8}
@@ -28,6 +29,12 @@ POLICY_BYTES = 2
 
 SLOT_INDEX_BYTES = 20.125
 """Of every slot on the host: its row, key, next and latest use, and its place in a queue."""
+
+WINDOW_BYTES = 24
+"""Of every id of an announced batch on the host, at most: what the planner keeps of it, and its plan."""
+
+SPARE_HOST_SHARE, SPARE_HOST_BYTES = 0.03, 16 << 20
+"""Of a host budget, what is left to the allocator and to page tables."""
 
 
 def groups_of(spec: SystemSpec, cache_rows: Mapping[str, int]) -> FeatureGroups:
@@ -73,12 +80,36 @@ def device_bytes(spec: SystemSpec, group: Group, slots: int) -> int:
     return slots * slot_bytes(spec, group) + staging
 
 
-def least_device_bytes(spec: SystemSpec, cache_rows: Mapping[str, int] | None = None) -> int:
+def host_bytes(spec: SystemSpec, group: Group, slots: int) -> int:
+    """What a cache takes of memory beside a drive: slots, index, policy, map of the file, coming batches, staging."""
+    index = index_bytes(rows_of(group), slots) + ROW_INDEX_BYTES * rows_of(group)
+    batches = int(spec.parameters["look_ahead"]) + 2
+    window = WINDOW_BYTES * batches * spec.batch_lookups
+    return int((1 + SPARE_HOST_SHARE) * (index + window + 2 * STAGING_BYTES + device_bytes(spec, group, slots)))
+
+
+def bytes_of(spec: SystemSpec, group: Group, slots: int) -> int:
+    """What a cache takes of the budget, its share of the slot ids excepted."""
+    return (host_bytes if isinstance(spec.budget, HostBytes) else device_bytes)(spec, group, slots)
+
+
+def least_bytes(spec: SystemSpec, cache_rows: Mapping[str, int] | None = None) -> int:
     """One slot for every cache that shares the budget, those with slots of their own, and the slot ids of one batch."""
     own = cache_rows or {}
-    groups = groups_of(spec, own).groups
-    caches = sum(device_bytes(spec, group, _own_slots(group, own) or 1) for group in groups)
-    return SLOT_ID_BYTES * spec.batch_lookups + caches
+    caches = sum(bytes_of(spec, group, _own_slots(group, own) or 1) for group in groups_of(spec, own).groups)
+    spare = SPARE_HOST_BYTES if isinstance(spec.budget, HostBytes) else 0
+    return SLOT_ID_BYTES * spec.batch_lookups + caches + spare
+
+
+def required_bytes(spec: SystemSpec) -> dict[Tier, int]:
+    """The least bytes by tier, those on a drive excepted."""
+    if isinstance(spec.budget, HostBytes):
+        return {Tier.HOST: least_bytes(spec)}
+    ratio = spec.budget.ratio if isinstance(spec.budget, CacheRatio) else 0.0
+    # rows in a file take room on disk once they are written, and a place in the map of the file in memory
+    in_file = spec.parameters.get("tier") == "file"
+    rows = ROW_INDEX_BYTES * spec.rows if in_file else slow_bytes(spec)
+    return {Tier.DEVICE: least_bytes(spec), Tier.HOST: index_bytes(spec.rows, int(spec.rows * ratio)) + rows}
 
 
 def index_bytes(rows: int, slots: int) -> int:
@@ -94,19 +125,19 @@ def slots_of(spec: SystemSpec, group: Group, cache_rows: Mapping[str, int]) -> i
         return own
     if isinstance(spec.budget, CacheRatio):
         return max(1, int(rows * spec.budget.ratio))
-    left = spec.budget.total_bytes - least_device_bytes(spec, cache_rows)
-    room = left * rows // _sharing_rows(spec, cache_rows) + device_bytes(spec, group, 1)
+    left = spec.budget.total_bytes - least_bytes(spec, cache_rows)
+    room = left * rows // _sharing_rows(spec, cache_rows) + bytes_of(spec, group, 1)
     low, high = 1, rows
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if device_bytes(spec, group, middle) <= room else (low, middle - 1)
+        low, high = (middle, high) if bytes_of(spec, group, middle) <= room else (low, middle - 1)
     return low
 
 
 def budget_for(spec: SystemSpec, group: Group, slots: int, cache_rows: Mapping[str, int]) -> int:
     """The smallest byte budget that gives a cache this number of slots."""
-    share = device_bytes(spec, group, slots) - device_bytes(spec, group, 1)
-    return least_device_bytes(spec, cache_rows) + -(-share * _sharing_rows(spec, cache_rows) // rows_of(group))
+    share = bytes_of(spec, group, slots) - bytes_of(spec, group, 1)
+    return least_bytes(spec, cache_rows) + -(-share * _sharing_rows(spec, cache_rows) // rows_of(group))
 
 
 def remedy(spec: SystemSpec, group: Group, slots: int, cache_rows: Mapping[str, int]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import weakref
 
-from systems.contract import CacheRatio, DeviceBytes, EmbeddingSystem, SystemSpec, Tier, knowledge
+from systems.contract import CacheRatio, DeviceBytes, EmbeddingSystem, HostBytes, SystemSpec, Tier, knowledge
 from systems.freq_cache import sizing
 from systems.freq_cache.arguments import POLICIES
 from systems.freq_cache.collection import CachedEmbeddingBagCollection
@@ -44,6 +44,7 @@ class FreqCache(CachedEmbeddingBagCollection):
             optimizer=spec.optimizer,
             cache_ratio=spec.budget.ratio if isinstance(spec.budget, CacheRatio) else None,
             device_bytes=spec.budget.total_bytes if isinstance(spec.budget, DeviceBytes) else None,
+            host_bytes=spec.budget.total_bytes if isinstance(spec.budget, HostBytes) else None,
             policy=spec.parameters["policy"],
             look_ahead=int(spec.parameters["look_ahead"]),
             frequencies=spec.frequencies,

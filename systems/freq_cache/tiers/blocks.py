@@ -67,12 +67,14 @@ class Lane:
     """Moves of one kind, one at a time, with a buffer of their own.
 
     Attributes:
-        buffer: uint8, `STAGING_BYTES`, at an address that direct access takes.
+        memory: `STAGING_BYTES`, at an address that direct access takes.
+        buffer: The same as uint8.
         free: Held by who uses the buffer.
     """
 
     def __init__(self) -> None:
-        self.buffer = np.frombuffer(mmap.mmap(-1, STAGING_BYTES), np.uint8)
+        self.memory = mmap.mmap(-1, STAGING_BYTES)
+        self.buffer = np.frombuffer(self.memory, np.uint8)
         self.free = threading.Lock()
 
 
@@ -113,7 +115,7 @@ class Blocks(ABC):
     def _move_one(self, lane: Lane, run: Ints, *, write: bool) -> None:
         """The same for one run, which raises what is wrong."""
         block, size, place = (int(part) * self.block_bytes for part in run)
-        rest = memoryview(lane.buffer)[place : place + size]
+        rest = memoryview(lane.memory)[place : place + size]
         while rest:
             done = os.pwritev(self.file, [rest], block) if write else os.preadv(self.file, [rest], block)
             done -= done % self.block_bytes  # a block that was cut short is moved again, which says why
@@ -176,7 +178,7 @@ class DirectBlocks(Blocks):
         for block_bytes in (512, 4096):
             with suppress(OSError):
                 # behind the end nothing is read, but size, place and memory are checked all the same
-                os.preadv(self.file, [memoryview(self.reading.buffer)[:block_bytes]], -(-size // 4096) * 4096)
+                os.preadv(self.file, [memoryview(self.reading.memory)[:block_bytes]], -(-size // 4096) * 4096)
                 return block_bytes
         raise _NotDirect
 
