@@ -60,7 +60,7 @@ class MappedFile:
         Raises:
             OSError: the drive refuses them.
         """
-        left = memoryview(values.to(self.elements.dtype).contiguous().flatten().numpy()).cast("B")
+        left = values.to(self.elements.dtype).contiguous().flatten().numpy().data.cast("B")
         at = start * self.elements.itemsize
         while left:
             written = os.pwrite(self._file, left[:_SYNC_BYTES], at)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,6 @@ from rocksdict import (
     IngestExternalFileOptions,
     Options,
     Rdict,
-    ReadOptions,
     SstFileWriter,
     WriteBatch,
     WriteOptions,
@@ -75,7 +75,7 @@ class RocksDBStore:
     Args:
         directory: Where the files go.
         records: How many there may be.
-        memory_bytes: Of memtables and block cache.
+        memory_bytes: Of two memtables and the block cache.
 
     Every method raises OSError with ENOSPC where the drive is full.
     """
@@ -84,13 +84,13 @@ class RocksDBStore:
         self._directory = directory
         self._key = np.dtype(">u4" if records <= 1 << 32 else ">u8")
         memtable_bytes = max(64 << 10, memory_bytes // 4)
-        self._memtables_bytes = 2 * memtable_bytes
-        self._cache = Cache(max(64 << 10, memory_bytes - self._memtables_bytes))
-        self._options, families = _options(self._cache, memtable_bytes=memtable_bytes)
+        cache_bytes = max(64 << 10, memory_bytes - 2 * memtable_bytes)
+        self.memory_bytes = 2 * memtable_bytes + cache_bytes
+        options, families = _options(Cache(cache_bytes), memtable_bytes=memtable_bytes)
         with _full_drive():
-            self._rocksdb = Rdict(str(directory / "rows"), self._options, families)
+            self._rocksdb = Rdict(str(directory / "rows"), options, families)
         unlogged = WriteOptions()
-        unlogged.disable_wal = True
+        unlogged.disable_wal = True  # type: ignore[assignment, method-assign]  # a property, whatever its stub says
         self._rocksdb.set_write_options(unlogged)
         self._table_options = families["default"]
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="rocksdb_read")
@@ -120,7 +120,7 @@ class RocksDBStore:
 
         def part(start: int) -> None:
             keys = self._keys(numbers[start : start + _READ_RECORDS])
-            found = self._rocksdb.get(keys)
+            found: Any = self._rocksdb.get(keys)
             absent = bytes(out.shape[1])
             joined = b"".join([absent if one is None else one for one in found])
             out[start : start + _READ_RECORDS] = np.frombuffer(joined, np.uint8).reshape(len(keys), -1)
@@ -138,15 +138,63 @@ class RocksDBStore:
             with _full_drive():
                 self._rocksdb.write(batch)
 
-    def memory_bytes(self) -> int:
-        """Bytes of memtables and block cache, as they may become."""
-        return self._memtables_bytes
-
     def close(self) -> None:
         """Stop all threads and leave the files as they are."""
         self._readers.shutdown()
         self._rocksdb.cancel_all_background(wait=True)
         self._rocksdb.close()
 
-    def _keys(self, numbers: Int64s) -> list[bytes]:
+    def _keys(self, numbers: Int64s) -> list[Any]:
         return _values(numbers.astype(self._key)[:, None].view(np.uint8))
+
+
+class _BulkFile:
+    """A table file that takes ascending records and is handed over to RocksDB whole."""
+
+    def __init__(self, options: Options, directory: Path) -> None:
+        self._path = directory / "loaded.sst"
+        self._writer = SstFileWriter(options)
+        self._writer.open(str(self._path))
+        self._next = 0
+
+    def takes(self, start: int) -> bool:
+        """Whether records from this number on may follow those that it has."""
+        return start >= self._next and self._writer.file_size() < _BULK_FILE_BYTES
+
+    def append(self, start: int, keys: list[Any], records: Bytes) -> None:
+        """Write records from number `start` on."""
+        deque(map(self._writer.__setitem__, keys, _values(records)), maxlen=0)
+        self._next = start + len(keys)
+
+    def ingest(self, rocksdb: Rdict) -> None:
+        """Hand the file over."""
+        self._writer.finish()
+        moved = IngestExternalFileOptions()
+        moved.set_move_files(True)
+        rocksdb.ingest_external_file([str(self._path)], moved)
+
+
+def _options(cache: Cache, **sizes: int) -> tuple[Options, dict[str, Options]]:
+    """Options of the database and of its column families; what rocksdict has no function for comes from a file."""
+    with tempfile.TemporaryDirectory(prefix="rocksdb_options_") as directory:
+        (Path(directory) / "OPTIONS-000001").write_text(_OPTIONS.format(**sizes))
+        options, families = Options.load_latest(directory, cache=cache)
+    return options, families
+
+
+def _values(rows: npt.NDArray[np.uint8]) -> list[Any]:
+    """Rows `[n, bytes]` as bytes objects."""
+    whole: list[Any] = np.ascontiguousarray(rows).view(f"V{rows.shape[1]}").ravel().tolist()
+    return whole
+
+
+@contextmanager
+def _full_drive() -> Iterator[None]:
+    """Say in Python's words that a drive is full; rocksdict says it in a sentence."""
+    try:
+        yield
+    except Exception as error:
+        for number in (errno.ENOSPC, errno.EDQUOT):
+            if os.strerror(number) in str(error):
+                raise OSError(number, f"RocksDB: {error}") from error
+        raise

@@ -21,7 +21,7 @@ from systems.contract import (
     Verdict,
 )
 
-VARIANTS = [*registry.ALL, "fbgemm_uvm_caching[policy=lfu]"]
+VARIANTS = [*registry.ALL, "fbgemm_uvm_caching[policy=lfu]", *registry.DISK]
 if torch.cuda.is_available():
     VARIANTS.append("freq_cache[tier=pinned]")  # on a CPU there is nothing to pin
 CACHES = [variant for variant in VARIANTS if variant.startswith("freq_cache")]

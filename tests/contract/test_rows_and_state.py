@@ -22,6 +22,7 @@ from scenes import (
     train,
 )
 
+from systems import registry
 from systems.contract import (
     CacheRatio,
     EmbeddingSystem,
@@ -395,7 +396,7 @@ def test_on_a_cpu_uvm_rows_are_said_to_be_host_resident(variant: str) -> None:
     assert not placement.offloads
 
 
-@pytest.mark.parametrize("variant", [v for v in VARIANTS if v not in UVM])
+@pytest.mark.parametrize("variant", [v for v in VARIANTS if v not in UVM and v not in registry.DISK])
 def test_on_a_cpu_nothing_is_ranked_as_offload(variant: str) -> None:
     placement = build(variant, device=torch.device("cpu")).placement
     assert placement.label

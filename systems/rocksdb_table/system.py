@@ -1,0 +1,278 @@
+"""The system over the store: a batch's distinct rows are read, trained in a pool of their own, and written back."""
+
+from __future__ import annotations
+
+import tempfile
+import weakref
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torchrec import KeyedJaggedTensor, KeyedTensor
+
+from systems.contract import (
+    Anatomy,
+    Counters,
+    EmbeddingSystem,
+    Placement,
+    Purpose,
+    Rows,
+    SparseOptimizer,
+    Support,
+    SystemSpec,
+    Tier,
+    Verdict,
+    row_type_of,
+)
+from systems.counting import UniqueCounter
+from systems.features import FeatureGroups, Group
+from systems.rocksdb_table.store import Int64s, RocksDBStore
+from systems.tbe import ROW_TYPES, build_shared_tbe, tbe_key
+from systems.tbe_system import fbgemm_support
+
+_POOL_STEP = 4096
+_DISK_SHARE = 1.5
+"""Bytes of files over those of rows and state: keys, padding of blocks, and what compaction holds twice for a while."""
+
+
+class _InFlight:
+    """A looked-up batch whose backward has yet to update its rows. Its autograd graph keeps it alive."""
+
+    def __init__(self) -> None:
+        self.arrived = False
+
+    def arrive(self, gradient: Tensor) -> None:
+        """A gradient came: the update follows within the same backward."""
+        self.arrived = True
+
+
+class _Pool:
+    """The rows of one batch, of tables of one width, pooling and type: looked up and updated by fbgemm's TBE.
+
+    `first` is the number of these tables' first record in the store; a record is a row's weights and state.
+    """
+
+    def __init__(self, group: Group, *, first: int, optimizer: SparseOptimizer) -> None:
+        table = group.tables[0]
+        sizes = [t.num_embeddings for t in group.tables]
+        starts = np.cumsum([first, *sizes])
+        self.group = group
+        self.end = int(starts[-1])
+        self.first_of = {t.name: int(start) for t, start in zip(group.tables, starts, strict=False)}
+        self._rows_of_feature = torch.tensor([sizes[t] for t in group.table_of_feature])
+        self._first_of_feature = torch.from_numpy(starts)[list(group.table_of_feature)]
+        weights = np.float16 if row_type_of(table) is torch.float16 else np.float32
+        fields: list[tuple[str, type, tuple[int, ...]]] = [("weight", weights, (table.embedding_dim,))]
+        for name, width in optimizer.state_shapes(table.embedding_dim).items():
+            fields.append((name, np.float32, () if width == 1 else (width,)))
+        self.record = np.dtype(fields)
+        self.optimizer = optimizer
+        self.numbers: Int64s = np.empty(0, np.int64)
+        self._grow(min(_POOL_STEP, sum(sizes)))
+
+    def _grow(self, rows: int) -> None:
+        self._tbe = build_shared_tbe(
+            rows,
+            self.group.tables[0].embedding_dim,
+            table_of_feature=self.group.table_of_feature,
+            pooling=self.group.tables[0].pooling,
+            optimizer=self.optimizer,
+            device=torch.device("cpu"),
+            row_type=row_type_of(self.group.tables[0]),
+            checked=False,
+        )
+        states = self._tbe.split_optimizer_states()
+        tensors = [self._tbe.split_embedding_weights()[0], *(states[0] if states else [])]
+        self._fields: dict[str, Tensor] = dict(zip(self.record.names or (), tensors, strict=True))
+        self._records = np.empty(rows, self.record)
+
+    def set_learning_rate(self, lr: float) -> None:
+        """Train at another learning rate from the next look-up on."""
+        self.optimizer = replace(self.optimizer, lr=lr)
+        self._tbe.set_learning_rate(lr)
+
+    def numbered(self, part: KeyedJaggedTensor) -> Tensor:
+        """The record number of every id of a batch.
+
+        Raises:
+            IndexError: an id is outside its table.
+        """
+        ids, counts = part.values().long(), torch.tensor(part.length_per_key())
+        if ((ids < 0) | (ids >= self._rows_of_feature.repeat_interleave(counts))).any():
+            raise IndexError(f"an id is outside its table: {', '.join(self.group.features)}")
+        numbers: Tensor = ids + self._first_of_feature.repeat_interleave(counts)
+        return numbers
+
+    def fetch(self, store: RocksDBStore, numbers: Int64s) -> None:
+        """Hold the rows of these records, ascending, in their order."""
+        if len(numbers) > len(self._records):
+            self._grow(-(-len(numbers) // _POOL_STEP) * _POOL_STEP)
+        self.numbers = numbers
+        records = self._records[: len(numbers)]
+        store.read(numbers, as_bytes(records))
+        for name, tensor in self._fields.items():
+            tensor[: len(numbers)] = torch.from_numpy(records[name])
+
+    def write_back(self, store: RocksDBStore) -> None:
+        """Write all rows that it holds."""
+        records = self._records[: len(self.numbers)]
+        for name, tensor in self._fields.items():
+            records[name] = tensor[: len(self.numbers)].numpy()
+        store.write(self.numbers, as_bytes(records))
+
+    def look_up(self, slots: Tensor, part: KeyedJaggedTensor) -> Tensor:
+        """Pool rows by their place here, one per id of `part`."""
+        pooled: Tensor = self._tbe(slots, part.offsets().long(), part.weights_or_none())
+        return pooled
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of rows, their state, and of the records on their way."""
+        return sum(tensor.nbytes for tensor in self._fields.values()) + self._records.nbytes
+
+
+class RocksDBTable(EmbeddingSystem):
+    """Rows and their state as values in RocksDB, its block cache and memtables within the budget."""
+
+    about = (
+        "Every row in RocksDB, a log-structured store on a drive, with its own cache in RAM: what fbgemm's SSD tables "
+        "use inside."
+    )
+    row_types = frozenset(ROW_TYPES)
+    takes_weights = True
+
+    def __init__(self, spec: SystemSpec) -> None:
+        super().__init__(spec)
+        self._groups = FeatureGroups(
+            spec.tables, key=lambda table: (*tbe_key(table), table.embedding_dim), weighted=spec.weighted
+        )
+        pools, first = [], 0
+        for group in self._groups.groups:
+            pools.append(_Pool(group, first=first, optimizer=spec.optimizer))
+            first = pools[-1].end
+        self._pools = tuple(pools)
+        self._pool_of = {table.name: pool for pool in pools for table in pool.group.tables}
+        self._looked_up: weakref.ref[_InFlight] | None = None
+        self._counter = UniqueCounter(spec.tables)
+        files = tempfile.TemporaryDirectory(prefix="rocksdb_table_")
+        self._store = RocksDBStore(Path(files.name), records=first, memory_bytes=self._store_bytes())
+        weakref.finalize(self, _remove, self._store, files)
+
+    def _store_bytes(self) -> int:
+        """What RocksDB may have of the budget: the pools grow to a batch's distinct rows, half of its ids say."""
+        widest = max(pool.record.itemsize for pool in self._pools)
+        batch_bytes = min(self.spec.batch_lookups // 2, self.spec.rows) * widest * 2
+        return max(self.spec.budget_bytes // 2, self.spec.budget_bytes - 2 * batch_bytes)
+
+    @classmethod
+    def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
+        return {Tier.DISK: int(_DISK_SHARE * (spec.row_bytes + spec.state_bytes))}
+
+    @classmethod
+    def support(cls, spec: SystemSpec) -> Support:
+        if spec.device.type != "cpu":
+            return Support(Verdict.UNSUPPORTED, "rocksdb_table computes on a CPU: take fbgemm_uvm on a GPU")
+        refusal = fbgemm_support(spec)
+        return super().support(spec) if refusal.verdict is Verdict.YES else refusal
+
+    @property
+    def placement(self) -> Placement:
+        return Placement(label="RocksDB", offloads=True)
+
+    @property
+    def busy_between_steps(self) -> bool:
+        return True  # RocksDB flushes and compacts on threads of its own
+
+    def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
+        self._finish()
+        parts = self._groups.split(features)
+        wanted = [
+            pool.numbered(part).unique(return_inverse=True) for pool, part in zip(self._pools, parts, strict=True)
+        ]
+        self._counter.observe(features)
+        pooled = []
+        for pool, part, (numbers, slots) in zip(self._pools, parts, wanted, strict=True):
+            pool.fetch(self._store, numbers.numpy())
+            pooled.append(pool.look_up(slots, part))
+        joined = self._groups.join(pooled)
+        if joined.values().requires_grad:
+            in_flight = _InFlight()
+            joined.values().register_hook(in_flight.arrive)
+            self._looked_up = weakref.ref(in_flight)
+        return joined
+
+    def _finish(self) -> None:
+        """Write the rows of the batch that was looked up last, if backward may have changed them.
+
+        Raises:
+            RuntimeError: it still waits for its backward.
+        """
+        if self._looked_up is None:
+            return
+        in_flight = self._looked_up()
+        if in_flight is not None and not in_flight.arrived:
+            raise RuntimeError(
+                "the batch looked up before this call still waits for its backward: call backward first, or look up "
+                "under torch.no_grad() what is not trained on"
+            )
+        for pool in self._pools:
+            pool.write_back(self._store)
+        self._looked_up = None
+
+    def load_rows(self, table: str, start: int, rows: Rows) -> None:
+        self.check_rows(table, start, rows)
+        self._finish()
+        pool = self._pool_of[table]
+        records = np.zeros(len(rows.weights), pool.record)
+        for name, values in {"weight": rows.weights, **rows.state}.items():
+            records[name] = values.numpy()
+        self._store.load(pool.first_of[table] + start, as_bytes(records))
+
+    def read_rows(self, table: str, ids: Tensor) -> Rows:
+        rows = self.tables[table].num_embeddings
+        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < rows:  # else a neighbour's rows would be read
+            raise IndexError(f"rows {int(ids.min())} to {int(ids.max())} are not all in table {table} of {rows}")
+        self._finish()
+        pool = self._pool_of[table]
+        numbers, places = (ids + pool.first_of[table]).unique(return_inverse=True)
+        records = np.empty(len(numbers), pool.record)
+        self._store.read(numbers.numpy(), as_bytes(records))
+        weights, *state = (torch.from_numpy(records[name])[places] for name in pool.record.names or ())
+        return Rows(weights.float(), dict(zip(self.spec.optimizer.state_shapes(4), state, strict=True)))
+
+    def set_learning_rate(self, lr: float) -> None:
+        for pool in self._pools:
+            pool.set_learning_rate(lr)
+
+    def flush(self) -> None:
+        self._finish()
+
+    def memory(self) -> Anatomy:
+        return {
+            (Tier.DISK, Purpose.ROWS): self.spec.row_bytes,
+            (Tier.DISK, Purpose.STATE): self.spec.state_bytes,
+            (Tier.HOST, Purpose.ROWS): self._store.memory_bytes,
+            (Tier.HOST, Purpose.STAGING): sum(pool.nbytes for pool in self._pools),
+        }
+
+    def counters(self) -> Counters:
+        return self._counter.unknown_traffic()
+
+    def reset_counters(self) -> None:
+        self._counter.reset()
+
+    def count_traffic(self, enabled: bool) -> None:
+        self._counter.enabled = enabled
+
+
+def as_bytes(records: npt.NDArray[np.void]) -> npt.NDArray[np.uint8]:
+    """Records `[n]` as their bytes, `[n, bytes]`, in the same memory."""
+    return records.view(np.uint8).reshape(len(records), records.dtype.itemsize)
+
+
+def _remove(store: RocksDBStore, files: tempfile.TemporaryDirectory[str]) -> None:
+    store.close()
+    files.cleanup()
