@@ -21,12 +21,15 @@ from suite.tables.columns import (
     fitted,
     published_cells,
 )
+from suite.tables.disk_blocks import LEGEND as DISK_LEGEND
+from suite.tables.disk_blocks import disk_blocks
 from suite.tables.formats import write_sheets
 from suite.tables.frames import frame
 from suite.tables.quantities import score
 from suite.tables.rows import Row, failure, merged_rows, records_of
 from suite.tables.settings import details, facts, headings
 from suite.tables.sheet import Block, Line, Sheet, lines, notes
+from suite.tables.sweeps import on_drive
 from suite.tables.verdict import verdict
 
 LEGEND = (
@@ -37,7 +40,7 @@ LEGEND = (
 def comparison(groups: Sequence[Group], columns: Columns = Columns.ALL) -> Sheet:
     """Per group a block of the main columns; with all columns one of the rest below it, and published rows.
 
-    Approximate systems have a block of their own.
+    Approximate systems have a block of their own, and so have rows on a drive, behind all others.
 
     Published rows stand below the last group of their dataset. A column that has nothing to show is left out.
 
@@ -45,9 +48,11 @@ def comparison(groups: Sequence[Group], columns: Columns = Columns.ALL) -> Sheet
         groups: From `suite.records.groups.group_records`.
         columns: Which.
     """
-    last = {group.cell.workload: group for group in groups}
+    plain = [group for group in groups if not on_drive(group)]
+    drives = [group for group in groups if on_drive(group)]
+    last = {group.cell.workload: group for group in plain}
     blocks: list[Block] = []
-    for group, heading in zip(groups, headings(groups), strict=True):
+    for group, heading in zip(plain, headings(plain), strict=True):
         rows = [row for row in merged_rows(group) if row.exact]
         blocks.append(_main(group, rows, heading))
         if columns is Columns.ALL:
@@ -57,12 +62,14 @@ def comparison(groups: Sequence[Group], columns: Columns = Columns.ALL) -> Sheet
             blocks.append(approximate)
         if columns is Columns.ALL:
             blocks += _published(group) if last[group.cell.workload] is group else ()
+    blocks += disk_blocks(drives)
     shown = {head.words for block in blocks for head in block.heads}
     return Sheet(
         name="comparison",
         title="Comparison of embedding offload systems",
         legend=(
             *LEGEND,
+            *(DISK_LEGEND if drives else ()),
             *(f"{column.words} = {column.definition}" for column in COLUMNS if column.words in shown),
         )
         if groups

@@ -62,8 +62,10 @@ def raw_frame(lines: Sequence[Mapping[str, object]], kind: type[Any]) -> pd.Data
         kind: The dataclass whose fields are the sheet's own columns. Their annotations give the pandas types, which
             keep bytes whole where some are missing.
     """
+    # tables of other contests are as they were before there was a host budget
+    drives = {"host_budget_bytes": "Int64"} if any("host_budget_bytes" in line for line in lines) else {}
     own = {field.name: _pandas_type(str(field.type)) for field in fields(kind) if "tuple" not in str(field.type)}
-    types = {**SETTING_COLUMNS, **own, "records": "object"}
+    types = {**SETTING_COLUMNS, **drives, **own, "records": "object"}
     return pd.DataFrame(list(lines), columns=list(types)).astype(types)
 
 
@@ -89,6 +91,7 @@ def setting_columns(group: Group) -> dict[str, object]:
         "threads": environment.threads,
         "seed": cell.seed,
         "setting": cell.setting,
+        **({} if cell.host_budget_bytes is None else {"host_budget_bytes": cell.host_budget_bytes}),
     }
 
 

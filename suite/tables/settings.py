@@ -12,6 +12,7 @@ from suite.tables.columns import relative
 from suite.tables.quantities import MISSING, binary_bytes, gigabytes, score
 from suite.tables.rows import merged_rows, noise_floor, one_line, trusted
 from suite.tables.statistics import Estimate
+from suite.tables.sweeps import on_drive
 
 CPU_CAVEAT = (
     "On a CPU: host-resident systems stand outside any offload ranking; offload throughput is only claimed from a CUDA "
@@ -63,7 +64,7 @@ def facts(groups: Sequence[Group]) -> tuple[str, ...]:
         *_noise(groups),
         *_disturbed(records),
     )
-    return (*found, CPU_CAVEAT) if group.on_cpu else found
+    return (*found, CPU_CAVEAT) if group.on_cpu and not on_drive(group) else found
 
 
 def details(groups: Sequence[Group]) -> tuple[str, ...]:
@@ -123,16 +124,19 @@ def _noise(groups: Sequence[Group]) -> tuple[str, ...]:
 
 
 def cache(cell: Cell) -> str:
-    """How large caches may be: the share of the rows, or the bytes of the device."""
+    """How large caches may be: the share of the rows, or the bytes of the device, or of memory beside a drive."""
+    if cell.host_budget_bytes is not None:
+        return f"host budget {cache_size(cell)}"
     if cell.device_budget_bytes is not None:
         return f"device budget {cache_size(cell)}"
     return "no cache size given" if cell.cache_ratio is None else f"cache ratio {cache_size(cell)}"
 
 
 def cache_size(cell: Cell) -> str:
-    """The same without saying which of the two it is."""
-    if cell.device_budget_bytes is not None:
-        return binary_bytes(cell.device_budget_bytes)
+    """The same without saying which of them it is."""
+    budget = cell.host_budget_bytes or cell.device_budget_bytes
+    if budget is not None:
+        return binary_bytes(budget)
     return MISSING if cell.cache_ratio is None else f"{100 * cell.cache_ratio:g} %"
 
 

@@ -22,11 +22,13 @@ class Head:
         words: Words between which a narrow terminal may break.
         text: The column holds text, set flush left.
         breaks: A terminal too narrow for all columns starts a new table before this one.
+        repeats: Each of those tables begins with it; the first column does anyway.
     """
 
     words: str
     text: bool = False
     breaks: bool = False
+    repeats: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,6 +32,7 @@ def render(console: Console, groups: Sequence[Group], columns: Columns = Columns
             [line.cells for line in block.lines],
             text=[index for index, head in enumerate(block.heads) if head.text],
             breaks=[index for index, head in enumerate(block.heads) if head.breaks],
+            repeats=[index for index, head in enumerate(block.heads) if head.repeats] or (0,),
         )
         for notes in block.notes:
             print_line(console, f"{notes.title}:")
@@ -57,9 +58,10 @@ def print_table(
     *,
     text: Collection[int] = (0,),
     breaks: Collection[int] = (),
+    repeats: Collection[int] = (0,),
     sections: Collection[int] = (),
 ) -> None:
-    """Print one table, or several that repeat the first column, none wider than the terminal.
+    """Print one table, or several that repeat the first columns, none wider than the terminal.
 
     Args:
         console: Where to.
@@ -67,6 +69,7 @@ def print_table(
         lines: A cell per column.
         text: Columns of names, which are set left; the others are numbers.
         breaks: Columns at which a new table begins, if one is too wide.
+        repeats: The first columns, which all of these tables have.
         sections: Lines above which a rule is drawn.
     """
     parts = [list(range(len(heads)))]
@@ -76,7 +79,7 @@ def print_table(
     if not _fits([heads, *lines], console.width, gap):
         gap = 1
     if not _fits([heads, *lines], console.width, gap):
-        parts = _parts(_widths([heads, *lines]), width=console.width, gap=gap, breaks=breaks)
+        parts = _parts(_widths([heads, *lines]), width=console.width, gap=gap, breaks=breaks, repeats=repeats)
     for part in parts:
         # The box draws a blank between columns; the padding is the rest of the gap.
         table = Table(box=box.SIMPLE_HEAD, padding=(0, gap - 1, 0, 0), show_edge=False, pad_edge=False)
@@ -111,14 +114,17 @@ def _folded(name: str) -> str:
     return re.sub(r",\s*", ",\n  ", name.replace("[", "\n ["))
 
 
-def _parts(widths: Sequence[int], *, width: int, gap: int, breaks: Collection[int]) -> list[list[int]]:
-    """Column indices by table: a new one, which repeats column 0, at `breaks` and wherever the width runs out."""
-    parts: list[list[int]] = [[0]]
-    used = widths[0]
-    for index in range(1, len(widths)):
-        if len(parts[-1]) > 1 and (index in breaks or used + gap + widths[index] > width):
-            parts.append([0])
-            used = widths[0]
+def _parts(
+    widths: Sequence[int], *, width: int, gap: int, breaks: Collection[int], repeats: Collection[int]
+) -> list[list[int]]:
+    """Column indices by table: a new one, which begins with `repeats`, at `breaks` and wherever the width runs out."""
+    first = list(repeats)
+    parts: list[list[int]] = [[*first]]
+    start = used = sum(widths[index] for index in first) + gap * (len(first) - 1)
+    for index in range(len(first), len(widths)):
+        if len(parts[-1]) > len(first) and (index in breaks or used + gap + widths[index] > width):
+            parts.append([*first])
+            used = start
         parts[-1].append(index)
         used += gap + widths[index]
     return parts

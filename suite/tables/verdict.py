@@ -49,7 +49,7 @@ def verdict(group: Group) -> tuple[str, ...]:
     else:
         said = _beside(group, sound, baseline, noise=noise_floor(rows) or 0.0)
     wrong = [row.system for row in rows if row.status is Status.WRONG_ANSWER]
-    return (*said, *(_strayed(row, like) for row in strayed if like is not None), *_never(wrong))
+    return (*said, *(_strayed(row, like) for row in strayed if like is not None), *never(wrong))
 
 
 def _is_rival(row: Row) -> bool:
@@ -63,13 +63,16 @@ def _distance(row: Row, like: Row) -> float:
 
 
 def _strayed(row: Row, like: Row) -> str:
-    return (
-        f"Do not choose {row.system} by speed: its AUROC is {row.auroc:.4f} where that of {like.system} is "
-        f"{like.auroc:.4f}."
-    )
+    return not_by_speed(row.system, row.auroc, like=like.system, right=like.auroc)
 
 
-def _never(wrong: Sequence[str]) -> list[str]:
+def not_by_speed(system: str, auroc: float | None, *, like: str, right: float | None) -> str:
+    """What to say of a system whose AUROC is not that of one which trains alike."""
+    return f"Do not choose {system} by speed: its AUROC is {auroc:.4f} where that of {like} is {right:.4f}."
+
+
+def never(wrong: Sequence[str]) -> list[str]:
+    """What to say of systems that gave wrong answers."""
     return [f"Do not use {listed(wrong)}: wrong answers."] if wrong else []
 
 
@@ -103,7 +106,7 @@ def _beside(group: Group, rows: Sequence[Row], baseline: Row | None, *, noise: f
     rivals = [
         _Rival(
             row=row,
-            speed=_widened(Estimate(value=row.ratio, low=row.ratio_low, high=row.ratio_high), noise),
+            speed=widened(Estimate(value=row.ratio, low=row.ratio_low, high=row.ratio_high), noise),
             saved=_saved(row, baseline),
         )
         for row in rows
@@ -208,14 +211,14 @@ def _ranked(group: Group, rows: Sequence[Row], noise: float) -> list[list[Row]]:
 
     def ratio(first: Row, other: Row) -> Estimate | None:
         found = relative_speed(runs[first.system], runs[other.system])
-        return None if found is None else _widened(found, noise)
+        return None if found is None else widened(found, noise)
 
     order = sorted(rows, key=lambda row: (-(row.steps_per_s or 0), row.system))
     found = places(order, ratio)
     return [[row for row, place in zip(order, found, strict=True) if place == at] for at in dict.fromkeys(found)]
 
 
-def _widened(found: Estimate, noise: float) -> Estimate:
+def widened(found: Estimate, noise: float) -> Estimate:
     """An estimate with an interval that is not narrower than the noise floor."""
     if found.low is None or found.high is None:
         return found

@@ -10,6 +10,7 @@ import random
 from math import exp
 from typing import Any
 
+from suite.records.groups import is_baseline
 from suite.records.record import (
     Cell,
     Check,
@@ -180,13 +181,13 @@ def turns(
         [whole / (samples_per_s * exp(noise * (order[build] - (cell.builds - 1) / 2))) * factor for factor in drift]
         for build in range(cell.builds)
     ]
-    itself = cell.system == "full_gpu"
+    itself = is_baseline(cell.system)
     values: dict[str, Any] = {
         "contest": f"{cell.setting}-{cell.round}{f'-{cell.system}' if baseline is None else ''}",
         "way": "alone" if baseline is None else "one process",
         "steps": cell.turn_steps,
         "system_s": steady if itself and baseline is not None else moved,
-        "baseline": None if baseline is None else "full_gpu",
+        "baseline": None if baseline is None else "full_gpu" if cell.host_budget_bytes is None else "full_ram",
         "baseline_s": None if baseline is None else moved if itself else steady,
     }
     return Turns(**{**values, **changes})
@@ -227,7 +228,7 @@ def record(
     this_environment = where or environment(gpu=this_cell.device == "cuda")
     ok = status is Status.OK
     kept = ok or (phase == "turns" and status is not Status.WRONG_ANSWER)
-    speed = samples_per_s or (baseline or BASELINE) * (1 if system == "full_gpu" else 0.5)
+    speed = samples_per_s or (baseline or BASELINE) * (1 if is_baseline(system) else 0.5)
     raced = ok and measured.get("computes_as") is None
     return Record(
         key=record_key(this_cell, this_environment),
