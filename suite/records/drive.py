@@ -29,8 +29,8 @@ class HeldMemory(Model):
     """What training the same model on the same batches took before there were rows."""
     limit_bytes: int
     """That, and the budget."""
-    peak_bytes: int
-    """Most that was in use, page cache included."""
+    peak_bytes: int | None
+    """Most that was in use, page cache included. None: the kernel does not say."""
 
 
 class DriveTraffic(Model):

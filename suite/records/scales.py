@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +18,8 @@ class Scale:
             AUROC of two exact systems apart by 2e-4; at 0.01 by 2e-5. The SGD rate of `full` is the published one.
         turn_steps: Where a system works between its steps (looks ahead, writes to a drive), turns on a CPU have
             `LONG_TURN` steps.
+        host_budgets: What rows on a drive may take of memory, by default; empty: tables are on no drive. Systems are
+            built once then, because tables are written whole: what else are builds are blocks of turns.
         timeout_s, stall_s: Of one cell.
     """
 
@@ -40,6 +42,7 @@ class Scale:
     lr: dict[str, float]
     timeout_s: float
     stall_s: float
+    host_budgets: tuple[int, ...] = ()
 
 
 SMOKE = Scale(
@@ -107,3 +110,48 @@ FULL = Scale(
 )
 
 SCALES = {scale.name: scale for scale in (SMOKE, SMALL, FULL)}
+
+DISK_SCALES = {
+    "smoke": replace(
+        SMOKE,
+        turn_steps=8,
+        turns=2,
+        builds=4,
+        max_rows=500_000,
+        embedding_dim=64,
+        warmup_steps=4,
+        host_budgets=(64 << 20,),
+    ),
+    "small": replace(
+        SMALL,
+        turn_steps=8,
+        turns=2,
+        builds=4,
+        max_rows=4_000_000,
+        embedding_dim=128,
+        train_steps=24,
+        counted_steps=8,
+        quality_points=2,
+        warmup_steps=24,
+        host_budgets=(128 << 20, 256 << 20),
+    ),
+    "full": replace(
+        FULL,
+        turn_steps=8,
+        turns=2,
+        builds=4,
+        batch_size=4096,
+        train_steps=24,
+        counted_steps=8,
+        quality_points=2,
+        evaluation_batches=4,
+        warmup_steps=32,
+        host_budgets=(512 << 20, 1 << 30, 2 << 30),
+    ),
+}
+"""The same for rows on a drive. Systems read ahead and write behind, so turns are long."""
+
+
+def scale_of(name: str, *, on_drive: bool) -> Scale:
+    """A scale by name."""
+    return (DISK_SCALES if on_drive else SCALES)[name]

@@ -1,8 +1,7 @@
-"""What a sweep of cache sizes makes: groups of one stream, model and machine that differ in cache size alone."""
+"""What a sweep of cache sizes or budgets makes: groups of one stream, model and machine that differ in size alone."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from suite.records.record import Record
 from suite.tables.quantities import MISSING
 from suite.tables.rows import Row, merged_rows
 from suite.tables.settings import cache_size
+from suite.tables.sweeps import on_drive, sweeps
 from systems.registry import CONTROLS
 
 
@@ -40,9 +40,9 @@ class Entry:
         return base_name(self.row.system) == REFERENCE
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Family:
-    """Groups that differ in cache size alone, the smallest first."""
+    """Groups that differ in size alone, the smallest first."""
 
     groups: tuple[Group, ...]
 
@@ -50,6 +50,11 @@ class Family:
     def group(self) -> Group:
         """Any of them, for its dataset, device and setting."""
         return self.groups[0]
+
+    @property
+    def on_drive(self) -> bool:
+        """Whether its rows are on a drive, so that it has tables and a figure of its own."""
+        return on_drive(self.group)
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -64,13 +69,8 @@ class Family:
 
 
 def families(groups: Iterable[Group]) -> tuple[Family, ...]:
-    """Groups that differ in cache size alone together, in order of the first of each."""
-    found: defaultdict[tuple[object, ...], list[Group]] = defaultdict(list)
-    for group in groups:
-        key = group.key
-        identity = group.cell.identity("system", "round", "cache_ratio", "device_budget_bytes")
-        found[key.workload_order, key.device, key.data, key.machine, key.threads, identity].append(group)
-    return tuple(Family(groups=tuple(sorted(members, key=_size))) for members in found.values())
+    """Groups that differ in size alone together, in order of the first of each."""
+    return tuple(map(Family, sweeps(groups)))
 
 
 def device_bytes(row: Row) -> int | None:
@@ -91,10 +91,6 @@ def _entries(group: Group, *, several: bool) -> Iterator[Entry]:
             label += f", {row.measured_rounds} of {row.rounds} rounds"
         records = tuple(run for run in runs if run.measurement is not None) if row.measured_rounds else ()
         yield Entry(label=label, group=group, row=row, records=records)
-
-
-def _size(group: Group) -> tuple[int, float]:
-    return group.cell.device_budget_bytes or 0, group.cell.cache_ratio or 0.0
 
 
 def _order(entry: Entry) -> tuple[object, ...]:

@@ -93,9 +93,12 @@ class Place:
 
 
 def leaderboards(groups: Iterable[Group]) -> tuple[Leaderboard, ...]:
-    """The leaderboards of a report, in order of its groups; families in which nobody takes part give none."""
+    """The leaderboards of a report, in order of its groups; families in which nobody takes part give none.
+
+    Rows on a drive have a host budget, and tables of their own: none of them is here.
+    """
     made = []
-    for family in families(groups):
+    for family in (one for one in families(groups) if not one.on_drive):
         contenders = [contender for group in family.groups for contender in _contenders(group)]
         if contenders:
             contenders.sort(key=lambda contender: (contender.size, contender.system))

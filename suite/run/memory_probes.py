@@ -78,6 +78,16 @@ def tree_rss_bytes(pid: int) -> int:
     return total
 
 
+def drive_traffic() -> tuple[int, int]:
+    """Bytes that this process has read from and written to drives so far; zeros where the kernel does not say."""
+    try:
+        pairs = [line.split(": ") for line in Path("/proc/self/io").read_text().splitlines()]
+    except OSError:
+        return 0, 0
+    counts = {name: int(value) for name, value in pairs}
+    return counts["read_bytes"], counts["write_bytes"]
+
+
 def pss_bytes() -> int | None:
     """Proportional set size now: shared pages divided by their users. None where the kernel does not say."""
     try:

@@ -52,11 +52,16 @@ class Build(_Message):
 
 
 class TakeTurn(_Message):
-    """Train a system a few steps; a `Turn` is the answer."""
+    """Train a system a few steps; a `Turn` is the answer.
+
+    Attributes:
+        embeddings_only: Without the MLPs.
+    """
 
     kind: Literal["turn"] = "turn"
     name: str
     steps: int
+    embeddings_only: bool = False
 
 
 class Clear(_Message):
@@ -92,12 +97,17 @@ class Turn(_Message):
         seconds: From device synchronisation to device synchronisation.
         wait_s: Of these, spent waiting for batches.
         loss: Of the last step, in hexadecimal: every bit counts.
+        read_bytes, written_bytes: By its process from and to drives.
+        rows_read: That the system asked its file for, where it counts them.
     """
 
     kind: Literal["turn"] = "turn"
     seconds: float
     wait_s: float
     loss: str
+    read_bytes: int = 0
+    written_bytes: int = 0
+    rows_read: int | None = None
 
 
 class Outcome(_Message):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from suite.records.options import BadOption
 from suite.records.record import Cell
-from suite.records.scales import FULL, SCALES, SMALL, Scale
+from suite.records.scales import FULL, SMALL, Scale, scale_of
 from suite.run.datasets import Dataset
 from suite.run.steps import fitted_to_epoch, with_steps
 from systems.registry import Variant
@@ -34,6 +34,8 @@ class Options:
     embedding_dim: int | None = None
     cache_ratios: tuple[float, ...] = ()
     device_budgets: tuple[int, ...] = ()
+    on_drive: bool = False
+    host_budgets: tuple[int, ...] = ()
     steps: int | None = None
     rounds: int = 1
     seed: int = 0
@@ -64,11 +66,17 @@ def check_options(options: Options) -> None:
         if not fine:
             value = getattr(options, flag.lstrip("-").replace("-", "_"))
             raise BadOption(f"{flag}: {value} is out of range, it must be {expected}")
+    if options.host_budgets and not options.on_drive:
+        raise BadOption("--host-budget is for rows on a drive: give --tier disk")
+    if options.on_drive and (options.cache_ratios or options.device_budgets):
+        raise BadOption("--tier disk has a --host-budget, and neither --cache-ratio nor --device-budget")
+    if options.on_drive and options.device == "cuda":
+        raise BadOption("--tier disk computes on a CPU: give --device cpu")
     if options.cache_ratios and options.device_budgets:
         raise BadOption("--cache-ratio and --device-budget exclude each other: a budget sets every system's cache size")
 
 
-def default_scale(workload: str, *, table_rows: int, device: str, host_bytes: int) -> tuple[Scale, str]:
+def default_scale(workload: str, *, table_rows: int, device: str, host_bytes: int) -> tuple[str, str]:
     """The scale where none was asked for, and why: `small` on a CPU, else the largest that fits the host's memory.
 
     Args:
@@ -78,11 +86,11 @@ def default_scale(workload: str, *, table_rows: int, device: str, host_bytes: in
         host_bytes: Host memory available.
     """
     if device == "cpu":
-        return SMALL, f"{workload}: scale small, the default without a GPU"
+        return SMALL.name, f"{workload}: scale small, the default without a GPU"
     needed = table_rows * FULL.embedding_dim * 4 * _HOST_OVERHEAD
     if needed <= host_bytes:
-        return FULL, f"{workload}: scale full, the default with a GPU"
-    return SMALL, (
+        return FULL.name, f"{workload}: scale full, the default with a GPU"
+    return SMALL.name, (
         f"{workload}: scale small, because full needs about {needed / 1e9:.0f} GB of host memory and "
         f"{host_bytes / 1e9:.0f} GB are available"
     )
@@ -105,11 +113,11 @@ def plan_cells(
     for workload in options.workloads:
         dataset = datasets[workload] if datasets is not None else None
         training_rows, table_rows = _size(workload, dataset)
-        if options.scale is None:
-            scale, why = default_scale(workload, table_rows=table_rows, device=options.device, host_bytes=host_bytes)
+        name = options.scale
+        if name is None:
+            name, why = default_scale(workload, table_rows=table_rows, device=options.device, host_bytes=host_bytes)
             notes.append(why)
-        else:
-            scale = SCALES[options.scale]
+        scale = scale_of(name, on_drive=options.on_drive)
         scale, changes = _adjusted(scale, options, training_rows)
         notes += [f"{workload}: {change}" for change in changes]
         setting = _setting(workload, scale, options, dataset)
@@ -125,6 +133,8 @@ def plan_cells(
 
 def _cache_sizes(options: Options, scale: Scale) -> list[dict[str, float | int]]:
     """How large caches are in the settings of a sweep; one setting where nothing is swept."""
+    if options.on_drive:
+        return [{"host_budget_bytes": size} for size in dict.fromkeys(options.host_budgets or scale.host_budgets)]
     if options.device_budgets:
         return [{"device_budget_bytes": size} for size in dict.fromkeys(options.device_budgets)]
     return [{"cache_ratio": ratio} for ratio in dict.fromkeys(options.cache_ratios or (scale.cache_ratio,))]

@@ -17,8 +17,9 @@ from typing import Self
 from pydantic import BaseModel
 
 from suite.records.record import Cell, Optimum
-from suite.records.scales import SCALES
+from suite.records.scales import scale_of
 from suite.records.status import Status
+from suite.run import memory_group
 from suite.run.killing import GRACE_S, kill_tree
 from suite.run.memory_probes import available_host_bytes, tree_rss_bytes
 from suite.run.messages import Done, Outcome, Progress, RunCell, Turn, decode, encode
@@ -56,7 +57,7 @@ def limits_of(cell: Cell, *, timeout_s: float | None, cells: int = 1) -> Limits:
         timeout_s: Seconds of one cell; None: as its scale says.
         cells: How many.
     """
-    scale = SCALES[cell.scale]
+    scale = scale_of(cell.scale, on_drive=cell.host_budget_bytes is not None)
     return Limits(
         wall_s=cells * (timeout_s if timeout_s is not None else scale.timeout_s),
         stall_s=scale.stall_s,
@@ -159,6 +160,7 @@ class Worker:
     def close(self) -> None:
         """Kill the process with all that it started; again, it does no harm."""
         self._resources.close()
+        memory_group.remove_left()
 
     def ask(self, request: BaseModel) -> None:
         """Send a request."""
@@ -231,4 +233,5 @@ class Worker:
             self._process.wait(GRACE_S)
 
     def _post_mortem(self) -> Outcome:
-        return post_mortem(self._process.returncode, log=self.log, kernel_killed=kernel_kills() > self._kills_before)
+        killed = kernel_kills() > self._kills_before or memory_group.kills(self._process.pid) > 0
+        return post_mortem(self._process.returncode, log=self.log, kernel_killed=killed)

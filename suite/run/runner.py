@@ -18,6 +18,7 @@ from suite.records.groups import group_records
 from suite.records.record import Cell, Environment, Optimum, Record, record_key
 from suite.records.status import Status
 from suite.records.store import RecordStore, StoreError
+from suite.run import memory_group
 from suite.run.locks import one_run_in, one_run_on
 from suite.run.messages import Outcome, Progress
 from suite.run.process import Cancelled, Ended, Limits, limits_of, run_in_process
@@ -134,6 +135,8 @@ class Runner:
         try:
             for folder in remove_left():
                 display.note(f"removed {folder}: temporary files of a cell that was killed")
+            for group in memory_group.remove_left():
+                display.note(f"removed {group}: the memory control group of a cell that was killed")
         except OSError as error:
             display.warn(f"temporary files of cells that were killed cannot be looked for: {error}; see TMPDIR")
 

@@ -49,7 +49,6 @@ def comparison(groups: Sequence[Group], columns: Columns = Columns.ALL) -> Sheet
         columns: Which.
     """
     plain = [group for group in groups if not on_drive(group)]
-    drives = [group for group in groups if on_drive(group)]
     last = {group.cell.workload: group for group in plain}
     blocks: list[Block] = []
     for group, heading in zip(plain, headings(plain), strict=True):
@@ -62,7 +61,8 @@ def comparison(groups: Sequence[Group], columns: Columns = Columns.ALL) -> Sheet
             blocks.append(approximate)
         if columns is Columns.ALL:
             blocks += _published(group) if last[group.cell.workload] is group else ()
-    blocks += disk_blocks(drives)
+    drives = disk_blocks(groups, columns)
+    blocks += drives
     shown = {head.words for block in blocks for head in block.heads}
     return Sheet(
         name="comparison",

@@ -34,7 +34,7 @@ class OnDrive:
 
     Attributes:
         samples_per_s, ratio, ratio_low, ratio_high: As in `suite.tables.rows.Row`; the ratio is to all rows in RAM.
-        over_mapped_table, ...: How many times as fast as that rival, with a 95 % interval over builds.
+        over_mapped_table, ...: How many times as fast as that rival, with a 95 % interval over blocks of turns.
         compared: With rivals: `in turns`, or `through full_ram`.
         noise: Of the group, as a share.
         rows_read, read_bytes, written_bytes: Per sample, in the timed turns.
@@ -47,7 +47,7 @@ class OnDrive:
     """
 
     step: str
-    budget_bytes: int
+    host_budget_bytes: int
     system: str
     knew: str | None = None
     samples_per_s: float | None = None
@@ -125,7 +125,7 @@ def _rows(group: Group, step: Step) -> Iterator[OnDrive]:
     for row in rows:
         yield OnDrive(
             step=step.value,
-            budget_bytes=group.cell.host_budget_bytes or 0,
+            host_budget_bytes=group.cell.host_budget_bytes or 0,
             system=row.system,
             knew=row.knew,
             samples_per_s=row.samples_per_s,
@@ -228,8 +228,9 @@ def _misses(runs: Sequence[Record]) -> float | None:
 
 
 def _held(runs: Sequence[Record]) -> int | None:
-    held = [one.held.peak_bytes - one.held.without_rows_bytes for one in trusted(runs) if one.held is not None]
-    return max(held, default=None)
+    held = [one.held for one in trusted(runs) if one.held is not None]
+    peaks = [one.peak_bytes - one.without_rows_bytes for one in held if one.peak_bytes is not None]
+    return max(peaks, default=None)
 
 
 def _over(one: float | None, other: float | None) -> float | None:

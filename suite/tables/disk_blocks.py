@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from suite.records.groups import IN_RAM, Group, base_name
 from suite.records.record import Record
-from suite.tables.columns import relative
+from suite.tables.columns import Columns, relative
 from suite.tables.disk import FLOAT_BYTES, RIVALS, OnDrive, Step, drives_of, rows_on_drive, table_rows
 from suite.tables.disk_verdict import sentences
 from suite.tables.quantities import MISSING, amount, binary_bytes, count, gigabytes, percent, score
 from suite.tables.rows import merged_rows, trusted
-from suite.tables.settings import facts, family_headings
+from suite.tables.settings import details, facts, family_headings
 from suite.tables.sheet import Block, Column, lines, notes
-from suite.tables.sweeps import sweeps
+from suite.tables.sweeps import on_drive, sweeps
 from workloads.schema import SCHEMAS
 
 TITLE = "Rows on a drive: speed within a host budget"
@@ -22,7 +22,7 @@ LEGEND = (
     "Budget: all that a system may keep in memory for rows, the page cache of its files included; KiB, MiB, GiB = "
     f"powers of 1024. {IN_RAM} keeps all rows in RAM, outside the budget: the line to reach.",
     "Memory held: the most that was in use beyond what training took without rows.",
-    f"vs {IN_RAM}: speed relative to it in the same turns, with a 95 % interval over builds; vs another system: the "
+    f"vs {IN_RAM}: speed relative to it in the same turns, with a 95 % interval over blocks of turns; vs another system: the "
     "same, from turns with each other where they had some, else through their ratios to "
     f"{IN_RAM}.",
     "Read and written: by the process from and to drives, in the timed turns; what the page cache answers is not "
@@ -59,11 +59,11 @@ def _kilobytes(row: OnDrive) -> str:
 
 
 def _held(row: OnDrive) -> str:
-    return MISSING if row.held_bytes is None else percent(row.held_bytes / row.budget_bytes, 1)
+    return MISSING if row.held_bytes is None else percent(row.held_bytes / row.host_budget_bytes, 1)
 
 
 _NAMES: tuple[Column[OnDrive], ...] = (
-    Column(words="budget", show=lambda row: binary_bytes(row.budget_bytes), text=True, repeats=True),
+    Column(words="budget", show=lambda row: binary_bytes(row.host_budget_bytes), text=True, repeats=True),
     Column(words="system", show=lambda row: row.system, text=True, repeats=True),
 )
 COLUMNS: dict[Step, tuple[Column[OnDrive], ...]] = {
@@ -90,18 +90,19 @@ COLUMNS: dict[Step, tuple[Column[OnDrive], ...]] = {
 }
 
 
-def disk_blocks(groups: Sequence[Group]) -> tuple[Block, ...]:
+def disk_blocks(groups: Sequence[Group], columns: Columns = Columns.ALL) -> tuple[Block, ...]:
     """Two blocks per sweep of host budgets, one where the embedding step was not timed.
 
     Args:
-        groups: Of the contest of rows on a drive; see `suite.tables.sweeps.on_drive`.
+        groups: Those on a drive count; the others have other tables.
+        columns: With all, the facts say steps and versions as well.
     """
-    found = sweeps(groups)
+    found = sweeps(filter(on_drive, groups))
     heads = family_headings([one[0] for one in found])
     return tuple(
         block
         for one, heading in zip(found, heads, strict=True)
-        for block in _blocks(one, f"{heading}, rows on a drive")
+        for block in _blocks(one, f"{heading}, rows on a drive", columns)
     )
 
 
@@ -112,18 +113,26 @@ def disk_verdict(sweep: Sequence[Group]) -> tuple[str, ...]:
     return sentences(rows_on_drive(sweep, Step.WHOLE), rows_on_drive(sweep, Step.EMBEDDING), size)
 
 
-def _blocks(sweep: Sequence[Group], heading: str) -> list[Block]:
+def _blocks(sweep: Sequence[Group], heading: str, columns: Columns) -> list[Block]:
     whole, alone = (rows_on_drive(sweep, step) for step in Step)
-    failed = [f"{binary_bytes(row.budget_bytes)}, {row.system}: {row.why}" for row in whole if row.why]
+    failed = [f"{binary_bytes(row.host_budget_bytes)}, {row.system}: {row.why}" for row in whole if row.why]
     noted = dict.fromkeys(
         f"{row.system}: {note}" for group in sweep for row in merged_rows(group) for note in row.notes
     )
     records = [record for group in sweep for record in group.records]
+    more = details(sweep) if columns is Columns.ALL else ()
     first = replace(
         _block(sweep, Step.WHOLE, whole),
         heading=heading,
         verdict=disk_verdict(sweep),
-        facts=(*facts(sweep), *_tables(sweep[0]), *_drive(records), *_memory(records), _intervals([*whole, *alone])),
+        facts=(
+            *facts(sweep),
+            *_tables(sweep[0]),
+            *_drive(records),
+            *_memory(records),
+            _intervals([*whole, *alone]),
+            *more,
+        ),
         notes=(*notes(failed, "Not measured"), *notes(noted)),
     )
     second = replace(_block(sweep, Step.EMBEDDING, alone), heading="The embedding step alone", facts=(_ALONE,))
@@ -133,7 +142,7 @@ def _blocks(sweep: Sequence[Group], heading: str) -> list[Block]:
 def _block(sweep: Sequence[Group], step: Step, rows: Sequence[OnDrive]) -> Block:
     shown = [column for column in COLUMNS[step] if any(column.show(row) != MISSING for row in rows)]
     records = {group.cell.host_budget_bytes: group.rounds_by_system for group in sweep}
-    keys = ([run.key for run in records[row.budget_bytes][row.system]] for row in rows)
+    keys = ([run.key for run in records[row.host_budget_bytes][row.system]] for row in rows)
     return Block(heading="", heads=tuple(shown), lines=lines(shown, zip(rows, keys, strict=True)))
 
 
@@ -177,8 +186,11 @@ def _memory(records: Sequence[Record]) -> tuple[str, ...]:
 def _intervals(rows: Iterable[OnDrive]) -> str:
     builds = [row.builds for row in rows if row.ratio is not None and row.speed is not None]
     if max(builds, default=0) < 2:
-        return "Intervals: none, for every ratio rests on one build"
-    return f"Intervals: Student's, 95 %, over builds, {_span(builds)} of a system in all rounds"
+        return "Intervals: none, for every ratio rests on one block of turns"
+    return (
+        f"Intervals: Student's, 95 %, over blocks of turns, {_span(builds)} of a system in all rounds; a system is built "
+        "once a round"
+    )
 
 
 def _span(values: Sequence[int]) -> str:

@@ -41,8 +41,8 @@ def sentences(whole: Sequence[OnDrive], alone: Sequence[OnDrive], table_bytes: i
     near = [words for rival in RIVALS for words in _near(rival, [*whole, *alone], astray)]
     if any(_without_interval(row) for row in (*chosen.values(), *(_same(alone, one) for one in chosen.values()))):
         near.append(
-            "Nothing can be said of how sure a ratio with `about` is, for it rests on one build: measure again with "
-            "more rounds (--rounds)."
+            "Nothing can be said of how sure a ratio with `about` is, for it rests on one block of turns: measure "
+            "again with more rounds (--rounds)."
         )
     wrong = dict.fromkeys(row.system for row in whole if row.status == Status.WRONG_ANSWER)
     return (*said, *near, *_missing(whole), *astray.values(), *never(list(wrong)))
@@ -61,24 +61,26 @@ def _is_sound(row: OnDrive) -> bool:
 
 
 def _budgets(rows: Iterable[OnDrive]) -> list[int]:
-    return sorted({row.budget_bytes for row in rows})
+    return sorted({row.host_budget_bytes for row in rows})
 
 
 def _best(rows: Iterable[OnDrive], astray: Iterable[str], budget: int) -> OnDrive | None:
     """The fastest within a budget; a rival only where nobody else is."""
-    fit = [row for row in rows if row.budget_bytes == budget and row.system not in astray]
+    fit = [row for row in rows if row.host_budget_bytes == budget and row.system not in astray]
     others = [row for row in fit if base_name(row.system) not in RIVALS]
     return max(others or fit, key=lambda row: row.samples_per_s or 0.0, default=None)
 
 
 def _same(rows: Iterable[OnDrive], like: OnDrive) -> OnDrive | None:
-    return next((row for row in rows if (row.budget_bytes, row.system) == (like.budget_bytes, like.system)), None)
+    return next(
+        (row for row in rows if (row.host_budget_bytes, row.system) == (like.host_budget_bytes, like.system)), None
+    )
 
 
 def _at(row: OnDrive, alone: OnDrive | None, table_bytes: int | None) -> str:
     """How a system does at a budget, in both kinds of step."""
-    share = "" if not table_bytes else f", {percent(row.budget_bytes / table_bytes)} of the rows' bytes"
-    where = f"At {binary_bytes(row.budget_bytes)}{share}, {row.system} trains"
+    share = "" if not table_bytes else f", {percent(row.host_budget_bytes / table_bytes)} of the rows' bytes"
+    where = f"At {binary_bytes(row.host_budget_bytes)}{share}, {row.system} trains"
     speed = row.speed
     if speed is not None:
         said = f"{where} at {_of(widened(speed, row.noise or 0.0))} of {IN_RAM}"
@@ -129,7 +131,7 @@ def _missing(rows: Sequence[OnDrive]) -> list[str]:
     budgets = _budgets(rows)
     found: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for system in dict.fromkeys(row.system for row in rows):
-        here = {row.budget_bytes: row for row in rows if row.system == system}
+        here = {row.host_budget_bytes: row for row in rows if row.system == system}
         for budget in budgets:
             row = here.get(budget)
             if row is None:
@@ -147,10 +149,10 @@ def _missing(rows: Sequence[OnDrive]) -> list[str]:
 def _astray(rows: Iterable[OnDrive]) -> dict[str, str]:
     """Systems whose AUROC is not the baseline's at the same budget, and the sentence that says so."""
     rows = list(rows)
-    like = {row.budget_bytes: row for row in rows if is_baseline(row.system)}
+    like = {row.host_budget_bytes: row for row in rows if is_baseline(row.system)}
     found: dict[str, str] = {}
     for row in filter(_is_sound, rows):
-        right = like.get(row.budget_bytes)
+        right = like.get(row.host_budget_bytes)
         if right is None or row.auroc is None or right.auroc is None:
             continue
         if abs(row.auroc - right.auroc) > AUROC_TOLERANCE:

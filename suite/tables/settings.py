@@ -104,8 +104,9 @@ def _taking_turns(records: Sequence[Record]) -> tuple[str, ...]:
     usual = ways.most_common(1)[0][0]
     others = dict.fromkeys(f"{system}: {turns.way}" for system, turns in timed if turns.way != usual)
     rounds = len({record.cell.round for record in records})
+    blocks = "builds" if cell.host_budget_bytes is None else "blocks"  # tables on a drive are written once a round
     return (
-        f"Turns: {rounds} round{'s' if rounds > 1 else ''} x {cell.builds} builds x {taken}, {usual}"
+        f"Turns: {rounds} round{'s' if rounds > 1 else ''} x {cell.builds} {blocks} x {taken}, {usual}"
         + (f" ({'; '.join(others)})" if others else ""),
     )
 

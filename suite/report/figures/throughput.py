@@ -74,9 +74,12 @@ class Panel:
 
 
 def panels_of(source: Source) -> tuple[Panel, ...]:
-    """A panel per family in which somebody beside the baseline has bytes on the device and a ratio."""
+    """A panel per family in which somebody beside the baseline has bytes on the device and a ratio.
+
+    Rows on a drive have a figure of their own.
+    """
     found = []
-    for family in families(source.groups):
+    for family in (one for one in families(source.groups) if not one.on_drive):
         rows = [merged_rows(group) for group in family.groups]
         points = tuple(_points(itertools.chain(*rows), on_cpu=family.group.on_cpu))
         if any(not is_baseline(point.system) for point in points):

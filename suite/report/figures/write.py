@@ -10,12 +10,13 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from suite.records.store import write_atomically
-from suite.report.figures import approximate, memory, misses, quality, throughput
+from suite.report.figures import approximate, disk, memory, misses, quality, throughput
 from suite.report.source import Source
 from suite.tables.figure_style import look
 
 DRAWN: dict[str, Callable[[Source], Figure | None]] = {
     "throughput_by_bytes": throughput.draw,
+    "throughput_by_budget": disk.draw,
     "quality_over_time": quality.draw,
     "miss_ratio": misses.draw,
     "memory": memory.draw,

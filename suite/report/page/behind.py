@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from suite.records.groups import BASELINE, Group
+from suite.records.groups import Group
 from suite.records.record import Environment, Record
 from suite.records.status import Status
 from suite.report.page.names import device_words
 from suite.report.source import Source
 from suite.tables.columns import COLUMNS
 from suite.tables.quantities import MISSING, amount, gigabytes
-from suite.tables.rows import merged_rows, noise_floor
+from suite.tables.rows import merged_rows, noise_floor, records_of
 
 SPEED = "samples/s"
 """The value behind a number whose column no record has."""
@@ -43,7 +43,7 @@ def page_records(source: Source, root: Path) -> tuple[dict[str, dict[str, Any]],
             # As merged as a row of the table is, but of one round alone
             of_round = Group(group.key, tuple(r for r in group.records if r.cell.round == number))
             for row in merged_rows(of_round):
-                (record,) = of_round.rounds_by_system[BASELINE if row.again else row.system]
+                (record,) = records_of(of_round, row)
                 shown = record.cell.system not in withheld
                 texts = [column.show(row) if shown or column.text else MISSING for column in columns]
                 texts.append(amount(row.samples_per_s if shown else None))

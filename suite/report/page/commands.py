@@ -17,7 +17,7 @@ Options = dict[str, str]
 def commands(groups: Iterable[Group]) -> tuple[str, ...]:
     """One command for all groups that differ in workload or in cache size alone, in order of the first of each."""
     merged = list(map(options, groups))
-    for flag in ("--workloads", "--cache-ratio", "--device-budget"):
+    for flag in ("--workloads", "--cache-ratio", "--device-budget", "--host-budget"):
         merged = _merged(merged, flag)
     lines = [["python", "run_bench.py", *(word for pair in one.items() for word in pair)] for one in merged]
     return tuple(dict.fromkeys(map(shlex.join, lines)))
@@ -50,6 +50,8 @@ def options(group: Group) -> Options:
 
 
 def _cache(cell: Cell) -> Options:
+    if cell.host_budget_bytes is not None:
+        return {"--tier": "disk", "--host-budget": str(cell.host_budget_bytes)}
     if cell.device_budget_bytes is not None:
         return {"--device-budget": str(cell.device_budget_bytes)}
     return {} if cell.cache_ratio is None else {"--cache-ratio": str(cell.cache_ratio)}

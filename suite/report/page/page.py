@@ -27,6 +27,7 @@ from suite.tables.columns import COLUMNS, View
 from suite.tables.comparison import comparison
 from suite.tables.quantities import MISSING
 from suite.tables.sheet import Block, Sheet
+from suite.tables.sweeps import on_drive
 
 _FOLDER = Path(__file__).parent
 
@@ -46,12 +47,14 @@ _TEMPLATES = Environment(
 _TEMPLATES.filters["breakable"] = _breakable
 _SCRIPTS = ("state.js", "scheme.js", "behind.js", "measurements.js", "budget.js")
 """In order: each uses what those before it declare."""
+_OF_MEASUREMENTS = "measurements.js"
 
 FACETS = ("dataset", "setting", "optimizer", "device", "status")
-PICTURE = "throughput_by_bytes"
-"""The figure that the page opens with."""
+PICTURES = ("throughput_by_bytes", "throughput_by_budget")
+"""The figures that the page opens with."""
 CAPTIONS = {
-    PICTURE: "Throughput by device bytes, relative to the baseline, with intervals and the noise band",
+    "throughput_by_bytes": "Throughput by device bytes, relative to the baseline, with intervals and the noise band",
+    "throughput_by_budget": "Throughput of rows on a drive by host budget, beside all rows in RAM, with intervals",
     "quality_over_time": "Loss and AUROC while training, by samples and by seconds",
     "miss_ratio": "Misses by cache size, simulated, with the optimum",
     "memory": "Memory by tier and purpose",
@@ -74,12 +77,14 @@ def page(source: Source, sheets: Sequence[Sheet], svgs: Mapping[str, str], root:
     groups = source.groups
     records, environments = page_records(source, root)
     positions = {key: position for position, key in enumerate(records)}
-    rows = page_rows(groups, positions)
+    # rows on a drive have tables of their own: columns of this one say other things of them
+    rows = page_rows([group for group in groups if not on_drive(group)], positions)
     shown = shown_columns(rows)
     budgets = budget_tables(groups)
     names = Names(groups)
     drawn = _figures(svgs)
-    script = "\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in _SCRIPTS)
+    scripts = [name for name in _SCRIPTS if rows or name != _OF_MEASUREMENTS]
+    script = "\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in scripts)
     carried = {
         "records": list(records.values()),
         "environments": environments,
@@ -99,8 +104,8 @@ def page(source: Source, sheets: Sequence[Sheet], svgs: Mapping[str, str], root:
         script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         style=Markup((_FOLDER / "page.css").read_text(encoding="utf-8")),
         verdicts=statements.verdicts(groups),
-        picture=[figure for figure in drawn if figure[0] == PICTURE],
-        figures=[figure for figure in drawn if figure[0] != PICTURE],
+        picture=[figure for figure in drawn if figure[0] in PICTURES],
+        figures=[figure for figure in drawn if figure[0] not in PICTURES],
         columns=[(at, COLUMNS[at]) for at in shown],
         rows=rows,
         facets={name: list(dict.fromkeys(row.facets[name] for row in rows)) for name in FACETS},

@@ -15,10 +15,12 @@ from suite.report.families import families
 from suite.report.page.names import Names
 from suite.report.source import Source
 from suite.report.standings import leaderboards
+from suite.tables.disk_blocks import disk_verdict
 from suite.tables.rows import failure
 from suite.tables.settings import cache, told_apart
+from suite.tables.sweeps import on_drive
 from suite.tables.verdict import verdict
-from systems.registry import SYSTEMS
+from systems.registry import DISK, SYSTEMS
 from workloads.schema import SCHEMAS
 
 PROJECT = "embedding-offload-bench"
@@ -49,25 +51,38 @@ class Verdict:
 
 
 def verdicts(groups: tuple[Group, ...]) -> tuple[Verdict, ...]:
-    """A verdict per family of cache sizes, in order of the groups."""
+    """A verdict per family of cache sizes, in order of the groups; rows on a drive have one for all budgets."""
     names = Names(groups)
+    one_each = {family.group.key: family.groups for family in families(groups) if family.on_drive}
+    told = [group for group in groups if not on_drive(group) or group.key in one_each]
     facts = {
-        group.key: (f"{group.cell.data} data", group.cell.optimizer, cache(group.cell), names.device(group))
-        for group in groups
+        group.key: (f"{group.cell.data} data", group.cell.optimizer, _size(group), names.device(group))
+        for group in told
     }
     several = [len(set(column)) > 1 for column in zip(*facts.values(), strict=True)]
-    heads = [", ".join([group.title, *itertools.compress(facts[group.key], several)]) for group in groups]
-    apart = told_apart(heads, [f"setting {group.key.setting}" for group in groups])
+    heads = [", ".join([group.title, *itertools.compress(facts[group.key], several)]) for group in told]
+    apart = told_apart(heads, [f"setting {group.key.setting}" for group in told])
     made = {
-        group.key: Verdict(heading=head, sentences=verdict(group)) for group, head in zip(groups, apart, strict=True)
+        group.key: Verdict(
+            heading=head,
+            sentences=disk_verdict(one_each[group.key]) if group.key in one_each else verdict(group),
+        )
+        for group, head in zip(told, apart, strict=True)
     }
     found = []
     for family in families(groups):
+        if family.on_drive:
+            found.append(made[family.group.key])
+            continue
         usual = SCALES[family.group.cell.scale].cache_ratio if family.group.cell.scale in SCALES else None
         first = next((group for group in family.groups if group.cell.cache_ratio == usual), family.groups[-1])
         others = tuple(made[group.key] for group in family.groups if group is not first)
         found.append(replace(made[first.key], others=others))
     return tuple(found)
+
+
+def _size(group: Group) -> str:
+    return "rows on a drive" if on_drive(group) else cache(group.cell)
 
 
 def failures(groups: tuple[Group, ...]) -> tuple[Failure, ...]:
@@ -99,8 +114,8 @@ def newest(source: Source) -> str:
 
 
 def device_statement(groups: tuple[Group, ...]) -> tuple[str, ...]:
-    """What the devices allow to be claimed; nothing where everything ran on CUDA devices."""
-    on_cpu = [group for group in groups if group.on_cpu]
+    """What the devices allow to be claimed; nothing where everything ran on CUDA devices, or beside a drive."""
+    on_cpu = [group for group in groups if group.on_cpu and not on_drive(group)]
     if not on_cpu:
         return ()
     number = f"{len(on_cpu)} of {len(groups)} comparisons {'was' if len(on_cpu) == 1 else 'were'}"
@@ -132,7 +147,8 @@ def not_measured(groups: tuple[Group, ...]) -> tuple[str, ...]:
     here = {group.cell.workload.partition("@")[0] for group in groups}
     said += _missing("Datasets", [schema.title for name, schema in SCHEMAS.items() if name not in here])
     systems = {base_name(cell.system) for cell in cells}
-    said += _missing("Systems", [name for name in SYSTEMS if name not in systems])
+    offered = {on_drive(group): DISK if on_drive(group) else SYSTEMS for group in groups}.values()
+    said += _missing("Systems", [name for names in offered for name in names if name not in systems])
     optimizers = {cell.optimizer for cell in cells}
     said += _missing("Optimizers", [name for name in SMALL.lr if name not in optimizers])
     return tuple(said)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from suite.report.sheets.anatomy import anatomy_sheet
 from suite.report.sheets.approximate import approximate_sheet
+from suite.report.sheets.disk import disk_sheet
 from suite.report.sheets.leaderboard import leaderboard_sheet
 from suite.report.sheets.optimal import optimal_sheet
 from suite.report.sheets.paper import paper_sheet
 from suite.report.source import Source
 from suite.tables.sheet import Sheet
 
-SHEETS = (paper_sheet, leaderboard_sheet, anatomy_sheet, optimal_sheet, approximate_sheet)
+SHEETS = (disk_sheet, paper_sheet, leaderboard_sheet, anatomy_sheet, optimal_sheet, approximate_sheet)
 
 
 def sheets(source: Source) -> tuple[Sheet, ...]:

@@ -17,6 +17,7 @@ from suite.tables.frames import SETTING_COLUMNS, frame
 from suite.tables.rows import Row, failure, merged_rows, noise_floor
 from suite.tables.settings import cache_size, headings
 from suite.tables.sheet import Block, Column, Line, Sheet
+from suite.tables.sweeps import on_drive
 
 _LEGEND = (
     "Columns are those of the paper's own table, arXiv 2208.05321.",
@@ -29,17 +30,19 @@ _RAW = (*SETTING_COLUMNS, "system", *(column.field for column in PAPER), "verifi
 
 
 def paper_sheet(source: Source) -> Sheet | None:
-    """A block per dataset, setting and machine; the published rows of the dataset at the end of each."""
-    if not source.groups:
+    """A block per dataset, setting and machine; the published rows of the dataset at the end of each.
+
+    The paper has no rows on a drive, and neither has its layout.
+    """
+    groups = [group for group in source.groups if not on_drive(group)]
+    if not groups:
         return None
     return Sheet(
         name="paper",
         title="Dataset by method, in the paper's layout",
         legend=_LEGEND,
-        blocks=tuple(
-            _block(group, heading) for group, heading in zip(source.groups, headings(source.groups), strict=True)
-        ),
-        frame=_first_copies(frame(*source.groups, published=True))[list(_RAW)],
+        blocks=tuple(_block(group, heading) for group, heading in zip(groups, headings(groups), strict=True)),
+        frame=_first_copies(frame(*groups, published=True))[list(_RAW)],
     )
 
 

@@ -19,6 +19,7 @@ from systems.contract import (
     CacheRatio,
     DeviceBytes,
     EmbeddingSystem,
+    HostBytes,
     OptimizerKind,
     SparseOptimizer,
     Support,
@@ -70,6 +71,11 @@ class Asked:
         )
         return cls(cell, system_class, workload, frequencies, spec)
 
+    @property
+    def on_drive(self) -> bool:
+        """Whether its rows are on a drive, at a host budget."""
+        return self.cell.host_budget_bytes is not None and Tier.DISK in self.system_class.required_bytes(self.spec)
+
     def support(self) -> Support:
         """What the system says, then whether this machine holds what the system needs at least."""
         support = self.system_class.support(self.spec)
@@ -101,8 +107,10 @@ class Asked:
 
 
 def _budget(cell: Cell) -> Budget:
+    if cell.host_budget_bytes is not None:
+        return HostBytes(total_bytes=cell.host_budget_bytes)
     if cell.device_budget_bytes is not None:
         return DeviceBytes(total_bytes=cell.device_budget_bytes)
     if cell.cache_ratio is not None:
         return CacheRatio(ratio=cell.cache_ratio)
-    raise ValueError("a cell needs a cache ratio or a device budget")
+    raise ValueError("a cell needs a cache ratio, a device budget or a host budget")

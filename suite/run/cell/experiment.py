@@ -6,15 +6,18 @@ import gc
 import math
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 
 import torch
 
+from suite.records.drive import DriveSpeed
 from suite.records.record import Cell, Measurement, Optimum, Verification
 from suite.records.status import Status
 from suite.run import memory_probes
 from suite.run.cell.asked import Asked
 from suite.run.cell.feed import Feed, FeedPlan, open_feed, plan_feed, usable_cores
+from suite.run.cell.host_budget import drive_of, host_budget
 from suite.run.cell.measurement import Progressive, memory_of, quality_of, timing_of, traffic_of
 from suite.run.cell.reporter import Phases, Reporter
 from suite.run.cell.stream import open_workload
@@ -61,7 +64,13 @@ def run_cell(cell: Cell, reporter: Reporter, *, known: Sequence[Optimum] = ()) -
             return Outcome(status=Status.WRONG_ANSWER, reason=_first_failure(verification), verification=verification)
     if not memory_probes.reset_peaks(asked.spec.device):
         notes += ("the peak of host memory could not be reset and includes imports and verification",)
+    speed: DriveSpeed | None = None
+    if asked.on_drive:
+        with phases("drive"):
+            speed, more = drive_of(asked)
+        notes += more
     measurement, slots = _train(asked, phases)
+    measurement = measurement.model_copy(update={"drive": speed})
     optimum: Optimum | None = None
     if slots and measurement.traffic is not None and measurement.traffic.unique_misses is not None:
         with phases("replay"):  # the system is gone by now, and so is its memory
@@ -83,11 +92,18 @@ def _train(asked: Asked, phases: Phases) -> tuple[Measurement, int]:
     torch.set_num_threads(plan.threads)
     reopen = partial(open_workload, cell)
     pin_memory = spec.device.type == "cuda"
-    with open_feed(plan, asked.workload, reopen=reopen, total=cell.steps, pin_memory=pin_memory) as feed:
+    with ExitStack() as stack:
+        feed = stack.enter_context(
+            open_feed(plan, asked.workload, reopen=reopen, total=cell.steps, pin_memory=pin_memory)
+        )
+        budget = stack.enter_context(host_budget(asked))
         with phases("build"):
             system, trainer = _build(asked, feed, phases)
+            if budget is not None:
+                budget.apply()
         measurement = _measure(asked, system, trainer, plan=plan, baseline_bytes=baseline_bytes, phases=phases)
-    return measurement, system.slots
+        held = None if budget is None else budget.held()
+    return measurement.model_copy(update={"held": held}), system.slots
 
 
 def _build(asked: Asked, feed: Feed, phases: Phases) -> tuple[EmbeddingSystem, Trainer]:

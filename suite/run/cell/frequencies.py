@@ -27,6 +27,10 @@ class LazyFrequencies(Mapping[str, Tensor]):
         self._counted: Mapping[str, Tensor] | None = None
         self.source: FrequencySource | None = None
 
+    def forget(self) -> None:
+        """Count anew when asked again: the memory is wanted for other things."""
+        self._counted = None
+
     def _all(self) -> Mapping[str, Tensor]:
         if self._counted is None:
             self._counted = self._exact() if self._sketch_bytes is None else self._sketched(self._sketch_bytes)

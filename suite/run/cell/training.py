@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -128,8 +129,15 @@ class Trainer:
         self._waited_s = 0.0
         self._announced: deque[Batch] = deque()
 
-    def run(self, steps: int, *, on_step: OnStep = lambda _: None, on_scores: OnScores | None = None) -> Run:
-        """Train `steps` more steps."""
+    def run(
+        self,
+        steps: int,
+        *,
+        on_step: OnStep = lambda _: None,
+        on_scores: OnScores | None = None,
+        embeddings_only: bool = False,
+    ) -> Run:
+        """Train `steps` more steps; with `embeddings_only` without the MLPs, the logit being a sum."""
         data_s = self._fill(steps + self._system.look_ahead)
         self._waited_s = 0.0
         self._model.train()
@@ -137,7 +145,8 @@ class Trainer:
         synchronize(self._device)  # nothing of an earlier run may finish on this one's time
         start = time.perf_counter()
         for step in range(steps):
-            loss = self._step(self._next(), on_scores)
+            batch = self._next()
+            loss = self._embedding_step(batch) if embeddings_only else self._step(batch, on_scores)
             on_step(step + 1)
         synchronize(self._device)  # work still in flight belongs to this run
         duration_s = time.perf_counter() - start
@@ -157,6 +166,12 @@ class Trainer:
         self._optimizer.step()
         if on_scores is not None:
             on_scores(logits.detach(), batch.labels, loss.detach())
+        return loss.detach()
+
+    def _embedding_step(self, batch: Batch) -> Tensor:
+        pooled: Tensor = self._system(batch.features).values()
+        loss: Tensor = self._criterion(pooled.sum(dim=1) / math.sqrt(pooled.shape[1]), batch.labels)
+        loss.backward()
         return loss.detach()
 
     def _forward(self, batch: Batch) -> Tensor:

@@ -29,6 +29,8 @@ _REMEDIES = {
     Status.OOM_DISK: "make room, or set TMPDIR to a directory on a drive with more",
     Status.OOM_HOST: "use a smaller --scale, --embedding-dim or --batch-size",
 }
+_STATUS_BY_NAME = {"WorkingSetTooLarge": Status.INFEASIBLE, "CannotHold": Status.UNSUPPORTED}
+"""Of errors whose modules this one does without."""
 
 
 def main(messages: int) -> NoReturn:
@@ -74,11 +76,9 @@ def status_of(error: BaseException) -> Status:
         return Status.OOM_HOST
     if is_disk_full(error):
         return Status.OOM_DISK
-    if name == "WorkingSetTooLarge":
-        return Status.INFEASIBLE
     if isinstance(error, ImportError):
         return Status.UNAVAILABLE
-    return Status.CRASHED
+    return _STATUS_BY_NAME.get(name, Status.CRASHED)
 
 
 def describe(error: BaseException) -> str:

@@ -24,6 +24,13 @@ class Device(enum.StrEnum):
     CUDA = "cuda"
 
 
+class Tier(enum.StrEnum):
+    """Where the slow rows of the comparison are."""
+
+    MEMORY = "memory"
+    DISK = "disk"
+
+
 def named_systems(text: str) -> list[registry.Variant]:
     """The variants named; those with parameters of the user's, or a module of their own, are imported to be checked.
 

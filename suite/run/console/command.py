@@ -24,7 +24,7 @@ from suite.records.options import (
 )
 from suite.records.record import Cell
 from suite.records.store import StoreError
-from suite.run.console.choices import Device, choose_device, make_display, named_systems
+from suite.run.console.choices import Device, Tier, choose_device, make_display, named_systems
 from suite.run.console.listing import show_choices, show_plan
 from suite.run.datasets import open_datasets
 from suite.run.locks import Locked
@@ -71,6 +71,13 @@ def run(
     device_budget: Annotated[
         str | None, typer.Option(help="Equal bytes instead of equal ratio: 1.5GiB, or a sweep: 64MiB,256MiB")
     ] = None,
+    tier: Annotated[
+        Tier, typer.Option(help="disk: the contest of rows on a drive, which a CPU trains, at a --host-budget")
+    ] = Tier.MEMORY,
+    host_budget: Annotated[
+        str | None,
+        typer.Option(help="With --tier disk: memory for rows in all, page cache included, or a sweep: 512MiB,1GiB"),
+    ] = None,
     frequency_prefix: Annotated[
         float, typer.Option(help="Share of the training split that row frequencies are taken from")
     ] = 1.0,
@@ -115,10 +122,11 @@ def run(
             raise BadOption("--fresh and --only-failed exclude each other")
         if timeout is not None and not timeout > 0:  # NaN compares false with everything
             raise BadOption(f"--timeout: {timeout} is out of range, it must be above 0")
-        where, why = choose_device(device)
+        on_drive = tier is Tier.DISK
+        where, why = choose_device(Device.CPU if on_drive and device is Device.AUTO else device)
         datasets = None if data_dir is None else open_datasets(data_dir, workloads)
         options = Options(
-            systems=tuple(named_systems(systems)),
+            systems=tuple(named_systems("disk" if on_drive and systems == "all" else systems)),
             workloads=parse_workloads(workloads) if datasets is None else tuple(datasets),
             device=where,
             scale=None if scale is None else scale.value,
@@ -128,6 +136,8 @@ def run(
             embedding_dim=embedding_dim,
             cache_ratios=parse_shares(cache_ratio, flag="--cache-ratio"),
             device_budgets=parse_sizes(device_budget, flag="--device-budget"),
+            on_drive=on_drive,
+            host_budgets=parse_sizes(host_budget, flag="--host-budget"),
             steps=steps,
             rounds=rounds,
             seed=seed,

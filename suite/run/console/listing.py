@@ -35,7 +35,8 @@ def show_plan(console: Console, cells: Sequence[Cell], runner: Runner, *, notes:
     for note in notes:
         console.print(note, markup=False, highlight=False)
     for cell in cells:
-        budget = f"{cell.device_budget_bytes:,} B" if cell.device_budget_bytes else f"ratio {cell.cache_ratio}"
+        size = cell.host_budget_bytes or cell.device_budget_bytes
+        budget = f"{size:,} B" if size else f"ratio {cell.cache_ratio}"
         console.print(
             f"{runner.state(cell):9} {cell.label}: {cell.data}, {cell.scale} on {cell.device}, {cell.optimizer} "
             f"lr {cell.lr:g}, batch {cell.batch_size}, dim {cell.embedding_dim}, {budget}, {cell.steps} steps, then "

@@ -37,9 +37,10 @@ class Needs:
     def of(cls, record: Record) -> Needs:
         """What a system held in its cell, with the model around it."""
         assert record.measurement is not None
-        memory = record.measurement.memory
+        memory, group = record.measurement.memory, record.measurement.held
+        held = memory.host_peak_rss_bytes if group is None else group.limit_bytes
         return cls(
-            host=max(0, memory.host_peak_rss_bytes - memory.host_baseline_rss_bytes),
+            host=min(held, max(0, memory.host_peak_rss_bytes - memory.host_baseline_rss_bytes)),
             device=memory.device_used_bytes or memory.device_reserved_bytes or 0,
             disk=sum(size for key, size in memory.anatomy_bytes.items() if key.startswith("disk/")),
         )
@@ -74,18 +75,25 @@ class Contest:
         way: As their records will say, but for those in a process of their own.
         turns: Of each system after each build.
         steps: Of each turn.
+        times_baseline: The baseline's own times are those of here, although it has no second self.
     """
 
     entrants: tuple[Entrant, ...]
     way: Way
     turns: int
     steps: int
+    times_baseline: bool = False
 
     @property
     def baseline(self) -> Entrant | None:
         """What the others are compared with."""
         first = self.entrants[0]
         return first if is_baseline(first.record.cell.system) else None
+
+    @property
+    def on_drive(self) -> bool:
+        """Rows are on a drive: systems are built once, and take turns without the MLPs too."""
+        return self.entrants[0].cell.host_budget_bytes is not None
 
     def without(self, names: Sequence[str]) -> tuple[Entrant, ...]:
         """The entrants but some."""
@@ -129,8 +137,10 @@ def _arranged(entrants: Sequence[Entrant], baseline: Entrant | None, room: Needs
     if _fit([*entrants, *again], room):
         return [_contest([*entrants[: len(again)], *again, *entrants[len(again) :]], "one process")]
     if baseline is not None and all(_fit([baseline, entrant], room) for entrant in entrants):
-        pairs = [[baseline, *again], *([baseline, entrant] for entrant in entrants[1:])]
-        return [_contest(pair, "two by two") for pair in pairs]
+        alone = [] if _fit([baseline, *again], room) else again
+        pairs = [[baseline, *again], *([baseline, entrant] for entrant in entrants[1:])][len(alone) :]
+        contests = [_contest(pair, "two by two") for pair in pairs]
+        return [replace(contests[0], times_baseline=bool(alone)), *contests[1:]] if contests else []
     return [_contest([entrant], "alone") for entrant in entrants]
 
 
@@ -140,7 +150,8 @@ def _needs_long_turns(entrant: Entrant) -> bool:
 
 
 def _shares(record: Record) -> bool:
-    return record.measurement is None or record.measurement.shares_process
+    on_drive = record.cell.host_budget_bytes is not None  # each is held to a budget of its own
+    return not on_drive and (record.measurement is None or record.measurement.shares_process)
 
 
 def _fit(entrants: Sequence[Entrant], room: Needs) -> bool:

@@ -45,11 +45,13 @@ class Result:
 
     Attributes:
         series: By name, of those who took all their turns.
+        embeddings: The same of turns without the MLPs, where there were such.
         own_process: Names of those who ended in a process of their own.
         failed: By name, why others did not come to the end.
     """
 
     series: dict[str, Series] = field(default_factory=dict)
+    embeddings: dict[str, Series] = field(default_factory=dict)
     own_process: set[str] = field(default_factory=set)
     failed: dict[str, Outcome] = field(default_factory=dict)
 
@@ -84,7 +86,9 @@ def hold(
     result = Result()
     while contest.entrants:
         try:
-            result.series = _Attempt(contest, limits, show).run(log)
+            attempt = _Attempt(contest, limits, show)
+            attempt.run(log)
+            result.series, result.embeddings = attempt.series, attempt.embeddings
         except _Fell as fell:
             gone = fell.entrant
             if gone.own_process or len(contest.entrants) == 1:
@@ -102,7 +106,11 @@ def hold(
 
 
 class _Attempt:
-    """One try to bring all entrants to the end."""
+    """One try to bring all entrants to the end.
+
+    Attributes:
+        series, embeddings: As those of a `Result`.
+    """
 
     def __init__(self, contest: Contest, limits: Limits, show: Callable[[Standing], None]) -> None:
         self._contest = contest
@@ -110,12 +118,13 @@ class _Attempt:
         self._show = show
         self._cell = contest.entrants[0].cell
         self._orders = balanced_orders(len(contest.entrants))
-        self._series: dict[str, Series] = {entrant.name: [] for entrant in contest.entrants}
+        self.series: dict[str, Series] = {entrant.name: [] for entrant in contest.entrants}
+        self.embeddings: dict[str, Series] = {name: [] for name in (self.series if contest.on_drive else ())}
         self._workers: dict[str, Worker] = {}
         self._done = 0
         self._told = -math.inf
 
-    def run(self, log: Path) -> dict[str, Series]:
+    def run(self, log: Path) -> None:
         """Build and take turns, as often as the cells say.
 
         Raises:
@@ -130,18 +139,21 @@ class _Attempt:
                 self._ask(group[0], Host(cells={one.name: one.cell for one in group}, steps=self._steps))
             hosts = [group[0] for group in groups]
             for build in range(self._cell.builds):
-                self._build(hosts if build else [])
+                if not build or not self._contest.on_drive:
+                    self._build(hosts if build else [])
+                self._take_turns()
         self._told = -math.inf
         self._tell("nobody")
-        return self._series
 
     @property
     def _steps(self) -> int:
         """Of a system after a build."""
-        return self._cell.warmup_steps + self._contest.turns * self._contest.steps
+        steps = self._contest.turns * self._contest.steps
+        # systems on a drive are built once, and take as many turns without the MLPs
+        return self._cell.warmup_steps + steps * (2 * self._cell.builds if self._contest.on_drive else 1)
 
     def _build(self, hosts: list[Entrant]) -> None:
-        """Build all systems anew, and give them all their turns."""
+        """Build all systems anew."""
         for host in hosts:
             self._ask(host, Clear())
         for entrant in self._contest.entrants:
@@ -150,15 +162,27 @@ class _Attempt:
         for entrant in self._contest.entrants:
             self._tell(f"warm up {entrant.name}")
             self._ask(entrant, TakeTurn(name=entrant.name, steps=self._cell.warmup_steps))
-            self._series[entrant.name].append([])
+
+    def _take_turns(self) -> None:
+        """Give all systems their turns."""
+        kinds = [self.series, self.embeddings] if self._contest.on_drive else [self.series]
+        for series in kinds:
+            for name in series:
+                series[name].append([])
         for turn in range(self._contest.turns):
-            for place in self._orders[turn % len(self._orders)]:
-                entrant = self._contest.entrants[place]
-                self._tell(entrant.name)
-                taken = self._ask(entrant, TakeTurn(name=entrant.name, steps=self._contest.steps))
-                assert taken is not None
-                self._series[entrant.name][-1].append(taken)
-                self._done += 1
+            for series in kinds:
+                for place in self._orders[turn % len(self._orders)]:
+                    self._take_turn(self._contest.entrants[place], series)
+
+    def _take_turn(self, entrant: Entrant, series: dict[str, Series]) -> None:
+        self._tell(entrant.name)
+        embeddings_only = series is self.embeddings
+        taken = self._ask(
+            entrant, TakeTurn(name=entrant.name, steps=self._contest.steps, embeddings_only=embeddings_only)
+        )
+        assert taken is not None
+        series[entrant.name][-1].append(taken)
+        self._done += 1
 
     def _ask(self, entrant: Entrant, request: BaseModel) -> Turn | None:
         """The turn that was asked for; None of another request that was done.
@@ -178,8 +202,9 @@ class _Attempt:
             return
         self._told = time.monotonic()
         contest = self._contest
-        total = self._cell.builds * contest.turns * len(contest.entrants)
-        self._show(Standing(who=who, done=self._done, total=total, ratios=_ratios(contest, self._series)))
+        kinds = 2 if contest.on_drive else 1
+        total = self._cell.builds * contest.turns * len(contest.entrants) * kinds
+        self._show(Standing(who=who, done=self._done, total=total, ratios=_ratios(contest, self.series)))
 
 
 def _log_of(log: Path, number: int) -> Path:

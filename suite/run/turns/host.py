@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from copy import copy
 from functools import cache
 
@@ -13,10 +14,13 @@ import torch
 from suite.records.status import Status
 from suite.run.cell.asked import Asked
 from suite.run.cell.feed import OnBatch, pinned
+from suite.run.cell.host_budget import host_budget
 from suite.run.cell.reporter import Reporter
 from suite.run.cell.stream import open_workload
 from suite.run.cell.training import Trainer, build_trainer, load_initial_rows
+from suite.run.memory_probes import drive_traffic
 from suite.run.messages import Build, Clear, Done, Host, Outcome, Request, TakeTurn, Turn
+from systems.contract import EmbeddingSystem
 from workloads.batch import Batch, Split, Workload
 from workloads.dlrm import initial_rows
 
@@ -31,16 +35,21 @@ def serve(asked: Host, requests: Iterator[Request], reporter: Reporter) -> Outco
         Why it cannot go on, after a request that is none of a host's.
     """
     torch.set_num_threads(len(os.sched_getaffinity(0)))
-    host = _Host(asked, reporter)
-    reporter.answer(Done())
+    with ExitStack() as stack:
+        host = _Host(asked, reporter, stack)
+        reporter.answer(Done())
+        return _serve(host, requests, reporter)
+
+
+def _serve(host: _Host, requests: Iterator[Request], reporter: Reporter) -> Outcome:
     for request in requests:
         match request:
             case Build(name=name):
                 reporter.phase(f"build {name}")
                 host.build(name)
                 reporter.answer(Done())
-            case TakeTurn(name=name, steps=steps):
-                reporter.answer(host.turn(name, steps))
+            case TakeTurn(name=name, steps=steps, embeddings_only=embeddings_only):
+                reporter.answer(host.turn(name, steps, embeddings_only))
             case Clear():
                 host.clear()
                 reporter.answer(Done())
@@ -52,7 +61,8 @@ def serve(asked: Host, requests: Iterator[Request], reporter: Reporter) -> Outco
 class _Host:
     """Systems of one setting, and the batches that they share."""
 
-    def __init__(self, asked: Host, reporter: Reporter) -> None:
+    def __init__(self, asked: Host, reporter: Reporter, stack: ExitStack) -> None:
+        self._stack = stack
         self._cells = asked.cells
         self._steps = asked.steps
         self._beat = reporter.beat
@@ -63,10 +73,12 @@ class _Host:
         self._rows = cache(initial_rows) if elements <= _FEW else initial_rows
         self._asked: dict[str, Asked] = {}
         self._trainers: dict[str, Trainer] = {}
+        self._systems: dict[str, EmbeddingSystem] = {}
 
     def clear(self) -> None:
         """Forget all systems, and begin again with the first batch."""
         self._trainers.clear()
+        self._systems.clear()
         self._batches.rewind()
         gc.collect()  # a system that holds itself in a circle still has its rows
 
@@ -76,6 +88,7 @@ class _Host:
         if name not in self._asked:
             self._asked[name] = Asked.of(cell, beat=self._beat)
         asked = self._asked[name]
+        budget = self._stack.enter_context(host_budget(asked))
         system = asked.system_class(asked.spec)
         load_initial_rows(system, seed=cell.round_seed, on_chunk=self._beat, make=self._rows)
         self._trainers[name] = build_trainer(
@@ -88,11 +101,27 @@ class _Host:
             total_steps=self._steps,
             on_batch=self._beat,
         )
+        self._systems[name] = system
+        if budget is not None:
+            budget.apply()
 
-    def turn(self, name: str, steps: int) -> Turn:
-        """Train a system `steps` more steps."""
-        run = self._trainers[name].run(steps, on_step=lambda _: self._beat())
-        return Turn(seconds=run.duration_s, wait_s=run.wait_s, loss=run.loss.hex())
+    def turn(self, name: str, steps: int, embeddings_only: bool) -> Turn:
+        """Train a system `steps` more steps, on a drive that nobody else writes to."""
+        system, on_drive = self._systems[name], self._asked[name].on_drive
+        system.reset_counters()
+        before = drive_traffic()
+        run = self._trainers[name].run(steps, on_step=lambda _: self._beat(), embeddings_only=embeddings_only)
+        after = drive_traffic()
+        if on_drive:
+            os.sync()  # what waits to be written is on nobody else's time
+        return Turn(
+            seconds=run.duration_s,
+            wait_s=run.wait_s,
+            loss=run.loss.hex(),
+            read_bytes=after[0] - before[0],
+            written_bytes=after[1] - before[1],
+            rows_read=system.counters().rows_fetched if on_drive else None,
+        )
 
 
 class _SharedBatches:

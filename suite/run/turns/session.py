@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _SHARE = 0.8
 """Of the memory that there is, what systems that take turns together may hold."""
+_SHARE_BESIDE_DRIVE = 0.95
+"""The same where all but one are held to a budget."""
 
 
 class Session:
@@ -81,9 +83,10 @@ class Session:
 
 
 def _room(record: Record) -> Needs:
+    share = _SHARE if record.cell.host_budget_bytes is None else _SHARE_BESIDE_DRIVE
     on_device = record.environment.gpu_memory_bytes if record.cell.device == "cuda" else None
     return Needs(
-        host=int(_SHARE * available_host_bytes()),
+        host=int(share * available_host_bytes()),
         device=int(_SHARE * (on_device or 0)),
         disk=int(_SHARE * free_bytes()[1]),
     )

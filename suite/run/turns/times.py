@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from suite.records.drive import DriveTraffic
 from suite.records.record import Record, Turns
 from suite.records.status import Status
 from suite.run.messages import Outcome
@@ -24,7 +27,8 @@ def times_of(contest: Contest, result: Result, *, identity: str) -> dict[str, Tu
     for entrant in contest.entrants:
         if entrant.name.endswith(AGAIN):
             continue
-        if entrant is baseline and again is None and theirs is not None and len(contest.entrants) > 1:
+        beside_itself = again is not None or len(contest.entrants) == 1 or contest.times_baseline
+        if entrant is baseline and theirs is not None and not beside_itself:
             continue  # its own times are those beside its second self
         if entrant.name not in result.series:
             found[entrant.name] = result.failed[entrant.name]
@@ -48,8 +52,40 @@ def times_of(contest: Contest, result: Result, *, identity: str) -> dict[str, Tu
             baseline_s=None if beside is None else _seconds(beside),
             losses="equal" if compared else "not compared",
             data_wait_s=sum(turn.wait_s for build in own for turn in build),
+            drive=_traffic(own, contest.steps),
+            **_embeddings(contest, result, entrant),
         )
     return found
+
+
+def _embeddings(contest: Contest, result: Result, entrant: Entrant) -> dict[str, Any]:
+    """What a record keeps of turns without the MLPs."""
+    own = result.embeddings.get(entrant.name)
+    if not own:
+        return {}
+    baseline = contest.baseline
+    beside = None
+    if baseline is not None:
+        beside = result.embeddings.get(baseline.name + AGAIN if entrant is baseline else baseline.name)
+    return {
+        "embedding_s": _seconds(own),
+        "baseline_embedding_s": None if beside is None else _seconds(beside),
+        "embedding_drive": _traffic(own, contest.steps),
+    }
+
+
+def _traffic(series: Series, steps: int) -> DriveTraffic | None:
+    """From and to drives in all turns; None where nothing was, as no rows are there."""
+    turns = [turn for build in series for turn in build]
+    if not any(turn.read_bytes or turn.written_bytes or turn.rows_read is not None for turn in turns):
+        return None
+    rows = [turn.rows_read for turn in turns]
+    return DriveTraffic(
+        steps=steps * len(turns),
+        read_bytes=sum(turn.read_bytes for turn in turns),
+        written_bytes=sum(turn.written_bytes for turn in turns),
+        rows_read=None if None in rows else sum(count or 0 for count in rows),
+    )
 
 
 def _seconds(series: Series) -> tuple[tuple[float, ...], ...]:
