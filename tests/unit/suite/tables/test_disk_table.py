@@ -96,7 +96,7 @@ def test_the_head_says_drive_memory_tables_and_what_intervals_are_over():
     assert "Drive: ext4, random reads of 4,096 bytes past the page cache: 16,000/s at depth 1, 64,000/s" in facts
     assert "measured by fio 3.36" in facts
     assert "Memory held by: memory control group, version 2" in facts
-    assert "Intervals: Student's, 95 %, over builds, 3 of a system in all rounds" in facts
+    assert "Intervals: Student's, 95 %, over blocks of turns, 3 of a system in all rounds" in facts
     assert "outside any offload ranking" not in facts
     (without_baseline, _) = disk_blocks(group_records(contest(setting=SMALL)[3:]))
     assert "Rows: 4,000,000 in 26 tables" in " | ".join(without_baseline.facts)
@@ -151,12 +151,12 @@ def test_systems_that_raced_apart_are_compared_through_full_ram():
 def test_one_build_has_no_interval_and_says_so():
     runs = contest(seeds=1)
     whole, alone = disk_blocks(group_records(runs))
-    assert "Intervals: none, for every ratio rests on one build" in whole.facts
+    assert "Intervals: none, for every ratio rests on one block of turns" in whole.facts
     assert table(whole)["1 GiB", OURS]["vs full_ram"] == "0.95 [n/a]"
     assert table(alone)["1 GiB", OURS]["vs mapped_table"] == "5.00 [n/a]"
     said, unsure = verdict_of(runs)
     assert f"{OURS} trains at about 0.95 of full_ram, and is about 5.0 times as fast as mapped_table" in said
-    assert unsure.startswith("Nothing can be said of how sure a ratio with `about` is, for it rests on one build")
+    assert unsure.startswith("Nothing can be said of how sure a ratio with `about` is, for it rests on one block")
 
 
 def test_what_has_no_ok_cell_is_said_with_its_reason():

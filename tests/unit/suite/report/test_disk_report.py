@@ -1,0 +1,141 @@
+"""Rows on a drive in a report: a sheet, a figure and sentences of their own, and no place among other contests."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from pathlib import Path
+
+import pytest
+from matplotlib.container import ErrorbarContainer
+from typer.testing import CliRunner
+
+from suite.__main__ import app
+from suite.records.groups import group_records
+from suite.records.store import RecordStore
+from suite.report.families import families
+from suite.report.figures.disk import draw
+from suite.report.figures.throughput import panels_of
+from suite.report.page.commands import commands
+from suite.report.page.statements import device_statement, verdicts
+from suite.report.publish import publish
+from suite.report.sheets.disk import disk_sheet
+from suite.report.sheets.paper import paper_sheet
+from suite.report.source import Source
+from suite.report.standings import leaderboards
+from suite.tables.disk_blocks import disk_verdict
+from suite.tables.figure_style import look
+from tests.unit.suite.report.report_scenes import disk_run, source
+from tests.unit.suite.tables.disk_scenes import GIB, MIB, OURS, contest, on_drive
+
+
+def sweep() -> Source:
+    """Three budgets, of which one lacks a system."""
+    small = contest(512 * MIB, ours=(0.8, 0.4), mapped=(0.12, 0.06))
+    large = [run for run in contest(2 * GIB) if run.cell.system != "rocksdb_table"]
+    return source([*small, *contest(), *large])
+
+
+def text_of(html: str) -> str:
+    without = re.sub(r"<script.*?</script>|<style.*?</style>", "", html, flags=re.DOTALL)
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", without)).split())
+
+
+def test_rows_on_a_drive_are_in_no_other_ranking_though_they_offload_from_the_same_machine():
+    drive, plain = sweep(), source(disk_run())
+    both = source([*drive.records, *plain.records])
+    assert [family.on_drive for family in families(both.groups)].count(True) == 1
+    assert leaderboards(drive.groups) == ()
+    assert len(leaderboards(both.groups)) == len(leaderboards(plain.groups)) == 1
+    assert {one.group.cell.host_budget_bytes for one in leaderboards(both.groups)[0].contenders} == {None}
+    assert panels_of(drive) == ()
+    assert paper_sheet(drive) is None
+    papers = [paper_sheet(one) for one in (both, plain)]
+    assert papers[0].frame.equals(papers[1].frame)
+    assert device_statement(drive.groups) == ()
+
+
+def test_the_sheet_has_a_line_per_step_budget_and_system_as_raw_numbers():
+    sheet = disk_sheet(sweep())
+    assert disk_sheet(source(disk_run())) is None
+    frame = sheet.frame
+    assert sorted(frame["host_budget_bytes"].unique()) == [512 * MIB, GIB, 2 * GIB]
+    assert len(frame) == 2 * (4 + 4 + 3)
+    ours = frame[(frame["system"] == OURS) & (frame["host_budget_bytes"] == GIB)].set_index("step")
+    assert ours["ratio"].tolist() == pytest.approx([0.95, 0.5])
+    assert ours.loc["the embedding step alone", "over_mapped_table"] == pytest.approx(5)
+    assert all(frame["records"].str.len() > 0)
+
+
+def test_the_figure_has_a_line_per_system_with_intervals_under_that_of_full_ram():
+    with look("test"):
+        figure = draw(sweep())
+    whole, alone = figure.axes
+    for axes, ram in ((whole, 10_000), (alone, 20_000)):
+        assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+        lines = {line.get_label(): line for line in axes.get_lines()}
+        assert lines["full_ram"].get_ydata().tolist() == pytest.approx([ram] * 5)
+    bars = {found.get_label(): found for found in whole.containers if isinstance(found, ErrorbarContainer)}
+    assert set(bars) == {OURS, "mapped_table", "rocksdb_table"}
+    (line, _, (segments,)) = bars[OURS].lines
+    assert line.get_xdata().tolist() == [512 * MIB, GIB, 2 * GIB]
+    assert line.get_ydata().tolist() == pytest.approx([8_000, 9_500, 9_500])
+    low, high = segments.get_segments()[1][:, 1]
+    assert (low, high) == pytest.approx((9_500 * 0.9755, 9_500 * 1.0252), rel=1e-3)
+    assert len(bars["rocksdb_table"].lines[0].get_xdata()) == 2
+    assert draw(source(disk_run())) is None
+
+
+def test_one_block_of_turns_draws_points_without_bars():
+    with look("test"):
+        whole, _ = draw(source(contest(seeds=1))).axes
+    (bar, *_) = whole.containers
+    assert [len(segment) for segment in bar.lines[2][0].get_segments()] == [0]
+
+
+def test_the_page_opens_with_verdict_and_figure_and_names_no_other_baseline(tmp_path: Path):
+    shown = sweep()
+    publish(shown, tmp_path)
+    html = (tmp_path / "index.html").read_text()
+    text = text_of(html)
+    sentences = disk_verdict(shown.groups)
+    assert len(sentences) == 4
+    assert " ".join(sentences) in text
+    assert text.index(sentences[0]) < text.index("Throughput of rows on a drive by host budget")
+    before_missing = text[: text.index("What was not measured")]
+    assert "full_gpu" not in before_missing
+    assert "rows on a drive" in text
+    for gone in ("measurements-table", 'id="budget"', "No leaderboard"):
+        assert gone not in html
+    for table in ("the whole DLRM step", "The embedding step alone"):
+        assert table in text
+    (verdict,) = verdicts(shown.groups)
+    assert (verdict.heading, verdict.sentences) == ("Criteo Kaggle", sentences)
+
+
+def test_on_one_page_other_contests_keep_their_tables_and_words(tmp_path: Path):
+    both = source([*sweep().records, *disk_run()])
+    publish(both, tmp_path)
+    html = (tmp_path / "index.html").read_text()
+    assert 'id="measurements-table"' in html
+    rows = html.split('id="measurements-table"')[1].split("</table>")[0]
+    assert "full_ram" not in rows
+    heads = [verdict.heading for verdict in verdicts(both.groups)]
+    assert sorted(heads) == ["Criteo Kaggle, device budget 16 MiB", "Criteo Kaggle, rows on a drive"]
+
+
+def test_the_command_gives_tier_and_budgets():
+    found = commands(sweep().groups)
+    assert all("--tier disk" in line and "--device-budget" not in line for line in found)
+    assert any(f"--host-budget {512 * MIB},{GIB}" in line for line in found)
+
+
+def test_report_and_its_check_run_over_records_on_disk(tmp_path: Path):
+    store = RecordStore(tmp_path)
+    for record in [*contest(), *on_drive("freq_cache[tier=file]", 0.9)]:
+        store.write(record)
+    for more in ([], ["--check"]):
+        result = CliRunner().invoke(app, ["report", "--out", str(tmp_path), *more])
+        assert result.exit_code == 0, result.output
+    assert "rocksdb_table" in (tmp_path / "tables" / "disk.md").read_text()
+    assert len(group_records(store.load_all()[0])) == 1
