@@ -6,9 +6,9 @@ import errno
 import os
 import tempfile
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,8 @@ _READERS = 64
 _READ_RECORDS = 256
 _WRITTEN_RECORDS = 4096
 _BULK_FILE_BYTES = 256 << 20
+_MEMTABLE_PERCENT = 50
+_MEMTABLE_PEAK_PERCENT = 130
 
 _OPTIONS = """\
 [Version]
@@ -75,7 +77,7 @@ class RocksDBStore:
     Args:
         directory: Where the files go.
         records: How many there may be.
-        memory_bytes: Of two memtables and the block cache.
+        memory_bytes: Of memtables and block cache.
 
     Every method raises OSError with ENOSPC where the drive is full.
     """
@@ -83,10 +85,10 @@ class RocksDBStore:
     def __init__(self, directory: Path, *, records: int, memory_bytes: int) -> None:
         self._directory = directory
         self._key = np.dtype(">u4" if records <= 1 << 32 else ">u8")
-        memtable_bytes = max(64 << 10, memory_bytes // 4)
-        cache_bytes = max(64 << 10, memory_bytes - 2 * memtable_bytes)
-        self.memory_bytes = 2 * memtable_bytes + cache_bytes
-        options, families = _options(Cache(cache_bytes), memtable_bytes=memtable_bytes)
+        self._memtable_bytes = max(64 << 10, memory_bytes * _MEMTABLE_PERCENT // 100)
+        self._cache = Cache(0)
+        self.resize(memory_bytes)
+        options, families = _options(self._cache, memtable_bytes=self._memtable_bytes)
         with _full_drive():
             self._rocksdb = Rdict(str(directory / "rows"), options, families)
         unlogged = WriteOptions()
@@ -107,6 +109,11 @@ class RocksDBStore:
                     self._bulk = _BulkFile(self._table_options, self._directory)
                 self._bulk.append(start + at, self._keys(np.arange(start + at, start + at + len(part))), part)
 
+    def resize(self, memory_bytes: int) -> None:
+        """Hold so much in memory from now on; the block cache gives or takes the difference."""
+        self._cache.set_capacity(max(1 << 20, memory_bytes - self._memtable_bytes * _MEMTABLE_PEAK_PERCENT // 100))
+        self.memory_bytes = memory_bytes
+
     def settle(self) -> None:
         """Take in what was loaded."""
         bulk, self._bulk = self._bulk, None
@@ -114,27 +121,30 @@ class RocksDBStore:
             with _full_drive():
                 bulk.ingest(self._rocksdb)
 
-    def read(self, numbers: Int64s, out: Bytes) -> None:
-        """Fill `out`, `[n, bytes]`, with the records of these numbers, `[n]`, ascending; absent ones are zeros."""
+    def read(self, numbers: Int64s, size: int, take: Callable[[slice, Bytes], None]) -> None:
+        """Read records of `size` bytes by number, `[n]`, ascending; what was never written is zeros.
+
+        `take` gets the records in parts, each with its place among the numbers, on several threads.
+        """
         self.settle()
 
         def part(start: int) -> None:
-            keys = self._keys(numbers[start : start + _READ_RECORDS])
-            found: Any = self._rocksdb.get(keys)
-            absent = bytes(out.shape[1])
-            joined = b"".join([absent if one is None else one for one in found])
-            out[start : start + _READ_RECORDS] = np.frombuffer(joined, np.uint8).reshape(len(keys), -1)
+            place = slice(start, min(start + _READ_RECORDS, len(numbers)))
+            found: Any = self._rocksdb.get(self._keys(numbers[place]))
+            if None in found:
+                found = [bytes(size) if record is None else record for record in found]
+            take(place, np.frombuffer(bytearray().join(found), np.uint8).reshape(-1, size))
 
         with _full_drive():
             deque(self._readers.map(part, range(0, len(numbers), _READ_RECORDS)), maxlen=0)
 
-    def write(self, numbers: Int64s, records: Bytes) -> None:
-        """Overwrite the records of these numbers, `[n]`, ascending, with `records`, `[n, bytes]`."""
+    def write(self, numbers: Int64s, give: Callable[[slice], Bytes]) -> None:
+        """Overwrite the records of these numbers, `[n]`, ascending, with what `give` has for a part of them."""
         self.settle()
         for start in range(0, len(numbers), _WRITTEN_RECORDS):
-            part = slice(start, start + _WRITTEN_RECORDS)
+            place = slice(start, min(start + _WRITTEN_RECORDS, len(numbers)))
             batch = WriteBatch(raw_mode=True)
-            deque(map(batch.put, self._keys(numbers[part]), _values(records[part])), maxlen=0)
+            deque(map(batch.put, self._keys(numbers[place]), _values(give(place))), maxlen=0)
             with _full_drive():
                 self._rocksdb.write(batch)
 
@@ -142,7 +152,10 @@ class RocksDBStore:
         """Stop all threads and leave the files as they are."""
         self._readers.shutdown()
         self._rocksdb.cancel_all_background(wait=True)
-        self._rocksdb.close()
+        with suppress(
+            Exception
+        ):  # it says that it is shutting down when it would write its memtables: nobody wants them
+            self._rocksdb.close()
 
     def _keys(self, numbers: Int64s) -> list[Any]:
         return _values(numbers.astype(self._key)[:, None].view(np.uint8))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import tempfile
 import weakref
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from torchrec import KeyedJaggedTensor, KeyedTensor
@@ -29,11 +29,14 @@ from systems.contract import (
 )
 from systems.counting import UniqueCounter
 from systems.features import FeatureGroups, Group
-from systems.rocksdb_table.store import Int64s, RocksDBStore
+from systems.rocksdb_table.store import Bytes, Int64s, RocksDBStore
 from systems.tbe import ROW_TYPES, build_shared_tbe, tbe_key
 from systems.tbe_system import fbgemm_support
 
 _POOL_STEP = 4096
+_LEAST_BYTES = 2 << 20
+_WELL_USED = 0.9
+"""Of memory that is asked for in small pieces."""
 _DISK_SHARE = 1.5
 """Bytes of files over those of rows and state: keys, padding of blocks, and what compaction holds twice for a while."""
 
@@ -87,7 +90,7 @@ class _Pool:
         states = self._tbe.split_optimizer_states()
         tensors = [self._tbe.split_embedding_weights()[0], *(states[0] if states else [])]
         self._fields: dict[str, Tensor] = dict(zip(self.record.names or (), tensors, strict=True))
-        self._records = np.empty(rows, self.record)
+        self.rows = rows
 
     def set_learning_rate(self, lr: float) -> None:
         """Train at another learning rate from the next look-up on."""
@@ -108,20 +111,31 @@ class _Pool:
 
     def fetch(self, store: RocksDBStore, numbers: Int64s) -> None:
         """Hold the rows of these records, ascending, in their order."""
-        if len(numbers) > len(self._records):
+        if len(numbers) > self.rows:
             self._grow(-(-len(numbers) // _POOL_STEP) * _POOL_STEP)
         self.numbers = numbers
-        records = self._records[: len(numbers)]
-        store.read(numbers, as_bytes(records))
-        for name, tensor in self._fields.items():
-            tensor[: len(numbers)] = torch.from_numpy(records[name])
+
+        def take(place: slice, records: Bytes) -> None:
+            for name, values in self.fields_of(records).items():
+                self._fields[name][place] = values
+
+        store.read(numbers, self.record.itemsize, take)
 
     def write_back(self, store: RocksDBStore) -> None:
         """Write all rows that it holds."""
-        records = self._records[: len(self.numbers)]
-        for name, tensor in self._fields.items():
-            records[name] = tensor[: len(self.numbers)].numpy()
-        store.write(self.numbers, as_bytes(records))
+        store.write(self.numbers, lambda place: self.records_of({n: v[place] for n, v in self._fields.items()}))
+
+    def records_of(self, values: Mapping[str, Tensor]) -> Bytes:
+        """Rows as records; state that is not named is zero."""
+        records = np.zeros(len(values["weight"]), self.record)
+        for name, tensor in values.items():
+            records[name] = tensor.numpy()
+        return records.view(np.uint8).reshape(len(records), -1)
+
+    def fields_of(self, records: Bytes) -> dict[str, Tensor]:
+        """Records as weights and states, in the same memory."""
+        rows = records.view(self.record)[:, 0]
+        return {name: torch.from_numpy(rows[name]) for name in self.record.names or ()}
 
     def look_up(self, slots: Tensor, part: KeyedJaggedTensor) -> Tensor:
         """Pool rows by their place here, one per id of `part`."""
@@ -130,8 +144,8 @@ class _Pool:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of rows, their state, and of the records on their way."""
-        return sum(tensor.nbytes for tensor in self._fields.values()) + self._records.nbytes
+        """Bytes of rows and their state."""
+        return self.rows * self.record.itemsize
 
 
 class RocksDBTable(EmbeddingSystem):
@@ -162,10 +176,8 @@ class RocksDBTable(EmbeddingSystem):
         weakref.finalize(self, _remove, self._store, files)
 
     def _store_bytes(self) -> int:
-        """What RocksDB may have of the budget: the pools grow to a batch's distinct rows, half of its ids say."""
-        widest = max(pool.record.itemsize for pool in self._pools)
-        batch_bytes = min(self.spec.batch_lookups // 2, self.spec.rows) * widest * 2
-        return max(self.spec.budget_bytes // 2, self.spec.budget_bytes - 2 * batch_bytes)
+        """What the pools leave of the budget to RocksDB, but for what allocators waste."""
+        return max(_LEAST_BYTES, int(_WELL_USED * (self.spec.budget_bytes - sum(pool.nbytes for pool in self._pools))))
 
     @classmethod
     def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
@@ -197,6 +209,8 @@ class RocksDBTable(EmbeddingSystem):
         for pool, part, (numbers, slots) in zip(self._pools, parts, wanted, strict=True):
             pool.fetch(self._store, numbers.numpy())
             pooled.append(pool.look_up(slots, part))
+        if self._store.memory_bytes != self._store_bytes():
+            self._store.resize(self._store_bytes())
         joined = self._groups.join(pooled)
         if joined.values().requires_grad:
             in_flight = _InFlight()
@@ -226,10 +240,7 @@ class RocksDBTable(EmbeddingSystem):
         self.check_rows(table, start, rows)
         self._finish()
         pool = self._pool_of[table]
-        records = np.zeros(len(rows.weights), pool.record)
-        for name, values in {"weight": rows.weights, **rows.state}.items():
-            records[name] = values.numpy()
-        self._store.load(pool.first_of[table] + start, as_bytes(records))
+        self._store.load(pool.first_of[table] + start, pool.records_of({"weight": rows.weights, **rows.state}))
 
     def read_rows(self, table: str, ids: Tensor) -> Rows:
         rows = self.tables[table].num_embeddings
@@ -238,10 +249,10 @@ class RocksDBTable(EmbeddingSystem):
         self._finish()
         pool = self._pool_of[table]
         numbers, places = (ids + pool.first_of[table]).unique(return_inverse=True)
-        records = np.empty(len(numbers), pool.record)
-        self._store.read(numbers.numpy(), as_bytes(records))
-        weights, *state = (torch.from_numpy(records[name])[places] for name in pool.record.names or ())
-        return Rows(weights.float(), dict(zip(self.spec.optimizer.state_shapes(4), state, strict=True)))
+        records = np.empty((len(numbers), pool.record.itemsize), np.uint8)
+        self._store.read(numbers.numpy(), pool.record.itemsize, records.__setitem__)
+        found = {name: values[places] for name, values in pool.fields_of(records).items()}
+        return Rows(found.pop("weight").float(), found)
 
     def set_learning_rate(self, lr: float) -> None:
         for pool in self._pools:
@@ -266,11 +277,6 @@ class RocksDBTable(EmbeddingSystem):
 
     def count_traffic(self, enabled: bool) -> None:
         self._counter.enabled = enabled
-
-
-def as_bytes(records: npt.NDArray[np.void]) -> npt.NDArray[np.uint8]:
-    """Records `[n]` as their bytes, `[n, bytes]`, in the same memory."""
-    return records.view(np.uint8).reshape(len(records), records.dtype.itemsize)
 
 
 def _remove(store: RocksDBStore, files: tempfile.TemporaryDirectory[str]) -> None:
