@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 from suite.records.groups import Group
 from suite.records.record import Cell
-from suite.records.scales import SCALES
+from suite.records.scales import SCALES, scale_of
+from suite.tables.sweeps import on_drive
 
 DATA = "data"
 """Stands for the directory of prepared datasets, which no record is published with."""
@@ -25,7 +26,8 @@ def commands(groups: Iterable[Group]) -> tuple[str, ...]:
 
 def options(group: Group) -> Options:
     """Options of a group's cells by flag, less those that are the scale's own."""
-    cell, scale = group.cell, SCALES.get(group.cell.scale)
+    cell = group.cell
+    scale = scale_of(cell.scale, on_drive=on_drive(group)) if cell.scale in SCALES else None
     rounds = max(len(runs) for runs in group.rounds_by_system.values())
     found: Options = {"--systems": ",".join(group.rounds_by_system), "--workloads": cell.workload}
     if cell.data == "real":
