@@ -93,9 +93,13 @@ class OnDrive:
 
 
 def rows_on_drive(groups: Sequence[Group], step: Step) -> tuple[OnDrive, ...]:
-    """A row per budget and system, in the order of the groups; none where nobody took turns of the kind."""
+    """A row per budget and system, in the order of the groups.
+
+    Of the embedding step none where nobody beside the baseline took such turns.
+    """
     found = tuple(row for group in groups for row in _rows(group, step))
-    return found if step is Step.WHOLE or any(row.samples_per_s is not None for row in found) else ()
+    timed = any(row.samples_per_s is not None and not is_baseline(row.system) for row in found)
+    return found if timed or step is Step.WHOLE else ()
 
 
 def table_rows(group: Group) -> int | None:
@@ -112,8 +116,8 @@ def table_rows(group: Group) -> int | None:
 
 
 def drives_of(runs: Sequence[Record]) -> list[DriveSpeed]:
-    """The drive as each round found it."""
-    return [one.drive for one in trusted(runs) if one.drive is not None]
+    """The drive as each cell found it."""
+    return [run.measurement.drive for run in runs if run.measurement is not None and run.measurement.drive is not None]
 
 
 def _rows(group: Group, step: Step) -> Iterator[OnDrive]:
@@ -192,9 +196,9 @@ def _reading(group: Group, row: Row) -> dict[str, Any]:
     rows, read, written = (_per_sample(runs, name) for name in ("rows_read", "read_bytes", "written_bytes"))
     misses = _misses(runs) if rows is None else rows
     speed = None if row.total_steps_per_s is None else row.total_steps_per_s * group.cell.batch_size
-    drives = drives_of(runs)
+    drives = drives_of(group.records)  # of all systems: it is one drive, and a single look may meet a busy machine
     block = drives[0].read_bytes if drives else None
-    depth_32 = statistics.fmean(one.reads_per_s_depth_32 for one in drives) if drives else None
+    depth_32 = statistics.median(one.reads_per_s_depth_32 for one in drives) if drives else None
     return {
         "rows_read": rows,
         "read_bytes": read,

@@ -11,7 +11,7 @@ from suite.tables.columns import Columns, relative
 from suite.tables.disk import FLOAT_BYTES, RIVALS, OnDrive, Step, drives_of, rows_on_drive, table_rows
 from suite.tables.disk_verdict import sentences
 from suite.tables.quantities import MISSING, amount, binary_bytes, count, gigabytes, percent, score
-from suite.tables.rows import merged_rows, trusted
+from suite.tables.rows import merged_rows
 from suite.tables.settings import details, facts, family_headings
 from suite.tables.sheet import Block, Column, lines, notes
 from suite.tables.sweeps import on_drive, sweeps
@@ -22,14 +22,13 @@ LEGEND = (
     "Budget: all that a system may keep in memory for rows, the page cache of its files included; KiB, MiB, GiB = "
     f"powers of 1024. {IN_RAM} keeps all rows in RAM, outside the budget: the line to reach.",
     "Memory held: the most that was in use beyond what training took without rows.",
-    f"vs {IN_RAM}: speed relative to it in the same turns, with a 95 % interval over blocks of turns; vs another system: the "
-    "same, from turns with each other where they had some, else through their ratios to "
-    f"{IN_RAM}.",
+    f"vs {IN_RAM}: speed relative to it in the same turns, with a 95 % interval over blocks of turns; vs another "
+    f"system: the same, from turns with each other where they had some, else through their ratios to {IN_RAM}.",
     "Read and written: by the process from and to drives, in the timed turns; what the page cache answers is not "
     "read. Rows read: what the system asked of its file, whatever answered.",
     "Blocks read, of drive: bytes read over the size of the drive's measured reads, per second, as a share of the "
-    "reads per second that it gives at depth 32. It understates reads smaller than a block, such as direct reads of "
-    "512 bytes, and overstates large ones, such as reading ahead.",
+    "reads per second that it gives at depth 32, the median over cells. It understates reads smaller than a block, "
+    "such as direct reads of 512 bytes, and overstates large ones, such as reading ahead.",
     "Rows read, of drive: rows asked of the file per second, as a share of the same. It is the drive's load where each "
     "row is one direct read, and more than that where the page cache answers or one read brings several rows.",
     "Read over a block a miss: bytes read over the least possible with a block for every missing row. Read over packed "
@@ -130,7 +129,7 @@ def _blocks(sweep: Sequence[Group], heading: str, columns: Columns) -> list[Bloc
             *_tables(sweep[0]),
             *_drive(records),
             *_memory(records),
-            _intervals([*whole, *alone]),
+            *_intervals([*whole, *alone]),
             *more,
         ),
         notes=(*notes(failed, "Not measured"), *notes(noted)),
@@ -175,7 +174,8 @@ def _drive(records: Sequence[Record]) -> tuple[str, ...]:
 
 
 def _memory(records: Sequence[Record]) -> tuple[str, ...]:
-    held = [one.held for one in trusted(records) if one.held is not None]
+    measured = [run.measurement for run in records if run.measurement is not None]
+    held = [one.held for one in measured if one.held is not None]
     if not held:
         return ()
     without = _span([round(one.without_rows_bytes / 1e6) for one in held])
@@ -183,13 +183,16 @@ def _memory(records: Sequence[Record]) -> tuple[str, ...]:
     return (f"Memory held by: {how}, at the budget and what training took without rows ({without} MB)",)
 
 
-def _intervals(rows: Iterable[OnDrive]) -> str:
+def _intervals(rows: Iterable[OnDrive]) -> tuple[str, ...]:
+    """What they are over; nothing where there is no ratio."""
     builds = [row.builds for row in rows if row.ratio is not None and row.speed is not None]
-    if max(builds, default=0) < 2:
-        return "Intervals: none, for every ratio rests on one block of turns"
+    if not builds:
+        return ()
+    if max(builds) < 2:
+        return ("Intervals: none, for every ratio rests on one block of turns",)
     return (
-        f"Intervals: Student's, 95 %, over blocks of turns, {_span(builds)} of a system in all rounds; a system is built "
-        "once a round"
+        f"Intervals: Student's, 95 %, over blocks of turns, {_span(builds)} of a system in all rounds; a system is "
+        "built once a round",
     )
 
 

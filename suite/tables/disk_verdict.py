@@ -135,15 +135,12 @@ def _missing(rows: Sequence[OnDrive]) -> list[str]:
         for budget in budgets:
             row = here.get(budget)
             if row is None:
-                found[system, "it was not run"].append(binary_bytes(budget))
+                found[system, "was not run"].append(binary_bytes(budget))
             elif row.why:
-                found[system, f"it ended {row.why}"].append(binary_bytes(budget))
+                found[system, f"ended {row.why}"].append(binary_bytes(budget))
             elif row.verified == "no" and base_name(system) != REFERENCE:
-                found[system, "it was not verified"].append(binary_bytes(budget))
-    return [
-        f"At {listed(places)} nothing can be said of {system}: {why.rstrip('.')}."
-        for (system, why), places in found.items()
-    ]
+                found[system, "was not verified"].append(binary_bytes(budget))
+    return [f"At {listed(places)} {system} {why.rstrip('.')}." for (system, why), places in found.items()]
 
 
 def _astray(rows: Iterable[OnDrive]) -> dict[str, str]:
