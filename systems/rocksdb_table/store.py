@@ -53,6 +53,7 @@ _OPTIONS = """\
   write_buffer_size={memtable_bytes}
   max_write_buffer_number=2
   inplace_update_support=true
+  optimize_filters_for_hits=true
 [TableOptions/BlockBasedTable "default"]
   block_size=4096
   block_align=true

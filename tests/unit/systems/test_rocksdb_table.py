@@ -1,0 +1,127 @@
+"""Rows in RocksDB: what was written last is read, however it came in; its memory is the budget's; a full drive."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from systems.contract import HostBytes, OptimizerKind, Purpose, Rows, Tier, Verdict
+from systems.full_gpu import FullRAM
+from systems.rocksdb_table import RocksDBTable
+from systems.rocksdb_table.store import Bytes, Int64s, RocksDBStore
+from tests.contract.scenes import UNIFORM, batch_of, ragged, snapshot, table, train
+from tests.unit.systems.specs import spec
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[RocksDBStore]:
+    store = RocksDBStore(tmp_path, records=100_000, memory_bytes=4 << 20)
+    yield store
+    store.close()
+
+
+def records(numbers: Int64s, salt: int) -> Bytes:
+    return np.random.default_rng(salt).integers(0, 256, (100_000, 24), np.uint8)[numbers]
+
+
+def read(store: RocksDBStore, numbers: Int64s) -> Bytes:
+    found = np.empty((len(numbers), 24), np.uint8)
+    store.read(numbers, 24, found.__setitem__)
+    return found
+
+
+def test_what_was_written_last_is_read_whether_loaded_or_written(store: RocksDBStore) -> None:
+    everything = np.arange(100_000)
+    expected = np.zeros((100_000, 24), np.uint8)
+    draw = np.random.default_rng(0)
+    for salt in range(12):
+        if salt % 3 == 1:
+            start, count = int(draw.integers(0, 60_000)), int(draw.integers(1, 40_000))
+            chosen = np.arange(start, start + count)
+            store.load(start, records(chosen, salt))
+        else:
+            chosen = np.unique(draw.integers(0, 100_000, 9_000))
+            store.write(chosen, lambda place, n=chosen, salt=salt: records(n[place], salt))
+        expected[chosen] = records(chosen, salt)
+        assert np.array_equal(read(store, everything), expected)
+
+
+def test_records_loaded_in_pieces_are_one_table_file(store: RocksDBStore, tmp_path: Path) -> None:
+    for start in range(0, 50_000, 1_000):
+        store.load(start, records(np.arange(start, start + 1_000), 0))
+    assert np.array_equal(read(store, np.arange(50_000)), records(np.arange(50_000), 0))
+    assert len(list((tmp_path / "rows").glob("*.sst"))) == 1
+
+
+def test_full_drive_is_an_oserror(store: RocksDBStore) -> None:
+    class Full:
+        def write(self, batch: object) -> None:
+            raise Exception("IO error: No space left on device: While appending to file: rows/000009.sst")  # noqa: TRY002 - rocksdict's own
+
+    rocksdb, store._rocksdb = store._rocksdb, Full()
+    with pytest.raises(OSError, match="While appending") as caught:
+        store.write(np.arange(3), lambda place: records(np.arange(3)[place], 0))
+    assert caught.value.errno == errno.ENOSPC
+    store._rocksdb = rocksdb
+
+
+def test_trains_bitwise_as_all_rows_in_ram_while_its_pool_grows() -> None:
+    large = table("large", 20_000, 8)
+    ours, theirs = (system(spec(large, device="cpu", ratio=1.0)) for system in (RocksDBTable, FullRAM))
+    rows = Rows(torch.randn(20_000, 8, generator=torch.Generator().manual_seed(0)))
+    for system in (ours, theirs):
+        system.load_rows("large", 0, rows)
+    for seed, ids in enumerate([[3, 3, 19_999], list(range(0, 20_000, 2)), list(range(12_000)), [3]]):
+        batch = batch_of({"large": [ids, []]})
+        assert torch.equal(train(ours, batch, seed), train(theirs, batch, seed))
+    assert torch.equal(snapshot(ours)["large.weight"], snapshot(theirs)["large.weight"])
+
+
+def test_pools_and_rocksdb_share_the_budget() -> None:
+    setting = replace(spec(table("large", 50_000, 32), device="cpu"), budget=HostBytes(total_bytes=16 << 20))
+    system = RocksDBTable(setting)
+    held = []
+    for count in (10, 30_000):
+        train(system, batch_of({"large": [list(range(count))]}))
+        memory = system.memory()
+        held.append((memory[Tier.HOST, Purpose.STAGING], memory[Tier.HOST, Purpose.ROWS]))
+        assert 0.85 * (16 << 20) < sum(held[-1]) <= 16 << 20
+    assert held[1][0] >= 30_000 * 32 * 4 > held[0][0]
+
+
+def test_files_are_gone_with_the_system(directory: Path) -> None:
+    system = RocksDBTable(spec(*UNIFORM, device="cpu"))
+    train(system, ragged(0, UNIFORM))
+    assert list(directory.rglob("CURRENT"))
+    del system
+    gc.collect()
+    assert not list(directory.iterdir())
+
+
+def test_second_look_up_before_backward_is_refused() -> None:
+    system = RocksDBTable(spec(*UNIFORM, device="cpu"))
+    pooled = system(ragged(0, UNIFORM)).values()
+    with pytest.raises(RuntimeError, match="backward first"):
+        system(ragged(1, UNIFORM))
+    pooled.sum().backward()
+    system(ragged(1, UNIFORM))
+
+
+def test_it_asks_for_a_drive_with_room_for_compaction_and_a_cpu() -> None:
+    setting = spec(table("a", 100, 4), device="cuda", kind=OptimizerKind.ADAGRAD)
+    assert RocksDBTable.required_bytes(setting)[Tier.DISK] >= 2 * 100 * 4 * 4
+    assert RocksDBTable.support(setting).verdict is Verdict.UNSUPPORTED
