@@ -26,7 +26,7 @@ class HeldMemory(Model):
     how: str
     """`memory control group, version 2`, say."""
     without_rows_bytes: int
-    """What training the same model on the same batches took before there were rows."""
+    """The most that training the same model took before there were more than a few hundred rows of a table."""
     limit_bytes: int
     """That, and the budget."""
     peak_bytes: int | None

@@ -1,8 +1,8 @@
 """A cell's process with rows on a drive: held, once its tables are written, to what training takes and the budget.
 
-What training takes is measured first: the same model trains on the same stream without rows, in the same process. From
-then on whatever the process holds more counts as held for rows, the page cache of its files included, and the kernel
-holds it to the budget. Nothing is taken on trust from a system.
+What training takes is measured first: the same model trains on batches of the same shape with all rows in RAM, a few
+hundred of them, in the same process. Whatever the process holds beyond the most that this took counts as held for rows,
+the page cache of its files included, and the kernel holds it to the budget. Nothing is taken on trust from a system.
 """
 
 from __future__ import annotations
@@ -12,20 +12,24 @@ import gc
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
-
-from torchrec import KeyedJaggedTensor, KeyedTensor
 
 from suite.records.drive import DriveSpeed, HeldMemory
 from suite.run import drive
 from suite.run.cell.asked import Asked
-from suite.run.cell.training import build_trainer, in_process
+from suite.run.cell.training import build_trainer, in_process, tables_of
 from suite.run.memory_group import MemoryGroup
-from systems.no_embeddings import NoEmbeddings
+from systems.full_gpu import FullRAM
 
-_STEPS = 6
-"""Of training without rows: from the second on it takes no more memory."""
+_STEPS = 8
+"""Of training with hardly any rows, with the MLPs and without: memory that comes and goes has been seen by then."""
+_FEW_ROWS = 300
+"""Of a table, then."""
+_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
+"""Options of glibc's `mallopt`."""
+_LARGE_BYTES = 1 << 20
 _MOST_PROBED_BYTES, _LEAST_PROBED_BYTES = 1 << 30, 1 << 26
 
 
@@ -40,9 +44,10 @@ class HostBudget:
     def __init__(self, asked: Asked, group: MemoryGroup) -> None:
         self._asked = asked
         self._group = group
-        _train_without_rows(asked)
         gc.collect()
-        self._without_rows = group.usage_bytes - group.file_bytes
+        _train_with_few_rows(asked)
+        # a kernel that does not say what the most was leaves what there is now, and the budget smaller
+        self._without_rows = (group.peak_bytes or group.usage_bytes) - group.file_bytes
         self._limit = self._without_rows + (asked.cell.host_budget_bytes or 0)
 
     def apply(self) -> None:
@@ -53,7 +58,6 @@ class HostBudget:
         """
         self._asked.frequencies.forget()
         gc.collect()
-        ctypes.CDLL(None).malloc_trim(0)
         for path in Path(tempfile.gettempdir()).rglob("*"):
             if path.is_file() and path.stat().st_size:
                 _drop(path)
@@ -77,6 +81,8 @@ def host_budget(asked: Asked) -> Iterator[HostBudget | None]:
     Raises:
         CannotHold: a process cannot be held here.
     """
+    if asked.cell.host_budget_bytes is not None:
+        _return_freed_memory()
     if not asked.on_drive:
         yield None
         return
@@ -95,27 +101,32 @@ def drive_of(asked: Asked) -> tuple[DriveSpeed | None, tuple[str, ...]]:
         return None, (f"the drive was not measured: {error}",)
 
 
-class _WithoutRows(NoEmbeddings):
-    """Pools zeros that want a gradient, as pooled rows do."""
-
-    def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
-        pooled = super().forward(features)
-        pooled.values().requires_grad_()
-        return pooled
-
-
-def _train_without_rows(asked: Asked) -> None:
+def _train_with_few_rows(asked: Asked) -> None:
     cell = asked.cell
+    few = asked.workload.shrunk(max_table_rows=_FEW_ROWS, batch_size=cell.batch_size)
     trainer = build_trainer(
-        _WithoutRows(asked.spec),
-        asked.workload,
+        FullRAM(replace(asked.spec, tables=tables_of(few, cell.embedding_dim))),
+        few,
         bottom_mlp=cell.bottom_mlp,
         top_mlp=cell.top_mlp,
         seed=cell.round_seed,
-        feed=in_process(asked.workload, asked.spec.device),
-        total_steps=_STEPS,
+        feed=in_process(few, asked.spec.device),
+        total_steps=2 * _STEPS,
     )
     trainer.run(_STEPS)
+    trainer.run(_STEPS, embeddings_only=True)
+
+
+def _return_freed_memory() -> None:
+    """Have the allocator give large blocks back at once, which it otherwise keeps for the next one that may fit.
+
+    What it keeps differs from run to run by a hundred megabytes, as much as a small budget. Done for all systems alike,
+    those without a budget included: pages that come anew cost time.
+    """
+    with suppress(AttributeError):  # other C libraries than glibc have no such setting
+        set_option = ctypes.CDLL(None).mallopt
+        set_option(_MMAP_THRESHOLD, _LARGE_BYTES)
+        set_option(_TRIM_THRESHOLD, 8 * _LARGE_BYTES)
 
 
 def _drop(path: Path) -> None:
