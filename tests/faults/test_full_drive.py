@@ -1,0 +1,117 @@
+"""A drive that fills up beside a run: the system that wanted to write ends as `oom_disk`, others come and go on."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from suite.records.status import Status
+from suite.run.memory_group import CannotHold, MemoryGroup, remove_left
+from suite.run.messages import Progress
+from systems.registry import GROUPS
+from tests.faults.cells import run, tiny_cell
+from tests.faults.drives import SmallDrive, small_drive
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+MIB = 1 << 20
+DRIVE_BYTES = 128 * MIB
+LEFT_BYTES = 24 * MIB
+"""More than the small tables of verification take, less than the tables that are trained."""
+TABLES = {"host_budget_bytes": 32 * MIB, "cache_ratio": None, "embedding_dim": 256, "max_rows": 40_000}
+ON_DRIVE = [name for name in GROUPS["disk"] if name != "full_ram"]
+
+
+@pytest.fixture
+def drive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SmallDrive]:
+    """Where temporary files go."""
+    with small_drive(tmp_path, DRIVE_BYTES) as drive:
+        monkeypatch.setattr(tempfile, "tempdir", str(drive.path))
+        yield drive
+
+
+@pytest.fixture(autouse=True, scope="module")
+def held() -> None:
+    try:
+        MemoryGroup.make().close()
+    except CannotHold as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("system", ON_DRIVE)
+def test_drive_that_others_fill_ends_a_cell_as_oom_disk_and_nothing_of_it_is_left(
+    drive: SmallDrive, tmp_path: Path, system: str
+) -> None:
+    before = used_bytes(drive)
+    others = Others(drive, phase="verify", left_bytes=LEFT_BYTES)
+    ended = run(tiny_cell(system, **TABLES), tmp_path, on_progress=others)
+    assert ended.outcome.status is Status.OOM_DISK, ended.outcome.reason
+    assert "No space left on device" in ended.outcome.reason
+    assert "make room, or set TMPDIR to a directory on a drive with more" in ended.outcome.reason
+    assert ended.phase == "build"
+    others.file.unlink()
+    assert used_bytes(drive) - before < MIB
+    assert remove_left() == []
+
+
+WRITES_MORE = [name for name in ON_DRIVE if name != "mapped_table"]
+"""Than it wrote before training: to new places, not over what is there."""
+
+
+@pytest.mark.parametrize("system", WRITES_MORE)
+def test_drive_that_others_fill_while_a_system_trains_ends_its_cell_as_oom_disk(
+    drive: SmallDrive, tmp_path: Path, system: str
+) -> None:
+    others = Others(drive, phase="train", step=1, left_bytes=0)
+    cell = tiny_cell(system, **TABLES, batch_size=64, train_steps=2000)
+    ended = run(cell, tmp_path, on_progress=others)
+    assert ended.outcome.status is Status.OOM_DISK, ended.outcome.reason
+    assert ended.phase == "train"
+
+
+def test_others_go_on_while_the_drive_is_full_and_the_same_cell_is_ok_once_there_is_room(
+    drive: SmallDrive, tmp_path: Path
+) -> None:
+    others = Others(drive, phase="verify", left_bytes=LEFT_BYTES)
+    full = run(tiny_cell("mapped_table", **TABLES), tmp_path, on_progress=others)
+    assert run(tiny_cell("full_ram", **TABLES), tmp_path).outcome.status is Status.OK
+    others.file.unlink()
+    again = run(tiny_cell("mapped_table", **TABLES), tmp_path)
+    assert (full.outcome.status, again.outcome.status) == (Status.OOM_DISK, Status.OK)
+
+
+class Others:
+    """Fill a drive when a cell comes to a phase, but for some bytes.
+
+    Attributes:
+        file: With which.
+    """
+
+    def __init__(self, drive: SmallDrive, *, phase: str, step: int = 0, left_bytes: int) -> None:
+        self.file = drive.path / "of somebody else"
+        self._drive, self._phase, self._step, self._left_bytes = drive, phase, step, left_bytes
+
+    def __call__(self, progress: Progress) -> None:
+        far_enough = progress.phase == self._phase and progress.step >= self._step
+        if far_enough and not self.file.exists():
+            with self.file.open("wb", buffering=0) as file:
+                os.posix_fallocate(file.fileno(), 0, free_bytes(self._drive) - max(self._left_bytes, MIB))
+                with suppress(OSError):
+                    while not self._left_bytes:
+                        file.seek(0, os.SEEK_END)
+                        file.write(bytes(4096))
+
+
+def free_bytes(drive: SmallDrive) -> int:
+    found = os.statvfs(drive.path)
+    return found.f_bavail * found.f_frsize
+
+
+def used_bytes(drive: SmallDrive) -> int:
+    found = os.statvfs(drive.path)
+    return (found.f_blocks - found.f_bfree) * found.f_frsize
