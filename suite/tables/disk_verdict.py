@@ -79,7 +79,7 @@ def _same(rows: Iterable[OnDrive], like: OnDrive) -> OnDrive | None:
 
 def _at(row: OnDrive, alone: OnDrive | None, table_bytes: int | None) -> str:
     """How a system does at a budget, in both kinds of step."""
-    share = "" if not table_bytes else f", {percent(row.host_budget_bytes / table_bytes)} of the rows' bytes"
+    share = "" if not table_bytes else f", {_share(row.host_budget_bytes / table_bytes)} of the rows' bytes"
     where = f"At {binary_bytes(row.host_budget_bytes)}{share}, {row.system} trains"
     speed = row.speed
     if speed is not None:
@@ -96,8 +96,14 @@ def _at(row: OnDrive, alone: OnDrive | None, table_bytes: int | None) -> str:
 
 
 def _over_rivals(row: OnDrive) -> str:
-    found = [f"{_times(over)} as fast as {rival}" for rival in RIVALS if (over := _over(row, rival)) is not None]
+    found = [_beside(over, rival) for rival in RIVALS if (over := _over(row, rival)) is not None]
     return listed(found) if found else ""
+
+
+def _beside(over: Estimate, rival: str) -> str:
+    if over.low is not None and over.spans_one:
+        return f"too close to call with {rival}"
+    return f"{_times(over)} as fast as {rival}"
 
 
 def _over(row: OnDrive, rival: str) -> Estimate | None:
@@ -164,6 +170,10 @@ def _why_not(rows: Iterable[OnDrive]) -> str:
     if not found:
         return "took no part"
     return next((f"ended {row.why.rstrip('.')}" for row in found if row.why), "took no turns with the others")
+
+
+def _share(share: float) -> str:
+    return percent(share, 0 if share >= 0.01 else 2)
 
 
 def _of(ratio: Estimate) -> str:

@@ -115,6 +115,22 @@ def test_the_verdict_names_budget_share_of_ram_and_times_of_rivals():
     assert large == said
 
 
+def test_what_noise_hides_is_too_close_to_call():
+    noisy = on_drive("full_ram", 1.2, alone=1.0, offloads=False)  # its second copy is a fifth faster in the whole step
+    others = [*on_drive(OURS, 0.95), *on_drive("mapped_table", 0.85)]
+    said, near = verdict_of(noisy, others)
+    assert said.endswith(f"{OURS} trains at 0.79 to 1.14 of full_ram, and is too close to call with mapped_table.")
+    assert near == (
+        "mapped_table may come within 10 % of the best: in the whole DLRM step at 1 GiB "
+        f"({OURS} at 0.93 to 1.35 of its speed)."
+    )
+
+
+def test_a_small_budget_is_not_told_as_no_share_of_the_rows():
+    (said,) = verdict_of(contest(64 * MIB))
+    assert said.startswith("At 64 MiB, 0.42 % of the rows' bytes,")
+
+
 def test_of_several_of_ours_the_one_that_trains_fastest_is_named():
     other = on_drive("freq_cache[tier=file]", 0.97, alone=0.3)
     (said,) = verdict_of(contest(), other)
