@@ -1,0 +1,130 @@
+"""A run with rows on a drive that is killed: its files and memory control group go, with the next run at the latest."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+import pytest
+
+from suite.run import memory_group, scratch
+from suite.run.control_groups import PREFIX, own_group, parent_of_new
+from suite.run.memory_group import CannotHold, MemoryGroup
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
+
+ROOT = Path(__file__).resolve().parents[2]
+SOON_S = 60.0
+RUN = """
+import sys
+from pathlib import Path
+from suite.run.messages import RunCell
+from suite.run.process import Worker
+from tests.faults.cells import GENEROUS, tiny_cell
+
+if __name__ == "__main__":
+    cell = tiny_cell(
+        "freq_cache[tier=file]", cache_ratio=None, host_budget_bytes=1 << 28, max_rows=20_000, train_steps=10**6
+    )
+    with Worker(Path(sys.argv[1])) as worker:
+        print(worker.pid, flush=True)
+        worker.ask(RunCell(cell=cell))
+        print(worker.answer(GENEROUS, lambda progress: print(progress.phase, flush=True)).status, flush=True)
+"""
+
+
+class Training(NamedTuple):
+    """A run whose worker trains a system that keeps rows on a drive."""
+
+    run: subprocess.Popen[str]
+    worker: int
+    group: Path
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+@pytest.fixture
+def training(temporary: Path, tmp_path: Path) -> Iterator[Training]:
+    try:
+        MemoryGroup.make().close()
+    except CannotHold as error:
+        pytest.skip(str(error))
+    log = tmp_path / "worker.log"
+    run = subprocess.Popen([sys.executable, "-c", RUN, str(log)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert run.stdout is not None
+    worker = int(run.stdout.readline())
+    for phase in run.stdout:
+        if phase.strip() == "train":
+            break
+    group = parent_of_new(own_group(Path("/"))[1]) / f"{PREFIX}{worker}"
+    assert run.poll() is None, log.read_text()
+    assert group.is_dir()
+    assert row_files(temporary)
+    yield Training(run, worker, group)
+    run.kill()
+    run.communicate()
+
+
+def row_files(temporary: Path) -> list[Path]:
+    return [path for path in temporary.rglob("rows.bin") if path.stat().st_size]
+
+
+def kill_run(found: Training) -> None:
+    """Its worker hears of it and ends itself."""
+    os.kill(found.run.pid, signal.SIGKILL)
+
+
+def kill_run_and_worker(found: Training) -> None:
+    os.kill(found.worker, signal.SIGSTOP)
+    os.kill(found.run.pid, signal.SIGKILL)
+    os.kill(found.worker, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("kill", [kill_run, kill_run_and_worker])
+def test_next_run_removes_files_and_group_of_a_run_that_was_killed(
+    training: Training, temporary: Path, kill: Callable[[Training], None]
+) -> None:
+    assert scratch.remove_left() == []
+    assert training.group.name not in memory_group.remove_left()
+    kill(training)
+    training.run.wait()
+    wait_until(lambda: not psutil.pid_exists(training.worker))
+    (removed,) = scratch.remove_left()
+    assert removed.parent.parent == temporary
+    assert training.group.name in memory_group.remove_left()
+    assert not training.group.exists()
+    assert [path.name for path in removed.parent.iterdir()] == [".lock"]
+
+
+def test_worker_that_was_killed_alone_leaves_nothing_even_before_the_next_run(
+    training: Training, temporary: Path
+) -> None:
+    os.kill(training.worker, signal.SIGKILL)
+    said, _ = training.run.communicate(timeout=SOON_S)
+    assert said.split()[-1] in ("crashed", "oom_host")  # the kernel may have killed another just then
+    assert training.run.returncode == 0
+    assert not training.group.exists()
+    assert scratch.remove_left() == []
+    assert [path for path in temporary.rglob("*") if path.is_file() and path.name != ".lock"] == []
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + SOON_S
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
