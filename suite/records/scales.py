@@ -138,10 +138,10 @@ DISK_SCALES = {
     "full": replace(
         FULL,
         turn_steps=8,
-        turns=2,
+        turns=1,
         builds=4,
         batch_size=4096,
-        train_steps=24,
+        train_steps=8,
         counted_steps=8,
         quality_points=2,
         evaluation_batches=4,

@@ -141,7 +141,7 @@ class _Attempt:
             for build in range(self._cell.builds):
                 if not build or not self._contest.on_drive:
                     self._build(hosts if build else [])
-                self._take_turns()
+                self._take_turns(build)
         self._told = -math.inf
         self._tell("nobody")
 
@@ -161,17 +161,20 @@ class _Attempt:
             self._ask(entrant, Build(name=entrant.name))
         for entrant in self._contest.entrants:
             self._tell(f"warm up {entrant.name}")
-            self._ask(entrant, TakeTurn(name=entrant.name, steps=self._cell.warmup_steps))
+            # caches fill as well without the MLPs, which takes a part of the time
+            steps, on_drive = self._cell.warmup_steps, self._contest.on_drive
+            self._ask(entrant, TakeTurn(name=entrant.name, steps=steps, embeddings_only=on_drive))
 
-    def _take_turns(self) -> None:
-        """Give all systems their turns."""
+    def _take_turns(self, build: int) -> None:
+        """Give all systems their turns after a build."""
         kinds = [self.series, self.embeddings] if self._contest.on_drive else [self.series]
         for series in kinds:
             for name in series:
                 series[name].append([])
         for turn in range(self._contest.turns):
             for series in kinds:
-                for place in self._orders[turn % len(self._orders)]:
+                order = turn + build * self._contest.turns if self._contest.on_drive else turn
+                for place in self._orders[order % len(self._orders)]:
                     self._take_turn(self._contest.entrants[place], series)
 
     def _take_turn(self, entrant: Entrant, series: dict[str, Series]) -> None:
