@@ -60,7 +60,7 @@ def test_drive_that_others_fill_ends_a_cell_as_oom_disk_and_nothing_of_it_is_lef
 
 
 WRITES_MORE = [name for name in ON_DRIVE if name.startswith("freq_cache")]
-"""To new places, while it trains. A mapped table overwrites its file, RocksDB's memtables take all rows of this size."""
+"""To new places, while it trains. A mapped table overwrites its file, RocksDB's memtables take all rows there are."""
 
 
 @pytest.mark.parametrize("system", WRITES_MORE)
