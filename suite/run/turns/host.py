@@ -70,7 +70,8 @@ class _Host:
         self._workload = open_workload(cell)
         self._batches = _SharedBatches(self._workload, pin_memory=cell.device == "cuda")
         elements = sum(rows for _, rows in self._workload.tables) * cell.embedding_dim
-        self._rows = cache(initial_rows) if elements <= _FEW else initial_rows
+        builds = 1 if cell.host_budget_bytes is not None else cell.builds
+        self._rows = cache(initial_rows) if elements <= _FEW and builds > 1 else initial_rows
         self._asked: dict[str, Asked] = {}
         self._trainers: dict[str, Trainer] = {}
         self._systems: dict[str, EmbeddingSystem] = {}
