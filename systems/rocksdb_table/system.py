@@ -35,6 +35,8 @@ from systems.tbe_system import fbgemm_support
 
 _POOL_STEP = 4096
 _LEAST_BYTES = 2 << 20
+_STEP_BYTES = 24 << 20
+"""Of the values of a batch, on their way as Python's bytes, and of the threads that read them."""
 _WELL_USED = 0.9
 """Of memory that is asked for in small pieces."""
 _DISK_SHARE = 1.5
@@ -177,7 +179,8 @@ class RocksDBTable(EmbeddingSystem):
 
     def _store_bytes(self) -> int:
         """What the pools leave of the budget to RocksDB, but for what allocators waste."""
-        return max(_LEAST_BYTES, int(_WELL_USED * (self.spec.budget_bytes - sum(pool.nbytes for pool in self._pools))))
+        left = self.spec.budget_bytes - _STEP_BYTES - sum(pool.nbytes for pool in self._pools)
+        return max(_LEAST_BYTES, int(_WELL_USED * left))
 
     @classmethod
     def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:

@@ -21,14 +21,12 @@ from suite.run.cell.host_budget import drive_of, host_budget
 from suite.run.cell.measurement import Progressive, memory_of, quality_of, timing_of, traffic_of
 from suite.run.cell.reporter import Phases, Reporter
 from suite.run.cell.stream import open_workload
-from suite.run.cell.training import Run, Trainer, build_trainer, load_initial_rows
+from suite.run.cell.training import TOGETHER, Run, Trainer, build_trainer, load_initial_rows
 from suite.run.cell.verify import verify
 from suite.run.messages import Outcome
 from systems import registry
 from systems.contract import EmbeddingSystem, Verdict
 
-_TOGETHER = 16
-"""Steps whose batches are made at a time, and held in memory together."""
 _STATUS_OF_VERDICT = {
     Verdict.UNSUPPORTED: Status.UNSUPPORTED,
     Verdict.UNAVAILABLE: Status.UNAVAILABLE,
@@ -131,12 +129,12 @@ def _measure(
     trained = Progressive(parts=cell.quality_points, steps=cell.steps, batch_size=workload.batch_size)
     runs: list[Run] = []
     with phases("train"):
-        for done in range(0, cell.train_steps, _TOGETHER):
+        for done in range(0, cell.train_steps, TOGETHER):
 
             def beat(step: int, done: int = done) -> None:
                 phases.beat(done + step, cell.train_steps)
 
-            steps = min(_TOGETHER, cell.train_steps - done)
+            steps = min(TOGETHER, cell.train_steps - done)
             runs.append(trainer.run(steps, on_step=beat, on_scores=trained))
     memory = memory_of(system, baseline_bytes)  # before counting, whose sorts take memory of their own
     with phases("count"):

@@ -19,7 +19,7 @@ from pathlib import Path
 from suite.records.drive import DriveSpeed, HeldMemory
 from suite.run import drive
 from suite.run.cell.asked import Asked
-from suite.run.cell.training import build_trainer, in_process, tables_of
+from suite.run.cell.training import TOGETHER, build_trainer, in_process, tables_of
 from suite.run.memory_group import MemoryGroup
 from systems.full_gpu import FullRAM
 
@@ -104,14 +104,18 @@ def drive_of(asked: Asked) -> tuple[DriveSpeed | None, tuple[str, ...]]:
 def _train_with_few_rows(asked: Asked) -> None:
     cell = asked.cell
     few = asked.workload.shrunk(max_table_rows=_FEW_ROWS, batch_size=cell.batch_size)
+    # as many batches wait as will wait at most, made before a clock
+    ahead = max(cell.warmup_steps, TOGETHER, 2 * _STEPS) + int(asked.spec.parameters.get("look_ahead", 0))
+    feed = in_process(few, asked.spec.device)
+    feed.fill(ahead)
     trainer = build_trainer(
         FullRAM(replace(asked.spec, tables=tables_of(few, cell.embedding_dim))),
         few,
         bottom_mlp=cell.bottom_mlp,
         top_mlp=cell.top_mlp,
         seed=cell.round_seed,
-        feed=in_process(few, asked.spec.device),
-        total_steps=2 * _STEPS,
+        feed=feed,
+        total_steps=ahead,
     )
     trainer.run(_STEPS)
     trainer.run(_STEPS, embeddings_only=True)

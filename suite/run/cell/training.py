@@ -20,6 +20,9 @@ from workloads.dlrm import build_dlrm, initial_rows
 
 _INIT_ROWS = 1 << 20
 
+TOGETHER = 16
+"""Steps of a cell whose batches are made at a time, and held in memory together."""
+
 OnStep = Callable[[int], None]
 OnScores = Callable[[Tensor, Tensor, Tensor], None]
 """Told the logits `[batch]`, labels `[batch]` and loss of a batch that was trained on; the logits are of before."""

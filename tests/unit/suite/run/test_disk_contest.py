@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import subprocess
 import sys
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -72,7 +72,7 @@ def make_group() -> None:
 @pytest.fixture(scope="module")
 def can_hold() -> None:
     """A memory control group can be made here."""
-    process = multiprocessing.get_context("spawn").Process(target=make_group)
+    process = get_context("spawn").Process(target=make_group)
     process.start()
     process.join()
     if process.exitcode:
