@@ -26,7 +26,6 @@ def lines() -> list[tuple[str, str]]:
     """What was measured, and the figure."""
     planning, stage = record("planning"), record("stage")["results"]
     sizes, cost, misses = record("table_size")["results"], record("miss_cost")["line"], record("misses")["results"]
-    file = {side["side"]: side for side in record("file_tier")["sides"]}
 
     def by_policy(results: dict[str, Any], look_ahead: int, key: str, form: str) -> str:
         return " / ".join(f"{results[f'{policy}, look-ahead {look_ahead}'][key]:{form}}" for policy in POLICIES)
@@ -73,14 +72,6 @@ def lines() -> list[tuple[str, str]]:
             "cost of a miss in an embedding step, ns (R^2 of a straight line)",
             f"{cost['ns_per_miss']:.0f} ({cost['r_squared']:.2f})",
         ),
-        (
-            "rows in a file, 177,944,275 x 128: samples/s, cache / file tier alone / mapped `nn.EmbeddingBag`",
-            " / ".join(
-                f"{file[side]['samples_per_s']:,.0f}"
-                for side in ("cached_file_tier", "file_tier_without_cache", "mapped_table_random")
-            ),
-        ),
-        ("its peak resident memory, GB", f"{file['cached_file_tier']['peak_rss_bytes'] / 1e9:.1f}"),
     ]
     return made
 

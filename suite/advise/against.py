@@ -19,9 +19,10 @@ from suite.records import environment
 from suite.records.groups import Group, group_records
 from suite.records.model import Model
 from suite.records.options import BadOption
-from suite.records.record import Record, Turns
+from suite.records.record import Record
 from suite.records.status import Status
 from suite.records.store import RecordStore
+from suite.records.turns import Turns
 from suite.run.cell.stream import open_workload
 from suite.simulate.models.model import CannotReplay, Span
 from suite.simulate.traces.trace import WorkloadTrace

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from suite.advise.case import Case
 from suite.advise.costs import Counts
-from suite.records.record import Cell, Turns
+from suite.records.record import Cell
+from suite.records.turns import Turns
 from suite.simulate.models import registry as models
 from suite.simulate.models.model import CannotReplay, Setting, Span, replay
 from suite.simulate.traces.trace import Trace, replayed

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from suite.compare.matching import Matched, Place, place_title
 from suite.compare.runs import Run, Side
 from suite.records.groups import Group, base_name
-from suite.records.record import Environment, Record
+from suite.records.machine import Environment
+from suite.records.record import Record
 from suite.tables.quantities import amount
 
 NONE = "none"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from suite.records.code import SOURCE_PACKAGES, code_digest
-from suite.records.record import Environment
+from suite.records.machine import Environment
 
 log = logging.getLogger(__name__)
 

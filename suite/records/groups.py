@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from suite.records.record import Cell, Environment, Record
+from suite.records.machine import Environment
+from suite.records.record import Cell, Record
 from workloads.schema import SCHEMAS
 
 BASELINE = "full_gpu"

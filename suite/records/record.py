@@ -11,9 +11,13 @@ from datetime import datetime
 from typing import Final, Literal
 
 from suite.records.conditions import Conditions
-from suite.records.drive import DriveSpeed, DriveTraffic, HeldMemory
+from suite.records.drive import DriveSpeed, HeldMemory
+from suite.records.known import FrequencySource
+from suite.records.machine import Environment
 from suite.records.model import Model
+from suite.records.optimum import Optimum
 from suite.records.status import Status
+from suite.records.turns import Turns
 
 SCHEMA_VERSION: Final = 1
 """A change of the models that older records do not fit is a new version."""
@@ -95,31 +99,6 @@ class Cell(Model):
         """The configuration as JSON, less where the data lie and the fields named."""
         newer = () if self.host_budget_bytes is not None else ("host_budget_bytes",)  # older records keep their digests
         return self.model_dump_json(exclude={"data_dir", *newer, *without})
-
-
-class Environment(Model):
-    """Where a cell ran. `machine` digests what is stable; the rest is for the reader."""
-
-    machine: str
-    """Digest of CPU model, core count, memory and GPU models: equal on equal machines."""
-    cpu: str
-    cores: int
-    memory_bytes: int
-    gpu: str | None = None
-    gpu_memory_bytes: int | None = None
-    driver: str | None = None
-    cuda: str | None = None
-    os: str
-    python: str
-    packages: dict[str, str]
-    """Versions of torch, torchrec, fbgemm-gpu(-cpu), numpy, ..., by distribution name."""
-    code: str
-    """Digest of the source files of suite, systems and workloads."""
-    system_code: str | None = None
-    """Digest of the source files of a system given as `module:Class`. None: one of the suite's, or it was not found."""
-    commit: str | None = None
-    dirty: bool | None = None
-    threads: int
 
 
 class Timing(Model):
@@ -219,21 +198,6 @@ class Verification(Model):
         return bool(self.checks) and all(check.passed for check in self.checks)
 
 
-class FrequencySource(Model):
-    """Where the frequencies came from that a system asked for."""
-
-    prefix: float
-    """Share of the training split, from its beginning."""
-    samples: int
-    """Samples that they are counted over, or expected in."""
-    sketch_bytes: int | None = None
-    """None: exact."""
-    error_accesses: int = 0
-    """Most by which a sketched count may be too low, over all tables; none is too high."""
-    error_share: float = 0.0
-    """The same relative to all accesses of the table, the largest over all tables."""
-
-
 class Measurement(Model):
     """What a cell measured in its own process: all but speed (a `wrong_answer` one keeps its verification alone)."""
 
@@ -262,51 +226,6 @@ class Measurement(Model):
     """Of the training split."""
     frequencies: FrequencySource | None = None
     """None: the system asked for none."""
-
-
-class Optimum(Model):
-    """The least that any cache of as many slots could have missed and moved in the counted steps; simulated.
-
-    Its horizon: it knows all ids of the cell, counts the misses of the last `steps` steps alone, and starts these with
-    the best rows that a cache could hold by then: any that an earlier step used, and any of the most frequent rows.
-    """
-
-    slots: int
-    bypasses: bool
-    """A missing row may be used without taking a slot, as by the system itself."""
-    first_step: int
-    """The first step whose misses count; the cell's first step is 0."""
-    steps: int
-    unique_misses: int
-    bytes_moved: int
-    """Both ways."""
-
-
-class Turns(Model):
-    """A system's times from a contest: systems train the same batches in turns, a few steps each."""
-
-    contest: str
-    """Equal for the systems that took turns with each other."""
-    way: Literal["one process", "own process", "two by two", "alone"]
-    """Where it was: with all others, in a process of its own beside theirs, with the baseline alone, or by itself."""
-    steps: int
-    """Of every turn."""
-    system_s: tuple[tuple[float, ...], ...]
-    """Seconds of every turn, by build; one device synchronisation at each end of a turn."""
-    baseline: str | None = None
-    baseline_s: tuple[tuple[float, ...], ...] | None = None
-    """The baseline's in the same turns; of the baseline itself: those of its second copy."""
-    losses: Literal["equal", "not compared"] = "not compared"
-    """With the baseline's at the end of every turn, bit for bit."""
-    data_wait_s: float = 0.0
-    """Of all turns together, spent waiting for a batch."""
-    embedding_s: tuple[tuple[float, ...], ...] | None = None
-    """Seconds of further turns of as many steps without the MLPs; None: there were none."""
-    baseline_embedding_s: tuple[tuple[float, ...], ...] | None = None
-    drive: DriveTraffic | None = None
-    """In the turns of `system_s`; None: no rows are on a drive."""
-    embedding_drive: DriveTraffic | None = None
-    """In the turns of `embedding_s`."""
 
 
 class Record(Model):

@@ -45,6 +45,9 @@ class Scale:
     host_budgets: tuple[int, ...] = ()
 
 
+_HOST_OVERHEAD = 1.25
+"""Host bytes per byte of rows at full scale: index, frequencies, copies in flight."""
+
 SMOKE = Scale(
     name="smoke",
     max_rows=50_000,
@@ -155,3 +158,23 @@ DISK_SCALES = {
 def scale_of(name: str, *, on_drive: bool) -> Scale:
     """A scale by name."""
     return (DISK_SCALES if on_drive else SCALES)[name]
+
+
+def default_scale(workload: str, *, table_rows: int, device: str, host_bytes: int) -> tuple[str, str]:
+    """The scale where none was asked for, and why: `small` on a CPU, else the largest that fits the host's memory.
+
+    Args:
+        workload: For the message.
+        table_rows: Rows of all tables at full scale.
+        device: `cpu` or `cuda`.
+        host_bytes: Host memory available.
+    """
+    if device == "cpu":
+        return SMALL.name, f"{workload}: scale small, the default without a GPU"
+    needed = table_rows * FULL.embedding_dim * 4 * _HOST_OVERHEAD
+    if needed <= host_bytes:
+        return FULL.name, f"{workload}: scale full, the default with a GPU"
+    return SMALL.name, (
+        f"{workload}: scale small, because full needs about {needed / 1e9:.0f} GB of host memory and "
+        f"{host_bytes / 1e9:.0f} GB are available"
+    )

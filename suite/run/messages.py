@@ -10,7 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from suite.records.record import Cell, Measurement, Optimum, Verification
+from suite.records.optimum import Optimum
+from suite.records.record import Cell, Measurement, Verification
 from suite.records.status import Status
 
 

@@ -7,15 +7,13 @@ from dataclasses import dataclass, replace
 
 from suite.records.options import BadOption
 from suite.records.record import Cell
-from suite.records.scales import FULL, SMALL, Scale, scale_of
+from suite.records.scales import Scale, default_scale, scale_of
 from suite.run.datasets import Dataset
 from suite.run.steps import fitted_to_epoch, with_steps
 from systems.registry import Variant
 from workloads.schema import SCHEMAS
 from workloads.streams.tracks import split_name
 
-_HOST_OVERHEAD = 1.25
-"""Host bytes per byte of rows at full scale: index, frequencies, copies in flight."""
 _SEEDS = 2**63
 """What torch's generators take."""
 
@@ -74,26 +72,6 @@ def check_options(options: Options) -> None:
         raise BadOption("--tier disk computes on a CPU: give --device cpu")
     if options.cache_ratios and options.device_budgets:
         raise BadOption("--cache-ratio and --device-budget exclude each other: a budget sets every system's cache size")
-
-
-def default_scale(workload: str, *, table_rows: int, device: str, host_bytes: int) -> tuple[str, str]:
-    """The scale where none was asked for, and why: `small` on a CPU, else the largest that fits the host's memory.
-
-    Args:
-        workload: For the message.
-        table_rows: Rows of all tables at full scale.
-        device: `cpu` or `cuda`.
-        host_bytes: Host memory available.
-    """
-    if device == "cpu":
-        return SMALL.name, f"{workload}: scale small, the default without a GPU"
-    needed = table_rows * FULL.embedding_dim * 4 * _HOST_OVERHEAD
-    if needed <= host_bytes:
-        return FULL.name, f"{workload}: scale full, the default with a GPU"
-    return SMALL.name, (
-        f"{workload}: scale small, because full needs about {needed / 1e9:.0f} GB of host memory and "
-        f"{host_bytes / 1e9:.0f} GB are available"
-    )
 
 
 def plan_cells(

@@ -9,8 +9,8 @@ from typing import Final, Literal
 
 import pandas as pd
 
+from suite.records.machine import Environment
 from suite.records.model import Model
-from suite.records.record import Environment
 from suite.records.store import write_atomically
 from suite.simulate.sweep import Outcome, SimulatedCell
 from suite.simulate.traces.trace import Trace

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from suite.records.groups import is_baseline
-from suite.records.record import Record, Turns
+from suite.records.record import Record
 from suite.records.status import Status
+from suite.records.turns import Turns
 
 _CONFIDENCE = 0.95
 Block = tuple[str, int]

@@ -11,9 +11,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from suite.records.record import Cell, Optimum, Quality, Record, Traffic, Turns, record_key
+from suite.records.optimum import Optimum
+from suite.records.record import Cell, Quality, Record, Traffic, record_key
 from suite.records.status import Status
 from suite.records.store import RecordStore
+from suite.records.turns import Turns
 from suite.validate.finding import Finding, shown
 from systems.registry import CONTROLS
 

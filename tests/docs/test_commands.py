@@ -76,6 +76,14 @@ RULES: dict[str, Rule] = {
     'make bench ARGS="--dry-run"': Run(says="torchrec_uvm x criteo_1tb"),
     'make bench ARGS="--data-dir data"': Run(add=f"{REAL} --workloads criteo_kaggle", after=(PREPARED,), says="real"),
     # run_bench.py
+    'make bench ARGS="--tier disk"': Run(add="--dry-run", says="mapped_table x criteo_1tb"),
+    "python run_bench.py --tier disk --workloads criteo_kaggle": Run(add="--dry-run", says="134,217,728 B"),
+    "python run_bench.py --tier disk --workloads criteo_kaggle --host-budget 128MiB,256MiB,512MiB": Run(
+        add="--dry-run", says="536,870,912 B"
+    ),
+    "python run_bench.py --tier disk --workloads criteo_kaggle --scale full": Run(
+        add="--dry-run", says="1,073,741,824 B"
+    ),
     "python run_bench.py --list": Run(says="Approximate: "),
     APPROXIMATE: Run(
         add=SMOKE, swap={"--steps 1000": "--steps 8", "--rounds 3": "--rounds 1"}, says="quality against bytes"

@@ -8,7 +8,8 @@ from typing import Any
 from urllib.parse import quote
 
 from suite.records.groups import Group
-from suite.records.record import Environment, Record
+from suite.records.machine import Environment
+from suite.records.record import Record
 from suite.records.status import Status
 from suite.report.page.names import device_words
 from suite.report.source import Source

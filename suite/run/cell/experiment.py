@@ -12,7 +12,8 @@ from functools import partial
 import torch
 
 from suite.records.drive import DriveSpeed
-from suite.records.record import Cell, Measurement, Optimum, Verification
+from suite.records.optimum import Optimum
+from suite.records.record import Cell, Measurement, Verification
 from suite.records.status import Status
 from suite.run import memory_probes
 from suite.run.cell.asked import Asked

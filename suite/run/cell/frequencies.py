@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 from torch import Tensor
 
-from suite.records.record import Cell, FrequencySource
+from suite.records.known import FrequencySource
+from suite.records.record import Cell
 from workloads.batch import Workload
 from workloads.frequency import sketched
 from workloads.split import prefix_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from suite.records.record import Optimum
+from suite.records.optimum import Optimum
 from suite.run.cell.asked import Asked
 from suite.simulate.models import registry as models
 from suite.simulate.models.model import RowBytes, Setting, Span, replay

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from suite.records.groups import BASELINE
 from suite.records.status import Status
 from suite.run.turns.contest import Standing
 
@@ -137,7 +136,7 @@ class Display:
         ratios = ", ".join(f"{name} {ratio:.2f}" for name, ratio in self._standing.ratios.items())
         done, total = self._standing.done, self._standing.total
         turn = f"{done} turns" if done == total else f"{done}/{total} turns, now {self._standing.who}"
-        return f"{turn}; relative to {BASELINE}: {ratios}" if ratios else turn
+        return f"{turn}; relative to the baseline: {ratios}" if ratios else turn
 
     def _times(self) -> str:
         elapsed = f"elapsed {clock_text(self._clock() - self._run_start)}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from suite.records.record import Cell
-from suite.records.scales import SCALES
+from suite.records.scales import DISK_SCALES, SCALES
 from suite.run.console.choices import Device, choose_device
 from suite.run.runner import Runner
 from systems import registry
@@ -86,6 +86,11 @@ def show_choices(console: Console) -> None:
     for scale in SCALES.values():
         rows = "published table sizes" if scale.max_rows is None else f"about {scale.max_rows:,} rows"
         page.entry(f"{scale.name}: {rows}, dim {scale.embedding_dim}, batch {scale.batch_size}")
+    page.heading("Scales of --tier disk")
+    for scale in DISK_SCALES.values():
+        rows = "published table sizes" if scale.max_rows is None else f"about {scale.max_rows:,} rows"
+        budgets = ", ".join(f"{budget >> 20} MiB" for budget in scale.host_budgets)
+        page.entry(f"{scale.name}: {rows}, dim {scale.embedding_dim}, batch {scale.batch_size}, host budget {budgets}")
     if importlib.util.find_spec("fbgemm_gpu") is None:
         page.heading("fbgemm-gpu is not installed: run make setup")
 
@@ -101,6 +106,12 @@ def _systems(page: _Page) -> None:
         f"`approximate` is {', '.join(registry.GROUPS['approximate'])}"
     )
     for name in registry.APPROXIMATE:
+        _system(page, name)
+    page.heading(
+        "Rows on a drive: `--tier disk`, trained by a CPU at a --host-budget. There `all` is "
+        f"{', '.join(registry.GROUPS['disk'])}"
+    )
+    for name in registry.DISK:
         _system(page, name)
     page.heading("Controls, by name only")
     for name in registry.CONTROLS:

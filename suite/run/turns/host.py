@@ -6,22 +6,20 @@ import gc
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
-from copy import copy
 from functools import cache
 
 import torch
 
 from suite.records.status import Status
 from suite.run.cell.asked import Asked
-from suite.run.cell.feed import OnBatch, pinned
 from suite.run.cell.host_budget import host_budget
 from suite.run.cell.reporter import Reporter
 from suite.run.cell.stream import open_workload
 from suite.run.cell.training import Trainer, build_trainer, load_initial_rows
 from suite.run.memory_probes import drive_traffic
 from suite.run.messages import Build, Clear, Done, Host, Outcome, Request, TakeTurn, Turn
+from suite.run.turns.batches import SharedBatches
 from systems.contract import EmbeddingSystem
-from workloads.batch import Batch, Split, Workload
 from workloads.dlrm import initial_rows
 
 _FEW = 1 << 27
@@ -68,7 +66,7 @@ class _Host:
         self._beat = reporter.beat
         cell = next(iter(asked.cells.values()))
         self._workload = open_workload(cell)
-        self._batches = _SharedBatches(self._workload, pin_memory=cell.device == "cuda")
+        self._batches = SharedBatches(self._workload, pin_memory=cell.device == "cuda")
         elements = sum(rows for _, rows in self._workload.tables) * cell.embedding_dim
         builds = 1 if cell.host_budget_bytes is not None else cell.builds
         self._rows = cache(initial_rows) if elements <= _FEW and builds > 1 else initial_rows
@@ -123,57 +121,3 @@ class _Host:
             written_bytes=after[1] - before[1],
             rows_read=system.counters().rows_fetched if on_drive else None,
         )
-
-
-class _SharedBatches:
-    """Batches 0, 1, 2, ... of the training split, each made once, before the clock, and kept until all took it."""
-
-    def __init__(self, workload: Workload, *, pin_memory: bool) -> None:
-        self._workload = workload
-        self._pin_memory = pin_memory
-        self._made: dict[int, Batch] = {}
-        self._taken: dict[str, int] = {}
-
-    def rewind(self) -> None:
-        """Forget all readers."""
-        self._made.clear()
-        self._taken.clear()
-
-    def feed(self, reader: str) -> _Shared:
-        """What a new reader takes its batches from, beginning with the first. All come before any takes one."""
-        self._taken[reader] = 0
-        return _Shared(self, reader)
-
-    def fill(self, reader: str, count: int, on_batch: OnBatch) -> None:
-        """Have the next `count` batches of a reader ready."""
-        for index in range(self._taken[reader], self._taken[reader] + count):
-            if index not in self._made:
-                batch = self._workload.batch(index, Split.TRAIN)
-                self._made[index] = pinned(batch) if self._pin_memory else batch
-                on_batch()
-
-    def take(self, reader: str) -> Batch:
-        """A reader's next batch."""
-        index = self._taken[reader]
-        batch = self._made[index]
-        self._taken[reader] += 1
-        if min(self._taken.values()) > index:
-            del self._made[index]
-        # features keep what they computed of themselves, such as offsets: every reader computes that anew
-        return Batch(batch.dense, copy(batch.features), batch.labels)
-
-
-class _Shared:
-    """A reader of shared batches. A `Feed`."""
-
-    def __init__(self, batches: _SharedBatches, reader: str) -> None:
-        self._batches = batches
-        self._reader = reader
-
-    def fill(self, count: int, on_batch: OnBatch = lambda: None) -> None:
-        """Make what is missing of the next `count` batches."""
-        self._batches.fill(self._reader, count, on_batch)
-
-    def take(self) -> Batch:
-        """The next batch."""
-        return self._batches.take(self._reader)

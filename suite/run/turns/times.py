@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from suite.records.drive import DriveTraffic
-from suite.records.record import Record, Turns
+from suite.records.record import Record
 from suite.records.status import Status
+from suite.records.turns import Turns
 from suite.run.messages import Outcome
 from suite.run.turns.arrangement import AGAIN, Contest, Entrant, Way
 from suite.run.turns.contest import Result, Series

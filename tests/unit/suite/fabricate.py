@@ -11,23 +11,23 @@ from math import exp
 from typing import Any
 
 from suite.records.groups import is_baseline
+from suite.records.machine import Environment
+from suite.records.optimum import Optimum
 from suite.records.record import (
     Cell,
     Check,
-    Environment,
     Measurement,
     Memory,
-    Optimum,
     Quality,
     QualityPoint,
     Record,
     Timing,
     Traffic,
-    Turns,
     Verification,
     record_key,
 )
 from suite.records.status import Status
+from suite.records.turns import Turns
 
 GB = 10**9
 BATCH = 16_384

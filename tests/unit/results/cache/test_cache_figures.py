@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from types import ModuleType
 
-import file_tier
 import miss_cost
 import misses
 import one_table
@@ -63,16 +62,3 @@ def test_steps_of_a_miss_cost_run_miss_what_they_say() -> None:
     counters = system.counters()
     assert counters.unique_ids == 4 * 20_000
     assert counters.unique_misses == 4 * 5_000
-
-
-def test_every_side_trains_a_table_that_lies_in_a_file(tmp_path: Path) -> None:
-    tiny = {"rows": 2_000, "dim": 4, "batch": 8, "steps": 2, "windows": 2, "warmup_steps": 1}
-    setting = file_tier.Setting(**tiny, page_cache_bytes=1 << 28, cache_ratio=0.5)
-    for name in file_tier.SIDES:
-        folder = tmp_path / name
-        folder.mkdir()
-        file_tier.run_side(name, folder, setting, file_tier.MemoryGroup(None))
-        record = json.loads((folder / "record.json").read_text())
-        assert (record["side"], len(record["windows_samples_per_s"])) == (name, 2)
-        assert record["samples_per_s"] > 0
-        assert record["page_cache"] == "page cache not held"

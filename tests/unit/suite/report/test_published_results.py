@@ -15,12 +15,14 @@ from suite.records.status import Status
 from suite.records.store import RecordStore
 from suite.report.publish import differences
 from suite.report.source import read
+from systems.registry import DISK as DISK_SYSTEMS
 from systems.registry import GROUPS, SYSTEMS
 from workloads.schema import DATASETS
 
 ROOT = Path(__file__).resolve().parents[4]
 PUBLISHED = ROOT / "results" / "published"
 APPROXIMATE = PUBLISHED / "approximate"
+DISK = ROOT / "results" / "disk"
 
 
 @pytest.mark.slow
@@ -33,9 +35,10 @@ def test_everything_published_is_what_the_records_give() -> None:
     source = read([PUBLISHED], ROOT / "results" / "simulate")
     assert source.problems == ()
     assert differences(source, PUBLISHED) == []
-    approximate = read([APPROXIMATE])
-    assert approximate.problems == ()
-    assert differences(approximate, APPROXIMATE) == []
+    for folder in (APPROXIMATE, DISK):
+        apart = read([folder])
+        assert apart.problems == ()
+        assert differences(apart, folder) == []
 
 
 def test_published_records_cover_every_system_on_every_workload_verified() -> None:
@@ -47,6 +50,19 @@ def test_published_records_cover_every_system_on_every_workload_verified() -> No
         if record.cell.system in SYSTEMS:
             assert record.verification is not None
             assert record.verification.passed
+
+
+def test_rows_on_a_drive_are_published_at_full_size_within_their_budgets() -> None:
+    records, _ = RecordStore(DISK).load_all()
+    assert {record.cell.system for record in records} >= set(DISK_SYSTEMS)
+    for record in records:
+        assert record.cell.host_budget_bytes is not None
+        assert (record.cell.workload, record.cell.scale) == ("criteo_kaggle", "full")
+        assert record.status is Status.OK, record.cell.label
+        held = record.measurement.held if record.measurement is not None else None
+        if record.cell.system in DISK_SYSTEMS and record.cell.system != "full_ram":
+            assert held is not None
+            assert held.peak_bytes is None or held.peak_bytes <= held.limit_bytes
 
 
 def test_approximate_systems_trained_long_enough_with_three_seeds_or_more() -> None:

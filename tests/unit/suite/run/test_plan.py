@@ -14,9 +14,9 @@ from suite.records.options import (
     BadOption,
     OptimizerName,
 )
-from suite.records.scales import SCALES, SMALL, SMOKE
+from suite.records.scales import SCALES, SMALL, SMOKE, default_scale
 from suite.run.datasets import Dataset
-from suite.run.plan import Options, check_options, default_scale, plan_cells
+from suite.run.plan import Options, check_options, plan_cells
 from suite.run.steps import fitted_to_epoch, with_steps
 from systems.contract import OptimizerKind
 from systems.registry import parse_systems
@@ -184,7 +184,7 @@ def test_dataset_that_is_large_enough_changes_nothing():
 
 
 def test_cpu_is_small_whatever_its_memory():
-    assert default_scale("criteo_1tb", table_rows=10**8, device="cpu", host_bytes=10**15)[0] is SMALL
+    assert default_scale("criteo_1tb", table_rows=10**8, device="cpu", host_bytes=10**15)[0] == "small"
 
 
 @pytest.mark.parametrize("workload", [*SCHEMAS, "avazu@drift", "mlperf_dlrm_v2@recency"])

@@ -8,8 +8,9 @@ from itertools import pairwise
 
 import pytest
 
-from suite.records.record import Check, Turns, Verification
+from suite.records.record import Check, Verification
 from suite.records.status import Status
+from suite.records.turns import Turns
 from suite.run.messages import Build, Clear, Done, Host, Outcome, TakeTurn, Turn
 from suite.run.process import Limits
 from suite.run.turns import contest as module
