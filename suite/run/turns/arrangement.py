@@ -136,9 +136,10 @@ def _arranged(entrants: Sequence[Entrant], baseline: Entrant | None, room: Needs
         return [_contest(entrants, "alone")]
     if _fit([*entrants, *again], room):
         return [_contest([*entrants[: len(again)], *again, *entrants[len(again) :]], "one process")]
-    if baseline is not None and all(_fit([baseline, entrant], room) for entrant in entrants):
+    others = [entrant for entrant in entrants if entrant is not baseline]
+    if baseline is not None and others and all(_fit([baseline, entrant], room) for entrant in others):
         alone = [] if _fit([baseline, *again], room) else again
-        pairs = [[baseline, *again], *([baseline, entrant] for entrant in entrants[1:])][len(alone) :]
+        pairs = [[baseline, *again], *([baseline, entrant] for entrant in others)][len(alone) :]
         contests = [_contest(pair, "two by two") for pair in pairs]
         return [replace(contests[0], times_baseline=bool(alone)), *contests[1:]] if contests else []
     return [_contest([entrant], "alone") for entrant in entrants]
