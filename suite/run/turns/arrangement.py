@@ -127,7 +127,11 @@ def arrange(records: Sequence[Record], room: Needs) -> list[Contest]:
         return _arranged(entrants, baseline, room)
     if _fit([baseline, *busy], room):
         return [*_arranged(calm, baseline, room), _contest([baseline, *busy], "one process")]
-    return [*_arranged(calm, baseline, room), *_arranged([baseline, *busy], baseline, room)[1:]]
+    long = [replace(contest, times_baseline=False) for contest in _arranged([baseline, *busy], baseline, room)]
+    return [
+        *_arranged(calm, baseline, room),
+        *(one for one in long if any(busy_one in one.entrants for busy_one in busy)),
+    ]
 
 
 def _arranged(entrants: Sequence[Entrant], baseline: Entrant | None, room: Needs) -> list[Contest]:

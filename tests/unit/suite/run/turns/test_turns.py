@@ -15,7 +15,7 @@ from suite.run.messages import Build, Clear, Done, Host, Outcome, TakeTurn, Turn
 from suite.run.process import Limits
 from suite.run.turns import contest as module
 from suite.run.turns.arrangement import AGAIN, LONG_TURN, Needs, arrange, who_takes_turns
-from suite.run.turns.contest import hold
+from suite.run.turns.contest import Result, hold
 from suite.run.turns.orders import balanced_orders
 from suite.run.turns.times import times_of
 from tests.faults.cells import tiny_cell
@@ -86,6 +86,21 @@ def test_what_does_not_fit_together_meets_the_baseline_or_nobody(host_gb, way, e
     contests = arrange(records, ROOM)
     assert [names(contest) for contest in contests] == entrants
     assert {contest.way for contest in contests} == {way}
+
+
+def test_baseline_that_does_not_fit_beside_itself_meets_the_others_once_each():
+    large, small = [entrant("full_gpu", host_gb=60)], [entrant(name, host_gb=30) for name in ("reference", "hot_split")]
+    contests = arrange([*small, *large], ROOM)
+    assert [names(contest) for contest in contests] == [["full_gpu", "reference"], ["full_gpu", "hot_split"]]
+    assert [contest.times_baseline for contest in contests] == [True, False]
+    taken = Turn(seconds=1.0, wait_s=0.0, loss="0x1p-1")
+    series = {name: [[taken], [taken]] for name in ("full_gpu", "reference", "hot_split")}
+    times = [times_of(contest, Result(series=series), identity="c") for contest in contests]
+    assert [list(found) for found in times] == [["full_gpu", "reference"], ["hot_split"]]
+    busy = [entrant("freq_cache", host_gb=30, busy_between_steps=True)]
+    contests = arrange([*small, *large, *busy], ROOM)
+    assert [names(contest)[1:] for contest in contests] == [["reference"], ["hot_split"], ["freq_cache"]]
+    assert [contest.times_baseline for contest in contests] == [True, False, False]
 
 
 @pytest.mark.parametrize(
