@@ -210,6 +210,7 @@ class FileTier(SlowTier):
             (Tier.DISK, Purpose.ROWS): self._positions.end * weights,
             (Tier.DISK, Purpose.STATE): self._positions.end * (self.layout.record_bytes - weights),
             (Tier.HOST, Purpose.INDEX): self._codes.nbytes + self._positions.nbytes,
+            (Tier.HOST, Purpose.STAGING): self._file.staging_bytes,
         }
 
     def close(self) -> None:

@@ -29,6 +29,11 @@ class RowFile:
         return self._blocks.block_bytes > 1
 
     @property
+    def staging_bytes(self) -> int:
+        """Of the buffers for reading and writing."""
+        return self._blocks.reading.buffer.nbytes + self._blocks.writing.buffer.nbytes
+
+    @property
     def positions(self) -> int:
         """Whole records that the file is long; where it ends within a block, a few more."""
         return os.fstat(self._blocks.file).st_size // self.record_bytes

@@ -24,8 +24,8 @@ from tests.unit.systems.freq_cache.collection_training import (
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"cache_ratio": None}, "give cache_ratio or device_bytes"),
-        ({"cache_ratio": 0.5, "device_bytes": 10**6}, "give cache_ratio or device_bytes"),
+        ({"cache_ratio": None}, "give cache_ratio, device_bytes or host_bytes"),
+        ({"cache_ratio": 0.5, "device_bytes": 10**6}, "give cache_ratio, device_bytes or host_bytes"),
         ({"cache_ratio": 0.0}, r"cache ratio 0.0 is outside \(0, 1\]"),
         ({"cache_ratio": 1.5}, r"cache ratio 1.5 is outside \(0, 1\]"),
         ({"device_bytes": 0}, "device budget of 0 bytes"),

@@ -182,7 +182,8 @@ def test_memory_is_what_the_live_arrays_take(on_disk: bool, ratio: float, tmp_pa
         held = sum((tmp_path / f"cache_{at}" / "rows.bin").stat().st_size for at in range(len(caches)))
     else:
         held = storage_bytes(*(cache.tier.records for cache in caches))
-    assert found[slow, Purpose.ROWS] + found[slow, Purpose.STATE] == held
+    unfilled = held - found[slow, Purpose.ROWS] - found[slow, Purpose.STATE]
+    assert 0 <= unfilled < (4096 * len(caches) if on_disk else 1)  # a file ends with a whole block
 
 
 def test_dropped_collection_ends_its_threads_and_lets_go_of_its_directory(tmp_path: Path) -> None:

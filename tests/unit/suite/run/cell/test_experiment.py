@@ -198,7 +198,7 @@ def test_sketched_frequencies_of_a_prefix_reach_the_system_with_their_error_in_t
 
 
 def test_cell_without_a_budget_is_refused():
-    with pytest.raises(ValueError, match="a cache ratio or a device budget"):
+    with pytest.raises(ValueError, match="a cache ratio, a device budget or a host budget"):
         run_cell(tiny_cell(cache_ratio=None), Phases())
 
 

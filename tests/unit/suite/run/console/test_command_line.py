@@ -115,7 +115,7 @@ def test_default_of_the_device_is_told(tmp_path, monkeypatch):
         (["--systems", "tests.faults.needy:System"], "No module named 'no_such_package_anywhere'"),
         (["--systems", "tests.faults.fakes:Absent"], "tests.faults.fakes:Absent is not an EmbeddingSystem"),
         (["--systems", "tests.faults.fakes:tell"], "tests.faults.fakes:tell is not an EmbeddingSystem"),
-        (["--systems", ""], "no system named: give all or approximate, or some of reference"),
+        (["--systems", ""], "no system named: give all or approximate or disk, or some of reference"),
         (["--workloads", "criteo_kagle"], "unknown workload 'criteo_kagle': did you mean criteo_kaggle"),
         (["--embedding-dim", "30"], "--embedding-dim: 30 is out of range, it must be a multiple of 4"),
         (["--device-budget", "much"], "--device-budget: 'much' is not a size: write 1.5GiB"),
