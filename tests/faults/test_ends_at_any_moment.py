@@ -74,6 +74,7 @@ def check(directory: Path, scene: str, expected: Expected, told: list[tuple[str,
     for number in done:
         expected.add(Generation(number, life))
     copy = directory.with_name("copy")  # what was cut short is for the next process to recover
+    shutil.rmtree(copy, ignore_errors=True)  # a cut may bring back the last one
     shutil.copytree(directory, copy)
     tables = Tables(copy, SCENES[scene])
     if tables.committed != expected.at:
