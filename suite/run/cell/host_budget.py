@@ -59,8 +59,9 @@ class HostBudget:
         self._asked.frequencies.forget()
         gc.collect()
         for path in Path(tempfile.gettempdir()).rglob("*"):
-            if path.is_file() and path.stat().st_size:
-                _drop(path)
+            with suppress(FileNotFoundError):  # RocksDB removes files when it sees fit
+                if path.is_file() and path.stat().st_size:
+                    _drop(path)
         self._group.limit(self._limit)
         self._group.reset_peak()
 

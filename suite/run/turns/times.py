@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from suite.records.drive import DriveTraffic
 from suite.records.record import Record
 from suite.records.status import Status
@@ -36,7 +34,8 @@ def times_of(contest: Contest, result: Result, *, identity: str) -> dict[str, Tu
             continue
         own, beside = result.series[entrant.name], again if entrant is baseline else theirs
         compared = beside is not None and _same_arithmetic(entrant, baseline)
-        if compared and (turn := _first_difference(own, beside or [])):
+        alone = _embeddings(contest, result, entrant)
+        if compared and (turn := _first_difference(own, beside or []) or _first_difference(*alone)):
             found[entrant.name] = Outcome(
                 status=Status.WRONG_ANSWER,
                 reason=f"at the end of turn {turn} its loss differs from {contest.entrants[0].name}'s on the same "
@@ -54,25 +53,18 @@ def times_of(contest: Contest, result: Result, *, identity: str) -> dict[str, Tu
             losses="equal" if compared else "not compared",
             data_wait_s=sum(turn.wait_s for build in own for turn in build),
             drive=_traffic(own, contest.steps),
-            **_embeddings(contest, result, entrant),
+            embedding_s=_seconds(alone[0]) or None,
+            baseline_embedding_s=_seconds(alone[1]) or None,
+            embedding_drive=_traffic(alone[0], contest.steps),
         )
     return found
 
 
-def _embeddings(contest: Contest, result: Result, entrant: Entrant) -> dict[str, Any]:
-    """What a record keeps of turns without the MLPs."""
-    own = result.embeddings.get(entrant.name)
-    if not own:
-        return {}
+def _embeddings(contest: Contest, result: Result, entrant: Entrant) -> tuple[Series, Series]:
+    """Turns without the MLPs, and the baseline's beside them; empty where there were none."""
     baseline = contest.baseline
-    beside = None
-    if baseline is not None:
-        beside = result.embeddings.get(baseline.name + AGAIN if entrant is baseline else baseline.name)
-    return {
-        "embedding_s": _seconds(own),
-        "baseline_embedding_s": None if beside is None else _seconds(beside),
-        "embedding_drive": _traffic(own, contest.steps),
-    }
+    beside = "" if baseline is None else baseline.name + AGAIN if entrant is baseline else baseline.name
+    return result.embeddings.get(entrant.name, []), result.embeddings.get(beside, [])
 
 
 def _traffic(series: Series, steps: int) -> DriveTraffic | None:

@@ -143,9 +143,9 @@ class DirectBlocks(Blocks):
             self.block_bytes = self._block_bytes()
             for lane in (self.reading, self.writing):
                 self._contexts[lane] = self._new_context()
-        except BaseException:
+        except OSError as error:
             self.close()
-            raise
+            raise _NotDirect from error
 
     def move(self, lane: Lane, runs: Ints, *, write: bool) -> None:
         if len(runs) == 1:
@@ -180,14 +180,16 @@ class DirectBlocks(Blocks):
                 # behind the end nothing is read, but size, place and memory are checked all the same
                 os.preadv(self.file, [memoryview(self.reading.memory)[:block_bytes]], -(-size // 4096) * 4096)
                 return block_bytes
-        raise _NotDirect
+        raise OSError(errno.EINVAL, "has blocks of more than 4096 bytes", str(self.path))
 
     def _new_context(self, instead_of: int | None = None) -> int:
         if instead_of is not None:
             _call(self._destroy, instead_of, 0)
         made = np.zeros(1, np.int64)
         if _call(self._setup, _DEPTH, made.ctypes.data) != 0:
-            raise _NotDirect
+            raise OSError(
+                errno.EAGAIN, "no asynchronous access: fs.aio-max-nr is used up, or forbidden", str(self.path)
+            )
         return int(made[0])
 
 
