@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,10 +12,12 @@ from rich.console import Console
 
 from suite.records.environment import capture
 from suite.records.exits import errors_told
-from suite.records.options import BadOption, ScaleName
+from suite.records.options import BadOption, ScaleName, parse_bytes
 from suite.records.scales import SCALES
 from suite.records.store import write_atomically
+from suite.simulate.curves.counted import Counted, beside, show_beside
 from suite.simulate.curves.curves import miss_curves
+from suite.simulate.curves.planner_inputs import planner_inputs
 from suite.simulate.curves.split import split_slots
 from suite.simulate.curves.tables import frames, show, to_json
 from suite.simulate.options import (
@@ -55,6 +58,18 @@ def curves_command(
     split: Annotated[
         str | None, typer.Option(help="Divide so many slots, or such a share of the rows (0.01), among the tables")
     ] = None,
+    torchrec: Annotated[
+        Path | None, typer.Option(help="Write what torchrec's planner asks of each table's cache to this file, as JSON")
+    ] = None,
+    prefetch: Annotated[
+        bool, typer.Option("--prefetch", help="With --torchrec: training prefetches, a cache holds two batches")
+    ] = False,
+    reserved_memory: Annotated[
+        str | None, typer.Option(help="With --torchrec: device memory that fbgemm must leave free, as in 2GiB")
+    ] = None,
+    counted: Annotated[
+        Path | None, typer.Option(help="JSON of what fbgemm counted on a device, to lay beside the prediction")
+    ] = None,
     out: OutOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -69,6 +84,7 @@ def curves_command(
     - `python -m suite curves --scale small --per-table`
     - `python -m suite curves --split 0.01 --out curves/`
     - `python -m suite curves --workload criteo_1tb --sample 0.01`
+    - `python -m suite curves --workload avazu --torchrec plan.json`
 
     The exit code is 2 for a wrong option or bad data, 130 after Ctrl-C.
     """
@@ -76,21 +92,29 @@ def curves_command(
 
     with errors_told() as errors:
         check_counts(batches=batches, warmup=warmup)
+        if torchrec is None and (prefetch or reserved_memory is not None):
+            raise BadOption("--prefetch and --reserved-memory say what --torchrec writes: give --torchrec too")
+        reserved = 0 if reserved_memory is None else parse_bytes(reserved_memory, flag="--reserved-memory")
+        measured = None if counted is None else Counted.read(counted)
         if out is not None:
             check_output(out)
+        if torchrec is not None:
+            check_output(torchrec.parent)
         opened = open_trace(
             workload=workload, scale=scale.value, data_dir=data_dir, trace=trace, batch_size=batch_size, seed=seed
         )
         slots = None if split is None else parse_slots(split, rows=opened.rows)
         span = span_of(opened, batches=batches, warmup=warmup)
         with Shown(quiet=quiet) as shown:
-            curves = miss_curves(opened, span, sample, per_table or slots is not None, partial(shown, "batches"))
+            by_table = per_table or slots is not None or torchrec is not None
+            curves = miss_curves(opened, span, sample, by_table, partial(shown, "batches"))
         divided = None if slots is None else split_slots(curves, slots)
+        samples = SCALES[scale].batch_size if batch_size is None else batch_size
         stream = {
             "trace_file": None if trace is None else str(trace),
             "data_dir": None if data_dir is None else str(data_dir),
             "scale": scale.value,
-            "batch_size": SCALES[scale].batch_size if batch_size is None else batch_size,
+            "batch_size": samples,
             "seed": seed,
         }
         environment = capture(threads=len(os.sched_getaffinity(0))).model_dump(mode="json")
@@ -99,6 +123,12 @@ def curves_command(
             typer.echo(record, nl=False)
         else:
             show(curves, divided, Console(markup=False, highlight=False))
+        if measured is not None:
+            show_beside(beside(opened, measured), Console(markup=False, highlight=False, stderr=as_json))
+        if torchrec is not None:
+            inputs = planner_inputs(curves, batch_size=samples, slots=slots, prefetch=prefetch, reserved_bytes=reserved)
+            write_atomically(torchrec, inputs.model_dump_json())
+            errors.print(f"Wrote {torchrec}")
         if out is not None:
             files = {"curves.json": record}
             for name, frame in frames(curves, divided).items():

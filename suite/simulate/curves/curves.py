@@ -59,6 +59,12 @@ class Depths:
         above = int(self._before[chunk]) + int(self.counts[chunk * _CHUNK : end].sum(dtype=np.int64))
         return self.total - above
 
+    def all_beyond(self, depths: Int64s) -> Int64s:
+        """The same for many depths at once; memory 8 B per depth counted."""
+        above = np.concatenate(([0], np.cumsum(self.counts, dtype=np.int64)))
+        beyond: Int64s = self.total - above[np.minimum(depths, self.counts.size)]
+        return beyond
+
 
 @dataclass(frozen=True, eq=False)
 class Measured:
@@ -126,6 +132,13 @@ class Curve:
     def misses(self, slots: int) -> int:
         """Distinct rows that were absent when their batch arrived, in a cache of so many slots."""
         return min(round(self.whole.misses(slots)), self.unique_ids)
+
+    def hits(self, slots: Int64s) -> Int64s:
+        """Distinct rows that were there, in a cache of each of these sizes, int64 `[sizes]`."""
+        depths = np.ceil(slots * self.share).astype(np.int64)
+        misses = np.rint(self.whole.unique.all_beyond(depths) / self.share).astype(np.int64)
+        hits: Int64s = self.unique_ids - np.minimum(misses, self.unique_ids)
+        return hits
 
     def lookup_misses(self, slots: int) -> int:
         """Ids of such rows."""

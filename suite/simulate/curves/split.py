@@ -11,12 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from suite.records.options import BadOption
 from suite.simulate.curves.curves import Curve, Curves
 from suite.simulate.curves.stack import Counts
 from suite.simulate.traces.trace import Int64s
 from systems.freq_cache.compiled import compiled
+
+Float64s = NDArray[np.float64]
 
 WORTH = 0.02
 """A division is worth it if it saves so large a share of the misses of one cache for all tables."""
@@ -118,18 +121,37 @@ def split_slots(curves: Curves, slots: int) -> Split:
     )
 
 
-def divide_greedily(tables: Sequence[Curve], slots: int) -> Division:
-    """Give every table its largest batch, and the other slots where they save most; memory 12 B per row of a table."""
+def divide_greedily(tables: Sequence[Curve], slots: int, *, resident: bool = False) -> Division:
+    """Give every table its largest batch, and the other slots where they save most; memory 12 B per row of a table.
+
+    Args:
+        tables: Their curves.
+        slots: To divide.
+        resident: A table with a slot for every row is no cache: it lies on the device whole and misses nothing.
+    """
     floors = _floors(tables)
-    steps = [_steps(curve) for curve in tables]
-    owner = np.repeat(np.arange(len(tables)), [widths.size for widths, _ in steps])
+    own = [_steps(curve) for curve in tables]
+    whole = {place: _up_to_all_rows(curve, *own[place]) for place, curve in enumerate(tables) if resident}
+    while True:
+        given = _filled(floors, [whole.get(place, steps) for place, steps in enumerate(own)], slots)
+        # the last step to all rows saves nothing in part: a table that does not get there goes on with its curve
+        cut = [n for n, (widths, _) in whole.items() if tables[n].rows - int(widths[-1]) < given[n] < tables[n].rows]
+        if not cut:
+            return _division(tables, given, resident=resident)
+        for place in cut:
+            del whole[place]
+
+
+def _filled(floors: Int64s, steps: Sequence[tuple[Int64s, Float64s]], slots: int) -> Int64s:
+    """Slots of each table: its floor, and the steps that save most, best first; the last one perhaps in part."""
+    owner = np.repeat(np.arange(len(steps)), [widths.size for widths, _ in steps])
     widths = np.concatenate([widths for widths, _ in steps])
     gains = np.concatenate([gains for _, gains in steps])
     best_first = np.argsort(-gains, kind="stable")
     left = slots - int(floors.sum())
     taken = np.diff(np.minimum(np.cumsum(widths[best_first]), left), prepend=0)
-    given = floors + np.bincount(owner[best_first], taken, minlength=len(tables)).astype(np.int64)
-    return _division(tables, given)
+    given: Int64s = floors + np.bincount(owner[best_first], taken, minlength=len(steps)).astype(np.int64)
+    return given
 
 
 def _least_slots(curve: Curve) -> int:
@@ -141,9 +163,11 @@ def _floors(tables: Sequence[Curve]) -> Int64s:
     return np.array([_least_slots(curve) for curve in tables], np.int64)
 
 
-def _division(tables: Sequence[Curve], slots: Int64s) -> Division:
+def _division(tables: Sequence[Curve], slots: Int64s, *, resident: bool = False) -> Division:
     given = tuple(int(count) for count in slots)
-    return Division(slots=given, misses=tuple(curve.misses(count) for curve, count in zip(tables, given, strict=True)))
+    pairs = zip(tables, given, strict=True)
+    misses = tuple(0 if resident and count >= curve.rows else curve.misses(count) for curve, count in pairs)
+    return Division(slots=given, misses=misses)
 
 
 def _equal_shares(tables: Sequence[Curve], slots: int) -> Int64s:
@@ -163,7 +187,7 @@ def _equal_shares(tables: Sequence[Curve], slots: int) -> Int64s:
     return given(low)
 
 
-def _steps(curve: Curve) -> tuple[Int64s, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
+def _steps(curve: Curve) -> tuple[Int64s, Float64s]:
     """The hull of a curve from its largest batch on: widths of its steps in slots, and misses saved by each slot."""
     hits = curve.whole.unique.counts
     first = min(curve.whole.depth(_least_slots(curve)), hits.size)
@@ -177,6 +201,20 @@ def _steps(curve: Curve) -> tuple[Int64s, np.ndarray[tuple[int, ...], np.dtype[n
     gains = np.diff(saved[:count]) / curve.share
     wide = widths > 0
     return widths[wide], gains[wide] / widths[wide]
+
+
+def _up_to_all_rows(curve: Curve, widths: Int64s, gains: Float64s) -> tuple[Int64s, Float64s]:
+    """Steps with one more, to all rows, that saves what the others do not; steps below its slope are part of it."""
+    reached = _least_slots(curve) + int(widths.sum())
+    saved = float(curve.misses(reached))
+    width, kept = curve.rows - reached, widths.size
+    while kept and saved >= gains[kept - 1] * width:
+        kept -= 1
+        width += int(widths[kept])
+        saved += float(gains[kept] * widths[kept])
+    if not width:  # the largest batch has all rows
+        return np.zeros(1, np.int64), np.zeros(1)
+    return np.append(widths[:kept], width), np.append(gains[:kept], saved / width)
 
 
 @compiled

@@ -176,3 +176,28 @@ def test_a_sampled_curve_is_divided_in_slots_of_all_rows():
 def test_a_table_that_no_batch_uses_gets_one_slot():
     unused = curve_of([], rows=50, largest_batch=0)
     assert divide_greedily([unused, curve_of([3, 2, 1])], 3).slots == (1, 2)
+
+
+@given(st.lists(st.tuples(convex, st.integers(0, 9), st.integers(0, 4)), min_size=1, max_size=3), st.integers(0, 22))
+def test_tables_that_may_lie_on_the_device_whole_are_at_most_one_step_from_the_best(made, more):
+    tables = [curve_of(hits, misses=misses, rows=len(hits) + unused) for hits, misses, unused in made]
+    slots = len(tables) + more
+    division = divide_greedily(tables, slots, resident=True)
+    assert sum(division.slots) <= slots
+    ways = itertools.product(*(range(1, curve.rows + 1) for curve in tables))
+
+    def missed(way):
+        return sum(0 if given == curve.rows else curve.misses(given) for curve, given in zip(tables, way, strict=True))
+
+    assert division.total_misses == missed(division.slots)
+    best = min(missed(way) for way in ways if sum(way) <= slots)
+    most_in_a_step = max(sum(hits) + misses for hits, misses, _ in made)
+    assert 0 <= division.total_misses - best <= most_in_a_step
+
+
+def test_a_small_table_is_taken_whole_where_that_saves_its_first_misses():
+    small, large = curve_of([5, 5], misses=90, rows=4), curve_of([20] * 8, rows=8)
+    assert divide_greedily([small, large], 6).slots == (1, 5)
+    assert divide_greedily([small, large], 6, resident=True).slots == (4, 2)
+    # three slots do not take the small one whole: they go where they save something
+    assert divide_greedily([small, large], 3, resident=True).slots == (1, 2)

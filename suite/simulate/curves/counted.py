@@ -1,0 +1,110 @@
+"""What fbgemm's caches counted on a device, beside what was predicted for the same batches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from rich.console import Console
+
+from suite.records.options import BadOption
+from suite.simulate.curves.curves import miss_curves
+from suite.simulate.curves.some_tables import SomeTables
+from suite.simulate.models.fbgemm.cache import FbgemmCacheModel, uvm_cache_stats
+from suite.simulate.models.model import Setting, Span, replay
+from suite.simulate.traces.trace import Trace
+from suite.tables.terminal import print_line, print_table
+
+Row = tuple[str, int, int, int | None]
+"""A statistic: its name, what fbgemm counted, what its simulated cache counts, and what the curve says."""
+
+
+class CountedCache(BaseModel):
+    """One table-batched embedding (TBE) with an LRU cache.
+
+    Attributes:
+        tables: Its cached tables, in its order.
+        slots: Rows of its cache, `tbe.lxu_cache_weights.shape[0]`.
+        prefetch: Whether it was made with `prefetch_pipeline`.
+        uvm_cache_stats: `tbe.get_uvm_cache_stats(use_local_cache=False).tolist()`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    tables: list[str] = Field(min_length=1)
+    slots: int = Field(gt=0)
+    prefetch: bool = False
+    uvm_cache_stats: list[int] = Field(min_length=6, max_length=6)
+
+
+class Counted(BaseModel):
+    """What a run counted, from the first batch of the stream on.
+
+    Attributes:
+        warmup_batches: Trained before `tbe.reset_uvm_cache_stats()`.
+        counted_batches: Trained after it.
+        caches: Of every TBE that has one.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    warmup_batches: int = Field(default=0, ge=0)
+    counted_batches: int = Field(gt=0)
+    caches: list[CountedCache]
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """A file of them. Raises `BadOption`: there is none, or it holds something else."""
+        try:
+            return cls.model_validate_json(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise BadOption(f"--counted: cannot read {path} ({error.strerror or error})") from None
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"])) or "the file"
+            raise BadOption(
+                f"--counted: {path}: {where}: {first['msg']}: docs/torchrec-planner.md shows what to write"
+            ) from None
+
+
+def beside(trace: Trace, counted: Counted) -> list[tuple[CountedCache, list[Row]]]:
+    """The statistics of every cache, counted and predicted.
+
+    The simulated cache has fbgemm's sets of 32 ways and is exact; the curve is that of an LRU cache without sets, which
+    torchrec's planner goes by.
+
+    Raises:
+        BadOption: the trace is shorter than the run, or has other tables.
+    """
+    span = Span(counted_from=counted.warmup_batches, stop=counted.warmup_batches + counted.counted_batches)
+    if span.stop > trace.length:
+        raise BadOption(f"--counted: {span.stop} batches were trained, {trace.name} has {trace.length}")
+    found = []
+    for cache in counted.caches:
+        part = SomeTables(trace, cache.tables)
+        parameters = {"policy": "lru", "prefetch": "on" if cache.prefetch else "off"}
+        simulated = uvm_cache_stats(
+            replay(FbgemmCacheModel(Setting(trace=part, span=span, slots=cache.slots), parameters))
+        )
+        curve = miss_curves(part, span).pooled
+        expected = {
+            "num_requested_indices": curve.lookups,
+            "num_unique_indices": curve.unique_ids,
+            "num_unique_misses": curve.misses(cache.slots),
+        }
+        pairs = zip(simulated.items(), cache.uvm_cache_stats, strict=True)
+        found.append((cache, [(name, real, value, expected.get(name)) for (name, value), real in pairs]))
+    return found
+
+
+def show_beside(found: list[tuple[CountedCache, list[Row]]], console: Console) -> None:
+    """Print a table per cache."""
+    for cache, rows in found:
+        some = ", ".join(cache.tables[:4]) + (", ..." if len(cache.tables) > 4 else "")
+        print_line(console, f"\n{cache.slots:,} slots of fbgemm's for {len(cache.tables)} tables: {some}", style="bold")
+        lines = [
+            [name, f"{real:,}", f"{simulated:,}", "" if curve is None else f"{curve:,}", f"{simulated - real:+,}"]
+            for name, real, simulated, curve in rows
+        ]
+        print_table(console, ["statistic", "counted", "simulated", "LRU curve", "simulated\n- counted"], lines)

@@ -1,0 +1,50 @@
+"""Some tables of a trace, as if there were no others: what one cache of several sees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from suite.records.options import BadOption
+from suite.simulate.traces.trace import Int64s, Trace
+from systems.freq_cache.planner.planner import Ids
+
+
+class SomeTables(Trace):
+    """The ids of some tables of a trace.
+
+    Args:
+        trace: All tables.
+        names: Those to keep, in the order in which their rows are numbered.
+
+    Raises:
+        BadOption: the trace has no such table.
+    """
+
+    def __init__(self, trace: Trace, names: Sequence[str]) -> None:
+        places = {name: place for place, (name, _) in enumerate(trace.tables)}
+        if unknown := [name for name in names if name not in places]:
+            raise BadOption(f"{trace.name} has no table {', '.join(unknown)}: it has {', '.join(places)}")
+        self._kept = [places[name] for name in names]
+        self.name = trace.name
+        self.tables = tuple(trace.tables[place] for place in self._kept)
+        self.length = trace.length
+        self.batch_lookups = trace.batch_lookups
+        self._trace = trace
+
+    def ids(self, index: int) -> Ids:
+        return self.of(self._trace.ids(index))
+
+    def of(self, ids: Ids) -> Ids:
+        """These tables' part of the ids of all."""
+        table = np.searchsorted(self._trace.table_starts, ids.starts, side="right") - 1
+        features = [np.flatnonzero(table == place) for place in self._kept]
+        parts = np.split(ids.values, ids.ends[:-1])
+        kept = [parts[feature] for some in features for feature in some]
+        starts = np.repeat(self.table_starts, [some.size for some in features])
+        return Ids(np.concatenate(kept), np.cumsum([part.size for part in kept]), starts)
+
+    def frequencies(self) -> list[Int64s]:
+        every = self._trace.frequencies()
+        return [every[place] for place in self._kept]

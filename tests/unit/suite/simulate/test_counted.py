@@ -1,0 +1,105 @@
+"""Some tables of a trace, and what fbgemm counted for them beside what was predicted."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from listed_traces import OneTable, setting
+from test_curves import ListedTrace, zipf_trace
+from test_curves_command import run
+
+from suite.records.options import BadOption
+from suite.simulate.curves.counted import Counted, CountedCache, beside
+from suite.simulate.curves.curves import miss_curves
+from suite.simulate.curves.some_tables import SomeTables
+from suite.simulate.models.fbgemm.cache import FbgemmCacheModel, uvm_cache_stats
+from suite.simulate.models.model import Span, replay
+from systems.freq_cache.planner.planner import Ids
+
+SIZES = [700, 30, 1_500]
+
+
+@pytest.fixture(scope="module")
+def trace():
+    return zipf_trace(SIZES, batches=20, samples=90)
+
+
+def chosen(trace, places):
+    """The same tables alone, cut out by hand."""
+    parts = [np.split(trace.ids(n).values, trace.ids(n).ends[:-1]) for n in range(trace.length)]
+    return ListedTrace([SIZES[place] for place in places], [[part[place] for place in places] for part in parts])
+
+
+@pytest.mark.parametrize("places", [(0,), (2, 0), (0, 1, 2)])
+def test_some_tables_have_their_ids_and_number_their_rows_in_the_order_asked(trace, places):
+    some, expected = SomeTables(trace, [f"t{place}" for place in places]), chosen(trace, places)
+    assert [rows for _, rows in some.tables] == [rows for _, rows in expected.tables]
+    for number in range(trace.length):
+        for mine, right in zip(
+            (some.ids(number).values, some.ids(number).ends, some.ids(number).starts),
+            (expected.ids(number).values, expected.ids(number).ends, expected.ids(number).starts),
+            strict=True,
+        ):
+            assert mine.tolist() == right.tolist()
+
+
+def test_several_features_of_a_table_stay_with_it():
+    trace = ListedTrace([5, 9], [[[1, 2], [3]]])
+    whole = Ids(np.array([4, 0, 8, 7]), np.array([1, 2, 4]), np.array([0, 0, 5]))
+    ids = SomeTables(trace, ["t1", "t0"]).of(whole)
+    assert (ids.values.tolist(), ids.ends.tolist(), ids.starts.tolist()) == ([8, 7, 4, 0], [2, 3, 4], [0, 9, 9])
+
+
+def test_one_table_is_as_cut_out_by_the_tests(trace):
+    span = Span(counted_from=5, stop=20)
+    ours, right = (miss_curves(one, span).pooled for one in (SomeTables(trace, ["t2"]), OneTable(trace, 2)))
+    assert [ours.misses(slots) for slots in (90, 200, 900)] == [right.misses(slots) for slots in (90, 200, 900)]
+
+
+def test_counters_stand_beside_fbgemms_simulated_sets_and_the_curve(trace):
+    real = uvm_cache_stats(
+        replay(FbgemmCacheModel(setting(chosen(trace, (2, 0)), 320, 6), {"policy": "lru", "prefetch": "off"}))
+    )
+    stats = list(real.values())
+    stats[3] += 7
+    cache = CountedCache(tables=["t2", "t0"], slots=320, uvm_cache_stats=stats)
+    ((_, rows),) = beside(trace, Counted(warmup_batches=6, counted_batches=14, caches=[cache]))
+    assert [name for name, *_ in rows] == list(real)
+    assert [simulated - counted for _, counted, simulated, _ in rows] == [0, 0, 0, -7, 0, 0]
+    curve = miss_curves(chosen(trace, (2, 0)), Span(counted_from=6, stop=20)).pooled
+    assert [by_curve for *_, by_curve in rows] == [None, curve.lookups, curve.unique_ids, curve.misses(320), None, None]
+
+
+def test_a_run_longer_than_the_trace_or_of_other_tables_is_refused(trace):
+    cache = CountedCache(tables=["t2"], slots=64, uvm_cache_stats=[0] * 6)
+    with pytest.raises(BadOption, match="--counted: 21 batches were trained, listed has 20"):
+        beside(trace, Counted(counted_batches=21, caches=[cache]))
+    other = cache.model_copy(update={"tables": ["t2", "user"]})
+    with pytest.raises(BadOption, match="listed has no table user: it has t0, t1, t2"):
+        beside(trace, Counted(counted_batches=5, caches=[other]))
+
+
+def test_the_command_prints_them(tmp_path):
+    np.save(tmp_path / "ids.npy", np.random.default_rng(0).integers(0, 500, (4_000, 3)))
+    cache = {"tables": ["table_0", "table_2"], "slots": 320, "uvm_cache_stats": [30, 6_000, 5_500, 4_000, 0, 0]}
+    (tmp_path / "counted.json").write_text(json.dumps({"counted_batches": 30, "caches": [cache]}))
+    arguments = (
+        "--trace",
+        str(tmp_path / "ids.npy"),
+        "--batch-size",
+        "100",
+        "--counted",
+        str(tmp_path / "counted.json"),
+    )
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    assert "320 slots of fbgemm's for 2 tables: table_0, table_2" in result.stdout
+    (line,) = [line.split() for line in result.stdout.splitlines() if "num_requested_indices" in line]
+    assert line[1:] == ["6,000", "6,000", "6,000", "+0"]
+    cache["uvm_cache_stats"] = [1]
+    (tmp_path / "counted.json").write_text(json.dumps({"counted_batches": 30, "caches": [cache]}))
+    refused = run(*arguments)
+    assert refused.exit_code == 2
+    assert "caches.0.uvm_cache_stats: List should have at least 6 items" in refused.stderr

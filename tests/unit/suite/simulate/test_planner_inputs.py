@@ -1,0 +1,148 @@
+"""What `suite curves --torchrec` writes, read by torchrec's own classes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from test_curves import zipf_trace
+from test_curves_command import SMOKE, run
+from test_split import curve_of
+from torchrec.distributed.planner.shard_estimators import EmbeddingOffloadStats
+from torchrec.distributed.types import CacheAlgorithm
+
+from suite.records.options import BadOption
+from suite.simulate.curves import planner_inputs as module
+from suite.simulate.curves.curves import miss_curves
+from suite.simulate.curves.planner_inputs import PlannerInputs, offload_stats, planner_inputs
+from suite.simulate.models.model import Span
+
+SPAN = Span(counted_from=10, stop=30)
+
+
+@pytest.fixture(scope="module")
+def curves():
+    return miss_curves(zipf_trace([3_000, 40, 9_000], batches=30, samples=150), SPAN, per_table=True)
+
+
+def torchrecs(stats):
+    return EmbeddingOffloadStats(**stats.model_dump() | {"mrc_hist_counts": torch.tensor(stats.mrc_hist_counts)})
+
+
+def test_torchrec_expects_what_the_curve_says_at_every_size(curves):
+    for curve in curves.tables:
+        stats = torchrecs(offload_stats(curve, curves.batches))
+        for slots in {1, 2, curve.largest_batch, curve.used_rows // 2, curve.used_rows, curve.rows - 1}:
+            assert stats.expected_miss_rate(slots / curve.rows) == pytest.approx(curve.miss_rate(slots), abs=1e-6)
+        assert stats.expected_miss_rate(1.0) == 0
+        assert stats.expected_lookups == round(curve.unique_ids / curves.batches)
+
+
+def test_bins_of_many_rows_are_right_in_their_middle_and_off_by_half_a_bin_at_most(curves, monkeypatch):
+    monkeypatch.setattr(module, "MOST_BINS", 90)
+    curve = curves.tables[2]
+    stats = torchrecs(offload_stats(curve, curves.batches))
+    assert len(stats.hist) == 90  # of 100 rows
+    for slots in range(1, 8_900):
+        middle = (slots - 1) // 100 * 100 + 50
+        assert stats.expected_miss_rate(slots / curve.rows) == pytest.approx(curve.miss_rate(middle), abs=1e-6)
+        assert abs(middle - slots) <= 50
+
+
+def test_cacheability_is_the_area_under_the_curve():
+    stats = offload_stats(curve_of([6, 2], misses=2, rows=4), 1)  # misses of 1, 2, 3 and 4 slots: 4, 2, 2 and none
+    assert stats.mrc_hist_counts == [6, 2, 0, 2]
+    assert stats.cacheability == pytest.approx((0.4 + 0.2 + 0.2 + 0) / 4)
+
+
+def test_a_sampled_curve_gives_the_rates_of_all_rows():
+    trace = zipf_trace([30_000], batches=30, samples=1_500)
+    exact, sampled = (miss_curves(trace, SPAN, share, True).tables[0] for share in (None, 0.3))
+    assert sampled.share < 0.4
+    stats = torchrecs(offload_stats(sampled, 20))
+    for slots in (1_500, 4_000, 10_000):
+        assert stats.expected_miss_rate(slots / 30_000) == pytest.approx(exact.miss_rate(slots), rel=0.05)
+
+
+def test_a_table_without_ids_is_no_cache_to_weigh():
+    stats = offload_stats(curve_of([], rows=5, largest_batch=0), 3)
+    assert (stats.cacheability, stats.expected_lookups, sum(stats.mrc_hist_counts)) == (0, 0, 0)
+    assert torchrecs(stats).expected_miss_rate(0.2) == 0
+
+
+def test_caches_begin_at_their_largest_batch_and_prefetching_holds_two(curves):
+    plain, prefetched = (planner_inputs(curves, batch_size=150, prefetch=on) for on in (False, True))
+    for curve in curves.tables:
+        for inputs, batches in ((plain, 1), (prefetched, 2)):
+            table = inputs.tables[curve.name]
+            held = batches * curve.largest_batch
+            if held >= curve.rows:
+                assert (table.compute_kernel, table.cache) == ("fused", None)
+            else:
+                assert table.cache.load_factor == held / curve.rows
+                assert table.cache.prefetch_pipeline is (batches == 2)
+            assert table.pooling_factor == 1
+    assert prefetched.tables["t1"].cache is None  # forty rows, nearly all of them in every batch
+    assert plain.tables["t2"].cache is not None
+
+
+def test_slots_are_divided_where_they_save_most_and_all_of_them_are_used(curves):
+    inputs = planner_inputs(curves, batch_size=150, slots=2_000)
+    given = {
+        name: table.stats.height if table.cache is None else round(table.cache.load_factor * table.stats.height)
+        for name, table in inputs.tables.items()
+    }
+    assert sum(given.values()) == 2_000
+    assert given["t1"] == 40
+    with pytest.raises(BadOption, match=r"--split: 300 slots are too few for torchrec's caches.* leave out --prefetch"):
+        planner_inputs(curves, batch_size=150, slots=300, prefetch=True)
+
+
+def test_constraints_are_torchrecs_own(curves):
+    constraints = planner_inputs(curves, batch_size=75, prefetch=True, reserved_bytes=1 << 20).constraints()
+    large = constraints["t2"]
+    assert large.compute_kernels == ["fused_uvm_caching"]
+    assert large.pooling_factors == [2.0]
+    params = large.cache_params
+    assert (params.algorithm, params.reserved_memory, params.prefetch_pipeline) == (CacheAlgorithm.LRU, 1 << 20, True)
+    assert params.stats.expected_miss_rate(0.5) == pytest.approx(curves.tables[2].miss_rate(4_500), abs=1e-6)
+    assert constraints["t1"].compute_kernels == ["fused"]
+    assert constraints["t1"].cache_params is None
+
+
+def test_the_command_writes_what_the_call_returns(tmp_path):
+    plan = tmp_path / "new" / "plan.json"
+    result = run(*SMOKE, "--torchrec", str(plan), "--prefetch", "--reserved-memory", "2MiB")
+    assert result.exit_code == 0, result.output
+    assert f"Wrote {plan}" in result.stderr
+    inputs = PlannerInputs.read(plan)
+    assert (inputs.trace, inputs.batch_size, inputs.slots) == ("criteo_kaggle", 256, None)
+    caches = [table.cache for table in inputs.tables.values() if table.cache is not None]
+    assert {(cache.reserved_memory, cache.prefetch_pipeline) for cache in caches} == {(2 << 20, True)}
+    assert all(
+        set(one["stats"]) == {"cacheability", "expected_lookups", "mrc_hist_counts", "height"}
+        for one in json.loads(plan.read_text())["tables"].values()
+    )
+
+
+def test_what_is_no_plan_is_refused_with_the_command_that_makes_one(tmp_path):
+    with pytest.raises(BadOption, match=r"No such file.*make it with `python -m suite curves --torchrec"):
+        PlannerInputs.read(tmp_path / "none.json")
+    (tmp_path / "other.json").write_text('{"tables": {}}')
+    with pytest.raises(BadOption, match=r"3 fields are wrong"):
+        PlannerInputs.read(tmp_path / "other.json")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--prefetch",), "--prefetch and --reserved-memory say what --torchrec writes: give --torchrec too"),
+        (("--torchrec", "plan.json", "--reserved-memory", "much"), "--reserved-memory: 'much' is not a size"),
+        (("--counted", "none.json"), "--counted: cannot read none.json (No such file or directory)"),
+    ],
+)
+def test_options_that_cannot_be_are_refused_in_a_sentence(arguments, sentence):
+    result = run(*SMOKE, *arguments)
+    assert result.exit_code == 2
+    assert f"error: {sentence}" in result.stderr
