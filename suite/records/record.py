@@ -16,6 +16,7 @@ from suite.records.known import FrequencySource
 from suite.records.machine import Environment
 from suite.records.model import Model
 from suite.records.optimum import Optimum
+from suite.records.ranks import Ranks
 from suite.records.status import Status
 from suite.records.turns import Turns
 
@@ -69,6 +70,14 @@ class Cell(Model):
     """Share of the training split, from its beginning, that frequencies for systems are taken from."""
     frequency_sketch_bytes: int | None = None
     """Frequencies come from a sketch of so many bytes; None: exact counts, or a synthetic stream's own law."""
+    ranks: int | None = None
+    """Processes that share the tables, and a batch; None: one process without ranks."""
+    nodes: int = 1
+    """Machines with as many of the ranks each."""
+    rendezvous: str | None = None
+    """Where the ranks of several machines meet, `host:port`."""
+    tf32: bool = False
+    """Dense layers multiply in TF32, which NVIDIA devices have from Ampere on, instead of fp32."""
 
     @property
     def steps(self) -> int:
@@ -96,9 +105,15 @@ class Cell(Model):
         return hashlib.sha256(self.identity("system", "round").encode()).hexdigest()[:12]
 
     def identity(self, *without: str) -> str:
-        """The configuration as JSON, less where the data lie and the fields named."""
-        newer = () if self.host_budget_bytes is not None else ("host_budget_bytes",)  # older records keep their digests
-        return self.model_dump_json(exclude={"data_dir", *newer, *without})
+        """The configuration as JSON, less where the data lie, where ranks meet, and the fields named."""
+        absent = {
+            "host_budget_bytes": None,
+            "ranks": None,
+            "nodes": 1,
+            "tf32": False,
+        }  # not in older records, which keep their digests
+        newer = {name for name, nothing in absent.items() if getattr(self, name) == nothing}
+        return self.model_dump_json(exclude={"data_dir", "rendezvous", *newer, *without})
 
 
 class Timing(Model):
@@ -146,6 +161,7 @@ class Memory(Model):
     device_allocated_bytes: int | None = None
     device_reserved_bytes: int | None = None
     device_used_bytes: int | None = None
+    """Of this process after training, its CUDA context included, as NVML says."""
     host_peak_rss_bytes: int
     host_baseline_rss_bytes: int
     """Resident after imports, before the model is built."""
@@ -165,8 +181,19 @@ class Traffic(Model):
     bytes_fetched: int | None = None
     bytes_written_back: int | None = None
     overflow_batches: int = 0
+    late_batches: int | None = None
+    planning_wait_s: float | None = None
+    fetch_wait_s: float | None = None
+    write_back_wait_s: float | None = None
+    """What the training thread waited for plans, reads and write-backs, or took to do them itself."""
     per_table: dict[str, tuple[int, int]] | None = None
     """Unique ids and unique misses by table, where known."""
+
+    @property
+    def wait_s(self) -> float | None:
+        """What the training thread waited in all."""
+        waits = (self.planning_wait_s, self.fetch_wait_s, self.write_back_wait_s)
+        return None if None in waits else sum(wait for wait in waits if wait is not None)
 
     @property
     def hit_rate(self) -> float | None:
@@ -226,6 +253,8 @@ class Measurement(Model):
     """Of the training split."""
     frequencies: FrequencySource | None = None
     """None: the system asked for none."""
+    ranks: Ranks | None = None
+    """None: one process without ranks."""
 
 
 class Record(Model):
