@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 
+from suite.compare.changes import Speed
 from suite.compare.compare import Compared, Comparison
 from suite.compare.gate import Verdict
 from suite.compare.runs import Run, Side
-from suite.compare.speeds import Speed
 
 
 def to_json(comparison: Comparison, verdict: Verdict | None) -> str:
@@ -19,11 +19,11 @@ def to_json(comparison: Comparison, verdict: Verdict | None) -> str:
         "environment": [
             {"where": one.where, "name": one.name, "a": one.before, "b": one.after} for one in comparison.differences
         ],
-        "warnings": list(comparison.warnings),
+        "warnings": comparison.warnings,
         "cells": [_cell(cell) for cell in comparison.cells],
-        "only_in_a": [{"label": label, **_named(side)} for label, side in comparison.only_before],
-        "only_in_b": [{"label": label, **_named(side)} for label, side in comparison.only_after],
-        "gate": None if verdict is None else _gate(verdict),
+        "only_in_a": [_only(label, side) for label, side in comparison.only_before],
+        "only_in_b": [_only(label, side) for label, side in comparison.only_after],
+        "gate": verdict and _gate(verdict),
     }
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
@@ -37,26 +37,20 @@ def _run(run: Run) -> dict[str, object]:
 
 
 def _cell(cell: Compared) -> dict[str, object]:
-    before, after = cell.pair
-    return {
-        "label": cell.label,
-        "system": before.cell.system,
-        "workload": before.cell.workload,
-        "setting": before.cell.setting,
-        "machine_a": before.group.key.machine,
-        "machine_b": after.group.key.machine,
-        "status_a": before.row.status.value,
-        "status_b": after.row.status.value,
-        "verified_a": before.row.verified,
-        "verified_b": after.row.verified,
-        "samples_per_s_a": before.row.samples_per_s,
-        "samples_per_s_b": after.row.samples_per_s,
-        "relative_speed": _speed(cell.speed),
-        "changes": [
-            {"quantity": one.quantity, "a": _plain(one.before), "b": _plain(one.after), "text": one.text}
-            for one in cell.changes
-        ],
-    }
+    found = _named(cell.label, cell.pair.before)
+    for letter, side in zip("ab", cell.pair, strict=True):
+        row = side.row
+        found |= {
+            f"machine_{letter}": side.group.key.machine,
+            f"status_{letter}": row.status.value,
+            f"verified_{letter}": row.verified,
+            f"samples_per_s_{letter}": row.samples_per_s,
+        }
+    changes = [
+        {"quantity": one.quantity, "a": _plain(one.before), "b": _plain(one.after), "text": one.text}
+        for one in cell.changes
+    ]
+    return found | {"relative_speed": _speed(cell.speed), "changes": changes}
 
 
 def _speed(speed: Speed) -> dict[str, object]:
@@ -74,14 +68,13 @@ def _speed(speed: Speed) -> dict[str, object]:
     }
 
 
-def _named(side: Side) -> dict[str, object]:
-    return {
-        "system": side.cell.system,
-        "workload": side.cell.workload,
-        "setting": side.cell.setting,
-        "machine": side.group.key.machine,
-        "status": side.row.status.value,
-    }
+def _named(label: str, side: Side) -> dict[str, object]:
+    cell = side.cell
+    return {"label": label, "system": cell.system, "workload": cell.workload, "setting": cell.setting}
+
+
+def _only(label: str, side: Side) -> dict[str, object]:
+    return _named(label, side) | {"machine": side.group.key.machine, "status": side.row.status.value}
 
 
 def _gate(verdict: Verdict) -> dict[str, object]:
@@ -89,8 +82,8 @@ def _gate(verdict: Verdict) -> dict[str, object]:
         "fail_if_slower": verdict.threshold,
         "exit_code": verdict.exit_code,
         "judged": verdict.judged,
-        "failures": list(verdict.failures),
-        "too_noisy": list(verdict.noisy),
+        "failures": verdict.failures,
+        "too_noisy": verdict.noisy,
         "not_judged": {reason.reason: labels for reason, labels in verdict.unjudged.items()},
     }
 

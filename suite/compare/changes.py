@@ -1,4 +1,4 @@
-"""What else changed between two runs of a cell: status, verification, quality, memory, hits and bytes moved."""
+"""What changed between two runs of a cell: speed, status, verification, quality, memory, hits and bytes moved."""
 
 from __future__ import annotations
 
@@ -8,9 +8,98 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import fmean
 
-from suite.compare.matching import Pair
+from suite.compare.runs import Pair
+from suite.records.groups import is_baseline
 from suite.tables.quantities import MISSING, amount, megabytes, percent, score
 from suite.tables.rows import one_line
+from suite.tables.statistics import Estimate, log_speeds, unpaired_ratio
+
+_ROUNDING = 1e-9
+"""An interval may miss 1 by so much through the rounding of logarithms alone, where builds do not differ at all."""
+
+
+class Unjudged(enum.Enum):
+    """Why a change of speed cannot be told from noise: what is the matter, and what to do."""
+
+    NOT_MEASURED = ("not timed in both runs", "run systems that end ok in both, and not with another one's kernel")
+    SAME_RECORDS = (
+        "the same records in both runs, not measured again",
+        "measure RUN_B anew, into a directory of its own",
+    )
+    IS_THE_BASELINE = ("the baseline itself", "add the systems in question to both runs")
+    NO_BASELINE = ("no baseline beside it, in one run at least", "run full_gpu with it, under the same options")
+    ANOTHER_MACHINE = ("measured on two machines", "measure both runs on one machine")
+    NO_INTERVAL = ("a single build: no interval", "run both with --rounds 3 or more")
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        self.reason = reason
+        self.remedy = remedy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """A cell's speed relative to the baseline that took turns with it, in both runs.
+
+    Attributes:
+        before, after: The ratios. None: not timed, or no baseline beside it.
+        builds: That they rest on, in each run.
+        ratio: after / before. None: there is nothing to compare.
+        unjudged: Why the ratio decides nothing. None: it does.
+    """
+
+    before: float | None
+    after: float | None
+    builds: tuple[int, int]
+    ratio: Estimate | None
+    unjudged: Unjudged | None
+
+    @property
+    def beyond_noise(self) -> bool:
+        """Whether the interval excludes 1."""
+        if self.ratio is None or self.ratio.low is None or self.ratio.high is None:
+            return False
+        return self.ratio.high < 1 - _ROUNDING or self.ratio.low > 1 + _ROUNDING
+
+    @property
+    def slower(self) -> bool:
+        """Whether RUN_B is slower beyond noise."""
+        return self.beyond_noise and self.ratio is not None and self.ratio.value < 1
+
+    def shows(self, loss: float) -> bool:
+        """Whether a loss of this share of speed would lie beyond noise, given the width of the interval."""
+        if self.ratio is None or self.ratio.high is None:
+            return False
+        return self.ratio.high / self.ratio.value * (1 - loss) < 1
+
+
+def compare_speeds(pair: Pair) -> Speed:
+    """Compare a cell's ratios to the baseline: what slowed both down, machine or code, cancels.
+
+    The builds of two runs have nothing to do with each other: Welch's interval on the logarithms.
+    """
+    before, after = (side.row for side in pair)
+    unjudged, ratio = _not_comparable(pair), None
+    if unjudged is None:
+        ratio = unpaired_ratio(*(log_speeds(side.records).values() for side in (pair.after, pair.before)))
+        if ratio.low is None:
+            unjudged = Unjudged.NO_INTERVAL
+        elif pair.another_machine:
+            unjudged = Unjudged.ANOTHER_MACHINE
+    return Speed(
+        before=before.ratio, after=after.ratio, builds=(before.builds, after.builds), ratio=ratio, unjudged=unjudged
+    )
+
+
+def _not_comparable(pair: Pair) -> Unjudged | None:
+    rows = [side.row for side in pair]
+    ours, theirs = ({(record.key, record.started_at) for record in side.records} for side in pair)
+    if any(row.steps_per_s is None for row in rows):
+        return Unjudged.NOT_MEASURED
+    if ours & theirs:
+        return Unjudged.SAME_RECORDS
+    if is_baseline(pair.before.cell.system):
+        return Unjudged.IS_THE_BASELINE
+    return Unjudged.NO_BASELINE if any(row.ratio is None for row in rows) else None
 
 
 class Kind(enum.Enum):
@@ -49,12 +138,10 @@ class _Quantity:
     """A number of a row, and from which difference on it counts as changed.
 
     Attributes:
-        field: Name of the field of `Row`.
-        title: What people call it.
+        field, title: Of `Row`, and what people call it.
         show: A value with its unit.
-        tolerance: Differences up to this are left out, absolute or relative to the value of RUN_A.
-        relative: Whether the tolerance is relative.
-        scale, unit: How an absolute difference is printed.
+        tolerance: Differences up to this are left out, relative to the value of RUN_A.
+        difference: How a difference is printed whose tolerance is absolute.
     """
 
     kind: Kind
@@ -62,9 +149,7 @@ class _Quantity:
     title: str
     show: Callable[[float | None], str]
     tolerance: float
-    relative: bool = True
-    scale: float = 1.0
-    unit: str = ""
+    difference: Callable[[float], str] | None = None
 
 
 def changes(pair: Pair) -> list[Change]:
@@ -90,16 +175,15 @@ def _status(pair: Pair) -> Iterator[Change]:
 
 def _verification(pair: Pair) -> Iterator[Change]:
     """Verified or not, bitwise or not; how far apart within a tolerance may differ from one run to the next."""
-    texts = [side.row.verified for side in pair]
-    classes = [text and text.partition(" ")[0] for text in texts]
-    if classes[0] == classes[1] or None in texts:
+    before, after = (side.row.verified for side in pair)
+    if before is None or after is None or before.split()[0] == after.split()[0]:
         return
     yield Change(
         kind=Kind.VERIFICATION,
         quantity="verified",
-        before=texts[0],
-        after=texts[1],
-        text=f"{texts[0]} -> {texts[1]}{'' if pair.after.verified else ', verification lost'}",
+        before=before,
+        after=after,
+        text=f"{before} -> {after}{'' if pair.after.verified else ', verification lost'}",
         size=0.0 if pair.after.verified else math.inf,
     )
 
@@ -109,23 +193,15 @@ def _numbers(pair: Pair) -> Iterator[Change]:
     if not all(side.row.measured_rounds for side in pair):
         return
     for quantity in _QUANTITIES:
-        of_quality = quantity.kind is Kind.QUALITY
-        old, new = _qualities(pair, quantity.field) if of_quality else _of_rows(pair, quantity.field)
-        if not _differs(quantity, old, new):
-            continue
-        size, text = _difference(quantity, old, new)
-        yield Change(
-            kind=quantity.kind,
-            quantity=quantity.field,
-            before=old,
-            after=new,
-            text=f"{quantity.title} {quantity.show(old)} -> {quantity.show(new)}{text}",
-            size=size,
-        )
-
-
-def _of_rows(pair: Pair, field: str) -> tuple[float | None, float | None]:
-    return getattr(pair.before.row, field), getattr(pair.after.row, field)
+        if quantity.kind is Kind.QUALITY:
+            old, new = _qualities(pair, quantity.field)
+        else:
+            old, new = (getattr(side.row, quantity.field) for side in pair)
+        found = _difference(quantity, old, new)
+        if found is not None:
+            size, text = found
+            shown = f"{quantity.title} {quantity.show(old)} -> {quantity.show(new)}{text}"
+            yield Change(kind=quantity.kind, quantity=quantity.field, before=old, after=new, text=shown, size=size)
 
 
 def _qualities(pair: Pair, field: str) -> tuple[float | None, float | None]:
@@ -141,31 +217,21 @@ def _qualities(pair: Pair, field: str) -> tuple[float | None, float | None]:
     return before, after
 
 
-def _differs(quantity: _Quantity, old: float | None, new: float | None) -> bool:
-    known = [value for value in (old, new) if value is not None and math.isfinite(value)]
-    if old is None or new is None or len(known) < 2:
+def _difference(quantity: _Quantity, old: float | None, new: float | None) -> tuple[float, str] | None:
+    """Size of a change and how it is printed; None where it is within the tolerance."""
+    if old is None or new is None or not (math.isfinite(old) and math.isfinite(new)):
         # NaN, of a run that diverged, is a change like one from known to unknown.
-        return (old is None) != (new is None) or len(known) == 1
-    return abs(new - old) > quantity.tolerance * (abs(old) if quantity.relative else 1.0)
-
-
-def _difference(quantity: _Quantity, old: float | None, new: float | None) -> tuple[float, str]:
-    """Size of a change and how it is printed."""
-    if old is None or new is None or not math.isfinite(old) or not math.isfinite(new):
-        return math.inf, ""
-    if not quantity.relative:
-        return abs(new - old), f" ({_signed((new - old) * quantity.scale)}{quantity.unit})"
-    if old == 0:
-        return math.inf, ""
-    return abs(new / old - 1), f" ({_signed(100 * (new / old - 1))} %)"
+        known = [value for value in (old, new) if value is not None and math.isfinite(value)]
+        return (math.inf, "") if len(known) == 1 or (old is None) != (new is None) else None
+    if abs(new - old) <= quantity.tolerance * (1.0 if quantity.difference else abs(old)):
+        return None
+    if quantity.difference is not None:
+        return abs(new - old), f" ({quantity.difference(new - old)})"
+    return (abs(new / old - 1), f" ({_signed(100 * (new / old - 1))} %)") if old else (math.inf, "")
 
 
 def _signed(value: float) -> str:
     return f"{'+' if value > 0 else '-'}{amount(abs(value))}"
-
-
-def _percent(value: float | None) -> str:
-    return percent(value, 2)
 
 
 def _megabytes(value: float | None) -> str:
@@ -182,19 +248,13 @@ _DEVICE = (
 )
 _MOVED = (("fetched_bytes_per_step", "fetched"), ("written_back_bytes_per_step", "written back"))
 _QUANTITIES = (
-    _Quantity(Kind.QUALITY, "auroc", "AUROC", score, tolerance=1e-4, relative=False),
-    _Quantity(Kind.QUALITY, "accuracy", "accuracy", score, tolerance=1e-4, relative=False),
-    *(_Quantity(Kind.DEVICE_MEMORY, field, title, _megabytes, tolerance=0.01) for field, title in _DEVICE),
-    _Quantity(Kind.HOST_MEMORY, "host_peak_rss_bytes", "peak resident", _megabytes, tolerance=0.05),
+    _Quantity(Kind.QUALITY, "auroc", "AUROC", score, 1e-4, _signed),
+    _Quantity(Kind.QUALITY, "accuracy", "accuracy", score, 1e-4, _signed),
+    *(_Quantity(Kind.DEVICE_MEMORY, field, title, _megabytes, 0.01) for field, title in _DEVICE),
+    _Quantity(Kind.HOST_MEMORY, "host_peak_rss_bytes", "peak resident", _megabytes, 0.05),
     _Quantity(
-        Kind.HIT_RATE,
-        "hit_rate",
-        "hit rate",
-        _percent,
-        tolerance=1e-3,
-        relative=False,
-        scale=100,
-        unit=" points",
+        Kind.HIT_RATE, "hit_rate", "hit rate", lambda rate: percent(rate, 2), 1e-3,
+        lambda by: f"{_signed(100 * by)} points",
     ),
-    *(_Quantity(Kind.BYTES_MOVED, field, title, _megabytes, tolerance=0.01) for field, title in _MOVED),
-)
+    *(_Quantity(Kind.BYTES_MOVED, field, title, _megabytes, 0.01) for field, title in _MOVED),
+)  # fmt: skip

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from suite.compare.changes import Change, Kind, changes
+from suite.compare.changes import Change, Kind, Speed, Unjudged, changes, compare_speeds
 from suite.compare.environments import Difference, differences, warnings
-from suite.compare.matching import Labels, Pair, match
-from suite.compare.runs import Run, Side
-from suite.compare.speeds import Speed, Unjudged, compare_speeds
+from suite.compare.runs import Labels, Pair, Run, Side, match
 
 _NOTHING_TO_SAY = (None, Unjudged.ANOTHER_MACHINE, Unjudged.NOT_MEASURED, Unjudged.IS_THE_BASELINE)
 
@@ -83,11 +80,7 @@ class Comparison:
 
 
 def compare(before: Run, after: Run) -> Comparison:
-    """Compare two runs.
-
-    Args:
-        before: RUN_A.
-        after: RUN_B.
+    """Compare RUN_A with RUN_B.
 
     Raises:
         NoComparison: they are the same files, or have no cell in common.
@@ -101,15 +94,11 @@ def compare(before: Run, after: Run) -> Comparison:
             Compared(label=labels.of(pair.before), pair=pair, speed=compare_speeds(pair), changes=tuple(changes(pair)))
             for pair in matched.pairs
         ),
-        only_before=_labelled(matched.only_before, labels),
-        only_after=_labelled(matched.only_after, labels),
+        only_before=tuple((labels.of(side), side) for side in matched.only_before),
+        only_after=tuple((labels.of(side), side) for side in matched.only_after),
         differences=tuple(differences(before, after, matched)),
         warnings=tuple(warnings(before, after, matched)),
     )
-
-
-def _labelled(sides: Iterable[Side], labels: Labels) -> tuple[tuple[str, Side], ...]:
-    return tuple((labels.of(side), side) for side in sides)
 
 
 def _size(speed: Speed) -> float:

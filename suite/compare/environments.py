@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from suite.compare.matching import Matched, Place, place_title
-from suite.compare.runs import Run, Side
+from suite.compare.runs import Matched, Place, Run, Side, place_title
 from suite.records.groups import Group, base_name
 from suite.records.machine import Environment
 from suite.records.record import Record
 from suite.tables.quantities import amount
 
 NONE = "none"
+_MACHINE = {
+    "cpu": "CPU",
+    "cores": "cores",
+    "memory_bytes": "memory",
+    "gpu": "GPU",
+    "gpu_memory_bytes": "GPU memory",
+    "driver": "driver",
+    "cuda": "CUDA",
+    "os": "OS",
+    "python": "Python",
+    "threads": "threads",
+    "code": "code",
+}
+"""Fields of `Environment`, and what people call them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,55 +102,36 @@ def _groups_at(run: Run, place: Place) -> list[Group]:
 
 def _facts(records: Iterable[Record]) -> dict[str, list[str]]:
     """Values by name, each once, in order of time."""
-    found: dict[str, list[str]] = {}
+    found: dict[str, dict[str, None]] = {}
     for record in sorted(records, key=lambda record: record.order):
         packages = sorted(record.environment.packages.items())
-        for name, value in (*_of_machine(record.environment), *_of_system(record), *_of_feed(record), *packages):
-            values = found.setdefault(name, [])
-            if value not in values:
-                values.append(value)
-    return found
+        for name, value in (*_of_machine(record.environment), *_of_run(record), *packages):
+            found.setdefault(name, {})[value] = None
+    return {name: list(values) for name, values in found.items()}
 
 
-def _of_machine(environment: Environment) -> Sequence[tuple[str, str]]:
-    return (
-        ("CPU", environment.cpu),
-        ("cores", str(environment.cores)),
-        ("memory", _gigabytes(environment.memory_bytes)),
-        ("GPU", environment.gpu or NONE),
-        ("GPU memory", _gigabytes(environment.gpu_memory_bytes)),
-        ("driver", environment.driver or NONE),
-        ("CUDA", environment.cuda or NONE),
-        ("OS", environment.os),
-        ("Python", environment.python),
-        ("threads", str(environment.threads)),
-        ("code", environment.code),
-        ("commit", environment.commit[:10] if environment.commit else "not known"),
-        ("changed since the commit", {True: "yes", False: "no", None: "not known"}[environment.dirty]),
-    )
+def _of_machine(environment: Environment) -> Iterator[tuple[str, str]]:
+    for field, name in _MACHINE.items():
+        value = getattr(environment, field)
+        if field.endswith("_bytes"):
+            value = value and f"{amount(value / 1e9)} GB"
+        yield name, NONE if value is None else str(value)
+    yield "commit", environment.commit[:10] if environment.commit else "not known"
+    yield "changed since the commit", {True: "yes", False: "no", None: "not known"}[environment.dirty]
 
 
-def _of_system(record: Record) -> Sequence[tuple[str, str]]:
-    """The code of a system that is not one of the suite's."""
-    code = record.environment.system_code
-    return [] if code is None else [(f"code of {base_name(record.cell.system)}", code)]
-
-
-def _of_feed(record: Record) -> Sequence[tuple[str, str]]:
-    """How turns were taken and batches made, which is no part of the configuration either."""
+def _of_run(record: Record) -> Iterator[tuple[str, str]]:
+    """How turns were taken and batches made, and the code of a system that is not one of the suite's."""
+    if record.environment.system_code is not None:
+        yield f"code of {base_name(record.cell.system)}", record.environment.system_code
     if record.measurement is None:
-        return ()
+        return
     timing = record.measurement.timing
-    return (
-        *([] if record.turns is None else [("turns taken", record.turns.way)]),
-        ("batches made", timing.batches_made),
-        ("processes that made batches", str(timing.producers)),
-        ("training threads", str(timing.training_threads)),
-    )
-
-
-def _gigabytes(value: int | None) -> str:
-    return NONE if value is None else f"{amount(value / 1e9)} GB"
+    if record.turns is not None:
+        yield "turns taken", record.turns.way
+    yield "batches made", timing.batches_made
+    yield "processes that made batches", str(timing.producers)
+    yield "training threads", str(timing.training_threads)
 
 
 def _mixes_versions(side: Side) -> bool:

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from suite.compare.changes import Unjudged
 from suite.compare.compare import Compared, Comparison
 from suite.compare.runs import NoComparison
-from suite.compare.speeds import Unjudged
 
 PASSED, FAILED, NOTHING_JUDGED = 0, 1, 2
 
@@ -34,9 +34,7 @@ class Verdict:
     @property
     def exit_code(self) -> int:
         """1 where something failed; 2 where no speed could be judged, which must not look like a pass."""
-        if self.failures:
-            return FAILED
-        return PASSED if self.judged else NOTHING_JUDGED
+        return FAILED if self.failures else PASSED if self.judged else NOTHING_JUDGED
 
     @property
     def remedies(self) -> list[str]:
@@ -78,14 +76,13 @@ def judge(comparison: Comparison, threshold: float) -> Verdict:
         threshold=threshold,
         judged=len(judged),
         failures=tuple(failures),
-        noisy=tuple(cell.label for cell in judged if threshold and not _tells(cell, threshold)),
+        noisy=tuple(
+            cell.label
+            for cell in judged
+            if threshold and not cell.speed.beyond_noise and not cell.speed.shows(threshold)
+        ),
         unjudged=comparison.unjudged(*Unjudged),
     )
-
-
-def _tells(cell: Compared, threshold: float) -> bool:
-    """Whether a loss of the threshold would have been seen."""
-    return cell.speed.beyond_noise or cell.speed.shows(threshold)
 
 
 def _failures(cell: Compared, threshold: float) -> Iterator[str]:
@@ -95,7 +92,6 @@ def _failures(cell: Compared, threshold: float) -> Iterator[str]:
     elif before.verified and not after.verified:
         yield f"{cell.label}: verified in RUN_A, not in RUN_B"
     ratio = cell.speed.ratio
-    if ratio is None or cell.speed.unjudged is not None or not cell.speed.slower:
-        return
-    if ratio.value < 1 - threshold:
+    judged = cell.speed.unjudged is None and cell.speed.slower
+    if judged and ratio is not None and ratio.value < 1 - threshold:
         yield f"{cell.label}: slower by {100 * (1 - ratio.value):.1f} %, more than {100 * threshold:g} %"

@@ -10,11 +10,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from suite.compare.changes import Kind
+from suite.compare.changes import Kind, Speed, Unjudged
 from suite.compare.compare import Compared, Comparison
 from suite.compare.gate import FAILED, PASSED, Verdict
 from suite.compare.runs import Run
-from suite.compare.speeds import Speed, Unjudged
 from suite.tables.quantities import MISSING, amount
 from suite.tables.terminal import print_line
 

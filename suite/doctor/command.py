@@ -48,12 +48,7 @@ def doctor_command(
 
 
 def show(findings: Mapping[str, Finding], console: Console) -> None:
-    """One block for each finding; what is well and needs no words, as a list of names.
-
-    Args:
-        findings: By the name of the check, worst first.
-        console: No line is wider than it, or than 80 columns.
-    """
+    """One block for each finding, by the name of its check; what is well and needs no words, as a list of names."""
     width = min(console.width, _WIDTH)
     quiet = [name for name, finding in findings.items() if finding.level is Level.OK and not finding.remedy]
     for name, finding in findings.items():

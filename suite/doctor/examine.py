@@ -7,8 +7,7 @@ from functools import partial
 
 from suite.doctor import cpu, gpu, software, storage
 from suite.doctor.finding import Finding, Level, Unsaid
-from suite.doctor.machine import Machine
-from suite.doctor.nvml import Gpu
+from suite.doctor.machine import Gpu, Machine
 
 CHECKS: dict[str, Callable[[Machine], Finding]] = {
     # first what others do, before our own imports are part of it
@@ -36,11 +35,7 @@ GPU_CHECKS: dict[str, Callable[[Gpu], Finding]] = {
 
 
 def examine(machine: Machine) -> dict[str, Finding]:
-    """Run every check that applies to the machine.
-
-    Returns:
-        A finding by the name of its check, worst first; alike ones in the order of the checks.
-    """
+    """Run every check that applies to the machine: findings by name, worst first, alike ones in order of the checks."""
     checks: dict[str, Callable[[], Finding]] = {name: partial(check, machine) for name, check in CHECKS.items()}
     if machine.gpu is not None:
         checks |= {name: partial(check, machine.gpu) for name, check in GPU_CHECKS.items()}

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 
 from suite.doctor.finding import Finding, Unsaid, ok, problem, warning
-from suite.doctor.machine import Machine
-from suite.doctor.nvml import Gpu
+from suite.doctor.machine import Gpu, Machine
 
 _SM_CLOCK = 1
 _HELD_BACK = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import subprocess
@@ -10,14 +11,63 @@ import tempfile
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from suite.doctor.finding import Unsaid
-from suite.doctor.nvml import Gpu, open_gpu
 from suite.records.environment import DISTRIBUTIONS, installed_versions
 from suite.run.drive import file_system
 from suite.run.memory_probes import available_host_bytes
+
+_DRIVER = Path("/proc/driver/nvidia/version")
+"""What the kernel driver shows where it is loaded."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A device: the initialised module `pynvml`, what it calls the device, or why the driver cannot be asked."""
+
+    nvml: Any = None
+    handle: Any = None
+    error: str = ""
+
+    def ask(self, function: str, *arguments: object) -> Any:  # noqa: ANN401 - each of NVML's calls has its own type
+        """Call a function of NVML for this device.
+
+        Raises:
+            Unsaid: the driver cannot be asked, refuses, or has no such thing for this kind of device.
+        """
+        if self.error:
+            raise Unsaid(self.error)
+        try:
+            return getattr(self.nvml, function)(self.handle, *arguments)
+        except self.nvml.NVMLError as error:
+            raise Unsaid(f"{function} says: {error}") from None
+
+
+def open_gpu(environment: Mapping[str, str]) -> Gpu | None:
+    """The first device that CUDA would see; None where there is none, or the environment hides all.
+
+    `CUDA_VISIBLE_DEVICES` is honoured by index (in PCI order) and by UUID.
+    """
+    visible = environment.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
+    if visible in ("", "-1"):
+        return None
+    try:
+        nvml = importlib.import_module("pynvml")
+    except ImportError:
+        missing = "an NVIDIA driver is loaded but nvidia-ml-py is missing: run `make setup BUILD=cuda`"
+        return Gpu(error=missing) if _DRIVER.exists() else None
+    try:
+        nvml.nvmlInit()
+        by_index = visible.isdigit()
+        find = nvml.nvmlDeviceGetHandleByIndex if by_index else nvml.nvmlDeviceGetHandleByUUID
+        return Gpu(nvml, find(int(visible) if by_index else visible))
+    except nvml.NVMLError as error:
+        refused = f"the NVIDIA driver does not give device {visible} of CUDA_VISIBLE_DEVICES: {error}"
+        return Gpu(error=refused) if _DRIVER.exists() else None
+
 
 MODULES = ("numba", "torch", "fbgemm_gpu", "tensordict", "torchmetrics", "torchrec", "polars")
 """What is imported by others comes before them, so that its error is told under its own name."""
@@ -46,13 +96,7 @@ _TOP = 3
 
 @dataclass(frozen=True)
 class Sample:
-    """Who computed while this process waited.
-
-    Attributes:
-        taken: Share of the watched CPUs that computed, between 0 and 1.
-        stolen: Share that a hypervisor gave to other guests.
-        top: The processes that took most, at most three, in words.
-    """
+    """Who computed while this process waited: shares of the watched CPUs, and in words who took most."""
 
     taken: float
     stolen: float
@@ -61,13 +105,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Imports:
-    """What became of importing the packages.
-
-    Attributes:
-        error: Which one failed, and why. Empty: all import, and torch says the rest.
-        cuda: CUDA version of torch's build, for example `12.8`; empty for a CPU build.
-        sees_gpu: Whether torch finds a device.
-    """
+    """What became of importing the packages: which failed and why, torch's CUDA (empty: none), whether it has a GPU."""
 
     error: str = ""
     cuda: str = ""
@@ -76,12 +114,7 @@ class Imports:
 
 @dataclass(frozen=True)
 class Hold:
-    """Whether a process can be held to a limit of memory.
-
-    Attributes:
-        how: By which kind of control group. Empty: it cannot.
-        why, remedy: What stands against it, and what to do about it.
-    """
+    """By which kind of control group a process can be held to a limit of memory; else what stands against it."""
 
     how: str = ""
     why: str = ""
@@ -90,12 +123,7 @@ class Hold:
 
 @dataclass(frozen=True)
 class Disk:
-    """The file system that holds a directory, or would hold it once it is made.
-
-    Attributes:
-        kind: Its type as the kernel names it, for example `ext4`.
-        writable: Whether this user may write to the directory, or make it.
-    """
+    """The file system that holds a directory, or would hold it once it is made; `kind` as the kernel names it."""
 
     path: Path
     free_bytes: int
@@ -109,13 +137,9 @@ class Machine:
 
     Attributes:
         root: Where `/proc` and `/sys` are found.
-        cpus: Logical CPUs that this process may use.
-        all_cpus: How many the machine has, whoever may use them.
+        cpus: Logical CPUs that this process may use; the machine has `all_cpus`.
         available_bytes: Host memory that can still be taken.
-        swapped_bytes: Memory that lies in swap.
-        hold: Whether a process can be held to less memory.
-        results: Where records go unless `--out` says otherwise.
-        temporary: Where tables on disk and other temporary files go.
+        results, temporary: Where records go unless `--out` says otherwise, and tables on disk.
         versions: Of the distributions that are installed.
         gpu: The device that would be measured. None: there is none, or the environment hides it.
     """

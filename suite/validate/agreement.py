@@ -16,7 +16,7 @@ from suite.records.record import Cell, Quality, Record, Traffic, record_key
 from suite.records.status import Status
 from suite.records.store import RecordStore
 from suite.records.turns import Turns
-from suite.validate.finding import Finding, shown
+from suite.validate.schema import Finding, shown
 from systems.registry import CONTROLS
 
 _TURNS: Final = "turns"

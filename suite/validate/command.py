@@ -13,8 +13,7 @@ from suite.records.exits import FAILED, errors_told
 from suite.records.options import BadOption
 from suite.records.record import SCHEMA_VERSION
 from suite.validate.files import Checked, check_files, find_files
-from suite.validate.finding import Finding
-from suite.validate.schema import schema_text
+from suite.validate.schema import Finding, schema_text
 
 _DEFAULT = Path("results")
 _MOST_SHOWN = 5
@@ -64,7 +63,9 @@ def _lines(checked: Sequence[Checked]) -> Iterator[str]:
     for file in checked:
         yield from _of_file(f"{file.path}: ", file.problems)
         yield from _of_file(f"{file.path}: warning: ", file.warnings)
-    yield _summary(checked)
+    valid = sum(file.valid for file in checked)
+    summary = f"{len(checked)} record{'s' if len(checked) > 1 else ''}: {valid} valid"
+    yield summary + (f", {len(checked) - valid} invalid" if valid < len(checked) else "")
 
 
 def _of_file(head: str, findings: Sequence[Finding]) -> Iterator[str]:
@@ -72,13 +73,6 @@ def _of_file(head: str, findings: Sequence[Finding]) -> Iterator[str]:
         yield f"{head}{finding}"
     if len(findings) > _MOST_SHOWN:
         yield f"{head}and {len(findings) - _MOST_SHOWN} more"
-
-
-def _summary(checked: Sequence[Checked]) -> str:
-    """`81 records: 80 valid, 1 invalid`."""
-    valid = sum(file.valid for file in checked)
-    summary = f"{len(checked)} record{'s' if len(checked) > 1 else ''}: {valid} valid"
-    return summary + (f", {len(checked) - valid} invalid" if valid < len(checked) else "")
 
 
 def _as_json(checked: Sequence[Checked]) -> str:

@@ -11,8 +11,7 @@ from suite.records.options import BadOption
 from suite.records.record import Record
 from suite.records.store import NotARecord, read_content, to_record
 from suite.validate.agreement import disagreements, warnings
-from suite.validate.finding import Finding
-from suite.validate.schema import misfits
+from suite.validate.schema import Finding, misfits
 
 _RECORDS = "records"
 """Folder of records in a results directory."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +14,31 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from suite.records.record import SCHEMA_VERSION, Record
-from suite.validate.finding import Finding, shown
+
+_SHOWN = 60
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is wrong with a record, or worth a warning.
+
+    Attributes:
+        where: The place in the file, as in `turns.system_s[1][3]`; empty for the file itself.
+        what: What was found there, and what belongs there.
+    """
+
+    where: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}" if self.where else self.what
+
+
+def shown(value: object) -> str:
+    """A value in a few words, on one line."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
 
 Schema = dict[str, Any]
 

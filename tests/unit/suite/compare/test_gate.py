@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 from compare_scenes import OTHER_MACHINE, STEADY, compared, later, scaled
 
+from suite.compare.changes import Unjudged
 from suite.compare.gate import judge, parse_share
 from suite.compare.runs import NoComparison
-from suite.compare.speeds import Unjudged
 from suite.records.status import Status
 from tests.unit.suite.fabricate import BASELINE, record, rounds, verification
 

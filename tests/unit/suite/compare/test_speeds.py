@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from compare_scenes import OTHER_MACHINE, STEADY, compared, later, scaled, welch_interval
 
-from suite.compare.speeds import Unjudged
+from suite.compare.changes import Unjudged
 from suite.records.status import Status
 from tests.unit.suite.fabricate import BASELINE, environment, record, rounds, verification
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
-from suite.doctor.machine import Disk, Hold, Imports, Machine, Sample
-from suite.doctor.nvml import Gpu
+from suite.doctor.machine import Disk, Gpu, Hold, Imports, Machine, Sample
 
 VERSIONS = {"torch": "2.13.0+cpu", "torchrec": "1.8.0", "fbgemm-gpu-cpu": "1.8.0"}
 CPU = "sys/devices/system/cpu"

@@ -14,11 +14,21 @@ import pytest
 from fabricated_machine import CPU, VERSIONS, gpu, healthy, nvml, refused, write
 
 from suite.doctor import machine as facts
-from suite.doctor import nvml as asked
 from suite.doctor.examine import CHECKS, GPU_CHECKS, examine
 from suite.doctor.finding import Level
-from suite.doctor.machine import Disk, Hold, Imports, Sample, disk, import_all, this_machine, try_to_hold, watch
-from suite.doctor.nvml import Gpu, open_gpu
+from suite.doctor.machine import (
+    Disk,
+    Gpu,
+    Hold,
+    Imports,
+    Sample,
+    disk,
+    import_all,
+    open_gpu,
+    this_machine,
+    try_to_hold,
+    watch,
+)
 
 DISK = Disk(Path("folder"), 10**12, "ext4", writable=True)
 
@@ -142,7 +152,7 @@ def test_files_that_are_missing_or_odd_are_unknown_and_the_rest_is_told(machine,
 def driver(tmp_path, monkeypatch):
     """A machine with NVIDIA's driver, where only the fabricated NVML answers."""
     (tmp_path / "version").touch()
-    monkeypatch.setattr(asked, "_DRIVER", tmp_path / "version")
+    monkeypatch.setattr(facts, "_DRIVER", tmp_path / "version")
     return lambda **replaced: monkeypatch.setitem(sys.modules, "pynvml", nvml(**replaced))
 
 
@@ -165,7 +175,7 @@ def test_hidden_or_absent_device_is_none_and_a_silent_driver_is_told(driver, mon
     assert "Not Supported" in open_gpu({}).error
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert "nvidia-ml-py is missing" in open_gpu({}).error
-    monkeypatch.setattr(asked, "_DRIVER", tmp_path / "absent")
+    monkeypatch.setattr(facts, "_DRIVER", tmp_path / "absent")
     assert open_gpu({}) is None
     driver(nvmlInit=refused)
     assert open_gpu({}) is None
