@@ -30,8 +30,21 @@ SYSTEMS: dict[str, str] = {
 
 _ALSO = {"freq_cache": ("freq_cache[policy=lfu]", "freq_cache[look_ahead=4]")}  # by default it knows frequencies alone
 
+_TUNED = {  # what fbgemm and torchrec have for speed; which of it is fastest depends on ids and link
+    name: tuple(f"{name}[{setting}]" for setting in settings)
+    for name, settings in {
+        "torchrec_uvm": ("memory=managed",),
+        "torchrec_uvm_caching": ("memory=managed", "policy=lfu", "prefetch=on"),
+        "fbgemm_uvm": ("memory=managed",),
+        "fbgemm_uvm_caching": ("memory=managed", "policy=lfu", "prefetch=on"),
+    }.items()
+}
+
 ALL = tuple(entry for name in SYSTEMS for entry in (name, *_ALSO.get(name, ())))
-"""What `all` stands for: every system as it is by default, with further variants of it right behind."""
+"""What `all` stands for on a CPU: every system as it is by default, with further variants of it right behind."""
+
+ALL_ON_CUDA = tuple(entry for name in SYSTEMS for entry in (name, *_ALSO.get(name, ()), *_TUNED.get(name, ())))
+"""What `all` stands for on a CUDA device: the rivals as their authors would tune them, too."""
 
 APPROXIMATE: dict[str, str] = {
     "hashed": "systems.approximate.hashed:Hashed",
@@ -46,6 +59,20 @@ DISK: dict[str, str] = {
     "rocksdb_table": "systems.rocksdb_table:RocksDBTable",
 }
 """Of the contest of rows on a drive, `--tier disk`: its rivals, and all rows in RAM, the line to reach."""
+
+ON_RANKS: dict[str, str] = {
+    "full_gpu": "systems.sharded.by_torchrec:ShardedFullGPU",
+    "freq_cache": "systems.sharded.freq_cache:ShardedFreqCache",
+    "torchrec_uvm_caching": "systems.sharded.by_torchrec:ShardedTorchrecUVMCaching",
+}
+"""What a name stands for with `--ranks`: the systems that several processes share."""
+
+ALL_ON_RANKS = (
+    *("full_gpu", "full_gpu[sharding=row_wise]"),
+    *("freq_cache", "freq_cache[placement=rows]", "freq_cache[placement=misses]"),
+    "torchrec_uvm_caching",
+)
+"""What `all` stands for there."""
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "all": ALL,
@@ -65,7 +92,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         ),
     ),
 }
-"""What one word of `--systems` stands for; the approximate systems stand beside the exact one, which is their bound."""
+"""What one word of `--systems` stands for, on a CPU; the exact one among the approximate systems is their bound."""
 
 CONTROLS: dict[str, str] = {
     "no_embeddings": "systems.no_embeddings:NoEmbeddings",
@@ -154,29 +181,40 @@ def split_list(text: str) -> list[str]:
     return [part for part in (p.strip() for p in re.split(r",(?![^\[]*\])", text)) if part]
 
 
-def parse_systems(text: str) -> list[Variant]:
+def parse_systems(text: str, *, cuda: bool = False) -> list[Variant]:
     """The variants that `--systems` names, in order, each once; words of `GROUPS` stand for several.
+
+    Args:
+        text: The option.
+        cuda: `all` is that of a CUDA device.
 
     Raises:
         UnknownSystem: a name is unknown or malformed.
     """
-    entries = itertools.chain.from_iterable(GROUPS.get(part, (part,)) for part in split_list(text))
+    groups = {**GROUPS, "all": ALL_ON_CUDA} if cuda else GROUPS
+    entries = itertools.chain.from_iterable(groups.get(part, (part,)) for part in split_list(text))
     variants = list(dict.fromkeys(Variant.parse(entry) for entry in entries))
     if not variants:
         raise UnknownSystem(f"no system named: give {' or '.join(GROUPS)}, or some of {', '.join(SYSTEMS)}")
     return variants
 
 
-def load(variant: Variant) -> type[EmbeddingSystem]:
+def load(variant: Variant, *, on_ranks: bool = False) -> type[EmbeddingSystem]:
     """Import a variant's class.
 
+    Args:
+        variant: By name.
+        on_ranks: The form of it that several processes share.
+
     Raises:
-        UnknownSystem: the module has no such class, or the class no such parameter or value.
+        UnknownSystem: the module has no such class, or the class no such parameter or value, or there is no such form.
         ImportError: the module or what it needs is not installed.
     """
     from systems.contract import EmbeddingSystem
 
-    target = _TARGETS.get(variant.name, variant.name)
+    if on_ranks and ":" not in variant.name and variant.name not in ON_RANKS:
+        raise UnknownSystem(f"{variant.name} cannot be spread over ranks: with --ranks give {', '.join(ON_RANKS)}")
+    target = (ON_RANKS if on_ranks else _TARGETS).get(variant.name, variant.name)
     module_name, _, class_name = target.partition(":")
     found = getattr(importlib.import_module(module_name), class_name, None)
     if not (isinstance(found, type) and issubclass(found, EmbeddingSystem)):

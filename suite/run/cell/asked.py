@@ -57,7 +57,7 @@ class Asked:
             ImportError: the system needs a package that is not there.
         """
         variant = registry.Variant.parse(cell.system)
-        system_class = registry.load(variant)
+        system_class = registry.load(variant, on_ranks=cell.ranks is not None)
         workload = open_workload(cell)
         frequencies = LazyFrequencies(workload, cell=cell, beat=beat)
         spec = SystemSpec(
@@ -89,7 +89,7 @@ class Asked:
         if self.spec.device.type == "cuda":
             room[Tier.DEVICE] = memory_probes.total_device_bytes(self.spec.device)
         for tier, available in room.items():
-            wanted = needed.get(tier, 0)
+            wanted = needed.get(tier, 0) // (self.cell.nodes if tier is Tier.HOST else self.cell.ranks or 1)
             if wanted > available:
                 return Support(
                     Verdict.INFEASIBLE,

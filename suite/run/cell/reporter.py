@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import BinaryIO
 
 from suite.run.messages import Done, Outcome, Progress, Turn, encode
@@ -19,6 +21,11 @@ class Reporter:
         self._pipe = pipe
         self._phase = "start"
         self._last = 0.0
+
+    @property
+    def address(self) -> Path:
+        """Where another process of this machine opens the same pipe."""
+        return Path(f"/proc/{os.getpid()}/fd/{self._pipe.fileno()}")
 
     def phase(self, name: str) -> None:
         """A new phase begins."""

@@ -101,8 +101,11 @@ class Contest:
 
 
 def who_takes_turns(records: Iterable[Record]) -> list[Record]:
-    """Of the records of one setting and round, those of systems that were measured and compute as no other one here."""
-    measured = [(record, record.measurement) for record in records if record.status is Status.OK]
+    """Of the records of one setting and round, those of systems that were measured and compute as no other one here.
+
+    Systems that several processes share take none.
+    """
+    measured = [(one, one.measurement) for one in records if one.status is Status.OK and one.cell.ranks is None]
     here = {record.cell.system for record, _ in measured}
     return [record for record, found in measured if found is not None and found.computes_as not in here]
 

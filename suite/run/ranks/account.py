@@ -1,0 +1,107 @@
+"""What every rank did, and what the ranks sent each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from suite.records.ranks import RankShare
+from suite.records.record import Memory, Traffic
+from systems.sharded.system import ShardedSystem
+
+
+class SentBytes(TorchDispatchMode):
+    """Counts the bytes that this rank sends to others, while it is entered. The all-reduce of dense layers is left out.
+
+    Attributes:
+        ids: Whole numbers: ids, and lengths of bags.
+        pooled: All else: pooled vectors, and their gradients.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids = self.pooled = 0
+
+    def __torch_dispatch__(
+        self,
+        func: Any,  # noqa: ANN401 - torch's signature
+        types: Any,  # noqa: ANN401
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401
+        if func.namespace == "c10d":
+            self._count(func._schema.name.partition("::")[2], args)
+        return func(*args, **(kwargs or {}))
+
+    def _count(self, name: str, args: tuple[Any, ...]) -> None:
+        ranks, rank = dist.get_world_size(), dist.get_rank()
+        given = [leaf for leaf in tree_leaves(args[1]) if isinstance(leaf, Tensor)] if len(args) > 1 else []
+        total = sum(tensor.nbytes for tensor in given)
+        if name == "alltoall_base_":
+            splits: Sequence[int] = args[4] or [1] * ranks
+            others = total - total * splits[rank] // max(1, sum(splits))
+        elif "reduce_scatter" in name:
+            others = total - total // ranks
+        elif "allgather" in name:
+            others = total * (ranks - 1)
+        else:
+            return
+        if given[0].is_floating_point():
+            self.pooled += others
+        else:
+            self.ids += others
+
+
+def share_of(system: ShardedSystem, memory: Memory, traffic: Traffic | None, sent: SentBytes) -> RankShare:
+    """What this rank did in the counted steps, and what it holds."""
+    on_device = [memory.anatomy_bytes.get(f"device/{purpose}", 0) for purpose in ("rows", "state")]
+    optimizer = system.spec.optimizer
+    widths = {
+        name: 4 * table.embedding_dim + optimizer.state_bytes(table.embedding_dim)
+        for name, table in system.tables.items()
+    }
+    return RankShare(
+        table_bytes=sum(shard.rows * widths[shard.table] for shard in system.shards),
+        device_bytes=sum(on_device),
+        host_peak_rss_bytes=memory.host_peak_rss_bytes,
+        device_reserved_bytes=memory.device_reserved_bytes,
+        lookups=None if traffic is None else traffic.lookups,
+        unique_ids=None if traffic is None else traffic.unique_ids,
+        unique_misses=None if traffic is None else traffic.unique_misses,
+        ids_bytes=sent.ids,
+        pooled_bytes=sent.pooled,
+    )
+
+
+def memory_of_all(each: Sequence[Memory]) -> Memory:
+    """The sums over ranks: peaks need not have come at the same time."""
+    purposes = dict.fromkeys(key for memory in each for key in memory.anatomy_bytes)
+    return Memory(
+        device_allocated_bytes=_sum(memory.device_allocated_bytes for memory in each),
+        device_reserved_bytes=_sum(memory.device_reserved_bytes for memory in each),
+        device_used_bytes=_sum(memory.device_used_bytes for memory in each),
+        host_peak_rss_bytes=sum(memory.host_peak_rss_bytes for memory in each),
+        host_baseline_rss_bytes=sum(memory.host_baseline_rss_bytes for memory in each),
+        host_pss_bytes=_sum(memory.host_pss_bytes for memory in each),
+        anatomy_bytes={key: sum(memory.anatomy_bytes.get(key, 0) for memory in each) for key in purposes},
+    )
+
+
+def traffic_of_all(each: Sequence[Traffic]) -> Traffic:
+    """The sums over ranks; where a table is cut, its ranges are counted apart and have no row in common."""
+    names = ("lookups", "unique_ids", "unique_misses", "lookup_misses", "bytes_fetched", "bytes_written_back")
+    return Traffic(
+        steps=each[0].steps,
+        overflow_batches=sum(traffic.overflow_batches for traffic in each),
+        **{name: _sum(getattr(traffic, name) for traffic in each) for name in names},
+    )
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    known = list(values)
+    return None if None in known else sum(value for value in known if value is not None)

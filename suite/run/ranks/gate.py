@@ -1,0 +1,100 @@
+"""Verification of ranks: they must compute what one rank computes on the same batches.
+
+First as one rank: every rank feeds its part of a batch to the system and collects the pooled vectors of all, so that
+all checks of one rank apply, bit for bit where tables pool one id a bag. Then as it trains: parts of batches, and
+dense layers that are data-parallel, within the tolerance of sums in another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torchrec import KeyedJaggedTensor, KeyedTensor
+
+from suite.records.record import Check, Verification
+from suite.run.cell.asked import Asked
+from suite.run.cell.differences import TOLERANCE, check_of, rows_checks
+from suite.run.cell.training import build_trainer, in_process, load_initial_rows
+from suite.run.cell.verify import STEPS, verify
+from suite.run.ranks.group import gathered
+from suite.run.ranks.training import RankTrainer, part_of_features
+from systems.contract import EmbeddingSystem, SystemSpec
+from workloads.batch import Workload
+
+_MLPS: dict[str, tuple[int, ...]] = {"bottom_mlp": (16,), "top_mlp": (16, 1)}
+
+
+class AsOne(EmbeddingSystem):
+    """Put before a sharded system's class: it takes whole batches and gives whole outputs, the same on every rank."""
+
+    def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
+        """Of a whole batch."""
+        part: KeyedTensor = super().forward(self._part(features))
+        return KeyedTensor(part.keys(), part.length_per_key(), _Gather.apply(part.values()))
+
+    def prefetch(self, features: KeyedJaggedTensor) -> None:
+        """Announce a whole batch."""
+        super().prefetch(self._part(features))
+
+    def _part(self, features: KeyedJaggedTensor) -> KeyedJaggedTensor:
+        """The same object whenever the same features come."""
+        found = vars(features).get("_part_of_rank")
+        if found is None:
+            found = features._part_of_rank = part_of_features(features)
+        return found
+
+
+class _Gather(torch.autograd.Function):
+    """Whole outputs from parts; the gradient goes the other way.
+
+    Every rank has the gradient of the whole batch's mean, and torchrec divides by the ranks: that is undone here.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, part: Tensor) -> Tensor:  # noqa: ANN401 - torch's signature
+        return gathered(part)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # noqa: ANN401 - torch's signature
+        ranks = dist.get_world_size()
+        return gradient.chunk(ranks)[dist.get_rank()].contiguous() * ranks
+
+
+def verify_ranks(asked: Asked, *, beat: Callable[[], None]) -> Verification:
+    """Run every check; all ranks together, and all find the same."""
+    system_class, seed = asked.system_class, asked.cell.round_seed
+    as_one = cast(type[EmbeddingSystem], type(f"{system_class.__name__}AsOne", (AsOne, system_class), {}))
+
+    def data_parallel(spec: SystemSpec, workload: Workload) -> Iterator[Check]:
+        return _data_parallel(system_class, spec, workload, seed)
+
+    return verify(
+        as_one,
+        spec=asked.spec,
+        workload=asked.workload,
+        seed=seed,
+        beat=beat,
+        bitwise=asked.spec.batch_lookups == asked.cell.batch_size * len(asked.spec.tables),
+        further=data_parallel,
+    )
+
+
+def _data_parallel(
+    system_class: type[EmbeddingSystem], spec: SystemSpec, workload: Workload, seed: int
+) -> Iterator[Check]:
+    kind = spec.optimizer.kind
+    ours, theirs = system_class(spec), system_class.reference(spec)
+    for system in (ours, theirs):
+        load_initial_rows(system, seed=seed)
+    trainer = RankTrainer(ours, workload, total_steps=STEPS, seed=seed, **_MLPS)
+    one_rank = build_trainer(
+        theirs, workload, seed=seed, feed=in_process(workload, spec.device), total_steps=STEPS, **_MLPS
+    )
+    losses = torch.tensor([trainer.run(1).loss - one_rank.run(1).loss for _ in range(STEPS)])
+    name = f"{kind}: data parallel"
+    yield check_of(f"{name}, losses", float(losses.abs().max()), TOLERANCE[kind])
+    yield from rows_checks(name, ours, theirs, TOLERANCE[kind])

@@ -1,0 +1,68 @@
+"""The process group of a cell's ranks, and the sentences for what goes wrong in it."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from suite.records.record import Cell
+from suite.records.scales import scale_of
+
+Value = TypeVar("Value")
+
+
+def join(cell: Cell, folder: Path) -> torch.device:
+    """Join the group. Returns the device of this rank.
+
+    Tensors on the host travel by gloo, those on a GPU by NCCL. A collective that waits longer than a cell may be silent
+    fails; gloo's own timeout is half an hour.
+    """
+    device = torch.device("cpu")
+    if cell.device == "cuda":
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+    dist.init_process_group(
+        "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl",
+        init_method="env://" if cell.rendezvous else f"file://{folder}/group",
+        rank=int(os.environ["RANK"]),
+        world_size=int(os.environ["WORLD_SIZE"]),
+        timeout=timedelta(seconds=0.75 * scale_of(cell.scale, on_drive=False).stall_s),
+    )
+    return device
+
+
+def mean(value: float) -> float:
+    """Of the values of all ranks."""
+    total = torch.tensor(value, dtype=torch.float64)
+    dist.all_reduce(total)
+    return float(total) / dist.get_world_size()
+
+
+def gathered(tensor: Tensor) -> Tensor:
+    """The tensors of all ranks, which are of one shape, in order of rank, along the first dimension."""
+    parts = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, tensor.contiguous())
+    return torch.cat(parts)
+
+
+def of_all(value: Value) -> list[Value]:
+    """The values of all ranks, pickled on their way."""
+    found: list[Value] = [value] * dist.get_world_size()
+    dist.all_gather_object(found, value)
+    return found
+
+
+def lost_others(error: BaseException) -> bool:
+    """Whether a collective failed because another rank is gone."""
+    return any(words in str(error) for words in ("Connection closed by peer", "Connection reset", "Broken pipe"))
+
+
+def waited_too_long(error: BaseException) -> bool:
+    """Whether a collective failed because another rank did not come to it."""
+    return any(words in str(error) for words in ("Timed out waiting", "timed out", "Watchdog caught"))

@@ -1,0 +1,118 @@
+"""Starting the ranks of a cell with torchrun's agent, and telling how they ended."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+from torch.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousTimeoutError
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from suite.records.record import Cell
+from suite.records.scales import scale_of
+from suite.records.status import Status
+from suite.run.cell.reporter import Reporter
+from suite.run.messages import Outcome
+from suite.run.post_mortem import kernel_kills
+
+_TRIES = 4
+_FIRST_WAIT_S = 1.0
+"""Before a taken port is tried again; doubled each time."""
+REPORTS = "REPORTS_TO"
+"""Environment variable: what the first rank of a machine writes its progress to."""
+LOST = "lost the other ranks"
+"""Begins the reason of a rank that failed because another one did."""
+
+
+def launch(cell: Cell, reporter: Reporter) -> Outcome:
+    """Run a cell on ranks of this machine, and with `--nnodes` on as many of the other ones.
+
+    On one machine ranks meet in a file and talk over the loopback alone, so that no port can be taken.
+    """
+    reporter.phase("start ranks")
+    assert cell.ranks is not None
+    here = cell.ranks // cell.nodes
+    os.environ.update(_environment(cell, here), **{REPORTS: str(reporter.address)})
+    with tempfile.TemporaryDirectory(prefix="ranks-") as name:
+        folder = Path(name)
+        (folder / "cell.json").write_text(cell.model_dump_json())
+        kills = kernel_kills()
+        try:
+            _start(cell, here, folder)
+        except ChildFailedError as error:
+            return _failed(error.failures, folder, kernel_killed=kernel_kills() > kills)
+        except (RendezvousConnectionError, RendezvousTimeoutError) as error:
+            reason = f"the ranks did not meet at {cell.rendezvous}: {error}; is it this or another of the machines, "
+            return Outcome(status=Status.CRASHED, reason=f"{reason}and is its port free?")
+        return min(_told(folder).items())[1]
+
+
+def _environment(cell: Cell, here: int) -> dict[str, str]:
+    """Of the ranks: a share of the cores each, and on one machine no other way than the loopback."""
+    threads = str(max(1, len(os.sched_getaffinity(0)) // here))
+    found = {"OMP_NUM_THREADS": threads, "NUMBA_NUM_THREADS": threads}
+    if cell.rendezvous is None:
+        found |= {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    return found
+
+
+def _start(cell: Cell, here: int, folder: Path) -> None:
+    """Start the ranks and wait for their end. A port that is taken is tried again.
+
+    Raises:
+        ChildFailedError: a rank failed; the others are gone.
+        RendezvousConnectionError, RendezvousTimeoutError: the machines did not find each other.
+    """
+    wait_s = scale_of(cell.scale, on_drive=False).stall_s
+    alone = cell.rendezvous is None
+    for attempt in range(_TRIES):
+        config = LaunchConfig(
+            min_nodes=cell.nodes,
+            max_nodes=cell.nodes,
+            nproc_per_node=here,
+            run_id=hashlib.sha256(cell.identity().encode()).hexdigest()[:16],
+            rdzv_backend="c10d",
+            rdzv_endpoint=cell.rendezvous or str(folder / "rendezvous"),
+            rdzv_configs={"join_timeout": str(int(wait_s)), "store_type": "file" if alone else "tcp"},
+            max_restarts=0,
+            local_addr="127.0.0.1" if alone else None,
+            logs_specs=DefaultLogsSpecs(log_dir=str(folder / f"torchrun-{attempt}")),
+        )
+        try:
+            elastic_launch(config, sys.executable)("-u", "-m", "suite.run.ranks.rank", str(folder))
+        except RendezvousConnectionError:
+            if attempt + 1 == _TRIES:
+                raise
+            time.sleep(_FIRST_WAIT_S * 2**attempt)
+        else:
+            return
+
+
+def _told(folder: Path) -> dict[int, Outcome]:
+    """What ranks said last."""
+    return {int(path.stem): Outcome.model_validate_json(path.read_text()) for path in folder.glob("[0-9]*.json")}
+
+
+def _failed(failures: Mapping[int, ProcessFailure], folder: Path, *, kernel_killed: bool) -> Outcome:
+    """Why the ranks ended: a rank that was killed, else one that says why, else one that lost the others."""
+    for rank, failure in failures.items():
+        if failure.exitcode == -signal.SIGKILL and kernel_killed:
+            return Outcome(status=Status.OOM_HOST, reason=f"the kernel killed rank {rank} for want of memory")
+        if failure.exitcode == -signal.SIGKILL:
+            return Outcome(status=Status.CRASHED, reason=f"rank {rank} was killed from outside (SIGKILL)")
+    told = sorted(_told(folder).items(), key=lambda item: (LOST in item[1].reason, item[0]))
+    if told and LOST not in told[0][1].reason:
+        return told[0][1]
+    for rank, failure in failures.items():
+        if rank not in dict(told):
+            how = f"died of {failure.signal_name()}" if failure.exitcode < 0 else f"ended with {failure.exitcode}"
+            return Outcome(status=Status.CRASHED, reason=f"rank {rank} {how} and said nothing")
+    return told[0][1]

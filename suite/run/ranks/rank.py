@@ -1,0 +1,161 @@
+"""One rank of a cell: support, verify, build, train, count, evaluate, together with the others.
+
+Started by torchrun's agent as `python -m suite.run.ranks.rank FOLDER`. What it says last is a file in the folder.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import traceback
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn, cast
+
+import torch
+import torch.distributed as dist
+
+from suite.records.ranks import Ranks
+from suite.records.record import Cell, Measurement
+from suite.records.status import Status
+from suite.records.store import write_atomically
+from suite.run import memory_probes
+from suite.run.cell.asked import Asked
+from suite.run.cell.experiment import STATUS_OF_VERDICT, first_failure
+from suite.run.cell.feed import FeedPlan, Mode
+from suite.run.cell.measurement import Progressive, memory_of, quality_of, timing_of, traffic_of
+from suite.run.cell.reporter import Phases, Reporter
+from suite.run.cell.training import TOGETHER, load_initial_rows
+from suite.run.cell.worker import describe, status_of
+from suite.run.messages import Outcome
+from suite.run.ranks import account, group
+from suite.run.ranks.gate import verify_ranks
+from suite.run.ranks.launch import LOST, REPORTS
+from suite.run.ranks.training import RankTrainer
+from systems.contract import Verdict
+from systems.sharded.system import ShardedSystem
+from workloads.batch import Split
+
+
+def main(folder: Path) -> NoReturn:
+    """Run the cell of a folder with the other ranks."""
+    warnings.filterwarnings("ignore")  # torchrec and fbgemm print dozens of deprecations; the log would drown
+    rank, leads = int(os.environ["RANK"]), os.environ["LOCAL_RANK"] == "0"
+    cell = Cell.model_validate_json((folder / "cell.json").read_text())
+    with Path(os.environ[REPORTS] if leads else os.devnull).open("wb") as pipe:
+        reporter = Reporter(pipe)
+        try:
+            outcome = _run(cell, folder, reporter)
+            failed = False
+        except Exception as error:
+            traceback.print_exc()
+            outcome, failed = Outcome(status=_status(error), reason=f"rank {rank}: {_reason(error)}"), True
+        if leads or failed:
+            write_atomically(folder / f"{rank}.json", outcome.model_dump_json())
+    sys.stderr.flush()
+    os._exit(failed)  # a library's exit handlers must not wait for ranks that are gone
+
+
+def _status(error: Exception) -> Status:
+    return Status.TIMEOUT if group.waited_too_long(error) else status_of(error)
+
+
+def _reason(error: Exception) -> str:
+    if group.lost_others(error):
+        return f"{LOST}: {describe(error)}"
+    if group.waited_too_long(error):
+        return f"another rank did not come to a collective in time: {describe(error)}"
+    return describe(error)
+
+
+def _run(cell: Cell, folder: Path, reporter: Reporter) -> Outcome:
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    phases = Phases(reporter)
+    with phases("meet"):
+        device = group.join(cell, folder)
+    with phases("support"):
+        asked = Asked.of(cell, beat=reporter.beat)
+        asked = replace(asked, spec=replace(asked.spec, device=device))
+        if not issubclass(asked.system_class, ShardedSystem):
+            reason = f"{cell.system} is no ShardedSystem: it cannot be spread over ranks"
+            return Outcome(status=Status.UNSUPPORTED, reason=reason)
+        # the first rank's answer is everyone's: free memory is not the same twice
+        support = group.of_all(asked.support())[0]
+        if support.verdict is Verdict.YES and not asked.workload.batches(Split.TEST):
+            return Outcome(status=Status.INFEASIBLE, reason="the test split has less than one batch: ranks share those")
+    if support.verdict is not Verdict.YES:
+        return Outcome(status=STATUS_OF_VERDICT[support.verdict], reason=support.reason)
+    with phases("verify"):
+        verification = verify_ranks(asked, beat=reporter.beat)
+        passed = all(group.of_all(verification.passed))
+    if not passed:
+        return Outcome(status=Status.WRONG_ANSWER, reason=first_failure(verification), verification=verification)
+    measurement = _train(asked, phases)
+    dist.barrier()
+    return Outcome(status=Status.OK, verification=verification, measurement=measurement)
+
+
+def _train(asked: Asked, phases: Phases) -> Measurement:
+    """Build the system at full size, train, count and evaluate."""
+    cell, workload = asked.cell, asked.workload
+    memory_probes.reset_peaks(asked.spec.device)
+    baseline_bytes = memory_probes.rss_bytes()
+    with phases("build"):
+        system = cast(ShardedSystem, asked.system_class(asked.spec))
+        load_initial_rows(system, seed=cell.round_seed, on_chunk=phases.beat)
+        trainer = RankTrainer(
+            system,
+            workload,
+            total_steps=cell.steps,
+            bottom_mlp=cell.bottom_mlp,
+            top_mlp=cell.top_mlp,
+            seed=cell.round_seed,
+            on_batch=phases.beat,
+        )
+    with phases("train"):
+        runs = [
+            trainer.run(min(TOGETHER, cell.train_steps - done), on_step=lambda _: phases.beat())
+            for done in range(0, cell.train_steps, TOGETHER)
+        ]
+    trained_s = sum(run.duration_s for run in runs)
+    memory = memory_of(system, baseline_bytes)
+    with phases("count"):
+        system.count_traffic(cell.counts)
+        system.reset_counters()
+        with account.SentBytes() as sent:
+            runs.append(trainer.run(cell.counted_steps, on_step=lambda _: phases.beat()))
+        traffic = traffic_of(system, cell.counted_steps) if cell.counts else None
+        system.count_traffic(False)
+    if not math.isfinite(runs[-1].loss):
+        raise FloatingPointError(f"the loss is {runs[-1].loss} after {cell.steps} steps: lower --lr")
+    with phases("evaluate"):
+        trained = Progressive(parts=0, steps=cell.steps, batch_size=workload.batch_size)
+        quality = quality_of(cell, trainer, workload, trained=trained, final_loss=runs[-1].loss, beat=phases.beat)
+    memories, traffics = group.of_all(memory), group.of_all(traffic)
+    plan = FeedPlan(mode=Mode.IN_PROCESS, producers=0, threads=torch.get_num_threads())
+    placement = system.placement
+    return Measurement(
+        placement=placement.label,
+        offloads=placement.offloads,
+        exact=system.exact,
+        knew=system.knew,
+        shares_process=False,
+        timing=timing_of(cell, runs=runs, plan=plan, phases=phases),
+        quality=quality,
+        memory=account.memory_of_all(memories),
+        traffic=account.traffic_of_all([one for one in traffics if one is not None]) if cell.counts else None,
+        epoch_samples=workload.epoch_rows(),
+        frequencies=asked.frequencies.source,
+        ranks=Ranks(
+            backend="nccl" if cell.device == "cuda" else "gloo",
+            steps=cell.counted_steps,
+            steps_per_s=cell.train_steps / trained_s,
+            shares=tuple(group.of_all(account.share_of(system, memory, traffic, sent))),
+        ),
+    )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,110 @@
+"""Data-parallel dense layers around sharded tables: every rank trains on its part of every batch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+from torchrec import KeyedJaggedTensor
+
+from suite.run.cell.feed import BeforeTheClock, pinned
+from suite.run.cell.training import Run, Trainer
+from suite.run.ranks.group import gathered, mean
+from systems.contract import EmbeddingSystem
+from workloads.batch import Batch, Split, Workload
+from workloads.dlrm import build_dlrm
+
+
+def part_of_features(features: KeyedJaggedTensor) -> KeyedJaggedTensor:
+    """The samples of this rank: with two of them, the first or the second half."""
+    start, stop = _part(features.stride())
+    size, keys = features.stride(), features.keys()
+    offsets = features.offsets()
+    ends = zip(offsets[start::size].tolist(), offsets[stop::size].tolist(), strict=False)
+    values = torch.cat([features.values()[first:last] for first, last in list(ends)[: len(keys)]])
+    lengths = features.lengths().view(len(keys), size)[:, start:stop].flatten()
+    return KeyedJaggedTensor(keys, values, lengths=lengths, stride=stop - start)
+
+
+def part_of(batch: Batch) -> Batch:
+    """This rank's part of a batch.
+
+    Raises:
+        ValueError: the ranks cannot have parts of one length.
+    """
+    start, stop = _part(len(batch.labels))
+    return Batch(batch.dense[start:stop], part_of_features(batch.features), batch.labels[start:stop])
+
+
+def _part(samples: int) -> tuple[int, int]:
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    if samples % ranks:
+        raise ValueError(f"a batch of {samples} samples cannot be shared by {ranks} ranks: give another --batch-size")
+    return samples // ranks * rank, samples // ranks * (rank + 1)
+
+
+class Parts:
+    """A `Source` of this rank's parts of batches 0, 1, 2, ...: every rank makes the whole batch and takes its part."""
+
+    def __init__(self, workload: Workload, *, pin_memory: bool) -> None:
+        self._workload = workload
+        self._pin_memory = pin_memory
+        self._taken = 0
+
+    def request(self, count: int) -> None:
+        """Nothing: a part is made when it is taken."""
+
+    def take(self) -> Batch:
+        """The next part."""
+        part = part_of(self._workload.batch(self._taken, Split.TRAIN))
+        self._taken += 1
+        return pinned(part) if self._pin_memory else part
+
+
+class RankTrainer(Trainer):
+    """A trainer of one rank. Its losses are means over all ranks; `logits` takes whole batches and gives whole ones.
+
+    Args:
+        system: Loaded.
+        workload: Of whole batches.
+        total_steps: Of all runs together.
+        options: Of `build_dlrm` and `Trainer`.
+    """
+
+    def __init__(
+        self,
+        system: EmbeddingSystem,
+        workload: Workload,
+        *,
+        total_steps: int,
+        bottom_mlp: tuple[int, ...],
+        top_mlp: tuple[int, ...],
+        seed: int,
+        **options: Any,  # noqa: ANN401 - those of `Trainer`
+    ) -> None:
+        device = system.spec.device
+        model = build_dlrm(
+            system,
+            dense_columns=workload.dense_columns,
+            embedding_dim=system.spec.tables[0].embedding_dim,
+            bottom_mlp=bottom_mlp,
+            top_mlp=top_mlp,
+            seed=seed,
+            device=device,
+        )
+        feed = BeforeTheClock(Parts(workload, pin_memory=device.type == "cuda"))
+        parallel = DistributedDataParallel(model, broadcast_buffers=False)  # it sees no rows: systems hide them
+        super().__init__(parallel, system, feed=feed, total_steps=total_steps, **options)
+
+    def run(self, steps: int, **options: Any) -> Run:  # noqa: ANN401 - those of `Trainer.run`
+        """Train `steps` more steps."""
+        found = super().run(steps, **options)
+        return replace(found, loss=mean(found.loss))
+
+    def logits(self, batch: Batch) -> Tensor:
+        """Logits of one batch of all ranks, `[batch]`, without touching anything."""
+        return gathered(super().logits(part_of(batch)))

@@ -1,0 +1,115 @@
+"""Ids to the ranks that have their rows, and pooled vectors back, by torchrec's own distribution."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor
+from torchrec.distributed.dist_data import KJTAllToAll, PooledEmbeddingsAllToAll
+from torchrec.distributed.embedding_sharding import bucketize_kjt_before_all2all
+
+from systems.features import FeatureGroups
+from systems.sharded.placement import Layout, Shard
+
+
+class Exchange:
+    """Both ways of a batch between its ranks. Every rank makes the same calls in the same order.
+
+    Args:
+        tables: All of them; they pool by SUM. A feature of a table that is cut is looked up on every rank.
+        layout: What every rank has.
+        device: Where rows are pooled. Ids travel on the host.
+    """
+
+    def __init__(self, tables: Sequence[EmbeddingBagConfig], layout: Layout, *, device: torch.device) -> None:
+        named = {table.name: table for table in tables}
+
+        def is_whole(shard: Shard) -> bool:
+            return bool(shard.rows == named[shard.table].num_embeddings)
+
+        cut = [shard.table for shard in layout[0] if not is_whole(shard)]
+        self._input = FeatureGroups(tables, key=lambda table: None)
+        self._rows = torch.tensor([table.num_embeddings for table in tables for _ in table.feature_names])
+        self._dims = {name: int(table.embedding_dim) for table in tables for name in table.feature_names}
+        self._whole = [
+            [name for shard in shards if is_whole(shard) for name in named[shard.table].feature_names]
+            for shards in layout
+        ]
+        self._cut = [name for table in cut for name in named[table].feature_names]
+        self._bounds = [
+            torch.tensor(
+                [*(s.first for shards in layout for s in shards if s.table == table), named[table].num_embeddings]
+            )
+            for table in cut
+            for _ in named[table].feature_names
+        ]
+        self._order, splits = self._by_rank()
+        self._widths = [sum(self._dims[name] for name in (*names, *self._cut)) for names in self._whole]
+        group = dist.group.WORLD
+        self._to_owners = KJTAllToAll(group, splits)
+        self._to_samples = PooledEmbeddingsAllToAll(group, self._widths, device)
+
+    def _by_rank(self) -> tuple[list[int], list[int]]:
+        """Places of the features that each rank is sent, in `whole ones, bucket 0, bucket 1, ...`, and how many."""
+        order: list[int] = []
+        splits, first_bucket, at = [], sum(map(len, self._whole)), 0
+        for rank, names in enumerate(self._whole):
+            order += range(at, at + len(names))
+            order += range(first_bucket + rank * len(self._cut), first_bucket + (rank + 1) * len(self._cut))
+            splits.append(len(names) + len(self._cut))
+            at += len(names)
+        return order, splits
+
+    def send(self, features: KeyedJaggedTensor) -> KeyedJaggedTensor:
+        """What this rank is to look up for all of them, sample by sample in the order of ranks.
+
+        Args:
+            features: Of this rank's samples, on the host; as many samples on every rank.
+
+        Returns:
+            The features that this rank has rows of, whole tables first; ids of a cut table count from its first row.
+
+        Raises:
+            ValueError: a feature is missing, or there are per-sample weights.
+            IndexError: an id is outside its table.
+        """
+        (ordered,) = self._input.split(features)
+        limits = self._rows.repeat_interleave(torch.tensor(ordered.length_per_key()))
+        if bool(((ordered.values() < 0) | (ordered.values() >= limits)).any()):
+            raise IndexError("the batch has an id outside its table")
+        keys = ordered.keys()
+        parts = []
+        if whole := [keys.index(name) for names in self._whole for name in names]:
+            parts.append(ordered.permute(whole))
+        if self._cut:
+            bucketed, _ = bucketize_kjt_before_all2all(
+                ordered.permute([keys.index(name) for name in self._cut]),
+                num_buckets=len(self._whole),
+                block_sizes=torch.ones(len(self._cut), dtype=torch.int64),  # the bounds below take its place
+                block_bucketize_row_pos=self._bounds,
+            )
+            parts.append(bucketed)
+        joined = parts[0] if len(parts) == 1 else KeyedJaggedTensor.concat(parts)
+        return self._to_owners(joined.permute(self._order)).wait().wait()
+
+    def collect(self, pooled: Tensor) -> KeyedTensor:
+        """The pooled vectors of this rank's samples, in table order.
+
+        Args:
+            pooled: Of what `send` gave, in its order of features, fp32 `[samples of all ranks, sum of dims]`.
+        """
+        pieces: dict[str, Tensor] = {}
+        parts = []  # of the bags of cut tables, as each rank pooled them
+        for names, block in zip(self._whole, self._to_samples(pooled).wait().split(self._widths, dim=1), strict=True):
+            dims = [self._dims[name] for name in names]
+            *whole, part = block.split([*dims, block.shape[1] - sum(dims)], dim=1)
+            pieces.update(zip(names, whole, strict=True))
+            parts.append(part)
+        if self._cut:
+            bags = functools.reduce(torch.add, parts)
+            pieces.update(zip(self._cut, bags.split([self._dims[name] for name in self._cut], dim=1), strict=True))
+        return KeyedTensor(list(self._dims), list(self._dims.values()), torch.cat([pieces[n] for n in self._dims], 1))

@@ -1,0 +1,78 @@
+"""What systems have in common whose rows are spread over ranks."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torchrec import PoolingType
+
+from systems.contract import CacheRatio, EmbeddingSystem, OptimizerKind, Rows, Support, SystemSpec, Verdict
+from systems.sharded.placement import Shard
+
+
+class ShardedSystem(EmbeddingSystem):
+    """Rows spread over the ranks of the default process group, which must be there before.
+
+    `forward` and `prefetch` get this rank's part of a batch, of one length on all ranks. `load_rows` is given all rows
+    on every rank and keeps its own. `read_rows`, `flush` and `state_dict` are collective: every rank calls them, in
+    the same order, and gets the rows of all. `memory` and `counters` are this rank's own; its lookups are those that it
+    was sent.
+    """
+
+    @property
+    @abstractmethod
+    def shards(self) -> Sequence[Shard]:
+        """What this rank has."""
+
+    @abstractmethod
+    def load_shard(self, shard: Shard, start: int, rows: Rows) -> None:
+        """Overwrite rows of a shard, numbered from its own first row."""
+
+    @abstractmethod
+    def read_shard(self, shard: Shard, ids: Tensor) -> Rows:
+        """Copies of rows of a shard, numbered from its own first row."""
+
+    @classmethod
+    def support(cls, spec: SystemSpec) -> Support:
+        refusal = ""
+        if spec.optimizer.kind is OptimizerKind.ADAM:
+            refusal = "on ranks there is no Adam, which counts the steps of a table: use sgd or an Adagrad"
+        elif not isinstance(spec.budget, CacheRatio):
+            refusal = "ranks cache a share of their rows each: give a cache ratio, no budget"
+        elif any(table.pooling is not PoolingType.SUM for table in spec.tables):
+            refusal = "on ranks tables pool by SUM: the parts of a bag that ranks pool have no common mean"
+        return Support(Verdict.UNSUPPORTED, refusal) if refusal else super().support(spec)
+
+    def load_rows(self, table: str, start: int, rows: Rows) -> None:
+        self.check_rows(table, start, rows)
+        stop = start + rows.weights.shape[0]
+        for shard in self.shards:
+            first, last = max(start, shard.first), min(stop, shard.first + shard.rows)
+            if shard.table == table and first < last:
+                part = slice(first - start, last - start)
+                state = {name: value[part] for name, value in rows.state.items()}
+                self.load_shard(shard, first - shard.first, Rows(rows.weights[part], state))
+
+    def read_rows(self, table: str, ids: Tensor) -> Rows:
+        config = self.tables[table]
+        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < config.num_embeddings:
+            raise IndexError(f"table {table} has rows 0 to {config.num_embeddings - 1}")
+        shapes = self.spec.optimizer.state_shapes(config.embedding_dim)
+        found = Rows(
+            torch.zeros(ids.numel(), config.embedding_dim),
+            {name: torch.zeros((ids.numel(), width) if width > 1 else ids.numel()) for name, width in shapes.items()},
+        )
+        for shard in self.shards:
+            if shard.table == table:
+                mine = ((ids >= shard.first) & (ids < shard.first + shard.rows)).nonzero().squeeze(1)
+                part = self.read_shard(shard, ids[mine] - shard.first)
+                found.weights[mine] = part.weights
+                for name, value in part.state.items():
+                    found.state[name][mine] = value
+        for value in (found.weights, *found.state.values()):
+            dist.all_reduce(value)  # a row has one owner: a second one would show as a sum
+        return found

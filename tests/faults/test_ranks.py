@@ -1,0 +1,99 @@
+"""Ranks: two compute what one computes, wrong ones are found out, and failing ones end in their status with all."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+import psutil
+import pytest
+
+from suite.records.status import Status
+from systems.registry import ALL_ON_RANKS
+from tests.faults.cells import GENEROUS, run, tiny_cell
+from tests.faults.on_ranks import PIDS
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
+
+
+def on_ranks(name, tmp_path, monkeypatch, **changes):
+    """How a fake's cell on two ranks ended, and the ranks' process ids."""
+    folder = tmp_path / "pids"
+    folder.mkdir()
+    monkeypatch.setenv(PIDS, str(folder))
+    ended = run(tiny_cell(f"tests.faults.on_ranks:{name}", ranks=2, **changes), tmp_path)
+    return ended, [int(path.read_text()) for path in folder.iterdir()]
+
+
+@pytest.mark.parametrize("system", [*ALL_ON_RANKS, "freq_cache[look_ahead=2,placement=rows]"])
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_ranks_compute_what_one_rank_computes(tmp_path, system, ranks):
+    ended = run(tiny_cell(system, ranks=ranks), tmp_path)
+    outcome = ended.outcome
+    assert outcome.status is Status.OK, outcome.reason
+    assert {"sgd: losses", "sgd: data parallel, losses"} <= {check.name for check in outcome.verification.checks}
+    assert [
+        check.max_difference for check in outcome.verification.checks if check.name == "sgd: after training, rows"
+    ] == [0]
+    shares = outcome.measurement.ranks.shares
+    assert len(shares) == ranks
+    assert sum(share.lookups for share in shares) == 2 * 32 * 22  # counted steps, batch, tables
+    assert all(share.pooled_bytes > 0 for share in shares) == (ranks > 1)
+
+
+def test_four_ranks_compute_what_one_rank_computes(tmp_path):
+    ended = run(tiny_cell("freq_cache[placement=misses]", ranks=4), tmp_path)
+    assert ended.outcome.status is Status.OK, ended.outcome.reason
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["WrongAllToAll", "OtherRanksVectors", "LostUpdate", "DoubledUpdate", "TwoOwners[placement=rows]", "LosesState"],
+)
+def test_wrong_ranks_are_found_out(tmp_path, monkeypatch, name):
+    ended, _ = on_ranks(name, tmp_path, monkeypatch)
+    assert ended.outcome.status is Status.WRONG_ANSWER, ended.outcome.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "reason"),
+    [
+        ("Dies", Status.CRASHED, "rank 1 was killed from outside (SIGKILL)"),
+        ("Raises", Status.CRASHED, "rank 1: ValueError: no table today"),
+        ("OutOfMemory", Status.OOM_HOST, "rank 1: MemoryError: no page left"),
+    ],
+)
+def test_a_rank_that_fails_ends_the_cell_with_its_reason_and_all_ranks(tmp_path, monkeypatch, name, status, reason):
+    ended, pids = on_ranks(name, tmp_path, monkeypatch)
+    assert (ended.outcome.status, ended.outcome.reason[: len(reason)]) == (status, reason)
+    assert ended.wall_s < 60
+    assert len(pids) == 2
+    assert not any(map(psutil.pid_exists, pids))
+
+
+def test_a_rank_that_hangs_ends_the_cell_within_the_bound(tmp_path, monkeypatch):
+    ended, pids = on_ranks("Hangs", tmp_path, monkeypatch)
+    assert ended.outcome.status is Status.TIMEOUT, ended.outcome.reason
+    assert ended.wall_s < GENEROUS.wall_s
+    assert not any(map(psutil.pid_exists, pids))
+
+
+def test_a_port_that_is_taken_is_tried_again(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        freed = threading.Timer(12, taken.close)
+        freed.start()
+        started = time.monotonic()
+        ended = run(tiny_cell("full_gpu", ranks=1, rendezvous=f"127.0.0.1:{port}"), tmp_path)
+        freed.join()
+    assert ended.outcome.status is Status.OK, ended.outcome.reason
+    assert time.monotonic() - started > 12
+
+
+def test_a_system_without_a_form_for_ranks_is_unsupported(tmp_path):
+    ended = run(tiny_cell("systems.reference:ReferenceSystem", ranks=2), tmp_path)
+    assert ended.outcome.status is Status.UNSUPPORTED
+    assert "cannot be spread over ranks" in ended.outcome.reason
