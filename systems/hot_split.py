@@ -156,7 +156,6 @@ class _Part:
                     device=spec.device,
                     location=location,
                     row_type=row_type_of(group.tables[0]),
-                    checked=False,  # finding the places has checked the ids
                 )
 
     def look_up(self, features: KeyedJaggedTensor) -> Tensor:
@@ -167,7 +166,7 @@ class _Part:
                 self._places[table].index_select(0, ids)
                 for table, ids in zip(self.group.table_of_feature, by_feature, strict=True)
             ]
-        )
+        ).long()  # as all systems look ids up
         pooled: Tensor | None = None
         for is_hot, (ids, offsets, weights) in _by_side(places, features).items():
             if is_hot not in self.sides:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
+
+from suite.records.environment import ask_nvml
 
 if TYPE_CHECKING:  # the parent process reads host figures without paying for torch
     import torch
@@ -97,21 +100,27 @@ def pss_bytes() -> int | None:
 
 
 def device_peak(device: torch.device) -> DevicePeak:
-    """Peaks of torch's caching allocator since the last reset, and what the driver says is in use now.
+    """Peaks of torch's caching allocator since the last reset, and what this process has of the device now.
 
     fbgemm's UVM tensors bypass that allocator although they call themselves cuda tensors; the driver's figure holds
-    the CUDA context and, of those tensors, device-resident pages only.
+    the CUDA context and, of those tensors, device-resident pages only. It is None where NVML does not say, as in many
+    containers, whose processes have other numbers outside; what is in use of the whole device would not be this
+    process's own.
     """
     if device.type != "cuda":
         return DevicePeak()
     import torch
 
-    free, total = torch.cuda.mem_get_info(device)
     return DevicePeak(
         allocated_bytes=torch.cuda.max_memory_allocated(device),
         reserved_bytes=torch.cuda.max_memory_reserved(device),
-        used_bytes=total - free,
+        used_bytes=ask_nvml(_used_by_this_process),
     )
+
+
+def _used_by_this_process(nvml: Any, gpu: Any) -> int | None:  # noqa: ANN401 - a module and an opaque handle
+    held = {found.pid: found.usedGpuMemory for found in nvml.nvmlDeviceGetComputeRunningProcesses(gpu)}
+    return held.get(os.getpid())  # the driver may list a process without saying what it uses
 
 
 def available_host_bytes() -> int:

@@ -6,6 +6,7 @@ stays out of it, so that a system that prints cannot be mistaken for one that re
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -25,11 +26,13 @@ class RunCell(_Message):
     Attributes:
         cell: What to run.
         optima: Of cells that trained on the same stream, so that none is replayed twice.
+        rows: Where sampled rows are written after training; None: nowhere.
     """
 
     kind: Literal["cell"] = "cell"
     cell: Cell
     optima: tuple[Optimum, ...] = ()
+    rows: Path | None = None
 
 
 class Host(_Message):

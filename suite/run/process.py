@@ -89,6 +89,7 @@ def run_in_process(
     limits: Limits,
     log: Path,
     optima: tuple[Optimum, ...] = (),
+    rows: Path | None = None,
     on_progress: OnProgress = lambda _: None,
 ) -> Ended:
     """Run a cell in a process of its own.
@@ -98,6 +99,7 @@ def run_in_process(
         limits: What it may take.
         log: Gets the output of the process.
         optima: Of cells that trained on the same stream.
+        rows: Gets sampled rows after training.
         on_progress: Called with every sign of life.
 
     Raises:
@@ -106,7 +108,7 @@ def run_in_process(
     started = time.monotonic()
     with Worker(log) as mine:
         try:
-            mine.ask(RunCell(cell=cell, optima=optima))
+            mine.ask(RunCell(cell=cell, optima=optima, rows=rows))
             answer = mine.answer(limits, on_progress)
         except KeyboardInterrupt:
             outcome = Outcome(status=Status.INTERRUPTED, reason="stopped by Ctrl-C")

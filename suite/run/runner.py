@@ -21,6 +21,7 @@ from suite.records.record import Cell, Record, record_key
 from suite.records.status import Status
 from suite.records.store import RecordStore, StoreError
 from suite.run import memory_group
+from suite.run.agreement import compared, drop_rows, path_of
 from suite.run.locks import one_run_in, one_run_on
 from suite.run.messages import Outcome, Progress
 from suite.run.process import Cancelled, Ended, Limits, limits_of, run_in_process
@@ -122,9 +123,12 @@ class Runner:
 
     def _lack_turns(self, group: Group) -> list[Record]:
         """Records of those who take turns; none where all have had theirs."""
-        found = [self._records[key] for cell in group if (key := self._key(cell)) in self._records]
-        entrants = who_takes_turns(found)
+        entrants = who_takes_turns(self._of(group))
         return entrants if any(record.turns is None for record in entrants) else []
+
+    def _of(self, cells: Sequence[Cell]) -> list[Record]:
+        """The records of cells, as far as there are any."""
+        return [self._records[key] for cell in cells if (key := self._key(cell)) in self._records]
 
     def _log(self, item: Cell | Group) -> Path:
         name = self._key(item) if isinstance(item, Cell) else f"turns-{item[0].setting}-r{item[0].round}"
@@ -144,8 +148,7 @@ class Runner:
 
     def records(self) -> list[Record]:
         """The records of the planned cells, in the order of the plan."""
-        keys = [self._key(cell) for cell in self._cells]
-        return [self._records[key] for key in keys if key in self._records]
+        return self._of(self._cells)
 
     def report(self, console: Console | None, columns: Columns = Columns.MAIN) -> None:
         """Write the tables of the planned cells and print these columns of them, unless there is no console.
@@ -184,7 +187,12 @@ class Runner:
         cancelled: Cancelled | None = None
         try:
             ended = run_in_process(
-                cell, optima=self._optima(cell), limits=self._limits(cell), log=log, on_progress=show
+                cell,
+                optima=self._optima(cell),
+                limits=self._limits(cell),
+                log=log,
+                rows=path_of(self._out, key).absolute(),
+                on_progress=show,
             )
         except Cancelled as stop:
             cancelled, ended = stop, stop.ended
@@ -200,7 +208,14 @@ class Runner:
             raise cancelled
 
     def _take_turns(self, group: Group, display: Display) -> None:
-        """Have the systems of a setting take turns; their records get the times."""
+        """Compare the rows of a setting's systems and have them take turns; their records get checks and times."""
+        checked = compared(self._of(group), self._out)
+        for record in checked:
+            self._records[record.key] = record
+            self._write(record, display)
+            if not record.status.good:
+                display.warn(f"{record.cell.label}: {record.status}: {record.reason}")
+        drop_rows(checked, self._out)
         records = self._lack_turns(group)
         if not records:
             return

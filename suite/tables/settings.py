@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from suite.records.groups import Group
@@ -11,8 +11,6 @@ from suite.records.record import Cell, Record
 from suite.tables.columns import relative
 from suite.tables.quantities import MISSING, binary_bytes, gigabytes, score
 from suite.tables.rows import merged_rows, noise_floor, one_line, trusted
-from suite.tables.statistics import Estimate
-from suite.tables.sweeps import on_drive
 
 CPU_CAVEAT = (
     "On a CPU: host-resident systems stand outside any offload ranking; offload throughput is only claimed from a CUDA "
@@ -53,11 +51,12 @@ def facts(groups: Sequence[Group]) -> tuple[str, ...]:
     cell = group.cell
     size = f", {cache(cell)}" if len(groups) == 1 else ""
     capped = f", tables capped to about {cell.max_rows:,} rows in all" if cell.max_rows else ""
+    tf32 = ", dense layers in TF32" if cell.tf32 else ""
     records = [record for one in groups for record in one.records]
     found = (
         f"Measured on: {_machine(group)}",
         f"Data: {group.title}, {cell.data}, scale {cell.scale}{capped}{_best_auroc(group)}",
-        f"Training: {cell.optimizer}, lr {cell.lr:g}, eps {cell.eps:g}, batch {cell.batch_size:,}, "
+        f"Training: {cell.optimizer}{tf32}, lr {cell.lr:g}, eps {cell.eps:g}, batch {cell.batch_size:,}, "
         f"dim {cell.embedding_dim}{size}, seed {cell.seed}{_frequencies(cell)}",
         *_seeds(group),
         *_taking_turns(records),
@@ -119,9 +118,8 @@ def _noise(groups: Sequence[Group]) -> tuple[str, ...]:
     if not found:
         return ()
     noise, row = max(found, key=lambda item: item[0])
-    beside = Estimate(value=row.ratio or 1.0, low=row.ratio_low, high=row.ratio_high)
     several = f", the widest of {len(found)}" if len(found) > 1 else ""
-    return (f"Noise floor: the baseline beside itself {relative(beside, noise)}{several}",)
+    return (f"Noise floor: the baseline beside itself {relative(row.relative, noise)}{several}",)
 
 
 def cache(cell: Cell) -> str:
@@ -221,3 +219,26 @@ def _version(record: Record) -> str:
         f" (commit {environment.commit[:10]}{', changed' if environment.dirty else ''})" if environment.commit else ""
     )
     return ", ".join([f"Python {environment.python}", *packages, *driver, f"code {environment.code}{commit}"])
+
+
+_SIZES = ("cache_ratio", "device_budget_bytes", "host_budget_bytes")
+
+
+def sweeps(groups: Iterable[Group]) -> list[tuple[Group, ...]]:
+    """Groups that differ in size alone together, the smallest first; in order of the first of each."""
+    found: defaultdict[tuple[object, ...], list[Group]] = defaultdict(list)
+    for group in groups:
+        key = group.key
+        identity = group.cell.identity("system", "round", *_SIZES), on_drive(group)
+        found[key.workload_order, key.device, key.data, key.machine, key.threads, identity].append(group)
+    return [tuple(sorted(members, key=_size)) for members in found.values()]
+
+
+def on_drive(group: Group) -> bool:
+    """Whether a group is of the contest of rows on a drive, which has tables of its own."""
+    return group.cell.host_budget_bytes is not None
+
+
+def _size(group: Group) -> tuple[int, float]:
+    cell = group.cell
+    return cell.host_budget_bytes or cell.device_budget_bytes or 0, cell.cache_ratio or 0.0

@@ -1,11 +1,14 @@
-"""Systems that give wrong answers, each in one way, through the contract alone."""
+"""Systems that give wrong answers, each in one way, through the contract alone.
+
+Verification must find those of `WRONG`; the others go wrong at a size that it does not have.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import torch
-from torchrec import KeyedTensor
+from torchrec import KeyedJaggedTensor, KeyedTensor
 
 from systems.contract import Rows
 from systems.reference import ReferenceSystem
@@ -130,6 +133,35 @@ class ReadsTheOldRows(ReferenceSystem):
     def read_rows(self, table, ids):
         kept = self._loaded[table]
         return Rows(kept.weights[ids], {name: state[ids] for name, state in kept.state.items()})
+
+
+class LosesAnUpdate(ReferenceSystem):
+    """Right in small tables. In a large one a single row misses the update of the fourth batch."""
+
+    def __init__(self, spec):
+        super().__init__(spec)
+        self._batches = 0
+        self._kept = None
+
+    def forward(self, features):
+        name = max(self.tables, key=lambda table: self.tables[table].num_embeddings)
+        if self._kept is not None:
+            self.load_rows(name, *self._kept)
+            self._kept = None
+        if torch.is_grad_enabled():
+            self._batches += 1
+            if self._batches == 4 and self.tables[name].num_embeddings > self.verified_rows:
+                row = features[name].values()[:1]
+                self._kept = int(row), self.read_rows(name, row)
+        return super().forward(features)
+
+
+class KeepsSixteenBits(ReferenceSystem):
+    """Takes the lower 16 bits of an id for the id."""
+
+    def forward(self, features):
+        low = features.values() & 0xFFFF
+        return super().forward(KeyedJaggedTensor(features.keys(), low, lengths=features.lengths()))
 
 
 WRONG = (

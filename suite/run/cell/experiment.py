@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 
 import torch
 
@@ -21,27 +22,29 @@ from suite.run.cell.feed import Feed, FeedPlan, open_feed, plan_feed, usable_cor
 from suite.run.cell.host_budget import drive_of, host_budget
 from suite.run.cell.measurement import Progressive, memory_of, quality_of, timing_of, traffic_of
 from suite.run.cell.reporter import Phases, Reporter
+from suite.run.cell.sampled_rows import SampledRows
 from suite.run.cell.stream import open_workload
-from suite.run.cell.training import TOGETHER, Run, Trainer, build_trainer, load_initial_rows
+from suite.run.cell.training import TOGETHER, Run, Trainer, build_trainer, load_initial_rows, multiply_in
 from suite.run.cell.verify import verify
 from suite.run.messages import Outcome
 from systems import registry
 from systems.contract import EmbeddingSystem, Verdict
 
-_STATUS_OF_VERDICT = {
+STATUS_OF_VERDICT = {
     Verdict.UNSUPPORTED: Status.UNSUPPORTED,
     Verdict.UNAVAILABLE: Status.UNAVAILABLE,
     Verdict.INFEASIBLE: Status.INFEASIBLE,
 }
 
 
-def run_cell(cell: Cell, reporter: Reporter, *, known: Sequence[Optimum] = ()) -> Outcome:
+def run_cell(cell: Cell, reporter: Reporter, *, known: Sequence[Optimum] = (), rows: Path | None = None) -> Outcome:
     """Run one cell in this process.
 
     Args:
         cell: What runs.
         reporter: Where progress goes.
         known: Optima of cells that trained on the same stream.
+        rows: Gets rows of an exact system after training, to be compared with those of other cells; None: none.
     """
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     phases = Phases(reporter)
@@ -49,7 +52,7 @@ def run_cell(cell: Cell, reporter: Reporter, *, known: Sequence[Optimum] = ()) -
         asked = Asked.of(cell, beat=reporter.beat)
         support = asked.support()
     if support.verdict is not Verdict.YES:
-        return Outcome(status=_STATUS_OF_VERDICT[support.verdict], reason=support.reason)
+        return Outcome(status=STATUS_OF_VERDICT[support.verdict], reason=support.reason)
     verification: Verification | None = None
     notes: tuple[str, ...] = ()
     if registry.Variant.parse(cell.system).name in registry.CONTROLS:
@@ -60,7 +63,7 @@ def run_cell(cell: Cell, reporter: Reporter, *, known: Sequence[Optimum] = ()) -
                 asked.system_class, spec=asked.spec, workload=asked.workload, seed=cell.round_seed, beat=reporter.beat
             )
         if not verification.passed:
-            return Outcome(status=Status.WRONG_ANSWER, reason=_first_failure(verification), verification=verification)
+            return Outcome(status=Status.WRONG_ANSWER, reason=first_failure(verification), verification=verification)
     if not memory_probes.reset_peaks(asked.spec.device):
         notes += ("the peak of host memory could not be reset and includes imports and verification",)
     speed: DriveSpeed | None = None
@@ -68,7 +71,9 @@ def run_cell(cell: Cell, reporter: Reporter, *, known: Sequence[Optimum] = ()) -
         with phases("drive"):
             speed, more = drive_of(asked)
         notes += more
-    measurement, slots = _train(asked, phases)
+    multiply_in(tf32=cell.tf32)  # verification was in fp32: it is the systems' arithmetic that it compares
+    measurement, slots, more = _train(asked, phases, None if verification is None else rows)
+    notes += more
     measurement = measurement.model_copy(update={"drive": speed})
     optimum: Optimum | None = None
     if slots and measurement.traffic is not None and measurement.traffic.unique_misses is not None:
@@ -78,9 +83,10 @@ def run_cell(cell: Cell, reporter: Reporter, *, known: Sequence[Optimum] = ()) -
     return Outcome(status=Status.OK, verification=verification, measurement=measurement, optimum=optimum, notes=notes)
 
 
-def _train(asked: Asked, phases: Phases) -> tuple[Measurement, int]:
-    """Build the system at full size and measure it. Returns also the slots of its cache."""
+def _train(asked: Asked, phases: Phases, rows: Path | None) -> tuple[Measurement, int, tuple[str, ...]]:
+    """Build the system at full size and measure it. Returns also the slots of its cache, and notes."""
     cell, spec = asked.cell, asked.spec
+    notes: tuple[str, ...] = ()
     baseline_bytes = memory_probes.rss_bytes()
     plan = plan_feed(
         device=cell.device,
@@ -98,11 +104,15 @@ def _train(asked: Asked, phases: Phases) -> tuple[Measurement, int]:
         budget = stack.enter_context(host_budget(asked))
         with phases("build"):
             system, trainer = _build(asked, feed, phases)
+            sample = SampledRows(system, asked.workload, cell, rows) if rows is not None and system.exact else None
             if budget is not None:
                 budget.apply()
         measurement = _measure(asked, system, trainer, plan=plan, baseline_bytes=baseline_bytes, phases=phases)
         held = None if budget is None else budget.held()
-    return measurement.model_copy(update={"held": held}), system.slots
+        if sample is not None:
+            with phases("read rows"):
+                notes = sample.save()
+    return measurement.model_copy(update={"held": held}), system.slots, notes
 
 
 def _build(asked: Asked, feed: Feed, phases: Phases) -> tuple[EmbeddingSystem, Trainer]:
@@ -186,7 +196,8 @@ def _replay(
         return None, (f"no optimum: {str(error) or 'too little host memory to replay the steps'}",)
 
 
-def _first_failure(verification: Verification) -> str:
+def first_failure(verification: Verification) -> str:
+    """The first check that failed, in words."""
     failed = [check for check in verification.checks if not check.passed]
     if not failed:
         return "no check applies to this system on this device"

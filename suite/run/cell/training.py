@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torchrec import EmbeddingBagConfig, PoolingType
 from torchrec.models.dlrm import DLRM
 
+from suite.run.cell.delivery import Delivery
 from suite.run.cell.feed import BeforeTheClock, Feed, InProcess, OnBatch
 from systems.contract import EmbeddingSystem, OptimizerKind, Rows, SparseOptimizer
 from workloads.batch import Batch, Workload
@@ -73,6 +74,11 @@ def dense_optimizer(model: nn.Module, optimizer: SparseOptimizer) -> torch.optim
             return torch.optim.Adam(parameters, lr=optimizer.lr, eps=optimizer.eps, betas=betas)
 
 
+def multiply_in(*, tf32: bool) -> None:
+    """Have dense layers multiply in TF32 or in fp32 on a CUDA device, from now on."""
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+
+
 def synchronize(device: torch.device) -> None:
     """Wait for the device, so that a clock read next means what it says. A CPU has nothing in flight."""
     if device.type == "cuda":
@@ -101,7 +107,8 @@ class Run:
 class Trainer:
     """Trains on batches 0, 1, 2, ... of a workload's training split, each used once.
 
-    Copies to the device are part of a run. Waiting for batches is too, and measured.
+    Waiting for batches is part of a run, and measured. A batch is copied to the device while the step before it
+    computes; the copy of the first one of a run was started before the clock.
 
     Args:
         model: Has the system in the embedding collection's place.
@@ -122,14 +129,12 @@ class Trainer:
     ) -> None:
         self._model = model
         self._system = system
-        self._feed = feed
-        self._total = total_steps
-        self._on_batch = on_batch
         self._device = system.spec.device
         self._optimizer = dense_optimizer(model, system.spec.optimizer)
         self._criterion = nn.BCEWithLogitsLoss()
-        self._taken = 0
-        self._waited_s = 0.0
+        self._batches = Delivery(
+            feed, total=total_steps, device=self._device, ids_on_host=system.ids_on_host, on_batch=on_batch
+        )
         self._announced: deque[Batch] = deque()
 
     def run(
@@ -141,8 +146,7 @@ class Trainer:
         embeddings_only: bool = False,
     ) -> Run:
         """Train `steps` more steps; with `embeddings_only` without the MLPs, the logit being a sum."""
-        data_s = self._fill(steps + self._system.look_ahead)
-        self._waited_s = 0.0
+        data_s = self._batches.fill(steps + self._system.look_ahead - len(self._announced))
         self._model.train()
         loss = torch.zeros(())
         synchronize(self._device)  # nothing of an earlier run may finish on this one's time
@@ -153,13 +157,13 @@ class Trainer:
             on_step(step + 1)
         synchronize(self._device)  # work still in flight belongs to this run
         duration_s = time.perf_counter() - start
-        return Run(steps=steps, duration_s=duration_s, data_s=data_s, wait_s=self._waited_s, loss=float(loss))
+        return Run(steps=steps, duration_s=duration_s, data_s=data_s, wait_s=self._batches.waited_s, loss=float(loss))
 
     def logits(self, batch: Batch) -> Tensor:
         """Logits of one batch, `[batch]`, without touching anything."""
         self._model.eval()
         with torch.no_grad():
-            return self._forward(self._staged(batch))
+            return self._forward(self._batches.bring(batch))
 
     def _step(self, batch: Batch, on_scores: OnScores | None) -> Tensor:
         self._optimizer.zero_grad(set_to_none=True)
@@ -181,34 +185,14 @@ class Trainer:
         logits: Tensor = self._model(dense_features=batch.dense, sparse_features=batch.features)
         return logits.squeeze(-1)
 
-    def _fill(self, steps: int) -> float:
-        """Have the feed ready for a run that reaches `steps` batches ahead, short of the end. Returns the seconds."""
-        start = time.perf_counter()
-        self._feed.fill(min(steps - len(self._announced), self._total - self._taken), self._on_batch)
-        return time.perf_counter() - start
-
     def _next(self) -> Batch:
         """The next batch, after announcing those behind it as far as the system looks ahead."""
-        while self._taken < self._total and len(self._announced) <= self._system.look_ahead:
-            batch = self._staged(self._take())
+        while self._batches.left and len(self._announced) <= self._system.look_ahead:
+            batch = self._batches.take()
             if self._system.look_ahead:
                 self._system.prefetch(batch.features)
             self._announced.append(batch)
         return self._announced.popleft()
-
-    def _take(self) -> Batch:
-        start = time.perf_counter()
-        batch = self._feed.take()
-        self._waited_s += time.perf_counter() - start
-        self._taken += 1
-        return batch
-
-    def _staged(self, batch: Batch) -> Batch:
-        if self._device.type == "cpu":
-            return batch
-        features = batch.features if self._system.ids_on_host else batch.features.to(self._device, non_blocking=True)
-        dense = batch.dense.to(self._device, non_blocking=True)
-        return Batch(dense, features, batch.labels.to(self._device, non_blocking=True))
 
 
 def build_trainer(

@@ -52,10 +52,14 @@ def _outcome(request: Request, following: Iterator[Request], reporter: Reporter)
     reporter.phase("import")
     try:
         match request:
-            case RunCell(cell=cell, optima=optima):
+            case RunCell(cell=cell) if cell.ranks is not None:
+                from suite.run.ranks.launch import launch
+
+                return launch(cell, reporter)
+            case RunCell(cell=cell, optima=optima, rows=rows):
                 from suite.run.cell.experiment import run_cell
 
-                return run_cell(cell, reporter, known=optima)
+                return run_cell(cell, reporter, known=optima, rows=rows)
             case Host():
                 from suite.run.turns.host import serve
 

@@ -24,7 +24,15 @@ from suite.records.options import (
 )
 from suite.records.record import Cell
 from suite.records.store import StoreError
-from suite.run.console.choices import Device, Tier, choose_device, make_display, named_systems
+from suite.run.console.choices import (
+    Device,
+    Tier,
+    check_environment,
+    choose_device,
+    make_display,
+    named_systems,
+    whole_group,
+)
 from suite.run.console.listing import show_choices, show_plan
 from suite.run.datasets import open_datasets
 from suite.run.locks import Locked
@@ -84,6 +92,17 @@ def run(
     frequencies: Annotated[
         str, typer.Option(help="exact, or sketch:64MB for estimates in bounded memory, error in the record")
     ] = "exact",
+    tf32: Annotated[
+        bool, typer.Option("--tf32", help="Multiply dense layers in TF32 instead of fp32, on an NVIDIA device")
+    ] = False,
+    ranks: Annotated[
+        int | None,
+        typer.Option(help="Processes that share every system's tables, and each batch; torchrun starts them"),
+    ] = None,
+    nnodes: Annotated[int, typer.Option(help="Machines that run this command, with as many of the ranks each")] = 1,
+    rdzv_endpoint: Annotated[
+        str | None, typer.Option(help="host:port where ranks of several machines meet; default: the loopback alone")
+    ] = None,
     steps: Annotated[int | None, typer.Option(help="Training steps per cell; default: the scale's")] = None,
     rounds: Annotated[int, typer.Option(help="Repetitions of everything, each with a seed of its own")] = 1,
     seed: Annotated[int, typer.Option(help="Of streams, rows and dense weights in the first round")] = 0,
@@ -122,11 +141,18 @@ def run(
             raise BadOption("--fresh and --only-failed exclude each other")
         if timeout is not None and not timeout > 0:  # NaN compares false with everything
             raise BadOption(f"--timeout: {timeout} is out of range, it must be above 0")
-        on_drive = tier is Tier.DISK
+        check_environment(ranks)
+        on_drive, on_ranks = tier is Tier.DISK, ranks is not None
+        if "disk" in systems.split(",") and not on_drive:
+            raise BadOption("--systems disk are the rivals in keeping rows on a drive: give --tier disk")
         where, why = choose_device(Device.CPU if on_drive and device is Device.AUTO else device)
         datasets = None if data_dir is None else open_datasets(data_dir, workloads)
         options = Options(
-            systems=tuple(named_systems("disk" if on_drive and systems == "all" else systems)),
+            systems=tuple(
+                named_systems(
+                    whole_group(systems, on_drive=on_drive, on_ranks=on_ranks), cuda=where == "cuda", on_ranks=on_ranks
+                )
+            ),
             workloads=parse_workloads(workloads) if datasets is None else tuple(datasets),
             device=where,
             scale=None if scale is None else scale.value,
@@ -143,6 +169,10 @@ def run(
             seed=seed,
             frequency_prefix=frequency_prefix,
             frequency_sketch_bytes=parse_frequencies(frequencies),
+            ranks=ranks,
+            nodes=nnodes,
+            rendezvous=rdzv_endpoint,
+            tf32=tf32,
         )
         check_options(options)
         cells, notes = plan_cells(options, datasets=datasets, host_bytes=available_host_bytes())

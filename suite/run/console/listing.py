@@ -38,7 +38,8 @@ def show_plan(console: Console, cells: Sequence[Cell], runner: Runner, *, notes:
         size = cell.host_budget_bytes or cell.device_budget_bytes
         budget = f"{size:,} B" if size else f"ratio {cell.cache_ratio}"
         console.print(
-            f"{runner.state(cell):9} {cell.label}: {cell.data}, {cell.scale} on {cell.device}, {cell.optimizer} "
+            f"{runner.state(cell):9} {cell.label}: {cell.data}, {cell.scale} on {cell.device}"
+            f"{' in TF32' if cell.tf32 else ''}, {cell.optimizer} "
             f"lr {cell.lr:g}, batch {cell.batch_size}, dim {cell.embedding_dim}, {budget}, {cell.steps} steps, then "
             f"{cell.builds} x {cell.turns} turns",
             markup=False,
@@ -97,7 +98,10 @@ def show_choices(console: Console) -> None:
 
 def _systems(page: _Page) -> None:
     more = ", ".join(entry for entry in registry.ALL if entry not in registry.SYSTEMS)
-    page.heading(f"Systems. `all` is these and {more}; a parameter's first value is its default")
+    tuned = ", ".join(entry for entry in registry.ALL_ON_CUDA if entry not in registry.ALL)
+    page.heading(
+        f"Systems. `all` is these and {more}, on a CUDA device also {tuned}; a parameter's first value is its default"
+    )
     for name in registry.SYSTEMS:
         _system(page, name)
     page.entry("module:Class", "A system of your own, on Python's path: docs/adding-a-system.md")
@@ -113,6 +117,7 @@ def _systems(page: _Page) -> None:
     )
     for name in registry.DISK:
         _system(page, name)
+    page.heading(f"Several devices: `--ranks`. There `all` is {', '.join(registry.ALL_ON_RANKS)}")
     page.heading("Controls, by name only")
     for name in registry.CONTROLS:
         _system(page, name)

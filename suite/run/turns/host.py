@@ -15,7 +15,7 @@ from suite.run.cell.asked import Asked
 from suite.run.cell.host_budget import host_budget
 from suite.run.cell.reporter import Reporter
 from suite.run.cell.stream import open_workload
-from suite.run.cell.training import Trainer, build_trainer, load_initial_rows
+from suite.run.cell.training import Trainer, build_trainer, load_initial_rows, multiply_in
 from suite.run.memory_probes import drive_traffic
 from suite.run.messages import Build, Clear, Done, Host, Outcome, Request, TakeTurn, Turn
 from suite.run.turns.batches import SharedBatches
@@ -65,6 +65,7 @@ class _Host:
         self._steps = asked.steps
         self._beat = reporter.beat
         cell = next(iter(asked.cells.values()))
+        multiply_in(tf32=cell.tf32)
         self._workload = open_workload(cell)
         self._batches = SharedBatches(self._workload, pin_memory=cell.device == "cuda")
         elements = sum(rows for _, rows in self._workload.tables) * cell.embedding_dim

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from suite.records.drive import DriveTraffic
-from suite.records.record import Record
 from suite.records.status import Status
 from suite.records.turns import Turns
+from suite.run.agreement import same_arithmetic
 from suite.run.messages import Outcome
 from suite.run.turns.arrangement import AGAIN, Contest, Entrant, Way
 from suite.run.turns.contest import Result, Series
@@ -33,7 +33,7 @@ def times_of(contest: Contest, result: Result, *, identity: str) -> dict[str, Tu
             found[entrant.name] = result.failed[entrant.name]
             continue
         own, beside = result.series[entrant.name], again if entrant is baseline else theirs
-        compared = beside is not None and _same_arithmetic(entrant, baseline)
+        compared = beside is not None and baseline is not None and same_arithmetic(entrant.record, baseline.record)
         alone = _embeddings(contest, result, entrant)
         if compared and (turn := _first_difference(own, beside or []) or _first_difference(*alone)):
             found[entrant.name] = Outcome(
@@ -83,20 +83,6 @@ def _traffic(series: Series, steps: int) -> DriveTraffic | None:
 
 def _seconds(series: Series) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(turn.seconds for turn in build) for build in series)
-
-
-def _same_arithmetic(entrant: Entrant, baseline: Entrant | None) -> bool:
-    """Whether two systems must agree bit for bit: on a CPU with SGD, where both were verified as bitwise equal."""
-    if baseline is None or entrant.cell.device != "cpu" or entrant.cell.optimizer != "sgd":
-        return False
-    return _bitwise(entrant.record) and _bitwise(baseline.record)
-
-
-def _bitwise(record: Record) -> bool:
-    if record.verification is None:
-        return False
-    own = [check for check in record.verification.checks if check.name.startswith(f"{record.cell.optimizer}:")]
-    return bool(own) and all(check.max_difference == 0 for check in own)
 
 
 def _first_difference(ours: Series, theirs: Series) -> int:

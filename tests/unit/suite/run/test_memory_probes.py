@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -65,7 +66,18 @@ def test_device_peak_counts_what_was_allocated_and_freed(device):
     peak = memory.device_peak(device)
     assert peak.allocated_bytes - before >= 100_000_000
     assert peak.reserved_bytes >= peak.allocated_bytes
-    assert 0 < peak.used_bytes <= memory.total_device_bytes(device)
+    assert peak.used_bytes is None or 0 < peak.used_bytes <= memory.total_device_bytes(device)
+
+
+def test_driver_tells_what_this_process_holds_and_nothing_of_what_others_hold():
+    def asked(*held):
+        nvml = SimpleNamespace(nvmlDeviceGetComputeRunningProcesses=lambda gpu: held)
+        return memory._used_by_this_process(nvml, "gpu")
+
+    mine, theirs = (SimpleNamespace(pid=pid, usedGpuMemory=used) for pid, used in ((os.getpid(), 3), (1, 5)))
+    assert asked(theirs, mine) == 3
+    assert asked(theirs) is None  # numbered otherwise, as in a container
+    assert asked(SimpleNamespace(pid=os.getpid(), usedGpuMemory=None)) is None
 
 
 def test_proportional_set_is_no_larger_than_the_resident_one():

@@ -268,12 +268,12 @@ def test_option_at_the_edge_of_its_range_is_taken(changes):
     check_options(options(**changes))
 
 
-def test_tracks_and_frequencies_tell_settings_apart():
+def test_tracks_frequencies_and_tf32_tell_settings_apart():
     assert len({cell.setting for cell in planned(workloads=("avazu", "avazu@drift"))}) == 2
     usual = planned()[0]
-    changed = [planned(frequency_prefix=0.1)[0], planned(frequency_sketch_bytes=10**6)[0]]
-    assert (changed[0].frequency_prefix, changed[1].frequency_sketch_bytes) == (0.1, 10**6)
-    assert len({cell.setting for cell in (usual, *changed)}) == 3
+    changed = [planned(frequency_prefix=0.1)[0], planned(frequency_sketch_bytes=10**6)[0], planned(tf32=True)[0]]
+    assert (changed[0].frequency_prefix, changed[1].frequency_sketch_bytes, changed[2].tf32) == (0.1, 10**6, True)
+    assert len({cell.setting for cell in (usual, *changed)}) == 4
 
 
 @pytest.mark.parametrize(

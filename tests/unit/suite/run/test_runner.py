@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import subprocess
-import sys
-import tempfile
 from datetime import UTC, datetime
 
 import pytest
@@ -15,42 +10,12 @@ import pytest
 from suite.records.groups import group_records
 from suite.records.record import Record
 from suite.records.status import Status
-from suite.records.store import RecordStore, StoreError
+from suite.records.store import RecordStore
 from suite.run import runner as module
-from suite.run.locks import Locked, one_run_in, one_run_on
 from suite.run.runner import Choice, Runner, exit_code
-from suite.run.scratch import cell_directory
 from tests.faults.cells import tiny_cell
 from tests.unit.suite.fabricate import environment, measurement, optimum
-from tests.unit.suite.run.runner_scenes import CELLS, TIMES, Notebook, Turned, Workers
-
-
-@pytest.fixture
-def run(tmp_path, monkeypatch):
-    """Run the cells with stand-in workers; returns what happened."""
-    monkeypatch.setattr(module, "Session", Turned)
-    monkeypatch.setattr(Turned, "sessions", [])
-
-    def go(choice=Choice.RESUME, *, cells=CELLS, where=None, timeout_s=None, **outcomes):
-        workers, display = Workers(**outcomes), Notebook()
-        monkeypatch.setattr(module, "run_in_process", workers)
-        runner = Runner(
-            cells,
-            out=tmp_path,
-            environment=where or environment(gpu=False),
-            choice=choice,
-            timeout_s=timeout_s,
-        )
-        records = runner.run(display)
-        code = exit_code(records, planned=len(cells), interrupted=runner.interrupted)
-        return type("Ran", (), {"workers": workers, "display": display, "records": records, "code": code, "it": runner})
-
-    return go
-
-
-def statuses(ran):
-    return {record.cell.system: record.status.value for record in ran.records}
-
+from tests.unit.suite.run.runner_scenes import CELLS, TIMES, Turned, statuses
 
 # Resuming
 
@@ -169,6 +134,23 @@ def test_all_of_a_setting_take_turns_again_when_one_joins_and_none_where_all_hav
     assert Turned.sessions == [["reference", "full_gpu"], ["reference", "full_gpu", "freq_cache"]]
 
 
+def test_system_whose_rows_differ_after_training_is_a_wrong_answer_that_takes_no_turns(run):
+    ran = run(weights={"full_gpu": 1.5})
+    assert statuses(ran) == {"reference": "ok", "full_gpu": "wrong_answer", "freq_cache": "ok"}
+    assert Turned.sessions == [["reference", "freq_cache"]]
+    assert (ran.code, ran.records[1].phase, ran.records[1].measurement) == (1, "rows", None)
+    assert ran.display.warnings[0].startswith("full_gpu x avazu: wrong_answer: after training row 0 of t: differs by ")
+    again = run(Choice.ONLY_FAILED)
+    assert again.workers.started == ["full_gpu"]
+    assert statuses(again)["full_gpu"] == "ok"
+
+
+def test_cell_that_joins_later_is_compared_with_those_that_are_done(run):
+    run(cells=CELLS[:2])
+    ran = run(weights={"freq_cache": 1.5})
+    assert statuses(ran) == {"reference": "ok", "full_gpu": "ok", "freq_cache": "wrong_answer"}
+
+
 def test_rounds_and_settings_take_turns_apart(run):
     run(cells=[*CELLS[:2], *(cell.model_copy(update={"round": 1}) for cell in CELLS[:2]), tiny_cell(lr=0.5)])
     assert Turned.sessions == [["reference", "full_gpu"]] * 2 + [["reference"]]
@@ -185,98 +167,6 @@ def test_system_that_fails_in_its_turns_has_failed_and_keeps_what_its_cell_measu
     ran = run(cells=CELLS[:2])
     assert (ran.records[1].status, ran.records[1].measurement is None, ran.code) == (Status.CRASHED, False, 1)
     assert "full_gpu x avazu failed in its turns: crashed: it fell (log: " in ran.display.warnings[0]
-
-
-# Trouble
-
-
-def test_ctrl_c_keeps_finished_cells_records_the_interrupted_one_and_starts_no_more(run, tmp_path):
-    stopped = run(full_gpu=KeyboardInterrupt)
-    assert stopped.workers.started == ["reference", "full_gpu"]
-    assert statuses(stopped) == {"reference": "ok", "full_gpu": "interrupted"}
-    assert stopped.code == 130
-    assert "the same command goes on from here" in stopped.display.warnings[-1]
-    stored = {record.cell.system: record.status.value for record in RecordStore(tmp_path).load_all()[0]}
-    assert stored == {"reference": "ok", "full_gpu": "interrupted"}
-    assert run().workers.started == ["full_gpu", "freq_cache"]
-
-
-def test_full_disk_leaves_the_cells_in_the_table_and_the_others_running(run, tmp_path, monkeypatch):
-    def full(path, text):
-        raise StoreError(f"cannot write {path}: No space left on device; make room")
-
-    monkeypatch.setattr("suite.records.store.write_atomically", full)
-    ran = run()
-    assert ran.workers.started == ["reference", "full_gpu", "freq_cache"]
-    assert statuses(ran) == {"reference": "ok", "full_gpu": "ok", "freq_cache": "ok"}
-    assert ran.code == 0
-    assert len(set(ran.display.warnings)) == 3
-    assert all("No space left" in w and "will run again" in w for w in ran.display.warnings)
-    monkeypatch.undo()
-    assert not (tmp_path / "records").exists()
-
-
-def test_process_that_cannot_be_started_costs_its_own_cell_alone(run):
-    ran = run(full_gpu=OSError(28, "No space left on device"))
-    assert statuses(ran) == {"reference": "ok", "full_gpu": "oom_disk", "freq_cache": "ok"}
-    assert "could not be started: [Errno 28] No space left" in ran.records[1].reason
-    assert "make room under --out and TMPDIR" in ran.records[1].reason
-    assert ran.code == 1
-    assert run(Choice.FRESH, full_gpu=OSError(11, "no more processes")).records[1].status is Status.CRASHED
-
-
-def test_second_run_on_the_same_directory_is_refused_while_the_first_lasts(run, tmp_path):
-    with (tmp_path / ".lock").open("w") as other:
-        fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(Locked, match=r"another run is writing to .*: wait for it, or choose another .* --out"):
-            run()
-    assert len(run().workers.started) == 3
-
-
-def test_second_run_on_the_same_device_is_refused_and_told_who_has_it(run, tmp_path):
-    with one_run_on("cpu", tmp_path / "theirs"):
-        with pytest.raises(Locked, match=rf"using the device cpu: process {os.getpid()} writes to .*theirs; wait for"):
-            run()
-        with one_run_on("cuda-GPU-1", tmp_path):  # another device is another matter
-            pass
-    assert len(run().workers.started) == 3
-    with one_run_on("cpu", tmp_path / "theirs"):  # nothing is left to run, so no device is needed
-        assert run().workers.started == []
-
-
-def test_results_directory_is_as_open_to_others_as_any_that_this_user_makes(tmp_path):
-    (tmp_path / "any").mkdir()
-    with one_run_in(tmp_path / "results" / "mine"):
-        assert (tmp_path / "results" / "mine").stat().st_mode == (tmp_path / "any").stat().st_mode
-
-
-def test_crashed_run_leaves_no_lock(run, tmp_path):
-    script = "import os; from pathlib import Path; from suite.run.locks import *; "
-    script += f"held = one_run_in(Path({str(tmp_path)!r})), one_run_on('cpu', Path('x')); os.kill(os.getpid(), 9)"
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -9
-    assert len(run().workers.started) == 3
-
-
-def test_next_run_removes_the_temporary_files_of_killed_cells_and_those_of_no_others(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    script = f"import os, tempfile; tempfile.tempdir = {str(tmp_path)!r}; from suite.run.scratch import *\n"
-    script += "with cell_directory() as (folder, _): (folder / 'rows').write_text('1'); os.kill(os.getpid(), 9)"
-    subprocess.run([sys.executable, "-c", script], check=False)
-    (left,) = tmp_path.glob("embedding-offload-bench-*/*-*")
-    assert (left / "rows").is_file()
-    with cell_directory() as (living, _):
-        ran = run()
-        assert living.is_dir()
-    assert not left.exists()
-    assert not living.exists()
-    assert ran.display.notes == [f"removed {left}: temporary files of a cell that was killed"]
-
-
-def test_directory_that_cannot_be_made_is_a_sentence(tmp_path):
-    (tmp_path / "file").write_text("")
-    runner = Runner(CELLS, out=tmp_path / "file", environment=environment(), choice=Choice.RESUME, timeout_s=None)
-    with pytest.raises(StoreError, match=r"cannot write to .*file: .*choose another directory with --out"):
-        runner.run(Notebook())
 
 
 # What is kept

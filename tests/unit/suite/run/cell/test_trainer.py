@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from suite.run.cell import training
 from suite.run.cell.training import Trainer, dense_optimizer, in_process, load_initial_rows, tables_of
 from systems.contract import CacheRatio, OptimizerKind, Rows, SparseOptimizer, SystemSpec
 from systems.reference import ReferenceSystem
@@ -106,6 +107,30 @@ def test_every_batch_is_used_once_in_order_and_announced_once_but_never_past_the
         assert system.lead == [min(i + 1 + ahead, total) - (i + 1) for i in range(total)]
     else:
         assert system.announced == []
+
+
+@pytest.mark.parametrize("ahead", [0, 3])
+@pytest.mark.parametrize("runs", [(7,), (1, 4, 2)], ids=str)
+def test_copies_are_started_ahead_and_change_neither_batches_nor_announcements(synthetic, monkeypatch, ahead, runs):
+    total, sent, at_clock, at_step = 7, [], [], []
+    workload = CountingWorkload(synthetic)
+    system = type("Ahead", (Recording,), {"ahead": ahead})(spec(synthetic))
+    _, trainer = trained_on(system, workload, total)
+    delivery = trainer._batches
+    delivery.ahead = 2  # on a CPU nothing is copied, and all else is as for a device
+    start = delivery._sent
+    monkeypatch.setattr(delivery, "_sent", lambda batch: sent.append(batch) or start(batch))
+    monkeypatch.setattr(training, "synchronize", lambda device: at_clock.append(len(sent)))
+    for steps in runs:
+        trainer.run(steps, on_step=lambda _: at_step.append(len(sent)))
+    expected = [synthetic.batch(index).features.values() for index in range(total)]
+    assert workload.made == list(range(total))
+    assert same(system.forwarded, expected)
+    if ahead:
+        assert same(system.announced, expected)
+        assert system.lead == [min(i + 1 + ahead, total) - (i + 1) for i in range(total)]
+    assert at_clock[0] == 3
+    assert at_step == [min(i + 3 + ahead, total) for i in range(total)]
 
 
 def test_look_ahead_reaches_across_the_end_of_a_run(synthetic):

@@ -1,0 +1,188 @@
+"""Whether the exact systems of a setting agree on the rows that their cells read back after training."""
+
+from __future__ import annotations
+
+import math
+import sys
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from suite.records.groups import REFERENCE, base_name, is_baseline
+from suite.records.record import Check, Record, Verification
+from suite.records.status import Status
+
+_NAME = "rows after training, beside "
+_ALLOWED = 0.25
+"""Of what training did to a row, where sums are not taken in the same order: see `largest_difference`."""
+_TYPICAL = 0.1
+_ROUNDING = 2.0**-20
+
+Rows = Mapping[str, npt.NDArray[np.generic]]
+"""What `suite.run.cell.sampled_rows` wrote."""
+
+
+def path_of(out: Path, key: str) -> Path:
+    """Where the rows of a cell are kept."""
+    return out / "rows" / f"{key}.npz"
+
+
+def compared(records: Sequence[Record], out: Path) -> list[Record]:
+    """The records with a check of their rows, or as `wrong_answer`; those in which nothing changes are left out.
+
+    They are compared with `reference`, where its rows are there, else with the baseline's, else with the first one's.
+
+    Args:
+        records: Of one setting and round.
+        out: The results directory, which has the rows.
+    """
+    exact = [
+        record
+        for record in records
+        if record.status is Status.OK
+        and record.cell.ranks is None  # they are compared with one process as they end
+        and record.verification is not None
+        and record.measurement is not None
+        and record.measurement.exact
+    ]
+    rows = {record.key: found for record in exact if (found := _read(path_of(out, record.key))) is not None}
+    able = sorted((record for record in exact if record.key in rows), key=_rank)
+    checked_with = {check.name for record in exact for check in _own_checks(record)}
+    changed = []
+    for record in exact:
+        if record.key in rows and len(able) > 1:
+            after = record if record is able[0] else _judged(record, able[0], rows)
+        elif len(exact) == 1 or _own_checks(record) or _NAME + record.cell.system in checked_with:
+            continue
+        else:
+            after = _noted(record)
+        if after != record:
+            changed.append(after)
+    return changed
+
+
+def drop_rows(records: Sequence[Record], out: Path) -> None:
+    """Remove the rows of those that have their check; what they were compared with stays, for cells that run later."""
+    for record in records:
+        if record.status.good and _own_checks(record):
+            path_of(out, record.key).unlink(missing_ok=True)
+
+
+def same_arithmetic(one: Record, other: Record) -> bool:
+    """Whether two systems must agree bit for bit: on a CPU with SGD, where both were verified as bitwise equal."""
+    return all(
+        record.cell.device == "cpu" and record.cell.optimizer == "sgd" and _bitwise(record) for record in (one, other)
+    )
+
+
+def largest_difference(ours: Rows, theirs: Rows, *, bitwise: bool) -> tuple[float, str]:
+    """How far apart two systems are in the row where they are furthest, and which that is.
+
+    Args:
+        ours: Of the system under test.
+        theirs: Of the one that is taken for right.
+        bitwise: Take the largest absolute difference of a number. Else the length of the difference, relative to how
+            far training moved the row (for optimizer state, to the state's own length) and a tenth of the median of
+            that: of an update that is lost, the difference is as long as the move.
+    """
+    ids = [name for name in theirs if name.endswith("/id")]
+    if ours.keys() != theirs.keys() or any(not np.array_equal(ours[name], theirs[name]) for name in ids):
+        return math.inf, "its rows and states are others"
+    least = {} if bitwise else _least_sizes(theirs)
+    worst, where = 0.0, ""
+    for table, entry in _entries(theirs):
+        right = theirs[f"{table}/{entry}"]
+        apart = _lengths(ours[f"{table}/{entry}"] - right, order=math.inf if bitwise else 2)
+        if not bitwise:
+            apart /= _sizes(theirs, table, entry) + least[entry] + _ROUNDING * _lengths(right)
+        apart[np.isnan(apart)] = math.inf
+        if apart.size and apart.max() > worst:
+            place = int(apart.argmax())
+            worst = float(apart[place])
+            where = f"row {theirs[f'{table}/id'][place]} of {table}" + ("" if entry == "weight" else f", its {entry}")
+    return worst, where
+
+
+def _judged(record: Record, anchor: Record, rows: Mapping[str, Rows]) -> Record:
+    """The record with a check of its rows beside the anchor's; where that fails nothing else of it is kept."""
+    bitwise = same_arithmetic(record, anchor)
+    if REFERENCE in (record.cell.system, anchor.cell.system) and math.frexp(record.cell.lr)[0] != 0.5:
+        bitwise = False  # fbgemm before 1.8 rounds the step apart, which changes nothing at a power of two alone
+    allowed = 0.0 if bitwise else _ALLOWED
+    difference, where = largest_difference(rows[record.key], rows[anchor.key], bitwise=bitwise)
+    passed = difference <= allowed
+    relative = "" if bitwise else " of what training changed in it"
+    check = Check(
+        name=_NAME + anchor.cell.system,
+        passed=passed,
+        max_difference=min(difference, sys.float_info.max),  # JSON knows no infinity
+        tolerance=allowed,
+        detail="" if passed else f"{where}: differs by {difference:.3g}{relative}, allowed {allowed:g}",
+    )
+    assert record.verification is not None
+    earlier = [one for one in record.verification.checks if not one.name.startswith(_NAME)]
+    update = {"verification": Verification(checks=(*earlier, check))}
+    if not passed:
+        reason = f"after training {check.detail}, beside {anchor.cell.system}"
+        failed = {"status": Status.WRONG_ANSWER, "reason": reason, "phase": "rows", "measurement": None, "turns": None}
+        update |= failed
+    return record.model_copy(update=update)
+
+
+def _noted(record: Record) -> Record:
+    note = "its rows after training were not compared: `rows`, beside `records`, lacks a side; --fresh reads them anew"
+    return record if note in record.notes else record.model_copy(update={"notes": (*record.notes, note)})
+
+
+def _own_checks(record: Record) -> list[Check]:
+    checks = record.verification.checks if record.verification is not None else ()
+    return [check for check in checks if check.name.startswith(_NAME)]
+
+
+def _rank(record: Record) -> int:
+    """Sorts those that others are compared with to the front."""
+    return 0 if base_name(record.cell.system) == REFERENCE else 1 if is_baseline(record.cell.system) else 2
+
+
+def _read(path: Path) -> Rows | None:
+    """The rows of a cell; None where the file is gone, or is none."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return dict(file)
+    except (OSError, ValueError, zipfile.BadZipFile):
+        return None
+
+
+def _bitwise(record: Record) -> bool:
+    if record.verification is None:
+        return False
+    own = [check for check in record.verification.checks if check.name.startswith(f"{record.cell.optimizer}:")]
+    return bool(own) and all(check.max_difference == 0 for check in own)
+
+
+def _entries(rows: Rows) -> list[tuple[str, str]]:
+    """Table and entry of all weights and states."""
+    pairs = [(table, entry) for table, _, entry in (name.rpartition("/") for name in rows)]
+    return [(table, entry) for table, entry in pairs if entry not in ("id", "moved")]
+
+
+def _sizes(rows: Rows, table: str, entry: str) -> npt.NDArray[np.float64]:
+    """What training changed in every row."""
+    return _lengths(rows[f"{table}/{'moved' if entry == 'weight' else entry}"])
+
+
+def _least_sizes(rows: Rows) -> dict[str, float]:
+    """By entry, what a change of a row is taken for at least: a small one is rounding for the most part."""
+    least = {}
+    for entry in dict.fromkeys(entry for _, entry in _entries(rows)):
+        sizes = np.concatenate([_sizes(rows, table, entry) for table, other in _entries(rows) if other == entry])
+        least[entry] = _TYPICAL * float(np.median(sizes[sizes > 0])) if (sizes > 0).any() else sys.float_info.min
+    return least
+
+
+def _lengths(values: npt.NDArray[np.generic], *, order: float = 2) -> npt.NDArray[np.float64]:
+    """Of every row, its norm."""
+    return np.linalg.norm(values.reshape(len(values), -1).astype(np.float64), ord=order, axis=1)

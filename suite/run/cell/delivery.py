@@ -1,0 +1,92 @@
+"""Batches from a feed to the device: each is copied a step ahead of its own, on a stream that nothing else uses."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+
+import torch
+
+from suite.run.cell.feed import Feed, OnBatch
+from workloads.batch import Batch
+
+
+class Delivery:
+    """Batches 0, 1, 2, ... of a feed, where a system wants them. On a CPU they stay as they are.
+
+    Args:
+        feed: Where batches come from; their memory is pinned for CUDA.
+        total: How many are taken in all.
+        device: That computes.
+        ids_on_host: Features stay on the host.
+        on_batch: Called for every batch that is made by `fill`.
+
+    Attributes:
+        left: Batches still to be taken.
+        waited_s: Seconds that `take` waited for the feed since the last `fill`.
+        ahead: Copies that are under way beyond the batch that is taken.
+    """
+
+    def __init__(self, feed: Feed, *, total: int, device: torch.device, ids_on_host: bool, on_batch: OnBatch) -> None:
+        self._feed = feed
+        self._device = device
+        self._ids_on_host = ids_on_host
+        self._on_batch = on_batch
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._coming: deque[_Coming] = deque()
+        self.left = total
+        self.waited_s = 0.0
+        self.ahead = 0 if self._stream is None else 1
+
+    def fill(self, count: int) -> float:
+        """Have the feed ready for `count` more, and the first copies under way. Returns the seconds it took."""
+        start = time.perf_counter()
+        self._feed.fill(min(count + self.ahead, self.left) - len(self._coming), self._on_batch)
+        self._start_copies()
+        self.waited_s = 0.0
+        return time.perf_counter() - start
+
+    def take(self) -> Batch:
+        """The next batch. Work that the current stream is given from here on finds it there; the host does not wait."""
+        self._start_copies()
+        self.left -= 1
+        return self._arrived(self._coming.popleft())
+
+    def bring(self, batch: Batch) -> Batch:
+        """A batch that is none of the feed's."""
+        return self._arrived(self._sent(batch))
+
+    def _start_copies(self) -> None:
+        while len(self._coming) < min(1 + self.ahead, self.left):
+            start = time.perf_counter()
+            batch = self._feed.take()
+            self.waited_s += time.perf_counter() - start
+            self._coming.append(self._sent(batch))
+
+    def _sent(self, batch: Batch) -> _Coming:
+        if self._stream is None:
+            return _Coming(batch)
+        with torch.cuda.stream(self._stream):
+            features = batch.features if self._ids_on_host else batch.features.to(self._device, non_blocking=True)
+            dense = batch.dense.to(self._device, non_blocking=True)
+            labels = batch.labels.to(self._device, non_blocking=True)
+        return _Coming(Batch(dense, features, labels), self._stream.record_event())
+
+    def _arrived(self, coming: _Coming) -> Batch:
+        batch = coming.batch
+        if coming.event is not None:
+            compute = torch.cuda.current_stream(self._device)
+            compute.wait_event(coming.event)
+            # allotted on the other stream, which must not take their memory back before this one is done with them
+            for part in (batch.dense, batch.labels, *([] if self._ids_on_host else [batch.features])):
+                part.record_stream(compute)
+        return batch
+
+
+@dataclass(frozen=True)
+class _Coming:
+    """A batch that was sent; its event comes behind the copy."""
+
+    batch: Batch
+    event: torch.cuda.Event | None = None

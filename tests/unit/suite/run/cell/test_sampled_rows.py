@@ -1,0 +1,84 @@
+"""Which rows a cell reads back after training, and what it writes of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from suite.run.cell.sampled_rows import ROWS, SampledRows, sampled_ids
+from suite.run.cell.training import load_initial_rows, tables_of
+from systems.contract import CacheRatio, OptimizerKind, Rows, SparseOptimizer, SystemSpec
+from systems.reference import ReferenceSystem
+from tests.faults.cells import tiny_cell
+from workloads.streams.synthetic import SyntheticWorkload
+
+STEPS = 20
+
+
+@pytest.fixture(scope="module")
+def workload():
+    return SyntheticWorkload.create("avazu", batch_size=512, seed=3, max_rows=60_000)
+
+
+def trained_ids(workload, name):
+    return np.unique(np.concatenate([workload.batch(i).features[name].values().numpy() for i in range(STEPS)]))
+
+
+def test_same_rows_are_sampled_for_every_system_and_others_with_another_seed(workload):
+    one, again, other = (sampled_ids(workload, steps=STEPS, seed=seed) for seed in (7, 7, 8))
+    assert all(np.array_equal(one[name], again[name]) for name in one)
+    assert any(not np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_sample_has_all_rows_of_small_tables_and_equal_shares_of_the_others_most_of_them_trained(workload):
+    ids = sampled_ids(workload, steps=STEPS, seed=0)
+    assert list(ids) == [name for name, _ in workload.tables]
+    assert all(np.unique(found).size == found.size for found in ids.values())
+    assert 0.98 * ROWS < sum(found.size for found in ids.values()) <= ROWS
+    share = max(found.size for found in ids.values())
+    for name, rows in workload.tables:
+        assert ids[name].size in (rows, share, share - 1)
+        assert 0 <= ids[name].min() <= ids[name].max() < rows
+        trained = np.isin(ids[name], trained_ids(workload, name)).mean()
+        if rows > 20 * share:  # two thirds and more were trained on, and some never were
+            assert 0.65 < trained < 0.98
+
+
+def test_tables_with_fewer_rows_than_the_sample_are_read_whole():
+    small = SyntheticWorkload.create("avazu", batch_size=8, seed=0, max_rows=2000)
+    ids = sampled_ids(small, steps=2, seed=0)
+    assert {name: sorted(found.tolist()) for name, found in ids.items()} == {
+        name: list(range(rows)) for name, rows in small.tables
+    }
+
+
+def test_file_has_rows_and_state_after_training_and_how_far_rows_moved(workload, tmp_path):
+    system = ReferenceSystem(
+        SystemSpec(
+            tables=tables_of(workload, 4),
+            optimizer=SparseOptimizer(kind=OptimizerKind.ROWWISE_ADAGRAD, lr=0.1),
+            device=torch.device("cpu"),
+            budget=CacheRatio(ratio=0.5),
+            batch_lookups=workload.batch_lookups,
+        )
+    )
+    load_initial_rows(system, seed=0)
+    ids = sampled_ids(workload, steps=STEPS, seed=0)
+    path = tmp_path / "rows" / "key.npz"
+    sample = SampledRows(system, workload, tiny_cell(train_steps=STEPS - 2), path)
+    name = "device_ip"
+    row = int(ids[name][5])
+    before = system.read_rows(name, torch.tensor([row])).weights
+    system.load_rows(name, row, Rows(before + 3.0, {"sum": torch.tensor([9.0])}))
+    assert sample.save() == ()
+    with np.load(path) as file:
+        assert set(file) == {f"{table}/{entry}" for table in ids for entry in ("id", "weight", "moved", "sum")}
+        assert np.array_equal(file[f"{name}/id"], ids[name])
+        assert np.array_equal(file[f"{name}/weight"][5], (before + 3.0)[0].numpy())
+        assert file[f"{name}/moved"].nonzero()[0].tolist() == [5]
+        assert file[f"{name}/moved"][5] == pytest.approx(6.0, rel=1e-5)
+        assert file[f"{name}/sum"].nonzero()[0].tolist() == [5]
+    path.unlink()
+    path.mkdir()
+    assert "its rows after training were not kept: cannot write" in sample.save()[0]

@@ -1,0 +1,191 @@
+"""Systems of a setting are compared in the rows that their cells read back: one wrong row of 4,096 is found."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from suite.records.record import Check, Verification
+from suite.records.status import Status
+from suite.run.agreement import compared, largest_difference, path_of, same_arithmetic
+from suite.run.cell.experiment import run_cell
+from tests.faults.cells import tiny_cell
+from tests.unit.suite.fabricate import environment, record
+
+TABLES, DIM = {"a": 2048, "b": 2048}, 16
+ON_CPU = {"device": "cpu", "optimizer": "sgd", "lr": 1.0}
+BITWISE = Verification(checks=(Check(name="sgd: losses", passed=True, max_difference=0.0, tolerance=0.0),))
+"""What 4,096 rows are compared as where sums are taken in the same order."""
+
+
+def sample(*, seed=0):
+    """Rows of two tables; a quarter was never trained on, the others moved by something like 1e-4."""
+    generator = np.random.default_rng(seed)
+    found = {}
+    for table, rows in TABLES.items():
+        moved = np.where(generator.random(rows) < 0.25, 0, generator.lognormal(-9, 1, rows))
+        found[f"{table}/id"] = generator.permutation(10 * rows)[:rows]
+        found[f"{table}/weight"] = generator.uniform(-0.01, 0.01, (rows, DIM)).astype(np.float32)
+        found[f"{table}/moved"] = moved.astype(np.float32)
+        found[f"{table}/sum"] = (moved**2).astype(np.float32)
+    return found
+
+
+def changed(rows, name, place, by):
+    """A copy in which one row of one array is changed."""
+    values = rows[name].copy()
+    values[place] = values[place] + by
+    return {**rows, name: values}
+
+
+def test_equal_rows_are_no_distance_apart():
+    assert largest_difference(sample(), sample(), bitwise=True) == (0.0, "")
+    assert largest_difference(sample(), sample(), bitwise=False) == (0.0, "")
+
+
+def test_last_bit_of_one_number_in_one_row_is_found_where_all_must_be_equal():
+    rows = sample()
+    one = rows["b/weight"][1000, 3]
+    by = np.zeros(DIM, np.float32)
+    by[3] = np.spacing(one)
+    difference, where = largest_difference(changed(rows, "b/weight", 1000, by), rows, bitwise=True)
+    assert difference == pytest.approx(abs(np.spacing(one)))
+    assert where == f"row {rows['b/id'][1000]} of b"
+
+
+def test_update_that_one_row_lost_is_as_large_as_the_move_and_rounding_of_all_is_small():
+    rows = sample()
+    typical = rows["a/moved"][rows["a/moved"] > 0]
+    place = int(np.flatnonzero(rows["a/moved"] >= np.median(typical))[0])
+    back = -rows["a/moved"][place] / math.sqrt(DIM)
+    rounded = {**rows, "a/weight": rows["a/weight"] + np.float32(1e-9) * (rows["a/moved"] > 0)[:, None]}
+    assert largest_difference(rounded, rows, bitwise=False)[0] < 0.01
+    difference, where = largest_difference(changed(rounded, "a/weight", place, back), rows, bitwise=False)
+    assert 0.8 < difference < 1
+    assert where == f"row {rows['a/id'][place]} of a"
+
+
+def test_row_that_nobody_trained_may_not_move():
+    rows = sample()
+    place = int(np.flatnonzero(rows["b/moved"] == 0)[0])
+    assert largest_difference(changed(rows, "b/weight", place, 1e-4), rows, bitwise=False)[0] > 1
+
+
+def test_state_that_one_row_lost_is_found_and_named():
+    rows = sample()
+    place = int(rows["a/sum"].argmax())
+    lost = changed(rows, "a/sum", place, -rows["a/sum"][place])
+    difference, where = largest_difference(lost, rows, bitwise=False)
+    assert difference > 0.9
+    assert where == f"row {rows['a/id'][place]} of a, its sum"
+
+
+@pytest.mark.parametrize("bitwise", [True, False])
+def test_nan_and_other_rows_are_infinitely_far_away(bitwise):
+    rows = sample()
+    assert largest_difference(changed(rows, "a/weight", 3, math.nan), rows, bitwise=bitwise)[0] == math.inf
+    assert largest_difference(changed(rows, "a/id", 3, 1), rows, bitwise=bitwise)[0] == math.inf
+    assert largest_difference({**rows, "c/weight": rows["a/weight"]}, rows, bitwise=bitwise)[0] == math.inf
+
+
+def kept(out, system, rows, **setting):
+    """A record that is `ok`, with its rows beside it; None: without."""
+    made = record(system, setting={**ON_CPU, **setting}, checked=BITWISE)
+    if rows is not None:
+        path_of(out, made.key).parent.mkdir(exist_ok=True)
+        np.savez(path_of(out, made.key), **rows)
+    return made
+
+
+def test_systems_that_agree_keep_a_check_that_says_with_whom_and_nothing_changes_again(tmp_path):
+    records = [kept(tmp_path, name, sample()) for name in ("freq_cache", "full_gpu", "reference")]
+    after = compared(records, tmp_path)
+    assert [one.cell.system for one in after] == ["freq_cache", "full_gpu"]
+    for one in after:
+        assert one.status is Status.OK
+        check = one.verification.checks[-1]
+        assert (check.name, check.passed) == ("rows after training, beside reference", True)
+        assert (check.max_difference, check.tolerance) == (0.0, 0.0)
+    for one in after:  # needed no more
+        path_of(tmp_path, one.key).unlink()
+    assert compared([*after, records[2]], tmp_path) == []
+    late = kept(tmp_path, "hot_split", changed(sample(), "a/weight", 7, 1e-8))
+    (found,) = compared([*after, late, records[2]], tmp_path)
+    assert (found.cell.system, found.status) == ("hot_split", Status.WRONG_ANSWER)
+
+
+def test_one_wrong_row_makes_a_wrong_answer_of_its_system_alone(tmp_path):
+    wrong = kept(tmp_path, "freq_cache", changed(sample(), "a/weight", 7, 1e-8))
+    records = [wrong, *(kept(tmp_path, name, sample()) for name in ("full_gpu", "reference"))]
+    (after, other) = compared(records, tmp_path)
+    assert (after.status, after.phase, after.measurement, after.turns) == (Status.WRONG_ANSWER, "rows", None, None)
+    assert not after.verification.passed
+    row = sample()["a/id"][7]
+    assert after.reason.startswith(f"after training row {row} of a: differs by ")
+    assert after.reason.endswith(", allowed 0, beside reference")
+    assert other.status is Status.OK
+
+
+def test_rows_that_are_gone_or_damaged_are_noted_once_and_no_failure(tmp_path):
+    records = [kept(tmp_path, name, rows) for name, rows in (("full_gpu", sample()), ("freq_cache", None))]
+    records.append(kept(tmp_path, "reference", None))
+    path_of(tmp_path, records[2].key).write_bytes(b"PK no zip file")
+    after = compared(records, tmp_path)
+    assert [one.cell.system for one in after] == ["full_gpu", "freq_cache", "reference"]
+    assert all(one.status is Status.OK and "its rows after training were not compared" in one.notes[0] for one in after)
+    assert compared(after, tmp_path) == []
+
+
+def test_systems_that_are_not_exact_failed_or_alone_are_not_compared(tmp_path):
+    coarse = kept(tmp_path, "freq_cache[slow_rows=int8]", sample(seed=1))
+    coarse = coarse.model_copy(update={"measurement": coarse.measurement.model_copy(update={"exact": False})})
+    failed = record("hot_split", status=Status.CRASHED, setting=ON_CPU)
+    assert compared([kept(tmp_path, "full_gpu", sample()), coarse, failed], tmp_path) == []
+
+
+def test_bits_must_be_equal_with_sgd_on_a_cpu_alone_and_beside_the_reference_where_no_step_is_rounded(tmp_path):
+    close = changed(sample(), "a/weight", 7, 1e-9)
+    for setting, passes in (({}, False), ({"lr": 0.5}, False), ({"lr": 0.3}, True), ({"optimizer": "adam"}, True)):
+        pair = [kept(tmp_path, "reference", sample(), **setting), kept(tmp_path, "full_gpu", close, **setting)]
+        assert (compared(pair, tmp_path)[0].status is Status.OK) == passes
+    one, other = kept(tmp_path, "full_gpu", None), kept(tmp_path, "freq_cache", None, device="cuda")
+    assert same_arithmetic(one, one)
+    assert not same_arithmetic(one, other)
+
+
+class _Quiet:
+    def phase(self, name):
+        pass
+
+    def beat(self, *_, **__):
+        pass
+
+
+def trained(out, system, **setting):
+    """The record of a cell that ran in this process."""
+    cell = tiny_cell(system, **setting)
+    key = f"{system}-{cell.setting}".replace(":", "-")
+    blank = record(setting=ON_CPU).model_copy(update={"cell": cell, "key": key, "environment": environment(gpu=False)})
+    outcome = run_cell(cell, _Quiet(), rows=path_of(out, blank.key))
+    assert outcome.status is Status.OK, outcome.reason
+    return blank.model_copy(update={"verification": outcome.verification, "measurement": outcome.measurement})
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "rowwise_adagrad"])
+def test_real_systems_agree_and_one_that_loses_an_update_after_verification_is_found(tmp_path, optimizer):
+    setting = {"optimizer": optimizer, "lr": 1.0 if optimizer == "sgd" else 0.01, "max_rows": 20_000}
+    systems = ("reference", "full_gpu", "tests.faults.wrong:LosesAnUpdate")
+    after = compared([trained(tmp_path, system, **setting) for system in systems], tmp_path)
+    assert {one.cell.system: one.status.value for one in after} == {
+        "full_gpu": "ok", "tests.faults.wrong:LosesAnUpdate": "wrong_answer",
+    }  # fmt: skip
+    assert after[0].verification.checks[-1].max_difference < 0.01
+
+
+def test_system_that_goes_wrong_above_two_to_the_sixteenth_rows_alone_is_found(tmp_path):
+    setting = {"max_rows": 300_000, "optimizer": "rowwise_adagrad", "lr": 0.01}
+    pair = [trained(tmp_path, system, **setting) for system in ("reference", "tests.faults.wrong:KeepsSixteenBits")]
+    (after,) = compared(pair, tmp_path)
+    assert (after.status, after.cell.system) == (Status.WRONG_ANSWER, pair[1].cell.system)
