@@ -24,12 +24,12 @@ from suite.tables.columns import (
 from suite.tables.disk_blocks import LEGEND as DISK_LEGEND
 from suite.tables.disk_blocks import disk_blocks
 from suite.tables.formats import write_sheets
-from suite.tables.frames import frame
 from suite.tables.quantities import score
+from suite.tables.ranks import LEGEND as RANKS_LEGEND
+from suite.tables.ranks import on_ranks, rank_blocks
 from suite.tables.rows import Row, failure, merged_rows, records_of
-from suite.tables.settings import details, facts, headings
-from suite.tables.sheet import Block, Line, Sheet, lines, notes
-from suite.tables.sweeps import on_drive
+from suite.tables.settings import details, facts, headings, on_drive
+from suite.tables.sheet import Block, Line, Sheet, frame, lines, notes
 from suite.tables.verdict import verdict
 
 LEGEND = (
@@ -40,15 +40,10 @@ LEGEND = (
 def comparison(groups: Sequence[Group], columns: Columns = Columns.ALL) -> Sheet:
     """Per group a block of the main columns; with all columns one of the rest below it, and published rows.
 
-    Approximate systems have a block of their own, and so have rows on a drive, behind all others.
-
-    Published rows stand below the last group of their dataset. A column that has nothing to show is left out.
-
-    Args:
-        groups: From `suite.records.groups.group_records`.
-        columns: Which.
+    Approximate systems have a block of their own; so have rows on a drive, and ranks, behind all others. Published rows
+    stand below the last group of their dataset. A column that has nothing to show is left out.
     """
-    plain = [group for group in groups if not on_drive(group)]
+    plain = [group for group in groups if not on_drive(group) and not on_ranks(group)]
     last = {group.cell.workload: group for group in plain}
     blocks: list[Block] = []
     for group, heading in zip(plain, headings(plain), strict=True):
@@ -57,12 +52,12 @@ def comparison(groups: Sequence[Group], columns: Columns = Columns.ALL) -> Sheet
         if columns is Columns.ALL:
             blocks.append(_rest(group, rows))
         approximate = approximate_block(group)
-        if approximate is not None:
-            blocks.append(approximate)
-        if columns is Columns.ALL:
-            blocks += _published(group) if last[group.cell.workload] is group else ()
+        blocks += [] if approximate is None else [approximate]
+        if columns is Columns.ALL and last[group.cell.workload] is group:
+            blocks += _published(group)
     drives = disk_blocks(groups, columns)
-    blocks += drives
+    ranks = rank_blocks(groups)
+    blocks += (*drives, *ranks)
     shown = {head.words for block in blocks for head in block.heads}
     return Sheet(
         name="comparison",
@@ -70,6 +65,7 @@ def comparison(groups: Sequence[Group], columns: Columns = Columns.ALL) -> Sheet
         legend=(
             *LEGEND,
             *(DISK_LEGEND if drives else ()),
+            *(RANKS_LEGEND if ranks else ()),
             *(f"{column.words} = {column.definition}" for column in COLUMNS if column.words in shown),
         )
         if groups

@@ -123,6 +123,15 @@ RULES: dict[str, Rule] = {
     "python run_bench.py --systems freq_cache --workloads 'criteo_kaggle@drift[lifetime=0.05]'": Run(
         add="--dry-run", says="criteo_kaggle@drift[lifetime=0.05]"
     ),
+    # several devices
+    "python run_bench.py --systems all --ranks 2 --scale smoke": Run(
+        add="--workloads avazu --systems freq_cache", says="lookups imbalance"
+    ),
+    "python run_bench.py --systems all --ranks 8 --nnodes 2 --rdzv-endpoint node0:29400 --device cuda --out "
+    "results/node0": NotHere("needs two machines with GPUs"),
+    "torchrun --standalone --nproc-per-node 2 docs/examples/train_dlrm_ranks_cached.py": Elsewhere(
+        "tests/docs/test_ranks_example.py", "train_dlrm_ranks_"
+    ),
     # datasets
     PREPARED: Run(leaves=("data/criteo_kaggle/manifest.json",)),
     "python -m workloads prepare avazu --input train.gz --out data": Run(leaves=("data/avazu/manifest.json",)),

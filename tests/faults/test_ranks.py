@@ -38,7 +38,7 @@ def test_ranks_compute_what_one_rank_computes(tmp_path, system, ranks):
     ] == [0]
     shares = outcome.measurement.ranks.shares
     assert len(shares) == ranks
-    assert sum(share.lookups for share in shares) == 2 * 32 * 22  # counted steps, batch, tables
+    assert sum(share.lookups for share in shares) == 2 * 32 * 13  # counted steps, batch, tables
     assert all(share.pooled_bytes > 0 for share in shares) == (ranks > 1)
 
 

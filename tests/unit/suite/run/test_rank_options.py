@@ -33,8 +33,8 @@ def test_options_that_cannot_be_are_refused_with_the_remedy(tmp_path, words, say
 
 def test_all_on_ranks_is_what_ranks_can_share(tmp_path):
     result = call(*TINY, "--workloads", "avazu", "--ranks", 2, "--out", tmp_path, "--dry-run", "--json")
-    cells = json.loads(result.output)["cells"] if result.output.startswith("{") else result.output
-    assert all(name in str(cells) for name in ALL_ON_RANKS)
+    cells = [json.loads(line) for line in result.output.splitlines()]
+    assert [(cell["system"], cell["ranks"]) for cell in cells] == [(name, 2) for name in ALL_ON_RANKS]
 
 
 @pytest.mark.parametrize("words", [[], ["--ranks", 2]])

@@ -46,7 +46,7 @@ def test_the_table_shows_each_ranks_bytes_the_imbalances_and_what_was_sent_per_s
     )
     (block,) = rank_blocks(group_records([made]))
     shown = dict(zip((head.words for head in block.heads), block.lines[0].cells, strict=True))
-    assert shown["tables MB per rank"] == "20.0 to 60.0"
+    assert shown["tables MB per rank"] == "20.00 to 60.00"
     assert (shown["lookups imbalance"], shown["misses imbalance"], shown["bytes imbalance"]) == ("1.50",) * 3
     assert (shown["MB of ids sent per it"], shown["MB pooled sent per it"]) == ("2.00", "8.00")
     assert any("gloo on one machine" in fact and "not ranked" in fact for fact in block.facts)
