@@ -9,7 +9,9 @@ import pytest
 
 PROGRAMS = Path(__file__).resolve().parents[3] / "results"
 
-sys.path += [str(PROGRAMS / topic) for topic in ("cache", "microbench", "simulate", "streams", "tracks", "turns")]
+sys.path += [
+    str(PROGRAMS / topic) for topic in ("cache", "cuda", "microbench", "simulate", "streams", "tracks", "turns")
+]
 
 
 @pytest.hookimpl(tryfirst=True)  # before the slow ones are deselected
