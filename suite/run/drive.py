@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import mmap
 import os
@@ -56,6 +57,10 @@ def measure(directory: Path, *, file_bytes: int = 1 << 30, seconds: float = 2.0)
             os.close(os.open(file, os.O_RDONLY | os.O_DIRECT))
             by, (one, deep) = _by_fio(file, seconds) or _by_threads(file, seconds)
     except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise CannotMeasure(
+                f"{directory} has no room for {file_bytes / 1e6:,.0f} MB to read: make room, or set TMPDIR"
+            ) from None
         raise CannotMeasure(f"{kind} cannot be read past the page cache here ({error.strerror}): {remedy}") from None
     return DriveSpeed(
         file_system=kind,

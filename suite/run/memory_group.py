@@ -324,12 +324,19 @@ def remove_left(*, root: Path = Path("/")) -> list[str]:
     removed = []
     for path in sorted(parent_of_new(own).glob(f"{PREFIX}*")):
         maker = path.name.removeprefix(PREFIX)
-        if not maker.isdigit() or psutil.pid_exists(int(maker)):  # it may not have entered yet
+        if not maker.isdigit() or _runs(int(maker)):  # it may not have entered yet
             continue
         with suppress(OSError):  # what the process started may be in it still
             path.rmdir()
             removed.append(path.name)
     return removed
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _patiently(write: Callable[[], None]) -> None:

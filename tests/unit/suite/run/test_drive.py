@@ -63,3 +63,12 @@ def test_file_system_without_direct_reads_is_told_and_the_file_is_gone(folder, m
     ):
         measure(folder, **SMALL)
     assert list(folder.iterdir()) == []
+
+
+def test_full_drive_is_told_with_what_to_do(folder, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(drive, "_write", refuse)
+    with pytest.raises(CannotMeasure, match="has no room for .* MB to read: make room, or set TMPDIR"):
+        measure(folder, **SMALL)

@@ -6,6 +6,7 @@ import mmap
 import multiprocessing
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -172,6 +173,14 @@ def test_groups_of_processes_that_are_gone_are_removed_and_no_others(version_1):
     assert remove_left(root=version_1) == [f"embedding-suite-{DEAD}"]
     assert not (own / f"embedding-suite-{DEAD}").exists()
     assert (own / NAME).exists()
+
+
+def test_group_of_a_process_that_ended_and_was_not_waited_for_is_removed(version_1):
+    with subprocess.Popen(["true"]) as ended:
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+        left = version_1 / f"sys/fs/cgroup/memory/embedding-suite-{ended.pid}"
+        left.mkdir(parents=True)
+        assert remove_left(root=version_1) == [left.name]
 
 
 def test_kill_is_counted_where_the_group_counts_it(version_1):
