@@ -170,7 +170,7 @@ def row_of(
         traffic=None
         if tally is None
         else Traffic(
-            **{name: count for name, count in vars(tally).items() if name != "by_table"},
+            **{name: count for name, count in vars(tally).items() if name not in ("by_table", "over_time")},
             bytes_fetched=fetched,
             bytes_written_back=back,
             per_table={

@@ -133,9 +133,9 @@ def run_cell(
     start = time.perf_counter()
     told, batches = start, 0
 
-    def on_batch() -> None:
+    def on_replayed(more: int) -> None:
         nonlocal told, batches
-        batches += 1
+        batches += more
         if time.perf_counter() - told >= _TELL_EVERY_S:
             on_batches(batches)
             told, batches = time.perf_counter(), 0
@@ -143,7 +143,7 @@ def run_cell(
     try:
         model = build(cell.policy, Setting(trace=trace, span=span, slots=cell.slots))
         start = time.perf_counter()
-        tally = replay(model, on_batch=on_batch)
+        tally = replay(model, on_batches=on_replayed)
         outcome = Outcome(
             cell=cell,
             status="ok",

@@ -38,7 +38,7 @@ def optimum_of(
     trace = WorkloadTrace(asked.workload, prefix=cell.frequency_prefix)
     setting = Setting(trace=trace, span=Span(counted_from=first, stop=cell.steps), slots=slots)
     model = models.build(Variant("belady", (("bypass", bypass),)), setting)
-    tally = replay(model, on_batch=beat)
+    tally = replay(model, on_batches=lambda _: beat())
     row = RowBytes(weights=row_bytes_of(spec.tables[0]), optimizer=spec.optimizer, dim=cell.embedding_dim)
     return Optimum(
         slots=slots,

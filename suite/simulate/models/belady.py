@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from suite.simulate.models.marks import Marks, highest, mark, mark_all, no_marks, unmark
 from suite.simulate.models.model import CacheModel, Setting, Tally
 from suite.simulate.models.window_queues import empty_window, replace, warm_up
 from suite.simulate.traces.next_use import NextUses, next_uses
@@ -55,11 +56,12 @@ class BeladyModel(CacheModel):
 
     No row needs a queue: those next used by the same batch are equally good, so a count by next use tells how many
     leave, and a row is still there if fewer left than joined before it. Memory: 8 B per row of the tables with the
-    finding of distinct rows, `NextUses`, with a warm start `Rates`, and 24 B per batch; nothing per slot.
+    finding of distinct rows, `NextUses`, with a warm start `Rates`, and 32 B per batch; nothing per slot.
     """
 
     variants = {"bypass": ("off", "on"), "warm": ("frequent", "any", "off")}
     source = "Belady, IBM Systems Journal 5(2), 1966"
+    takes_runs = True
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
@@ -75,13 +77,12 @@ class BeladyModel(CacheModel):
         return min(self.setting.slots, self.setting.trace.rows)
 
     def step(self, batch: Seen, tally: Tally | None) -> None:
-        rows, now, slots = batch.unique[0], batch.number, self.slots
+        rows = batch.unique[0]
         missed = np.empty(rows.size, np.bool_)
-        _find(self._cache, rows, now, missed)
-        together = rows.size <= slots and self.parameters["bypass"] == "off"
-        others = slots - rows.size if together else slots
-        uses = self._uses.of(now)
-        back = _turn(self._cache, rows, uses, now, self.setting.span.counted_from, others, slots)
+        uses = self._uses.of(batch.number, batch.number + batch.batches)
+        bypass = self.parameters["bypass"] == "on"
+        rules = _Rules(batch.number, self.setting.span.counted_from, self.slots, bypass)
+        back = _turns(self._cache, rules, rows, uses, batch.ends, missed)
         if tally is not None:
             tally.rows_fetched += self.count(batch, missed, tally)
             tally.rows_written_back += back
@@ -152,6 +153,7 @@ class CompulsoryModel(CacheModel):
 
     variants = {"warm": BeladyModel.variants["warm"]}
     source = "first occurrences"
+    takes_runs = True
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
@@ -165,8 +167,8 @@ class CompulsoryModel(CacheModel):
 
     def step(self, batch: Seen, tally: Tally | None) -> None:
         rows = batch.unique[0]
-        missed = ~self._seen[rows]
-        self._seen[rows] = True
+        missed = np.empty(rows.size, np.bool_)
+        _look(self._seen, rows, missed)
         if tally is not None:
             if self._free:
                 held = np.flatnonzero(missed & (self._rank[rows] >= self._bar))[: self._free]
@@ -183,8 +185,11 @@ def _start_rows(setting: Setting, warm: str) -> tuple[Int32s, int]:
     return rates.of, 0 if warm == "any" else rates.lowest_frequent(setting.slots)
 
 
-_HELD, _FARTHEST = range(2)
-"""Entries of the state: cached rows, and the last batch that uses one, `stop` standing for never."""
+@compiled
+def _look(seen, rows, missed):
+    for i in range(rows.size):
+        missed[i] = not seen[rows[i]]
+        seen[rows[i]] = True
 
 
 class _Cache(NamedTuple):
@@ -197,7 +202,8 @@ class _Cache(NamedTuple):
         started: Rows next used by each batch that the cache started with, int64 `[stop + 1]`.
         joined: All rows that joined, int64 `[stop + 1]`.
         left: Rows that left, int64 `[stop + 1]`.
-        state: `_HELD` and `_FARTHEST`, int64.
+        waiting: Batches that are the next to use a cached row, `stop` standing for never.
+        held: Cached rows, int64 `[1]`.
     """
 
     ticket: Int32s
@@ -206,12 +212,23 @@ class _Cache(NamedTuple):
     started: Int64s
     joined: Int64s
     left: Int64s
-    state: Int64s
+    waiting: Marks
+    held: Int64s
+
+
+class _Rules(NamedTuple):
+    """The number of the first of some batches, the first counted batch, the slots, and whether rows may be bypassed."""
+
+    first: int
+    counted_from: int
+    slots: int
+    bypass: bool
 
 
 def _empty(rows: int, stop: int, rank: Int32s, bar: int) -> _Cache:
     started, joined, left = np.zeros((3, stop + 1), np.int64)
-    return _Cache(np.full(rows, -1, np.int32), rank, bar, started, joined, left, np.zeros(2, np.int64))
+    waiting = no_marks(stop + 1)
+    return _Cache(np.full(rows, -1, np.int32), rank, bar, started, joined, left, waiting, np.zeros(1, np.int64))
 
 
 def _start(cache: _Cache, uses: NextUses, counted_from: int, slots: int) -> None:
@@ -225,8 +242,8 @@ def _start(cache: _Cache, uses: NextUses, counted_from: int, slots: int) -> None
     firsts[-1] = 0
     cache.started[:] = np.clip(slots - (np.cumsum(firsts) - firsts), 0, firsts)
     cache.joined[:] = cache.started
-    cache.state[_HELD] = cache.started.sum()
-    cache.state[_FARTHEST] = np.flatnonzero(cache.started).max(initial=0)
+    cache.held[0] = cache.started.sum()
+    mark_all(cache.waiting, cache.started)
 
 
 @compiled
@@ -254,36 +271,52 @@ def _find(cache, rows, now, missed):
 @compiled
 def _leave(cache, keep):
     """Have rows leave until so many are left, the one used last first. Returns how many of them were changed."""
-    state, left = cache.state, cache.left
+    joined, left, held = cache.joined, cache.left, cache.held
     back = 0
-    while state[_HELD] > keep:
-        farthest = state[_FARTHEST]
-        going = min(cache.joined[farthest] - left[farthest], state[_HELD] - keep)
-        if going == 0:
-            state[_FARTHEST] -= 1
-            continue
+    while held[0] > keep:
+        farthest = highest(cache.waiting)
+        going = min(joined[farthest] - left[farthest], held[0] - keep)
         changed_from = max(left[farthest], cache.started[farthest])
         left[farthest] += going
-        state[_HELD] -= going
+        held[0] -= going
+        if left[farthest] == joined[farthest]:
+            unmark(cache.waiting, farthest)
         back += max(0, left[farthest] - changed_from)
     return back
 
 
 @compiled
-def _turn(cache, rows, uses, now, counted_from, others, slots):
-    """Have a batch take its turn: `others` rows may stay beside it, `slots` in all. Returns rows written back."""
-    state, joined = cache.state, cache.joined
+def _turns(cache, rules, rows, uses, ends, missed):
+    """Have batches take their turns. `missed` receives whether each row was absent. Returns rows written back."""
+    back = 0
+    begin = 0
+    for batch in range(ends.size):
+        end = ends[batch]
+        now = rules.first + batch
+        _find(cache, rows[begin:end], now, missed[begin:end])
+        back += _turn(cache, rules, rows[begin:end], uses[begin:end], now)
+        begin = end
+    return back
+
+
+@compiled
+def _turn(cache, rules, rows, uses, now):
+    """Have a batch take its turn. Returns rows written back."""
+    joined, held, slots = cache.joined, cache.held, rules.slots
     never = joined.size - 1
-    state[_HELD] -= joined[now] - cache.left[now]
-    cache.left[now] = joined[now]
+    if joined[now] > cache.left[now]:
+        held[0] -= joined[now] - cache.left[now]
+        cache.left[now] = joined[now]
+        unmark(cache.waiting, now)
+    others = slots if rules.bypass or rows.size > slots else slots - rows.size  # that may stay beside it
     back = _leave(cache, others)
     for i in range(rows.size):
         if i + _FAR < rows.size:
             prefetch(cache.ticket, rows[i + _FAR])
         use = np.int64(uses[i])
         cache.ticket[np.uint64(rows[i])] = 0 if use == never else joined[use]
-        if use >= counted_from:
+        if use >= rules.counted_from:
             joined[use] += 1
-            state[_HELD] += 1
-            state[_FARTHEST] = max(state[_FARTHEST], use)
+            held[0] += 1
+            mark(cache.waiting, use)
     return back + _leave(cache, slots)

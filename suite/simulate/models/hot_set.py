@@ -28,6 +28,7 @@ class HotSetModel(CacheModel):
     source = "arXiv 2103.00686"
     bypasses = True
     moves_state = False
+    takes_runs = True
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)

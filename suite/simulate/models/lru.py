@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from suite.simulate.models.model import Setting
-from suite.simulate.models.queues import ABSENT, FAR, QueuedRows
-from suite.simulate.traces.trace import Int32s
+from suite.simulate.models.queues import ABSENT, FAR, OWN, USED, QueuedRows
+from suite.simulate.traces.trace import Int32s, Int64s
 from systems.freq_cache.compiled import compiled, prefetch
 from systems.freq_cache.planner.queues import EMPTY, Queues, empty_queues, pop, push
 
@@ -24,7 +24,7 @@ class LruModel(QueuedRows):
     policy and without look-ahead, whose counts these are, one by one (unless rows of more than 32,768 batches ago are
     cached: all of these are equally old to it).
 
-    Memory: 4 B per row, 13 B per slot, 272 B per batch of the span.
+    Memory: 4 B per row, 13 B per slot, 8 B per batch of the span, and 256 B per batch or slot, whichever are fewer.
     """
 
     source = "systems/freq_cache/planner/planner.py"
@@ -34,17 +34,19 @@ class LruModel(QueuedRows):
         self._row, self._last = (np.zeros(self.slots, np.int32) for _ in range(2))
         self._queued = np.zeros(self.slots, np.bool_)
         self._queues = empty_queues(queues=setting.span.stop, slots=self.slots)
-        self._oldest = 0
+        self._cache = _Recency(self._state, self._place, self._row, self._last, self._queued, self._queues)
 
-    def _enter(self, rows: Int32s, missed: NDArray[np.bool_], batch: int) -> tuple[int, int]:
-        cache = _Recency(self._place, self._row, self._last, self._queued, self._queues)
-        used, gone, self._oldest = _enter_lru(rows, missed, batch, cache, self._used, self._oldest)
-        return used, gone
+    def _enter(self, rows: Int32s, ends: Int64s, missed: NDArray[np.bool_], first: int) -> None:
+        _enter_lru(rows, ends, missed, first, self._cache)
 
 
 class _Recency(NamedTuple):
-    """What LRU knows: of every row its slot; of every slot its row, last batch, and whether it is queued."""
+    """What LRU knows: of every row its slot; of every slot its row, last batch, and whether it is queued.
 
+    `OWN` of the state: the oldest batch with a queue that may hold any.
+    """
+
+    state: Int64s
     place: Int32s
     row: Int32s
     last: Int32s
@@ -53,9 +55,16 @@ class _Recency(NamedTuple):
 
 
 @compiled
-def _enter_lru(rows, missed, now, cache, used, oldest):
-    """Returns the slots in use, how many rows left, and the oldest batch with a queue that may hold any."""
-    place, row, last, queued, queues = cache
+def _enter_lru(rows, ends, missed, first, cache):
+    begin = 0
+    for batch in range(ends.size):
+        _enter_batch(rows[begin : ends[batch]], missed[begin : ends[batch]], first + batch, cache)
+        begin = ends[batch]
+
+
+@compiled
+def _enter_batch(rows, missed, now, cache):
+    state, place, row, last, queued, queues = cache
     for i in range(rows.size):
         if i + FAR < rows.size:
             prefetch(place, rows[i + FAR])
@@ -63,17 +72,15 @@ def _enter_lru(rows, missed, now, cache, used, oldest):
         missed[i] = slot < 0
         if slot >= 0:
             last[slot] = now
-    gone = 0
     for i in range(rows.size):
         if not missed[i]:
             continue
-        if used < row.size:
-            slot = used
-            used += 1
+        if state[USED] < row.size:
+            slot = state[USED]
+            state[USED] += 1
         elif rows.size <= row.size:
-            slot, oldest = _least_recent(now, cache, oldest)
+            slot = np.int64(_least_recent(now, cache))
             place[np.uint64(row[slot])] = ABSENT
-            gone += 1
         else:
             continue
         place[np.uint64(rows[i])] = slot
@@ -87,19 +94,18 @@ def _enter_lru(rows, missed, now, cache, used, oldest):
         if slot >= 0 and not queued[slot]:
             queued[slot] = True
             push(queues, now, slot)
-    return used, gone, oldest
 
 
 @compiled
-def _least_recent(now, cache, oldest):
-    """The slot to take, off its queue, and the oldest batch with a queue that may hold any."""
-    last, queued, queues = cache.last, cache.queued, cache.queues
+def _least_recent(now, cache):
+    """The slot to take, off its queue."""
+    state, last, queued, queues = cache.state, cache.last, cache.queued, cache.queues
     while True:
-        while queues.ends[2 * oldest] == EMPTY:
-            oldest += 1
-        slot = pop(queues, oldest)
-        if last[slot] == oldest:
-            return slot, oldest
+        while queues.ends[2 * state[OWN]] == EMPTY:
+            state[OWN] += 1
+        slot = pop(queues, state[OWN])
+        if last[slot] == state[OWN]:
+            return slot
         if last[slot] == now:
             queued[slot] = False  # queued again when the batch in hand is done
         else:

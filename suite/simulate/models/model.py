@@ -11,7 +11,7 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from suite.simulate.traces.trace import Int32s, Int64s, Seen, Trace, replayed
+from suite.simulate.traces.trace import Int32s, Int64s, Seen, Trace, replayed, run_length
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache.compiled import compiled
 
@@ -30,6 +30,7 @@ class Tally:
         overflow_batches: Batches with more distinct rows than the cache has slots.
         details: What only some policies have, by name, such as conflict misses.
         by_table: Distinct rows and misses of each table, int64 `[tables, 2]`.
+        over_time: Distinct rows and misses of each batch, int64 `[batches, 2]`, in pieces.
     """
 
     by_table: NDArray[np.int64]
@@ -42,6 +43,7 @@ class Tally:
     rows_written_back: int = 0
     overflow_batches: int = 0
     details: dict[str, int] = field(default_factory=dict)
+    over_time: list[Int64s] = field(default_factory=list)
 
     @classmethod
     def of(cls, trace: Trace) -> Self:
@@ -54,19 +56,22 @@ class Tally:
         return self.unique_misses / self.unique_ids if self.unique_ids else 0.0
 
     def count(self, batch: Seen, rows: Int32s, missed: Bools, starts: Int64s) -> None:
-        """Count the rows of a batch. What moved, `lookup_misses` and `overflow_batches` are left to the caller.
+        """Count the rows of batches. What moved, `lookup_misses` and `overflow_batches` are left to the caller.
 
         Args:
-            batch: Its ids.
-            rows: Its distinct rows, int32 `[u]`, in any order.
+            batch: One, or some that follow one another.
+            rows: Their distinct rows, int32 `[u]`, those of a batch in any order.
             missed: Whether each was absent, bool `[u]`.
             starts: The row at which each table starts, int64 `[tables]`, ascending.
         """
-        self.batches += 1
+        self.batches += batch.batches
         self.lookups += batch.ids.values.size
         self.unique_ids += rows.size
         self.unique_misses += int(np.count_nonzero(missed))
         _count_by_table(rows, missed, starts, self.by_table)
+        self.over_time.append(np.zeros((batch.batches, 2), np.int64))
+        ends = batch.ends if batch.batches > 1 else np.array([rows.size])  # of one there is no need to find them
+        _count_by_batch(missed, ends, self.over_time[-1])
 
     def add_details(self, **counts: int) -> None:
         """Add to the counters that only this policy has."""
@@ -130,12 +135,14 @@ class CacheModel(ABC):
         source: Where the rules come from.
         bypasses: A missing row may be used without taking a slot. Its bound is then `belady[bypass=on]`.
         moves_state: A row's optimizer state moves with it.
+        takes_runs: `step` takes several batches at once: loops over small batches are then compiled.
     """
 
     variants: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     source: ClassVar[str]
     bypasses: ClassVar[bool] = False
     moves_state: ClassVar[bool] = True
+    takes_runs: ClassVar[bool] = False
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         self.setting = setting
@@ -159,11 +166,11 @@ class CacheModel(ABC):
         """The batch announced longest ago takes its turn; it is counted if there is a tally."""
 
     def count(self, batch: Seen, missed: Bools, tally: Tally) -> int:
-        """Count a batch by its distinct rows. What moved is left to the caller.
+        """Count batches by their distinct rows. What moved is left to the caller.
 
         Args:
-            batch: A batch.
-            missed: Whether each of its distinct rows, as `Seen.unique` has them, was absent, bool `[u]`.
+            batch: One, or some that follow one another.
+            missed: Whether each of their distinct rows, as `Seen.unique` has them, was absent, bool `[u]`.
             tally: What it is added to.
 
         Returns:
@@ -172,7 +179,7 @@ class CacheModel(ABC):
         rows, occurrences = batch.unique
         tally.count(batch, rows, missed, self.setting.trace.table_starts)
         tally.lookup_misses += int(occurrences[missed].sum(dtype=np.int64))
-        tally.overflow_batches += rows.size > self.slots
+        tally.overflow_batches += int(np.count_nonzero(np.diff(batch.ends, prepend=0) > self.slots))
         return int(np.count_nonzero(missed))
 
     def bytes_moved(self, tally: Tally, row: RowBytes) -> tuple[int, int]:
@@ -181,12 +188,12 @@ class CacheModel(ABC):
         return tally.rows_fetched * each, tally.rows_written_back * each
 
 
-def replay(model: CacheModel, *, on_batch: Callable[[], None] = lambda: None) -> Tally:
+def replay(model: CacheModel, *, on_batches: Callable[[int], None] = lambda _: None) -> Tally:
     """Replay the span that a model was made for.
 
     Args:
         model: A fresh one.
-        on_batch: Called after every batch, to show that something happens.
+        on_batches: Told of so many more batches replayed, to show that something happens.
 
     Raises:
         CannotReplay: the modelled system would have refused or failed.
@@ -198,9 +205,10 @@ def replay(model: CacheModel, *, on_batch: Callable[[], None] = lambda: None) ->
     def step() -> None:
         batch = waiting.popleft()
         model.step(batch, tally if batch.number >= span.counted_from else None)
-        on_batch()
+        on_batches(batch.batches)
 
-    for batch in replayed(trace, 0, span.stop):
+    at_once = run_length(trace) if model.takes_runs else 1
+    for batch in replayed(trace, 0, span.stop, at_once=at_once, cut=span.counted_from):
         model.announce(batch)
         waiting.append(batch)
         if len(waiting) > model.look_ahead:
@@ -227,3 +235,13 @@ def _count_by_table(rows, missed, starts, by_table):
         table = table_of(rows[i], starts, table)
         by_table[table, 0] += 1
         by_table[table, 1] += missed[i]
+
+
+@compiled
+def _count_by_batch(missed, ends, by_batch):
+    begin = 0
+    for batch in range(ends.size):
+        by_batch[batch, 0] = ends[batch] - begin
+        for i in range(begin, ends[batch]):
+            by_batch[batch, 1] += missed[i]
+        begin = ends[batch]

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from suite.simulate.models.model import CacheModel, Setting, Tally
-from suite.simulate.traces.trace import Int32s, Seen
+from suite.simulate.traces.trace import Int32s, Int64s, Seen
 from systems.freq_cache.compiled import compiled, prefetch
 
 ABSENT = -1
@@ -31,43 +31,48 @@ NONE = -1
 FAR = 32
 """How many rows ahead a loop asks for memory."""
 
+USED, OWN = range(2)
+"""Entries of the state: slots in use, and a number of the policy's own."""
+
 IN_HAND = 128
 """Flag of a cached row: the batch in hand has it. The flags below it are the policy's."""
 
 
 class QueuedRows(CacheModel):
-    """A policy that keeps cached rows in queues; it counts the accesses of a batch. Subclasses write `_enter`."""
+    """A policy that keeps cached rows in queues; it counts the accesses of batches. Subclasses write `_enter`."""
+
+    takes_runs = True
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
         self._place = np.full(setting.trace.rows, ABSENT, np.int32)
-        self._used = 0
+        self._state = np.zeros(2, np.int64)
 
     @property
     def slots(self) -> int:
         return min(self.setting.slots, self.setting.trace.rows)
 
     @abstractmethod
-    def _enter(self, rows: Int32s, missed: NDArray[np.bool_], batch: int) -> tuple[int, int]:
-        """Let a batch access its rows. Returns how many slots are in use and how many rows left.
+    def _enter(self, rows: Int32s, ends: Int64s, missed: NDArray[np.bool_], first: int) -> None:
+        """Let batches access their rows, one batch after another, and keep the state.
 
         Args:
-            rows: Distinct rows, int32 `[u]`, in order of first occurrence.
+            rows: Distinct rows of each, int32 `[u]`, in order of first occurrence.
+            ends: Where those of each batch end, int64 `[batches]`.
             missed: Receives whether each was absent, bool `[u]`.
-            batch: Its number.
+            first: The number of the first batch.
         """
 
     def step(self, batch: Seen, tally: Tally | None) -> None:
         rows, _ = batch.unique
         missed = np.empty(rows.size, np.bool_)
-        used, gone = self._enter(rows, missed, batch.number)
-        entered = used - self._used + gone
-        self._used = used
+        used = self._state[USED]
+        self._enter(rows, batch.ends, missed, batch.number)
         if tally is None:
             return
         misses = self.count(batch, missed, tally)
         tally.rows_fetched += misses
-        tally.rows_written_back += gone + misses - entered
+        tally.rows_written_back += misses - int(self._state[USED] - used)  # what left, and what went past the cache
 
 
 class Lists(NamedTuple):
@@ -92,12 +97,14 @@ class Listed(NamedTuple):
     """A cache whose slots are nodes of lists.
 
     Attributes:
+        state: See `USED`, int64.
         place: Node of each row, `ABSENT` if it has none, int32 `[rows]`.
         row: Row of each node, int32 `[nodes]`.
         flags: `IN_HAND` and the policy's own, uint8 `[slots]`.
         lists: The queues.
     """
 
+    state: NDArray[np.int64]
     place: Int32s
     row: Int32s
     flags: NDArray[np.uint8]

@@ -13,6 +13,8 @@ from suite.simulate.models.queues import (
     FAR,
     IN_HAND,
     NONE,
+    OWN,
+    USED,
     Listed,
     QueuedRows,
     append,
@@ -21,11 +23,14 @@ from suite.simulate.models.queues import (
     let_go,
     remove,
 )
-from suite.simulate.traces.trace import Int32s
+from suite.simulate.traces.trace import Int32s, Int64s
 from systems.freq_cache.compiled import compiled, prefetch
 
 _SMALL, _MAIN, _GHOST, _FREE = range(4)
 """The lists: the two queues, the ghost, and nodes that the ghost may still take."""
+
+_FILLED = OWN + 1
+"""One more entry of the state."""
 
 
 class S3FifoModel(QueuedRows):
@@ -39,32 +44,44 @@ class S3FifoModel(QueuedRows):
     hits (at most three count): then it goes to the back with one less. A queue of which only rows of the batch in hand
     are left counts as empty.
 
-    The rules are those of the paper's authors in libCacheSim, whose main queue gives way as the paper's does: a full
-    cache whose small queue is below its share has a main queue above its own. With a single slot the small queue has
-    it. Memory: 4 B per row, 25 B per slot.
+    A cache that is not full yet lets every newcomer into the small queue, as Algorithm 1 of the paper does. With
+    `fill=main` those that find the small queue at its share enter the main one: libCacheSim's S3FIFO has the misses of
+    that rule, one by one (docs/policies.md). With a single slot the small queue has it.
+
+    Memory: 4 B per row, 25 B per slot.
     """
 
-    source = "Yang et al., SOSP 2023; 1a1a11a/libCacheSim libCacheSim/cache/eviction/S3FIFO.c"
+    variants = {"fill": ("small", "main")}
+    source = "Yang, Zhang, Qiu, Yue and Rashmi, FIFO queues are all you need for cache eviction, SOSP 2023, Algorithm 1"
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
         ghosts = self.slots * 9 // 10
-        self._main_slots = self.slots - max(1, self.slots // 10)
         self._lists = empty_lists(nodes=self.slots + ghosts, lists=4)
         self._row = np.zeros(self.slots + ghosts, np.int32)
         self._hits = np.zeros(self.slots, np.uint8)
         append_all(self._lists, _FREE, self.slots)
+        small = max(1, self.slots // 10)
+        filled = small if parameters.get("fill") == "main" else self.slots
+        self._state = np.array([0, self.slots - small, filled])
+        self._cache = Listed(self._state, self._place, self._row, self._hits, self._lists)
 
-    def _enter(self, rows: Int32s, missed: NDArray[np.bool_], batch: int) -> tuple[int, int]:
-        cache = Listed(self._place, self._row, self._hits, self._lists)
-        used, gone = _enter_s3_fifo(rows, missed, cache, self._used, self._main_slots)
-        return int(used), int(gone)
+    def _enter(self, rows: Int32s, ends: Int64s, missed: NDArray[np.bool_], first: int) -> None:
+        _enter_s3_fifo(rows, ends, missed, self._cache)
 
 
 @compiled
-def _enter_s3_fifo(rows, missed, cache, used, main_slots):
-    """Returns the slots in use and how many rows left."""
-    place, row, hits, lists = cache
+def _enter_s3_fifo(rows, ends, missed, cache):
+    begin = 0
+    for batch in range(ends.size):
+        _enter_batch(rows[begin : ends[batch]], missed[begin : ends[batch]], cache)
+        begin = ends[batch]
+
+
+@compiled
+def _enter_batch(rows, missed, cache):
+    """`OWN` of the state is the main queue's share, `_FILLED` what the small one takes while there are free slots."""
+    state, place, row, hits, lists = cache
     slots = hits.size
     for i in range(rows.size):
         if i + FAR < rows.size:
@@ -75,35 +92,34 @@ def _enter_s3_fifo(rows, missed, cache, used, main_slots):
             hits[slot] = IN_HAND | min(hits[slot] + 1, 3)
     for which in (_SMALL, _MAIN):
         lists.turn[which] = lists.oldest[which]
-    gone = 0
     for i in range(rows.size):
-        if not missed[i] or (used == slots and rows.size > slots):
+        if not missed[i] or (state[USED] == slots and rows.size > slots):
             continue
         ghost = place[np.uint64(rows[i])]
         if ghost != ABSENT:
             remove(lists, _GHOST, ghost)
             append(lists, _FREE, ghost)
-        if used < slots:
-            slot = used
-            used += 1
+        queue = _SMALL if ghost == ABSENT else _MAIN
+        if state[USED] < slots:
+            slot = state[USED]
+            state[USED] += 1
+            queue = _SMALL if lists.size[_SMALL] < state[_FILLED] else _MAIN
         else:
-            slot = _leaves_s3_fifo(cache, main_slots)
-            gone += 1
-        append(lists, _SMALL if ghost == ABSENT else _MAIN, slot)
+            slot = _leaves_s3_fifo(cache)
+        append(lists, queue, slot)
         place[np.uint64(rows[i])] = slot
         row[slot] = rows[i]
         hits[slot] = IN_HAND
     let_go(rows, place, hits)
-    return used, gone
 
 
 @compiled
-def _leaves_s3_fifo(cache, main_slots):
+def _leaves_s3_fifo(cache):
     """Send a row away. Returns its slot, which is in no list."""
     lists = cache.lists
     slot = np.int64(NONE)
     while slot == NONE:
-        crowded = lists.size[_MAIN] > main_slots and lists.turn[_MAIN] != NONE
+        crowded = lists.size[_MAIN] > cache.state[OWN] and lists.turn[_MAIN] != NONE
         slot = _leaves_main(cache) if crowded or lists.turn[_SMALL] == NONE else _leaves_small(cache)
     return slot
 
@@ -111,7 +127,7 @@ def _leaves_s3_fifo(cache, main_slots):
 @compiled
 def _leaves_small(cache):
     """Send the next row of the small queue away that was not hit twice, if there is one; those move to the main."""
-    _, row, hits, lists = cache
+    row, hits, lists = cache.row, cache.flags, cache.lists
     while lists.turn[_SMALL] != NONE:
         slot = lists.turn[_SMALL]
         if hits[slot] & IN_HAND:
@@ -129,7 +145,7 @@ def _leaves_small(cache):
 @compiled
 def _leaves_main(cache):
     """Send the next row of the main queue away that has no hits, if there is one; those before it lose one each."""
-    place, row, hits, lists = cache
+    _, place, row, hits, lists = cache
     while lists.turn[_MAIN] != NONE:
         slot = lists.turn[_MAIN]
         if hits[slot] & IN_HAND:
@@ -147,7 +163,7 @@ def _leaves_main(cache):
 @compiled
 def _haunt(cache, gone):
     """Have the ghost remember a row, if it must in place of the one it has known longest."""
-    place, row, _, lists = cache
+    _, place, row, _, lists = cache
     place[np.uint64(gone)] = ABSENT
     ghost = lists.oldest[_FREE]
     if ghost != NONE:

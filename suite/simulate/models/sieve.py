@@ -13,6 +13,8 @@ from suite.simulate.models.queues import (
     FAR,
     IN_HAND,
     NONE,
+    OWN,
+    USED,
     Listed,
     QueuedRows,
     append,
@@ -20,7 +22,7 @@ from suite.simulate.models.queues import (
     let_go,
     remove,
 )
-from suite.simulate.traces.trace import Int32s
+from suite.simulate.traces.trace import Int32s, Int64s
 from systems.freq_cache.compiled import compiled, prefetch
 
 _QUEUE = 0
@@ -36,25 +38,32 @@ class SieveModel(QueuedRows):
     Memory: 4 B per row, 13 B per slot.
     """
 
-    source = "Zhang et al., NSDI 2024; 1a1a11a/libCacheSim libCacheSim/cache/eviction/Sieve.c"
+    source = "Zhang, Yang, Yue, Vigfusson and Rashmi, SIEVE is simpler than LRU, NSDI 2024, Algorithm 1"
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
         self._lists = empty_lists(nodes=self.slots, lists=1)
         self._row = np.zeros(self.slots, np.int32)
         self._hit = np.zeros(self.slots, np.uint8)
-        self._hand = NONE
+        self._state[OWN] = NONE
+        self._cache = Listed(self._state, self._place, self._row, self._hit, self._lists)
 
-    def _enter(self, rows: Int32s, missed: NDArray[np.bool_], batch: int) -> tuple[int, int]:
-        cache = Listed(self._place, self._row, self._hit, self._lists)
-        used, gone, self._hand = _enter_sieve(rows, missed, cache, self._used, self._hand)
-        return used, gone
+    def _enter(self, rows: Int32s, ends: Int64s, missed: NDArray[np.bool_], first: int) -> None:
+        _enter_sieve(rows, ends, missed, self._cache)
 
 
 @compiled
-def _enter_sieve(rows, missed, cache, used, hand):
-    """Returns the slots in use, how many rows left, and where the hand is: at a slot, or NONE for the oldest."""
-    place, row, hit, lists = cache
+def _enter_sieve(rows, ends, missed, cache):
+    begin = 0
+    for batch in range(ends.size):
+        _enter_batch(rows[begin : ends[batch]], missed[begin : ends[batch]], cache)
+        begin = ends[batch]
+
+
+@compiled
+def _enter_batch(rows, missed, cache):
+    """`OWN` of the state is where the hand is: at a slot, or NONE for the oldest."""
+    state, place, row, hit, lists = cache
     for i in range(rows.size):
         if i + FAR < rows.size:
             prefetch(place, rows[i + FAR])
@@ -62,25 +71,23 @@ def _enter_sieve(rows, missed, cache, used, hand):
         missed[i] = slot < 0
         if slot >= 0:
             hit[slot] = IN_HAND | 1
-    gone = 0
     for i in range(rows.size):
         if not missed[i]:
             continue
-        if used < hit.size:
-            slot = np.int64(used)
-            used += 1
+        if state[USED] < hit.size:
+            slot = state[USED]
+            state[USED] += 1
         elif rows.size <= hit.size:
-            slot = lists.oldest[_QUEUE] if hand == NONE else hand
+            slot = lists.oldest[_QUEUE] if state[OWN] == NONE else state[OWN]
             while hit[slot]:
                 if not hit[slot] & IN_HAND:
                     hit[slot] = 0
                 slot = np.int64(lists.newer[slot])
                 if slot == NONE:
                     slot = lists.oldest[_QUEUE]
-            hand = np.int64(lists.newer[slot])
+            state[OWN] = lists.newer[slot]
             remove(lists, _QUEUE, slot)
             place[np.uint64(row[slot])] = ABSENT
-            gone += 1
         else:
             continue
         append(lists, _QUEUE, slot)
@@ -88,4 +95,3 @@ def _enter_sieve(rows, missed, cache, used, hand):
         row[slot] = rows[i]
         hit[slot] = IN_HAND
     let_go(rows, place, hit)
-    return used, gone, hand

@@ -17,6 +17,7 @@ class UncachedModel(CacheModel):
 
     source = "fbgemm_gpu's split embedding kernels; systems/counting.py"
     bypasses = True
+    takes_runs = True
 
     @property
     def slots(self) -> int:

@@ -15,12 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from suite.simulate.traces.arrays import open_npy, open_npz
 from suite.simulate.traces.sources import OneHot, Source
 from suite.simulate.traces.trace import Int64s, Trace
+from systems.freq_cache.planner.announce_loops import outside
 from systems.freq_cache.planner.planner import Ids
 from workloads.errors import DataError
 from workloads.frequency import add_accesses
@@ -83,17 +85,17 @@ class FileTrace(Trace):
     def ids(self, index: int) -> Ids:
         if not 0 <= index < self.length:
             raise IndexError(f"{self.name}: there is no batch {index}, only {self.length}")
-        start = index * self._batch_size
-        values, ends = self._source.read(start, start + self._batch_size)
-        _check(self._source, start, start + self._batch_size, values, ends, [rows for _, rows in self.tables])
-        return Ids(values, ends, self.table_starts)
+        return self.run(index, index + 1)
+
+    def run(self, start: int, stop: int) -> Ids:
+        block = _Block(start * self._batch_size, stop * self._batch_size, self._batch_size)
+        return Ids(*_read(self._source, block, [rows for _, rows in self.tables]), self.table_starts)
 
     def frequencies(self) -> list[Int64s]:
         counts = [np.zeros(rows, np.int64) for _, rows in self.tables]
         sizes = [rows for _, rows in self.tables]
         for start, stop in self._source.blocks(prefix_of(self._source.samples, self._prefix)):
-            values, ends = self._source.read(start, stop)
-            _check(self._source, start, stop, values, ends, sizes)
+            values, ends = _read(self._source, _Block(start, stop, stop - start), sizes)
             for ids, into in zip(np.split(values, ends[:-1]), counts, strict=True):
                 add_accesses(ids, into)
         return counts
@@ -103,26 +105,34 @@ def _sizes(source: Source) -> list[int]:
     """Rows of every table: up to the largest id."""
     largest = np.zeros(len(source.names), np.int64)
     for start, stop in source.blocks(source.samples):
-        values, ends = source.read(start, stop)
-        _check(source, start, stop, values, ends, None)
+        values, ends = _read(source, _Block(start, stop, stop - start), [_MOST_ROWS] * largest.size)
         for table, ids in enumerate(np.split(values, ends[:-1])):
             largest[table] = max(largest[table], int(ids.max(initial=0)))
     return [int(most) + 1 for most in largest]
 
 
-def _check(source: Source, start: int, stop: int, values: Int64s, ends: Int64s, sizes: Sequence[int] | None) -> None:
-    """Refuse ids that are in no table. `sizes`: None while they are not known."""
-    begin = 0
-    for table, end in enumerate(ends.tolist()):
-        ids = values[begin:end]
-        most = _MOST_ROWS - 1 if sizes is None else sizes[table] - 1
-        begin = end
-        if not ids.size or (ids.min() >= 0 and ids.max() <= most):
-            continue
-        at = int(np.flatnonzero((ids < 0) | (ids > most))[0])
-        where = f"{source.path}, {source.place(table)}, row {source.sample_of(start, stop, table, at)}"
-        if ids[at] < 0:
-            raise DataError(f"{where}: id {ids[at]} is negative: ids count from 0, give missing values an id of theirs")
-        if sizes is None:
-            raise DataError(f"{where}: id {ids[at]} does not fit 2^31 rows: map the ids to 0, 1, 2, ... first")
-        raise DataError(f"{where}: id {ids[at]} is outside the table's {sizes[table]:,} rows: give it more rows")
+class _Block(NamedTuple):
+    """Samples `start` to `stop`, in batches of so many."""
+
+    start: int
+    stop: int
+    batch: int
+
+
+def _read(source: Source, block: _Block, sizes: Sequence[int]) -> tuple[Int64s, Int64s]:
+    """What `Source.read` gives. Raises `DataError` for an id outside its table, whose rows are `sizes`."""
+    values, ends = source.read(*block)
+    limits = np.tile(np.array(sizes, np.int64), ends.size // len(sizes))
+    at = outside(values, ends, limits)
+    if at < 0:
+        return values, ends
+    part = int(np.searchsorted(ends, at, side="right"))
+    batch, table = divmod(part, len(sizes))
+    start = block.start + batch * block.batch
+    sample = source.sample_of(start, start + block.batch, table, at - int(ends[part - 1] if part else 0))
+    where = f"{source.path}, {source.place(table)}, row {sample}"
+    if values[at] < 0:
+        raise DataError(f"{where}: id {values[at]} is negative: ids count from 0, give missing values an id of theirs")
+    if sizes[table] == _MOST_ROWS:
+        raise DataError(f"{where}: id {values[at]} does not fit 2^31 rows: map the ids to 0, 1, 2, ... first")
+    raise DataError(f"{where}: id {values[at]} is outside the table's {sizes[table]:,} rows: give it more rows")

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from suite.simulate.models.model import CannotReplay
-from suite.simulate.traces.trace import MAKING, Trace
+from suite.simulate.traces.trace import MAKING, Int64s, Trace, run_length
 from systems.freq_cache.compiled import compiled, prefetch
 from systems.freq_cache.planner.planner import Ids
 
@@ -33,8 +33,8 @@ _FAR = 32
 class NextUses:
     """Next uses of the rows of batches 0 to `stop` of a trace.
 
-    Memory: 2 B per row of the tables and 2 B per distinct row of each batch; 4 B from 65,536 batches on. Where the next
-    uses of all batches take more than `in_memory_bytes`, those of the first batches lie in a temporary file.
+    Memory: 8 B per batch, and 2 B per row of the tables and per distinct row of each batch; 4 B from 65,536 batches on.
+    Where the next uses of all batches take more than `in_memory_bytes`, those of the first lie in a temporary file.
 
     Args:
         trace: Read once, backwards.
@@ -53,32 +53,42 @@ class NextUses:
         self.never = stop
         kind = np.uint16 if stop <= np.iinfo(np.uint16).max else np.uint32
         self.first: Uses = np.full(trace.rows, stop, kind)
+        self._at_once = run_length(trace)
+        self._ends: Int64s = np.empty(stop, np.int64)  # of each batch's, among those of the batches read with it
         self._kept: dict[int, Uses] = {}
         self._file: IO[bytes] | None = None
-        self._places: dict[int, tuple[int, int]] = {}
+        self._places: dict[int, int] = {}
         room = in_memory_bytes
-        found: Uses = np.empty(trace.batch_lookups, kind)
-        for number, ids in _backwards(trace, stop):
-            uses: Uses = found[: _go_back(ids.values, ids.ends, ids.starts, number, self.first, found)]
+        found: Uses = np.empty(self._at_once * trace.batch_lookups, kind)
+        for number, ids in _backwards(trace, stop, self._at_once):
+            ends = self._ends[number : number + self._at_once]
+            uses: Uses = found[: _go_back(ids.values, ids.ends, ids.starts, number, self.first, found, ends)]
             room -= uses.nbytes
             if room >= 0:
                 self._kept[number] = uses.copy()
             else:
                 self._spool(number, uses)
 
-    def of(self, batch: int) -> Uses:
-        """Next uses of the distinct rows of a batch, `[u]`, in order of first occurrence."""
-        if batch in self._kept:
-            return self._kept[batch]
-        place, nbytes = self._places[batch]
+    def of(self, start: int, stop: int | None = None) -> Uses:
+        """Next uses of the distinct rows of a batch, `[u]`, in order of first occurrence, or of batches up to `stop`.
+
+        Of several batches only those can be had together that `replayed` gives with `run_length` at once.
+        """
+        number = start - start % self._at_once
+        begin = int(self._ends[start - 1]) if start > number else 0
+        end = int(self._ends[(start + 1 if stop is None else stop) - 1])
+        if number in self._kept:
+            return self._kept[number][begin:end]
         assert self._file is not None
-        return np.frombuffer(os.pread(self._file.fileno(), nbytes, place), self.first.dtype)
+        kind = self.first.dtype
+        place = self._places[number] + begin * kind.itemsize
+        return np.frombuffer(os.pread(self._file.fileno(), (end - begin) * kind.itemsize, place), kind)
 
     def _spool(self, number: int, uses: Uses) -> None:
         try:
             if self._file is None:
                 self._file = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as this object
-            self._places[number] = (self._file.seek(0, 2), uses.nbytes)
+            self._places[number] = self._file.seek(0, 2)
             self._file.write(uses.data)
             self._file.flush()
         except OSError as error:
@@ -101,12 +111,12 @@ def next_uses(trace: Trace, stop: int) -> NextUses:
 _KNOWN: WeakKeyDictionary[Trace, NextUses] = WeakKeyDictionary()
 
 
-def _backwards(trace: Trace, stop: int) -> Iterator[tuple[int, Ids]]:
-    """The batches from the last before `stop` to the first, with their numbers."""
+def _backwards(trace: Trace, stop: int, at_once: int) -> Iterator[tuple[int, Ids]]:
+    """The batches before `stop`, so many at once and the last ones first, with the number of the first of each."""
     coming: deque[tuple[int, Future[Ids]]] = deque()
     with ThreadPoolExecutor(_MAKERS, thread_name_prefix="trace") as makers:
-        for number in range(stop - 1, -1, -1):
-            coming.append((number, makers.submit(trace.ids, number)))
+        for number in reversed(range(0, stop, at_once)):
+            coming.append((number, makers.submit(trace.run, number, min(number + at_once, stop))))
             if len(coming) > _MAKERS:
                 done, ids = coming.popleft()
                 yield done, ids.result()
@@ -115,19 +125,31 @@ def _backwards(trace: Trace, stop: int) -> Iterator[tuple[int, Ids]]:
 
 
 @compiled
-def _go_back(values, ends, starts, now, latest, uses):
-    """Write the next uses of a batch's distinct rows. Returns how many there are; `latest` is then `now` for them."""
-    found = 0
-    begin = 0
-    for feature in range(ends.size):
-        start = starts[feature]
-        for i in range(begin, ends[feature]):
-            if i + _FAR < ends[feature]:
-                prefetch(latest, start + values[i + _FAR])
-            row = np.uint64(start + values[i])
-            if latest[row] != now:
-                uses[found] = latest[row]
-                latest[row] = now
-                found += 1
-        begin = ends[feature]
-    return found
+def _go_back(values, ends, starts, first, latest, uses, uses_ends):
+    """Write the next uses of the distinct rows of batches, from number `first` on. Returns how many there are.
+
+    `latest` is then the first of these batches that uses a row, and `uses_ends` where the next uses of each batch end.
+    """
+    for batch in range(uses_ends.size - 1, -1, -1):
+        begin = ends[batch * starts.size - 1] if batch else 0
+        found = begin  # there is room for one of every id
+        for feature in range(starts.size):
+            start = starts[feature]
+            end = ends[batch * starts.size + feature]
+            for i in range(begin, end):
+                if i + _FAR < end:
+                    prefetch(latest, start + values[i + _FAR])
+                row = np.uint64(start + values[i])
+                if latest[row] != first + batch:
+                    uses[found] = latest[row]
+                    latest[row] = first + batch
+                    found += 1
+            begin = end
+        uses_ends[batch] = found
+    done = 0
+    for batch in range(uses_ends.size):  # close the gaps
+        for i in range(ends[batch * starts.size - 1] if batch else 0, uses_ends[batch]):
+            uses[done] = uses[i]
+            done += 1
+        uses_ends[batch] = done
+    return done

@@ -32,8 +32,11 @@ class Source(ABC):
     names: tuple[str, ...]
 
     @abstractmethod
-    def read(self, start: int, stop: int) -> tuple[Int64s, Int64s]:
-        """Ids of samples, int64 `[n]`, table after table, and where each table's end, int64 `[tables]`."""
+    def read(self, start: int, stop: int, batch: int) -> tuple[Int64s, Int64s]:
+        """Ids of samples, int64 `[n]`, and where each table's end, int64 `[batches * tables]`.
+
+        They come batch after batch of so many samples, with those of a batch table after table.
+        """
 
     @abstractmethod
     def sample_of(self, start: int, stop: int, table: int, at: int) -> int:
@@ -66,9 +69,10 @@ class OneHot(Source):
         self.names = names_of(path, names, tables=ids.shape[1])
         self._ids = ids
 
-    def read(self, start: int, stop: int) -> tuple[Int64s, Int64s]:
-        block = np.ascontiguousarray(self._ids[start:stop].T, dtype=np.int64)
-        return block.reshape(-1), np.arange(1, block.shape[0] + 1, dtype=np.int64) * block.shape[1]
+    def read(self, start: int, stop: int, batch: int) -> tuple[Int64s, Int64s]:
+        batches = self._ids[start:stop].reshape(-1, batch, len(self.names)).swapaxes(1, 2)
+        values = np.ascontiguousarray(batches, dtype=np.int64).reshape(-1)
+        return values, np.arange(batch, values.size + 1, batch, dtype=np.int64)
 
     def sample_of(self, start: int, stop: int, table: int, at: int) -> int:
         return start + at
@@ -96,14 +100,15 @@ class Bags(Source):
         self._offsets = offsets
         self._check_offsets()
 
-    def read(self, start: int, stop: int) -> tuple[Int64s, Int64s]:
+    def read(self, start: int, stop: int, batch: int) -> tuple[Int64s, Int64s]:
         tables = len(self.names)
         offsets = self._offsets_of(start, stop)
         lengths = np.diff(offsets)
-        table_of_id = np.repeat(np.tile(np.arange(tables, dtype=np.int16), stop - start), lengths)
-        by_table = np.argsort(table_of_id, kind="stable")
-        values = self._ids[offsets[0] : offsets[-1]].astype(np.int64)[by_table]
-        return values, lengths.reshape(-1, tables).sum(axis=0).cumsum()
+        parts = np.arange((stop - start) // batch * tables, dtype=np.int32).reshape(-1, 1, tables)
+        part_of_bag = np.broadcast_to(parts, (parts.shape[0], batch, tables)).reshape(-1)
+        by_part = np.argsort(np.repeat(part_of_bag, lengths), kind="stable")
+        values = self._ids[offsets[0] : offsets[-1]].astype(np.int64)[by_part]
+        return values, lengths.reshape(-1, batch, tables).sum(axis=1).reshape(-1).cumsum()
 
     def sample_of(self, start: int, stop: int, table: int, at: int) -> int:
         ends = np.diff(self._offsets_of(start, stop)).reshape(-1, len(self.names))[:, table].cumsum()

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, wraps
+from itertools import zip_longest
 from threading import RLock
 from typing import TypeVar
 from weakref import WeakKeyDictionary
@@ -23,6 +24,9 @@ _Made = TypeVar("_Made")
 
 MAKING = RLock()
 """Held while something is made of a trace that all replays share: the others wait instead of making it too."""
+
+RUN_IDS = 1 << 17
+"""Ids of batches that are taken at once, where batches are small: what a batch costs beyond its ids is then little."""
 
 _FAR = 32
 """How many ids ahead a loop asks for memory."""
@@ -52,6 +56,15 @@ class Trace(ABC):
         Raises:
             IndexError: there is no batch of that index.
         """
+
+    def run(self, start: int, stop: int) -> Ids:
+        """The ids of batches `start` to `stop`, batch after batch: `ends` is int64 `[batches * features]`."""
+        batches = [self.ids(index) for index in range(start, stop)]
+        if len(batches) == 1:
+            return batches[0]
+        begins = np.cumsum([0, *(batch.values.size for batch in batches[:-1])])
+        ends = [begin + batch.ends for begin, batch in zip(begins, batches, strict=True)]
+        return Ids(np.concatenate([batch.values for batch in batches]), np.concatenate(ends), batches[0].starts)
 
     @abstractmethod
     def frequencies(self) -> list[Int64s]:
@@ -111,22 +124,34 @@ class WorkloadTrace(Trace):
 
 
 class Seen:
-    """One batch of a trace as simulators see it.
+    """Batches of a trace as simulators see them: one, or some that follow one another.
 
     Attributes:
-        number: Its index in the trace.
-        ids: As they came.
+        number: The index of the first in the trace.
+        batches: How many there are.
+        ids: As they came, batch after batch.
     """
 
-    def __init__(self, number: int, ids: Ids, distinct: Distinct) -> None:
+    def __init__(self, number: int, batches: int, ids: Ids, distinct: Distinct) -> None:
         self.number = number
+        self.batches = batches
         self.ids = ids
         self._distinct = distinct
 
-    @cached_property
+    @property
     def unique(self) -> tuple[Int32s, Int32s]:
-        """Its distinct rows, int32 `[u]`, in order of first occurrence, and how often each occurs, int32 `[u]`."""
-        return self._distinct.of(self.ids)
+        """Distinct rows of each batch, int32 `[u]`, in order of first occurrence, and how often each occurs in it."""
+        rows, occurrences, _ = self._found
+        return rows, occurrences
+
+    @property
+    def ends(self) -> Int64s:
+        """Where the rows of each batch end in `unique`, int64 `[batches]`."""
+        return self._found[2]
+
+    @cached_property
+    def _found(self) -> tuple[Int32s, Int32s, Int64s]:
+        return self._distinct.of_each(self.ids, self.batches)
 
 
 class Distinct:
@@ -137,45 +162,73 @@ class Distinct:
 
     def of(self, ids: Ids) -> tuple[Int32s, Int32s]:
         """Distinct rows of a batch, int32 `[u]`, in order of first occurrence, and their occurrences, int32 `[u]`."""
+        rows, occurrences, _ = self.of_each(ids, 1)
+        return rows, occurrences
+
+    def of_each(self, ids: Ids, batches: int) -> tuple[Int32s, Int32s, Int64s]:
+        """The same of so many batches, one behind the other, and where those of each end, int64 `[batches]`."""
         rows, occurrences = np.empty(ids.values.size, np.int32), np.empty(ids.values.size, np.int32)
-        found = _distinct(ids.values, ids.ends, ids.starts, self._place, rows, occurrences)
-        return rows[:found].copy(), occurrences[:found].copy()
+        ends = np.empty(batches, np.int64)
+        _distinct(ids.values, ids.ends, ids.starts, self._place, rows, occurrences, ends)
+        found = int(ends[-1])
+        return rows[:found].copy(), occurrences[:found].copy(), ends
 
 
-def replayed(trace: Trace, start: int, stop: int) -> Iterator[Seen]:
-    """Batches `start` to `stop` of a trace; the next one is made by another thread meanwhile."""
+def run_length(trace: Trace) -> int:
+    """How many batches of a trace are taken at once."""
+    return max(1, RUN_IDS // max(1, trace.batch_lookups))
+
+
+def replayed(trace: Trace, start: int, stop: int, *, at_once: int = 1, cut: int = 0) -> Iterator[Seen]:
+    """Batches `start` to `stop` of a trace; the next ones are made by another thread meanwhile.
+
+    They come up to `at_once` together: from one multiple of it to the next, and never with `cut` behind another.
+    """
     distinct = Distinct(trace.rows)
+    runs = list(_runs(start, stop, at_once, cut))
     with ThreadPoolExecutor(1, thread_name_prefix="trace") as maker:
-        coming = maker.submit(trace.ids, start) if start < stop else None
-        for index in range(start, stop):
+        coming = maker.submit(trace.run, *runs[0]) if runs else None
+        for (first, last), following in zip_longest(runs, runs[1:]):
             assert coming is not None
             ids = coming.result()
-            coming = maker.submit(trace.ids, index + 1) if index + 1 < stop else None
-            yield Seen(index, ids, distinct)
+            coming = maker.submit(trace.run, *following) if following else None
+            yield Seen(first, last - first, ids, distinct)
+
+
+def _runs(start: int, stop: int, at_once: int, cut: int) -> Iterator[tuple[int, int]]:
+    while start < stop:
+        end = min(start - start % at_once + at_once, stop)
+        if start < cut < end:
+            end = cut
+        yield start, end
+        start = end
 
 
 @compiled
-def _distinct(values, ends, starts, place, rows, occurrences):
-    """`place` is all zeros before and after: of a row met, 1 + where it stands in `rows`."""
+def _distinct(values, ends, starts, place, rows, occurrences, row_ends):
+    """`place` is all zeros before and after: of a row met in a batch, 1 + where it stands in `rows`."""
     found = 0
     begin = 0
-    for feature in range(ends.size):
-        start = starts[feature]
-        for i in range(begin, ends[feature]):
-            if i + _FAR < ends[feature]:
-                prefetch(place, start + values[i + _FAR])
-            row = np.uint64(start + values[i])
-            at = place[row]
-            if at == 0:
-                rows[found] = row
-                occurrences[found] = 1
-                found += 1
-                place[row] = found
-            else:
-                occurrences[at - 1] += 1
-        begin = ends[feature]
-    for i in range(found):
-        if i + _FAR < found:
-            prefetch(place, rows[i + _FAR])
-        place[np.uint64(rows[i])] = 0
-    return found
+    for batch in range(row_ends.size):
+        first = found
+        for feature in range(starts.size):
+            start = starts[feature]
+            end = ends[batch * starts.size + feature]
+            for i in range(begin, end):
+                if i + _FAR < end:
+                    prefetch(place, start + values[i + _FAR])
+                row = np.uint64(start + values[i])
+                at = place[row]
+                if at == 0:
+                    rows[found] = row
+                    occurrences[found] = 1
+                    found += 1
+                    place[row] = found
+                else:
+                    occurrences[at - 1] += 1
+            begin = end
+        for i in range(first, found):
+            if i + _FAR < found:
+                prefetch(place, rows[i + _FAR])
+            place[np.uint64(rows[i])] = 0
+        row_ends[batch] = found

@@ -56,8 +56,8 @@ def rearranged(old: Queues, ends: Int32s, slots: int) -> Queues:
 
 
 def _chunks_for(queues: int, slots: int) -> int:
-    """Chunks that always suffice: the first and the last of each queue may be partly full."""
-    return slots // CHUNK + 2 * queues + 1
+    """Chunks that always suffice: the first and the last of each queue that is not empty may be partly full."""
+    return slots // CHUNK + 2 * min(queues, slots) + 1
 
 
 @compiled

@@ -1,11 +1,13 @@
-"""LRU, S3-FIFO and SIEVE over batches, told with lists, one row at a time."""
+"""LRU, S3-FIFO, SIEVE, LFUDA and W-TinyLFU over batches, told with lists, one row at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 from listed_traces import ListedTrace, Step
 
+from suite.simulate.models.tinylfu import count, empty_sketch, estimate
 from systems.freq_cache.planner.planner import Planner
 from systems.freq_cache.planner.policy import LRU
 
@@ -53,8 +55,9 @@ class BruteForceQueues:
 class BruteForceS3Fifo(BruteForceQueues):
     """Three lists, the oldest first."""
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, fill: str = "small") -> None:
         super().__init__(slots)
+        self.fill = fill
         self.small: list[int] = []
         self.main: list[int] = []
         self.ghost: list[int] = []
@@ -75,6 +78,8 @@ class BruteForceS3Fifo(BruteForceQueues):
             self.ghost.remove(row)
         if len(self.cached) == self.slots:
             self.send_away()
+        elif self.fill == "main" and len(self.small) == self.slots - self.main_slots:
+            known = True  # or as good as known
         (self.main if known else self.small).append(row)
         self.hits[row] = 0
 
@@ -136,6 +141,90 @@ class BruteForceSieve(BruteForceQueues):
             at = (at + 1) % len(self.queue)
         self.hand = self.queue[at + 1] if at + 1 < len(self.queue) else None
         del self.queue[at]
+
+
+class BruteForceLfuda(BruteForceQueues):
+    """Keys by row, and the rows in the order of their last access; the age is the highest key that left."""
+
+    def __init__(self, slots: int) -> None:
+        super().__init__(slots)
+        self.accesses: dict[int, int] = {}
+        self.key: dict[int, int] = {}
+        self.age = 0
+
+    @property
+    def cached(self) -> set[int]:
+        return set(self.key)
+
+    def hit(self, row: int) -> None:
+        self.accesses[row] += 1
+        del self.key[row]  # a dict keeps the order in which keys are set
+        self.key[row] = self.accesses[row] + self.age
+
+    def admit(self, row: int) -> None:
+        if len(self.key) == self.slots:
+            victim = min((row for row in self.key if row not in self.in_hand), key=self.key.__getitem__)
+            self.age = max(self.age, self.key.pop(victim))
+        self.accesses[row] = 1
+        self.key[row] = 1 + self.age
+
+
+class BruteForceTinyLfu(BruteForceQueues):
+    """Three lists, the oldest first. Contests are judged by the model's own sketch, which has a test of its own."""
+
+    def __init__(self, slots: int) -> None:
+        super().__init__(slots)
+        self.window: list[int] = []
+        self.probation: list[int] = []
+        self.protected: list[int] = []
+        self.window_slots = max(1, slots // 100)
+        self.protected_slots = (slots - self.window_slots) * 4 // 5
+        self.sketch = empty_sketch(slots)
+
+    @property
+    def cached(self) -> set[int]:
+        return {*self.window, *self.probation, *self.protected}
+
+    def batch(self, rows: Sequence[int]) -> Step:
+        for row in rows:
+            count(self.sketch, np.int32(row))
+        return super().batch(rows)
+
+    def hit(self, row: int) -> None:
+        if row in self.window:
+            self.window.remove(row)
+            self.window.append(row)
+            return
+        (self.probation if row in self.probation else self.protected).remove(row)
+        self.protected.append(row)
+        if len(self.protected) > self.protected_slots:
+            self.probation.append(self.protected.pop(0))
+
+    def admit(self, row: int) -> None:
+        full = len(self.cached) == self.slots
+        if full:
+            self.send_away()
+        self.window.append(row)
+        if not full and len(self.window) > self.window_slots:
+            self.probation.append(self.window.pop(0))
+
+    def send_away(self) -> None:
+        victims = [row for row in [*self.probation, *self.protected] if row not in self.in_hand]
+        candidates = [row for row in self.window if row not in self.in_hand]
+        if victims and len(self.window) < self.window_slots:
+            candidates = []
+        if victims and candidates:
+            kept, gone = candidates[0], victims[0]
+            if estimate(self.sketch, np.int32(kept)) > estimate(self.sketch, np.int32(gone)):
+                self.window.remove(kept)
+                self.probation.append(kept)
+            else:
+                gone = kept
+        else:
+            gone = (victims or candidates)[0]
+        for part in (self.window, self.probation, self.protected):
+            if gone in part:
+                part.remove(gone)
 
 
 class BruteForceLru(BruteForceQueues):

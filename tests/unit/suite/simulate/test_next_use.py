@@ -16,6 +16,7 @@ from bounds_scenes import (
 from hypothesis import given
 
 from suite.simulate.models.model import CannotReplay
+from suite.simulate.traces import trace as traces
 from suite.simulate.traces.next_use import NextUses, next_uses
 from suite.simulate.traces.rates import rates_of
 from suite.simulate.traces.trace import Seen, replayed
@@ -38,12 +39,15 @@ def test_next_uses_are_those_found_by_searching(batches: list[list[int]]) -> Non
         assert uses.of(batch.number).tolist() == expected
 
 
-def test_next_uses_beyond_a_limit_of_memory_are_read_from_a_file() -> None:
+def test_next_uses_beyond_a_limit_of_memory_are_read_from_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traces, "RUN_IDS", 60)  # two batches at once
     generator = np.random.default_rng(5)
     trace = RowTrace(50, [generator.integers(0, 50, 30).tolist() for _ in range(20)])
     kept, spooled, mixed = (NextUses(trace, 20, in_memory_bytes=limit) for limit in (1 << 20, 0, 300))
     for batch in (3, 19, 0, 3):
         assert kept.of(batch).tolist() == spooled.of(batch).tolist() == mixed.of(batch).tolist()
+    both = [*kept.of(4).tolist(), *kept.of(5).tolist()]
+    assert kept.of(4, 6).tolist() == spooled.of(4, 6).tolist() == both
 
 
 def test_a_full_drive_is_a_reason_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,14 +1,16 @@
-"""LRU, S3-FIFO and SIEVE do by the batch what their rules say of rows, and LRU what the planner does."""
+"""Policies in queues do by the batch what their rules say of rows, and LRU what the planner does."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from brute_force_queues import (
+    BruteForceLfuda,
     BruteForceLru,
     BruteForceQueues,
     BruteForceS3Fifo,
     BruteForceSieve,
+    BruteForceTinyLfu,
     planned,
     told,
 )
@@ -16,18 +18,25 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from listed_traces import ListedTrace, assert_counts, setting, skewed_trace, traces
 
+from suite.simulate.models.belady import BeladyModel
+from suite.simulate.models.lfuda import LfudaModel
 from suite.simulate.models.lru import LruModel
 from suite.simulate.models.model import CacheModel, RowBytes, replay
+from suite.simulate.models.queues import USED
 from suite.simulate.models.s3fifo import S3FifoModel
 from suite.simulate.models.sieve import SieveModel
+from suite.simulate.models.tinylfu import TinyLfuModel, count, empty_sketch, estimate
+from suite.simulate.traces import trace as traces_module
 from systems.contract import OptimizerKind, SparseOptimizer
 
 SETTINGS = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 PAIRS: list[tuple[type[CacheModel], type[BruteForceQueues]]] = [
     (S3FifoModel, BruteForceS3Fifo),
     (SieveModel, BruteForceSieve),
+    (LfudaModel, BruteForceLfuda),
+    (TinyLfuModel, BruteForceTinyLfu),
 ]
-MODELS = [LruModel, S3FifoModel, SieveModel]
+MODELS = [LruModel, *(model for model, _ in PAIRS)]
 
 
 def one_row_a_batch(rows: list[int], *, of: int = 64) -> ListedTrace:
@@ -56,6 +65,25 @@ def test_queues_equal_lists_over_many_batches(model, brute_force, slots):
     trace = skewed_trace(tables=[200, 90, 3], batches=60, samples=20)
     tally = assert_counts(model(setting(trace, slots), {}), told(trace, brute_force(slots)))
     assert tally.rows_written_back > 250
+
+
+@SETTINGS
+@given(trace=traces(), slots=st.integers(1, 60))
+def test_s3_fifo_fills_its_main_queue_where_asked(trace, slots):
+    slots = min(slots, trace.rows)
+    steps = told(trace, BruteForceS3Fifo(slots, "main"))
+    assert_counts(S3FifoModel(setting(trace, slots), {"fill": "main"}), steps)
+
+
+@pytest.mark.parametrize(("fill", "missed"), [("small", [1]), ("main", [10])])
+def test_newcomers_of_s3_fifo_fill_the_small_queue_or_the_main_one(fill, missed):
+    rows = [*range(12)]  # ten fill the cache; two more send away the oldest of the small queue, of ten rows or of one
+
+    def misses_then(row):
+        trace = one_row_a_batch([*rows, row])
+        return replay(S3FifoModel(setting(trace, 10, len(rows)), {"fill": fill})).unique_misses
+
+    assert [row for row in range(1, 12) if misses_then(row)] == missed
 
 
 @SETTINGS
@@ -104,6 +132,47 @@ def test_sieve_spares_rows_hit_since_its_hand_came_by():
     assert misses(SieveModel, one_row_a_batch(rows), 4) == [0, 1, 2, 3, 6, 7, 10]
 
 
+def test_lfuda_lets_a_row_go_whose_many_accesses_are_long_ago():
+    few, many = ([*[0] * 6, *range(1, newcomers), 0] for newcomers in (5, 12))  # the age rises by one with each
+    assert misses(LfudaModel, one_row_a_batch(few), 2)[-1] == len(few) - 2, "its count keeps it for a while"
+    assert misses(LfudaModel, one_row_a_batch(many), 2)[-1] == len(many) - 1
+
+
+def test_w_tiny_lfu_sends_a_scan_away_and_keeps_what_was_used_before_it():
+    rows = [*[0, 1, 2, 3] * 3, *range(10, 30), 0, 1, 2, 3]
+    assert misses(TinyLfuModel, one_row_a_batch(rows), 5)[-1] == 31
+    assert misses(LruModel, one_row_a_batch(rows), 5)[-1] == len(rows) - 1
+
+
+def test_the_sketch_counts_up_to_fifteen_and_forgets_half_after_ten_accesses_per_slot():
+    sketch = empty_sketch(64)
+    for row in range(20):
+        for _ in range(row):
+            count(sketch, np.int32(row))
+    assert [int(estimate(sketch, np.int32(row))) for row in range(20)] == [min(row, 15) for row in range(20)]
+    for _ in range(640 - 190):
+        count(sketch, np.int32(19))
+    assert [int(estimate(sketch, np.int32(row))) for row in range(20)] == [min(row, 15) // 2 for row in range(20)]
+
+
+@pytest.mark.parametrize("model", [LruModel, S3FifoModel, SieveModel, LfudaModel, TinyLfuModel, BeladyModel])
+def test_batches_taken_at_once_count_as_one_by_one(model, monkeypatch):
+    parameters = {key: values[0] for key, values in model.variants.items()}
+    tallies = []
+    for run_ids in (1, 7 * 60, 1 << 17):  # one batch, seven, all
+        trace = skewed_trace(tables=[200, 90, 3], batches=60, samples=20)
+        monkeypatch.setattr(traces_module, "RUN_IDS", run_ids)
+        tallies.append(replay(model(setting(trace, 90, counted_from=10), parameters)))
+    counted = [
+        [vars(tally)[name] for name in ("batches", "unique_ids", "unique_misses", "lookup_misses", "rows_written_back")]
+        for tally in tallies
+    ]
+    over_time = [np.concatenate(tally.over_time).tolist() for tally in tallies]
+    assert counted[0] == counted[1] == counted[2]
+    assert over_time[0] == over_time[1] == over_time[2]
+    assert np.sum(over_time[0], axis=0).tolist() == [tallies[0].unique_ids, tallies[0].unique_misses]
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_batch_larger_than_the_cache_drives_nothing_out(model):
     trace = ListedTrace([20], [[0, 1, 2, 2], [*range(3, 13), 3], [0, 1, 2, 3]])
@@ -121,7 +190,7 @@ def test_batch_larger_than_the_cache_drives_nothing_out(model):
 def test_what_is_fetched_is_written_back_or_still_there(model, trace, slots):
     made = model(setting(trace, slots), {})
     tally = replay(made)
-    held = int((made._place >= 0).sum()) if model is not S3FifoModel else made._used
+    held = int((made._place >= 0).sum()) if model is not S3FifoModel else made._state[USED]
     assert tally.rows_fetched == tally.unique_misses
     assert tally.rows_fetched - tally.rows_written_back == held <= made.slots
 

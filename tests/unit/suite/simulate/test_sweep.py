@@ -6,6 +6,7 @@ import sys
 import time
 from functools import partial
 
+import numpy as np
 import pytest
 from listed_traces import skewed_trace
 
@@ -67,8 +68,9 @@ CELLS = [
 def counted(outcome: Outcome) -> tuple[object, ...]:
     tally = outcome.tally
     assert tally is not None
-    fixed = {name: value for name, value in vars(tally).items() if name != "by_table"}
-    return fixed, tally.by_table.tolist(), outcome.slots, outcome.bytes_moved, outcome.replayed_lookups
+    fixed = {name: value for name, value in vars(tally).items() if name not in ("by_table", "over_time")}
+    arrays = [array.tolist() for array in (tally.by_table, np.concatenate(tally.over_time))]
+    return fixed, arrays, outcome.slots, outcome.bytes_moved, outcome.replayed_lookups
 
 
 def test_counters_are_the_same_one_by_one_and_side_by_side() -> None:
@@ -142,5 +144,5 @@ def test_slots_are_rounded_as_the_systems_do() -> None:
 def test_progress_is_told_while_a_cell_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "_TELL_EVERY_S", 0.0)
     told: list[int] = []
-    run_cell(cell("uvm"), trace=OPEN(), span=SPAN, row=ROW, on_batches=told.append)
+    run_cell(cell("freq_cache"), trace=OPEN(), span=SPAN, row=ROW, on_batches=told.append)
     assert told == [1] * SPAN.stop + [0]

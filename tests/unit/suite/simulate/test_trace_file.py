@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,13 @@ def by_table(trace: Trace, index: int) -> list[list[int]]:
     return [part.tolist() for part in np.split(ids.values, ids.ends[:-1])]
 
 
+def assert_read_at_once(trace: Trace) -> None:
+    """Batches read at once are those read one by one."""
+    run = trace.run(0, trace.length)
+    parts = [part.tolist() for part in np.split(run.values, run.ends[:-1])]
+    assert parts == [part for index in range(trace.length) for part in by_table(trace, index)]
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_batches_are_the_samples_in_their_order(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trace_sources, "BLOCK_IDS", 8 * TABLES)
@@ -61,6 +69,7 @@ def test_batches_are_the_samples_in_their_order(name: str, tmp_path: Path, monke
     assert [rows for _, rows in trace.tables] == (ids.max(axis=0) + 1).tolist()
     for index in (2, 0, 1):  # in any order
         assert by_table(trace, index) == ids[index * BATCH : (index + 1) * BATCH].T.tolist()
+    assert_read_at_once(trace)
     with pytest.raises(IndexError, match="there is no batch 3, only 3"):
         trace.ids(3)
 
@@ -94,6 +103,7 @@ def test_bags_of_any_length_are_read(save, tmp_path: Path, monkeypatch: pytest.M
         assert by_table(trace, index) == expected
         most = max(most, sum(map(len, expected)))
     assert trace.batch_lookups == most
+    assert_read_at_once(trace)
     counts = trace.frequencies()
     assert counts[1].tolist() == np.bincount([i for s in samples for i in s[1]], minlength=50).tolist()
 
@@ -139,14 +149,18 @@ def test_an_id_outside_its_table_is_named_when_its_batch_comes(tmp_path: Path) -
     trace.ids(0)
     with pytest.raises(DataError, match=r"column 2 \('table_2'\), row 44: id 1000 is outside the table's 1,000 rows"):
         trace.ids(1)
-    with pytest.raises(DataError, match="row 44"):
-        trace.frequencies()
+    for read in (trace.frequencies, lambda: trace.run(0, 3)):
+        with pytest.raises(DataError, match=r"column 2 \('table_2'\), row 44: id 1000"):
+            read()
 
 
 def test_an_id_in_a_bag_is_named_by_its_sample(tmp_path: Path) -> None:
     ids, offsets = np.array([1, 2, 3, 90, 4]), np.array([0, 1, 1, 3, 5])
     np.savez(tmp_path / "t.npz", ids=ids, offsets=offsets, rows=np.array([9, 9]))
-    assert "column 1 ('table_1'), row 1: id 90 is outside the table's 9 rows" in refusal(tmp_path / "t.npz", 2)
+    said = "column 1 ('table_1'), row 1: id 90 is outside the table's 9 rows"
+    assert said in refusal(tmp_path / "t.npz", 2)
+    with pytest.raises(DataError, match=re.escape(said)):
+        FileTrace.open(tmp_path / "t.npz", 1).run(0, 2)
 
 
 def test_an_id_too_large_for_any_table_is_named(tmp_path: Path) -> None:
