@@ -92,6 +92,9 @@ class Counters:
         rows_fetched, rows_written_back: Rows moved to and from the device.
         bytes_fetched, bytes_written_back: The same in bytes, optimizer state included.
         overflow_batches: Batches with more distinct rows than the cache has slots.
+        late_batches: Batches of which rows were read from the slow tier when they were needed, not ahead.
+        planning_wait_s, fetch_wait_s, write_back_wait_s: Seconds for which the training thread waited for plans, for
+            rows to be read, and for rows to be written back, or did that itself.
         per_table: Unique ids and unique misses by table name, where known.
     """
 
@@ -105,6 +108,10 @@ class Counters:
     bytes_fetched: int | None = None
     bytes_written_back: int | None = None
     overflow_batches: int = 0
+    late_batches: int | None = None
+    planning_wait_s: float | None = None
+    fetch_wait_s: float | None = None
+    write_back_wait_s: float | None = None
     per_table: Mapping[str, tuple[int, int]] | None = None
 
 

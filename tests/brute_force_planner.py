@@ -94,7 +94,7 @@ class BruteForcePlan:
     fetch_slots: list[int] = field(default_factory=list)
     back_rows: list[int] = field(default_factory=list)
     back_slots: list[int] = field(default_factory=list)
-    fetch_after: int = -1
+    fetch_after: list[int] = field(default_factory=list)
     overflow: bool = False
 
 
@@ -138,10 +138,10 @@ class BruteForcePlanner:
         plan = BruteForcePlan(batch.batch, batch.rows, inverse=batch.inverse)
         plan.missed = [row not in self.slot for row in batch.rows]
         missing = [row for row in batch.rows if row not in self.slot]
-        plan.fetch_after = max([self.written_back_by.get(row, -1) for row in missing], default=-1)
         plan.overflow = len(batch.rows) > self.slots
         free = self.slots - len(self.row)
         plan.fetch_rows = missing[:free] if plan.overflow else missing
+        plan.fetch_after = [self.written_back_by.get(row, -1) for row in plan.fetch_rows]
         keys = self.ranking.keys(batch.occurrences, batch=batch.batch, learn=batch.changes)
 
         plan.fetch_slots = list(range(len(self.row), len(self.row) + min(free, len(plan.fetch_rows))))

@@ -38,9 +38,10 @@ from suite.run.cell.training import Trainer, build_trainer, in_process, load_ini
 from suite.run.plan import Options, plan_cells
 from systems.freq_cache import CachedEmbeddingBagCollection
 from systems.freq_cache.cache import Cache
-from systems.freq_cache.mover import RowMover
+from systems.freq_cache.mover import BatchMover
 from systems.freq_cache.pipeline import Pipeline
 from systems.freq_cache.pool import RowPool
+from systems.freq_cache.staging import Entry
 from systems.freq_cache.tiers.writer import Writer
 from systems.freq_cache.transfer import Departure, Transfer
 from systems.registry import Variant, load, parse_systems
@@ -53,13 +54,14 @@ PARTS: tuple[tuple[type, str, str], ...] = (
     (Cache, "check", "check ids"),
     (Cache, "announce", "announce to the planner"),
     (Cache, "plan", "plan"),
-    (RowMover, "fetch", "gather to staging"),
+    (BatchMover, "send", "send ahead, the rest"),
+    (Entry, "add", "gather to staging, queue the copy in"),
     (Cache, "move", "move rows"),
     (RowPool, "read", "read slots"),
     (RowPool, "fill", "fill slots"),
     (RowPool, "look_up", "look up"),
-    (Transfer, "to_device", "queue copies in"),
-    (Transfer, "gather", "queue gathers by the device"),
+    (Transfer, "pack", "queue the copy of slot ids"),
+    (Transfer, "to_device", "queue other copies in"),
     (Transfer, "to_host", "queue copies out"),
     (Departure, "wait", "wait for copies out"),
     (Writer, "wait", "wait for write-backs"),

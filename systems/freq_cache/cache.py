@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
 from systems.answers import Anatomy, Purpose, Rows, Tier, total_of
 from systems.features import Group
-from systems.freq_cache.mover import RowMover, as_long
+from systems.freq_cache.mover import BatchMover, Planned, RowMover, as_long
 from systems.freq_cache.overflow import Overflow
 from systems.freq_cache.planner.announce_loops import outside
-from systems.freq_cache.planner.planner import Ids, Plan, Planner
+from systems.freq_cache.planner.planner import Ids, Planner
 from systems.freq_cache.pool import RowPool
 from systems.freq_cache.tiers.slow_tier import SlowTier
 from systems.freq_cache.tiers.writer import Writer
 from systems.freq_cache.traffic import Traffic
-from systems.freq_cache.transfer import Arrival, Transfer
+from systems.freq_cache.transfer import Transfer
 
 
 @dataclass(frozen=True)
@@ -31,30 +32,20 @@ class Bags:
 
     Attributes:
         ids: The ids, feature after feature.
-        offsets: Where bags begin, feature after feature, int64 `[features * batch + 1]`.
+        offsets: Where bags begin, feature after feature, and where the last one ends, int64 `[features * batch + 1]`.
     """
 
     ids: Ids
-    offsets: Tensor
+    offsets: NDArray[np.int64]
+
+    @cached_property
+    def one_each(self) -> bool:
+        """Whether every bag has one id."""
+        bags = self.offsets.size - 1
+        return bags == self.ids.values.size and np.array_equal(self.offsets, np.arange(bags + 1))
 
 
-@dataclass
-class Planned:
-    """A planned batch, with what was sent ahead of it.
-
-    Attributes:
-        plan: Which rows leave and enter.
-        sent: On the device: the slot of every id, int32; bag offsets; the slots to fetch into and those to write back,
-            int64.
-        fetched: Records of the first rows to fetch, if they could be read when the batch was planned.
-        rows_written_back, rows_fetched: How many of its rows have been moved.
-    """
-
-    plan: Plan
-    sent: Arrival
-    fetched: Arrival | None
-    rows_written_back: int = 0
-    rows_fetched: int = 0
+_NO_OFFSETS = np.empty(0, np.int32)
 
 
 class _InFlight:
@@ -66,6 +57,28 @@ class _InFlight:
     def arrive(self, gradient: Tensor) -> None:
         """A gradient came: the update of the slots follows within the same backward."""
         self.arrived = True
+
+
+def checked(features: KeyedJaggedTensor) -> KeyedJaggedTensor:
+    """The same features, whose bags are those of its ids; kernels would read beyond them.
+
+    Raises:
+        ValueError: they are not on the host, not whole numbers, or not as many as the batch needs.
+    """
+    ids, lengths, weights = features.values(), features.lengths(), features.weights_or_none()
+    given, keys = features.offsets_or_none(), features.keys()
+    if ids.device.type != "cpu":
+        raise ValueError("the cache plans on the host: pass the features on the CPU")
+    if ids.dtype not in (torch.int64, torch.int32):
+        raise ValueError(f"ids are int64 or int32, not {ids.dtype}")
+    if weights is not None and weights.shape != ids.shape:
+        raise ValueError(f"{ids.numel():,} ids have {weights.numel():,} weights: give one for each")
+    if lengths.numel() != len(keys) * features.stride():
+        raise ValueError(f"{lengths.numel():,} bags are not as many for each of {len(keys)} features")
+    least = int(lengths.min()) if lengths.numel() else 0
+    if least < 0 or int(lengths.sum()) != ids.numel() or (given is not None and int(given[0]) != 0):
+        raise ValueError(f"the lengths of the bags do not share out {ids.numel():,} ids: correct them")
+    return features
 
 
 class Cache:
@@ -81,7 +94,7 @@ class Cache:
         planner: Over the rows of all tables, table after table.
         tier: The same rows.
         make_pool: Makes a pool; takes its number of slots.
-        staging_rows: Records that may lie on the device on their way in, and as many on their way out.
+        staging_rows: Records that staging on the device has room for, in each of its places.
         writer: Of the tier.
         transfer: To and from the device.
         remedy: Takes a number of slots and says what to give for it, to refuse a batch with more distinct rows than
@@ -110,8 +123,9 @@ class Cache:
         self.tier = tier
         self.writer = writer
         self.pool = make_pool(planner.slots)
-        self.staging_rows = staging_rows
+        self._staging_bytes = BatchMover.PLACES * staging_rows * tier.layout.record_bytes
         self._transfer = transfer
+        self._batch_mover = BatchMover(self.pool, tier=tier, writer=writer, transfer=transfer, rows=staging_rows)
         self._mover = RowMover(tier, transfer)
         self._overflow = Overflow(self.pool, make_pool=make_pool, mover=self._mover, writer=writer, remedy=remedy)
         self._in_flight: Callable[[], _InFlight | None] = lambda: None
@@ -120,18 +134,10 @@ class Cache:
         self.count_by_table = False
 
     def bags(self, part: KeyedJaggedTensor) -> Bags:
-        """The ids and bags of a batch for this cache.
-
-        Raises:
-            ValueError: the features lie on a device.
-        """
-        values = part.values()
-        if values.device.type != "cpu":
-            raise ValueError("the cache plans on the host: pass the features on the CPU")
-        offsets = part.offsets().long()
-        ends = (
-            offsets[part.stride() :: part.stride()].numpy() if part.stride() else np.zeros(len(part.keys()), np.int64)
-        )
+        """The ids and bags of a batch for this cache, which were checked."""
+        values, samples = part.values(), part.stride()
+        offsets = part.offsets().long().numpy()
+        ends = offsets[samples::samples] if samples else np.zeros(len(part.keys()), np.int64)
         return Bags(Ids(values.long().contiguous().numpy(), ends, self._feature_starts), offsets)
 
     def check(self, bags: Bags) -> None:
@@ -163,15 +169,16 @@ class Cache:
         self.planner.announce(bags.ids, changes=changes)
 
     def plan(self, bags: Bags) -> Planned:
-        """Plan the batch announced longest ago, and send ahead what can be sent."""
-        plan = self.planner.plan()
-        slots = torch.from_numpy(plan.slot_of_id)
-        sent = self._transfer.to_device(slots, bags.offsets, as_long(plan.fetch_slots), as_long(plan.back_slots))
-        fetched = None
-        if plan.fetch_rows.size and self.writer.landed(plan.fetch_after):
-            with suppress(OSError):  # `move` reads the rows again, and raises what is wrong
-                fetched = self._mover.fetch(plan.fetch_rows[: self.staging_rows])
-        return Planned(plan, sent, fetched)
+        """Plan the batch announced longest ago."""
+        return Planned(self.planner.plan(), _NO_OFFSETS if bags.one_each else bags.offsets.astype(np.int32))
+
+    def send(self, planned: Planned) -> None:
+        """Send ahead what can be sent of a planned batch.
+
+        Raises:
+            OSError: rows could not be read from the slow tier; `move` reads them again.
+        """
+        self._batch_mover.send(planned)
 
     def move(self, planned: Planned) -> None:
         """Move the rows that a batch needs: changed ones out of the cache, then missing ones into it.
@@ -182,28 +189,7 @@ class Cache:
             OSError: rows could not be read from the slow tier.
             WriteBackFailed: rows could not be written to it.
         """
-        plan = planned.plan
-        _, _, fetch_slots, back_slots = planned.sent.take()
-        while planned.rows_written_back < plan.back_rows.size:
-            chunk = slice(planned.rows_written_back, planned.rows_written_back + self.staging_rows)
-            rows = as_long(plan.back_rows[chunk])
-            records = self._transfer.to_host(self.pool.read(back_slots[chunk]))
-            planned.rows_written_back += rows.numel()
-            self.traffic.rows_written_back += rows.numel()
-            self.writer.write(rows, records, batch=plan.batch)
-        while planned.rows_fetched < plan.fetch_rows.size:
-            start = planned.rows_fetched
-            arriving, planned.fetched = planned.fetched, None
-            if arriving is None:
-                self.writer.wait(plan.fetch_after)
-                arriving = self._mover.fetch(plan.fetch_rows[start : start + self.staging_rows])
-            (records_in,) = arriving.take()
-            stop = start + records_in.shape[0]
-            self.pool.fill(fetch_slots[start:stop], records_in)
-            self.traffic.rows_fetched += records_in.shape[0]
-            planned.rows_fetched = stop
-        if not plan.overflow:
-            self.writer.moved(plan.batch)
+        self._batch_mover.move(planned, self.traffic)
 
     def look_up(self, planned: Planned, weights: Tensor | None) -> Tensor:
         """Pool the rows of a batch that was moved, fp32 `[batch, features * dim]` on the device.
@@ -212,7 +198,7 @@ class Cache:
             WorkingSetTooLarge: the batch has more distinct rows than slots and may not bypass the cache.
         """
         plan = planned.plan
-        slots, offsets = planned.sent.take()[:2]
+        slots, *_, offsets = self._batch_mover.numbers(planned)
         self.traffic.count(plan)
         if self.count_by_table:
             self.traffic.count_by_table(plan, list(self._tables), self._starts)
@@ -222,7 +208,7 @@ class Cache:
             slots = self._transfer.to_device(torch.from_numpy(plan.inverse)).take()[0]
         if weights is not None:
             weights = weights.to(slots.device, non_blocking=True)
-        pooled = pool.look_up(slots, offsets, weights)
+        pooled = pool.look_up(slots, offsets if offsets.numel() else None, weights)
         if pooled.requires_grad:
             in_flight = _InFlight()
             pooled.register_hook(in_flight.arrive)
@@ -255,7 +241,7 @@ class Cache:
             for start in range(0, rows.size, self._mover.chunk_rows):
                 chunk = slice(start, start + self._mover.chunk_rows)
                 held = self._mover.on_device(slots[chunk])
-                records = self.pool.read(held)
+                records = self.pool.records(held)
                 self.tier.write(as_long(rows[chunk]), self._transfer.to_host(records).wait())
                 if self.pool.rounds:
                     self.pool.fill(held, records)
@@ -315,7 +301,7 @@ class Cache:
         own = {
             (Tier.DEVICE, Purpose.ROWS): rows,
             (Tier.DEVICE, Purpose.STATE): state,
-            (Tier.DEVICE, Purpose.STAGING): overflow + 2 * self.staging_rows * self.tier.layout.record_bytes,
+            (Tier.DEVICE, Purpose.STAGING): overflow + self._staging_bytes,
             (Tier.HOST, Purpose.INDEX): self.planner.index_bytes,
             (Tier.HOST, Purpose.STAGING): self.planner.window_bytes + self.writer.pending_bytes,
         }

@@ -18,7 +18,7 @@ from systems.answers import Anatomy, Counters, Placement, Purpose, Rows, Support
 from systems.contract import EmbeddingSystem
 from systems.freq_cache import arguments, sizing
 from systems.freq_cache.build import CacheBuilder
-from systems.freq_cache.cache import Cache
+from systems.freq_cache.cache import Cache, checked
 from systems.freq_cache.fused_optimizer import FusedOptimizer
 from systems.freq_cache.pipeline import Pipeline
 from systems.freq_cache.planner.policy import Policy
@@ -158,7 +158,10 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
             self.close()
             raise
         self._cache_of_table = {name: cache for cache in caches for name in cache.tables}
-        self._pipeline = Pipeline(caches, look_ahead=look_ahead, executor=self._planning)
+        groups = self._groups
+        self._pipeline = Pipeline(
+            caches, split=lambda batch: groups.split(checked(batch)), look_ahead=look_ahead, executor=self._planning
+        )
 
     @classmethod
     def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
@@ -231,14 +234,13 @@ class CachedEmbeddingBagCollection(EmbeddingSystem):
             )
         for cache in self._caches:
             cache.warm_up()
-        self._pipeline.announce(features, self._groups.split(features))
+        self._pipeline.announce(features)
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
-        parts = self._groups.split(features)
         for cache in self._caches:
             cache.warm_up()
         self.fused_optimizer.pass_on()
-        moved = self._pipeline.move(features, parts)
+        moved, parts = self._pipeline.move(features)
         pooled = [
             cache.look_up(planned, part.weights_or_none())
             for cache, planned, part in zip(self._caches, moved, parts, strict=True)

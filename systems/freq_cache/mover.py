@@ -1,7 +1,8 @@
-"""Carrying rows, as records, between the slow tier and slots on the device."""
+"""Carrying rows, as records, between the slow tier and slots on the device: for a batch, and for anything else."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -9,14 +10,140 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from systems.freq_cache.planner.planner import Plan
 from systems.freq_cache.pool import RowPool
-from systems.freq_cache.tiers.pinned import PinnedTier
+from systems.freq_cache.staging import Entry, Exit
 from systems.freq_cache.tiers.slow_tier import SlowTier
+from systems.freq_cache.tiers.writer import Writer
+from systems.freq_cache.traffic import Traffic
 from systems.freq_cache.transfer import Arrival, Departure, Transfer
 
 Int32s = NDArray[np.int32]
 
 _CHUNK_BYTES = 8 << 20
+_MOST_WAITING = 4
+"""Batches whose records may wait in host memory to be written back."""
+
+
+@dataclass
+class Planned:
+    """A planned batch, and how far it has come.
+
+    Attributes:
+        plan: Which rows leave and enter.
+        offsets: Where its bags begin and the last one ends, int32; empty: every bag has one id.
+        fetch_rows, fetch_slots: Those of the plan, rows first that the slow tier had when the batch was sent.
+        early: How many rows that are.
+        sent: On the device, int32: the slot of every id, the slots to fetch into, those to write back, the rows to
+            fetch, the offsets. None: not yet.
+        rows_written_back, rows_fetched: How many of its rows have been moved.
+    """
+
+    plan: Plan
+    offsets: Int32s
+    fetch_rows: Int32s = field(init=False)
+    fetch_slots: Int32s = field(init=False)
+    early: int = 0
+    sent: Arrival | None = None
+    rows_written_back: int = 0
+    rows_fetched: int = 0
+
+
+class BatchMover:
+    """Moves the rows that batches need, by way of staging: changed ones out of a pool, then missing ones into it.
+
+    Batches are sent and moved in the order of their plans, at most one is sent ahead of that in hand. `send` may run on
+    a thread of its own; it touches no slot.
+
+    Args:
+        pool: The slots.
+        tier: The rows.
+        writer: Of the tier.
+        transfer: To and from the device.
+        rows: Records that staging has room for, in each of its `PLACES`.
+    """
+
+    PLACES = 3
+    """One for the batch in hand, one for the batch that is sent ahead, one for what leaves."""
+
+    def __init__(self, pool: RowPool, *, tier: SlowTier, writer: Writer, transfer: Transfer, rows: int) -> None:
+        self._pool = pool
+        self._writer = writer
+        self._transfer = transfer
+        self._entries = (Entry(rows, tier, transfer), Entry(rows, tier, transfer))
+        self._exit = Exit(rows, tier.layout, transfer)
+
+    def send(self, planned: Planned) -> None:
+        """Send the device what it must know of a batch, and the rows that the slow tier has by now.
+
+        Raises:
+            OSError: rows could not be read; `move` tries again.
+        """
+        self._send_numbers(planned)
+        entry = self._entries[planned.plan.batch % 2]
+        self._add(planned, entry, min(planned.early, entry.rows))
+
+    def move(self, planned: Planned, traffic: Traffic) -> None:
+        """Write back and fetch the rows of a batch. After an error the same call goes on where it stopped.
+
+        Raises:
+            OSError: rows could not be read from the slow tier.
+            WriteBackFailed: rows could not be written to it.
+        """
+        plan = planned.plan
+        _, fetch_slots, back_slots, *_ = self.numbers(planned)
+        while planned.rows_written_back < plan.back_rows.size:
+            chunk = slice(planned.rows_written_back, planned.rows_written_back + self._exit.rows)
+            rows, slots = as_long(plan.back_rows[chunk]), back_slots[chunk]
+            with traffic.timed("write_back_wait_s"):
+                self._writer.wait(plan.batch - _MOST_WAITING)
+                records = self._exit.send(self._pool.read(slots, self._exit.room(rows.numel())))
+                planned.rows_written_back += rows.numel()
+                traffic.rows_written_back += rows.numel()
+                self._writer.write(rows, records, batch=plan.batch)
+        entry, late = self._entries[plan.batch % 2], False
+        while planned.rows_fetched < planned.fetch_rows.size:
+            missing = min(planned.fetch_rows.size - planned.rows_fetched, entry.rows) - entry.held
+            if missing:
+                late = True
+                if planned.rows_fetched + entry.held + missing > planned.early:
+                    with traffic.timed("write_back_wait_s"):
+                        self._writer.wait(int(plan.fetch_after.max()))
+                with traffic.timed("fetch_wait_s"):
+                    self._add(planned, entry, missing)
+            stop = planned.rows_fetched + entry.held
+            self._pool.fill(fetch_slots[planned.rows_fetched : stop], entry.take())
+            traffic.rows_fetched += entry.held
+            planned.rows_fetched = stop
+            entry.clear()
+        traffic.late_batches += late
+        if not plan.overflow:
+            self._writer.moved(plan.batch)
+
+    def numbers(self, planned: Planned) -> tuple[Tensor, ...]:
+        """What was sent of a batch beside its rows, for work queued from here on; see `Planned.sent`."""
+        return self._sent(planned).take()
+
+    def _add(self, planned: Planned, entry: Entry, count: int) -> None:
+        """Read the next rows of a batch."""
+        if count:
+            start = planned.rows_fetched + entry.held
+            chunk = slice(start, start + count)
+            entry.add(as_long(planned.fetch_rows[chunk]), self._sent(planned).tensors[3][chunk])
+
+    def _sent(self, planned: Planned) -> Arrival:
+        return planned.sent or self._send_numbers(planned)
+
+    def _send_numbers(self, planned: Planned) -> Arrival:
+        plan = planned.plan
+        has = plan.fetch_after <= self._writer.landed
+        order = np.argsort(~has, kind="stable")
+        planned.early = int(np.count_nonzero(has))
+        planned.fetch_rows, planned.fetch_slots = plan.fetch_rows[order], plan.fetch_slots[order]
+        planned.sent = self._transfer.pack(
+            plan.slot_of_id, planned.fetch_slots, plan.back_slots, planned.fetch_rows, planned.offsets
+        )
+        return planned.sent
 
 
 class RowMover:
@@ -28,29 +155,22 @@ class RowMover:
         self.chunk_rows = max(1, _CHUNK_BYTES // tier.layout.record_bytes)
         """Rows moved at a time where many are: when the cache is filled or flushed."""
 
-    def fetch(self, rows: Int32s) -> Arrival:
-        """Read rows, int32 `[n]`, from the slow tier and send their records to the device.
+    def fill(self, pool: RowPool, slots: Int32s, rows: Int32s) -> None:
+        """Overwrite slots, int32 `[n]`, with rows of the slow tier, a chunk at a time.
 
         Raises:
-            OSError: they could not be read.
+            OSError: rows could not be read.
         """
-        wanted = as_long(rows)
-        if isinstance(self.tier, PinnedTier):
-            return self.transfer.gather(self.tier.on_device, wanted)
-        records = self.tier.layout.empty(rows.size, pin=self.transfer.pins)
-        self.tier.read(wanted, records)
-        return self.transfer.to_device(records)
-
-    def fill(self, pool: RowPool, slots: Int32s, rows: Int32s) -> None:
-        """Overwrite slots, int32 `[n]`, with rows of the slow tier, a chunk at a time."""
         for start in range(0, rows.size, self.chunk_rows):
             chunk = slice(start, start + self.chunk_rows)
-            (records,) = self.fetch(rows[chunk]).take()
-            pool.fill(self.on_device(slots[chunk]), records)
+            wanted = as_long(rows[chunk])
+            records = self.tier.layout.empty(wanted.numel(), pin=self.transfer.pins)
+            self.tier.read(wanted, records)
+            pool.fill(self.on_device(slots[chunk]), self.transfer.to_device(records).take()[0])
 
     def read(self, pool: RowPool, slots: Int32s) -> Departure:
         """Send the records in slots, int32 `[n]`, to the host."""
-        return self.transfer.to_host(pool.read(self.on_device(slots)))
+        return self.transfer.to_host(pool.records(self.on_device(slots)))
 
     def copy(self, source: RowPool, from_slots: Int32s, target: RowPool, to_slots: Int32s) -> None:
         """Overwrite slots of one pool with slots of another, int32 `[n]` each."""

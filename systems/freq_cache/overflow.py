@@ -72,7 +72,7 @@ class Overflow:
         held, absent = _held_and_absent(plan)
         if held.size:
             self._mover.copy(self._slots, plan.slots[held], pool, held)
-        self._writer.wait(plan.fetch_after)
+        self._writer.wait()  # for all rows that earlier batches write back
         if absent.size:
             self._mover.fill(pool, absent, plan.rows[absent])
         self._batch = _Bypassing(plan, torch.is_grad_enabled())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
@@ -27,17 +28,20 @@ class _Coming:
 
     Attributes:
         features: The very object that will be looked up.
+        parts: Its features for each cache.
         bags: Its ids for each cache.
         changes: It will be trained.
         announced: Done once the planners know of it.
-        planned: Its plan in each cache, once planning has begun.
+        planned: Its plan in each cache, once planning has begun, and when planning ended: what can be sent ahead was
+            sent after that.
     """
 
     features: KeyedJaggedTensor
+    parts: list[KeyedJaggedTensor]
     bags: list[Bags]
     changes: bool
     announced: Future[None] | None = None
-    planned: Future[list[Planned]] | None = None
+    planned: Future[tuple[list[Planned], float]] | None = None
 
 
 class Pipeline:
@@ -47,12 +51,24 @@ class Pipeline:
     up, so its rows are read from the slow tier while the batch before it trains. A batch that nobody announced is
     served all the same: what was announced before it is withdrawn, and announced anew when its turn comes.
 
-    `executor` has one thread, on which batches are announced to the planners and planned; None: both happen on the
-    calling thread.
+    Args:
+        caches: The caches.
+        split: Finds the features of each cache in a batch.
+        look_ahead: Batches that may be announced beyond the one in hand.
+        executor: Has one thread, on which batches are announced to the planners and planned; None: both happen on the
+            calling thread.
     """
 
-    def __init__(self, caches: Sequence[Cache], *, look_ahead: int, executor: Executor | None) -> None:
+    def __init__(
+        self,
+        caches: Sequence[Cache],
+        *,
+        split: Callable[[KeyedJaggedTensor], list[KeyedJaggedTensor]],
+        look_ahead: int,
+        executor: Executor | None,
+    ) -> None:
         self._caches = caches
+        self._split = split
         self._window = max(look_ahead - 1, 0)
         self._executor = executor
         self._coming: deque[_Coming] = deque()
@@ -65,54 +81,66 @@ class Pipeline:
         """Batches announced and not yet looked up."""
         return len(self._coming)
 
-    def announce(self, features: KeyedJaggedTensor, parts: Sequence[KeyedJaggedTensor]) -> None:
+    def announce(self, features: KeyedJaggedTensor) -> None:
         """Announce the batch that comes behind all others, and plan those whose turn that makes it.
 
         Args:
             features: The object that will be looked up.
-            parts: Its features by cache.
+
+        Raises:
+            ValueError: the caches cannot serve such features; nothing was announced.
         """
-        self._coming.append(self._batch(features, parts))
+        self._coming.append(self._batch(features))
         self._announce_all()
+        if self._half_moved is not None:
+            return  # staging has room for two batches
         for position, coming in enumerate(self._coming):
             if coming.planned is None and len(self._coming) - 1 - position >= self._window:
                 self._plan(coming, self._executor)
 
-    def move(self, features: KeyedJaggedTensor, parts: Sequence[KeyedJaggedTensor]) -> list[Planned]:
+    def move(self, features: KeyedJaggedTensor) -> tuple[list[Planned], list[KeyedJaggedTensor]]:
         """Have the caches hold the rows of a batch that is looked up now. After an error the call may be repeated.
+
+        Returns:
+            What was planned for it in each cache, and its features for each.
 
         Raises:
             RuntimeError: the batch was announced behind another one, or announced as not to be trained and is.
+            ValueError: the caches cannot serve such features.
             IndexError: an id is outside its table.
             OSError, WriteBackFailed: the slow tier failed.
             PlanningFailed: anything else that happened while it was planned; the caches cannot be used any more.
         """
+        half_moved = self._half_moved
+        again = half_moved is not None and half_moved.features is features
+        known = again or any(waiting.features is features for waiting in self._coming)
+        unannounced = None if known else self._batch(features)  # refused before anything is touched
         for cache in self._caches:
             cache.finish()
-        if any(coming is self._half_moved for coming in self._coming):
+        if any(coming is half_moved for coming in self._coming):
             self.withdraw()  # it failed half-way, and may have moved rows of batches that come before that one
-        if self._half_moved is not None:
-            half_moved = self._half_moved
+        elif half_moved is not None:
             planned = self._move(half_moved)
-            if half_moved.features is features:
-                return planned
-        if self._coming and self._coming[0].features is features:
-            if torch.is_grad_enabled() and not self._coming[0].changes:
-                self.withdraw()
-                self._coming.popleft()
-                raise RuntimeError("a batch announced under torch.no_grad() is now to be trained: announce it again")
-            self._announce_all()
-            coming = self._coming.popleft()
-            if coming.planned is None:
-                self._plan(coming, self._executor)
-        else:
-            if any(waiting.features is features for waiting in self._coming):
-                raise RuntimeError("batches must be looked up in the order in which they were announced")
+            if again:
+                return planned, self._parts(half_moved)
+        if unannounced is not None:
             self.withdraw()
-            coming = self._batch(features, parts)
-            self._announce(coming, None)
-            self._plan(coming, None)
-        return self._move(coming)
+            start = time.perf_counter()
+            self._announce(unannounced, None)
+            self._plan(unannounced, None)
+            return self._move(unannounced, start), unannounced.parts
+        if self._coming[0].features is not features:
+            raise RuntimeError("batches must be looked up in the order in which they were announced")
+        if torch.is_grad_enabled() and not self._coming[0].changes:
+            self.withdraw()
+            self._coming.popleft()
+            raise RuntimeError("a batch announced under torch.no_grad() is now to be trained: announce it again")
+        start = time.perf_counter()
+        self._announce_all()
+        coming = self._coming.popleft()
+        if coming.planned is None:
+            self._plan(coming, self._executor)
+        return self._move(coming, start), self._parts(coming)
 
     def withdraw(self) -> None:
         """Move the rows of every planned batch, and forget the announced batches that are not planned.
@@ -128,19 +156,23 @@ class Pipeline:
         if self._half_moved is not None:
             self._move(self._half_moved)
         for coming in self._coming:
-            if coming.planned is not None:
-                with suppress(IndexError):  # raised when the batch is looked up
+            if coming.announced is not None:
+                refused = coming.announced.exception()  # waits; raised when the batch is looked up
+                if coming.planned is not None and (refused is None or refused is self._planner_error):
                     for cache, planned in zip(self._caches, self._move(coming), strict=True):
                         cache.writer.moved(planned.plan.batch)
-            if coming.announced is not None:
-                coming.announced.exception()  # waits for it
             coming.announced = coming.planned = None
         for cache in self._caches:
             cache.planner.withdraw()
 
-    def _batch(self, features: KeyedJaggedTensor, parts: Sequence[KeyedJaggedTensor]) -> _Coming:
+    def _batch(self, features: KeyedJaggedTensor) -> _Coming:
+        parts = self._split(features)
         bags = [cache.bags(part) for cache, part in zip(self._caches, parts, strict=True)]
-        return _Coming(features, bags, torch.is_grad_enabled())
+        return _Coming(features, parts, bags, torch.is_grad_enabled())
+
+    def _parts(self, coming: _Coming) -> list[KeyedJaggedTensor]:
+        """The features of each cache, with their weights as they are now."""
+        return coming.parts if coming.features.weights_or_none() is None else self._split(coming.features)
 
     def _announce_all(self) -> None:
         for coming in self._coming:
@@ -162,19 +194,29 @@ class Pipeline:
     def _plan(self, coming: _Coming, executor: Executor | None) -> None:
         announced = coming.announced
 
-        def plan() -> list[Planned]:
+        def plan() -> tuple[list[Planned], float]:
             if announced is None:
                 raise AssertionError("a batch is announced before it is planned")
             announced.result()
-            return self._guarded(plan_in_all)
+            planned = self._guarded(plan_in_all)
+            end = time.perf_counter()
+            for cache, one in zip(self._caches, planned, strict=True):
+                with suppress(Exception):  # `move` tries again, and raises it
+                    cache.send(one)
+            return planned, end
 
         def plan_in_all() -> list[Planned]:
             return [cache.plan(bags) for cache, bags in zip(self._caches, coming.bags, strict=True)]
 
         coming.planned = _run(plan, executor)
 
-    def _move(self, coming: _Coming) -> list[Planned]:
-        found = self._outcome(coming)
+    def _move(self, coming: _Coming, start: float | None = None) -> list[Planned]:
+        """Move the rows of a batch once it is planned. `start`: since when that is waited for."""
+        start = time.perf_counter() if start is None else start
+        found, planned_at = self._outcome(coming)
+        end, waited = time.perf_counter(), self._caches[0].traffic
+        waited.planning_wait_s += max(min(planned_at, end) - start, 0.0)
+        waited.fetch_wait_s += end - max(planned_at, start)
         self._half_moved = coming
         for cache, planned in zip(self._caches, found, strict=True):
             cache.move(planned)
@@ -191,7 +233,7 @@ class Pipeline:
             self._planner_error = error
             raise
 
-    def _outcome(self, coming: _Coming) -> list[Planned]:
+    def _outcome(self, coming: _Coming) -> tuple[list[Planned], float]:
         if self._failure is None and coming.planned is not None:
             try:
                 return coming.planned.result()

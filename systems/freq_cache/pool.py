@@ -34,6 +34,8 @@ class RowPool:
     ) -> None:
         self.slots = slots
         self.layout = layout
+        self._slot_type = slot_type(slots, tables=max(table_of_feature) + 1)
+        self._one_each = torch.empty(0, dtype=torch.int32, device=device)
         self._tbe = build_shared_tbe(
             slots,
             layout.dim,
@@ -48,27 +50,41 @@ class RowPool:
         states = self._tbe.split_optimizer_states()
         self.state: dict[str, Tensor] = dict(zip(layout.state, states[0], strict=True)) if states else {}
 
-    def look_up(self, slots: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
-        """Pool rows by slot, int32 `[n]`, in bags, with weights fp32 `[n]`; fp32 `[batch, features * dim]`."""
+    def look_up(self, slots: Tensor, offsets: Tensor | None, weights: Tensor | None) -> Tensor:
+        """Pool rows by slot, int32 `[n]`, in bags, with weights fp32 `[n]`; fp32 `[batch, features * dim]`.
+
+        `offsets`: where bags begin and the last one ends, int32; None: every bag has one id.
+        """
+        slots = slots.to(self._slot_type)
+        offsets = self._every_place(slots.numel()) if offsets is None else offsets
         pooled: Tensor = self._tbe(slots, offsets, weights)
         return pooled
 
+    def _every_place(self, ids: int) -> Tensor:
+        if self._one_each.numel() <= ids:
+            self._one_each = torch.arange(ids + ids // 4 + 1, dtype=torch.int32, device=self.weights.device)
+        return self._one_each[: ids + 1]
+
     def fill(self, slots: Tensor, records: Tensor) -> None:
-        """Overwrite slots, int64 `[n]`, with records."""
+        """Overwrite slots, int32 or int64 `[n]`, with records."""
+        slots = slots.long()
         self.weights.index_copy_(0, slots, self.layout.weights(records).to(self.weights.dtype))
         for name, values in self.layout.states(records).items():
             self.state[name].index_copy_(0, slots, values)
 
-    def read(self, slots: Tensor) -> Tensor:
-        """Copies of slots, int64 `[n]`, as records."""
-        weights = self.weights.index_select(0, slots)
+    def read(self, slots: Tensor, records: Tensor) -> Tensor:
+        """Write copies of slots, int32 or int64 `[n]`, into records, which are returned."""
         if not self.state and not self.rounds:
-            return weights
-        records = torch.empty(slots.numel(), self.layout.width, dtype=self.layout.element, device=weights.device)
-        self.layout.set_weights(records, weights)
+            torch.index_select(self.weights, 0, slots, out=records.view(self.weights.dtype))
+            return records
+        self.layout.set_weights(records, self.weights.index_select(0, slots))
         for name, values in self.layout.states(records).items():
             values.copy_(self.state[name].index_select(0, slots))
         return records
+
+    def records(self, slots: Tensor) -> Tensor:
+        """Copies of slots, int32 or int64 `[n]`, as new records."""
+        return self.read(slots, self.layout.empty(slots.numel(), device=self.weights.device))
 
     def copy(self, slots: Tensor, source: RowPool, from_slots: Tensor) -> None:
         """Overwrite slots with slots of another pool, int64 `[n]` each, as they are."""
@@ -98,3 +114,13 @@ class RowPool:
     def nbytes(self) -> tuple[int, int]:
         """Bytes of all rows, and of all optimizer state."""
         return self.weights.nbytes, sum(state.nbytes for state in self.state.values())
+
+
+def slot_type(slots: int, *, tables: int) -> torch.dtype:
+    """The type in which fbgemm is given slots that tables share.
+
+    On CUDA its backward sorts ids by `slot + table * slots` in the type in which it got them (v1.6.0 and v1.8.0,
+    `transpose_embedding_input.cu`): where that does not fit into int32 it wraps, and rows of one table are updated as
+    those of another.
+    """
+    return torch.int32 if slots * tables < 1 << 31 else torch.int64

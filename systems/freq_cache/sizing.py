@@ -9,6 +9,7 @@ from torchrec import EmbeddingBagConfig
 
 from systems.contract import CacheRatio, HostBytes, SystemSpec, Tier, row_bytes_of, row_type_of
 from systems.features import FeatureGroups, Group
+from systems.freq_cache.mover import BatchMover
 from systems.freq_cache.tiers.blocks import STAGING_BYTES
 from systems.freq_cache.tiers.layout import RowLayout
 
@@ -18,8 +19,8 @@ SLOW_ROWS = {"fp32": None, "fp16": torch.float16, "int8": torch.int8}
 ROW_ERROR = {"fp32": 0.0, "fp16": 2.0**-11, "int8": 1 / 252}
 """By how much that changes an element at most, as a share of its row's largest size."""
 
-SLOT_ID_BYTES = 4
-"""Of every id of a batch on the device."""
+SLOT_ID_BYTES = 8
+"""On the device of every id of a batch: its slot in the batch in hand and in the one that is sent ahead."""
 
 ROW_INDEX_BYTES = 4
 """Of every row on the host: its place in the index; in a file tier, its place in the file."""
@@ -70,13 +71,13 @@ def slow_bytes(spec: SystemSpec) -> int:
 
 
 def staging_rows(spec: SystemSpec, slots: int) -> int:
-    """Rows that may be on their way into a cache at a time, and as many out of it: an eighth of a full working set."""
+    """Rows that each place of staging has room for: an eighth of a full working set."""
     return 1 + min(spec.batch_lookups, slots) // 8
 
 
 def device_bytes(spec: SystemSpec, group: Group, slots: int) -> int:
     """What a cache takes on the device, its share of the slot ids excepted."""
-    staging = 2 * staging_rows(spec, slots) * layout_of(spec, group.tables[0]).record_bytes
+    staging = BatchMover.PLACES * staging_rows(spec, slots) * layout_of(spec, group.tables[0]).record_bytes
     return slots * slot_bytes(spec, group) + staging
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,7 +16,12 @@ from systems.freq_cache.planner.planner import Plan
 
 @dataclass
 class Traffic:
-    """Sums since the last reset. `by_table`: distinct rows and distinct rows that missed, by table name."""
+    """Sums since the last reset.
+
+    Attributes:
+        planning_wait_s: Of all caches of a collection together, kept by the first of them.
+        by_table: Distinct rows and distinct rows that missed, by table name.
+    """
 
     steps: int = 0
     lookups: int = 0
@@ -24,7 +31,20 @@ class Traffic:
     rows_fetched: int = 0
     rows_written_back: int = 0
     overflow_batches: int = 0
+    late_batches: int = 0
+    planning_wait_s: float = 0.0
+    fetch_wait_s: float = 0.0
+    write_back_wait_s: float = 0.0
     by_table: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Add the time that passes inside to the sum of this name, whatever happens."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            setattr(self, name, getattr(self, name) + time.perf_counter() - start)
 
     def count(self, plan: Plan) -> None:
         """Count a batch that is looked up."""
@@ -59,5 +79,9 @@ def counters_of(caches: Sequence[tuple[Traffic, int]]) -> Counters:
         bytes_fetched=sum(one.rows_fetched * record_bytes for one, record_bytes in caches),
         bytes_written_back=sum(one.rows_written_back * record_bytes for one, record_bytes in caches),
         overflow_batches=max(one.overflow_batches for one in traffic),
+        late_batches=max(one.late_batches for one in traffic),
+        planning_wait_s=sum(one.planning_wait_s for one in traffic),
+        fetch_wait_s=sum(one.fetch_wait_s for one in traffic),
+        write_back_wait_s=sum(one.write_back_wait_s for one in traffic),
         per_table={name: pair for one in traffic for name, pair in one.by_table.items()} or None,
     )

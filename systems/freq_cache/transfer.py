@@ -1,12 +1,22 @@
-"""Copies between host and device beside the work of the device. On a CPU, where both are one, nothing is copied."""
+"""Copies between host and device beside the work of the device. On a CPU, where both are one, nothing is copied.
+
+The device is that of the cache, whichever is the current one. Where the host must wait for it, it sleeps.
+"""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+_BUFFERS = 4
+"""Of pinned memory for numbers: more than there are batches on their way."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +29,7 @@ class Arrival:
     def take(self) -> tuple[Tensor, ...]:
         """The tensors, for work queued from here on; the host does not wait."""
         if self.event is not None:
-            compute = torch.cuda.current_stream()
+            compute = torch.cuda.current_stream(self.tensors[0].device)
             compute.wait_event(self.event)
             for tensor in self.tensors:
                 tensor.record_stream(compute)  # made on another stream: its memory must outlive its use on this one
@@ -44,44 +54,80 @@ class Transfer:
     """Copies on two side streams of a CUDA device, one each way. On a CPU every method returns what it was given."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._cuda = device.type == "cuda"
-        self._in = torch.cuda.Stream(device) if self._cuda else None
-        self._out = torch.cuda.Stream(device) if self._cuda else None
-
-    @property
-    def pins(self) -> bool:
+        self.device = torch.empty(0, device=device).device  # with its number, whatever device is current later
+        self.pins = _has_streams(device)
         """Whether what crosses should lie in pinned memory; from pageable memory a copy waits for the device."""
-        return self._cuda
+        self._in = torch.cuda.Stream(self.device) if self.pins else None
+        self._out = torch.cuda.Stream(self.device) if self.pins else None
+        self._buffers: list[tuple[Tensor, torch.cuda.Event | None]] = [(torch.empty(0, dtype=torch.int32), None)]
+        self._buffers *= _BUFFERS
+        self._turn = 0
+        self._packing = threading.Lock()
 
     def to_device(self, *tensors: Tensor) -> Arrival:
         """Send tensors, from any thread."""
-        if not self._cuda:
+        if self._in is None:
             return Arrival(tensors, None)
-        with self._on(self._in):
-            sent = tuple(t.pin_memory().to(self._device, non_blocking=True) for t in tensors)
-            return Arrival(sent, torch.cuda.current_stream().record_event())
+        with torch.cuda.device(self.device):
+            pinned = [torch.empty(t.shape, dtype=t.dtype, pin_memory=True).copy_(t) for t in tensors]
+        with torch.cuda.stream(self._in):
+            sent = tuple(map(self._sent, pinned))
+            return Arrival(sent, blocking_event(self._in))
 
-    def gather(self, records: Tensor, rows: Tensor) -> Arrival:
-        """Have the device read rows, int64 `[n]` on the host, of records that lie on the host and that it sees."""
-        if not self._cuda:
-            return Arrival((records.index_select(0, rows),), None)
-        with self._on(self._in):
-            where = rows.pin_memory().to(self._device, non_blocking=True)
-            return Arrival((records.index_select(0, where),), torch.cuda.current_stream().record_event())
+    def pack(self, *numbers: NDArray[np.int32]) -> Arrival:
+        """Send int32 arrays in one copy, out of pinned memory that is used again; from any thread."""
+        if self._in is None:
+            return Arrival(tuple(map(torch.from_numpy, numbers)), None)
+        sizes = [array.size for array in numbers]
+        with self._packing, torch.cuda.stream(self._in):
+            buffer = self._buffer(sum(sizes))
+            np.concatenate(numbers, out=buffer.numpy())
+            sent = self._sent(buffer)
+            event = blocking_event(self._in)
+            self._buffers[self._turn] = (self._buffers[self._turn][0], event)
+            self._turn = (self._turn + 1) % _BUFFERS
+        return Arrival(sent.split(sizes), event)
 
     def to_host(self, tensor: Tensor) -> Departure:
         """Send a tensor that the current stream made."""
-        if not self._cuda:
+        if self._out is None:
             return Departure(tensor, None)
-        made = torch.cuda.current_stream().record_event()
-        with self._on(self._out):
-            stream = torch.cuda.current_stream()
-            stream.wait_event(made)
+        self._out.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(self._out):
             host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
             host.copy_(tensor, non_blocking=True)
-            tensor.record_stream(stream)
-            return Departure(host, stream.record_event())
+            tensor.record_stream(self._out)
+            return Departure(host, blocking_event(self._out))
 
-    def _on(self, stream: torch.cuda.Stream | None) -> AbstractContextManager[object]:
-        return torch.cuda.stream(stream) if stream is not None else nullcontext()
+    @contextmanager
+    def incoming(self) -> Iterator[torch.cuda.Stream | None]:
+        """What is queued inside goes to the stream of what comes in. None: there are no streams."""
+        if self._in is None:
+            yield None
+            return
+        with torch.cuda.stream(self._in):
+            yield self._in
+
+    def _sent(self, pinned: Tensor) -> Tensor:
+        return torch.empty(pinned.shape, dtype=pinned.dtype, device=self.device).copy_(pinned, non_blocking=True)
+
+    def _buffer(self, numbers: int) -> Tensor:
+        """Pinned memory from which nothing is copied any more, int32 `[numbers]`."""
+        buffer, sent = self._buffers[self._turn]
+        if sent is not None:
+            sent.synchronize()
+        if buffer.numel() < numbers:
+            buffer = torch.empty(numbers + numbers // 4, dtype=torch.int32, pin_memory=True)
+            self._buffers[self._turn] = (buffer, None)
+        return buffer[:numbers]
+
+
+def blocking_event(stream: torch.cuda.Stream) -> torch.cuda.Event:
+    """An event behind all that a stream has by now, for which the host waits asleep, not spinning."""
+    event = torch.cuda.Event(blocking=True)
+    event.record(stream)
+    return event
+
+
+def _has_streams(device: torch.device) -> bool:
+    return device.type == "cuda"

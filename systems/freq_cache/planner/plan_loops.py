@@ -64,6 +64,7 @@ class Distinct(NamedTuple):
         occurrences: How many ids ask for each, int32 `[u]`, zeros at first; or empty, then nobody counts.
         absent: The positions of absent rows, int32 `[u]`, of which `survey` returns how many are set.
         absent_rows: The absent rows, likewise.
+        after: The batch that writes each of these back, or `NONE`, likewise.
         slots: The slot of each once the batch has its slots, int32 `[u]`; below 0 if a row has none.
         loose: Slots that wait for a queue when the rows are released, int32 `[u]`; `release` returns how many are set.
         queue: The number of the queue that each of these joins, int32 `[u]`.
@@ -77,6 +78,7 @@ class Distinct(NamedTuple):
     occurrences: Int32s
     absent: Int32s
     absent_rows: Int32s
+    after: Int32s
     slots: Int32s
     loose: Int32s
     queue: Int32s
@@ -136,7 +138,7 @@ class Moves(NamedTuple):
 def survey(distinct, lookups, index):
     """Find out which rows a part of a batch asks for and which of them are absent, before anything moves.
 
-    Returns the number of absent rows and the last batch that writes one of them back, or `NONE`.
+    Returns the number of absent rows.
     """
     inverse, occurrences = lookups.inverse, distinct.occurrences
     if occurrences.size:
@@ -146,7 +148,6 @@ def survey(distinct, lookups, index):
         for i in range(inverse.size):
             inverse[i] += distinct.first
     misses = 0
-    after = NONE
     begin = distinct.begin
     for position in range(begin, distinct.end):
         place, row = index.ring[at(position, PLACE)], index.ring[at(position, ROW)]
@@ -155,9 +156,9 @@ def survey(distinct, lookups, index):
         if place < 0:
             distinct.absent[misses] = position
             distinct.absent_rows[misses] = row
+            distinct.after[misses] = written_by(place)
             misses += 1
-            after = max(after, written_by(place))
-    return misses, after
+    return misses
 
 
 @compiled

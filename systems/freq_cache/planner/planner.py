@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from systems.freq_cache.planner import announce_loops, plan_loops
 from systems.freq_cache.planner.announce_loops import Features, Part
-from systems.freq_cache.planner.index import NONE, Index
+from systems.freq_cache.planner.index import Index
 from systems.freq_cache.planner.order import Order
 from systems.freq_cache.planner.plan_loops import Distinct, Lookups, Moves, Turn
 from systems.freq_cache.planner.policy import Policy
@@ -59,8 +59,7 @@ class Plan:
         lookup_misses: How many ids ask for one of these.
         fetch_rows, fetch_slots: Rows that enter, and the slots they take, int32.
         back_rows, back_slots: Changed rows that leave and must be written back, and the slots they leave, int32.
-        fetch_after: The slow tier has the latest values of the fetched rows once it has the rows that this batch
-            writes back; -1: it has them now.
+        fetch_after: The batch whose write-back each of them must wait for, int32; -1: none.
         overflow: The batch has more distinct rows than the cache has slots. Those without a slot bypass the cache.
     """
 
@@ -76,7 +75,7 @@ class Plan:
     fetch_slots: Int32s
     back_rows: Int32s
     back_slots: Int32s
-    fetch_after: int
+    fetch_after: Int32s
     overflow: bool
 
     @property
@@ -105,15 +104,14 @@ class _Surveyed:
 
     Attributes:
         misses: How many rows of each part are absent.
-        absent_rows: All absent rows, int32.
+        absent_rows, after: All absent rows, and the batch that writes each of them back or -1, int32.
         keys: The keys of each part's rows, or of its absent ones if keys are fixed.
-        fetch_after: As in `Plan`.
     """
 
     misses: list[int]
     absent_rows: Int32s
+    after: Int32s
     keys: list[Int32s]
-    fetch_after: int
 
 
 class Planner:
@@ -226,7 +224,7 @@ class Planner:
             fetch_slots=moves.slots,
             back_rows=moves.back_rows[:back],
             back_slots=moves.back_slots[:back],
-            fetch_after=surveyed.fetch_after,
+            fetch_after=surveyed.after[:entering],
             overflow=overflow,
         )
 
@@ -293,23 +291,25 @@ class Planner:
     def _survey(self, distinct: Distinct, parts: _Parts, turn: Turn) -> _Surveyed:
         """Find out which rows are absent, and ask the policy for keys: for part after part, or else for all at once."""
         policy, index = self.policy, self._index
-        misses, after = [0] * len(parts), [NONE] * len(parts)
+        misses = [0] * len(parts)
         keys = [np.empty(0, np.int32)] * len(parts)
 
         def survey(at: int) -> None:
             part, lookups = parts[at]
-            misses[at], after[at] = plan_loops.survey(part, lookups, index)
+            misses[at] = plan_loops.survey(part, lookups, index)
             if policy.divisible:
                 rows = part.absent_rows[: misses[at]] if policy.fixed else part.rows
                 keys[at] = policy.keys(rows, part.occurrences, batch=turn.batch, learn=turn.changes)
 
         in_parts(survey, len(parts))
-        absent = np.concatenate([part.absent_rows[:count] for (part, _), count in zip(parts, misses, strict=True)])
+        counted = [(part, count) for (part, _), count in zip(parts, misses, strict=True)]
+        absent = np.concatenate([part.absent_rows[:count] for part, count in counted])
+        after = np.concatenate([part.after[:count] for part, count in counted])
         if not policy.divisible:
             rows, sizes = (absent, misses) if policy.fixed else (distinct.rows, [part.rows.size for part, _ in parts])
             found = policy.keys(rows, distinct.occurrences, batch=turn.batch, learn=turn.changes)
             keys = [found[these] for these in _slices(sizes)]
-        return _Surveyed(misses, absent, keys, max(after))
+        return _Surveyed(misses, absent, after, keys)
 
     def _choose(self, wanted: int, turn: Turn) -> Moves:
         """Choose a slot for each row that enters."""

@@ -46,9 +46,9 @@ class RowLayout:
         """Elements per record."""
         return self.record_bytes // self.element.itemsize
 
-    def empty(self, records: int, *, pin: bool = False) -> Tensor:
-        """Room for records on the host, `[records, width]`."""
-        return torch.empty(records, self.width, dtype=self.element, pin_memory=pin)
+    def empty(self, records: int, *, pin: bool = False, device: torch.device | None = None) -> Tensor:
+        """Room for records, on the host if no device is named, `[records, width]`."""
+        return torch.empty(records, self.width, dtype=self.element, pin_memory=pin, device=device)
 
     def weights(self, records: Tensor) -> Tensor:
         """The weights in records, `[n, dim]`: a view in `dtype`, or int8 decoded to fp32."""

@@ -36,6 +36,11 @@ class PinnedTier(HostTier):
                 self._unpin = unpin = weakref.finalize(self, _unregister, self.records, device)
                 unpin.atexit = False  # the process lets go of it
                 self.on_device = torch.as_tensor(_Seen(self.records), device=device)
+                if not _same_pages(self.records, self.on_device):
+                    self.close()
+                    raise RuntimeError(
+                        f"{device} does not see pinned rows where the host has them: keep the rows pageable"
+                    )
 
     def close(self) -> None:
         self.on_device = self.records
@@ -54,6 +59,16 @@ class _Seen:
             "strides": None,
             "version": 3,
         }
+
+
+def _same_pages(records: Tensor, on_device: Tensor) -> bool:
+    """Whether the device sees what the host writes. torch would make a copy, were they another device's to see."""
+    for row in (0, records.shape[0] - 1):
+        for number in (1, 0):  # rows are zero before they are written
+            records[row] = number
+            if not bool((on_device[row] == number).all()):
+                return False
+    return True
 
 
 def _register(records: Tensor) -> None:

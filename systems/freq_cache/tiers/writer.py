@@ -59,10 +59,11 @@ class Writer:
         if failed is not None:
             self.wait(failed.batch)
 
-    def landed(self, batch: int) -> bool:
-        """Whether the slow tier holds all rows that batches up to this one write back."""
+    @property
+    def landed(self) -> int:
+        """The slow tier holds all rows that batches up to this one write back."""
         with self._lock:
-            return batch <= self._moved and all(w.batch > batch or _succeeded(w) for w in self._writes)
+            return min([self._moved, *(write.batch - 1 for write in self._writes if not _succeeded(write))])
 
     def wait(self, batch: int | None = None) -> None:
         """Wait until the tier holds all rows that batches up to this one wrote back. Failed writes are tried once more.

@@ -15,10 +15,9 @@ import torch
 from systems.freq_cache.tiers import pinned as pinned_tier
 from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.pinned import PinnedTier
-from systems.freq_cache.transfer import Transfer
 
 LAYOUT = RowLayout(8, torch.float32, {"sum": 1})
-CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
+CUDA = torch.device("cuda:0")
 
 
 class Runtime:
@@ -58,15 +57,6 @@ def as_numpy(seen: object) -> np.ndarray:
     return np.asarray(SimpleNamespace(__array_interface__=described))
 
 
-def test_device_reads_what_the_host_writes() -> None:
-    tier = PinnedTier(50, LAYOUT, CPU)
-    rows = torch.tensor([3, 49, 0])
-    records = torch.randn(3, LAYOUT.width)
-    tier.write(rows, records)
-    (found,) = Transfer(CPU).gather(tier.on_device, torch.tensor([0, 3, 49, 7])).take()
-    assert torch.equal(found, torch.cat([records[[2, 0, 1]], torch.zeros(1, LAYOUT.width)]))
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_all_of_the_block_is_registered_and_seen_where_it_is(runtime: Runtime, dtype: torch.dtype) -> None:
     layout = RowLayout(8, dtype, {"sum": 1})
@@ -77,6 +67,14 @@ def test_all_of_the_block_is_registered_and_seen_where_it_is(runtime: Runtime, d
     assert tier.on_device.dtype == dtype
     assert torch.equal(tier.on_device, tier.records)
     assert tier.on_device.data_ptr() == tier.records.data_ptr()
+
+
+def test_device_that_would_see_a_copy_is_refused(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    copies = {"as_tensor": lambda seen, device: torch.from_numpy(as_numpy(seen).copy())}
+    monkeypatch.setattr(pinned_tier, "torch", SimpleNamespace(**{**vars(pinned_tier.torch), **copies}))
+    with pytest.raises(RuntimeError, match="cuda:0 does not see pinned rows where the host has them: keep the rows"):
+        PinnedTier(50, LAYOUT, CUDA)
+    assert not runtime.registered
 
 
 def test_memory_is_let_go_of_once_and_when_the_device_is_done(runtime: Runtime) -> None:

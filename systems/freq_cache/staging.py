@@ -1,0 +1,97 @@
+"""Where records lie while they are between the slow tier and their slots. All of it is taken once, and used again."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from systems.freq_cache.tiers.layout import RowLayout
+from systems.freq_cache.tiers.pinned import PinnedTier
+from systems.freq_cache.tiers.slow_tier import SlowTier
+from systems.freq_cache.transfer import Departure, Transfer, blocking_event
+
+
+class Entry:
+    """A place for records on their way in: in pinned memory, and on the device. On a CPU both are one.
+
+    Records are added until it is full, taken, and `clear` makes room for others. What was there is overwritten when the
+    device has used it: the device waits for that by itself, the host only for its copy to have left.
+    """
+
+    def __init__(self, rows: int, tier: SlowTier, transfer: Transfer) -> None:
+        self.rows = rows
+        self.held = 0
+        self._tier = tier
+        self._transfer = transfer
+        self._device = tier.layout.empty(rows, device=transfer.device)
+        self._host = self._device
+        if transfer.pins:
+            self._host = tier.layout.empty(0 if isinstance(tier, PinnedTier) else rows, pin=True)
+        self._sent: torch.cuda.Event | None = None
+        self._used: torch.cuda.Event | None = None
+
+    def add(self, rows: Tensor, sent: Tensor) -> None:
+        """Read rows behind those that are here, and send them to the device, which reads pinned rows by itself.
+
+        Args:
+            rows: int64 `[n]` on the host, no more than there is room for.
+            sent: The same, int32 on the device, behind what has been queued on the stream of what comes in.
+
+        Raises:
+            OSError: they could not be read; nothing was added.
+        """
+        place = slice(self.held, self.held + rows.numel())
+        if not isinstance(self._tier, PinnedTier):
+            if self._sent is not None and not self.held:
+                self._sent.synchronize()
+            self._tier.read(rows, self._host[place])
+        with self._transfer.incoming() as stream:
+            if stream is not None and self._used is not None:
+                stream.wait_event(self._used)
+            if isinstance(self._tier, PinnedTier):
+                torch.index_select(self._tier.on_device, 0, sent, out=self._device[place])
+            elif stream is not None:
+                self._device[place].copy_(self._host[place], non_blocking=True)
+            if stream is not None:
+                self._sent = blocking_event(stream)
+        self.held = place.stop
+
+    def take(self) -> Tensor:
+        """The records on the device, for work queued from here on."""
+        if self._sent is not None:
+            torch.cuda.current_stream(self._transfer.device).wait_event(self._sent)
+        return self._device[: self.held]
+
+    def clear(self) -> None:
+        """Make room; the work that uses what was taken has been queued."""
+        self.held = 0
+        if self._sent is not None:
+            self._used = torch.cuda.current_stream(self._transfer.device).record_event()
+
+
+class Exit:
+    """A place on the device for records on their way out, one lot at a time. On a CPU they lie where the host has them.
+
+    The device does not overwrite a lot before it has left.
+    """
+
+    def __init__(self, rows: int, layout: RowLayout, transfer: Transfer) -> None:
+        self.rows = rows
+        self._layout = layout
+        self._transfer = transfer
+        self._device = layout.empty(rows, device=transfer.device) if transfer.pins else None
+        self._left: torch.cuda.Event | None = None
+
+    def room(self, rows: int) -> Tensor:
+        """For so many records, which are then to be sent."""
+        if self._device is None:
+            return self._layout.empty(rows)
+        if self._left is not None:
+            torch.cuda.current_stream(self._transfer.device).wait_event(self._left)
+        return self._device[:rows]
+
+    def send(self, records: Tensor) -> Departure:
+        """Send what was written to the room to the host."""
+        leaving = self._transfer.to_host(records)
+        self._left = leaving.event
+        return leaving

@@ -1,0 +1,137 @@
+"""Input that the cache refuses, between batches that it trains on: these train as if the other had never come."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+import torch
+from torchrec import KeyedJaggedTensor
+
+from systems.contract import WorkingSetTooLarge
+from systems.freq_cache import CachedEmbeddingBagCollection
+from tests.contract.scenes import assert_same, batch_of, snapshot
+from tests.faults.freq_cache_training import TABLES, TWO_WIDTHS, batch, learn, plain_after, started
+
+Keyed = KeyedJaggedTensor
+
+
+def ids_of(features: Keyed) -> torch.Tensor:
+    return features.values().clone()
+
+
+def with_ids(features: Keyed, ids: torch.Tensor) -> Keyed:
+    return Keyed(features.keys(), ids, lengths=features.lengths())
+
+
+def with_lengths(features: Keyed, lengths: torch.Tensor) -> Keyed:
+    return Keyed(features.keys(), features.values(), lengths=lengths)
+
+
+def one_id(features: Keyed, number: int) -> Keyed:
+    ids = ids_of(features)
+    ids[ids.numel() // 2] = number
+    return with_ids(features, ids)
+
+
+def one_length(features: Keyed, at: int, by: int) -> Keyed:
+    lengths = features.lengths().clone()
+    lengths[at] += by
+    return with_lengths(features, lengths)
+
+
+REFUSED: dict[str, Callable[[Keyed], Keyed]] = {
+    "id above its table": lambda good: one_id(good, 10**6),
+    "id below 0": lambda good: one_id(good, -1),
+    "id beyond int32": lambda good: one_id(good, 2**40),
+    "ids that are no whole numbers": lambda good: with_ids(good, ids_of(good).float()),
+    "more ids than bags have": lambda good: one_length(good, -1, -1),
+    "fewer ids than bags have": lambda good: one_length(good, -1, 1),
+    "bag of less than no id": lambda good: one_length(one_length(good, 0, 3), 1, -3),
+    "weights that nobody asked for": lambda good: Keyed(
+        good.keys(), good.values(), torch.ones(good.values().numel()), lengths=good.lengths()
+    ),
+    "feature that is missing": lambda good: Keyed([*good.keys()[:-1], "other"], good.values(), lengths=good.lengths()),
+    "one bag too many": lambda good: with_lengths(good, torch.cat([good.lengths(), torch.zeros(1, dtype=torch.int64)])),
+}
+"""What is wrong, and what makes it of a batch that is right."""
+
+
+def tried(collection: CachedEmbeddingBagCollection, call: Callable[[Keyed], object], features: Keyed) -> bool:
+    """Whether a call was refused, in words of ours or torchrec's."""
+    try:
+        call(features)
+    except (ValueError, IndexError, RuntimeError) as error:
+        assert "no longer knows" not in str(error)
+        return True
+    return False
+
+
+@pytest.mark.parametrize("tables", [TABLES, TWO_WIDTHS], ids=["one cache", "two caches"])
+@pytest.mark.parametrize("look_ahead", [0, 1, 3])
+@pytest.mark.parametrize("seed", range(4))
+def test_refused_input_leaves_no_trace_in_what_is_trained(look_ahead: int, seed: int, tables: tuple) -> None:
+    draw = random.Random(seed)
+    collection = started(tables, look_ahead=look_ahead)
+    steps = 20
+    coming: list[tuple[int | None, Keyed]] = []
+    for step in range(steps):
+        good = batch(step, tables)
+        wrong = draw.choice(list(REFUSED)) if draw.random() < 0.5 else None
+        if wrong is not None:
+            coming.append((None, REFUSED[wrong](good)))
+        coming.append((step, good))
+    refused = announced = 0
+    for at, (step, features) in enumerate(coming):
+        while look_ahead and announced < len(coming) and announced <= at + look_ahead:
+            if tried(collection, collection.prefetch, coming[announced][1]):
+                assert coming[announced][0] is None
+            announced += 1
+        if step is None:
+            assert tried(collection, collection, features)
+            refused += 1
+        else:
+            learn(collection(features).values(), step)
+        if draw.random() < 0.2:
+            collection.flush()
+    assert refused > 4
+    assert_same(snapshot(collection), plain_after(steps, tables))
+
+
+def test_each_kind_of_refused_input_is_refused_by_name() -> None:
+    says = {
+        "id above its table": r"id 1000000 is outside table",
+        "id below 0": r"id -1 is outside table",
+        "id beyond int32": r"id 1099511627776 is outside table",
+        "ids that are no whole numbers": r"ids are int64 or int32, not torch.float32",
+        "more ids than bags have": r"do not share out 30 ids",
+        "fewer ids than bags have": r"do not share out 30 ids",
+        "bag of less than no id": r"do not share out 30 ids",
+        "weights that nobody asked for": r"weights, the tables were built without",
+        "feature that is missing": r"has no feature to",
+        "one bag too many": r"16 bags are not as many for each of 3 features",
+    }
+    assert says.keys() == REFUSED.keys()
+    collection = started()
+    for wrong, words in says.items():
+        with pytest.raises((ValueError, IndexError), match=words):
+            collection(REFUSED[wrong](batch(0)))
+
+
+@pytest.mark.parametrize("look_ahead", [0, 2])
+def test_batch_larger_than_its_budget_is_refused_and_the_others_train(look_ahead: int) -> None:
+    collection = started(look_ahead=look_ahead, cache_ratio=None, device_bytes=6_000, batch_lookups=8)
+    large = batch_of({"users": [list(range(300))], "from": [list(range(100))], "to": [[]]})
+    assert sum(cache.planner.slots for cache in collection.caches) < 400
+    for step in range(6):
+        good = batch(step)
+        for features in (large, good) if step % 2 else (good,):
+            if look_ahead:
+                collection.prefetch(features)
+            if features is large:
+                with pytest.raises(WorkingSetTooLarge):
+                    collection(features)
+            else:
+                learn(collection(features).values(), step)
+    assert_same(snapshot(collection), plain_after(6))

@@ -1,0 +1,107 @@
+"""A device that does nothing before it must, played by the CPU: what is queued on a stream beside is done last of all.
+
+A copy that nobody waits for, or memory that is written again too early, shows as a wrong number.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from systems.freq_cache import staging, transfer
+from systems.freq_cache.tiers.layout import RowLayout
+
+_RUNNING = threading.RLock()
+
+
+class Stream:
+    """Work in order. The one that computes does it at once, any other when an event behind it is waited for."""
+
+    def __init__(self, device: torch.device | None = None) -> None:
+        self.work: list[Callable[[], object]] = []
+        self.done = 0
+
+    def wait_event(self, event: Event) -> None:
+        if self is COMPUTE:
+            event.synchronize()
+        else:
+            self.work.append(event.synchronize)
+
+    def wait_stream(self, other: Stream) -> None:
+        self.wait_event(other.record_event())
+
+    def record_event(self) -> Event:
+        event = Event()
+        event.record(self)
+        return event
+
+    def run(self, until: int) -> None:
+        with _RUNNING, _disable_current_modes():
+            while self.done < until:
+                self.done += 1
+                self.work[self.done - 1]()
+                self.work[self.done - 1] = object  # lets go of tensors
+
+
+class Event:
+    def __init__(self, blocking: bool = False) -> None:
+        self.blocking = blocking
+
+    def record(self, stream: Stream) -> None:
+        self.stream, self.at = stream, len(stream.work)
+
+    def synchronize(self) -> None:
+        self.stream.run(self.at)
+
+
+COMPUTE = Stream()
+_LATER = (torch.ops.aten.copy_.default, torch.ops.aten.index_select.out)
+
+
+class _Queued(TorchDispatchMode):
+    def __init__(self, stream: Stream) -> None:
+        super().__init__()
+        self._stream = stream
+
+    def __torch_dispatch__(self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if op not in _LATER:
+            return op(*args, **kwargs)
+        self._stream.work.append(lambda: op(*args, **kwargs))
+        return kwargs.get("out", args[0])
+
+
+@contextmanager
+def _on(stream: Stream) -> Iterator[None]:
+    with _Queued(stream):
+        yield
+
+
+def install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the cache take the CPU for a device that has streams."""
+    cuda = SimpleNamespace(
+        Stream=Stream,
+        Event=Event,
+        stream=_on,
+        device=lambda _: nullcontext(),
+        current_stream=lambda _: COMPUTE,
+    )
+
+    def empty(*shape: Any, pin_memory: bool = False, **options: Any) -> Tensor:
+        return torch.empty(*shape, **options)
+
+    room = RowLayout.empty
+    namespace = SimpleNamespace(**{**vars(torch), "cuda": cuda, "empty": empty})
+    for module in (transfer, staging):
+        monkeypatch.setattr(module, "torch", namespace)
+    monkeypatch.setattr(transfer, "_has_streams", lambda _: True)
+    monkeypatch.setattr(RowLayout, "empty", lambda self, n, *, pin=False, device=None: room(self, n, device=device))
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda *_: None)

@@ -1,0 +1,180 @@
+"""Rows of a batch between the slow tier and slots: which are read ahead, which when they are needed, and who waits."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torchrec import PoolingType
+
+from systems.contract import OptimizerKind, SparseOptimizer
+from systems.freq_cache import traffic as traffic_module
+from systems.freq_cache.mover import BatchMover, Planned
+from systems.freq_cache.planner.planner import Plan
+from systems.freq_cache.pool import RowPool, slot_type
+from systems.freq_cache.tiers.host import HostTier
+from systems.freq_cache.tiers.layout import RowLayout
+from systems.freq_cache.tiers.writer import Writer
+from systems.freq_cache.traffic import Traffic, counters_of
+from systems.freq_cache.transfer import Transfer
+
+CPU = torch.device("cpu")
+LAYOUT = RowLayout(4, torch.float32, {})
+NOTHING = np.empty(0, np.int32)
+
+
+class Gated(HostTier):
+    """Rows are written only while the gate is open; a clock says how long reading and writing take."""
+
+    def __init__(self) -> None:
+        super().__init__(rows=50, layout=LAYOUT)
+        self.records.copy_(torch.arange(50.0)[:, None].expand(50, 4))
+        self.gate = threading.Event()
+        self.gate.set()
+        self.clock = 0.0
+
+    def read(self, rows: Tensor, out: Tensor) -> None:
+        self.clock += 0.5
+        super().read(rows, out)
+
+    def write(self, rows: Tensor, records: Tensor) -> None:
+        assert self.gate.wait(10)
+        self.clock += 2.0
+        super().write(rows, records)
+
+
+class Scene:
+    def __init__(self, *, rows: int, executor: ThreadPoolExecutor | None) -> None:
+        self.tier = Gated()
+        self.pool = RowPool(
+            slots=8,
+            layout=LAYOUT,
+            table_of_feature=(0,),
+            pooling=PoolingType.SUM,
+            optimizer=SparseOptimizer(kind=OptimizerKind.SGD, lr=1.0),
+            row_type=torch.float32,
+            device=CPU,
+        )
+        self.writer = Writer(self.tier, executor)
+        self.mover = BatchMover(self.pool, tier=self.tier, writer=self.writer, transfer=Transfer(CPU), rows=rows)
+        self.traffic = Traffic()
+
+    def plan(self, batch: int, *, fetch: dict[int, int], after: list[int], back: dict[int, int]) -> Planned:
+        """`fetch`, `back`: slots by row."""
+
+        def numbers(values: object) -> np.ndarray:
+            return np.array(list(values), np.int32)
+
+        return Planned(
+            Plan(
+                batch=batch,
+                rows=numbers(fetch),
+                slots=numbers(fetch.values()),
+                missed=np.ones(len(fetch), np.bool_),
+                inverse=NOTHING,
+                slot_of_id=NOTHING,
+                unique_misses=len(fetch),
+                lookup_misses=0,
+                fetch_rows=numbers(fetch),
+                fetch_slots=numbers(fetch.values()),
+                back_rows=numbers(back),
+                back_slots=numbers(back.values()),
+                fetch_after=numbers(after),
+                overflow=False,
+            ),
+            NOTHING,
+        )
+
+
+@pytest.fixture
+def executor() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as threads:
+        yield threads
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 10])
+def test_a_row_that_is_not_home_yet_does_not_hold_up_the_others(rows: int, executor: ThreadPoolExecutor) -> None:
+    scene = Scene(rows=rows, executor=executor)
+    scene.mover.move(scene.plan(0, fetch={1: 0, 2: 1, 3: 2}, after=[-1, -1, -1], back={}), scene.traffic)
+    scene.traffic = Traffic()
+    scene.pool.weights[:3] += 100
+    scene.tier.gate.clear()
+    leaving = scene.plan(1, fetch={4: 0}, after=[-1], back={1: 0})
+    scene.mover.send(leaving)
+    scene.mover.move(leaving, scene.traffic)
+    coming = scene.plan(2, fetch={5: 3, 1: 4, 6: 5}, after=[-1, 1, -1], back={})
+    scene.mover.send(coming)
+    assert coming.early == 2
+    read = scene.mover._entries[0].take()[:, 0].tolist()
+    assert read == [5.0, 6.0][:rows]
+    opener = threading.Timer(0.05, scene.tier.gate.set)
+    opener.start()
+    scene.mover.move(coming, scene.traffic)
+    opener.join()
+    assert scene.pool.weights[:6, 0].tolist() == [4.0, 102.0, 103.0, 5.0, 101.0, 6.0]
+    assert scene.traffic.late_batches == 1
+
+
+def test_rows_that_are_home_are_all_read_ahead(executor: ThreadPoolExecutor) -> None:
+    scene = Scene(rows=10, executor=executor)
+    for batch, (fetch, back) in enumerate([({1: 0, 2: 1}, {}), ({3: 0}, {1: 0}), ({4: 1}, {2: 1}), ({1: 2}, {})]):
+        scene.writer.wait()
+        planned = scene.plan(batch, fetch=fetch, after=[1 if batch == 3 else -1] * len(fetch), back=back)
+        scene.mover.send(planned)
+        assert planned.early == len(fetch)
+        scene.mover.move(planned, scene.traffic)
+    assert scene.traffic.late_batches == 0
+    assert scene.pool.weights[:3, 0].tolist() == [3.0, 4.0, 1.0]
+
+
+def test_waits_are_counted_where_they_are_spent(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(rows=2, executor=None)
+    monkeypatch.setattr(traffic_module, "time", SimpleNamespace(perf_counter=lambda: scene.tier.clock))
+    first = scene.plan(0, fetch={1: 0, 2: 1, 3: 2}, after=[-1, -1, -1], back={})
+    scene.mover.move(first, scene.traffic)  # nothing was sent ahead: two reads
+    second = scene.plan(1, fetch={4: 0}, after=[-1], back={1: 0, 2: 1, 3: 2})
+    scene.mover.send(second)  # reads ahead, where nobody waits
+    scene.mover.move(second, scene.traffic)  # two writes
+    counters = counters_of([(scene.traffic, LAYOUT.record_bytes)])
+    assert (counters.fetch_wait_s, counters.write_back_wait_s) == (1.0, 4.0)
+    assert (counters.late_batches, counters.rows_fetched, counters.rows_written_back) == (1, 4, 3)
+
+
+def test_few_batches_wait_to_be_written_back(executor: ThreadPoolExecutor) -> None:
+    scene = Scene(rows=2, executor=executor)
+    scene.tier.gate.clear()
+    opener = threading.Timer(0.1, scene.tier.gate.set)
+    opener.start()
+    for batch in range(12):
+        scene.mover.move(scene.plan(batch, fetch={}, after=[], back={batch: 0}), scene.traffic)
+        assert scene.writer.pending_bytes <= 4 * LAYOUT.record_bytes
+    opener.join()
+
+
+@pytest.mark.parametrize(
+    ("slots", "tables", "wide"),
+    [(2**31 - 1, 1, False), (82_595_524, 26, False), (82_595_525, 26, True), (2**30, 2, True), (10**9, 26, True)],
+)
+def test_slots_that_tables_share_are_numbered_in_64_bits_where_32_would_wrap(
+    slots: int, tables: int, wide: bool
+) -> None:
+    assert slot_type(slots, tables=tables) is (torch.int64 if wide else torch.int32)
+
+
+def test_slots_in_64_bits_train_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for wanted in (torch.int32, torch.int64):
+        monkeypatch.setattr("systems.freq_cache.pool.slot_type", lambda slots, tables, wanted=wanted: wanted)
+        scene = Scene(rows=2, executor=None)
+        scene.pool.weights.copy_(torch.arange(32.0).view(8, 4))
+        slots = torch.tensor([3, 3, 0, 7], dtype=torch.int32)
+        for offsets in (None, torch.tensor([0, 1, 1, 4], dtype=torch.int32)):
+            scene.pool.look_up(slots, offsets, None).square().sum().backward()
+        found.append(scene.pool.weights.clone())
+    assert torch.equal(*found)

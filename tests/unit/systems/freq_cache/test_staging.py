@@ -1,0 +1,89 @@
+"""What crosses to a device and back, on a CPU and on a device that does everything as late as it may."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from systems.freq_cache import transfer
+from systems.freq_cache.staging import Entry, Exit
+from systems.freq_cache.tiers.host import HostTier
+from systems.freq_cache.tiers.layout import RowLayout
+from systems.freq_cache.tiers.pinned import PinnedTier
+from systems.freq_cache.transfer import Transfer
+from tests.contract.scenes import assert_same, snapshot
+from tests.faults.freq_cache_training import batch, learn, plain_after, started
+from tests.unit.systems.freq_cache import lazy_device
+
+CPU = torch.device("cpu")
+LAYOUT = RowLayout(4, torch.float32, {"sum": 1})
+
+
+@pytest.fixture(params=["cpu", "lazy"])
+def moves(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Transfer:
+    if request.param == "lazy":
+        lazy_device.install(monkeypatch)
+    return Transfer(CPU)
+
+
+def full(tier: HostTier) -> HostTier:
+    tier.records.copy_(torch.arange(tier.records.numel()).view(tier.records.shape))
+    return tier
+
+
+def test_packed_numbers_arrive_though_their_memory_is_used_again(moves: Transfer) -> None:
+    lots = [[np.arange(n, dtype=np.int32) + 100 * lot for n in (5, 0, 3 * lot)] for lot in range(9)]
+    arriving = [moves.pack(*lot) for lot in lots]
+    for arrival, lot in zip(arriving, lots, strict=True):
+        assert [numbers.tolist() for numbers in arrival.take()] == [numbers.tolist() for numbers in lot]
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_entry_takes_records_in_several_lots_and_again_once_it_is_cleared(moves: Transfer, pinned: bool) -> None:
+    tier = full(PinnedTier(50, LAYOUT, CPU) if pinned else HostTier(rows=50, layout=LAYOUT))
+    entry = Entry(5, tier, moves)
+    for lots in ([[3, 7], [49], [0, 1]], [[8, 9, 10, 11, 12]], [[2], [1, 3]]):
+        for rows in lots:
+            entry.add(torch.tensor(rows), torch.tensor(rows, dtype=torch.int32))
+        assert torch.equal(entry.take(), tier.records[[row for rows in lots for row in rows]])
+        entry.clear()
+
+
+def test_what_leaves_is_not_overwritten_by_what_leaves_next(moves: Transfer) -> None:
+    leaving = Exit(3, LAYOUT, moves)
+    sent = [leaving.send(leaving.room(rows).fill_(rows)) for rows in (3, 1, 2)]
+    for departure, rows in zip(sent, (3, 1, 2), strict=True):
+        assert torch.equal(departure.wait(), torch.full((rows, LAYOUT.width), float(rows)))
+
+
+@pytest.mark.parametrize("tier", ["host", "pinned", "file"])
+@pytest.mark.parametrize("look_ahead", [0, 1, 2, 4])
+@pytest.mark.parametrize("batch_lookups", [1, 32, 1000])
+def test_training_on_a_device_that_does_everything_late_is_plain_training(
+    tier: str, look_ahead: int, batch_lookups: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lazy_device.install(monkeypatch)
+    monkeypatch.setattr("systems.freq_cache.arguments.refused", lambda spec: "")
+    collection = started(
+        look_ahead=look_ahead,
+        batch_lookups=batch_lookups,
+        pinned=tier == "pinned",
+        directory=tmp_path if tier == "file" else None,
+    )
+    steps = 12
+    coming = [batch(step) for step in range(steps)]
+    for step, features in enumerate(collection.announced(iter(coming))):
+        learn(collection(features).values(), step)
+    assert collection.counters().rows_written_back > 0
+    assert_same(snapshot(collection), plain_after(steps))
+
+
+def test_waiting_for_the_device_is_done_asleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    lazy_device.install(monkeypatch)
+    moves = Transfer(CPU)
+    waited = [moves.pack(np.zeros(1, np.int32)).event, moves.to_host(torch.zeros(1)).event]
+    assert all(event.blocking for event in waited)
+    assert transfer.blocking_event(lazy_device.COMPUTE).blocking
