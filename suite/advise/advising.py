@@ -1,25 +1,89 @@
-"""From a setting to advice: replay, calibrate or describe, predict, choose."""
+"""From a setting to advice: what is weighed, what steps cost and count, what follows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from suite.advise.calibrate.calibrate import OnProgress
-from suite.advise.calibrate.kernels import RowType
-from suite.advise.candidates import Refusal, cases, weigh
+from suite.advise.calibrate.calibrate import OnProgress, calibrate
+from suite.advise.calibrate.calibration import RowType
 from suite.advise.case import Case
 from suite.advise.counts import Replays, steady_span
+from suite.advise.described import DescribedCosts, Hardware, Matmul
 from suite.advise.frontier import Frontier, frontier
-from suite.advise.machine import Machine
-from suite.advise.model import Prediction
-from suite.advise.recommend import Choice, choose
+from suite.advise.model import Basis, CalibratedCosts, Costs, NotCalibrated, Prediction, predict
+from suite.advise.recommend import Candidate, Choice, choose
 from suite.advise.shape import Shape
 from suite.records.model import Model
 from suite.records.record import Cell
 from suite.run.cell.stream import open_workload
+from suite.simulate.models.model import CannotReplay
 from suite.simulate.traces.trace import WorkloadTrace
+from systems.contract import Budget, CacheRatio, DeviceBytes, Verdict
+
+SYSTEMS = {
+    "cpu": (
+        "full_gpu",
+        "torchrec_uvm",
+        "reference",
+        "freq_cache[policy=static]",
+        "freq_cache[policy=lfu]",
+        "freq_cache[policy=lru]",
+        "freq_cache[policy=lfu,look_ahead=16]",
+    ),
+    "cuda": (
+        "full_gpu",
+        "fbgemm_uvm",
+        "fbgemm_uvm_caching[policy=lru]",
+        "fbgemm_uvm_caching[policy=lfu]",
+        "fbgemm_uvm_caching[prefetch=on]",
+        "freq_cache[policy=static]",
+        "freq_cache[policy=lfu]",
+        "freq_cache[policy=static,look_ahead=16]",
+        "freq_cache[policy=lfu,look_ahead=16]",
+    ),
+}
+"""What `all` weighs by device. On a CPU fbgemm's UVM variants are what `full_gpu` is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What costs are taken from.
+
+    Attributes:
+        described: A described machine; None: this one.
+        matmul: In which precision a described machine multiplies.
+        seconds: How long to calibrate this one.
+    """
+
+    described: Hardware | None
+    matmul: Matmul
+    seconds: float
+
+    def costs(self, cases: Sequence[Case], on_progress: OnProgress) -> tuple[Costs, str]:
+        """Costs that cover the cases, and the machine's name.
+
+        Raises:
+            CalibrationFailed: this machine could not be measured.
+        """
+        if self.described is not None:
+            return DescribedCosts(self.described, matmul=self.matmul), self.described.name
+        made = calibrate(
+            list(dict.fromkeys(case.shape for case in cases)),
+            list(dict.fromkeys(case.kernel for case in cases)),
+            seconds=self.seconds,
+            on_progress=lambda what, done, total: on_progress(f"calibrating: {what}", done, total),
+        )
+        return CalibratedCosts(made), made.gpu or made.cpu
+
+
+class Refusal(Model):
+    """A case that cannot be predicted, or cannot run."""
+
+    system: str
+    row_type: RowType
+    reason: str
 
 
 class Advice(Model):
@@ -29,7 +93,7 @@ class Advice(Model):
     workload: str
     scale: str
     machine: str
-    basis: Literal["calibrated", "modelled"]
+    basis: Basis
     budget_bytes: int | None
     shape: Shape
     batches: int
@@ -47,6 +111,10 @@ class Advice(Model):
             found.setdefault(one.label, []).append(one)
         return {label: sorted(sizes, key=lambda one: one.device_bytes) for label, sizes in found.items()}
 
+    def fits(self, one: Prediction) -> bool:
+        """Whether a prediction is within the budget."""
+        return self.budget_bytes is None or one.device_bytes <= self.budget_bytes
+
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
@@ -58,18 +126,18 @@ class Asked:
         ratios: Cached rows as shares of all.
         budget: Bytes of the device, the model included; None: whatever it takes.
         batches: To replay; None: enough.
-        machine: Where costs come from.
     """
 
     systems: Sequence[str]
     row_types: Sequence[RowType]
     ratios: Sequence[float]
-    budget: int | None
-    batches: int | None
-    machine: Machine
+    budget: int | None = None
+    batches: int | None = None
 
 
-def advise(cell: Cell, asked: Asked, *, on_progress: OnProgress = lambda what, done, total: None) -> Advice:
+def advise(
+    cell: Cell, asked: Asked, machine: Machine, *, on_progress: OnProgress = lambda what, done, total: None
+) -> Advice:
     """Advise on a setting, a cell without its system.
 
     Raises:
@@ -79,13 +147,9 @@ def advise(cell: Cell, asked: Asked, *, on_progress: OnProgress = lambda what, d
     trace = WorkloadTrace(workload, prefix=cell.frequency_prefix)
     replays = Replays(trace, steady_span(trace, batches=asked.batches))
     pattern = Case.of(cell.model_copy(update={"system": asked.systems[0]}), workload)
-    found = list(
-        cases(pattern, systems=asked.systems, row_types=asked.row_types, ratios=asked.ratios, budget=asked.budget)
-    )
-    costs, name = asked.machine.costs(found, on_progress)
-    candidates, refused = weigh(
-        found, replays, costs, on_case=lambda done, total: on_progress("replaying ids", done, total)
-    )
+    found = list(cases(pattern, asked))
+    costs, name = machine.costs(found, on_progress)
+    candidates, refused = weigh(found, replays, costs, on_progress=on_progress)
     firsts = {(case.system, case.row_type): case for case in found}
     return Advice(
         workload=cell.workload,
@@ -99,5 +163,43 @@ def advise(cell: Cell, asked: Asked, *, on_progress: OnProgress = lambda what, d
         predictions=tuple(candidate.prediction for candidate in candidates),
         refused=tuple(refused),
         choice=choose(candidates, costs, budget=asked.budget),
-        frontier=tuple(frontier(case, largest=replays.survey.largest) for case in firsts.values()),
+        frontier=tuple(frontier(case, largest=round(replays.uncached.largest)) for case in firsts.values()),
     )
+
+
+def cases(pattern: Case, asked: Asked) -> Iterator[Case]:
+    """Every case to be weighed: caches at every ratio and, with a device budget, as large as it allows.
+
+    `pattern` gives tables and shape.
+    """
+    left = 0 if asked.budget is None else asked.budget - pattern.shape.model_bytes
+    budgets: list[Budget] = [CacheRatio(ratio=ratio) for ratio in asked.ratios]
+    budgets += [DeviceBytes(total_bytes=left)] if left > 0 else []
+    for system in asked.systems:
+        for row_type in asked.row_types:
+            whole = replace(pattern, system=system, row_type=row_type, budget=CacheRatio(ratio=1.0))
+            yield from map(whole.with_budget, budgets) if whole.caches else (whole,)
+
+
+def weigh(
+    found: Sequence[Case],
+    replays: Replays,
+    costs: Costs,
+    *,
+    on_progress: OnProgress = lambda what, done, total: None,
+) -> tuple[list[Candidate], list[Refusal]]:
+    """Predict every case; those that cannot run are refused with the reason, once per system and reason."""
+    weighed: list[Candidate] = []
+    refused: list[Refusal] = []
+    for number, case in enumerate(found):
+        on_progress("replaying ids", number, len(found))
+        reason = "" if case.support.verdict is Verdict.YES else case.support.reason
+        if not reason:
+            try:
+                counts = replays.counts(case)
+                weighed.append(Candidate(case, counts, predict(case, counts, costs)))
+            except (CannotReplay, NotCalibrated) as error:
+                reason = str(error)
+        if reason:
+            refused.append(Refusal(system=case.system, row_type=case.row_type, reason=reason))
+    return weighed, list(dict.fromkeys(refused))

@@ -10,11 +10,11 @@ from typing import Literal
 
 from pydantic import computed_field
 
+from suite.advise.advising import Machine
 from suite.advise.calibrate.calibrate import OnProgress
 from suite.advise.case import Case
 from suite.advise.counts import Replays, span_of
-from suite.advise.machine import Machine
-from suite.advise.model import NotCalibrated, predict
+from suite.advise.model import Basis, NotCalibrated, predict
 from suite.records import environment
 from suite.records.groups import Group, group_records
 from suite.records.model import Model
@@ -63,7 +63,7 @@ class Accuracy(Model):
     schema_version: Literal[1] = 1
     results: str
     machine: str
-    basis: Literal["calibrated", "modelled"]
+    basis: Basis
     cells: tuple[Compared, ...]
     left_out: tuple[LeftOut, ...]
 

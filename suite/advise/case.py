@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
-from torchrec import EmbeddingBagConfig, PoolingType
 
-from suite.advise.calibrate.kernels import Kernel, RowType, kernel_of, parameters_of
+from suite.advise.calibrate.calibration import Kernel, RowType, configs, kernel_of
 from suite.advise.shape import Shape
 from suite.records.record import Cell
 from systems import registry
@@ -40,13 +39,8 @@ _RESIDENT = frozenset({"full_gpu", "reference"})
 class Case:
     """A system variant in a setting.
 
-    Attributes:
-        system: With its variant.
-        row_type: What rows are kept in.
-        shape: Of a step.
-        tables: Names and rows.
-        batch_lookups: Ids per batch, at most.
-        budget: Of the cache: a share of the rows, or bytes of the device for the embeddings.
+    `batch_lookups` is the most ids of a batch; `budget` that of the cache: a share of the rows, or bytes of the device
+    for the embeddings.
     """
 
     system: str
@@ -77,10 +71,14 @@ class Case:
         """The same with another budget."""
         return replace(self, budget=budget)
 
+    @cached_property
+    def _variant(self) -> Variant:
+        return Variant.parse(self.system)
+
     @property
     def name(self) -> str:
         """The system without its parameters."""
-        return Variant.parse(self.system).name
+        return self._variant.name
 
     @property
     def kernel(self) -> Kernel:
@@ -90,7 +88,7 @@ class Case:
     @cached_property
     def parameters(self) -> dict[str, str]:
         """Of the variant, defaults filled in."""
-        return parameters_of(self.system)
+        return registry.resolved_parameters(self._variant, self.system_class)
 
     @property
     def caches(self) -> bool:
@@ -106,17 +104,7 @@ class Case:
     def spec(self) -> SystemSpec:
         """As a system is asked for it; frequencies are left empty."""
         return SystemSpec(
-            tables=tuple(
-                EmbeddingBagConfig(
-                    name=name,
-                    embedding_dim=self.shape.embedding_dim,
-                    num_embeddings=rows,
-                    feature_names=[name],
-                    pooling=PoolingType.SUM,
-                    data_type=self.row_type.of_tables,
-                )
-                for name, rows in self.tables
-            ),
+            tables=configs(self.tables, dim=self.shape.embedding_dim, row_type=self.row_type),
             optimizer=SparseOptimizer(kind=OptimizerKind(self.shape.optimizer), lr=1.0),
             device=torch.device(self.shape.device),
             budget=self.budget,
@@ -133,7 +121,7 @@ class Case:
     @property
     def system_class(self) -> type[EmbeddingSystem]:
         """The system."""
-        return registry.load(Variant.parse(self.system))
+        return registry.load(self._variant)
 
     @cached_property
     def slots(self) -> int:
@@ -162,10 +150,8 @@ class Case:
     @cached_property
     def device_bytes(self) -> dict[str, int]:
         """Device memory by purpose, the model included. On a CPU the device is the memory that computes."""
-        return {name: size for name, size in (self._embedding_bytes() | self._model_bytes()).items() if size}
-
-    def _model_bytes(self) -> dict[str, int]:
-        return {"model and activations": self.shape.model_bytes}
+        sizes = self._embedding_bytes() | {"model and activations": self.shape.model_bytes}
+        return {name: size for name, size in sizes.items() if size}
 
     def _embedding_bytes(self) -> dict[str, int]:
         spec = self.spec

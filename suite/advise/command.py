@@ -10,13 +10,11 @@ import typer
 from rich.console import Console
 
 from suite.advise import tables
-from suite.advise.advising import Advice, Asked, advise
+from suite.advise.advising import SYSTEMS, Advice, Asked, Machine, advise
 from suite.advise.against import Accuracy, predicted_again
 from suite.advise.calibrate.calibrate import CalibrationFailed
-from suite.advise.calibrate.kernels import RowType, kernel_of
-from suite.advise.candidates import SYSTEMS
-from suite.advise.hardware import EXAMPLES, Hardware, Matmul, load_hardware
-from suite.advise.machine import Machine
+from suite.advise.calibrate.calibration import RowType, kernel_of
+from suite.advise.described import EXAMPLES, Hardware, Matmul, load_hardware
 from suite.records.environment import visible_gpu
 from suite.records.exits import errors_told
 from suite.records.options import BadOption, OptimizerName, ScaleName, parse_bytes, parse_workloads
@@ -107,11 +105,12 @@ def advise_command(
     """
     shown = Shown(quiet=quiet or as_json)
     with errors_told(CalibrationFailed):
-        machine = Machine(
-            described=None if hardware is None else load_hardware(hardware),
-            matmul=matmul,
-            seconds=_seconds(seconds),
-        )
+        if not seconds > 0:  # NaN compares false with everything
+            raise BadOption(f"--seconds: {seconds} is out of range, it must be above 0")
+        if batches is not None and batches < 2:
+            raise BadOption(f"--batches: {batches} is out of range, it must be at least 2")
+        described = None if hardware is None else load_hardware(hardware)
+        machine = Machine(described=described, matmul=matmul, seconds=seconds)
         if out is not None:
             check_output(out)
         if against is not None:
@@ -137,11 +136,10 @@ def advise_command(
             row_types=list(RowType) if row_types is RowTypes.ALL else [RowType(row_types.value)],
             ratios=_RATIOS if cache_ratio is None else parse_ratios(cache_ratio, points=RATIO_POINTS),
             budget=_budget(device_memory, machine.described),
-            batches=_batches(batches),
-            machine=machine,
+            batches=batches,
         )
         with shown:
-            advice = advise(cell, asked, on_progress=shown)
+            advice = advise(cell, asked, machine, on_progress=shown)
         _present(advice, out=out, as_json=as_json)
 
 
@@ -214,35 +212,20 @@ def _budget(text: str | None, machine: Hardware | None) -> int | None:
     return None if gpu is None else gpu.memory_bytes
 
 
-def _batches(batches: int | None) -> int | None:
-    if batches is not None and batches < 2:
-        raise BadOption(f"--batches: {batches} is out of range, it must be at least 2")
-    return batches
-
-
-def _seconds(seconds: float) -> float:
-    if not seconds > 0:  # NaN compares false with everything
-        raise BadOption(f"--seconds: {seconds} is out of range, it must be above 0")
-    return seconds
-
-
 def write(found: Advice | Accuracy, folder: Path) -> list[str]:
     """Write JSON, CSV and, of advice, a figure, each whole or not at all. Returns the names of the files.
 
     Raises:
         StoreError: a file cannot be written.
     """
-    from suite.advise.figure import draw
-
-    name, frame = ("advice", tables.frame(found)) if isinstance(found, Advice) else ("against", tables.compared(found))
+    name = "advice" if isinstance(found, Advice) else "against"
     files = {
         f"{name}.json": found.model_dump_json(indent=1) + "\n",
-        f"{name}.csv": frame.to_csv(index=False, lineterminator="\n"),
+        f"{name}.csv": tables.frame(found).to_csv(index=False, lineterminator="\n"),
     }
     for file, text in files.items():
         write_atomically(folder / file, text)
-    names = list(files)
     if isinstance(found, Advice) and found.predictions:
-        draw(found, folder / "advice.svg")
-        names.append("advice.svg")
-    return names
+        tables.draw(found, folder / "advice.svg")
+        return [*files, "advice.svg"]
+    return list(files)

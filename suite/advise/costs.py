@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
 from typing import Self
 
 import numpy as np
@@ -29,7 +28,7 @@ class Counts(Model):
     """Most distinct rows of a step."""
 
     @classmethod
-    def of(cls, tally: Tally, *, largest: int = 0) -> Self:
+    def of(cls, tally: Tally, *, largest: float = 0) -> Self:
         """The averages of a replay; `largest` is the most distinct rows of any of its batches."""
         steps = max(1, tally.batches)
         return cls(
@@ -49,19 +48,13 @@ class Counts(Model):
 
     def with_misses(self, factor: float) -> Self:
         """The same with so many times the misses, no more of them than there are distinct rows."""
-        most = self.distinct / self.misses if self.misses else factor
-        by = min(factor, most)
-        return self.model_copy(
-            update={
-                "misses": self.misses * by,
-                "rows_fetched": self.rows_fetched * by,
-                "rows_written_back": self.rows_written_back * by,
-            }
-        )
+        by = min(factor, self.distinct / self.misses) if self.misses else factor
+        names = ("misses", "rows_fetched", "rows_written_back")
+        return self.model_copy(update={name: by * getattr(self, name) for name in names})
 
 
-COUNTED = ("lookups", "distinct", "misses", "moved")
-"""What a line may depend on."""
+COUNTED = {"lookups": "per_lookup_s", "distinct": "per_distinct_s", "misses": "per_miss_s", "moved": "per_moved_s"}
+"""What a line may depend on, and its coefficient of each."""
 
 
 class Line(Model):
@@ -81,43 +74,24 @@ class Line(Model):
 
     def varying_s(self, counts: Counts) -> float:
         """The same without what every step pays."""
-        return (
-            self.per_lookup_s * counts.lookups
-            + self.per_distinct_s * counts.distinct
-            + self.per_miss_s * counts.misses
-            + self.per_moved_s * counts.moved
-        )
-
-
-_COEFFICIENTS = {
-    "lookups": "per_lookup_s",
-    "distinct": "per_distinct_s",
-    "misses": "per_miss_s",
-    "moved": "per_moved_s",
-}
+        return float(sum(getattr(self, per) * getattr(counts, name) for name, per in COUNTED.items()))
 
 
 def fitted(points: Sequence[tuple[Counts, float]], *, over: Sequence[str]) -> Line:
     """The line that comes closest to points, by least squares, no coefficient being negative.
 
-    A few unknowns leave few sets of them that are above zero: all are tried, which finds the optimum exactly.
-
     Args:
         points: Counts, and the seconds measured.
         over: Which of `COUNTED` it depends on.
     """
+    from scipy.optimize import nnls
+
     seconds = np.array([value for _, value in points])
-    columns = {"fixed_s": np.ones(len(points))}
-    columns |= {_COEFFICIENTS[name]: np.array([getattr(counts, name) for counts, _ in points]) for name in over}
-    names = [name for name, values in columns.items() if values.any()]
-    best: tuple[float, dict[str, float]] = (float(np.square(seconds).sum()), {})
-    for size in range(1, min(len(names), len(points)) + 1):
-        for chosen in combinations(names, size):
-            matrix = np.stack([columns[name] for name in chosen], axis=1)
-            scale = matrix.max(axis=0)
-            found = np.linalg.lstsq(matrix / scale, seconds, rcond=None)[0] / scale
-            left = float(np.square(matrix @ found - seconds).sum())
-            if (found >= 0).all() and left < best[0]:
-                best = left, dict(zip(chosen, found.tolist(), strict=True))
-    spread = (best[0] / len(points)) ** 0.5
-    return Line(**best[1], error=spread / max(float(seconds.mean()), 1e-12))
+    matrix = np.array([[1.0, *(getattr(counts, name) for name in over)] for counts, _ in points])
+    # columns and seconds of one size: what counts as 0 must not depend on units
+    scale, unit = np.maximum(matrix.max(axis=0), 1.0), max(float(seconds.max()), 1e-12)
+    found, distance = nnls(matrix / scale, seconds / unit)
+    names = ["fixed_s", *(COUNTED[name] for name in over)]
+    spread = unit * distance / len(points) ** 0.5
+    coefficients = dict(zip(names, (unit * found / scale).tolist(), strict=True))
+    return Line(**coefficients, error=spread / max(float(seconds.mean()), 1e-12))

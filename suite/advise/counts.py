@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import cached_property
 
 from suite.advise.case import Case
 from suite.advise.costs import Counts
@@ -16,20 +16,6 @@ from systems.registry import Variant
 _STEADY_BATCHES, _COUNTED_BATCHES = 50, 100
 
 
-@dataclass(frozen=True, kw_only=True)
-class Survey:
-    """Batches of a span, whatever is cached.
-
-    Attributes:
-        lookups, distinct: Ids and distinct rows per batch.
-        largest: Most distinct rows of a batch.
-    """
-
-    lookups: float
-    distinct: float
-    largest: int
-
-
 class Replays:
     """Replays a trace, each cache once.
 
@@ -41,23 +27,15 @@ class Replays:
     def __init__(self, trace: Trace, span: Span) -> None:
         self.trace = trace
         self.span = span
-        self._survey: Survey | None = None
         self._found: dict[tuple[str, int], Counts | CannotReplay] = {}
 
-    @property
-    def survey(self) -> Survey:
-        """Of the counted batches."""
-        if self._survey is None:
-            sizes = [
-                (batch.ids.values.size, batch.unique[0].size)
-                for batch in replayed(self.trace, self.span.counted_from, self.span.stop)
-            ]
-            self._survey = Survey(
-                lookups=sum(lookups for lookups, _ in sizes) / len(sizes),
-                distinct=sum(distinct for _, distinct in sizes) / len(sizes),
-                largest=max(distinct for _, distinct in sizes),
-            )
-        return self._survey
+    @cached_property
+    def uncached(self) -> Counts:
+        """Of the counted batches, whatever is cached."""
+        batches = replayed(self.trace, self.span.counted_from, self.span.stop)
+        sizes = [(batch.ids.values.size, batch.unique[0].size) for batch in batches]
+        lookups, distinct = zip(*sizes, strict=True)
+        return Counts(lookups=sum(lookups) / len(sizes), distinct=sum(distinct) / len(sizes), largest=max(distinct))
 
     def counts(self, case: Case) -> Counts:
         """What a case counts per step.
@@ -65,16 +43,14 @@ class Replays:
         Raises:
             CannotReplay: the cache cannot run at that size.
         """
-        survey = self.survey
-        plain = Counts(lookups=survey.lookups, distinct=survey.distinct, largest=survey.largest)
         model = model_of(case)
         if model is None:
-            return plain
+            return self.uncached
         key = str(model), case.slots
         if key not in self._found:
             setting = Setting(trace=self.trace, span=self.span, slots=case.slots)
             try:
-                self._found[key] = Counts.of(replay(models.build(model, setting)), largest=survey.largest)
+                self._found[key] = Counts.of(replay(models.build(model, setting)), largest=self.uncached.largest)
             except CannotReplay as reason:
                 self._found[key] = reason
         found = self._found[key]

@@ -8,13 +8,93 @@ that terms are upper bounds where rows repeat.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from enum import StrEnum
+from importlib.resources import files
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from suite.advise.case import Case
 from suite.advise.costs import Counts
-from suite.advise.hardware import Hardware, Matmul
-from suite.advise.model import NotCalibrated, Terms
+from suite.advise.model import Basis, NotCalibrated, Terms, positive
+from suite.records.options import BadOption
 from systems.contract import OptimizerKind
+
+EXAMPLES = ("a100", "h100", "h200")
+"""Machines that come along, by name."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Attained(_Strict):
+    """Shares of the peaks that kernels reach."""
+
+    memory: float = Field(gt=0, le=1)
+    flops: float = Field(gt=0, le=1)
+
+
+class Hardware(_Strict):
+    """A machine with one CUDA device. JSON; see the examples beside this module."""
+
+    name: str = Field(min_length=1)
+    device_memory_bytes: int = Field(gt=0)
+    memory_gb_per_s: float = Field(gt=0)
+    """Of the device, at its peak."""
+    link_to_device_gb_per_s: float = Field(gt=0)
+    """What copies from pinned memory reach, not the peak of the bus."""
+    link_to_host_gb_per_s: float = Field(gt=0)
+    fp32_flops: float = Field(gt=0)
+    tf32_flops: float | None = Field(default=None, gt=0)
+    """None: the device has no TF32."""
+    launch_s: float = Field(gt=0)
+    """Of one operation, as the host queues them one after another."""
+    host_gather_gb_per_s: float = Field(gt=0)
+    """Rows picked at random in host memory, all threads together."""
+    host_planning_ids_per_s: float = Field(gt=0)
+    """Ids that the planner of our cache gets through, all threads together."""
+    attained: Attained
+    sources: dict[str, str] = Field(min_length=1)
+    """Where each figure comes from, by field; `assumed` where it is a guess, with what it rests on."""
+
+
+def load_hardware(name: str) -> Hardware:
+    """A described machine: one of `EXAMPLES`, or a file.
+
+    Raises:
+        BadOption: it cannot be read, or a field is missing, unknown or out of range; the message names file and field.
+    """
+    if name in EXAMPLES:
+        text = files("suite.advise").joinpath("hardware", f"{name}.json").read_text(encoding="utf-8")
+    else:
+        text = _read(Path(name))
+    try:
+        return Hardware.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        what = f"field {field}: {first['msg']}" if field else f"not a JSON object: {first['msg']}"
+        raise BadOption(f"--hardware {name}: {what}; compare suite/advise/hardware/a100.json") from None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise BadOption(f"--hardware {path}: it is not text; give a JSON file, or {', '.join(EXAMPLES)}") from None
+    except OSError as error:
+        raise BadOption(
+            f"--hardware {path} cannot be read ({error.strerror}): give a JSON file, or {', '.join(EXAMPLES)}"
+        ) from None
+
+
+class Matmul(StrEnum):
+    """In which precision matrices are multiplied: torch's default is fp32 since 1.12, and was tf32 before."""
+
+    FP32 = "fp32"
+    TF32 = "tf32"
+
 
 _ACTIVATION_PASSES = 4
 """Times that an activation crosses the device's memory: written and read in forward, its gradient in backward."""
@@ -50,15 +130,12 @@ class DescribedCosts:
     - launches: what queueing all operations takes longer than the device computes.
     """
 
+    basis: Basis = "modelled"
+
     def __init__(self, hardware: Hardware, *, matmul: Matmul = Matmul.FP32) -> None:
         self.hardware = hardware
         self._matmul = matmul
         self._flops = hardware.fp32_flops if matmul is Matmul.FP32 else hardware.tf32_flops or hardware.fp32_flops
-
-    @property
-    def basis(self) -> Literal["calibrated", "modelled"]:
-        """Not measured."""
-        return "modelled"
 
     def on(self, hardware: Hardware) -> DescribedCosts:
         """The same on another machine."""
@@ -93,10 +170,7 @@ class DescribedCosts:
             hidden[name] = min(seconds, room_s)
             room_s -= hidden[name]
             terms[name] = seconds - hidden[name]
-        return Terms(
-            exposed_s={name: value for name, value in terms.items() if value > 0},
-            hidden_s={name: value for name, value in hidden.items() if value > 0},
-        )
+        return Terms(exposed_s=positive(terms), hidden_s=positive(hidden))
 
     def _dense_s(self, case: Case) -> float:
         activations = _ACTIVATION_PASSES * 4 * case.shape.activation_values
@@ -106,18 +180,15 @@ class DescribedCosts:
         pooled = _pooled_bytes(case)
         return {
             "lookup": self._memory_s(counts.lookups * case.row_bytes + pooled),
-            "update": self._memory_s(
-                counts.lookups * (_SORT_BYTES + 4 * case.shape.embedding_dim) + 2 * counts.distinct * case.record_bytes
-            ),
+            "update": self._memory_s(_sorting_bytes(case, counts) + 2 * counts.distinct * case.record_bytes),
         }
 
     def _in_place(self, case: Case, counts: Counts) -> dict[str, float]:
         """A row per id crosses the link in forward, and one per distinct row both ways in backward."""
         crossing = case.row_bytes + _state_over_link(case)
-        sorting = counts.lookups * (_SORT_BYTES + 4 * case.shape.embedding_dim)
         return {
             "lookup": self._in_s(counts.lookups * case.row_bytes) + self._memory_s(_pooled_bytes(case)),
-            "update": self._memory_s(sorting)
+            "update": self._memory_s(_sorting_bytes(case, counts))
             + self._in_s(counts.distinct * crossing)
             + self._out_s(counts.distinct * crossing),
         }
@@ -158,6 +229,11 @@ class DescribedCosts:
 
 def _pooled_bytes(case: Case) -> int:
     return 4 * case.shape.batch_size * case.shape.tables * case.shape.embedding_dim
+
+
+def _sorting_bytes(case: Case, counts: Counts) -> float:
+    """Of ids that backward sorts, and of the gradients that it reads for them."""
+    return counts.lookups * (_SORT_BYTES + 4 * case.shape.embedding_dim)
 
 
 def _state_over_link(case: Case) -> int:

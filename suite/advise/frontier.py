@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from suite.advise.calibrate.kernels import RowType
+from functools import partial
+
+from suite.advise.calibrate.calibration import RowType
 from suite.advise.case import CACHING, Case
 from suite.records.model import Model
 from systems.contract import CacheRatio, DeviceBytes, Tier, Verdict
@@ -41,22 +43,14 @@ def frontier(case: Case, *, largest: int) -> Frontier:
         case: Its budget is ignored.
         largest: Most distinct rows of a batch: our cache trains within a byte budget only if they fit together.
     """
+    of_system = partial(Frontier, system=case.system, row_type=case.row_type)
     at_any = case.with_budget(CacheRatio(ratio=1.0))
     if at_any.support.verdict is not Verdict.YES:
-        return Frontier(
-            system=case.system,
-            row_type=case.row_type,
-            device_bytes=None,
-            host_bytes=0,
-            dominated_by="",
-            why=at_any.support.reason,
-        )
+        return of_system(device_bytes=None, host_bytes=0, dominated_by="", why=at_any.support.reason)
     least = case.with_budget(DeviceBytes(total_bytes=least_embedding_bytes(at_any, largest=largest)))
     sizes = least.device_bytes
     most = max(sizes, key=lambda purpose: sizes[purpose])
-    return Frontier(
-        system=case.system,
-        row_type=case.row_type,
+    return of_system(
         device_bytes=least.total_device_bytes,
         host_bytes=least.system_class.required_bytes(least.spec).get(Tier.HOST, 0),
         dominated_by=most,

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, Protocol
 
-from pydantic import Field
-
-from suite.advise.calibrate.calibration import Calibration
-from suite.advise.calibrate.kernels import RowType
+from suite.advise.calibrate.calibration import Calibration, RowType
 from suite.advise.case import Case
 from suite.advise.costs import Counts
 from suite.records.model import Model
@@ -17,11 +14,12 @@ class NotCalibrated(LookupError):
     """No cost is known for a case; the message says which, and why."""
 
 
-class Terms(Model):
-    """Where the time of a step goes.
+Basis = Literal["calibrated", "modelled"]
+"""Whether costs were measured on this machine, or follow from the description of another."""
 
-    Attributes are seconds by name. What is `exposed` adds up to the step; what is `hidden` goes on beside it.
-    """
+
+class Terms(Model):
+    """Seconds of a step by name. What is `exposed` adds up to the step; what is `hidden` goes on beside it."""
 
     exposed_s: dict[str, float]
     hidden_s: dict[str, float] = {}
@@ -31,8 +29,8 @@ class Costs(Protocol):
     """What a step costs on some machine."""
 
     @property
-    def basis(self) -> Literal["calibrated", "modelled"]:
-        """Whether costs were measured, or follow from a description."""
+    def basis(self) -> Basis:
+        """Where they come from."""
 
     def terms(self, case: Case, counts: Counts) -> Terms:
         """The named costs of a step.
@@ -47,7 +45,7 @@ class Prediction(Model):
 
     system: str
     row_type: RowType
-    cache_ratio: float | None = Field(default=None)
+    cache_ratio: float | None = None
     """Cached rows as a share of all; None: there is no cache."""
     slots: int
     step_s: float
@@ -59,8 +57,7 @@ class Prediction(Model):
     device_bytes: int
     device_bytes_by_purpose: dict[str, int]
     counts: Counts
-    basis: Literal["calibrated", "modelled"]
-    """Measured costs of this machine, or those of a described one."""
+    basis: Basis
 
     @property
     def hit_rate(self) -> float | None:
@@ -79,12 +76,7 @@ class Prediction(Model):
 
 
 def predict(case: Case, counts: Counts, costs: Costs) -> Prediction:
-    """Predict a case. A pure function: equal arguments give equal predictions.
-
-    Args:
-        case: System, budget, tables and shape of the step.
-        counts: What the step counts; see `suite.advise.counts`.
-        costs: Of the machine.
+    """Predict a case from what its step counts and what the machine asks for that.
 
     Raises:
         NotCalibrated: the costs do not cover the case.
@@ -118,13 +110,10 @@ class CalibratedCosts:
     - moving: rows into the cache and out of it.
     """
 
+    basis: Basis = "calibrated"
+
     def __init__(self, calibration: Calibration) -> None:
         self._calibration = calibration
-
-    @property
-    def basis(self) -> Literal["calibrated", "modelled"]:
-        """Measured."""
-        return "calibrated"
 
     def terms(self, case: Case, counts: Counts) -> Terms:
         """As `Costs.terms`."""
@@ -147,8 +136,9 @@ class CalibratedCosts:
             "moving": costs.moving.seconds(counts),
         }
         hidden = {"planning": max(0.0, costs.beside.seconds(counts) - slowed_s)}
-        return Terms(exposed_s=_positive(exposed), hidden_s=_positive(hidden))
+        return Terms(exposed_s=positive(exposed), hidden_s=positive(hidden))
 
 
-def _positive(seconds: dict[str, float]) -> dict[str, float]:
+def positive(seconds: dict[str, float]) -> dict[str, float]:
+    """The terms that cost something."""
     return {name: value for name, value in seconds.items() if value > 0}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from suite.advise.candidates import Candidate
+from suite.advise.case import Case
+from suite.advise.costs import Counts
 from suite.advise.described import DescribedCosts
 from suite.advise.model import Costs, Prediction, predict
 from suite.records.model import Model
@@ -15,6 +17,15 @@ _EQUAL = 0.01
 """Of predictions this near the fastest, the one that takes the least memory is recommended."""
 _CLOSE = 0.05
 """A lead below this is within the error of predictions."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A predicted case, with what it was predicted from."""
+
+    case: Case
+    counts: Counts
+    prediction: Prediction
 
 
 class Choice(Model):
@@ -106,17 +117,13 @@ def _by_misses(
     """At which hit rate another one would be chosen, were the misses of all caches more or fewer by one factor."""
     for factor in _FACTORS:
         by = factor if more else 1 / factor
-        again = [
-            Candidate(one.case, changed, predict(one.case, changed, costs))
-            for one in candidates
-            for changed in (one.counts.with_misses(by),)
-        ]
+        again = [_again(one.case, one.counts.with_misses(by), costs) for one in candidates]
         winner = _winner(again, budget)
         if winner is None or winner.prediction.label == best.prediction.label:
             continue
         shown = best if best.case.caches else winner  # whose hit rate the sentence is about
-        before = next((one.prediction.hit_rate for one in candidates if one.case is shown.case), None)
-        after = next((one.prediction.hit_rate for one in again if one.case is shown.case), None)
+        rates = [one.prediction.hit_rate for some in (candidates, again) for one in some if one.case is shown.case]
+        before, after = rates[0], rates[-1]
         if before is None or after is None:
             continue
         side = "at most" if more else "at least"
@@ -150,21 +157,17 @@ def _by_link(
     """At which speed of the link another one would be chosen."""
     for factor in _FACTORS:
         by = factor if faster else 1 / factor
-        hardware = costs.hardware.model_copy(
-            update={
-                "link_to_device_gb_per_s": costs.hardware.link_to_device_gb_per_s * by,
-                "link_to_host_gb_per_s": costs.hardware.link_to_host_gb_per_s * by,
-            }
-        )
-        winner = _winner(_again(candidates, costs.on(hardware)), budget)
+        links = ("link_to_device_gb_per_s", "link_to_host_gb_per_s")
+        hardware = costs.hardware.model_copy(update={name: by * getattr(costs.hardware, name) for name in links})
+        winner = _winner([_again(one.case, one.counts, costs.on(hardware)) for one in candidates], budget)
         if winner is not None and winner.prediction.label != best.prediction.label:
             side = "at least" if faster else "at most"
             return f"with a link of {side} {hardware.link_to_device_gb_per_s:.3g} GB/s: {_named(winner)}"
     return ""
 
 
-def _again(candidates: Sequence[Candidate], costs: Costs) -> list[Candidate]:
-    return [Candidate(one.case, one.counts, predict(one.case, one.counts, costs)) for one in candidates]
+def _again(case: Case, counts: Counts, costs: Costs) -> Candidate:
+    return Candidate(case, counts, predict(case, counts, costs))
 
 
 def _named(candidate: Candidate) -> str:

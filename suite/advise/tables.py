@@ -1,6 +1,9 @@
-"""Advice as tables that hold in 80 columns, and as rows of a CSV file."""
+"""Advice as tables that hold in 80 columns, as rows of a CSV file, and as a figure."""
 
 from __future__ import annotations
+
+from itertools import zip_longest
+from pathlib import Path
 
 import pandas as pd
 from rich import box
@@ -9,7 +12,7 @@ from rich.table import Table
 
 from suite.advise.advising import Advice
 from suite.advise.against import Accuracy, Compared
-from suite.advise.calibrate.kernels import RowType
+from suite.advise.calibrate.calibration import RowType
 from suite.advise.frontier import Frontier
 from suite.advise.model import Prediction
 from suite.advise.recommend import gib
@@ -25,18 +28,15 @@ TERMS = {
     "moving": "move",
 }
 """Terms of a prediction, with their names in narrow tables."""
-
-
 _SHOWN_S = 5e-6
 
 
 def show(advice: Advice, console: Console) -> None:
     """Print advice; if nothing fits, the smallest device memory at which each system trains."""
-    where = "calibrated on" if advice.basis == "calibrated" else "modelled for"
     budget = "no budget" if advice.budget_bytes is None else f"budget {gib(advice.budget_bytes)}"
     console.print(
         f"{advice.workload}, scale {advice.scale}, batch {advice.shape.batch_size:,}, dim "
-        f"{advice.shape.embedding_dim}, {advice.shape.optimizer}, {budget}; {where} {advice.machine}",
+        f"{advice.shape.embedding_dim}, {advice.shape.optimizer}, {budget}; {_where(advice)}",
         soft_wrap=True,
     )
     if advice.predictions:
@@ -75,10 +75,9 @@ def show_accuracy(accuracy: Accuracy, console: Console) -> None:
     if accuracy.median_absolute_error is None:
         console.print("No cell could be predicted.", style="bold")
         return
-    where = "calibrated on" if accuracy.basis == "calibrated" else "modelled for"
     console.print(
-        f"Median absolute error {100 * accuracy.median_absolute_error:.1f} % over {len(accuracy.cells)} cells, {where} "
-        f"{accuracy.machine}",
+        f"Median absolute error {100 * accuracy.median_absolute_error:.1f} % over {len(accuracy.cells)} cells, "
+        f"{_where(accuracy)}",
         style="bold",
         soft_wrap=True,
     )
@@ -90,33 +89,56 @@ def show_accuracy(accuracy: Accuracy, console: Console) -> None:
     )
 
 
-def frame(advice: Advice) -> pd.DataFrame:
-    """A row per prediction, seconds by term."""
-    return pd.DataFrame([_record(advice, one) for one in advice.predictions])
+def frame(found: Advice | Accuracy) -> pd.DataFrame:
+    """A row per prediction, seconds by term; or a row per system and setting that was predicted and measured."""
+    if isinstance(found, Accuracy):
+        return pd.DataFrame([cell.model_dump() for cell in found.cells])
+    plain = ("basis", "cache_ratio", "slots", "device_bytes")
+    measured = ("overflows", "step_s", "samples_per_s", "hit_rate")
+    return pd.DataFrame(
+        [
+            {"workload": found.workload, "system": one.system, "row_type": str(one.row_type)}
+            | {name: getattr(one, name) for name in plain}
+            | {"fits": found.fits(one)}
+            | {name: getattr(one, name) for name in measured}
+            | {f"{term}_s": one.terms_s.get(term, 0.0) for term in TERMS}
+            | {f"hidden_{term}_s": one.hidden_s.get(term, 0.0) for term in ("planning", "moving")}
+            for one in found.predictions
+        ]
+    )
 
 
-def compared(accuracy: Accuracy) -> pd.DataFrame:
-    """A row per system and setting that was predicted and measured."""
-    return pd.DataFrame([cell.model_dump() for cell in accuracy.cells])
+def draw(advice: Advice, path: Path) -> None:
+    """Write throughput against device memory as SVG, the same bytes for the same advice."""
+    from matplotlib.figure import Figure
+
+    from suite.tables.figure_style import COLOURS, DASHES, MARKERS, look
+
+    with look("advise"):
+        figure = Figure(figsize=(6.4, 4.4), layout="constrained")
+        axes = figure.subplots()
+        for number, (label, points) in enumerate(advice.by_label().items()):
+            axes.plot(
+                [one.device_bytes / 2**30 for one in points],
+                [one.samples_per_s for one in points],
+                label=label,
+                color=COLOURS[number % len(COLOURS)],
+                marker=MARKERS[number % len(MARKERS)],
+                linestyle=DASHES[number // len(COLOURS) % len(DASHES)],
+                markersize=4,
+            )
+        if advice.budget_bytes is not None:
+            axes.axvline(advice.budget_bytes / 2**30, color="#555555", linewidth=1, label="budget")
+        axes.set_xscale("log")
+        axes.set_ylim(bottom=0)
+        word = "predicted" if advice.basis == "calibrated" else "modelled"
+        axes.set(xlabel="device memory, GiB", ylabel=f"samples/s, {word}", title=f"{advice.workload}, {advice.machine}")
+        axes.legend(fontsize=7)
+        figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
 
 
-def _record(advice: Advice, one: Prediction) -> dict[str, object]:
-    return {
-        "workload": advice.workload,
-        "system": one.system,
-        "row_type": str(one.row_type),
-        "basis": one.basis,
-        "cache_ratio": one.cache_ratio,
-        "slots": one.slots,
-        "device_bytes": one.device_bytes,
-        "fits": advice.budget_bytes is None or one.device_bytes <= advice.budget_bytes,
-        "overflows": one.overflows,
-        "step_s": one.step_s,
-        "samples_per_s": one.samples_per_s,
-        "hit_rate": one.hit_rate,
-        **{f"{term}_s": one.terms_s.get(term, 0.0) for term in TERMS},
-        **{f"hidden_{term}_s": one.hidden_s.get(term, 0.0) for term in ("planning", "moving")},
-    }
+def _where(found: Advice | Accuracy) -> str:
+    return f"{'calibrated on' if found.basis == 'calibrated' else 'modelled for'} {found.machine}"
 
 
 def _table(*columns: tuple[str, bool]) -> Table:
@@ -128,33 +150,23 @@ def _table(*columns: tuple[str, bool]) -> Table:
 
 def _predictions(advice: Advice) -> Table:
     """The fastest systems first, the sizes of each below its name."""
-    table = _table(
-        ("system", False),
-        ("cached", True),
-        ("device", True),
-        ("hits", True),
-        ("ms", True),
-        ("samples/s", True),
-        ("", False),
-    )
+    numbers = ("cached", "device", "hits", "ms", "samples/s")
+    table = _table(("system", False), *((name, True) for name in numbers), ("", False))
     for sizes in advice.by_label().values():
         names = _lines(sizes[0])
-        for number in range(max(len(sizes), len(names))):
-            name = names[number] if number < len(names) else ""
-            figures = _figures(advice, sizes[number]) if number < len(sizes) else ()
-            table.add_row(name, *figures)
+        for name, one in zip_longest(names, sizes, fillvalue=None):
+            table.add_row(name or "", *(() if one is None else _figures(advice, one)))
     return table
 
 
 def _figures(advice: Advice, one: Prediction) -> tuple[str, ...]:
-    fits = advice.budget_bytes is None or one.device_bytes <= advice.budget_bytes
     return (
         "" if one.cache_ratio is None else f"{one.cache_ratio:.2%}",
         gib(one.device_bytes),
         "" if one.hit_rate is None else f"{one.hit_rate:.1%}",
         amount(one.step_s * 1e3),
         f"{one.samples_per_s:,.0f}",
-        "overflow" if one.overflows else "" if fits else "too big",
+        "overflow" if one.overflows else "" if advice.fits(one) else "too big",
     )
 
 

@@ -16,23 +16,14 @@ from suite.tables.comparison import write_tables
 from suite.tables.formats import write_sheets
 
 PAGE = "index.html"
-OnStep = Callable[[str], None]
-"""Called with what is made next."""
 
 
 def publish(
-    source: Source, out: Path, *, links_from: Path | None = None, on_step: OnStep = lambda what: None
+    source: Source, out: Path, *, links_from: Path | None = None, on_step: Callable[[str], None] = lambda what: None
 ) -> list[Path]:
-    """Write tables, figures and page.
+    """Write `tables/`, `figures/` and the page of a source that has a group; returns the files.
 
-    Args:
-        source: What to publish; it has at least one group.
-        out: Directory that gets `tables/`, `figures/` and the page; created if it is missing.
-        links_from: Directory that the page's links to records start from; `out` by default.
-        on_step: Called before each step with what it makes.
-
-    Returns:
-        The files written.
+    Links to records start from `links_from`, `out` by default. `on_step` is told what is made next.
 
     Raises:
         StoreError: a file cannot be written; earlier files are still whole.

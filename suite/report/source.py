@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ from pydantic import ValidationError
 from suite.records.groups import Group, group_records
 from suite.records.record import Record
 from suite.records.store import Problem, RecordStore
-from suite.report.families import families
 from suite.simulate.results import Simulation
+from suite.tables.settings import sweeps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,8 +23,7 @@ class Source:
     """Everything that gets published, read once.
 
     Attributes:
-        groups: Comparison groups, sizes of a sweep from the smallest; no record of another machine, device, data or
-            setting shares one.
+        groups: Comparison groups, sizes of a sweep from the smallest.
         files: File of every record of the groups, by the record's key.
         problems: Files that were skipped, and why.
         simulations: Replays of every policy by cache size, with the optimum.
@@ -48,15 +48,11 @@ class Source:
 
 
 def read(roots: Sequence[Path], simulated: Path | None = None) -> Source:
-    """Read results.
+    """Read results; what could not be read stands under `problems`, so that the rest is still reported.
 
     Args:
-        roots: Results directories, each with `records/`; a run of another machine is one more. Where two hold a record
-            of one key, the first counts.
+        roots: Results directories, each with `records/`. Where two hold a record of one key, the first counts.
         simulated: Directory below which `simulation.json` and `curves.json` lie; None: there are none.
-
-    Returns:
-        What could be read; what could not stands under `problems`, so that the rest is still reported.
     """
     found: dict[str, tuple[Record, Path]] = {}
     problems: list[Problem] = []
@@ -65,8 +61,7 @@ def read(roots: Sequence[Path], simulated: Path | None = None) -> Source:
         problems += bad
         for path, record in records.items():
             found.setdefault(record.key, (record, path))
-    in_families = families(group_records(record for record, _ in found.values()))
-    groups = tuple(group for family in in_families for group in family.groups)
+    groups = tuple(chain(*sweeps(group_records(record for record, _ in found.values()))))
     shown = {record.key for group in groups for record in group.records}
     simulations, curves = _simulated(simulated, problems) if simulated is not None else ((), ())
     return Source(

@@ -13,20 +13,16 @@ from dataclasses import dataclass
 
 from suite.records.groups import Group
 from suite.records.record import Record
-from suite.report.families import Family, device_bytes, families
 from suite.tables.rows import Row, merged_rows, noise_floor
+from suite.tables.settings import on_drive, sweeps
 from suite.tables.statistics import Estimate, places, relative_speed, takes_part
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contender:
-    """A system at one cache size.
+    """A system at one cache size: all its rounds are ok, verified, timed and offloading (or the baseline, on CUDA).
 
-    Attributes:
-        group: Where it was measured.
-        row: Its rounds merged.
-        records: Its rounds, all of them ok, verified, timed and offloading (or the baseline, on CUDA).
-        noise: Of its group, as a share; None: not known.
+    `noise` is that of its group, as a share; None: not known.
     """
 
     group: Group
@@ -42,7 +38,7 @@ class Contender:
     @property
     def size(self) -> int:
         """Device bytes by its own account; 0: none are on the device."""
-        return device_bytes(self.row) or 0
+        return self.row.device_bytes or 0
 
     def raced(self, other: Contender) -> bool:
         """Whether the two took turns with each other."""
@@ -56,9 +52,9 @@ class Contender:
 
 @dataclass(frozen=True, kw_only=True)
 class Leaderboard:
-    """The contenders of a family, in order of device bytes, then of name."""
+    """The contenders of groups that differ in size alone, in order of device bytes, then of name."""
 
-    family: Family
+    groups: tuple[Group, ...]
     contenders: tuple[Contender, ...]
 
     @property
@@ -71,14 +67,7 @@ class Leaderboard:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """A system's place within a budget.
-
-    Attributes:
-        budget_bytes: The device memory that all who are placed fit into.
-        place: From 1; a system too close to call with the first of a place shares that place.
-        tied: The place is shared.
-        first: Of the list.
-    """
+    """A system's place within a budget, from 1; one too close to call with the `first` of a place shares that place."""
 
     budget_bytes: int
     place: int
@@ -93,16 +82,16 @@ class Place:
 
 
 def leaderboards(groups: Iterable[Group]) -> tuple[Leaderboard, ...]:
-    """The leaderboards of a report, in order of its groups; families in which nobody takes part give none.
+    """The leaderboards of a report, in order of its groups; sweeps in which nobody takes part give none.
 
     Rows on a drive have a host budget, and tables of their own: none of them is here.
     """
     made = []
-    for family in (one for one in families(groups) if not one.on_drive):
-        contenders = [contender for group in family.groups for contender in _contenders(group)]
+    for sweep in (one for one in sweeps(groups) if not on_drive(one[0])):
+        contenders = [contender for group in sweep for contender in _contenders(group)]
         if contenders:
             contenders.sort(key=lambda contender: (contender.size, contender.system))
-            made.append(Leaderboard(family=family, contenders=tuple(contenders)))
+            made.append(Leaderboard(groups=sweep, contenders=tuple(contenders)))
     return tuple(made)
 
 
@@ -117,14 +106,8 @@ def standings(leaderboard: Leaderboard, budget_bytes: int) -> tuple[Place, ...]:
     order = sorted(best.values(), key=lambda contender: (-speed(contender), contender.system))
     shared = places(order, _apart)
     return tuple(
-        Place(
-            budget_bytes=budget_bytes,
-            place=place,
-            tied=shared.count(place) > 1,
-            contender=contender,
-            first=order[0],
-        )
-        for place, contender in zip(shared, order, strict=True)
+        Place(budget_bytes=budget_bytes, place=place, tied=shared.count(place) > 1, contender=one, first=order[0])
+        for place, one in zip(shared, order, strict=True)
     )
 
 

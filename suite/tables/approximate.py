@@ -23,12 +23,11 @@ class Approximation:
     """A system of a group that has approximate ones: the exact baseline, and all that are not exact.
 
     Attributes:
-        auroc, auroc_low, auroc_high: Mean over rounds; the interval is None with one round.
-        below, below_low, below_high: The baseline's AUROC less its own, paired by round; None without a baseline.
+        auroc: Mean over rounds; no interval with one round.
+        below: The baseline's AUROC less its own, paired by round; None without a baseline.
         samples: Trained on.
         device_bytes, host_bytes, disk_bytes: Of rows and optimizer state.
-        table_bytes: What the tables take where all rows are.
-        share: Of the baseline's; None without one.
+        table_bytes: What the tables take where all rows are; `share` of the baseline's.
     """
 
     system: str
@@ -64,9 +63,8 @@ def _places(value: float | None) -> str:
 
 
 def _speed(row: Approximation) -> str:
-    if row.ratio is None or row.ratio_low is None:
-        return amount(row.ratio)
-    return relative(Estimate(value=row.ratio, low=row.ratio_low, high=row.ratio_high))
+    ratio = Estimate(value=row.ratio or 0.0, low=row.ratio_low, high=row.ratio_high)
+    return amount(row.ratio) if ratio.low is None else relative(ratio)
 
 
 _COLUMNS: tuple[Column[Approximation], ...] = (
@@ -112,7 +110,7 @@ def approximate_block(group: Group) -> Block | None:
         verdict=sentences(found),
         facts=tuple(f"Trained on {number:,} samples" for number in sorted(filter(None, samples))),
         heads=tuple(shown),
-        lines=lines(shown, ((one, _keys(group, rows[one.system])) for one in found)),
+        lines=lines(shown, ((one, [run.key for run in group.rounds_by_system[one.system]]) for one in found)),
         notes=notes(failed, "Not measured"),
     )
 
@@ -123,15 +121,13 @@ def sentences(found: Sequence[Approximation]) -> tuple[str, ...]:
     if not measured:
         return ("Nothing can be said of what fewer bytes cost: that takes several rounds, with the baseline.",)
     free = [one for one in measured if one.below_low is not None and one.below_low <= 0]
-    said = []
+    said = ["Every approximate system loses AUROC."]
     if free:
         least = min(free, key=lambda one: one.share or 0.0)
-        said.append(
+        said = [
             f"{least.system} takes {percent(least.share)} of the exact tables' bytes, and no loss of AUROC was seen "
             f"(at most {_places(least.below_high)})."
-        )
-    else:
-        said.append("Every approximate system loses AUROC.")
+        ]
     small = min(measured, key=lambda one: one.share or 0.0)
     if small not in free:
         said.append(
@@ -154,14 +150,10 @@ def _approximation(row: Row, runs: Sequence[Record], exact: dict[int, float]) ->
         **_named("auroc", auroc),
         **_named("below", below),
         samples=measured[0].cell.steps * measured[0].cell.batch_size if measured else None,
-        device_bytes=tiers.get("device"),
-        host_bytes=tiers.get("host"),
-        disk_bytes=tiers.get("disk"),
+        **{f"{tier}_bytes": tiers.get(tier) for tier in TIERS},
         # rows of a slower tier are all there; those on the device are copies then
         table_bytes=next((tiers[tier] for tier in reversed(TIERS) if tier in tiers), None),
-        ratio=row.ratio,
-        ratio_low=row.ratio_low,
-        ratio_high=row.ratio_high,
+        **{name: getattr(row, name) for name in ("ratio", "ratio_low", "ratio_high")},
         rounds=row.measured_rounds,
         verified=row.verified,
         status=row.status.value,
@@ -189,7 +181,3 @@ def _bytes(runs: Sequence[Record]) -> dict[str, int]:
             if size:
                 found[tier] = max(size, found.get(tier, 0))
     return found
-
-
-def _keys(group: Group, row: Row) -> list[str]:
-    return [run.key for run in records_of(group, row)]

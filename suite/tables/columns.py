@@ -51,7 +51,6 @@ class Measured(Column[Row]):
     Attributes:
         field: Of `Row`, in SI units: what the page sorts by.
         views: Where the page shows it besides `ALL`; those of `View.MAIN` are the table of README and terminal.
-        definition: What it means.
         noisy: Of a column that shows a speed: a row's cell under a noise floor (a share; None: not known).
     """
 
@@ -59,11 +58,6 @@ class Measured(Column[Row]):
     views: tuple[View, ...]
     definition: str
     noisy: Callable[[Row, float | None], str] | None = None
-
-    def value(self, row: Row) -> float | str | None:
-        """What a row is sorted by; None where there is no value."""
-        value: float | str | None = getattr(row, self.field)
-        return value
 
     def under(self, noise: float | None) -> Measured:
         """The column with no more digits than a noise floor allows."""
@@ -96,7 +90,7 @@ def _ratio(row: Row, noise: float | None) -> str:
         return MISSING
     if row.ratio_low is None and row.ratio == 1 and not row.again:
         return "1"
-    return relative(Estimate(value=row.ratio, low=row.ratio_low, high=row.ratio_high), noise)
+    return relative(row.relative, noise)
 
 
 def _speed(row: Row, noise: float | None) -> str:
@@ -116,42 +110,22 @@ def _word(value: object) -> str:
 
 
 def _column(
-    words: str,
-    field: str,
-    show: Callable[[Any], str],
-    *views: View,
-    definition: str,
-    text: bool = False,
+    words: str, field: str, show: Callable[[Any], str], *views: View, definition: str, text: bool = False
 ) -> Measured:
     """A column whose cells show one field."""
-    return Measured(
-        words=words,
-        field=field,
-        show=lambda row: show(getattr(row, field)),
-        views=views,
-        definition=definition,
-        text=text,
-    )
+
+    def shown(row: Row) -> str:
+        return show(getattr(row, field))
+
+    return Measured(words=words, field=field, show=shown, views=views, definition=definition, text=text)
 
 
 def _noisy(
-    words: str,
-    field: str,
-    show: Callable[[Row, float | None], str],
-    *views: View,
-    definition: str,
-    breaks: bool = False,
+    words: str, field: str, noisy: Callable[[Row, float | None], str], *views: View, definition: str
 ) -> Measured:
     """A column of speeds, with as many digits as the noise floor allows."""
-    return Measured(
-        words=words,
-        field=field,
-        show=lambda row: show(row, None),
-        noisy=show,
-        views=views,
-        definition=definition,
-        breaks=breaks,
-    )
+    plain = _column(words, field, str, *views, definition=definition)
+    return replace(plain, show=lambda row: noisy(row, None), noisy=noisy)
 
 
 SYSTEM: Column[Row] = Column(words="system", show=lambda row: row.system, text=True)
@@ -184,9 +158,13 @@ COLUMNS = (
         "time to target AUROC", "target_s", lambda row, noise: duration(row.target_s, noise),
         definition="training time until the target AUROC was reached, at the system's speed; n/a: not reached.",
     ),
-    _noisy(
-        "vs full_gpu", "ratio", _ratio, View.MAIN, breaks=True,
-        definition="speed relative to the all-on-device baseline in the same turns, with a 95 % interval over builds.",
+    replace(
+        _noisy(
+            "vs full_gpu", "ratio", _ratio, View.MAIN,
+            definition="speed relative to the all-on-device baseline in the same turns, with a 95 % interval over "
+            "builds.",
+        ),
+        breaks=True,
     ),
     _column(
         "GPU GB allocated", "device_allocated_bytes", gigabytes, View.PAPER, View.MEMORY,
@@ -215,6 +193,12 @@ COLUMNS = (
     _column(
         "MB written back per it", "written_back_bytes_per_step", megabytes, View.TRAFFIC,
         definition="rows written back times row bytes, optimizer state included, per iteration.",
+    ),
+    _column(
+        "waited, ms per it", "wait_s_per_step", lambda value: amount(None if value is None else 1e3 * value),
+        View.TRAFFIC,
+        definition="what the training thread waited for plans, for rows to be read and for rows to be written back, or "
+        "took to do that itself, in the first round's counted steps.",
     ),
     _column(
         "misses, % of optimal", "misses_over_optimum", percent, View.MAIN, View.TRAFFIC,

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from suite.records.drive import DriveSpeed
-from suite.records.groups import Group, base_name, is_baseline
+from suite.records.groups import REFERENCE, Group, base_name, is_baseline
 from suite.records.record import Record
 from suite.records.status import Status
 from suite.tables.rows import Row, failure, merged_rows, noise_floor, trusted
@@ -19,6 +19,7 @@ from workloads.schema import SCHEMAS
 RIVALS: Final = ("mapped_table", "rocksdb_table")
 """What others would do with rows on a drive; every system beside the baseline is compared with them."""
 FLOAT_BYTES: Final = 4
+_AS_IN_ROW = ("knew", "samples_per_s", "ratio", "ratio_low", "ratio_high", "builds", "auroc", "exact", "verified")
 
 
 class Step(StrEnum):
@@ -33,14 +34,12 @@ class OnDrive:
     """A system within a host budget, in one kind of step. None: does not exist or is not known, never 0.
 
     Attributes:
-        samples_per_s, ratio, ratio_low, ratio_high: As in `suite.tables.rows.Row`; the ratio is to all rows in RAM.
+        ratio: To all rows in RAM.
         over_mapped_table, ...: How many times as fast as that rival, with a 95 % interval over blocks of turns.
         compared: With rivals: `in turns`, or `through full_ram`.
-        noise: Of the group, as a share.
         rows_read, read_bytes, written_bytes: Per sample, in the timed turns.
         blocks_of_drive: Bytes read over the size of the drive's measured reads, per second, relative to the reads per
-            second that it gives at depth 32.
-        rows_of_drive: Rows asked of the file per second, relative to the same.
+            second that it gives at depth 32; `rows_of_drive`: rows asked of the file, relative to the same.
         over_blocks, over_packed: Bytes read over the least possible: a block for every missing row, or its own bytes.
         held_bytes: Most that was in use beyond what training took without rows; the largest over rounds.
         why: How it ended that is not ok, and why.
@@ -81,6 +80,13 @@ class OnDrive:
     def speed(self) -> Estimate | None:
         """Relative to all rows in RAM; None: it is the baseline, or was not timed beside it."""
         return None if is_baseline(self.system) else self._estimate("ratio")
+
+    @property
+    def sound(self) -> bool:
+        """Whether it was timed, ended ok, is verified and exact; the reference is a yardstick."""
+        ended_well = self.status == Status.OK and self.verified not in ("no", None)
+        timed = self.samples_per_s is not None and base_name(self.system) != REFERENCE
+        return timed and ended_well and self.exact
 
     def over(self, rival: str) -> Estimate | None:
         """How many times as fast as a rival."""
@@ -131,19 +137,11 @@ def _rows(group: Group, step: Step) -> Iterator[OnDrive]:
             step=step.value,
             host_budget_bytes=group.cell.host_budget_bytes or 0,
             system=row.system,
-            knew=row.knew,
-            samples_per_s=row.samples_per_s,
-            ratio=row.ratio,
-            ratio_low=row.ratio_low,
-            ratio_high=row.ratio_high,
             **_beside(group, row, rivals),
             noise=noise,
-            builds=row.builds,
-            auroc=row.auroc,
             **_reading(group, row),
             held_bytes=_held(group.rounds_by_system[row.system]),
-            exact=row.exact,
-            verified=row.verified,
+            **{name: getattr(row, name) for name in _AS_IN_ROW},
             status=row.status.value,
             why="" if row.status is Status.OK else failure(row),
         )

@@ -21,15 +21,7 @@ _LINE_END = r" \\"
 def write_sheets(
     sheets: Iterable[Sheet], folder: Path, *, suffixes: Sequence[str] = ("md", "csv", "tex")
 ) -> tuple[Path, ...]:
-    """Write every sheet as `name.md`, `name.csv` and `name.tex`, or as some of them.
-
-    Args:
-        sheets: What to write.
-        folder: Created if it is missing.
-        suffixes: The formats.
-
-    Returns:
-        The files, in order of sheets.
+    """Write every sheet as `name.md`, `name.csv` and `name.tex`, or as some of them. Returns the files.
 
     Raises:
         StoreError: a file cannot be written; an earlier one of that name is still whole.

@@ -22,9 +22,7 @@ def megabytes(value: float | None) -> str:
 def amount(value: float | None, noise: float | None = None) -> str:
     """A number of any size with enough digits, never rounded to 0 when it is not.
 
-    Args:
-        value: The number.
-        noise: A share of it; no digit is shown behind the first that so much noise moves.
+    `noise` is a share of it; no digit is shown behind the first that so much noise moves.
     """
     if value is None or not math.isfinite(value):
         return MISSING

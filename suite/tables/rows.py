@@ -11,8 +11,8 @@ from suite.records.groups import REFERENCE, Group, base_name, is_baseline
 from suite.records.optimum import Optimum
 from suite.records.record import Check, Measurement, Record, Traffic
 from suite.records.status import Status
-from suite.tables.statistics import Speed, second_copies, speed_of, trusted_baseline
-from suite.tables.targets import reached_near_the_end, samples_to
+from suite.tables.statistics import Estimate, Speed, second_copies, speed_of, trusted_baseline
+from systems.answers import Purpose
 
 WAIT_SHARE = 0.02
 """Of a system's turns, above which waiting for batches is said beside the numbers."""
@@ -35,31 +35,19 @@ SEVERITY = (
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A system's rounds merged. None: does not exist, or is not known; never 0.
+    """A system's rounds merged. None: does not exist, or is not known; never 0. The columns say what most fields mean.
 
     Attributes:
-        knew: Of the ids.
         auroc, accuracy: Mean over rounds, which differ in seed.
         target_auroc: What the baseline had reached near its end; the same in all rows of a group.
         target_s: Seconds of training to the target at this system's speed; None: not reached.
-        steps_per_s, samples_per_s: The baseline's geometric mean over turns, times the ratio.
-        total_steps_per_s: All steps over all seconds of all turns, so that stalls show.
-        epoch_s: Samples of an epoch over samples per second.
         ratio, ratio_low, ratio_high: Speed relative to the all-on-device baseline in the same turns, 95 % interval.
         computes_as: The system whose kernel this one is here, so that it was not timed.
         exact: It leaves the rows that plain training leaves; others are shown apart, and not ranked by speed.
-        way: How the system took its turns; see `Turns.way`.
         builds: That the ratio rests on, over all rounds.
-        device_allocated_bytes, device_reserved_bytes, host_peak_rss_bytes: Largest peak of any round.
-        host_net_bytes: The largest over rounds of the peak less what was resident before the model was built.
-        hit_rate, unique_ids, ...: Counted in the first round alone.
-        device_rows_bytes, ...: The system's own account of its device memory.
-        misses_over_optimum, bytes_over_minimum: Relative to the least that any cache of as many slots could miss and
-            move in the same steps.
+        device_allocated_bytes, ...: Largest peak of any round. Traffic is counted in the first round alone.
         verified: `bitwise`, `within <tolerance>`, `no`; None where the cell failed before it was verified.
-        rounds: Rounds with a record.
-        measured_rounds: Of these, the rounds that the numbers come from.
-        notes: What the reader has to know beside the numbers.
+        measured_rounds: Of the rounds with a record, those that the numbers come from.
         again: This is the baseline's second copy, of which only the speed is told.
     """
 
@@ -91,6 +79,7 @@ class Row:
     lookup_misses: int | None = None
     fetched_bytes_per_step: float | None = None
     written_back_bytes_per_step: float | None = None
+    wait_s_per_step: float | None = None
     device_rows_bytes: int | None = None
     device_state_bytes: int | None = None
     device_index_bytes: int | None = None
@@ -108,12 +97,24 @@ class Row:
     notes: tuple[str, ...] = ()
     again: bool = False
 
+    @property
+    def relative(self) -> Estimate | None:
+        """The ratio with its interval."""
+        return None if self.ratio is None else Estimate(value=self.ratio, low=self.ratio_low, high=self.ratio_high)
+
+    @property
+    def device_bytes(self) -> int | None:
+        """On the device by the system's own account, as `--device-budget` counts them; None: it gives none."""
+        parts = (self.device_rows_bytes, self.device_state_bytes, self.device_index_bytes, self.device_staging_bytes)
+        known = [part for part in parts if part is not None]
+        return sum(known) if known else None
+
 
 def merged_rows(group: Group) -> list[Row]:
     """One row per system of a group: reference and baseline first, behind it its second copy, then by name."""
     systems = group.rounds_by_system
     baseline = trusted_baseline(systems.values())
-    target = reached_near_the_end(trusted(baseline or systems.get(REFERENCE, ())))
+    target = _reached_near_the_end(trusted(baseline or systems.get(REFERENCE, ())))
     rows = []
     for runs in systems.values():
         rows.append(_merge(runs, baseline, target))
@@ -157,7 +158,7 @@ def _merge(runs: Sequence[Record], baseline: Sequence[Record] | None, target: fl
     if not measurements:
         return Row(**common)
     speed = _speed(runs, speed_of(runs, baseline))
-    samples_per_s, samples = speed.get("samples_per_s"), samples_to(target, measurements)
+    samples_per_s, samples = speed.get("samples_per_s"), _samples_to(target, measurements)
     return Row(
         **common,
         **speed,
@@ -172,10 +173,7 @@ def _merge(runs: Sequence[Record], baseline: Sequence[Record] | None, target: fl
         host_peak_rss_bytes=_largest(m.memory.host_peak_rss_bytes for m in measurements),
         host_net_bytes=_largest(m.memory.host_peak_rss_bytes - m.memory.host_baseline_rss_bytes for m in measurements),
         **_traffic(measurements),
-        device_rows_bytes=_device_bytes(measurements, "rows"),
-        device_state_bytes=_device_bytes(measurements, "state"),
-        device_index_bytes=_device_bytes(measurements, "index"),
-        device_staging_bytes=_device_bytes(measurements, "staging"),
+        **_device_bytes(measurements),
         misses_over_optimum=_over(runs, lambda traffic: traffic.unique_misses, lambda best: best.unique_misses),
         bytes_over_minimum=_over(runs, bytes_moved, lambda best: best.bytes_moved),
         placement=_words(m.placement for m in measurements),
@@ -232,13 +230,13 @@ def _traffic(measurements: Sequence[Measurement]) -> dict[str, Any]:
     counted = next((m.traffic for m in measurements if m.traffic is not None), None)
     if counted is None:
         return {}
-    fetched, written_back, steps = counted.bytes_fetched, counted.bytes_written_back, counted.steps
-    return {
-        **{name: getattr(counted, name) for name in ("unique_ids", "unique_misses", "lookups", "lookup_misses")},
-        "hit_rate": counted.hit_rate,
-        "fetched_bytes_per_step": fetched / steps if steps and fetched is not None else None,
-        "written_back_bytes_per_step": written_back / steps if steps and written_back is not None else None,
+    found = {
+        name: getattr(counted, name) for name in ("hit_rate", "unique_ids", "unique_misses", "lookups", "lookup_misses")
     }
+    sums = {"fetched_bytes": counted.bytes_fetched, "written_back_bytes": counted.bytes_written_back}
+    for name, total in {**sums, "wait_s": counted.wait_s}.items():
+        found[f"{name}_per_step"] = total / counted.steps if counted.steps and total is not None else None
+    return found
 
 
 def bytes_moved(traffic: Traffic) -> int | None:
@@ -307,11 +305,14 @@ def _words(words: Iterable[str]) -> str | None:
     return " / ".join(dict.fromkeys(words)) or None
 
 
-def _device_bytes(measurements: Sequence[Measurement], purpose: str) -> int | None:
-    """Device bytes for a purpose: 0 where a system on the device needs none, None where it is not on the device."""
+def _device_bytes(measurements: Sequence[Measurement]) -> dict[str, Any]:
+    """Device bytes by purpose: 0 where a system on the device needs none, None where it is not on the device."""
     anatomies = [m.memory.anatomy_bytes for m in measurements]
     on_device = [a for a in anatomies if any(key.startswith("device/") for key in a)]
-    return _largest(anatomy.get(f"device/{purpose}", 0) for anatomy in on_device)
+    return {
+        f"device_{purpose}_bytes": _largest(anatomy.get(f"device/{purpose}", 0) for anatomy in on_device)
+        for purpose in Purpose
+    }
 
 
 def _largest(values: Iterable[int | None]) -> int | None:
@@ -319,8 +320,31 @@ def _largest(values: Iterable[int | None]) -> int | None:
     return max(known) if known else None
 
 
-def total(values: Iterable[int | None]) -> int | None:
-    """Sum over rounds; None when one of them does not know, since the rest would understate it."""
-    found = list(values)
-    known = [value for value in found if value is not None]
-    return sum(known) if found and len(known) == len(found) else None
+def _reached_near_the_end(rounds: Sequence[Measurement]) -> float | None:
+    """The AUROC of a system's last point but one, mean over rounds; None where a round has no two points."""
+    points = [_points(measurement) for measurement in rounds]
+    enough = bool(points) and all(len(of_round) >= 2 for of_round in points)
+    return statistics.fmean(of_round[-2][1] for of_round in points) if enough else None
+
+
+def _samples_to(target: float | None, rounds: Sequence[Measurement]) -> float | None:
+    """Samples trained on until the target was reached, mean over rounds; None where a round does not reach it."""
+    if target is None:
+        return None
+    known = [samples for one in rounds if (samples := _crossing(target, _points(one))) is not None]
+    return statistics.fmean(known) if known and len(known) == len(rounds) else None
+
+
+def _points(measurement: Measurement) -> list[tuple[int, float]]:
+    return [(point.samples, point.auroc) for point in measurement.quality.points if point.auroc is not None]
+
+
+def _crossing(target: float, points: Sequence[tuple[int, float]]) -> float | None:
+    """Where straight lines between the points first reach the target."""
+    for number, (samples, auroc) in enumerate(points):
+        if auroc >= target:
+            if number == 0:
+                return samples
+            before, less = points[number - 1]
+            return before + (samples - before) * (target - less) / (auroc - less)
+    return None

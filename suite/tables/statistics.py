@@ -68,8 +68,8 @@ def speed_of(runs: Sequence[Record], baseline: Sequence[Record] | None) -> Speed
 
     Args:
         runs: Its rounds.
-        baseline: Those of the baseline of its group. Empty: they are not at hand, and its times beside the system's
-            count. None: it cannot be trusted, and nobody has a ratio.
+        baseline: The baseline's. Empty: they are not at hand, and its times beside the system's count. None: it cannot
+            be trusted, and nobody has a ratio.
 
     Raises:
         ValueError: a turn took no time.
@@ -198,14 +198,9 @@ def _without_rounding_warnings() -> warnings.catch_warnings:
 
 
 def places(order: Sequence[_System], ratio: Callable[[_System, _System], Estimate | None]) -> list[int]:
-    """The place of each system, from 1.
+    """The place of each system, fastest first, from 1. `ratio` is None for two that cannot be compared.
 
-    Args:
-        order: The systems, fastest first.
-        ratio: How many times as fast the first is as the second; None where they cannot be compared.
-
-    Returns:
-        One place per system. A system too close to call with the first of the place before it shares that place.
+    A system too close to call with the first of the place before it shares that place.
     """
     found = [1][: len(order)]
     for position, system in enumerate(order[1:], start=2):
@@ -222,11 +217,9 @@ def trusted_baseline(systems: Iterable[Sequence[Record]]) -> Sequence[Record] | 
 
 def takes_part(record: Record) -> bool:
     """Whether a record may be ranked: ok, verified, exact, timed, and offloading (or the baseline, on CUDA)."""
-    if record.status is not Status.OK or record.measurement is None or record.turns is None:
+    measured, checked = record.measurement, record.verification
+    if record.status is not Status.OK or measured is None or record.turns is None:
         return False
-    if not record.measurement.exact:
-        return False
-    if record.verification is None or not record.verification.passed:
-        return False
-    baseline = is_baseline(record.cell.system) and record.cell.device == "cuda"
-    return record.measurement.offloads or baseline
+    verified = checked is not None and checked.passed
+    offloads = measured.offloads or (is_baseline(record.cell.system) and record.cell.device == "cuda")
+    return measured.exact and verified and offloads

@@ -106,11 +106,11 @@ def _beside(group: Group, rows: Sequence[Row], baseline: Row | None, *, noise: f
     rivals = [
         _Rival(
             row=row,
-            speed=widened(Estimate(value=row.ratio, low=row.ratio_low, high=row.ratio_high), noise),
+            speed=widened(row.relative, noise),
             saved=_saved(row, baseline),
         )
         for row in rows
-        if row.ratio is not None and row.ratio_low is not None
+        if row.relative is not None and row.ratio_low is not None
     ]
     clear = [rival for rival in rivals if rival.hidden <= WIDEST]
     vague = [rival for rival in rivals if rival.hidden > WIDEST]
@@ -234,16 +234,10 @@ def _bounds(rivals: Iterable[_Rival]) -> tuple[float, float]:
 
 def _saved(row: Row, baseline: Row | None) -> float | None:
     """Share of the baseline's device bytes that a system does without."""
-    most, own = _device_bytes(baseline) if baseline else None, _device_bytes(row)
+    most, own = baseline and baseline.device_bytes, row.device_bytes
     if own is None and row.offloads:
         own = 0
     return 1 - own / most if most and own is not None else None
-
-
-def _device_bytes(row: Row) -> int | None:
-    parts = (row.device_rows_bytes, row.device_state_bytes, row.device_index_bytes, row.device_staging_bytes)
-    known = [part for part in parts if part is not None]
-    return sum(known) if known else None
 
 
 def _where(group: Group) -> str:

@@ -2,58 +2,35 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
-import numpy as np
 import pytest
-from PIL import Image
 from selenium.webdriver import ActionChains
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.select import Select
 from selenium.webdriver.support.wait import WebDriverWait
 
-from suite.records.groups import Group
 from suite.records.published import published_rows
 from suite.records.status import Status
-from suite.report.page.names import Names
-from suite.report.page.statements import verdicts
+from suite.report.page.statements import Names, verdicts
 from suite.report.sheets.leaderboard import COLUMNS as COLUMNS_OF_PLACES
 from suite.report.sheets.leaderboard import place_lines
 from suite.report.standings import leaderboards, standings
 from suite.tables.columns import COLUMNS
 from suite.tables.quantities import MISSING, binary_bytes
-from suite.tables.rows import merged_rows, noise_floor
+from suite.tables.rows import merged_rows
 from tests.browser.chromium import Browser, Page
-from tests.browser.page_scenes import MARKUP, SCRIPT
+from tests.browser.page_views import (
+    ALL,
+    IDENTITY,
+    expected_rows,
+    lines_of,
+    popover,
+    table,
+)
 
 pytestmark = pytest.mark.slow
-
-ALL = "columns=all+columns"
-IDENTITY = ("system", "dataset", "setting", "optimizer", "device")
-
-
-def table(browser: Browser) -> dict[tuple[str, ...], dict[str, str]]:
-    """The main table's visible cells by header, by what identifies a row."""
-    heads = browser.heads()
-    lines = [dict(zip(heads, row, strict=True)) for row in browser.rows()]
-    found = {tuple(line[name] for name in IDENTITY): line for line in lines}
-    assert len(found) == len(lines)
-    return found
-
-
-def expected_rows(page: Page) -> dict[tuple[str, ...], dict[str, str]]:
-    """The same from the records, with every column that a row has something to show in."""
-    shown = {}
-    for group in page.source.groups:
-        rows = merged_rows(group)
-        columns = [column.under(noise_floor(rows)) for column in COLUMNS]
-        for row in rows:
-            shown[(row.system, *_identity(page, group))] = {column.words: column.show(row) for column in columns}
-    empty = {column.words for column in COLUMNS if {line[column.words] for line in shown.values()} == {MISSING}}
-    return {key: {words: text for words, text in line.items() if words not in empty} for key, line in shown.items()}
 
 
 def test_page_loads_quietly_and_asks_for_nothing_but_itself(browser: Browser, page: Page) -> None:
@@ -99,12 +76,6 @@ def test_rows_that_others_published_are_marked_and_verbatim(browser: Browser, pa
     ]
     assert shown
     assert sorted(map(str, shown)) == sorted(map(str, expected))
-
-
-def lines_of(browser: Browser) -> list[dict[str, str]]:
-    """Visible rows of the main table in order, by header."""
-    heads = browser.heads()
-    return [dict(zip(heads, row, strict=True)) for row in browser.rows()]
 
 
 def test_every_filter_leaves_the_rows_of_its_value(browser: Browser, page: Page) -> None:
@@ -282,21 +253,6 @@ def test_popover_shows_the_rounds_and_links_to_their_files(browser: Browser, pag
             assert next(column.definition for column in COLUMNS if column.words == "it/s") in text
 
 
-def popover(browser: Browser, *, row: int, header: str) -> tuple[list[list[str]], list[str], str]:
-    """Lines of the popover behind a number, its links resolved, and all its text."""
-    found: tuple[list[list[str]], list[str], str] = browser.run(
-        """const table = document.getElementById('measurements-table');
-           const heads = [...table.tHead.rows[0].cells].map(cell => cell.textContent);
-           table.tBodies[0].rows[arguments[0]].cells[heads.indexOf(arguments[1])].querySelector('button').click();
-           const box = document.getElementById('behind');
-           return [[...box.querySelectorAll('tbody tr')].map(line => [...line.cells].map(cell => cell.textContent)),
-                   [...box.querySelectorAll('a')].map(link => link.href), box.textContent]""",
-        row,
-        header,
-    )
-    return found
-
-
 def test_popover_of_a_published_row_names_its_source(browser: Browser, published: Page) -> None:
     browser.open(published, "status=published")
     browser.all("#measurements-table tbody tr.published .behind > button")[1].click()
@@ -341,213 +297,3 @@ def test_pointing_at_a_number_shows_its_records_and_leaving_hides_them(browser: 
     assert box.is_displayed()
     ActionChains(browser.driver).move_to_element(browser.one("h1")).perform()
     wait.until(lambda _: not box.is_displayed())
-
-
-def test_a_tap_opens_the_records_inside_a_narrow_window(browser: Browser, fabricated: Page) -> None:
-    browser.open(fabricated, width=390, height=844)
-    browser.command("Emulation.setTouchEmulationEnabled", enabled=True)
-    try:
-        number = browser.one("#measurements-table td.text.behind > button")
-        browser.run("arguments[0].scrollIntoView({block: 'center', inline: 'center'})", number)
-        spot = browser.run(
-            "const at = arguments[0].getBoundingClientRect(); return [at.x + at.width / 2, at.y + at.height / 2]",
-            number,
-        )
-        point = {"x": spot[0], "y": spot[1]}
-        browser.command("Input.dispatchTouchEvent", type="touchStart", touchPoints=[point])
-        browser.command("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
-        WebDriverWait(browser.driver, 10).until(lambda _: browser.one("#behind").is_displayed())
-        edges = browser.run(
-            "const at = document.getElementById('behind').getBoundingClientRect(); return [at.left, at.right]"
-        )
-        assert edges[0] >= 0
-        assert edges[1] <= 390
-        assert fits_sideways(browser)
-    finally:
-        browser.command("Emulation.setTouchEmulationEnabled", enabled=False)
-
-
-def test_keyboard_alone_reaches_everything_and_shows_where_it_is(browser: Browser, fabricated: Page) -> None:
-    browser.open(fabricated)
-    browser.run(
-        """window.stops = [];
-           addEventListener('focusin', () => {
-             const at = document.activeElement, style = getComputedStyle(at), place = at.closest('[id]');
-             const outlined = style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) > 0;
-             stops.push([`${place ? place.id : ''} ${at.tagName} ${at.name ?? ''} ${at.textContent.trim()}`,
-                         outlined && at.matches(':focus-visible')]);
-           })"""
-    )
-    at_end = "return document.activeElement === document.body || stops.filter(([at]) => at === stops[0][0]).length > 1"
-    for _ in range(20):
-        browser.press(*[Keys.TAB] * 20)
-        if browser.run(at_end):
-            break
-    assert browser.run(at_end)
-    stops = browser.run("return stops")
-    assert [stop for stop, outlined in stops if not outlined] == []
-    seen = [stop for stop, _ in stops]
-    if seen[0] in seen[1:]:  # the browser went round
-        seen = seen[: seen.index(seen[0], 1)]
-    assert seen[0].endswith("Skip to the measurements")
-    assert len([stop for stop in seen if " DIV " in stop or " PRE " in stop]) == len(browser.all(".scroll"))
-    walked = "\n".join(seen)
-    wanted = ("scheme BUTTON", "How to cite", "SELECT dataset", "SELECT device", "INPUT text", "budget-slider INPUT")
-    for stop in wanted:
-        assert stop in walked, stop
-    # The heads of the main table, and one stop for all of its numbers
-    buttons = {stop for stop in seen if stop.startswith("measurements-table BUTTON")}
-    assert len(buttons) == len(browser.heads()) + 1
-
-
-def test_skip_link_moves_the_focus_past_the_head(browser: Browser, fabricated: Page) -> None:
-    browser.open(fabricated)
-    browser.press(Keys.TAB)
-    assert browser.focus().is_displayed()
-    browser.press(Keys.ENTER)
-    assert browser.run("return document.activeElement.id") == "measurements"
-    browser.press(Keys.TAB)
-    assert browser.run("return document.activeElement.name") == "dataset"
-
-
-def test_keyboard_sorts_filters_and_enters_and_leaves_the_records(browser: Browser, published: Page) -> None:
-    browser.open(published)
-    head = browser.one("#measurements-table thead th:nth-child(6) button")
-    assert head.text == "it/s"
-    browser.run("arguments[0].focus()", head)
-    browser.press(Keys.ENTER)
-    assert browser.one("#measurements-table thead th[aria-sort]").text.startswith("it/s")
-    browser.press(Keys.SPACE)
-    assert browser.one("#measurements-table thead th[aria-sort]").get_attribute("aria-sort") == "descending"
-    first = browser.one("#measurements-table .behind > button[tabindex='0']")
-    browser.run("arguments[0].focus()", first)
-    browser.press(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_DOWN)
-    at = browser.focus()
-    cell = browser.run(
-        "const cell = document.activeElement.parentElement; return [cell.cellIndex, cell.parentElement.rowIndex]"
-    )
-    assert (
-        browser.run("return [...document.querySelectorAll('#measurements-table .behind > [tabindex=\"0\"]')].length")
-        == 1
-    )
-    assert browser.one("#behind").is_displayed()
-    browser.press(Keys.ENTER)
-    assert browser.run("return document.activeElement.id") == "behind"
-    browser.press(Keys.TAB, Keys.TAB)
-    assert browser.focus().tag_name == "a"
-    browser.press(Keys.ESCAPE)
-    assert not browser.one("#behind").is_displayed()
-    assert browser.focus() == at
-    browser.press(Keys.HOME)
-    assert browser.run("return document.activeElement.parentElement.parentElement.rowIndex") == cell[1]
-    assert browser.run("return document.activeElement.parentElement.cellIndex") < cell[0]
-
-
-def test_scheme_follows_the_system_until_the_button_says_otherwise(browser: Browser, fabricated: Page) -> None:
-    browser.open(fabricated)
-    light = colours(browser)
-    browser.prefer("dark")
-    dark = colours(browser)
-    assert all(bright > 0.8 for bright in light)
-    assert all(bright < 0.2 for bright in dark)
-    button = browser.one("#scheme")
-    assert button.text == "Light scheme"
-    browser.run("arguments[0].focus()", button)
-    browser.press(Keys.ENTER)
-    assert colours(browser) == light
-    assert button.text == "Dark scheme"
-    link = browser.driver.current_url
-    browser.visit(link)
-    assert colours(browser) == light
-    # Figures are drawn on white in both
-    browser.one("#scheme").click()
-    assert colours(browser) == dark
-    card = browser.run("return getComputedStyle(document.querySelector('.card')).backgroundColor")
-    assert card == "rgb(255, 255, 255)"
-
-
-def colours(browser: Browser) -> list[float]:
-    """Brightness of the grounds of page, table head and row head, from 0 to 1."""
-    found = []
-    for selector in ("body", "#measurements-table thead th", "#measurements-table tbody th"):
-        text = browser.run("return getComputedStyle(document.querySelector(arguments[0])).backgroundColor", selector)
-        found.append(sum(int(part) for part in text.removeprefix("rgb(").rstrip(")").split(",")) / 765)
-    return found
-
-
-@pytest.mark.parametrize("width", [1280, 390])
-def test_page_never_scrolls_sideways_and_is_not_blank(browser: Browser, page: Page, width: int, tmp_path: Path) -> None:
-    browser.open(page, ALL, width=width, height=900)
-    assert fits_sideways(browser)
-    table_region = browser.one("#measurements .scroll")
-    assert browser.run("return arguments[0].scrollWidth > arguments[0].clientWidth", table_region)
-    browser.run("arguments[0].scrollIntoView()", table_region)  # figures are white in both schemes
-    pictures = {}
-    for scheme in ("light", "dark"):
-        browser.prefer(scheme)
-        shot = browser.command("Page.captureScreenshot", format="png")
-        (tmp_path / f"{width}-{scheme}.png").write_bytes(base64.b64decode(shot["data"]))
-        pictures[scheme] = np.asarray(Image.open(io.BytesIO(base64.b64decode(shot["data"]))).convert("L"), dtype=float)
-        assert pictures[scheme].shape == (900, width)
-        assert pictures[scheme].std() > 10
-    assert pictures["light"].mean() > 180 > 80 > pictures["dark"].mean()
-
-
-def fits_sideways(browser: Browser) -> bool:
-    widths = browser.run("return [document.documentElement.scrollWidth, document.documentElement.clientWidth]")
-    browser.run("scrollTo(500, 0)")
-    moved = browser.run("const x = scrollX; scrollTo(0, 0); return x")
-    return widths[0] <= widths[1] and moved == 0
-
-
-def test_printed_page_is_light_and_has_no_controls(browser: Browser, fabricated: Page) -> None:
-    browser.open(fabricated, "scheme=dark")
-    browser.prefer("dark", media="print")
-    try:
-        assert all(bright > 0.8 for bright in colours(browser))
-        for selector in ("#filters", "#budget-control", "#scheme", "nav"):
-            assert not browser.one(selector).is_displayed(), selector
-        assert browser.one("#measurements-table").is_displayed()
-    finally:
-        browser.prefer("light")
-
-
-def test_without_javascript_every_table_is_there(browser: Browser, page: Page) -> None:
-    browser.open(page)
-    tables = len(browser.all("main table"))
-    browser.command("Emulation.setScriptExecutionDisabled", value=True)
-    try:
-        browser.visit(page.url)
-        assert "JavaScript is off" in browser.one("noscript").text
-        assert not browser.one("#filters").is_displayed()
-        assert not browser.one("#scheme").is_displayed()
-        assert not browser.all("#measurements-table button")
-        assert len(browser.all("main table")) == tables
-        assert all(shown.is_displayed() for shown in browser.all("main table"))
-        expected = expected_rows(page)
-        lines = browser.all("#measurements-table tbody tr:not(.published)")
-        assert len(lines) == len(expected)
-        first = next(iter(expected.values()))
-        assert first["AUROC"] in lines[0].text
-        for board, part in zip(leaderboards(page.source.groups), browser.all(".leaderboard"), strict=True):
-            assert len(part.find_elements("css selector", "tbody tr")) == len(standings(board, 2**62))
-    finally:
-        browser.command("Emulation.setScriptExecutionDisabled", value=False)
-
-
-def test_markup_in_names_and_reasons_is_text(browser: Browser, fabricated: Page) -> None:
-    browser.open(fabricated, f"{ALL}&text=onerror")
-    assert [row[0] for row in browser.rows()] == [MARKUP]
-    browser.one("#measurements-table tbody tr:not([hidden]) td.number > button").click()
-    box = browser.one("#behind")
-    assert MARKUP in box.text
-    assert SCRIPT in box.text
-    assert browser.all("img") == []
-    assert len(browser.all("script")) == 2
-    assert SCRIPT in browser.one("#failures").text
-    assert browser.messages() == []
-
-
-def _identity(page: Page, group: Group) -> tuple[str, ...]:
-    names = Names(page.source.groups)
-    return (group.title, names.setting(group.cell), group.cell.optimizer, names.device(group))

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 
 from pydantic import Field
 
-from suite.advise.calibrate.calibration import Calibration
-from suite.advise.calibrate.kernels import Kernel
+from suite.advise.calibrate.calibration import Calibration, Kernel
 from suite.advise.shape import Shape
 from suite.records.model import Model
 from suite.run.starting import worker_environment

@@ -1,11 +1,83 @@
-"""What was measured of a machine: the costs of every kernel by shape of the step."""
+"""What is calibrated, and what was measured: systems that compute alike share a kernel, and its costs."""
 
 from __future__ import annotations
 
-from suite.advise.calibrate.kernels import Kernel
-from suite.advise.costs import Line
+from collections.abc import Iterable
+from enum import StrEnum
+
+from torchrec import EmbeddingBagConfig, PoolingType
+from torchrec.types import DataType
+
+from suite.advise.costs import Counts, Line
 from suite.advise.shape import Shape
 from suite.records.model import Model
+from systems import registry
+from systems.registry import Variant
+
+_FBGEMM = frozenset({"full_gpu", "fbgemm_uvm", "fbgemm_uvm_caching", "cpu_embeddings"})
+_TORCHREC = frozenset({"torchrec_uvm", "torchrec_uvm_caching"})
+
+
+class RowType(StrEnum):
+    """What rows are kept in."""
+
+    FP32 = "fp32"
+    FP16 = "fp16"
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of one value."""
+        return 4 if self is RowType.FP32 else 2
+
+
+def configs(tables: Iterable[tuple[str, int]], *, dim: int, row_type: RowType) -> tuple[EmbeddingBagConfig, ...]:
+    """Tables by name and rows as torchrec describes them: one feature each, sum pooling."""
+    return tuple(
+        EmbeddingBagConfig(
+            name=name,
+            embedding_dim=dim,
+            num_embeddings=rows,
+            feature_names=[name],
+            pooling=PoolingType.SUM,
+            data_type=DataType[row_type.name],
+        )
+        for name, rows in tables
+    )
+
+
+class Kernel(Model):
+    """A system variant as it computes on a device, with its type of rows."""
+
+    variant: str
+    row_type: RowType = RowType.FP32
+
+    def __str__(self) -> str:
+        return self.variant if self.row_type is RowType.FP32 else f"{self.variant} {self.row_type}"
+
+
+def kernel_of(system: str, *, device: str, row_type: RowType = RowType.FP32) -> Kernel:
+    """The kernel of a system variant.
+
+    On a CPU fbgemm knows one place for rows, whatever was asked: all its systems are one kernel there, and both of
+    torchrec's another. On a CUDA device every variant is its own.
+
+    Raises:
+        UnknownSystem: there is no such system or variant.
+        ImportError: what it needs is not installed.
+    """
+    variant = Variant.parse(system)
+    if device == "cpu" and variant.name in _FBGEMM:
+        return Kernel(variant="full_gpu", row_type=row_type)
+    if device == "cpu" and variant.name in _TORCHREC:
+        return Kernel(variant="torchrec_uvm", row_type=row_type)
+    return Kernel(variant=canonical(variant), row_type=row_type)
+
+
+def canonical(variant: Variant) -> str:
+    """A variant's name without the parameters that are at their default."""
+    found = registry.load(variant)
+    given = tuple((key, value) for key, value in variant.parameters if value != found.variants[key][0])
+    return str(Variant(variant.name, given))
 
 
 class KernelCosts(Model):
@@ -28,30 +100,23 @@ class KernelCosts(Model):
 
 
 class Point(Model):
-    """One point that lines were drawn through."""
+    """One point that lines were drawn through: mean counts, and seconds by cost, typical of the rounds."""
 
     kernel: Kernel
     stream: str
     cache_ratio: float
-    lookups: float
-    distinct: float
-    misses: float
-    moved: float
+    counts: Counts
     seconds: dict[str, float]
-    """By cost, typical of the rounds."""
 
 
 class ShapeCosts(Model):
     """The costs of a step of one shape."""
 
     shape: Shape
-    dense_s: float
-    """Forward, backward and optimizer of all but the embeddings, whatever the kernel; typical of all of them."""
     kernels: tuple[KernelCosts, ...]
     refused: dict[str, str] = {}
     """Why a kernel could not be built here, by kernel."""
     points: tuple[Point, ...] = ()
-    rounds: int
 
     def of(self, kernel: Kernel) -> KernelCosts | None:
         """The costs of a kernel; None: it was not calibrated."""

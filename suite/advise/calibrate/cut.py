@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,14 +22,9 @@ from workloads.dlrm import build_dlrm
 
 @dataclass(frozen=True, kw_only=True)
 class Clocks:
-    """Seconds of one step.
+    """Seconds of one step: announcing a batch, forward of the embeddings, all but the embeddings, their backward.
 
-    Attributes:
-        announce_s: Telling the system of a coming batch.
-        lookup_s: Forward of the embeddings.
-        dense_s: Forward, backward and optimizer of everything else.
-        update_s: Backward of the embeddings, rows updated.
-        stages_s: Of what the system did meanwhile, by stage, whichever thread did it.
+    `stages_s` is what the system did meanwhile, by stage, whichever thread did it.
     """
 
     announce_s: float
@@ -174,16 +168,10 @@ def _clock_stages(system: EmbeddingSystem, seconds: dict[str, float]) -> None:
 
 def _clocked(method: Callable[..., Any], stage: str, seconds: dict[str, float]) -> Callable[..., Any]:
     def clocked(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - passed on as they are
-        with _clock(stage, seconds):
+        start = time.perf_counter()
+        try:
             return method(*arguments, **named)
+        finally:
+            seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - start
 
     return clocked
-
-
-@contextmanager
-def _clock(stage: str, seconds: dict[str, float]) -> Iterator[None]:
-    start = time.perf_counter()
-    try:
-        yield
-    finally:
-        seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - start

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import mean, median
 
-from suite.advise.calibrate.calibration import KernelCosts, Point, ShapeCosts
+from suite.advise.calibrate.calibration import Kernel, KernelCosts, Point, ShapeCosts
 from suite.advise.calibrate.cut import MOVING, PLANNING, Clocks, CutTrainer
-from suite.advise.calibrate.kernels import Kernel
 from suite.advise.calibrate.streams import STREAMS, Stream
 from suite.advise.costs import Counts, Line, fitted
 from suite.advise.shape import Shape
@@ -19,6 +18,8 @@ _SETTLING_ROUNDS = 1
 BLOCK_STEPS = 3
 """Of one system on one stream, one after the other. The first is left out: it finds the processor's caches as another
 system or stream left them, and training never does."""
+_WHOLE = tuple(stream.name for stream in STREAMS if stream.share == 1)
+"""Streams of whole batches."""
 
 
 @dataclass
@@ -41,34 +42,22 @@ class Subject:
 def costs_of(shape: Shape, subjects: Sequence[Subject], *, refused: dict[str, str], rounds: int) -> ShapeCosts:
     """The costs of a step of one shape, from what so many rounds measured of its subjects."""
     settling = min(_SETTLING_ROUNDS, rounds - 1) * (BLOCK_STEPS - 1)
+    undisturbed = [subject for subject in subjects if not subject.looks_ahead]
     dense_s = {
-        stream.name: typical(
-            clocks.dense_s
-            for subject in subjects
-            if not subject.looks_ahead
-            for clocks in subject.clocks[stream.name][settling:]
-        )
+        stream.name: typical(one.dense_s for subject in undisturbed for one in subject.clocks[stream.name][settling:])
         for stream in STREAMS
     }
     points = [
         _point(subject, stream, dense_s[stream.name], settling=settling) for subject in subjects for stream in STREAMS
     ]
+    whole_s = mean(dense_s[name] for name in _WHOLE)
     kernels = dict.fromkeys(subject.kernel for subject in subjects)
     return ShapeCosts(
         shape=shape,
-        dense_s=_of_whole_batches(dense_s),
-        kernels=tuple(
-            _lines(kernel, [p for p in points if p.kernel == kernel], dense_s=_of_whole_batches(dense_s))
-            for kernel in kernels
-        ),
+        kernels=tuple(_lines(kernel, [p for p in points if p.kernel == kernel], dense_s=whole_s) for kernel in kernels),
         refused=refused,
         points=tuple(points),
-        rounds=rounds,
     )
-
-
-def _of_whole_batches(seconds: Mapping[str, float]) -> float:
-    return mean(seconds[stream.name] for stream in STREAMS if stream.share == 1)
 
 
 def typical(seconds: Iterable[float]) -> float:
@@ -95,14 +84,12 @@ def _point(subject: Subject, stream: Stream, dense_s: float, *, settling: int) -
     if subject.looks_ahead:
         seconds["beside"] = typical(planning)
         seconds["slowed"] = max(0.0, typical(c.announce_s + c.dense_s for c in clocks) - dense_s)
+    averages = {name: mean(getattr(one, name) for one in counts) for name in Counts.model_fields}
     return Point(
         kernel=subject.kernel,
         stream=stream.name,
         cache_ratio=subject.ratio,
-        lookups=mean(c.lookups for c in counts),
-        distinct=mean(c.distinct for c in counts),
-        misses=mean(c.misses for c in counts),
-        moved=mean(c.moved for c in counts),
+        counts=Counts(**averages),
         seconds=seconds,
     )
 
@@ -121,19 +108,14 @@ _OVER = {
 def _lines(kernel: Kernel, points: Sequence[Point], *, dense_s: float) -> KernelCosts:
     """The costs of a kernel; `dense_s` is what the dense part takes where nothing goes on beside it."""
     waits = "beside" in points[0].seconds
-    whole = {stream.name for stream in STREAMS if stream.share == 1}
-    own_s = dense_s if waits else mean(point.seconds["dense"] for point in points if point.stream in whole)
+    own_s = dense_s if waits else mean(point.seconds["dense"] for point in points if point.stream in _WHOLE)
+    seamless = not any(point.seconds["moving"] for point in points)
 
     def line(cost: str) -> Line:
         over = _OVER[cost]
-        seamless = not any(point.seconds["moving"] for point in points)
         if cost == "lookup" and (seamless or waits):
             over = (*over, "misses")  # whatever fetching costs is in there
-        found = [(_counts(point), point.seconds[cost]) for point in points if cost in point.seconds]
+        found = [(point.counts, point.seconds[cost]) for point in points if cost in point.seconds]
         return fitted(found, over=over) if any(value for _, value in found) else Line()
 
     return KernelCosts(kernel=kernel, dense_s=own_s, **{cost: line(cost) for cost in _OVER})
-
-
-def _counts(point: Point) -> Counts:
-    return Counts(lookups=point.lookups, distinct=point.distinct, misses=point.misses, rows_fetched=point.moved)

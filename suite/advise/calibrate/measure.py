@@ -13,9 +13,8 @@ import numpy as np
 import torch
 
 from suite.advise.calibrate.calibrate import OnProgress, Order
-from suite.advise.calibrate.calibration import Calibration, ShapeCosts
+from suite.advise.calibrate.calibration import Calibration, Kernel, RowType, ShapeCosts
 from suite.advise.calibrate.cut import CutTrainer, DensePart
-from suite.advise.calibrate.kernels import Kernel, RowType
 from suite.advise.calibrate.lines import BLOCK_STEPS, Subject, costs_of
 from suite.advise.calibrate.streams import STREAMS, CalibrationTables
 from suite.advise.costs import Counts
@@ -57,25 +56,12 @@ def measured(order: Order, *, on_progress: OnProgress) -> Calibration:
     return Calibration(cpu=here.cpu, gpu=here.gpu, shapes=shapes)
 
 
-class _Sequence:
-    """Batches of all streams in turn, shared by all systems and made before any of them is timed."""
-
-    def __init__(self, tables: CalibrationTables) -> None:
-        self._tables = tables
-        self._generator = np.random.default_rng(0)
-        self._made: list[Batch] = []
-
-    def make(self, count: int) -> None:
-        """Have so many batches."""
-        while len(self._made) < count:
-            stream = STREAMS[len(self._made) // BLOCK_STEPS % len(STREAMS)]
-            self._made.append(self._tables.batch(stream, self._generator))
-
-    def __iter__(self) -> Iterator[Batch]:
-        at = 0
-        while at < len(self._made):
-            yield self._made[at]
-            at += 1
+def _growing(made: list[Batch]) -> Iterator[Batch]:
+    """Batches of a list that grows meanwhile."""
+    at = 0
+    while at < len(made):
+        yield made[at]
+        at += 1
 
 
 class _ShapeRun:
@@ -85,12 +71,13 @@ class _ShapeRun:
         self._shape = shape
         self._kernels = kernels
         self._seconds = seconds
-        self._tables = {row_type: CalibrationTables(shape, row_type=row_type.of_tables) for row_type in RowType}
+        self._tables = {row_type: CalibrationTables(shape, row_type=row_type) for row_type in RowType}
         plain = self._tables[RowType.FP32]
         kind = OptimizerKind(shape.optimizer)
         self._optimizer = SparseOptimizer(kind=kind, lr=_LR[kind])
         self._dense = DensePart(shape, plain.tables, self._optimizer)
-        self._sequence = _Sequence(plain)
+        self._batches: list[Batch] = []  # of all streams in turn, shared, and made before any system is timed
+        self._generator = np.random.default_rng(0)
         self._frequencies = plain.frequencies()
         sizes = np.array(plain.rows, np.int64)
         self._starts = sizes.cumsum() - sizes
@@ -105,7 +92,7 @@ class _ShapeRun:
         rounds = 0
         while rounds < _MOST_ROUNDS:
             on_progress(f"{self._shape.tables} tables x {self._shape.batch_size:,} samples", rounds, _MOST_ROUNDS)
-            self._sequence.make((rounds + 1) * len(STREAMS) * BLOCK_STEPS + ahead)
+            self._make_batches((rounds + 1) * len(STREAMS) * BLOCK_STEPS + ahead)
             for subject in subjects:
                 self._turn(subject)
             rounds += 1
@@ -113,6 +100,11 @@ class _ShapeRun:
             if expected > (self._seconds if rounds >= _LEAST_ROUNDS else max(self._seconds, _PATIENCE_S)):
                 break
         return costs_of(self._shape, subjects, refused=self._refused, rounds=rounds)
+
+    def _make_batches(self, count: int) -> None:
+        while len(self._batches) < count:
+            stream = STREAMS[len(self._batches) // BLOCK_STEPS % len(STREAMS)]
+            self._batches.append(self._tables[RowType.FP32].batch(stream, self._generator))
 
     def _built(self, kernel: Kernel) -> list[Subject]:
         variant = Variant.parse(kernel.variant)
@@ -142,7 +134,7 @@ class _ShapeRun:
             system = system_class(spec)
             if any(tier is Tier.DISK for tier, _ in system.memory()):
                 load_initial_rows(system, seed=0)  # reading a row that no file holds yet costs nothing
-            trainer = CutTrainer(system, self._dense, iter(self._sequence))
+            trainer = CutTrainer(system, self._dense, _growing(self._batches))
             made.append(Subject(kernel, ratio, system, trainer))
         return made
 
@@ -163,14 +155,10 @@ class _ShapeRun:
         return Counts(
             lookups=features.values().numel(),
             distinct=rows.size,
-            misses=_difference(before.unique_misses, after.unique_misses),
-            rows_fetched=_difference(before.rows_fetched, after.rows_fetched),
-            rows_written_back=_difference(before.rows_written_back, after.rows_written_back),
+            misses=(after.unique_misses or 0) - (before.unique_misses or 0),
+            rows_fetched=(after.rows_fetched or 0) - (before.rows_fetched or 0),
+            rows_written_back=(after.rows_written_back or 0) - (before.rows_written_back or 0),
         )
-
-
-def _difference(before: int | None, after: int | None) -> int:
-    return (after or 0) - (before or 0)
 
 
 def main() -> None:

@@ -7,19 +7,23 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import EngFormatter
 
-from suite.records.groups import IN_RAM, REFERENCE, Group, base_name, is_baseline
-from suite.records.status import Status
-from suite.report.figures.panels import Panels, panel_title
-from suite.report.figures.throughput import byte_ticks
-from suite.report.figures.titles import Titles
-from suite.report.figures.words import LABEL, SMALL, letters_in, wrapped
+from suite.records.groups import IN_RAM, Group, is_baseline
+from suite.report.figures.panels import (
+    LABEL,
+    SMALL,
+    Panels,
+    round_ticks,
+    series,
+    ticks_at,
+    wrapped,
+)
 from suite.report.source import Source
 from suite.tables.disk import OnDrive, Step, rows_on_drive
-from suite.tables.figure_style import BLACK, COLOURS, DASHES, MARKERS
+from suite.tables.figure_style import BLACK
 from suite.tables.quantities import binary_bytes
-from suite.tables.sweeps import on_drive, sweeps
+from suite.tables.settings import on_drive, sweeps
 
 TITLE = f"Throughput of rows on a drive by host budget, and of {IN_RAM}, which keeps all rows in RAM"
 NOTE = (
@@ -38,21 +42,20 @@ def draw(source: Source) -> Figure | None:
         return None
     systems = sorted({row.system for _, rows in shown for row in rows if not is_baseline(row.system)})
     steps = [step for step in Step if any(row.step == step for _, rows in shown for row in rows)]
-    titles = Titles.of([group for group, _ in shown])
     panels = Panels(
         TITLE,
-        titles.shared,
         NOTE,
+        [group for group, _ in shown],
         heights_in=[_HEIGHT_IN] * len(shown),
         columns=len(steps),
-        width_in=max(6.4, _PANEL_IN * len(steps)),
+        panel_in=_PANEL_IN,
     )
-    for (group, rows), own, line in zip(shown, titles.own, panels.axes, strict=True):
+    for number, ((_, rows), line) in enumerate(zip(shown, panels.axes, strict=True)):
         for step, axes in zip(steps, line, strict=True):
             here = [row for row in rows if row.step == step]
             if here:
                 _draw(axes, here, systems)
-            panel_title(axes, group.title, (*own, step), letters=letters_in(_PANEL_IN - 0.7, LABEL))
+            panels.name(axes, number, step)
             axes.set_xlabel("host budget, log scale", fontsize=SMALL)
         line[0].set_ylabel("samples/s, log scale", fontsize=LABEL)
     return panels.close(first=[IN_RAM, *(wrapped(system, _LEGEND_LETTERS) for system in systems)])
@@ -60,16 +63,7 @@ def draw(source: Source) -> Figure | None:
 
 def _timed(sweep: Sequence[Group]) -> list[OnDrive]:
     """What ended ok, verified and exact, and was timed."""
-    return [
-        row
-        for step in Step
-        for row in rows_on_drive(sweep, step)
-        if row.samples_per_s is not None
-        and row.status == Status.OK
-        and row.verified not in ("no", None)
-        and row.exact
-        and base_name(row.system) != REFERENCE
-    ]
+    return [row for step in Step for row in rows_on_drive(sweep, step) if row.sound]
 
 
 def _draw(axes: Axes, rows: Sequence[OnDrive], systems: Sequence[str]) -> None:
@@ -84,32 +78,16 @@ def _draw(axes: Axes, rows: Sequence[OnDrive], systems: Sequence[str]) -> None:
     for number, system in enumerate(systems):
         own = sorted((row for row in rows if row.system == system), key=lambda row: row.host_budget_bytes)
         if own:
-            axes.errorbar(
-                [row.host_budget_bytes for row in own],
-                [row.samples_per_s or 0.0 for row in own],
-                yerr=[[bar[side] for bar in map(_bar, own)] for side in (0, 1)],
-                label=wrapped(system, _LEGEND_LETTERS),
-                color=COLOURS[number % len(COLOURS)],
-                marker=MARKERS[number % len(MARKERS)],
-                linestyle=DASHES[number // len(COLOURS) % len(DASHES)],
-                markersize=4.5,
-                linewidth=1.1,
-                elinewidth=0.9,
-                capsize=2,
-                zorder=3,
-            )
+            points = [(row.host_budget_bytes, row.samples_per_s or 0.0, *_bar(row)) for row in own]
+            series(axes, number, wrapped(system, _LEGEND_LETTERS), points)
     axes.set_xscale("log")
     axes.set_xlim(*ends)
-    axes.xaxis.set_major_locator(FixedLocator(budgets))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: binary_bytes(round(size))))
+    ticks_at(axes.xaxis, budgets, lambda size, _: binary_bytes(round(size)))
     speeds = [row.samples_per_s or 0.0 for row in rows]
     low, high = min(speeds) / 1.3, max(speeds) * 1.3
     axes.set_yscale("log")
     axes.set_ylim(low, high)
-    axes.yaxis.set_major_locator(FixedLocator(byte_ticks(low, high)))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+    ticks_at(axes.yaxis, round_ticks(low, high), EngFormatter(sep=""))
     axes.tick_params(labelsize=SMALL)
 
 

@@ -1,16 +1,69 @@
-"""A panel with a line per system."""
+"""The systems of a sweep of cache sizes, and a panel with a line for each."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from suite.report.families import Entry
-from suite.report.figures.words import SMALL, wrapped
+from suite.records.groups import REFERENCE, Group, base_name, is_baseline
+from suite.records.record import Record
+from suite.report.figures.panels import SMALL, wrapped
+from suite.tables.quantities import MISSING
+from suite.tables.rows import Row, merged_rows
+from suite.tables.settings import cache_size
+from systems.registry import CONTROLS
 
 _LINE_IN = 0.24
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A system at one cache size.
+
+    Its label has the size where the sweep has several, and how many rounds ended well if not all. Its records are the
+    rounds that its numbers come from; none where there are no numbers.
+    """
+
+    label: str
+    row: Row
+    records: tuple[Record, ...]
+
+    @property
+    def is_control(self) -> bool:
+        """A yardstick, no system."""
+        return base_name(self.row.system) in CONTROLS
+
+
+def entries(sweep: Sequence[Group]) -> tuple[Entry, ...]:
+    """Every system of groups that differ in size alone, with the smallest cache that it ran with; controls last."""
+    smallest: dict[str, Entry] = {}
+    for group in sweep:
+        for entry in _entries(group, several=len(sweep) > 1):
+            known = smallest.setdefault(entry.row.system, entry)
+            if not known.records and entry.records:
+                smallest[entry.row.system] = entry
+    return tuple(sorted(smallest.values(), key=_order))
+
+
+def _entries(group: Group, *, several: bool) -> Iterator[Entry]:
+    words = cache_size(group.cell)
+    for row in merged_rows(group):
+        if row.again:
+            continue
+        runs = group.rounds_by_system[row.system]
+        label = f"{row.system}, {words}" if several and words != MISSING else row.system
+        if 0 < row.measured_rounds < row.rounds:
+            label += f", {row.measured_rounds} of {row.rounds} rounds"
+        records = tuple(run for run in runs if run.measurement is not None) if row.measured_rounds else ()
+        yield Entry(label=label, row=row, records=records)
+
+
+def _order(entry: Entry) -> tuple[object, ...]:
+    system = entry.row.system
+    return entry.is_control, base_name(system) != REFERENCE, not is_baseline(system), system
 
 
 def lines_in(entries: Sequence[Entry]) -> float:

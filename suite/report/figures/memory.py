@@ -9,13 +9,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from suite.records.record import Memory
-from suite.report.families import Entry, families
-from suite.report.figures.entries import beside, lines_in, list_entries
-from suite.report.figures.panels import Panels, panel_title
-from suite.report.figures.titles import Titles
-from suite.report.figures.words import LABEL, bytes_words, letters_in
+from suite.report.figures.entries import Entry, beside, entries, lines_in, list_entries
+from suite.report.figures.panels import LABEL, Panels, bytes_words
 from suite.report.source import Source
 from suite.tables.figure_style import BLACK, FILLS
+from suite.tables.settings import sweeps
 
 TITLE = "Memory by tier and purpose"
 NOTE = (
@@ -36,25 +34,25 @@ _PANEL_IN, _NAMES_IN = 2.6, 2.0
 
 def draw(source: Source) -> Figure | None:
     """The figure; None where nothing was measured."""
-    listed = [(family.group, family.entries) for family in families(source.groups)]
-    shown = [(group, entries) for group, entries in listed if any(entry.records for entry in entries)]
+    listed = [(sweep[0], entries(sweep)) for sweep in sweeps(source.groups)]
+    shown = [(group, found) for group, found in listed if any(entry.records for entry in found)]
     if not shown:
         return None
-    tiers = [tier for tier in TIERS if any(_said(entry, tier) for _, entries in shown for entry in entries)]
-    titles = Titles.of([group for group, _ in shown])
+    tiers = [tier for tier in TIERS if any(_said(entry, tier) for _, found in shown for entry in found)]
     panels = Panels(
         TITLE,
-        titles.shared,
         NOTE + (NOTE_CPU if any(group.on_cpu for group, _ in shown) else ""),
-        heights_in=[lines_in(entries) for _, entries in shown],
+        [group for group, _ in shown],
+        heights_in=[lines_in(found) for _, found in shown],
         columns=len(tiers),
-        width_in=max(6.4, _NAMES_IN + _PANEL_IN * len(tiers)),
+        panel_in=_PANEL_IN,
+        names_in=_NAMES_IN,
     )
-    for (group, entries), own, row in zip(shown, titles.own, panels.axes, strict=True):
+    for line, ((group, found), row) in enumerate(zip(shown, panels.axes, strict=True)):
         for number, (tier, axes) in enumerate(zip(tiers, row, strict=True)):
-            places = list_entries(axes, entries, labelled=number == 0)
-            _panel(axes, entries, places, tier)
-            panel_title(axes, group.title, own, letters=letters_in(_PANEL_IN - 0.3, LABEL))
+            places = list_entries(axes, found, labelled=number == 0)
+            _panel(axes, found, places, tier)
+            panels.name(axes, line, margin_in=0.3)
             played = ", played by RAM" if tier == "device" and group.on_cpu else ""
             axes.set_xlabel(f"{tier}{played}, bytes", fontsize=LABEL)
     return panels.close(first=PURPOSES)

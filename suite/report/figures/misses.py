@@ -10,10 +10,8 @@ from typing import Any, Final
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from suite.report.figures.panels import Panels, panel_title
-from suite.report.figures.words import LABEL, SMALL, letters_in
+from suite.report.figures.panels import LABEL, SMALL, Panels, ticks_at
 from suite.report.source import Source
 from suite.simulate.results import Simulation
 from suite.tables.figure_style import BLACK, COLOURS, DASHES, MARKERS
@@ -55,11 +53,10 @@ def draw(source: Source) -> Figure | None:
     columns = min(_COLUMNS, len(found))
     panels = Panels(
         TITLE,
-        (),
         NOTE,
         heights_in=[_HEIGHT_IN] * math.ceil(len(found) / columns),
         columns=columns,
-        width_in=max(6.4, _PANEL_IN * columns),
+        panel_in=_PANEL_IN,
     )
     for simulation, policies, axes in zip(found, shown, itertools.chain(*panels.axes), strict=False):
         _panel(axes, simulation, policies, order)
@@ -68,12 +65,8 @@ def draw(source: Source) -> Figure | None:
             _draw_fine(axes, curve, simulation)
         stream, counted = simulation.stream, simulation.configuration.counted_batches
         facts = f"scale {stream.scale}, batch {stream.batch_size:,}, seed {stream.seed}, {counted:,} batches counted"
-        panel_title(
-            axes,
-            stream.name if simulation.complete else f"{stream.name}, interrupted: not all sizes",
-            [facts],
-            letters=letters_in(_PANEL_IN - 0.7, LABEL),
-        )
+        name = stream.name if simulation.complete else f"{stream.name}, interrupted: not all sizes"
+        panels.name(axes, None, name, facts)
         axes.set_xlabel(f"cached rows, % of {stream.rows:,} (log scale)", fontsize=LABEL)
     for line in panels.axes:
         line[0].set_ylabel("misses, % of distinct rows", fontsize=LABEL)
@@ -100,9 +93,7 @@ def _panel(axes: Axes, simulation: Simulation, policies: Sequence[str], order: S
         axes.plot(*zip(*points, strict=True), label=_label(policy), **_style(policy, order))
     axes.set_xscale("log")
     ratios = [100 * ratio for ratio in simulation.configuration.cache_ratios]
-    axes.xaxis.set_major_locator(FixedLocator(ratios))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda share, _position: f"{share:.3g}"))
+    ticks_at(axes.xaxis, ratios, lambda share, _: f"{share:.3g}")
     axes.set_xlim(min(ratios) / 1.15, max(ratios) * 1.15)
     axes.set_ylim(bottom=0)
     axes.tick_params(labelsize=SMALL)

@@ -2,18 +2,69 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, Formatter, FuncFormatter, NullLocator
 
-from suite.report.figures.words import LABEL, LETTER_IN, SMALL, TITLE, letters_in, wrapped
+from suite.records.groups import Group
+from suite.tables.figure_style import COLOURS, DASHES, MARKERS
+
+TITLE, LABEL, SMALL = 9.0, 7.0, 6.5
+"""Sizes of type, in points."""
+LETTER_IN = 0.62 / 72
+"""Mean width of a letter of one point: of DejaVu Sans, rounded up, so that wrapped lines fit."""
+NAME_LETTERS = 32
+"""In a line of a system's name beside a panel."""
+
+
+def wrapped(text: str, letters: int = NAME_LETTERS) -> str:
+    """A system's name or a sentence in lines of so many letters; names break behind brackets and commas first."""
+    pieces = [
+        part
+        for piece in re.findall(r"[^\s,\[]*[\s,\[]*", text)
+        for part in ([piece] if len(piece.rstrip()) <= letters else re.findall(r"[^_.:=]*[_.:=]*", piece))
+    ]
+    lines = [""]
+    for piece in pieces:
+        if lines[-1] and len(lines[-1] + piece.rstrip()) > letters:
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(part for line in lines for part in textwrap.wrap(line.rstrip(), letters))
+
+
+def letters_in(width_in: float, size: float) -> int:
+    """Letters of a size in points that fit a width."""
+    return int(width_in / (size * LETTER_IN))
+
+
+def bytes_words(size: float, _position: object = None) -> str:
+    """Bytes for a tick or a label, in decimal units."""
+    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if abs(size) >= unit:
+            return f"{size / unit:.3g} {name}"
+    return f"{size:.3g} B" if size else "0"
+
 
 COLUMNS = 3
 """Panels side by side, at most."""
+_MOST_TICKS = 4
+_STEPS = (
+    (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0),
+    (1.0, 2.0, 3.0, 5.0, 7.0),
+    (1.0, 2.0, 5.0),
+    (1.0, 3.0),
+    (1.0,),
+)
+"""Of a decade, finest first."""
 _LINE_IN = 0.145
 """Of text, in titles, notes and legends."""
 _TICKS_IN = 0.35
@@ -21,31 +72,34 @@ _TICKS_IN = 0.35
 
 
 class Panels:
-    """A figure of panels in lines: title above, legend and notes below.
+    """A figure of panels in lines: title and what holds for all panels above, legend and how to read it below.
 
     Args:
         title: What the figure shows.
-        facts: What holds for all panels, a sentence each.
         note: How to read it.
+        groups: Of the panels, or of their lines: device and setting, where all share them, stand once, above.
         heights_in: Of the panels' contents, line by line.
-        columns: Panels in a line.
-        width_in: Of the whole.
+        columns: Panels in a line, each `panel_in` wide; names beside them take `names_in`.
     """
 
     def __init__(
-        self,
-        title: str,
-        facts: Iterable[str],
-        note: str,
-        *,
-        heights_in: Sequence[float],
-        columns: int,
-        width_in: float,
-    ) -> None:
-        self._width_in = width_in
-        self._note = textwrap.wrap(note, letters_in(width_in - 0.2, SMALL))
+        self, title: str, note: str, groups: Sequence[Group] = (), *, heights_in: Sequence[float], columns: int,
+        panel_in: float, names_in: float = 0.0,
+    ) -> None:  # fmt: skip
+        self._panel_in = panel_in
+        self._width_in = max(6.4, names_in + panel_in * columns)
+        facts = [(_device(group), _setting(group)) for group in groups]
+        alike = [len(set(column)) == 1 for column in zip(*facts, strict=True)]
+        shared = itertools.compress(facts[0], alike) if facts else ()
+        self._names = [
+            (group.title, *itertools.compress(fact, [not same for same in alike]))
+            for group, fact in zip(groups, facts, strict=True)
+        ]
+        self._note = textwrap.wrap(note, letters_in(self._width_in - 0.2, SMALL))
         self._panels_in = sum(heights_in)
-        words = [part for text in (title, *facts) for part in textwrap.wrap(text, letters_in(width_in - 0.2, TITLE))]
+        words = [
+            part for text in (title, *shared) for part in textwrap.wrap(text, letters_in(self._width_in - 0.2, TITLE))
+        ]
         self._around_in = _LINE_IN * (len(words) + len(self._note)) + 0.25
         self.figure = Figure(layout="constrained")
         self.axes: list[list[Axes]] = self.figure.subplots(
@@ -53,12 +107,14 @@ class Panels:
         ).tolist()
         self.figure.suptitle("\n".join(words), fontsize=TITLE)
 
-    def close(self, *, first: Sequence[str] = ()) -> Figure:
-        """Put legend and note below, hide panels without contents, and make room for all. Returns the figure.
+    def name(self, axes: Axes, number: int | None, *more: str, margin_in: float = 0.7) -> None:
+        """Name the dataset of a panel's group, what tells it from the others, and more; None: it has no group."""
+        letters = letters_in(self._panel_in - margin_in, LABEL)
+        names = () if number is None else self._names[number]
+        axes.set_title("\n".join(wrapped(text, letters) for text in (*names, *more)), fontsize=LABEL + 0.5)
 
-        Args:
-            first: Labels that lead the legend.
-        """
+    def close(self, *, first: Sequence[str] = ()) -> Figure:
+        """Put the legend, led by `first`, and the note below, hide empty panels, make room. Returns the figure."""
         handles: dict[str, Artist] = {}
         titles = ticks = 0
         for axes in self.figure.axes:
@@ -89,6 +145,47 @@ class Panels:
         return self.figure
 
 
-def panel_title(axes: Axes, dataset: str, own: Iterable[str], *, letters: int) -> None:
-    """Name the dataset, and what tells this panel from the others."""
-    axes.set_title("\n".join(wrapped(text, letters) for text in (dataset, *own)), fontsize=LABEL + 0.5)
+def series(axes: Axes, number: int, label: str, points: Iterable[Sequence[float]], **more: Any) -> None:  # noqa: ANN401
+    """A line with bars in the colour, mark and dashes of that number.
+
+    Points have x, y, and how far the bar goes down and up; not a number draws none. `more` goes to matplotlib.
+    """
+    at, values, down, up = zip(*points, strict=True)
+    axes.errorbar(
+        at, values, yerr=(down, up), label=label,
+        color=COLOURS[number % len(COLOURS)], marker=MARKERS[number % len(MARKERS)],
+        linestyle=DASHES[number // len(COLOURS) % len(DASHES)],
+        markersize=4.5, linewidth=1.1, elinewidth=0.9, capsize=2, zorder=3, **more,
+    )  # fmt: skip
+
+
+def ticks_at(axis: Axis, ticks: Sequence[float], words: Formatter | Callable[[float, int], str]) -> None:
+    """Have these ticks and no others, as a logarithmic axis would not."""
+    axis.set_major_locator(FixedLocator(ticks))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(words if isinstance(words, Formatter) else FuncFormatter(words))
+
+
+def round_ticks(low: float, high: float) -> list[float]:
+    """Round numbers between two: as many as have room."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    choices = [
+        [tick for decade in decades for step in steps if low <= (tick := step * 10.0**decade) <= high]
+        for steps in _STEPS
+    ]
+    fitting = [ticks for ticks in choices if len(ticks) <= _MOST_TICKS]
+    return max(fitting, key=len) if fitting else choices[-1][:: math.ceil(len(choices[-1]) / _MOST_TICKS)]
+
+
+def _device(group: Group) -> str:
+    where = f"{group.key.device}, {group.key.threads} threads"
+    return f"on a CPU: {where}" if group.on_cpu else f"on {group.key.device}"
+
+
+def _setting(group: Group) -> str:
+    cell = group.cell
+    capped = "" if cell.max_rows is None else f", {cell.max_rows:,} rows"
+    return (
+        f"{cell.data} data, scale {cell.scale}{capped}, {cell.optimizer}, batch {cell.batch_size:,}, "
+        f"dim {cell.embedding_dim}"
+    )

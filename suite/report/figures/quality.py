@@ -13,12 +13,11 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from suite.records.groups import Group
 from suite.records.record import QualityPoint
-from suite.report.families import Entry, families
-from suite.report.figures.panels import Panels, panel_title
-from suite.report.figures.titles import Titles
-from suite.report.figures.words import LABEL, SMALL, letters_in, wrapped
+from suite.report.figures.entries import Entry, entries
+from suite.report.figures.panels import LABEL, SMALL, Panels, wrapped
 from suite.report.source import Source
 from suite.tables.figure_style import COLOURS, GREY
+from suite.tables.settings import sweeps
 
 TITLE = "Quality while training: every sample is scored before it is trained on"
 NOTE = (
@@ -47,10 +46,10 @@ class Curve:
 
 
 def curves(source: Source) -> list[tuple[Group, tuple[Curve, ...]]]:
-    """The curves of every family that has some."""
+    """The curves of every sweep that has some."""
     found = [
-        (family.group, tuple(curve for entry in family.entries if (curve := _curve(entry)) is not None))
-        for family in families(source.groups)
+        (sweep[0], tuple(curve for entry in entries(sweep) if (curve := _curve(entry)) is not None))
+        for sweep in sweeps(source.groups)
     ]
     return [(group, made) for group, made in found if made]
 
@@ -60,21 +59,20 @@ def draw(source: Source) -> Figure | None:
     shown = curves(source)
     if not shown:
         return None
-    titles = Titles.of([group for group, _ in shown])
     systems = list(dict.fromkeys(curve.entry.row.system for _, made in shown for curve in made))
     panels = Panels(
         TITLE,
-        titles.shared,
         NOTE,
+        [group for group, _ in shown],
         heights_in=[_HEIGHT_IN] * len(shown),
         columns=2 * len(MEASURES),
-        width_in=2 * _PANEL_IN * len(MEASURES),
+        panel_in=_PANEL_IN,
     )
-    for (group, made), own, line in zip(shown, titles.own, panels.axes, strict=True):
+    for number, ((_, made), line) in enumerate(zip(shown, panels.axes, strict=True)):
         for axes, ((words, field), against) in zip(line, itertools.product(MEASURES, ("samples", "s")), strict=True):
             for curve in made:
                 _draw(axes, curve, field, against, systems)
-            panel_title(axes, group.title, own, letters=letters_in(_PANEL_IN - 0.5, LABEL))
+            panels.name(axes, number, margin_in=0.5)
             axes.set_ylabel(words, fontsize=LABEL)
             axes.set_xlabel("samples" if against == "samples" else "seconds", fontsize=LABEL)
             axes.xaxis.set_major_locator(MaxNLocator(nbins=3))

@@ -9,18 +9,25 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
-from suite.records.groups import BASELINE, REFERENCE, base_name, is_baseline
+from suite.records.groups import BASELINE, REFERENCE, Group, base_name, is_baseline
 from suite.records.status import Status
-from suite.report.families import Family, device_bytes, families
-from suite.report.figures.panels import COLUMNS, Panels, panel_title
-from suite.report.figures.titles import Titles
-from suite.report.figures.words import LABEL, SMALL, bytes_words, letters_in, wrapped
+from suite.report.figures.panels import (
+    COLUMNS,
+    LABEL,
+    SMALL,
+    Panels,
+    bytes_words,
+    round_ticks,
+    series,
+    ticks_at,
+    wrapped,
+)
 from suite.report.source import Source
-from suite.tables.figure_style import BLACK, COLOURS, DASHES, GREY, MARKERS
+from suite.tables.figure_style import BLACK, GREY
 from suite.tables.rows import Row, merged_rows, noise_floor
+from suite.tables.settings import on_drive, sweeps
 from systems.registry import CONTROLS
 
 TITLE = f"Throughput by device bytes, relative to {BASELINE}, which has all rows on the device"
@@ -35,27 +42,13 @@ NOTE_CPU = (
 )
 _PANEL_IN, _HEIGHT_IN = 3.3, 2.4
 _LEGEND_LETTERS = 40
-_MOST_TICKS = 4
 _APART_POINTS, _FAR_POINTS = 2.5, 5.0
 """Between systems of the same bytes, which would hide each other, and from the true place at most."""
-_STEPS = (
-    (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0),
-    (1.0, 2.0, 3.0, 5.0, 7.0),
-    (1.0, 2.0, 5.0),
-    (1.0, 3.0),
-    (1.0,),
-)
-"""Of a decade, finest first."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """A system at one size.
-
-    Attributes:
-        size: Device bytes; 0: none are on the device.
-        low, high: Of the ratio's interval; not a number where it has none, which draws nothing.
-    """
+    """A system at one size, 0: none of its bytes are on the device; an interval that it has not is not a number."""
 
     system: str
     size: int
@@ -66,25 +59,25 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """A family's points, and the noise of its contests: the largest, as a share; None where no baseline ran twice."""
+    """A sweep's points, and the noise of its contests: the largest, as a share; None where no baseline ran twice."""
 
-    family: Family
+    group: Group
     points: tuple[Point, ...]
     noise: float | None
 
 
 def panels_of(source: Source) -> tuple[Panel, ...]:
-    """A panel per family in which somebody beside the baseline has bytes on the device and a ratio.
+    """A panel per sweep of cache sizes in which somebody beside the baseline has bytes on the device and a ratio.
 
     Rows on a drive have a figure of their own.
     """
     found = []
-    for family in (one for one in families(source.groups) if not one.on_drive):
-        rows = [merged_rows(group) for group in family.groups]
-        points = tuple(_points(itertools.chain(*rows), on_cpu=family.group.on_cpu))
+    for sweep in (one for one in sweeps(source.groups) if not on_drive(one[0])):
+        rows = [merged_rows(group) for group in sweep]
+        points = tuple(_points(itertools.chain(*rows), on_cpu=sweep[0].on_cpu))
         if any(not is_baseline(point.system) for point in points):
             noises = [noise for of_group in rows if (noise := noise_floor(of_group)) is not None]
-            found.append(Panel(family=family, points=points, noise=max(noises, default=None)))
+            found.append(Panel(group=sweep[0], points=points, noise=max(noises, default=None)))
     return tuple(found)
 
 
@@ -95,58 +88,31 @@ def draw(source: Source) -> Figure | None:
         return None
     columns = min(COLUMNS, len(shown))
     systems = sorted({point.system for panel in shown for point in panel.points if not is_baseline(point.system)})
-    titles = Titles.of([panel.family.group for panel in shown])
     panels = Panels(
         TITLE,
-        titles.shared,
-        NOTE + (NOTE_CPU if any(panel.family.group.on_cpu for panel in shown) else ""),
+        NOTE + (NOTE_CPU if any(panel.group.on_cpu for panel in shown) else ""),
+        [panel.group for panel in shown],
         heights_in=[_HEIGHT_IN] * math.ceil(len(shown) / columns),
         columns=columns,
-        width_in=max(6.4, _PANEL_IN * columns),
+        panel_in=_PANEL_IN,
     )
-    letters = letters_in(_PANEL_IN - 0.7, LABEL)
-    for panel, own, axes in zip(shown, titles.own, itertools.chain(*panels.axes), strict=False):
+    for number, (panel, axes) in enumerate(zip(shown, itertools.chain(*panels.axes), strict=False)):
         _draw(axes, panel, systems)
-        noise = () if panel.noise is None else (f"noise ±{100 * panel.noise:.2g} %",)
-        panel_title(axes, panel.family.group.title, (*own, *noise), letters=letters)
+        panels.name(axes, number, *(() if panel.noise is None else (f"noise ±{100 * panel.noise:.2g} %",)))
         axes.set_xlabel("device bytes, log scale", fontsize=SMALL)
     for line in panels.axes:
         line[0].set_ylabel(f"samples/s relative to {BASELINE}", fontsize=LABEL)
     return panels.close(first=[BASELINE, *(wrapped(system, _LEGEND_LETTERS) for system in systems)])
 
 
-def byte_ticks(low: float, high: float) -> list[float]:
-    """Round sizes between two: as many as have room."""
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    choices = [
-        [tick for decade in decades for step in steps if low <= (tick := step * 10.0**decade) <= high]
-        for steps in _STEPS
-    ]
-    fitting = [ticks for ticks in choices if len(ticks) <= _MOST_TICKS]
-    return max(fitting, key=len) if fitting else choices[-1][:: math.ceil(len(choices[-1]) / _MOST_TICKS)]
-
-
 def _points(rows: Iterable[Row], *, on_cpu: bool) -> Iterable[Point]:
     for row in rows:
-        size = device_bytes(row) or 0
+        size = row.device_bytes or 0
         yardstick = base_name(row.system) in (*CONTROLS, REFERENCE) or row.again
-        if (
-            row.ratio is None
-            or yardstick
-            or not row.exact
-            or row.status is not Status.OK
-            or row.verified in ("no", None)
-        ):
-            continue
-        if size or not on_cpu:
-            low, high = row.ratio_low, row.ratio_high
-            yield Point(
-                system=row.system,
-                size=size,
-                ratio=row.ratio,
-                low=math.nan if low is None else low,
-                high=math.nan if high is None else high,
-            )
+        sound = row.exact and row.status is Status.OK and row.verified not in ("no", None)
+        if row.ratio is not None and sound and not yardstick and (size or not on_cpu):
+            low, high = (math.nan if bound is None else bound for bound in (row.ratio_low, row.ratio_high))
+            yield Point(system=row.system, size=size, ratio=row.ratio, low=low, high=high)
 
 
 def _draw(axes: Axes, panel: Panel, systems: Sequence[str]) -> None:
@@ -165,27 +131,21 @@ def _draw(axes: Axes, panel: Panel, systems: Sequence[str]) -> None:
     for system in here:
         points = sorted((point for point in panel.points if point.system == system), key=lambda point: point.size)
         number, beside = systems.index(system), apart * (here.index(system) - (len(here) - 1) / 2)
-        axes.errorbar(
-            [point.size or nothing for point in points],
-            [point.ratio for point in points],
-            yerr=([point.ratio - point.low for point in points], [point.high - point.ratio for point in points]),
+        series(
+            axes,
+            number,
+            wrapped(system, _LEGEND_LETTERS),
+            [(one.size or nothing, one.ratio, one.ratio - one.low, one.high - one.ratio) for one in points],
             transform=axes.transData + ScaledTranslation(beside / 72, 0, axes.figure.dpi_scale_trans),
-            label=wrapped(system, _LEGEND_LETTERS),
-            color=COLOURS[number % len(COLOURS)],
-            marker=MARKERS[number % len(MARKERS)],
-            linestyle=DASHES[number // len(COLOURS) % len(DASHES)],
-            markersize=4.5,
-            linewidth=1.1,
-            elinewidth=0.9,
-            capsize=2,
-            zorder=3,
         )
     axes.set_xscale("log")
     axes.set_xlim(nothing / 1.5 if somebody_has_none else low_end, high_end)
-    ticks = byte_ticks(low_end, high_end)
-    axes.xaxis.set_major_locator(FixedLocator([nothing, *ticks] if somebody_has_none else ticks))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: "none" if x == nothing else bytes_words(x)))
+    ticks = round_ticks(low_end, high_end)
+    ticks_at(
+        axes.xaxis,
+        [nothing, *ticks] if somebody_has_none else ticks,
+        lambda x, _: "none" if x == nothing else bytes_words(x),
+    )
     # set by hand: matplotlib takes moved points for data elsewhere
     reached = [1.0, *(y for point in panel.points for y in (point.ratio, point.low, point.high) if math.isfinite(y))]
     reached += [1 - panel.noise, 1 + panel.noise] if panel.noise is not None else []

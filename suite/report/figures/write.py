@@ -40,13 +40,6 @@ def figures(source: Source) -> dict[str, Figure]:
 def write_figures(source: Source, folder: Path) -> list[Path]:
     """Write every figure as SVG, with its text as text, and as PNG of 300 dpi: the same bytes for the same source.
 
-    Args:
-        source: What to draw.
-        folder: Created if it is missing.
-
-    Returns:
-        The files.
-
     Raises:
         StoreError: one cannot be written; the earlier file is still whole.
     """

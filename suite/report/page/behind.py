@@ -11,7 +11,7 @@ from suite.records.groups import Group
 from suite.records.machine import Environment
 from suite.records.record import Record
 from suite.records.status import Status
-from suite.report.page.names import device_words
+from suite.report.page.statements import device_words
 from suite.report.source import Source
 from suite.tables.columns import COLUMNS
 from suite.tables.quantities import MISSING, amount, gigabytes
@@ -27,11 +27,8 @@ def page_records(source: Source, root: Path) -> tuple[dict[str, dict[str, Any]],
     """Every record as the page carries it, by key, and the environments that they name by position.
 
     A record has a text for each of `suite.tables.columns.COLUMNS`, then its samples/s. One of the baseline that ran
-    twice is carried twice: the second time, under its key and `SECOND`, with the speed of the second copy.
-
-    Args:
-        source: What is published.
-        root: Directory that the page lies in.
+    twice is carried twice: the second time, under its key and `SECOND`, with the speed of the second copy. Links to
+    files start from `root`.
     """
     made: dict[str, dict[str, Any]] = {}
     environments: dict[str, int] = {}

@@ -20,7 +20,7 @@ class BudgetTable:
     Attributes:
         widest: The standings with room for every cell, as a block of the leaderboard.
         standings: Least budget and the lines from there on, in increasing order of budget.
-        smallest: System and the device bytes of its smallest cell.
+        smallest: Every system and the device bytes of its smallest cell.
     """
 
     widest: Block

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from suite.records.groups import Group
 from suite.records.record import Cell
 from suite.records.scales import SCALES, scale_of
-from suite.tables.sweeps import on_drive
+from suite.tables.settings import on_drive
 
 DATA = "data"
 """Stands for the directory of prepared datasets, which no record is published with."""

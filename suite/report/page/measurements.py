@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from suite.records.groups import BASELINE, Group
 from suite.records.published import NOTE, PublishedRow, published_rows
 from suite.report.page.behind import SECOND
-from suite.report.page.names import Names
+from suite.report.page.statements import Names
 from suite.tables.columns import COLUMNS, PAPER, Measured, published_cells
-from suite.tables.frames import published_numbers
 from suite.tables.quantities import MISSING
 from suite.tables.rows import Row, merged_rows, noise_floor, one_line
+from suite.tables.sheet import published_numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,15 +25,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class PageRow:
-    """A row of the main table.
-
-    Attributes:
-        facets: What it can be filtered by.
-        entries: In order of `suite.tables.columns.COLUMNS`.
-        records: Positions of the records behind it, in the list that the page carries.
-        remark: What to know beside the numbers.
-        published: By others: there is no record.
-    """
+    """A row of the main table: what it can be filtered by, a cell per column, positions of the records behind it."""
 
     system: str
     facets: dict[str, str]
@@ -49,9 +41,7 @@ AGAIN = "The baseline a second time, in the same turns: how far this row lies fr
 def page_rows(groups: Sequence[Group], positions: Mapping[str, int]) -> tuple[PageRow, ...]:
     """Rows of all groups in order, published rows after the last group of their dataset.
 
-    Args:
-        groups: What the page shows.
-        positions: Of every record in the list that the page carries, by key.
+    `positions` has those of every record in the list that the page carries, by key.
     """
     names = Names(groups)
     last = {group.cell.workload: position for position, group in enumerate(groups)}
@@ -90,7 +80,7 @@ def _measured(row: Row, facets: Mapping[str, str], columns: Sequence[Measured], 
     return PageRow(
         system=row.system,
         facets={**facets, "status": row.status.value},
-        entries=tuple(Entry(text=column.show(row), value=column.value(row)) for column in columns),
+        entries=tuple(Entry(text=column.show(row), value=getattr(row, column.field)) for column in columns),
         records=records,
         remark=" ".join(f"{remark.rstrip('.')}." for remark in remarks if remark),
     )

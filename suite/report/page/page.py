@@ -21,13 +21,13 @@ from suite.report.page.behind import SPEED, page_records
 from suite.report.page.budget import budget_steps, budget_tables
 from suite.report.page.commands import commands
 from suite.report.page.measurements import page_rows, shown_columns
-from suite.report.page.names import Names
+from suite.report.page.statements import Names
 from suite.report.source import Source
 from suite.tables.columns import COLUMNS, View
 from suite.tables.comparison import comparison
 from suite.tables.quantities import MISSING
+from suite.tables.settings import on_drive
 from suite.tables.sheet import Block, Sheet
-from suite.tables.sweeps import on_drive
 
 _FOLDER = Path(__file__).parent
 
@@ -65,11 +65,7 @@ CAPTIONS = {
 def page(source: Source, sheets: Sequence[Sheet], svgs: Mapping[str, str], root: Path) -> str:
     """The page as HTML: a pure function of its arguments.
 
-    Args:
-        source: What is published; at least one group.
-        sheets: Published tables, shown as they are.
-        svgs: Figures by name, SVG text.
-        root: Directory that the page will lie in; links to records are relative to it.
+    `svgs` has the figures by name. Links to records are relative to `root`.
 
     Raises:
         ValueError: a figure is no SVG.

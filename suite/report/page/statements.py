@@ -4,24 +4,60 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from suite.records.groups import Group, base_name
+from suite.records.record import Cell
 from suite.records.scales import SCALES, SMALL
 from suite.records.status import Status
-from suite.report.families import families
-from suite.report.page.names import Names
 from suite.report.source import Source
 from suite.report.standings import leaderboards
 from suite.tables.disk_blocks import disk_verdict
 from suite.tables.rows import failure
-from suite.tables.settings import cache, told_apart
-from suite.tables.sweeps import on_drive
+from suite.tables.settings import cache, on_drive, sweeps, told_apart
 from suite.tables.verdict import verdict
 from systems.registry import DISK, SYSTEMS
 from workloads.schema import SCHEMAS
+
+
+class Names:
+    """The words that the page filters by.
+
+    Args:
+        groups: All that the page shows.
+    """
+
+    def __init__(self, groups: Sequence[Group]) -> None:
+        settings = {(group.cell.workload, _setting(group.cell), group.cell.setting) for group in groups}
+        machines = {(device_words(group), group.key.machine, group.key.threads) for group in groups}
+        self._settings = Counter((workload, words) for workload, words, _ in settings)
+        self._machines = Counter(words for words, _, _ in machines)
+
+    def setting(self, cell: Cell) -> str:
+        """Data, scale and cache size; with the setting's digest where two settings of a dataset read alike."""
+        words = _setting(cell)
+        return words if self._settings[cell.workload, words] < 2 else f"{words}, setting {cell.setting}"
+
+    def device(self, group: Group) -> str:
+        """The device; with machine and threads where two machines read alike."""
+        words, key = device_words(group), group.key
+        return words if self._machines[words] < 2 else f"{words}, machine {key.machine}, {key.threads} threads"
+
+
+def device_words(group: Group) -> str:
+    """What lookups were computed on."""
+    return f"CPU: {group.key.device}" if group.on_cpu else group.key.device
+
+
+def _setting(cell: Cell) -> str:
+    parts = [f"{cell.data}, {cell.scale}"]
+    if cell.frequency_prefix != 1 or cell.frequency_sketch_bytes is not None:
+        parts.append(f"frequencies from the first {100 * cell.frequency_prefix:g} %")
+    return ", ".join([*parts, cache(cell)])
+
 
 PROJECT = "embedding-offload-bench"
 
@@ -38,12 +74,7 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What follows from a comparison.
-
-    Attributes:
-        heading: What tells it from the others.
-        others: The same of the other cache sizes; the one here is the scale's own, or else the largest.
-    """
+    """What follows from a comparison; `others` has the same of the other cache sizes."""
 
     heading: str
     sentences: tuple[str, ...]
@@ -51,9 +82,9 @@ class Verdict:
 
 
 def verdicts(groups: tuple[Group, ...]) -> tuple[Verdict, ...]:
-    """A verdict per family of cache sizes, in order of the groups; rows on a drive have one for all budgets."""
+    """A verdict per sweep of cache sizes, in order of the groups; rows on a drive have one for all budgets."""
     names = Names(groups)
-    one_each = {family.group.key: family.groups for family in families(groups) if family.on_drive}
+    one_each = {sweep[0].key: sweep for sweep in sweeps(groups) if on_drive(sweep[0])}
     told = [group for group in groups if not on_drive(group) or group.key in one_each]
     facts = {
         group.key: (f"{group.cell.data} data", group.cell.optimizer, _size(group), names.device(group))
@@ -70,13 +101,13 @@ def verdicts(groups: tuple[Group, ...]) -> tuple[Verdict, ...]:
         for group, head in zip(told, apart, strict=True)
     }
     found = []
-    for family in families(groups):
-        if family.on_drive:
-            found.append(made[family.group.key])
+    for sweep in sweeps(groups):
+        if sweep[0].key in one_each:
+            found.append(made[sweep[0].key])
             continue
-        usual = SCALES[family.group.cell.scale].cache_ratio if family.group.cell.scale in SCALES else None
-        first = next((group for group in family.groups if group.cell.cache_ratio == usual), family.groups[-1])
-        others = tuple(made[group.key] for group in family.groups if group is not first)
+        scale = SCALES.get(sweep[0].cell.scale)
+        first = next((one for one in sweep if scale and one.cell.cache_ratio == scale.cache_ratio), sweep[-1])
+        others = tuple(made[group.key] for group in sweep if group is not first)
         found.append(replace(made[first.key], others=others))
     return tuple(found)
 

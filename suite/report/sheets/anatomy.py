@@ -11,11 +11,10 @@ from suite.records.record import Cell, Record
 from suite.records.status import Status
 from suite.report.sheets.blocks import group_block, group_numbers
 from suite.report.source import Source
-from suite.tables.frames import raw_frame
 from suite.tables.quantities import amount, count, megabytes, percent
 from suite.tables.rows import trusted
 from suite.tables.settings import headings
-from suite.tables.sheet import Column, Sheet
+from suite.tables.sheet import Column, Sheet, raw_frame
 from systems.answers import Purpose, Tier
 
 _FLOAT_BYTES = 4
@@ -36,13 +35,7 @@ TableKey = tuple[object, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class _Part:
-    """Bytes of a system in a tier for a purpose. None: not known.
-
-    Attributes:
-        share: Of all bytes of the system.
-        table_rows: Rows of the whole table.
-        slots: Rows that the device holds.
-    """
+    """Bytes of a system in a tier for a purpose, and their share of all. None: not known."""
 
     system: str
     tier: str
@@ -88,7 +81,7 @@ def anatomy_sheet(source: Source) -> Sheet | None:
         title="Where the bytes lie and what they are for",
         legend=_LEGEND,
         blocks=tuple(blocks),
-        frame=raw_frame(numbers, _Part),
+        frame=raw_frame(numbers),
     )
 
 

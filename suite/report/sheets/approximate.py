@@ -6,10 +6,9 @@ from dataclasses import replace
 
 from suite.report.sheets.blocks import group_numbers
 from suite.report.source import Source
-from suite.tables.approximate import HEADING, Approximation, approximate_block, approximations
-from suite.tables.frames import raw_frame
+from suite.tables.approximate import HEADING, approximate_block, approximations
 from suite.tables.settings import details, facts, headings
-from suite.tables.sheet import Sheet
+from suite.tables.sheet import Sheet, raw_frame
 
 _LEGEND = (
     "Table MB: rows and optimizer state of whole tables, by the system's own account; slots on the device that hold "
@@ -37,5 +36,5 @@ def approximate_sheet(source: Source) -> Sheet | None:
         title=HEADING,
         legend=_LEGEND,
         blocks=tuple(blocks),
-        frame=raw_frame(numbers, Approximation),
+        frame=raw_frame(numbers),
     )

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from suite.records.groups import Group
-from suite.tables.frames import setting_numbers
 from suite.tables.settings import facts
-from suite.tables.sheet import Block, Column, lines, notes
+from suite.tables.sheet import Block, Column, lines, notes, setting_numbers
 
 
 class _OfSystem(Protocol):
@@ -28,16 +27,7 @@ def group_block(
     more_facts: Iterable[str] = (),
     remarks: Iterable[str] = (),
 ) -> Block:
-    """A group's table.
-
-    Args:
-        group: Which.
-        heading: Of the block.
-        columns: What is shown of a row.
-        rows: Each names its system; the records of that system stand behind it.
-        more_facts: What holds for the whole block, beside the facts of the group.
-        remarks: What a reader has to know beside the numbers.
-    """
+    """A group's table: rows name their systems, whose records stand behind them; the group's facts come first."""
     return Block(
         heading=heading,
         facts=(*facts([group]), *more_facts),
@@ -48,5 +38,5 @@ def group_block(
 
 
 def group_numbers(group: Group, rows: Iterable[_Row]) -> list[dict[str, object]]:
-    """The same rows as raw numbers, for `suite.tables.frames.raw_frame`."""
+    """The same rows as raw numbers, for `suite.tables.sheet.raw_frame`."""
     return [setting_numbers(group, group.rounds_by_system[row.system]) | vars(row) for row in rows]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from suite.report.source import Source
-from suite.tables.disk import OnDrive, Step, rows_on_drive
+from suite.tables.disk import Step, rows_on_drive
 from suite.tables.disk_blocks import LEGEND, TITLE, disk_blocks
-from suite.tables.frames import raw_frame, setting_numbers
-from suite.tables.sheet import Sheet
-from suite.tables.sweeps import on_drive
+from suite.tables.settings import on_drive
+from suite.tables.sheet import Sheet, raw_frame, setting_numbers
 
 
 def disk_sheet(source: Source) -> Sheet | None:
@@ -21,4 +20,4 @@ def disk_sheet(source: Source) -> Sheet | None:
         for group in filter(on_drive, source.groups)
         for row in rows_on_drive([group], step)
     ]
-    return Sheet(name="disk", title=TITLE, legend=LEGEND, blocks=blocks, frame=raw_frame(numbers, OnDrive))
+    return Sheet(name="disk", title=TITLE, legend=LEGEND, blocks=blocks, frame=raw_frame(numbers))

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from suite.records.groups import BASELINE
 from suite.report.source import Source
 from suite.report.standings import Leaderboard, Place, leaderboards, standings
 from suite.tables.columns import relative
-from suite.tables.frames import raw_frame, setting_numbers
 from suite.tables.quantities import MISSING, binary_bytes, count, megabytes, place_words
 from suite.tables.settings import cache_size, details, facts, family_headings
-from suite.tables.sheet import Block, Column, Line, Sheet, lines
-from suite.tables.statistics import Estimate
+from suite.tables.sheet import Block, Column, Line, Sheet, lines, raw_frame, setting_numbers
 
 IN_TURNS, THROUGH_BASELINE = "in turns", f"through {BASELINE}"
 _LEGEND = (
@@ -34,10 +31,7 @@ _CPU = (
 
 
 def _to_baseline(place: Place) -> str:
-    row = place.contender.row
-    if row.ratio is None:
-        return MISSING
-    return relative(Estimate(value=row.ratio, low=row.ratio_low, high=row.ratio_high), place.contender.noise)
+    return relative(place.contender.row.relative, place.contender.noise)
 
 
 def _to_first(place: Place) -> str:
@@ -65,43 +59,20 @@ COLUMNS: tuple[Column[Place], ...] = (
 """Of the standings within one budget."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Numbers:
+def _numbers(place: Place) -> dict[str, object]:
     """A line as raw numbers. None: does not exist, as an interval of the first relative to itself, or is not known."""
-
-    budget_bytes: int
-    place: int
-    tied: bool
-    system: str
-    ratio: float | None
-    ratio_low: float | None
-    ratio_high: float | None
-    to_first: float | None
-    to_first_low: float | None
-    to_first_high: float | None
-    compared: str | None
-    builds: int
-    device_bytes: int
-
-    @classmethod
-    def of(cls, place: Place) -> _Numbers:
-        row, to_first = place.contender.row, place.to_first
-        is_first = place.contender is place.first
-        return cls(
-            budget_bytes=place.budget_bytes,
-            place=place.place,
-            tied=place.tied,
-            system=row.system,
-            ratio=row.ratio,
-            ratio_low=row.ratio_low,
-            ratio_high=row.ratio_high,
-            to_first=1.0 if is_first else None if to_first is None else to_first.value,
-            to_first_low=None if to_first is None else to_first.low,
-            to_first_high=None if to_first is None else to_first.high,
-            compared=_how(place),
-            builds=row.builds,
-            device_bytes=place.contender.size,
-        )
+    row, to_first = place.contender.row, place.to_first
+    relative_to = 1.0 if place.contender is place.first else to_first and to_first.value
+    return {
+        **{name: getattr(place, name) for name in ("budget_bytes", "place", "tied")},
+        **{name: getattr(row, name) for name in ("system", "ratio", "ratio_low", "ratio_high")},
+        "to_first": relative_to,
+        "to_first_low": to_first and to_first.low,
+        "to_first_high": to_first and to_first.high,
+        "compared": _how(place),
+        "builds": row.builds,
+        "device_bytes": place.contender.size,
+    }
 
 
 def leaderboard_sheet(source: Source) -> Sheet | None:
@@ -125,23 +96,22 @@ def leaderboard_sheet(source: Source) -> Sheet | None:
         ),
         frame=raw_frame(
             [
-                setting_numbers(place.contender.group, place.contender.records) | vars(_Numbers.of(place))
+                setting_numbers(place.contender.group, place.contender.records) | _numbers(place)
                 for found in standing
                 for place in found
-            ],
-            _Numbers,
+            ]
         ),
     )
 
 
 def leaderboard_headings(held: Sequence[Leaderboard]) -> list[str]:
     """A heading per leaderboard."""
-    return family_headings([one.family.group for one in held])
+    return family_headings([one.groups[0] for one in held])
 
 
 def leaderboard_facts(leaderboard: Leaderboard) -> tuple[str, ...]:
     """What holds for all its cells, whatever their cache size."""
-    groups = leaderboard.family.groups
+    groups = leaderboard.groups
     return (*((_CPU,) if groups[0].on_cpu else ()), *facts(groups), *details(groups))
 
 

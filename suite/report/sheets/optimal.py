@@ -10,11 +10,10 @@ from suite.records.record import Record
 from suite.report.sheets.blocks import group_block, group_numbers
 from suite.report.source import Source
 from suite.simulate.results import Simulation
-from suite.tables.frames import raw_frame
 from suite.tables.quantities import MISSING, amount, count, megabytes, percent
 from suite.tables.rows import Row, bytes_moved, merged_rows, trusted
 from suite.tables.settings import headings, told_apart
-from suite.tables.sheet import Block, Column, Sheet, lines, notes
+from suite.tables.sheet import Block, Column, Sheet, lines, notes, raw_frame
 
 _LEGEND = (
     "Optimal misses and minimum bytes: of Belady's rule, simulated on the same steps with as many slots; no cache can "
@@ -88,7 +87,7 @@ def optimal_sheet(source: Source) -> Sheet | None:
         title="Distance to the optimal cache",
         legend=_LEGEND,
         blocks=tuple(blocks),
-        frame=raw_frame(numbers, _Distance),
+        frame=raw_frame(numbers),
     )
 
 

@@ -13,11 +13,9 @@ from suite.report.sheets.blocks import group_block
 from suite.report.source import Source
 from suite.tables.columns import PAPER, SYSTEM, published_cells
 from suite.tables.comparison import published_notes
-from suite.tables.frames import SETTING_COLUMNS, frame
 from suite.tables.rows import Row, failure, merged_rows, noise_floor
-from suite.tables.settings import cache_size, headings
-from suite.tables.sheet import Block, Column, Line, Sheet
-from suite.tables.sweeps import on_drive
+from suite.tables.settings import cache_size, headings, on_drive
+from suite.tables.sheet import SETTING_COLUMNS, Block, Column, Line, Sheet, frame
 
 _LEGEND = (
     "Columns are those of the paper's own table, arXiv 2208.05321.",

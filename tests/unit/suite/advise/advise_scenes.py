@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from suite.advise.calibrate.calibration import Calibration, KernelCosts, ShapeCosts
-from suite.advise.calibrate.kernels import Kernel, RowType
+from suite.advise.calibrate.calibration import Calibration, Kernel, KernelCosts, RowType, ShapeCosts
 from suite.advise.case import Case
 from suite.advise.costs import Line
 from suite.advise.shape import Shape
@@ -95,7 +94,5 @@ AHEAD = KernelCosts(
 
 def calibration(*kernels: KernelCosts, of: Shape | None = None) -> Calibration:
     """Made by hand, dense part 10 ms."""
-    costs = ShapeCosts(
-        shape=of or shape(), dense_s=0.01, kernels=kernels, refused={"reference": "no such thing"}, rounds=3
-    )
+    costs = ShapeCosts(shape=of or shape(), kernels=kernels, refused={"reference": "no such thing"})
     return Calibration(cpu="a cpu", gpu=None, shapes=(costs,))

@@ -11,7 +11,7 @@ import typer
 from advise_scenes import LINES, RESIDENT, calibration
 from typer.testing import CliRunner, Result
 
-from suite.advise import machine
+from suite.advise import advising
 from suite.advise.against import Accuracy
 from suite.advise.calibrate.calibration import Calibration
 from suite.advise.case import Case
@@ -73,7 +73,7 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> list[Calibration]:
         made.append(calibration(LINES, RESIDENT, of=shapes[0]))
         return made[-1]
 
-    monkeypatch.setattr(machine, "calibrate", by_hand)
+    monkeypatch.setattr(advising, "calibrate", by_hand)
     return made
 
 

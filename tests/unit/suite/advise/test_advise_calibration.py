@@ -7,8 +7,7 @@ from advise_scenes import shape
 
 from suite.advise.calibrate import calibrate, lines, measure
 from suite.advise.calibrate.calibrate import CalibrationFailed, Order
-from suite.advise.calibrate.calibration import Calibration
-from suite.advise.calibrate.kernels import Kernel, RowType, kernel_of
+from suite.advise.calibrate.calibration import Calibration, Kernel, RowType, kernel_of
 from suite.advise.calibrate.streams import STREAMS
 from suite.advise.costs import Counts
 from suite.records import environment
@@ -45,7 +44,7 @@ def test_every_kernel_has_its_costs_or_a_reason(measured: Calibration) -> None:
     (costs,) = measured.shapes
     assert {found.kernel for found in costs.kernels} == set(KERNELS)
     assert "keeps rows in float32" in costs.refused["reference fp16"]
-    assert costs.dense_s > 0
+    assert all(found.dense_s > 0 for found in costs.kernels)
 
 
 def test_points_tell_misses_and_rows_apart(measured: Calibration) -> None:
@@ -55,8 +54,8 @@ def test_points_tell_misses_and_rows_apart(measured: Calibration) -> None:
         caches = kernel.variant.startswith("freq_cache")
         assert len(points) == len(STREAMS) * (2 if caches else 1)
         assert {point.stream for point in points} == {stream.name for stream in STREAMS}
-        assert all(0 < point.distinct <= point.lookups for point in points)
-        assert any(point.misses > 0 for point in points) == caches
+        assert all(0 < point.counts.distinct <= point.counts.lookups for point in points)
+        assert any(point.counts.misses > 0 for point in points) == caches
     few, many = sorted({point.cache_ratio for point in costs.points if point.kernel == KERNELS[2]})
     assert few < many
 

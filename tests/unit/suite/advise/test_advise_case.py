@@ -7,7 +7,7 @@ import torch
 from advise_scenes import case, shape
 from torchrec import KeyedJaggedTensor
 
-from suite.advise.calibrate.kernels import Kernel, RowType, canonical, kernel_of
+from suite.advise.calibrate.calibration import Kernel, RowType, canonical, kernel_of
 from systems import registry
 from systems.contract import CacheRatio, DeviceBytes, Tier
 from systems.registry import UnknownSystem, Variant

@@ -27,7 +27,7 @@ POINTS = [
 def test_line_is_found_again_from_its_own_points(coefficients: list[float]) -> None:
     fixed, *rest = coefficients
     line = Line(fixed_s=fixed, per_lookup_s=rest[0], per_distinct_s=rest[1], per_miss_s=rest[2], per_moved_s=rest[3])
-    found = fitted([(counts, line.seconds(counts)) for counts in POINTS], over=COUNTED)
+    found = fitted([(counts, line.seconds(counts)) for counts in POINTS], over=tuple(COUNTED))
     for counts in POINTS:
         assert found.seconds(counts) == pytest.approx(line.seconds(counts), rel=1e-6, abs=1e-9)
     assert found.error < 1e-5

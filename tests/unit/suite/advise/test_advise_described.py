@@ -6,8 +6,7 @@ import pytest
 from advise_scenes import case
 
 from suite.advise.costs import Counts
-from suite.advise.described import DescribedCosts
-from suite.advise.hardware import Attained, Hardware, Matmul
+from suite.advise.described import Attained, DescribedCosts, Hardware, Matmul
 from suite.advise.model import NotCalibrated, Terms, predict
 
 COUNTS = Counts(lookups=192, distinct=100, misses=30, rows_fetched=30, rows_written_back=20)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from suite.advise.hardware import EXAMPLES, Hardware, load_hardware
+from suite.advise.described import EXAMPLES, Hardware, load_hardware
 from suite.records.options import BadOption
 
 

@@ -7,7 +7,7 @@ from advise_scenes import AHEAD, LINES, RESIDENT, calibration, case
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suite.advise.calibrate.kernels import RowType
+from suite.advise.calibrate.calibration import RowType
 from suite.advise.costs import Counts
 from suite.advise.model import CalibratedCosts, NotCalibrated, predict
 

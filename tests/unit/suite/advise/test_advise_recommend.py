@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from advise_scenes import LINES, RESIDENT, calibration, case
 
-from suite.advise.calibrate.kernels import RowType
-from suite.advise.candidates import Candidate, cases, weigh
+from suite.advise.advising import Asked, cases, weigh
+from suite.advise.calibrate.calibration import RowType
 from suite.advise.case import Case
 from suite.advise.costs import Counts
 from suite.advise.counts import Replays
-from suite.advise.described import DescribedCosts
-from suite.advise.hardware import load_hardware
+from suite.advise.described import DescribedCosts, load_hardware
 from suite.advise.model import CalibratedCosts, Costs, predict
-from suite.advise.recommend import choose, gib
+from suite.advise.recommend import Candidate, choose, gib
 from suite.simulate.models.model import CannotReplay
 from systems.contract import CacheRatio
 
@@ -110,10 +109,12 @@ def test_every_cache_is_weighed_at_every_size_and_at_the_budget() -> None:
     found = list(
         cases(
             pattern,
-            systems=("full_gpu", "freq_cache[policy=lru]"),
-            row_types=list(RowType),
-            ratios=(0.1, 0.2),
-            budget=budget,
+            Asked(
+                systems=("full_gpu", "freq_cache[policy=lru]"),
+                row_types=list(RowType),
+                ratios=(0.1, 0.2),
+                budget=budget,
+            ),
         )
     )
     assert [one.system for one in found].count("full_gpu") == 2
@@ -138,10 +139,7 @@ def test_cases_that_cannot_be_predicted_are_refused_once_with_the_reason() -> No
     found = list(
         cases(
             pattern,
-            systems=("full_gpu", "freq_cache", "torchrec_uvm"),
-            row_types=[RowType.FP32],
-            ratios=(0.1, 0.2),
-            budget=None,
+            Asked(systems=("full_gpu", "freq_cache", "torchrec_uvm"), row_types=[RowType.FP32], ratios=(0.1, 0.2)),
         )
     )
     weighed, refused = weigh(found, Refusing(), COSTS)

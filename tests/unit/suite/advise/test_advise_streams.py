@@ -6,26 +6,7 @@ import numpy as np
 import pytest
 from advise_scenes import shape
 
-from suite.advise.calibrate.streams import (
-    STREAMS,
-    CalibrationTables,
-    Stream,
-    geometric_sizes,
-    power_law_ranks,
-    scattered,
-)
-
-
-@pytest.mark.parametrize("skew", [0.0, 0.9, 1.0, 1.3])
-def test_ranks_follow_the_power_law(skew: float) -> None:
-    uniform = np.random.default_rng(0).random(200_000)
-    ranks = power_law_ranks(uniform, skew=skew, rows=1000)
-    assert (ranks.min(), ranks.max()) == (0, 999)
-    # the share of ranks below 30 is that of the integral of (1 + x) ** -skew
-    edges = np.linspace(0, 1000, 1_000_001)
-    density = (1 + (edges[1:] + edges[:-1]) / 2) ** -skew
-    expected = density[:30_000].sum() / density.sum()
-    assert (ranks < 30).mean() == pytest.approx(expected, abs=0.005)
+from suite.advise.calibrate.streams import STREAMS, CalibrationTables, Stream, geometric_sizes
 
 
 def test_steeper_streams_have_fewer_distinct_rows() -> None:
@@ -68,11 +49,6 @@ def test_tables_rise_by_one_factor_to_the_rows_asked_for(rows: int, tables: int)
     assert list(sizes) == sorted(sizes)
     factors = [after / before for before, after in zip(sizes[-4:], sizes[-3:], strict=False) if before > 100]
     assert factors == pytest.approx([factors[0]] * len(factors) if factors else [], rel=0.02)
-
-
-@pytest.mark.parametrize("rows", [1, 2, 6, 100, 97_531])
-def test_scattering_is_a_bijection(rows: int) -> None:
-    assert sorted(scattered(np.arange(rows), rows=rows).tolist()) == list(range(rows))
 
 
 def test_large_tables_are_cut_to_half_a_gigabyte() -> None:

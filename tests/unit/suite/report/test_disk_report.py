@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 from suite.__main__ import app
 from suite.records.groups import group_records
 from suite.records.store import RecordStore
-from suite.report.families import families
 from suite.report.figures.disk import draw
 from suite.report.figures.throughput import panels_of
 from suite.report.page.commands import commands
@@ -23,6 +22,7 @@ from suite.report.sheets.disk import disk_sheet
 from suite.report.sheets.paper import paper_sheet
 from suite.report.source import Source
 from suite.report.standings import leaderboards
+from suite.tables import settings
 from suite.tables.disk_blocks import disk_verdict
 from suite.tables.figure_style import look
 from tests.unit.suite.report.report_scenes import disk_run, source
@@ -44,7 +44,7 @@ def text_of(html: str) -> str:
 def test_rows_on_a_drive_are_in_no_other_ranking_though_they_offload_from_the_same_machine():
     drive, plain = sweep(), source(disk_run())
     both = source([*drive.records, *plain.records])
-    assert [family.on_drive for family in families(both.groups)].count(True) == 1
+    assert [settings.on_drive(sweep[0]) for sweep in settings.sweeps(both.groups)].count(True) == 1
     assert leaderboards(drive.groups) == ()
     assert len(leaderboards(both.groups)) == len(leaderboards(plain.groups)) == 1
     assert {one.group.cell.host_budget_bytes for one in leaderboards(both.groups)[0].contenders} == {None}

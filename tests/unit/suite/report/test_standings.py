@@ -5,9 +5,10 @@ import pytest
 from suite.records.groups import group_records
 from suite.records.record import Record
 from suite.records.status import Status
-from suite.report.families import device_bytes, families
+from suite.report.figures.entries import entries
 from suite.report.standings import Leaderboard, leaderboards, standings
 from suite.tables.rows import merged_rows
+from suite.tables.settings import sweeps
 from tests.unit.suite.fabricate import (
     BASELINE,
     cpu_run,
@@ -185,21 +186,21 @@ def test_ram_over_disk_at_four_budgets():
     assert cells == list(found.budgets)
 
 
-def test_families_list_sizes_from_the_smallest_and_each_system_once():
+def test_sweeps_list_sizes_from_the_smallest_and_each_system_once():
     records = [
         *sized("a", FAST, 9, setting={"cache_ratio": 0.1}),
         *sized("a", FAST, 1, setting={"cache_ratio": 0.01}),
         record("b", setting={"cache_ratio": 0.01}, status=Status.CRASHED, reason="x"),
         *sized("b", FAST, 9, setting={"cache_ratio": 0.1}),
     ]
-    (family,) = families(group_records(records))
-    assert [group.cell.cache_ratio for group in family.groups] == [0.01, 0.1]
-    assert [(entry.label, device_bytes(entry.row)) for entry in family.entries] == [("a, 1 %", 1), ("b, 10 %", 9)]
+    (sweep,) = sweeps(group_records(records))
+    assert [group.cell.cache_ratio for group in sweep] == [0.01, 0.1]
+    assert [(entry.label, entry.row.device_bytes) for entry in entries(sweep)] == [("a, 1 %", 1), ("b, 10 %", 9)]
 
 
 def test_host_resident_rows_have_no_device_bytes():
     (group,) = group_records(with_memory([record("a")], anatomy_bytes={"host/rows": 9}))
-    assert [device_bytes(row) for row in merged_rows(group)] == [None]
+    assert [row.device_bytes for row in merged_rows(group)] == [None]
 
 
 @pytest.mark.parametrize(

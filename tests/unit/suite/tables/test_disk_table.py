@@ -13,7 +13,7 @@ from suite.records.status import Status
 from suite.tables.comparison import comparison
 from suite.tables.disk import Step, rows_on_drive
 from suite.tables.disk_blocks import disk_blocks, disk_verdict
-from suite.tables.sweeps import sweeps
+from suite.tables.settings import sweeps
 from suite.tables.terminal import render
 from tests.unit.suite.fabricate import BASELINE, record, rounds
 from tests.unit.suite.tables.disk_scenes import GIB, MIB, OURS, contest, full_ram, on_drive

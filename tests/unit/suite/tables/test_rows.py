@@ -5,8 +5,8 @@ import pytest
 from suite.records.groups import Group, group_records
 from suite.records.record import Record
 from suite.records.status import Status
-from suite.tables.frames import frame
 from suite.tables.rows import SEVERITY, Row, merged_rows, noise_floor, records_of
+from suite.tables.sheet import frame
 from tests.unit.suite.fabricate import BASELINE, cpu_run, gpu_run, optimum, record, rounds, verification
 
 

@@ -1,0 +1,165 @@
+"""What the tests of the figures share: sources, and what an axes shows."""
+
+from __future__ import annotations
+
+from matplotlib.container import ErrorbarContainer
+
+from suite.records.groups import group_records
+from suite.records.status import Status
+from suite.report.source import Source
+from suite.simulate.results import Configuration, Row, Simulation, Stream, Traffic
+from tests.unit.suite import fabricate
+
+GB = fabricate.GB
+
+
+CPU = {"device": "cpu", "max_rows": 1_000_000, "cache_ratio": None}
+
+
+def source(records, **more):
+    return Source(groups=tuple(group_records(records)), **more)
+
+
+def resized(record, **memory):
+    """The record with other memory."""
+    found = record.measurement
+    changed = found.model_copy(update={"memory": found.memory.model_copy(update=memory)})
+    return record.model_copy(update={"measurement": changed})
+
+
+def simulation(name="criteo_kaggle", policies=("freq_cache[policy=lru]", "belady", "compulsory"), complete=True):
+    rows = 1000
+    ratios = (0.01, 0.1, 0.5)
+    made = []
+    for number, policy in enumerate(policies):
+        for ratio in ratios:
+            missed = round(1000 * (1 - ratio) / (1 + number))
+            traffic = Traffic(
+                batches=10, lookups=4000, unique_ids=1000, unique_misses=missed, lookup_misses=None,
+                rows_fetched=missed,
+                rows_written_back=0, bytes_fetched=4 * missed, bytes_written_back=0, overflow_batches=0, details={},
+            )  # fmt: skip
+            made.append(
+                Row(
+                    policy=policy,
+                    cache_ratio=ratio,
+                    slots_asked=int(ratio * rows),
+                    slots=1,
+                    status="ok",
+                    traffic=traffic,
+                )
+            )
+    made.append(Row(policy=policies[0], cache_ratio=1, slots_asked=rows, slots=0, status="cannot_replay", reason="x"))
+    return Simulation(
+        stream=Stream(
+            name=name, workload=name, scale="smoke", batch_size=64, seed=3, frequency_prefix=1, tables={"C1": rows},
+            rows=rows, batches=50,
+        ),
+        configuration=Configuration(
+            policies=tuple(policies), cache_ratios=ratios, warmup_batches=5, counted_batches=10, optimizer="sgd",
+            embedding_dim=16,
+        ),
+        environment=fabricate.environment(gpu=False),
+        complete=complete,
+        rows=tuple(made),
+    )  # fmt: skip
+
+
+def fine_curve(**changes):
+    stream = {"trace_file": None, "data_dir": None, "scale": "smoke", "batch_size": 64, "seed": 3}
+    curve = {
+        "sampled_share": 1.0,
+        "slots": [1, 20, 100, 400, 1000],
+        "unique_miss_rate": [1.0, 0.8, 0.5, 0.3, 0.2],
+        "holds_every_batch": [False, False, True, True, True],
+    }
+    return (
+        {"trace": "criteo_kaggle", "warmup_batches": 5, "counted_batches": 10, "stream": stream}
+        | {"curves": {"all": curve}}
+        | changes
+    )
+
+
+def stress():
+    """Twelve systems with long names on three datasets, on a GPU, with a failure."""
+    names = [
+        "reference", "full_gpu", "no_embeddings",
+        *(f"freq_cache[look_ahead={n},policy={policy},row_type=bf16]" for n in (0, 64) for policy in ("lfu", "static")),
+        "fbgemm_uvm", "fbgemm_uvm_caching[policy=lfu]", "torchrec_uvm_caching",
+        "my_package.systems.caching:MyVeryOwnCache",
+        "torchrec_uvm",
+    ]  # fmt: skip
+    assert len(names) == 12
+    records = []
+    for order, workload in enumerate(("criteo_kaggle", "avazu", "criteo_1tb")):
+        for number, name in enumerate(names):
+            speed = fabricate.BASELINE * (1 if name == "full_gpu" else 0.9 - 0.05 * number - 0.02 * order)
+            failed = name == "torchrec_uvm" and workload == "avazu"
+            made = fabricate.rounds(
+                name, [speed, 1.02 * speed, 0.99 * speed], setting={"workload": workload}, knew="nothing",
+                **({"status": Status.OOM_DEVICE, "reason": "full", "phase": "build"} if failed else {}),
+            )  # fmt: skip
+            if not failed:
+                anatomy = {
+                    f"{tier}/{purpose}": (number + 1) * size
+                    for tier, size in (("device", GB // 8), ("host", GB), ("disk", 3 * GB))
+                    for purpose in ("rows", "state", "index", "staging")
+                }
+                made = [resized(one, anatomy_bytes=anatomy) for one in made]
+            records += made
+    return records
+
+
+def axes_of(figure, title):
+    return next(axes for axes in figure.axes if axes.get_title().startswith(title) and axes.get_visible())
+
+
+def line(axes, label):
+    return next(one for one in axes.lines if one.get_label() == label)
+
+
+def bars(axes, label):
+    """Start and width of every bar of a kind, by the place of its middle."""
+    found = next(one for one in axes.containers if one.get_label() == label)
+    return {bar.get_y() + bar.get_height() / 2: (bar.get_x(), bar.get_width()) for bar in found}
+
+
+def heights(axes):
+    """Of each entry's line, by its label without line breaks."""
+    return {
+        tick.get_text().replace("\n", ""): place
+        for tick, place in zip(axes.get_yticklabels(), axes.get_yticks(), strict=True)
+    }
+
+
+def beside(axes):
+    """Words right of a panel, by height."""
+    return {text.get_position()[1]: text.get_text() for text in axes.texts}
+
+
+def sweep(workload="criteo_kaggle", *, noise=0.02, device="cuda"):
+    """A cache at two sizes that costs 20 and 10 %, a table on the host, and the baseline with an A/A ratio of 1.04."""
+    records = []
+    for ratio, speed in ((0.01, 0.8), (0.05, 0.9)):
+        setting = {"workload": workload, "cache_ratio": ratio, "device": device}
+        for name, share, anatomy in (
+            ("full_gpu", 1.04, {"device/rows": 100 * GB // 10}),
+            ("cache", speed, {"device/rows": int(ratio * GB), "device/index": GB // 1000}),
+            ("torchrec_uvm", 0.5, {"host/rows": GB}),
+            ("no_embeddings", 2, {}),
+        ):
+            made = fabricate.rounds(name, [share * fabricate.BASELINE] * 3, setting=setting, noise=noise)
+            records += [resized(one, anatomy_bytes=anatomy) for one in made]
+    return records
+
+
+def drawn_points(axes):
+    """Place, ratio and interval of every point, by label."""
+    found = {}
+    for container in axes.containers:
+        assert isinstance(container, ErrorbarContainer)
+        bars = container.lines[2][0].get_segments()
+        found[container.get_label()] = [
+            (x, y, low, high) for x, y, ((_, low), (_, high)) in zip(*container.lines[0].get_data(), bars, strict=True)
+        ]
+    return found

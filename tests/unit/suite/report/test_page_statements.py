@@ -1,0 +1,114 @@
+"""What the page says in sentences and commands."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+import pytest
+from markupsafe import escape
+from typer.testing import CliRunner
+
+from suite.records.groups import group_records
+from suite.records.record import Cell
+from suite.records.status import Status
+from suite.report.page.commands import commands
+from suite.report.page.statements import Names, device_statement, failures, not_measured
+from suite.run.console.command import app
+from tests.unit.suite.fabricate import cell, cpu_run, environment, gpu_run, record, rounds
+from tests.unit.suite.report.page_texts import made
+
+
+@pytest.mark.parametrize(
+    ("records", "said"),
+    [
+        (gpu_run(), ()),
+        (cpu_run()[:2], ("Everything on this page was measured on a CPU.", "host-resident")),
+        (cpu_run(), ("offloads to a file on disk",)),
+        ([*gpu_run(), *cpu_run()], ("1 of 2 comparisons was measured on a CPU.",)),
+    ],
+)
+def test_what_a_cpu_cannot_claim_is_said_where_there_is_one(records: list[Any], said: tuple[str, ...]) -> None:
+    statement = " ".join(device_statement(tuple(group_records(records))))
+    assert bool(statement) == bool(said)
+    assert all(words in statement for words in said)
+
+
+def test_failures_are_listed_with_rounds_phase_and_reason() -> None:
+    found = {failure.system: failure for failure in failures(tuple(group_records(gpu_run())))}
+    assert found.keys() == {"reference", "stranger|odd"}
+    assert found["reference"].rounds == (1, 2)
+    assert found["reference"].how == "oom_device in phase build: needs 17.3 GB, the device has 16 GB"
+    assert "4 of" not in made(rounds("cache", [1.0, 2.0]))
+    assert "0 of 2 recorded cells: every one ended <code>ok</code>." in made(rounds("cache", [1.0, 2.0]))
+
+
+def test_failure_without_a_reason_says_that_there_is_none() -> None:
+    (failure,) = failures(tuple(group_records([record("a", status=Status.TIMEOUT)])))
+    assert failure.how == "timeout: no reason was recorded"
+
+
+def test_what_was_not_measured_follows_from_the_records() -> None:
+    on_gpu = " ".join(not_measured(tuple(group_records(gpu_run()))))
+    assert "Training on a CPU" in on_gpu
+    assert "Real data" in on_gpu
+    assert "Tables of published size" not in on_gpu
+    assert "Optimizers without a record: sgd; adagrad; adam." in on_gpu
+    on_cpu = " ".join(not_measured(tuple(group_records(cpu_run()))))
+    assert "no record is of a CUDA device" in on_cpu
+    assert "Real data" not in on_cpu
+    assert "freq_cache" in on_cpu
+
+
+def test_settings_and_machines_that_read_alike_are_told_apart() -> None:
+    other_rate = record("a", setting={"lr": 0.2})
+    other_machine = record("a", where=environment(machine="another", threads=8))
+    names = Names(groups := tuple(group_records([record("a"), other_rate, other_machine])))
+    settings = {names.setting(group.cell) for group in groups}
+    devices = {names.device(group) for group in groups}
+    assert settings == {
+        f"synthetic, full, cache ratio 1 %, setting {cell('a', **changes).setting}" for changes in ({}, {"lr": 0.2})
+    }
+    assert devices == {
+        "NVIDIA H100 80GB HBM3, machine gpumachine, 16 threads",
+        "NVIDIA H100 80GB HBM3, machine another, 8 threads",
+    }
+    alone = group_records([record("a")])
+    assert Names(alone).setting(alone[0].cell) == "synthetic, full, cache ratio 1 %"
+
+
+def test_date_and_citation_come_from_the_records() -> None:
+    late = record("late", started_at="2027-02-03T04:05:06+00:00")
+    text = made([*gpu_run(), late])
+    assert "<dd>2027-02-03</dd>" in text
+    assert "Results of 2027-02-03, commit 0123456789, 16 records, measured on NVIDIA H100 80GB HBM3." in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "--systems full_gpu,freq_cache[policy=lfu,tier=file] --workloads avazu,criteo_kaggle@drift --scale smoke",
+        "--systems full_gpu,torchrec_uvm --workloads all --scale small --cache-ratio 0.005,0.015,0.05 --rounds 2",
+        "--systems freq_cache --workloads avazu --scale full --device-budget 64MiB,256MiB --optimizer adam --seed 7",
+        "--systems freq_cache --workloads avazu --scale smoke --steps 8 --batch-size 64 --lr 0.25 --embedding-dim 8 "
+        "--frequency-prefix 0.5 --frequencies sketch:1MB",
+    ],
+)
+def test_commands_plan_the_cells_that_they_are_made_from(asked: str) -> None:
+    cells = planned(asked)
+    records = [record().model_copy(update={"cell": one, "key": str(at)}) for at, one in enumerate(cells)]
+    (command,) = commands(group_records(records))
+    assert command.startswith("python run_bench.py ")
+    again = planned(" ".join(command.split()[2:]))
+    assert sorted(one.identity() for one in again) == sorted(one.identity() for one in cells)
+    assert f"<code>{escape(command)}</code>" in made(records)
+
+
+def planned(options: str) -> list[Cell]:
+    result = CliRunner().invoke(app, [*shlex.split(options), "--device", "cpu", "--dry-run", "--json"])
+    assert result.exit_code == 0, result.output
+    known = Cell.model_fields.keys()
+    lines = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
+    return [Cell(**{name: value for name, value in line.items() if name in known}) for line in lines]
