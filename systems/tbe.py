@@ -45,6 +45,9 @@ _POOLING = {
 ROW_TYPES = {torch.float32: SparseType.FP32, torch.float16: SparseType.FP16}
 """How fbgemm names the types that rows may have."""
 
+_COUNTING = (EmbOptimType.EXACT_ROWWISE_ADAGRAD, EmbOptimType.ADAM)
+"""Whose updates fbgemm counts."""
+
 POLICIES = {"lru": CacheAlgorithm.LRU, "lfu": CacheAlgorithm.LFU}
 
 _PICKED_ROWS = 1 << 20
@@ -98,7 +101,7 @@ def build_tbe(
         tbe.hash_size_cumsum.copy_(torch.tensor([*(starts[t] for t in table_of_feature), starts[-1]]))
         tbe.total_hash_size = starts[-1]
         tbe.total_hash_size_bits = tbe.total_hash_size.bit_length()
-    return tbe
+    return count_updates_alone(tbe)
 
 
 def build_shared_tbe(rows: int, dim: int, *, table_of_feature: Sequence[int], **options: Any) -> TBE:  # noqa: ANN401
@@ -124,6 +127,18 @@ def build_shared_tbe(rows: int, dim: int, *, table_of_feature: Sequence[int], **
     tbe.total_hash_size = rows * tables
     tbe.total_hash_size_bits = tbe.total_hash_size.bit_length()
     return tbe
+
+
+def count_updates_alone(tbe: TBE) -> TBE:
+    """Have a TBE count what it trains: fbgemm counts every forward, and Adam corrects its moments by the count."""
+    tbe.register_forward_hook(_take_back_count)
+    return tbe
+
+
+def _take_back_count(tbe: TBE, _inputs: object, _pooled: object) -> None:
+    if tbe.optimizer in _COUNTING and not torch.is_grad_enabled():
+        tbe.iter_cpu.sub_(1)
+        tbe.iter.sub_(1)
 
 
 def optimizer_options(optimizer: SparseOptimizer) -> dict[str, Any]:

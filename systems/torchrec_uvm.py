@@ -33,6 +33,7 @@ from systems.tbe import (
     POLICIES,
     TBE,
     WAYS,
+    count_updates_alone,
     counting_metrics,
     optimizer_options,
     release_lines,
@@ -74,6 +75,8 @@ class TorchrecUVM(TBEHolder):
         # A tuple hides the module from `parameters()`: the update is fused, a dense optimizer must not see the rows.
         self._parallel = (parallel,)
         self._hold(dict(_tbes_by_table(parallel)))
+        for tbe in self._tbes:
+            count_updates_alone(tbe)
         # torchrec remembers the key order of the first batch and takes later ones for the same: it gets one order only
         self._groups = FeatureGroups(spec.tables, key=lambda table: None)
         self._order = [name for table in spec.tables for name in table.feature_names]
