@@ -96,6 +96,10 @@ def traffic_of(system: EmbeddingSystem, steps: int) -> Traffic:
         bytes_fetched=counted.bytes_fetched,
         bytes_written_back=counted.bytes_written_back,
         overflow_batches=counted.overflow_batches,
+        late_batches=counted.late_batches,
+        planning_wait_s=counted.planning_wait_s,
+        fetch_wait_s=counted.fetch_wait_s,
+        write_back_wait_s=counted.write_back_wait_s,
         per_table=dict(per_table) if per_table is not None else None,
     )
 
