@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -71,6 +70,8 @@ def _start(cell: Cell, here: int, folder: Path) -> None:
         ChildFailedError: a rank failed; the others are gone.
         RendezvousConnectionError, RendezvousTimeoutError: the machines did not find each other.
     """
+    from suite.run.ranks.rank import run_rank  # it imports names of this module
+
     wait_s = scale_of(cell.scale, on_drive=False).stall_s
     alone = cell.rendezvous is None
     for attempt in range(_TRIES):
@@ -83,11 +84,13 @@ def _start(cell: Cell, here: int, folder: Path) -> None:
             rdzv_endpoint=cell.rendezvous or str(folder / "rendezvous"),
             rdzv_configs={"join_timeout": str(int(wait_s)), "store_type": "file" if alone else "tcp"},
             max_restarts=0,
+            # nothing has computed in this process, and on a CPU no driver is open: see `suite.run.cell.zygote`
+            start_method="fork" if cell.device == "cpu" else "spawn",
             local_addr="127.0.0.1" if alone else None,
             logs_specs=DefaultLogsSpecs(log_dir=str(folder / f"torchrun-{attempt}")),
         )
         try:
-            elastic_launch(config, sys.executable)("-u", "-m", "suite.run.ranks.rank", str(folder))
+            elastic_launch(config, run_rank)(folder)
         except RendezvousConnectionError:
             if attempt + 1 == _TRIES:
                 raise

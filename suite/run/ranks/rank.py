@@ -1,18 +1,19 @@
 """One rank of a cell: support, verify, build, train, count, evaluate, together with the others.
 
-Started by torchrun's agent as `python -m suite.run.ranks.rank FOLDER`. What it says last is a file in the folder.
+Started by torchrun's agent, which calls `run_rank` in a process of its own.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import signal
 import sys
 import traceback
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn, cast
+from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -39,8 +40,10 @@ from systems.sharded.system import ShardedSystem
 from workloads.batch import Split
 
 
-def main(folder: Path) -> NoReturn:
-    """Run the cell of a folder with the other ranks."""
+def run_rank(folder: Path) -> None:
+    """Run the cell of a folder with the other ranks; what this one says last is a file there."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)  # not the agent's: a rank that waits for others in C++ must end too
     warnings.filterwarnings("ignore")  # torchrec and fbgemm print dozens of deprecations; the log would drown
     rank, leads = int(os.environ["RANK"]), os.environ["LOCAL_RANK"] == "0"
     cell = Cell.model_validate_json((folder / "cell.json").read_text())
@@ -54,8 +57,9 @@ def main(folder: Path) -> NoReturn:
             outcome, failed = Outcome(status=_status(error), reason=f"rank {rank}: {_reason(error)}"), True
         if leads or failed:
             write_atomically(folder / f"{rank}.json", outcome.model_dump_json())
-    sys.stderr.flush()
-    os._exit(failed)  # a library's exit handlers must not wait for ranks that are gone
+    if failed:
+        sys.stderr.flush()
+        os._exit(1)  # a library's exit handlers must not wait for ranks that are gone
 
 
 def _status(error: Exception) -> Status:
@@ -155,7 +159,3 @@ def _train(asked: Asked, phases: Phases) -> Measurement:
             shares=tuple(group.of_all(account.share_of(system, memory, traffic, sent))),
         ),
     )
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
