@@ -35,6 +35,7 @@ from systems.spec import (
     OptimizerKind,
     SparseOptimizer,
     SystemSpec,
+    refused_of_torchrec,
     refused_rows,
     refused_weights,
     row_bytes_of,
@@ -88,8 +89,14 @@ class EmbeddingSystem(nn.Module, ABC):
     row_types: ClassVar[frozenset[torch.dtype]] = frozenset({torch.float32})
     """The types that a table's rows may be kept in."""
 
+    rows_key: ClassVar[str] = "embedding_bags"
+    """What the names of rows in a `state_dict` begin with."""
+
     takes_weights: ClassVar[bool] = False
     """Whether batches may carry per-sample weights, with a gradient to them."""
+
+    like_torchrec: ClassVar[bool] = False
+    """Whether it takes all that torchrec's modules take: any width, shared features, rows one by one, weight decay."""
 
     bypasses: ClassVar[bool] = True
     """Whether a row that is missing may be used without taking a slot, as fbgemm's cache does on a conflict."""
@@ -118,10 +125,12 @@ class EmbeddingSystem(nn.Module, ABC):
         """Whether this setting can run, cheaply and without building anything.
 
         The default refuses tables whose rows are of a type outside `row_types`, per-sample weights unless
-        `takes_weights`, and a budget below what `required_bytes` asks of its tier.
+        `takes_weights`, what only some systems take unless `like_torchrec`, and a budget below what `required_bytes`
+        asks of its tier.
         """
         who = cls.__name__
-        if refusal := refused_rows(spec, cls.row_types, who) or refused_weights(spec, cls.takes_weights, who):
+        refusal = refused_rows(spec, cls.row_types, who) or refused_weights(spec, cls.takes_weights, who)
+        if refusal := refusal or ("" if cls.like_torchrec else refused_of_torchrec(spec, who)):
             return Support(Verdict.UNSUPPORTED, refusal)
         tiers = {DeviceBytes: Tier.DEVICE, HostBytes: Tier.HOST}
         tier = tiers.get(type(spec.budget))

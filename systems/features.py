@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from typing import TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor
+from torchrec.modules.embedding_modules import get_embedding_names_by_table, reorder_inverse_indices
+
+Piece = TypeVar("Piece")
+Inverse = tuple[list[str], Tensor]
+"""Features, and of each the bags of all samples, int64 `[features, batch]`."""
 
 
 @dataclass(frozen=True)
@@ -18,11 +25,13 @@ class Group:
         tables: The tables, in the order of the spec.
         features: Their features, table by table.
         table_of_feature: Index into `tables` by feature.
+        places: Where each feature stands among those of all groups, in table order.
     """
 
     tables: tuple[EmbeddingBagConfig, ...]
     features: tuple[str, ...]
     table_of_feature: tuple[int, ...]
+    places: tuple[int, ...]
 
     @property
     def dims(self) -> tuple[int, ...]:
@@ -43,12 +52,12 @@ class FeatureGroups:
         *,
         weighted: bool = False,
     ) -> None:
-        by_key: dict[object, list[EmbeddingBagConfig]] = {}
-        for table in tables:
-            by_key.setdefault(key(table), []).append(table)
+        by_key: dict[object, list[int]] = {}
+        for at, table in enumerate(tables):
+            by_key.setdefault(key(table), []).append(at)
         self.weighted = weighted
-        self.groups = [_group(members) for members in by_key.values()]
-        self._keys = [name for table in tables for name in table.feature_names]
+        self.groups = [_group(tables, members) for members in by_key.values()]
+        self.names = [name for names in get_embedding_names_by_table(list(tables)) for name in names]
         self._dims = [table.embedding_dim for table in tables for _ in table.feature_names]
 
     def split(self, features: KeyedJaggedTensor) -> list[KeyedJaggedTensor]:
@@ -81,14 +90,49 @@ class FeatureGroups:
             parts.append(_reordered(features, [keys.index(name) for name in group.features]))
         return parts
 
-    def join(self, outputs: Sequence[Tensor]) -> KeyedTensor:
-        """Pooled outputs `[batch, sum of dims]` of all groups as one `KeyedTensor` in table order."""
-        if len(outputs) == 1:
-            return KeyedTensor(self._keys, self._dims, outputs[0])
-        pieces: dict[str, Tensor] = {}
-        for group, output in zip(self.groups, outputs, strict=True):
-            pieces.update(zip(group.features, output.split(group.dims, dim=1), strict=True))
-        return KeyedTensor(self._keys, self._dims, torch.cat([pieces[name] for name in self._keys], dim=1))
+    def join(self, outputs: Sequence[Tensor], inverse: Inverse | None = None) -> KeyedTensor:
+        """Pooled outputs `[batch, sum of dims]` of all groups as one `KeyedTensor` in table order.
+
+        It is keyed by feature, and by `feature@table` where several tables serve one, as torchrec's are. `inverse` says
+        which bag of each feature a sample has, where the bags are those of distinct samples.
+        """
+        if len(outputs) == 1 and inverse is None:
+            return KeyedTensor(self.names, self._dims, outputs[0])
+        pieces = self.in_table_order(
+            [piece for group, output in zip(self.groups, outputs, strict=True) for piece in output.split(group.dims, 1)]
+        )
+        if inverse is not None:
+            bags = reorder_inverse_indices(inverse, self.names).to(outputs[0].device)
+            pieces = [piece.index_select(0, own) for piece, own in zip(pieces, bags, strict=True)]
+        return KeyedTensor(self.names, self._dims, torch.cat(pieces, dim=1))
+
+    def in_table_order(self, pieces: Sequence[Piece]) -> list[Piece]:
+        """What there is for every feature, group after group, in table order."""
+        places = [place for group in self.groups for place in group.places]
+        return [piece for _, piece in sorted(zip(places, pieces, strict=True), key=lambda pair: pair[0])]
+
+
+def with_one_stride(features: KeyedJaggedTensor, *, pooled: bool = True) -> KeyedJaggedTensor:
+    """The same batch with as many bags for every feature: empty ones follow where there are fewer.
+
+    Raises:
+        ValueError: they are to be pooled, a feature has fewer bags than another, and nothing says which of them a
+            sample has.
+    """
+    if not features.variable_stride_per_key():
+        return features
+    strides = features.stride_per_key()
+    most = max(strides, default=0)
+    if pooled and features.inverse_indices_or_none() is None and any(stride != most for stride in strides):
+        raise ValueError(
+            f"the features have {strides} bags and no inverse_indices: give a KeyedJaggedTensor that says which bag of "
+            "each feature a sample has, or one with as many bags for every feature"
+        )
+    parts = zip(features.lengths().split(strides), strides, strict=True)
+    lengths = torch.cat([nn.functional.pad(part, (0, most - stride)) for part, stride in parts])
+    return KeyedJaggedTensor(
+        features.keys(), features.values(), features.weights_or_none(), lengths=lengths, stride=most
+    )
 
 
 def _reordered(features: KeyedJaggedTensor, order: Sequence[int]) -> KeyedJaggedTensor:
@@ -115,9 +159,12 @@ def _reordered(features: KeyedJaggedTensor, order: Sequence[int]) -> KeyedJagged
     )
 
 
-def _group(tables: Sequence[EmbeddingBagConfig]) -> Group:
+def _group(tables: Sequence[EmbeddingBagConfig], members: Sequence[int]) -> Group:
+    first = [0, *accumulate(len(table.feature_names) for table in tables)]
+    own = [tables[at] for at in members]
     return Group(
-        tables=tuple(tables),
-        features=tuple(name for table in tables for name in table.feature_names),
-        table_of_feature=tuple(t for t, table in enumerate(tables) for _ in table.feature_names),
+        tables=tuple(own),
+        features=tuple(name for table in own for name in table.feature_names),
+        table_of_feature=tuple(t for t, table in enumerate(own) for _ in table.feature_names),
+        places=tuple(place for at in members for place in range(first[at], first[at + 1])),
     )

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 from torchrec import EmbeddingBagConfig, PoolingType
 from torchrec.types import DataType
 
-_ROW_TYPES: dict[DataType, torch.dtype] = {DataType.FP32: torch.float32, DataType.FP16: torch.float16}
+_ROW_TYPES: dict[DataType, torch.dtype] = {
+    DataType.FP32: torch.float32,
+    DataType.FP16: torch.float16,
+    DataType.BF16: torch.bfloat16,
+}
 
 
 class OptimizerKind(enum.StrEnum):
@@ -30,6 +36,11 @@ class SparseOptimizer:
     Row-wise Adagrad is fbgemm's: `state += mean(g * g); row -= lr * g / (sqrt(state) + eps)`, `g` being a row's
     gradient summed over the batch; its state is one number per row. Adagrad has one per element: `state += g * g`, and
     the rest alike.
+
+    Attributes:
+        weight_decay: Row-wise Adagrad adds `weight_decay * row` to the gradient, Adam decays as `torch.optim.AdamW`
+            does; rows that a batch does not name stay as they are.
+        max_gradient: Of every element of the gradient of what was pooled, the largest size; larger ones are cut to it.
     """
 
     kind: OptimizerKind
@@ -37,10 +48,12 @@ class SparseOptimizer:
     eps: float = 1e-8
     beta1: float = 0.9
     beta2: float = 0.999
+    weight_decay: float = 0.0
+    max_gradient: float = math.inf
 
     def __post_init__(self) -> None:
         """Round the learning rate to fp32: some kernels hold it so and others in fp64, and all must train alike."""
-        object.__setattr__(self, "lr", torch.tensor(self.lr, dtype=torch.float32).item())
+        object.__setattr__(self, "lr", float(np.float32(self.lr)))
 
     def state_shapes(self, dim: int) -> dict[str, int]:
         """fp32 elements that one row of width `dim` carries, by state name."""
@@ -105,8 +118,9 @@ class SystemSpec:
 
     Attributes:
         tables: The tables. Their order fixes the order of features in the output; each keeps its rows in its own
-            `data_type`, fp32 or fp16.
+            `data_type`.
         optimizer: Applied inside backward.
+        table_optimizers: Those of single tables, by name: the same with other hyper-parameters.
         device: Where lookups compute: `cpu` or `cuda`.
         budget: How much of the device the system may use. Systems without a cache ignore a ratio.
         batch_lookups: Ids per batch over all features, an upper bound; sizes staging buffers and bounds working sets.
@@ -122,6 +136,7 @@ class SystemSpec:
     batch_lookups: int
     frequencies: Mapping[str, Tensor] | None = None
     weighted: bool = False
+    table_optimizers: Mapping[str, SparseOptimizer] = field(default_factory=dict)
     parameters: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -131,6 +146,10 @@ class SystemSpec:
     def rows(self) -> int:
         """Rows of all tables."""
         return sum(table.num_embeddings for table in self.tables)
+
+    def optimizer_of(self, table: EmbeddingBagConfig) -> SparseOptimizer:
+        """The optimizer of a table."""
+        return self.table_optimizers.get(table.name, self.optimizer)
 
     @property
     def row_bytes(self) -> int:
@@ -185,29 +204,47 @@ def refused_weights(spec: SystemSpec, takes_weights: bool, who: str) -> str:
     )
 
 
+def refused_of_torchrec(spec: SystemSpec, who: str) -> str:
+    """What torchrec's modules take and most systems do not, where a spec has it; else empty."""
+    features = [name for table in spec.tables for name in table.feature_names]
+    if twice := _twice(features):
+        return f"{who} serves a feature from one table: used twice: {twice}"
+    for table in spec.tables:
+        if table.embedding_dim % 4:
+            return (
+                f"table {table.name}: embedding_dim {table.embedding_dim} is not a multiple of 4, which fbgemm's "
+                "kernels need"
+            )
+        if table.pooling is PoolingType.NONE:
+            return f"table {table.name}: {who} pools rows, use SUM or MEAN"
+    if spec.optimizer.weight_decay or spec.optimizer.max_gradient < math.inf or spec.table_optimizers:
+        return f"{who} has no weight decay, cuts no gradient and trains all tables alike: leave these as they are"
+    return ""
+
+
 def check_tables(tables: Sequence[EmbeddingBagConfig]) -> None:
-    """Refuse tables that some system would silently get wrong.
+    """Refuse tables that no system can have.
 
     Raises:
-        ValueError: no table, a duplicate table or feature name, no row, a width that is not a multiple of 4 (fbgemm's
-            kernels need that), rows other than fp32 and fp16, or a pooling other than sum and mean.
+        ValueError: no table, a duplicate table name, no feature, row or column, or rows other than fp32, fp16 and bf16.
     """
     if not tables:
         raise ValueError("no tables: give at least one EmbeddingBagConfig")
-    names = [table.name for table in tables]
-    features = [name for table in tables for name in table.feature_names]
-    for kind, seen in (("table", names), ("feature", features)):
-        twice = sorted({name for name in seen if seen.count(name) > 1})
-        if twice:
-            raise ValueError(f"{kind} name used twice: {', '.join(twice)}")
+    if twice := _twice([table.name for table in tables]):
+        raise ValueError(f"table name used twice: {twice}")
     for table in tables:
         if not table.feature_names:
             raise ValueError(f"table {table.name} serves no feature")
         if table.num_embeddings < 1:
             raise ValueError(f"table {table.name} has {table.num_embeddings} rows")
-        if table.embedding_dim < 4 or table.embedding_dim % 4:
-            raise ValueError(f"table {table.name}: embedding_dim {table.embedding_dim} is not a multiple of 4")
+        if table.embedding_dim < 1:
+            raise ValueError(f"table {table.name}: embedding_dim {table.embedding_dim} is less than 1")
         if table.data_type not in _ROW_TYPES:
-            raise ValueError(f"table {table.name}: rows of {table.data_type.value} are not supported, use FP32 or FP16")
-        if table.pooling not in (PoolingType.SUM, PoolingType.MEAN):
-            raise ValueError(f"table {table.name}: pooling {table.pooling.value} is not supported, use SUM or MEAN")
+            raise ValueError(
+                f"table {table.name}: rows of {table.data_type.value} are not supported, use FP32, FP16 or BF16"
+            )
+
+
+def _twice(names: Sequence[str]) -> str:
+    """The names that are there more than once."""
+    return ", ".join(sorted({name for name in names if names.count(name) > 1}))

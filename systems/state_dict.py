@@ -1,4 +1,4 @@
-"""Rows and their optimizer state in a `state_dict`, by `embedding_bags.<table>.<weight or state>`."""
+"""Rows and their optimizer state in a `state_dict`, by `<rows_key>.<table>.<weight or state>`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def save_rows(system: EmbeddingSystem, destination: dict[str, Any], prefix: str)
     system.flush()
     for name, table in system.tables.items():
         rows = system.read_rows(name, torch.arange(table.num_embeddings))
-        key = f"{prefix}embedding_bags.{name}"
+        key = f"{prefix}{system.rows_key}.{name}"
         destination[f"{key}.weight"] = rows.weights.to(row_type_of(table))
         for state, value in rows.state.items():
             destination[f"{key}.{state}"] = value
@@ -44,7 +44,7 @@ def load_saved_rows(system: EmbeddingSystem, state_dict: Mapping[str, Any], pref
     optimizer = system.spec.optimizer
     expected: set[str] = set()
     for name, table in system.tables.items():
-        keys = {entry: f"{prefix}embedding_bags.{name}.{entry}" for entry in _entries(table, optimizer)}
+        keys = {entry: f"{prefix}{system.rows_key}.{name}.{entry}" for entry in _entries(table, optimizer)}
         expected.update(keys.values())
         absent = [key for key in keys.values() if key not in state_dict]
         if absent:
@@ -71,8 +71,8 @@ def shape_of(table: EmbeddingBagConfig, entry: str, optimizer: SparseOptimizer) 
     """The shape of a table's weight, of a state or of its steps."""
     if entry == "step":
         return ()
-    width = {"weight": table.embedding_dim, **optimizer.state_shapes(table.embedding_dim)}[entry]
-    return (table.num_embeddings,) if width == 1 else (table.num_embeddings, width)
+    by_row = optimizer.state_shapes(4).get(entry) == 1
+    return (table.num_embeddings,) if by_row else (table.num_embeddings, table.embedding_dim)
 
 
 def _entries(table: EmbeddingBagConfig, optimizer: SparseOptimizer) -> list[str]:

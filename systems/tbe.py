@@ -5,6 +5,7 @@ Facts used here were read in fbgemm v1.8.0 `split_table_batched_embeddings_ops_t
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
@@ -19,7 +20,11 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_common import (
     PoolingMode,
     RecordCacheMetrics,
 )
-from fbgemm_gpu.split_table_batched_embeddings_ops_training import ComputeDevice, SplitTableBatchedEmbeddingBagsCodegen
+from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
+    ComputeDevice,
+    SplitTableBatchedEmbeddingBagsCodegen,
+    WeightDecayMode,
+)
 from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, PoolingType
 
@@ -43,7 +48,9 @@ _POOLING = {
     PoolingType.NONE: PoolingMode.NONE,  # a row per id, for tables of one width
 }
 ROW_TYPES = {torch.float32: SparseType.FP32, torch.float16: SparseType.FP16}
-"""How fbgemm names the types that rows may have."""
+"""How fbgemm names the types that rows may have on any device."""
+CUDA_ROW_TYPES = {**ROW_TYPES, torch.bfloat16: SparseType.BF16}
+"""How it names those that they may have on CUDA."""
 
 _COUNTING = (EmbOptimType.EXACT_ROWWISE_ADAGRAD, EmbOptimType.ADAM)
 """Whose updates fbgemm counts."""
@@ -74,11 +81,11 @@ def build_tbe(
 ) -> TBE:
     """A TBE of tables `(rows, dim)` whose update is fused into backward.
 
-    Rows are kept in `row_type`, fp32 or fp16; pooled outputs and optimizer state are fp32 either way, and an updated
-    fp16 row is rounded to nearest. (On a CPU SGD and Adagrad also round the step to fp16 before they subtract it,
-    row-wise Adagrad does not.) HOST is for the CPU alone: a TBE there looks up on the CPU even if the device is CUDA,
-    and on a CPU it is HOST whatever was asked. Ids out of range raise an error instead of being replaced by 0, which is
-    fbgemm's default; unless `checked`, they must not occur.
+    Rows are kept in `row_type`, fp32, fp16 or on CUDA bf16; pooled outputs and optimizer state are fp32 either way, and
+    an updated row of 16 bits is rounded to nearest. (On a CPU SGD and Adagrad also round the step to fp16 before they
+    subtract it, row-wise Adagrad does not.) HOST is for the CPU alone: a TBE there looks up on the CPU even if the
+    device is CUDA, and on a CPU it is HOST whatever was asked. Ids out of range raise an error instead of being
+    replaced by 0, which is fbgemm's default; unless `checked`, they must not occur.
     """
     on_cpu = device.type == "cpu" or location is EmbeddingLocation.HOST
     where = EmbeddingLocation.HOST if on_cpu else location
@@ -88,7 +95,7 @@ def build_tbe(
         feature_table_map=list(table_of_feature),
         pooling_mode=_POOLING[pooling],
         device=torch.device("cpu") if on_cpu else device,
-        weights_precision=ROW_TYPES[row_type],
+        weights_precision=CUDA_ROW_TYPES[row_type],
         output_dtype=SparseType.FP32,
         bounds_check_mode=BoundsCheckMode.FATAL if checked else BoundsCheckMode.NONE,
         stochastic_rounding=False,
@@ -143,14 +150,19 @@ def _take_back_count(tbe: TBE, _inputs: object, _pooled: object) -> None:
 
 def optimizer_options(optimizer: SparseOptimizer) -> dict[str, Any]:
     """TBE arguments of an optimizer, every hyper-parameter explicit."""
-    return {
+    options: dict[str, Any] = {
         "optimizer": OPTIMIZERS[optimizer.kind],
         "learning_rate": optimizer.lr,
         "eps": optimizer.eps,
         "beta1": optimizer.beta1,
         "beta2": optimizer.beta2,
-        "weight_decay": 0.0,
+        "weight_decay": optimizer.weight_decay,
     }
+    if optimizer.weight_decay:
+        options["weight_decay_mode"] = WeightDecayMode.L2  # asked by row-wise Adagrad alone
+    if optimizer.max_gradient < math.inf:
+        options |= {"gradient_clipping": True, "max_gradient": optimizer.max_gradient}
+    return options
 
 
 def counting_metrics(policy: str) -> RecordCacheMetrics:

@@ -18,13 +18,16 @@ Words: a *row* is a table's, a *slot* is a place for one on the device, a *recor
 
 Modules, from the outside in:
 
-- `system`: the cache as a system of the comparison. `collection`: the cache as a module for any model.
+- `system`: the cache as a system of the comparison. `collection`, `sequence`: the cache as a module for any model,
+  pooled and not. `tables`: what the two share.
 - `arguments`, `sizing`, `build`: what a collection is built with, how many slots that gives, and its caches.
-- `pipeline`: the order of the acts above over several batches and caches.
-- `cache`: the acts for tables of one width. `overflow`: batches that bypass it. `traffic`: what it counts.
+- `batches`, `pipeline`: batches on their way, and the order of the acts above over several batches and caches.
+- `cache`: the acts for tables of one width. `overflow`: batches that bypass it. `together`: several batches before one
+  backward. `inference`: lookups that leave it as it is. `traffic`: what it counts.
 - `mover`, `transfer`: rows between the slow tier and slots; copies beside the work of the device.
-- `pool`: slots, looked up and updated by fbgemm. `fused_optimizer`: their learning rate, for schedules.
-- `saving/`: checkpoints to resume from, and what a directory of rows holds after a crash.
+- `pool`: slots, looked up and updated by fbgemm. `padding`: rows of any width in them.
+- `torch_optimizers`: optimizers given torch's way. `fused_optimizer`: their learning rate, for schedules.
+- `saving/`: checkpoints to resume from, also torch's own, and what a directory of rows holds after a crash.
 - `initial_rows`: first values of rows. `compiled`: how loops are compiled.
 - `planner/` decides which rows leave and enter; it moves none. `tiers/` keeps all rows, in host memory or in a file.
   `tiers.int8_rows` compresses them; `rounded_reference` is what a cache that rounds rows is verified against.
@@ -32,6 +35,17 @@ Modules, from the outside in:
 
 from systems.freq_cache.collection import CachedEmbeddingBagCollection
 from systems.freq_cache.planner.policy import LFU, LRU, Policy, StaticFrequency
+from systems.freq_cache.saving.streamed import RowLoadPlanner
+from systems.freq_cache.sequence import CachedEmbeddingCollection
 from systems.freq_cache.system import FreqCache
 
-__all__ = ["LFU", "LRU", "CachedEmbeddingBagCollection", "FreqCache", "Policy", "StaticFrequency"]
+__all__ = [
+    "LFU",
+    "LRU",
+    "CachedEmbeddingBagCollection",
+    "CachedEmbeddingCollection",
+    "FreqCache",
+    "Policy",
+    "RowLoadPlanner",
+    "StaticFrequency",
+]

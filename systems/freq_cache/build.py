@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from systems.contract import CacheRatio, SystemSpec, row_type_of
 from systems.features import Group
 from systems.freq_cache import sizing
 from systems.freq_cache.cache import Cache
-from systems.freq_cache.fused_optimizer import FusedOptimizer
+from systems.freq_cache.fused_optimizer import FusedOptimizer, group_of
 from systems.freq_cache.initial_rows import first_rows_of
 from systems.freq_cache.planner.planner import Planner
 from systems.freq_cache.planner.policy import LFU, LRU, Policy, StaticFrequency
@@ -60,7 +61,7 @@ class CacheBuilder:
         """The cache of a group of tables; `number` names its folder in the directory."""
         spec, fused_optimizer, cache_rows = self.spec, self.fused_optimizer, self.cache_rows
         first: EmbeddingBagConfig = group.tables[0]
-        layout = sizing.layout_of(spec, first)
+        layout, optimizer = sizing.layout_of(spec, first), spec.optimizer_of(first)
         rows, slots = sizing.rows_of(group), sizing.slots_of(spec, group, cache_rows)
         tier = self._tier(number, group, rows, layout)
 
@@ -70,25 +71,28 @@ class CacheBuilder:
                 layout=layout,
                 table_of_feature=group.table_of_feature,
                 pooling=first.pooling,
-                optimizer=spec.optimizer,
+                optimizer=optimizer,
                 row_type=row_type_of(first),
                 device=spec.device,
             )
-            pool.set_hyper_parameters(fused_optimizer.hyper)
+            pool.set_hyper_parameters(fused_optimizer.values_of(group_of(spec, first)))
             return pool
 
         def remedy(slots: int) -> str:
             return sizing.remedy(spec, group, slots, cache_rows)
 
+        together = sizing.lookups_per_backward(spec)
+        policy = self._policy_of(group, rows)
         return Cache(
             group,
-            planner=Planner(rows=rows, slots=slots, policy=self._policy_of(group, rows), batch_ids=spec.batch_lookups),
+            planner=Planner(rows=rows, slots=slots, policy=policy, batch_ids=together * spec.batch_lookups),
             tier=tier,
             make_pool=make_pool,
             staging_rows=sizing.staging_rows(spec, slots),
             writer=Writer(tier, self.writing),
             transfer=self.transfer,
             remedy=None if isinstance(spec.budget, CacheRatio) else remedy,
+            lookups_per_backward=together,
         )
 
     def _tier(self, number: int, group: Group, rows: int, layout: RowLayout) -> SlowTier:
@@ -101,8 +105,10 @@ class CacheBuilder:
                 initialize=self._first_rows(group),
                 decided=lambda extra: extra.get("commit") == commits.read(directory),
             )
-        pinned = self.spec.parameters["tier"] == "pinned"
-        tier = PinnedTier(rows, layout, self.spec.device) if pinned else HostTier(rows=rows, layout=layout)
+        tier = HostTier(rows=rows, layout=layout)
+        if self.spec.parameters["tier"] == "pinned":
+            exchanges = self.spec.parameters.get("exchange") == "device"
+            tier = PinnedTier(rows, layout, self.spec.device, exchanges=exchanges)
         if self.seed is not None:
             initialize = self._first_rows(group)
             for start in range(0, rows, _CHUNK_ROWS):
@@ -127,3 +133,19 @@ class CacheBuilder:
     def _first_rows(self, group: Group) -> Callable[[Tensor, Tensor], None]:
         names = [table.name for table in self.spec.tables]
         return first_rows_of(group.tables, seed=self.seed, streams=[names.index(table.name) for table in group.tables])
+
+
+def let_go(threads: Sequence[ThreadPoolExecutor | None], caches: list[Cache]) -> None:
+    """End threads and caches that nobody asks any more."""
+    end(threads, caches)
+    caches.clear()  # whatever still refers to the list, the rows go now
+
+
+def end(threads: Sequence[ThreadPoolExecutor | None], caches: Sequence[Cache]) -> None:
+    """End threads, and close what the caches hold open."""
+    for thread in threads:
+        with suppress(RuntimeError):  # it may be this very thread that found the collection gone
+            if thread is not None:
+                thread.shutdown(cancel_futures=True)
+    for cache in caches:
+        cache.tier.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +14,7 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
 from systems.answers import Anatomy, Purpose, Rows, Tier, total_of
 from systems.features import Group
+from systems.freq_cache.inference import Inference
 from systems.freq_cache.mover import BatchMover, Planned, RowMover, as_long
 from systems.freq_cache.overflow import Overflow
 from systems.freq_cache.planner.announce_loops import outside
@@ -22,6 +22,7 @@ from systems.freq_cache.planner.planner import Ids, Planner
 from systems.freq_cache.pool import RowPool
 from systems.freq_cache.tiers.slow_tier import SlowTier
 from systems.freq_cache.tiers.writer import Writer
+from systems.freq_cache.together import InFlight, Together
 from systems.freq_cache.traffic import Traffic
 from systems.freq_cache.transfer import Transfer
 
@@ -46,17 +47,6 @@ class Bags:
 
 
 _NO_OFFSETS = np.empty(0, np.int32)
-
-
-class _InFlight:
-    """A looked-up batch whose backward has yet to update its slots. Its autograd graph keeps it alive."""
-
-    def __init__(self) -> None:
-        self.arrived = False
-
-    def arrive(self, gradient: Tensor) -> None:
-        """A gradient came: the update of the slots follows within the same backward."""
-        self.arrived = True
 
 
 def checked(features: KeyedJaggedTensor) -> KeyedJaggedTensor:
@@ -85,9 +75,9 @@ class Cache:
     """Keeps the slow tier and the slots of one group of tables consistent.
 
     `announce` and `plan` change only the planner, neither slots nor rows that have one: the planning thread may call
-    them while another thread trains. Everything else belongs to the training thread. One batch is in flight at a time:
-    until its backward has run, or its outputs are gone, a call that would move its rows is refused, because their
-    update would be lost.
+    them while another thread trains. Everything else belongs to the training thread. A batch is in flight until its
+    backward has run, or its outputs are gone: a call that would move its rows is refused, because their update would
+    be lost.
 
     Args:
         group: The tables, all of one width, pooling and type.
@@ -99,6 +89,7 @@ class Cache:
         transfer: To and from the device.
         remedy: Takes a number of slots and says what to give for it, to refuse a batch with more distinct rows than
             slots. None: such a batch is looked up in a pool of its own.
+        lookups_per_backward: Batches that may be in flight at the same time.
     """
 
     def __init__(
@@ -112,6 +103,7 @@ class Cache:
         writer: Writer,
         transfer: Transfer,
         remedy: Callable[[int], str] | None,
+        lookups_per_backward: int = 1,
     ) -> None:
         sizes = np.array([table.num_embeddings for table in group.tables], np.int64)
         self._starts = sizes.cumsum() - sizes
@@ -128,7 +120,10 @@ class Cache:
         self._batch_mover = BatchMover(self.pool, tier=tier, writer=writer, transfer=transfer, rows=staging_rows)
         self._mover = RowMover(tier, transfer)
         self._overflow = Overflow(self.pool, make_pool=make_pool, mover=self._mover, writer=writer, remedy=remedy)
-        self._in_flight: Callable[[], _InFlight | None] = lambda: None
+        self._inference = Inference(
+            planner=planner, slots=self.pool, mover=self._mover, pooling=group.tables[0].pooling
+        )
+        self._in_flight, self._together = InFlight(lookups_per_backward), Together(lookups_per_backward)
         self._warm = False
         self.traffic = Traffic()
         self.count_by_table = False
@@ -166,11 +161,17 @@ class Cache:
 
     def announce(self, bags: Bags, *, changes: bool) -> None:
         """Tell the planner of a coming batch whose ids were checked. `changes`: it will be trained."""
-        self.planner.announce(bags.ids, changes=changes)
+        self.planner.announce(self._together.announced(bags.ids), changes=changes)
 
     def plan(self, bags: Bags) -> Planned:
         """Plan the batch announced longest ago."""
-        return Planned(self.planner.plan(), _NO_OFFSETS if bags.one_each else bags.offsets.astype(np.int32))
+        plan = self._together.planned(self.planner.plan())
+        return Planned(plan, _NO_OFFSETS if bags.one_each else bags.offsets.astype(np.int32))
+
+    def withdraw(self) -> None:
+        """Have the planner forget the announced batches that are not planned."""
+        self.planner.withdraw()
+        self._together.withdrawn()
 
     def send(self, planned: Planned) -> None:
         """Send ahead what can be sent of a planned batch.
@@ -204,28 +205,40 @@ class Cache:
             self.traffic.count_by_table(plan, list(self._tables), self._starts)
         pool = self.pool
         if plan.overflow:
-            pool = self._overflow.look_up(plan, self.traffic)
+            pool = self._overflow.look_up(plan, self.traffic, alone=not self._in_flight.wait())
             slots = self._transfer.to_device(torch.from_numpy(plan.inverse)).take()[0]
         if weights is not None:
             weights = weights.to(slots.device, non_blocking=True)
         pooled = pool.look_up(slots, offsets if offsets.numel() else None, weights)
-        if pooled.requires_grad:
-            in_flight = _InFlight()
-            pooled.register_hook(in_flight.arrive)
-            self._in_flight = weakref.ref(in_flight)
+        self._in_flight.looked_up(pooled)
+        self._together.looked_up(plan.batch)
         return pooled
 
-    def finish(self) -> None:
-        """Finish the last batch: where it bypassed the cache, take its rows home.
+    def infer(self, part: KeyedJaggedTensor) -> Tensor:
+        """As `look_up`, for a batch that is not trained: no row moves, nothing is counted. No batch may be planned.
+
+        Raises: as `check` and `finish`.
+        """
+        if self._overflow.busy:
+            self.finish()
+        bags = self.bags(part)
+        self.check(bags)
+        self.writer.wait()
+        return self._inference.look_up(bags.ids, bags.offsets, part.weights_or_none())
+
+    def finish(self, *, for_lookup: bool = False) -> None:
+        """Finish the last batches: where one bypassed the cache, take its rows home.
+
+        Args:
+            for_lookup: A batch is looked up next. As many as go with one backward may wait for it then.
 
         Raises:
-            RuntimeError: it still waits for its backward.
+            RuntimeError: one still waits for its backward.
         """
-        in_flight = self._in_flight()
-        if in_flight is not None and not in_flight.arrived:
+        if self._in_flight.wait(for_lookup=for_lookup and not self._overflow.busy):
             raise RuntimeError(
-                "the batch looked up before this call still waits for its backward: call backward first, "
-                "or look up under torch.no_grad() what is not trained on"
+                "the batch looked up before this call still waits for its backward: call backward first, look up under "
+                "torch.no_grad() what is not trained on, or build with lookups_per_backward for as many as you need"
             )
         self._overflow.finish(self.traffic)
 

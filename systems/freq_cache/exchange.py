@@ -39,7 +39,7 @@ def gather(records: Tensor, rows: Tensor, out: Tensor) -> None:
         rows: int32 or int64 `[n]` on the device.
         out: `[n, width]` on the device, contiguous, of the type of `records`.
     """
-    _copy(records, rows, out, gathers=True)
+    copy_rows(records, rows, out, gathers=True)
 
 
 def scatter(records: Tensor, rows: Tensor, values: Tensor) -> None:
@@ -47,10 +47,10 @@ def scatter(records: Tensor, rows: Tensor, values: Tensor) -> None:
 
     No row may be there twice. The host sees the rows once an event that is recorded behind it has come.
     """
-    _copy(records, rows, values, gathers=False)
+    copy_rows(records, rows, values, gathers=False)
 
 
-def _copy(records: Tensor, rows: Tensor, packed: Tensor, *, gathers: bool) -> None:
+def copy_rows(records: Tensor, rows: Tensor, packed: Tensor, *, gathers: bool) -> None:
     count = packed.shape[0]
     if not count:
         return

@@ -13,6 +13,7 @@ from torch import Tensor
 from systems.freq_cache.planner.planner import Plan
 from systems.freq_cache.pool import RowPool
 from systems.freq_cache.staging import Entry, Exit
+from systems.freq_cache.tiers.pinned import PinnedTier
 from systems.freq_cache.tiers.slow_tier import SlowTier
 from systems.freq_cache.tiers.writer import Writer
 from systems.freq_cache.traffic import Traffic
@@ -35,7 +36,7 @@ class Planned:
         fetch_rows, fetch_slots: Those of the plan, rows first that the slow tier had when the batch was sent.
         early: How many rows that are.
         sent: On the device, int32: the slot of every id, the slots to fetch into, those to write back, the rows to
-            fetch, the offsets. None: not yet.
+            fetch, those to write back if the device does that, the offsets. None: not yet.
         rows_written_back, rows_fetched: How many of its rows have been moved.
     """
 
@@ -72,6 +73,7 @@ class BatchMover:
         self._transfer = transfer
         self._entries = (Entry(rows, tier, transfer), Entry(rows, tier, transfer))
         self._exit = Exit(rows, tier.layout, transfer)
+        self._exchanged = tier if isinstance(tier, PinnedTier) and tier.exchanges else None
 
     def send(self, planned: Planned) -> None:
         """Send the device what it must know of a batch, and the rows that the slow tier has by now.
@@ -91,13 +93,14 @@ class BatchMover:
             WriteBackFailed: rows could not be written to it.
         """
         plan = planned.plan
-        _, fetch_slots, back_slots, *_ = self.numbers(planned)
+        _, fetch_slots, back_slots, _, back_rows, _ = self.numbers(planned)
         while planned.rows_written_back < plan.back_rows.size:
             chunk = slice(planned.rows_written_back, planned.rows_written_back + self._exit.rows)
             rows, slots = as_long(plan.back_rows[chunk]), back_slots[chunk]
             with traffic.timed("write_back_wait_s"):
                 self._writer.wait(plan.batch - _MOST_WAITING)
-                records = self._exit.send(self._pool.read(slots, self._exit.room(rows.numel())))
+                read, tier = self._pool.read(slots, self._exit.room(rows.numel())), self._exchanged
+                records = self._exit.scatter(read, tier, back_rows[chunk]) if tier else self._exit.send(read)
                 planned.rows_written_back += rows.numel()
                 traffic.rows_written_back += rows.numel()
                 self._writer.write(rows, records, batch=plan.batch)
@@ -106,9 +109,10 @@ class BatchMover:
             missing = min(planned.fetch_rows.size - planned.rows_fetched, entry.rows) - entry.held
             if missing:
                 late = True
-                if planned.rows_fetched + entry.held + missing > planned.early:
+                after = int(plan.fetch_after.max())
+                if planned.rows_fetched + entry.held + missing > planned.early and self._writer.landed < after:
                     with traffic.timed("write_back_wait_s"):
-                        self._writer.wait(int(plan.fetch_after.max()))
+                        self._writer.wait(after)
                 with traffic.timed("fetch_wait_s"):
                     self._add(planned, entry, missing)
             stop = planned.rows_fetched + entry.held
@@ -140,8 +144,9 @@ class BatchMover:
         order = np.argsort(~has, kind="stable")
         planned.early = int(np.count_nonzero(has))
         planned.fetch_rows, planned.fetch_slots = plan.fetch_rows[order], plan.fetch_slots[order]
+        back_rows = plan.back_rows[: plan.back_rows.size if self._exchanged else 0]
         planned.sent = self._transfer.pack(
-            plan.slot_of_id, planned.fetch_slots, plan.back_slots, planned.fetch_rows, planned.offsets
+            plan.slot_of_id, planned.fetch_slots, plan.back_slots, planned.fetch_rows, back_rows, planned.offsets
         )
         return planned.sent
 
@@ -163,10 +168,17 @@ class RowMover:
         """
         for start in range(0, rows.size, self.chunk_rows):
             chunk = slice(start, start + self.chunk_rows)
-            wanted = as_long(rows[chunk])
-            records = self.tier.layout.empty(wanted.numel(), pin=self.transfer.pins)
-            self.tier.read(wanted, records)
-            pool.fill(self.on_device(slots[chunk]), self.transfer.to_device(records).take()[0])
+            pool.fill(self.on_device(slots[chunk]), self.fetch(as_long(rows[chunk])))
+
+    def fetch(self, rows: Tensor) -> Tensor:
+        """The records of rows, int64 `[n]`, on the device.
+
+        Raises:
+            OSError: they could not be read.
+        """
+        records = self.tier.layout.empty(rows.numel(), pin=self.transfer.pins)
+        self.tier.read(rows, records)
+        return self.transfer.to_device(records).take()[0]
 
     def read(self, pool: RowPool, slots: Int32s) -> Departure:
         """Send the records in slots, int32 `[n]`, to the host."""

@@ -52,12 +52,24 @@ class Overflow:
         self._batch: _Bypassing | None = None
         self.pool: RowPool | None = None
 
-    def look_up(self, plan: Plan, traffic: Traffic) -> RowPool:
-        """A pool in which row `i` of the plan's distinct rows is in slot `i`.
+    @property
+    def busy(self) -> bool:
+        """Whether a batch was looked up whose rows are not home yet."""
+        return self._batch is not None
+
+    def look_up(self, plan: Plan, traffic: Traffic, *, alone: bool) -> RowPool:
+        """A pool in which row `i` of the plan's distinct rows is in slot `i`. `alone`: no other batch is in flight.
 
         Raises:
             WorkingSetTooLarge: such a batch is to be refused; the message says what to give.
         """
+        if not alone:
+            self._writer.moved(plan.batch)
+            raise WorkingSetTooLarge(
+                f"the batches that wait for one backward have more distinct rows of width "
+                f"{self._mover.tier.layout.dim} than the cache has slots, {self._slots.slots:,}: give it more, or call "
+                "backward in between"
+            )
         if self._remedy is not None:
             self._writer.moved(plan.batch)
             raise WorkingSetTooLarge(

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torchrec import KeyedJaggedTensor
 
@@ -27,7 +28,7 @@ class _Coming:
     """A batch that is not looked up yet.
 
     Attributes:
-        features: The very object that will be looked up.
+        features: What will be looked up, or another object with the same ids.
         parts: Its features for each cache.
         bags: Its ids for each cache.
         changes: It will be trained.
@@ -42,6 +43,14 @@ class _Coming:
     changes: bool
     announced: Future[None] | None = None
     planned: Future[tuple[list[Planned], float]] | None = None
+
+    def is_again(self, other: _Coming) -> bool:
+        """Whether this is another batch with other objects: it was moved to a device, say, or its keys permuted."""
+        same = all(
+            np.array_equal(own.ids.values, its.ids.values) and np.array_equal(own.offsets, its.offsets)
+            for own, its in zip(self.bags, other.bags, strict=True)
+        )
+        return same and self.changes <= other.changes
 
 
 class Pipeline:
@@ -85,7 +94,7 @@ class Pipeline:
         """Announce the batch that comes behind all others, and plan those whose turn that makes it.
 
         Args:
-            features: The object that will be looked up.
+            features: What will be looked up, or another object with the same ids.
 
         Raises:
             ValueError: the caches cannot serve such features; nothing was announced.
@@ -115,8 +124,11 @@ class Pipeline:
         again = half_moved is not None and half_moved.features is features
         known = again or any(waiting.features is features for waiting in self._coming)
         unannounced = None if known else self._batch(features)  # refused before anything is touched
+        if unannounced is not None and self._coming and unannounced.is_again(self._coming[0]):
+            self._coming[0].features, self._coming[0].parts = features, unannounced.parts
+            unannounced = None
         for cache in self._caches:
-            cache.finish()
+            cache.finish(for_lookup=True)
         if any(coming is half_moved for coming in self._coming):
             self.withdraw()  # it failed half-way, and may have moved rows of batches that come before that one
         elif half_moved is not None:
@@ -151,8 +163,9 @@ class Pipeline:
         """
         if self._failure is not None:
             raise self._failed()
-        for cache in self._caches:
-            cache.finish()
+        if self._half_moved is not None or any(coming.planned is not None for coming in self._coming):
+            for cache in self._caches:
+                cache.finish()
         if self._half_moved is not None:
             self._move(self._half_moved)
         for coming in self._coming:
@@ -163,7 +176,7 @@ class Pipeline:
                         cache.writer.moved(planned.plan.batch)
             coming.announced = coming.planned = None
         for cache in self._caches:
-            cache.planner.withdraw()
+            cache.withdraw()
 
     def _batch(self, features: KeyedJaggedTensor) -> _Coming:
         parts = self._split(features)

@@ -9,6 +9,7 @@ from torch import Tensor
 from torchrec import PoolingType
 
 from systems.contract import SparseOptimizer
+from systems.freq_cache.padding import Padding
 from systems.freq_cache.tiers.layout import RowLayout
 from systems.tbe import build_shared_tbe, set_tbe_steps, tbe_steps
 
@@ -36,19 +37,22 @@ class RowPool:
         self.layout = layout
         self._slot_type = slot_type(slots, tables=max(table_of_feature) + 1)
         self._one_each = torch.empty(0, dtype=torch.int32, device=device)
+        self._padding = Padding(layout.dim, optimizer)
         self._tbe = build_shared_tbe(
             slots,
-            layout.dim,
+            layout.columns,
             table_of_feature=table_of_feature,
             pooling=pooling,
-            optimizer=optimizer,
+            optimizer=self._padding.optimizer(optimizer),
             device=device,
             row_type=row_type,
             checked=False,
         )
-        self.weights: Tensor = self._tbe.split_embedding_weights()[0]
+        # by `data` autograd overlooks that slots are filled: none of them is one that a batch in flight will update
+        self.weights: Tensor = self._tbe.split_embedding_weights()[0].data
         states = self._tbe.split_optimizer_states()
-        self.state: dict[str, Tensor] = dict(zip(layout.state, states[0], strict=True)) if states else {}
+        own = [state.data for state in states[0]] if states else []
+        self.state: dict[str, Tensor] = dict(zip(layout.state, own, strict=True))
 
     def look_up(self, slots: Tensor, offsets: Tensor | None, weights: Tensor | None) -> Tensor:
         """Pool rows by slot, int32 `[n]`, in bags, with weights fp32 `[n]`; fp32 `[batch, features * dim]`.
@@ -57,8 +61,7 @@ class RowPool:
         """
         slots = slots.to(self._slot_type)
         offsets = self._every_place(slots.numel()) if offsets is None else offsets
-        pooled: Tensor = self._tbe(slots, offsets, weights)
-        return pooled
+        return self._padding.cut(self._tbe(slots, offsets, self._padding.weights(weights)))
 
     def _every_place(self, ids: int) -> Tensor:
         if self._one_each.numel() <= ids:
@@ -108,7 +111,7 @@ class RowPool:
 
     def set_hyper_parameters(self, values: Mapping[str, float]) -> None:
         """Train with other values of `lr`, `eps`, `beta1`, `beta2` from the next lookup on."""
-        self._tbe.update_hyper_parameters(dict(values))
+        self._tbe.update_hyper_parameters(self._padding.hyper(values))
 
     @property
     def nbytes(self) -> tuple[int, int]:

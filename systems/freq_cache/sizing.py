@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import torch
 from torchrec import EmbeddingBagConfig
 
-from systems.contract import CacheRatio, HostBytes, SystemSpec, Tier, row_bytes_of, row_type_of
+from systems.contract import CacheRatio, HostBytes, SystemSpec, Tier, row_type_of
 from systems.features import FeatureGroups, Group
 from systems.freq_cache.mover import BatchMover
 from systems.freq_cache.tiers.blocks import STAGING_BYTES
-from systems.freq_cache.tiers.layout import RowLayout
+from systems.freq_cache.tiers.layout import RowLayout, width_of
 
 SLOW_ROWS = {"fp32": None, "fp16": torch.float16, "int8": torch.int8}
 """What weights are in the slow tier by name; None: what the slots have, not compressed."""
@@ -39,13 +39,18 @@ SPARE_HOST_SHARE, SPARE_HOST_BYTES = 0.03, 16 << 20
 
 
 def groups_of(spec: SystemSpec, cache_rows: Mapping[str, int]) -> FeatureGroups:
-    """Tables that share a cache: of one width, pooling and type, and without slots of their own."""
+    """Tables that share a cache: of one width, pooling, type and optimizer, and without slots of their own."""
 
     def key(table: EmbeddingBagConfig) -> object:
         own = table.name if table.name in cache_rows else None
-        return own, table.embedding_dim, table.pooling, row_type_of(table)
+        return own, table.embedding_dim, table.pooling, row_type_of(table), spec.optimizer_of(table)
 
     return FeatureGroups(spec.tables, key=key, weighted=spec.weighted)
+
+
+def lookups_per_backward(spec: SystemSpec) -> int:
+    """Batches whose rows must have slots at the same time."""
+    return int(spec.parameters.get("lookups_per_backward", "1"))
 
 
 def rows_of(group: Group) -> int:
@@ -56,13 +61,14 @@ def rows_of(group: Group) -> int:
 def slot_bytes(spec: SystemSpec, group: Group) -> int:
     """Device bytes of one slot."""
     first = group.tables[0]
-    return row_bytes_of(first) + spec.optimizer.state_bytes(first.embedding_dim)
+    columns = width_of(first.embedding_dim)
+    return columns * row_type_of(first).itemsize + spec.optimizer.state_bytes(columns)
 
 
 def layout_of(spec: SystemSpec, table: EmbeddingBagConfig) -> RowLayout:
     """Of the records in which a table's rows are kept in the slow tier, and cross the link."""
     kept = SLOW_ROWS[spec.parameters.get("slow_rows", "fp32")] or row_type_of(table)
-    return RowLayout(table.embedding_dim, kept, spec.optimizer.state_shapes(table.embedding_dim))
+    return RowLayout(table.embedding_dim, kept, spec.optimizer.state_shapes(width_of(table.embedding_dim)))
 
 
 def slow_bytes(spec: SystemSpec) -> int:
@@ -85,7 +91,7 @@ def host_bytes(spec: SystemSpec, group: Group, slots: int) -> int:
     """What a cache takes of memory beside a drive: slots, index, policy, map of the file, coming batches, staging."""
     index = index_bytes(rows_of(group), slots) + ROW_INDEX_BYTES * rows_of(group)
     batches = int(spec.parameters["look_ahead"]) + 2
-    window = WINDOW_BYTES * batches * spec.batch_lookups
+    window = WINDOW_BYTES * batches * spec.batch_lookups * lookups_per_backward(spec)
     return int((1 + SPARE_HOST_SHARE) * (index + window + 2 * STAGING_BYTES + device_bytes(spec, group, slots)))
 
 

@@ -45,11 +45,12 @@ class Entry:
             if self._sent is not None and not self.held:
                 self._sent.synchronize()
             self._tier.read(rows, self._host[place])
-        with self._transfer.incoming() as stream:
+        exchanges = isinstance(self._tier, PinnedTier) and self._tier.exchanges
+        with self._transfer.incoming(behind_outgoing=exchanges) as stream:  # where rows may be that left just before
             if stream is not None and self._used is not None:
                 stream.wait_event(self._used)
             if isinstance(self._tier, PinnedTier):
-                torch.index_select(self._tier.on_device, 0, sent, out=self._device[place])
+                self._tier.gather(sent, self._device[place])
             elif stream is not None:
                 self._device[place].copy_(self._host[place], non_blocking=True)
             if stream is not None:
@@ -95,3 +96,12 @@ class Exit:
         leaving = self._transfer.to_host(records)
         self._left = leaving.event
         return leaving
+
+    def scatter(self, records: Tensor, tier: PinnedTier, rows: Tensor) -> Departure:
+        """Have the device write what was written to the room to rows of a tier, int32 `[n]` on the device."""
+        with self._transfer.outgoing() as stream:
+            tier.scatter(rows, records)
+            if stream is not None:
+                rows.record_stream(stream)
+                self._left = blocking_event(stream)
+        return Departure(records[:0], self._left, home=True)

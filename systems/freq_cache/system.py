@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import tempfile
 import weakref
+from dataclasses import replace
 
 from systems.contract import CacheRatio, DeviceBytes, EmbeddingSystem, HostBytes, SystemSpec, Tier, knowledge
 from systems.freq_cache import sizing
-from systems.freq_cache.arguments import POLICIES
+from systems.freq_cache.arguments import EXCHANGES, POLICIES
 from systems.freq_cache.collection import CachedEmbeddingBagCollection
 from systems.freq_cache.rounded_reference import RoundedReference
 
@@ -15,8 +16,8 @@ from systems.freq_cache.rounded_reference import RoundedReference
 class FreqCache(CachedEmbeddingBagCollection):
     """`CachedEmbeddingBagCollection` built from a spec. All rows start at zero, because the harness loads them.
 
-    `policy`, `look_ahead` and `slow_rows` are arguments of the collection. `tier=file` keeps the rows in a temporary
-    directory, `tier=pinned` in page-locked host memory.
+    `policy`, `look_ahead`, `exchange` and `slow_rows` are arguments of the collection. `tier=file` keeps the rows in a
+    temporary directory, `tier=pinned` in page-locked host memory.
     """
 
     about = (
@@ -28,6 +29,7 @@ class FreqCache(CachedEmbeddingBagCollection):
         "policy": POLICIES,
         "look_ahead": ("0", "1", "2", "4", "8", "16", "32", "64"),
         "tier": ("host", "pinned", "file"),
+        "exchange": EXCHANGES,
         "slow_rows": tuple(sizing.SLOW_ROWS),
     }
 
@@ -53,6 +55,7 @@ class FreqCache(CachedEmbeddingBagCollection):
             batch_lookups=spec.batch_lookups,
             directory=directory,
             pinned=spec.parameters["tier"] == "pinned",
+            exchange=spec.parameters["exchange"],
             slow_rows=spec.parameters["slow_rows"],
             seed=None,
         )
@@ -68,7 +71,9 @@ class FreqCache(CachedEmbeddingBagCollection):
     def reference(cls, spec: SystemSpec) -> EmbeddingSystem:
         if not sizing.ROW_ERROR[spec.parameters["slow_rows"]]:
             return super().reference(spec)
-        return RoundedReference(spec, FreqCache(spec))
+        # it sees rows leave where the host writes them
+        staged = replace(spec, parameters={**spec.parameters, "exchange": "staged"})
+        return RoundedReference(spec, FreqCache(staged))
 
     @property
     def knew(self) -> str:

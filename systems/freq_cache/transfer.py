@@ -38,10 +38,11 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Departure:
-    """A tensor on its way to the host."""
+    """A tensor on its way to the host. `home`: the device writes it to the slow tier by itself."""
 
     tensor: Tensor
     event: torch.cuda.Event | None
+    home: bool = False
 
     def wait(self) -> Tensor:
         """The tensor, once it is there."""
@@ -90,23 +91,34 @@ class Transfer:
 
     def to_host(self, tensor: Tensor) -> Departure:
         """Send a tensor that the current stream made."""
-        if self._out is None:
-            return Departure(tensor, None)
-        self._out.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(self._out):
+        with self.outgoing() as stream:
+            if stream is None:
+                return Departure(tensor, None)
             host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
             host.copy_(tensor, non_blocking=True)
-            tensor.record_stream(self._out)
-            return Departure(host, blocking_event(self._out))
+            tensor.record_stream(stream)
+            return Departure(host, blocking_event(stream))
 
     @contextmanager
-    def incoming(self) -> Iterator[torch.cuda.Stream | None]:
+    def incoming(self, *, behind_outgoing: bool = False) -> Iterator[torch.cuda.Stream | None]:
         """What is queued inside goes to the stream of what comes in. None: there are no streams."""
-        if self._in is None:
+        if self._in is None or self._out is None:
             yield None
             return
+        if behind_outgoing:
+            self._in.wait_stream(self._out)
         with torch.cuda.stream(self._in):
             yield self._in
+
+    @contextmanager
+    def outgoing(self) -> Iterator[torch.cuda.Stream | None]:
+        """The same for what leaves, behind all that the current stream has by now."""
+        if self._out is None:
+            yield None
+            return
+        self._out.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(self._out):
+            yield self._out
 
     def _sent(self, pinned: Tensor) -> Tensor:
         return torch.empty(pinned.shape, dtype=pinned.dtype, device=self.device).copy_(pinned, non_blocking=True)

@@ -1,48 +1,32 @@
 """Whatever happens to the cache, in whatever order, it trains as plain torch does and moves what its rules say.
 
-Traffic is foretold by brute force: a planner of lists and sets for every cache, and the pipeline in front of them. Of
-the numbers that train rows by SGD all are small multiples of a power of two, so that no sum is ever rounded and the
-comparison is of bits.
+Traffic is foretold by brute force. Of the numbers that train rows by SGD all are small multiples of a power of two, so
+that no sum is ever rounded and the comparison is of bits.
 """
 
 from __future__ import annotations
 
 import random
 import tempfile
-import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from brute_force_planner import BruteForcePlan, BruteForcePlanner, ByFrequency, ByRecency, ByUse
+from brute_force_planner import ByUse
+from foretold import CHOICES, TABLES, AnywherePinned, Choices, Foretold, drawn, first_row, rows_of, whole
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from plain_training import PlainTraining
-from scenes import batch_of, evaluate, spec_of, table, train
+from scenes import table
 from torch import Tensor
-from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, PoolingType
+from torchrec import KeyedJaggedTensor, PoolingType
 
-from systems.contract import CacheRatio, OptimizerKind, Rows, SparseOptimizer, Support, SystemSpec
-from systems.freq_cache import CachedEmbeddingBagCollection
-from systems.freq_cache.tiers.file import FileTier
-from systems.freq_cache.tiers.host import HostTier
-from systems.freq_cache.tiers.pinned import PinnedTier
-from systems.freq_cache.tiers.slow_tier import SlowTier
+from systems.contract import OptimizerKind, Rows, SparseOptimizer
 
 pytestmark = pytest.mark.usefixtures("work_in_parts")
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-TABLES = (
-    table("users", 13, 8, "clicked", "bought"),
-    table("colours", 5, 4),
-    table("words", 11, 8, mean=True),
-    table("shops", 9, 8),
-)
-"""Three caches, two widths: users and shops share one."""
 
 HALF = (table("users", 13, 8, "clicked", "bought", half=True), *TABLES[1:3], table("shops", 9, 8, half=True))
 NO_MEAN = tuple(t for t in TABLES if t.pooling is PoolingType.SUM)
@@ -53,208 +37,6 @@ RATES = {False: (0.5, 0.25), True: (0.125, 0.0625)}
 WITHIN = 2e-5
 WITHIN_HALF = 1e-2
 """As in the tests of every system: fp32 against float64, and fp16, which rounds after every step."""
-
-
-class AnywherePinned(CachedEmbeddingBagCollection):
-    """On a CPU, which it refuses, pinned rows go the way that they go on a GPU: through staging."""
-
-    @classmethod
-    def support(cls, spec: SystemSpec) -> Support:
-        return Support()
-
-
-@dataclass(frozen=True)
-class Choices:
-    """How a collection is built; whatever is chosen here must not be seen in what it trains."""
-
-    policy: str
-    look_ahead: int
-    ratio: float
-    own_rows: int | None
-    tier: str
-    batch_lookups: int
-
-
-CHOICES = st.builds(
-    Choices,
-    policy=st.sampled_from(["static", "lfu", "lru"]),
-    look_ahead=st.sampled_from([0, 1, 2, 4, 8]),
-    ratio=st.sampled_from([0.001, 0.1, 0.3, 0.5, 0.7, 1.0]),
-    own_rows=st.sampled_from([None, 1, 6]),
-    tier=st.sampled_from(["host", "pinned", "file"]),
-    batch_lookups=st.sampled_from([1, 16, 512]),
-)
-
-
-@dataclass
-class Coming:
-    """A batch on its way through the brute-force pipeline."""
-
-    batch: KeyedJaggedTensor
-    changes: bool
-    entered: bool = False
-    plans: list[BruteForcePlan] | None = None
-
-
-@dataclass
-class Foretold:
-    """What the counters of a collection must say, and what it takes to know it."""
-
-    tables: tuple[EmbeddingBagConfig, ...]
-    choices: Choices
-    frequencies: dict[str, list[int]]
-    coming: list[Coming] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
-    by_table: dict[str, tuple[int, int]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        groups: dict[object, list[EmbeddingBagConfig]] = {}
-        for t in self.tables:
-            own = t.name == "shops" and self.choices.own_rows is not None
-            groups.setdefault((own, t.embedding_dim, t.pooling, t.data_type), []).append(t)
-        self.groups = list(groups.values())
-        self.planners = [self._planner(group) for group in self.groups]
-        self.passing = [0] * len(self.groups)  # trained rows without a slot that have yet to go home
-        self.warm = False
-
-    def _planner(self, group: list[EmbeddingBagConfig]) -> BruteForcePlanner:
-        rows = sum(t.num_embeddings for t in group)
-        own = self.choices.own_rows if group[0].name == "shops" else None
-        ranking = {
-            "static": lambda: ByFrequency([count for t in group for count in self.frequencies[t.name]]),
-            "lfu": ByUse,
-            "lru": ByRecency,
-        }[self.choices.policy]()
-        return BruteForcePlanner(rows=rows, slots=own or max(1, int(rows * self.choices.ratio)), ranking=ranking)
-
-    def announce(self, batch: KeyedJaggedTensor, *, changes: bool) -> None:
-        self._warm_up()
-        self.coming.append(Coming(batch, changes))
-        self._enter_all()
-        known = len(self.coming) - max(self.choices.look_ahead - 1, 0)  # so many have enough others behind them
-        for coming in self.coming[: max(known, 0)]:
-            if coming.plans is None:
-                coming.plans = [planner.plan() for planner in self.planners]
-
-    def look_up(self, batch: KeyedJaggedTensor, *, changes: bool) -> None:
-        self._warm_up()
-        self._go_home()
-        if self.coming and self.coming[0].batch is batch:
-            self._enter_all()
-            now = self.coming.pop(0)
-        else:
-            self.finish()
-            now = Coming(batch, changes)
-            self._enter(now)
-        plans = now.plans or [planner.plan() for planner in self.planners]
-        self._move(plans)
-        overflows = 0
-        for at, plan in enumerate(plans):
-            self.counts["lookups"] += len(plan.inverse)
-            self.counts["unique_ids"] += len(plan.rows)
-            self.counts["unique_misses"] += sum(plan.missed)
-            self.counts["lookup_misses"] += sum(plan.missed[i] for i in plan.inverse)
-            self.counts[f"overflow of {at}"] += plan.overflow
-            self._count_by_table(self.groups[at], plan)
-            if plan.overflow:
-                self.counts["rows_fetched"] += plan.slots.count(-1)
-                self.passing[at] = plan.slots.count(-1) if changes else 0
-            overflows = max(overflows, self.counts[f"overflow of {at}"])
-        self.counts["steps"] += 1
-        self.counts["overflow_batches"] = overflows
-
-    def finish(self) -> None:
-        """What was planned is moved, and all that is announced will be planned anew."""
-        self._go_home()
-        for coming in self.coming:
-            if coming.plans is not None:
-                self._move(coming.plans)
-            coming.entered, coming.plans = False, None
-        for planner in self.planners:
-            planner.withdraw()
-
-    def flush(self) -> None:
-        self.finish()
-        for planner in self.planners:
-            planner.changed()
-
-    def load(self, name: str, start: int, count: int) -> None:
-        self.finish()
-        for group, planner in zip(self.groups, self.planners, strict=True):
-            if name in [t.name for t in group]:
-                first = start + first_row(group, name)
-                planner.held(first, first + count)
-
-    def _warm_up(self) -> None:
-        for planner in self.planners:
-            if not self.warm:
-                self.counts["warm"] += len(planner.warm_up()[0])
-        self.warm = True
-
-    def _enter_all(self) -> None:
-        for coming in self.coming:
-            if not coming.entered:
-                self._enter(coming)
-
-    def _enter(self, coming: Coming) -> None:
-        coming.entered = True
-        parts = coming.batch.to_dict()
-        for group, planner in zip(self.groups, self.planners, strict=True):
-            ids = [
-                first_row(group, t.name) + i
-                for t in group
-                for feature in t.feature_names
-                for i in parts[feature].values().tolist()
-            ]
-            planner.announce(ids, changes=coming.changes)
-
-    def _move(self, plans: Sequence[BruteForcePlan]) -> None:
-        for plan in plans:
-            self.counts["rows_fetched"] += len(plan.fetch_rows)
-            self.counts["rows_written_back"] += len(plan.back_rows)
-
-    def _go_home(self) -> None:
-        self.counts["rows_written_back"] += sum(self.passing)
-        self.passing = [0] * len(self.groups)
-
-    def _count_by_table(self, group: list[EmbeddingBagConfig], plan: BruteForcePlan) -> None:
-        for t in group:
-            first = first_row(group, t.name)
-            own = [missed for row, missed in zip(plan.rows, plan.missed, strict=True) if 0 <= row - first < rows_of(t)]
-            seen, missed = self.by_table.get(t.name, (0, 0))
-            self.by_table[t.name] = (seen + len(own), missed + sum(own))
-
-
-def rows_of(t: EmbeddingBagConfig) -> int:
-    return int(t.num_embeddings)
-
-
-def first_row(group: list[EmbeddingBagConfig], name: str) -> int:
-    """Where a table starts in the rows of its cache."""
-    names = [t.name for t in group]
-    return sum(rows_of(t) for t in group[: names.index(name)])
-
-
-def drawn(tables: tuple[EmbeddingBagConfig, ...], seed: int, *, weighted: bool) -> KeyedJaggedTensor:
-    """Two bags for every feature, of as many ids as a mean divides exactly, small ids more often; some are empty."""
-    draw = random.Random(seed)
-    longest = draw.choice([0, 1, 1, 2, 4])
-    lengths, ids = [], []
-    features = [(name, t) for t in tables for name in t.feature_names]
-    draw.shuffle(features)
-    for _, t in features:
-        for _ in range(2):
-            length = draw.choice([0, longest // 2, longest])
-            lengths.append(length)
-            ids += [int(rows_of(t) * draw.random() ** 2) for _ in range(length)]
-    weights = torch.tensor([draw.choice([-1.0, 0.0, 0.5, 2.0]) for _ in ids]) if weighted else None
-    names = [name for name, _ in features]
-    return KeyedJaggedTensor(names, torch.tensor(ids, dtype=torch.int64), weights, lengths=torch.tensor(lengths))
-
-
-def whole(shape: Sequence[int], seed: int, most: int = 2) -> Tensor:
-    """Small whole numbers."""
-    return torch.randint(-most, most + 1, tuple(shape), generator=torch.Generator().manual_seed(seed)).float()
 
 
 class CacheBesidePlainTraining(RuleBasedStateMachine):
@@ -490,96 +272,3 @@ TestCacheBesidePlainTraining = pytest.mark.slow(CacheBesidePlainTraining.TestCas
 TestCacheBesidePlainTraining.settings = settings(
     max_examples=100, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
-
-
-def test_row_evicted_and_wanted_next_batch_is_served_fresh(device: torch.device) -> None:
-    tables = (table("rows", 4, 4),)
-    cache, spec = spec_of("freq_cache[policy=lfu]", device=device, tables=tables, budget=CacheRatio(ratio=0.25))
-    full, full_spec = spec_of("full_gpu", device=device, tables=tables)
-    ours, theirs = cache(spec), full(full_spec)
-    for step, row in enumerate([0, 1, 0, 2, 0, 3, 3, 0]):
-        batch = batch_of({"rows": [[row, row]]})
-        torch.testing.assert_close(train(ours, batch, step), train(theirs, batch, step))
-    found = ours.counters()
-    assert (found.unique_misses, found.rows_written_back) == (7, 6)
-
-
-@pytest.fixture
-def one_slot(device: torch.device) -> Iterator[CachedEmbeddingBagCollection]:
-    yield CachedEmbeddingBagCollection(
-        (table("rows", 4, 4),),
-        optimizer=SparseOptimizer(kind=OptimizerKind.SGD, lr=0.5),
-        cache_ratio=0.25,
-        device=device,
-        seed=None,
-    )
-
-
-@pytest.mark.parametrize("call", ["forward", "flush", "read", "load"])
-def test_batch_that_waits_for_its_backward_is_not_overtaken(one_slot: CachedEmbeddingBagCollection, call: str) -> None:
-    pooled = one_slot(batch_of({"rows": [[0]]})).values()
-    calls = {
-        "forward": lambda: evaluate(one_slot, batch_of({"rows": [[1]]})),
-        "flush": one_slot.flush,
-        "read": lambda: one_slot.read_rows("rows", torch.arange(4)),
-        "load": lambda: one_slot.load_rows("rows", 0, Rows(torch.ones(1, 4))),
-    }
-    with pytest.raises(RuntimeError, match="waits for its backward"):
-        calls[call]()
-    pooled.sum().backward()
-    calls[call]()
-
-
-def test_batch_whose_outputs_are_dropped_is_not_waited_for(one_slot: CachedEmbeddingBagCollection) -> None:
-    one_slot(batch_of({"rows": [[0]]}))
-    evaluate(one_slot, batch_of({"rows": [[1]]}))
-    one_slot.flush()
-
-
-@pytest.mark.parametrize("tier", [HostTier, PinnedTier, FileTier])
-def test_rows_on_their_way_back_are_fetched_when_they_are_home(
-    tier: type[SlowTier], device: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One slot and a tier slow to write: every row was evicted by the batch before, or went past the slot."""
-    cached = AnywherePinned(
-        (table("rows", 4, 4),),
-        optimizer=SparseOptimizer(kind=OptimizerKind.SGD, lr=1.0),
-        cache_ratio=0.25,
-        look_ahead=1,
-        device=device,
-        directory=tmp_path if tier is FileTier else None,
-        pinned=tier is PinnedTier,
-        seed=None,
-    )
-    write = tier.write
-
-    def late(self: SlowTier, rows: Tensor, records: Tensor) -> None:
-        time.sleep(0.03)
-        write(self, rows, records)
-
-    monkeypatch.setattr(tier, "write", late)
-    times = [0, 0, 0, 0]
-    for rows in ([0, 1, 2], [2], [1], [2], [1], [0, 2], [0], [2]):
-        batch = batch_of({"rows": [rows]})
-        cached.prefetch(batch)
-        pooled = cached(batch).values()
-        pooled.sum().backward()
-        assert torch.equal(pooled.detach().cpu(), torch.full((1, 4), -1.0 * sum(times[row] for row in rows)))
-        for row in rows:
-            times[row] += 1
-
-
-@pytest.mark.parametrize("trained", [False, True], ids=["never used", "used"])
-def test_learning_rate_at_the_time_of_a_save_is_gone_on_with(
-    one_slot: CachedEmbeddingBagCollection, trained: bool, tmp_path: Path
-) -> None:
-    for number, (saved, later) in enumerate([(0.5, 0.25), (0.125, 0.25)]):
-        one_slot.set_learning_rate(saved)
-        if trained:
-            train(one_slot, batch_of({"rows": [[0]]}))
-        one_slot.save(tmp_path / str(number))
-        one_slot.set_learning_rate(later)
-        if trained:
-            train(one_slot, batch_of({"rows": [[0]]}))
-        one_slot.load(tmp_path / str(number))
-        assert one_slot.fused_optimizer.param_groups[0]["lr"] == saved

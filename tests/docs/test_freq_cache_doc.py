@@ -1,4 +1,4 @@
-"""`docs/freq-cache.md`, `cache-design.md` and `cache-size.md`: their code runs, their numbers are what it computes."""
+"""`docs/freq-cache.md` and the three pages behind it: their code runs, their numbers are what it computes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ from workloads.streams.synthetic import SyntheticWorkload
 pytestmark = pytest.mark.slow
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGE = "".join((DOCS / f"{name}.md").read_text() for name in ("freq-cache", "cache-design", "cache-size"))
+PAGE = "".join(
+    (DOCS / f"{name}.md").read_text() for name in ("freq-cache", "cache-design", "cache-size", "freq-cache-torchrec")
+)
 FIGURE = DOCS / "figures" / "freq_cache.py"
 UNITS = {"GiB": (2**30, ".2f"), "MiB": (2**20, ".1f")}
 
@@ -72,6 +74,9 @@ def test_the_code_of_the_page_does_what_it_says(ran: dict[str, Any]) -> None:
     assert (ran["directory"] / "checkpoint" / "manifest.json").is_file()
     assert (ran["directory"] / "rows" / "cache_0" / "map").is_file()
     assert ran["resumed"].fused_optimizer.param_groups[0]["lr"] == pytest.approx(0.1 * 0.5**2)
+    assert ran["clicked"].shape == (1, 6)
+    assert ran["rates"] == pytest.approx([0.1, 0.01])
+    torch.testing.assert_close(ran["evaluated"], ran["resumed"](ran["first"]).values().detach())
 
 
 def test_a_saved_optimizer_gives_the_learning_rate_back(ran: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from systems.freq_cache.planner import announce_loops, plan_loops
 from systems.freq_cache.planner.announce_loops import Features, Part
-from systems.freq_cache.planner.index import Index
+from systems.freq_cache.planner.index import NONE, Index
 from systems.freq_cache.planner.order import Order
 from systems.freq_cache.planner.plan_loops import Distinct, Lookups, Moves, Turn
 from systems.freq_cache.planner.policy import Policy
@@ -246,6 +246,11 @@ class Planner:
         """Those of the rows `start` to `stop` that have slots, and these; they count as unchanged from now on."""
         rows = self._index.rows[: self._used]
         return self._written_back((rows >= start) & (rows < stop))
+
+    def slots_of(self, rows: Int64s) -> Int32s:
+        """The slots that rows, int64 `[n]`, have after the last plan, int32; below 0 where one has none."""
+        places = self._index.where[rows]
+        return np.where(places < self.slots, places, NONE).astype(np.int32)
 
     def change(self, slots: Int32s) -> None:
         """Count slots as changed since they were last written back."""

@@ -86,8 +86,10 @@ def save(directory: Path, caches: Mapping[str, Cache], *, hyper: Mapping[str, fl
                 old.unlink(missing_ok=True)
 
 
-def load(directory: Path, caches: Mapping[str, Cache]) -> Mapping[str, float]:
+def load(directory: Path, caches: Mapping[str, Cache], *, hyper: Mapping[str, float]) -> Mapping[str, float]:
     """Overwrite the rows of all tables, with their optimizer state. Returns the saved hyper-parameters.
+
+    `hyper`: those of the collection, which must have the same names.
 
     Raises:
         FileNotFoundError: the directory holds no checkpoint.
@@ -99,7 +101,7 @@ def load(directory: Path, caches: Mapping[str, Cache]) -> Mapping[str, float]:
         raise FileNotFoundError(f"{directory} holds no checkpoint: there is no {MANIFEST} in it")
     try:
         manifest = json.loads(path.read_text())
-        version, tables = manifest["version"], manifest["tables"]
+        version, tables, saved = manifest["version"], manifest["tables"], manifest["hyper"]
     except (ValueError, KeyError, TypeError) as error:  # not UTF-8, not JSON, not what is written there
         raise DamagedCheckpoint(f"{path} is not a manifest ({error}): take an older checkpoint") from error
     if version != _VERSION:
@@ -110,6 +112,11 @@ def load(directory: Path, caches: Mapping[str, Cache]) -> Mapping[str, float]:
         different = ", ".join(sorted(set(tables) ^ set(caches)))
         raise ValueError(
             f"{path} is of other tables than the collection, {different} is not in both: build with its tables"
+        )
+    if set(saved) != set(hyper):
+        raise ValueError(
+            f"{path} has the hyper-parameters {', '.join(saved)}, the collection {', '.join(hyper)}: build with the "
+            "table_kwargs that it was saved with"
         )
     for name, cache in caches.items():
         wanted = _shape(cache.tables[name], _layout(cache))
@@ -132,8 +139,8 @@ def load(directory: Path, caches: Mapping[str, Cache]) -> Mapping[str, float]:
         if learnt is not None and entry.get("policy", {}).get("name") == type(cache.planner.policy).__name__:
             start = cache.start_of(name)
             learnt[start : start + entry["rows"]] = np.fromfile(directory / entry["policy"]["file"], learnt.dtype)
-    hyper: dict[str, float] = manifest["hyper"]
-    return hyper
+    found: dict[str, float] = saved
+    return found
 
 
 def _layout(cache: Cache) -> RowLayout:
@@ -164,7 +171,7 @@ def _records(cache: Cache, table: EmbeddingBagConfig) -> Iterator[memoryview]:
 def _read(path: Path, layout: RowLayout) -> Iterator[Tensor]:
     with path.open("rb") as file:
         while data := file.read(_CHUNK_ROWS * layout.record_bytes):
-            yield torch.frombuffer(bytearray(data), dtype=layout.dtype).view(-1, layout.width)
+            yield torch.frombuffer(bytearray(data), dtype=layout.element).view(-1, layout.width)
 
 
 def _write(path: Path, parts: Iterator[memoryview]) -> int:

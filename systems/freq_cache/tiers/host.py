@@ -14,7 +14,12 @@ from systems.contract import Purpose, Tier
 from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.slow_tier import SlowTier
 
-_NUMPY_TYPES = {torch.float32: np.float32, torch.float16: np.float16, torch.int32: np.int32}
+_NUMPY_TYPES = {
+    torch.float32: np.float32,
+    torch.float16: np.float16,
+    torch.int32: np.int32,
+    torch.int16: np.int16,
+}
 
 
 class HostTier(SlowTier):

@@ -11,15 +11,22 @@ from torch import Tensor
 from systems.contract import Rows
 from systems.freq_cache.tiers import int8_rows
 
+_ELEMENTS = {torch.int8: torch.int32, torch.bfloat16: torch.int16}
+
+
+def width_of(dim: int) -> int:
+    """Columns of a slot for rows of any width: fbgemm's kernels want a multiple of 4."""
+    return -(-dim // 4) * 4
+
 
 @dataclass(frozen=True)
 class RowLayout:
-    """A record: `dim` weights, then the optimizer state in fp32, written as elements of one type.
+    """A record: `width_of(dim)` weights, then the optimizer state in fp32, written as elements of one type.
 
     Attributes:
-        dim: Weights per row, a multiple of 4.
-        dtype: Of the weights, `torch.float32`, `torch.float16`, or `torch.int8` for `int8_rows`.
-        state: fp32 values per row by state name, in storage order; a width of 1 is row-wise state.
+        dim: Weights per row. The others of a record, which its slot has too, are zero, and nobody sees them.
+        dtype: Of the weights, `torch.float32`, `torch.float16`, `torch.bfloat16`, or `torch.int8` for `int8_rows`.
+        state: fp32 values per record by state name, in storage order; a width of 1 is row-wise state.
     """
 
     dim: int
@@ -27,14 +34,19 @@ class RowLayout:
     state: Mapping[str, int]
 
     @property
+    def columns(self) -> int:
+        """Weights per record, as many as a slot has."""
+        return width_of(self.dim)
+
+    @property
     def element(self) -> torch.dtype:
-        """Type of the elements of a record: that of the weights, or int32, four codes in one."""
-        return torch.int32 if self.dtype is torch.int8 else self.dtype
+        """Type of the elements of a record: that of the weights, or an integer type that numpy knows."""
+        return _ELEMENTS.get(self.dtype, self.dtype)
 
     @property
     def weight_bytes(self) -> int:
         """Bytes per record of the weights, what int8 needs beside its codes included."""
-        return self.dim * self.dtype.itemsize + (int8_rows.TAIL_BYTES if self.dtype is torch.int8 else 0)
+        return self.columns * self.dtype.itemsize + (int8_rows.TAIL_BYTES if self.dtype is torch.int8 else 0)
 
     @property
     def record_bytes(self) -> int:
@@ -51,15 +63,27 @@ class RowLayout:
         return torch.empty(records, self.width, dtype=self.element, pin_memory=pin, device=device)
 
     def weights(self, records: Tensor) -> Tensor:
-        """The weights in records, `[n, dim]`: a view in `dtype`, or int8 decoded to fp32."""
+        """The weights in records, `[n, columns]`: a view in `dtype`, or int8 decoded to fp32."""
         kept = self._kept(records)
-        return int8_rows.decode(kept.contiguous().view(torch.uint8)) if self.dtype is torch.int8 else kept
+        if self.dtype is torch.int8:
+            weights = int8_rows.decode(kept.contiguous().view(torch.uint8))
+            weights[:, self.dim :].zero_()
+            return weights
+        return kept.view(self.dtype)
 
     def set_weights(self, records: Tensor, weights: Tensor) -> None:
-        """Write weights, `[n, dim]`, into records, rounded to `dtype`."""
+        """Write weights, `[n, dim]` or `[n, columns]`, into records, rounded to `dtype`."""
+        kept = self._kept(records)
         if self.dtype is torch.int8:
-            weights = int8_rows.encode(weights.float()).view(torch.int32)
-        self._kept(records).copy_(weights)
+            # a copy of the first column in the others leaves the range of the row as it is
+            shown = torch.arange(self.columns, device=weights.device)
+            shown[self.dim :] = 0
+            padded = weights if self.columns == self.dim else weights.index_select(1, shown)
+            kept.copy_(int8_rows.encode(padded.float()).view(torch.int32))
+            return
+        kept = kept.view(self.dtype)
+        kept[:, : weights.shape[1]].copy_(weights)
+        kept[:, weights.shape[1] :].zero_()
 
     def states(self, records: Tensor) -> dict[str, Tensor]:
         """The state in records by name, fp32 views `[n]` or `[n, width]`."""
@@ -76,20 +100,23 @@ class RowLayout:
         records = self.empty(rows.weights.shape[0])
         self.set_weights(records, rows.weights)
         for name, state in self.states(records).items():
+            state.zero_()
             if name in rows.state:
-                state.copy_(rows.state[name])
-            else:
-                state.zero_()
+                self._shown(state).copy_(rows.state[name])
         return records
 
     def unpack(self, records: Tensor) -> Rows:
         """Copies of the rows in records, weights in fp32."""
-        states = {name: state.clone() for name, state in self.states(records).items()}
-        return Rows(self.weights(records).to(torch.float32, copy=True), states)
+        states = {name: self._shown(state).clone() for name, state in self.states(records).items()}
+        return Rows(self.weights(records)[:, : self.dim].to(torch.float32, copy=True), states)
 
     def repacked(self, records: Tensor, source: RowLayout) -> Tensor:
         """Records of this layout from those of another one; the same where the two are equal."""
         return records if source == self else self.pack(source.unpack(records))
+
+    def _shown(self, state: Tensor) -> Tensor:
+        """What rows have of the state in records."""
+        return state if state.dim() == 1 else state[:, : self.dim]
 
     def _kept(self, records: Tensor) -> Tensor:
         return records[:, : self.weight_bytes // self.element.itemsize]

@@ -12,22 +12,24 @@ from torch import Tensor
 from systems.freq_cache.tiers.host import HostTier
 from systems.freq_cache.tiers.layout import RowLayout
 
-_TYPE_NAMES = {torch.float32: "<f4", torch.float16: "<f2", torch.int32: "<i4"}
+_TYPE_NAMES = {torch.float32: "<f4", torch.float16: "<f2", torch.int32: "<i4", torch.int16: "<i2"}
 
 
 class PinnedTier(HostTier):
     """All records in one block of host memory that cannot be paged, and that the device sees where it is.
 
     Rows that are fetched are gathered by the device, across the link; no thread of the host reads them. The whole block
-    is taken at once, written or not. Rows are written back as to a `HostTier`. On a CPU there is nothing to
-    pin: the device sees the same memory anyway.
+    is taken at once, written or not. Rows are written back as to a `HostTier`, or by the device too. On a CPU there is
+    nothing to pin: the device sees the same memory anyway.
 
     Attributes:
         on_device: The records as a tensor of the device, `[rows, width]`.
+        exchanges: The device moves rows both ways, by a kernel that leaves most of it to training.
     """
 
-    def __init__(self, rows: int, layout: RowLayout, device: torch.device) -> None:
+    def __init__(self, rows: int, layout: RowLayout, device: torch.device, *, exchanges: bool = False) -> None:
         super().__init__(rows=rows, layout=layout)
+        self.exchanges = exchanges
         self.on_device = self.records
         self._unpin: Callable[[], object] | None = None
         if device.type == "cuda":
@@ -41,6 +43,21 @@ class PinnedTier(HostTier):
                     raise RuntimeError(
                         f"{device} does not see pinned rows where the host has them: keep the rows pageable"
                     )
+
+    def gather(self, rows: Tensor, out: Tensor) -> None:
+        """Have the device read rows, int32 or int64 `[n]` there, to `out`, `[n, width]` there."""
+        if self.exchanges:
+            from systems.freq_cache import exchange  # imports Triton
+
+            exchange.gather(self.on_device, rows, out)
+        else:
+            torch.index_select(self.on_device, 0, rows, out=out)
+
+    def scatter(self, rows: Tensor, records: Tensor) -> None:
+        """Have the device write records, `[n, width]`, to rows, int32 or int64 `[n]`, both there, if it `exchanges`."""
+        from systems.freq_cache import exchange
+
+        exchange.scatter(self.on_device, rows, records)
 
     def close(self) -> None:
         self.on_device = self.records

@@ -40,6 +40,8 @@ class Writer:
         write = _Write(batch, rows, records, None)
         with self._lock:
             self._writes.append(write)
+        if records.home:
+            return  # whoever reads the rows waits for the device, by `wait` or by itself
         if self._executor is None:
             self._retry(write)
         else:
@@ -55,15 +57,16 @@ class Writer:
             self._moved = batch
             while self._writes and _succeeded(self._writes[0]):
                 self._writes.popleft()
-            failed = next((w for w in self._writes if w.done is not None and w.done.done()), None)
+            failed = next((w for w in self._writes if w.done and w.done.done() and w.done.exception()), None)
         if failed is not None:
             self.wait(failed.batch)
 
     @property
     def landed(self) -> int:
-        """The slow tier holds all rows that batches up to this one write back."""
+        """The slow tier holds all rows that batches up to this one write back, or will when the device reads them."""
         with self._lock:
-            return min([self._moved, *(write.batch - 1 for write in self._writes if not _succeeded(write))])
+            late = [write for write in self._writes if not (write.records.home or _succeeded(write))]
+            return min([self._moved, *(write.batch - 1 for write in late)])
 
     def wait(self, batch: int | None = None) -> None:
         """Wait until the tier holds all rows that batches up to this one wrote back. Failed writes are tried once more.
@@ -96,7 +99,9 @@ class Writer:
         write.done.set_result(None)
 
     def _store(self, write: _Write) -> None:
-        self._tier.write(write.rows, write.records.wait())
+        records = write.records.wait()
+        if not write.records.home:
+            self._tier.write(write.rows, records)
 
 
 def _succeeded(write: _Write) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torchrec import EmbeddingBagConfig, PoolingType
@@ -19,6 +21,8 @@ from systems.contract import (
     row_bytes_of,
     row_type_of,
 )
+from systems.full_gpu import FullGPU
+from systems.reference import ReferenceSystem
 from systems.spec import check_tables
 from tests.contract.scenes import table
 from tests.unit.systems.specs import spec
@@ -85,24 +89,38 @@ def config(**changes: object) -> EmbeddingBagConfig:
     [
         ((), "no tables"),
         ((config(), config(feature_names=["g"])), "table name used twice: t"),
-        ((config(), config(name="u")), "feature name used twice: f"),
-        ((config(feature_names=["f", "f"]),), "feature name used twice: f"),
         ((config(feature_names=[]),), "table t serves no feature"),
         ((config(num_embeddings=0),), "table t has 0 rows"),
-        ((config(embedding_dim=6),), "6 is not a multiple of 4"),
-        ((config(embedding_dim=0),), "0 is not a multiple of 4"),
-        ((config(data_type=DataType.BF16),), "BF16 are not supported, use FP32 or FP16"),
-        ((config(data_type=DataType.INT8),), "INT8 are not supported, use FP32 or FP16"),
-        ((config(pooling=PoolingType.NONE),), "use SUM or MEAN"),
+        ((config(embedding_dim=0),), "embedding_dim 0 is less than 1"),
+        ((config(data_type=DataType.INT8),), "INT8 are not supported, use FP32, FP16 or BF16"),
     ],
 )
-def test_tables_that_some_system_would_get_wrong_are_refused(
-    tables: tuple[EmbeddingBagConfig, ...], complaint: str
-) -> None:
+def test_tables_that_no_system_can_have_are_refused(tables: tuple[EmbeddingBagConfig, ...], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         check_tables(tables)
     with pytest.raises(ValueError, match=complaint):
         spec(*tables)
+
+
+@pytest.mark.parametrize(
+    ("tables", "optimizer", "complaint"),
+    [
+        ((config(), config(name="u")), {}, "used twice: f"),
+        ((config(feature_names=["f", "f"]),), {}, "used twice: f"),
+        ((config(embedding_dim=6),), {}, "6 is not a multiple of 4"),
+        ((config(pooling=PoolingType.NONE),), {}, "use SUM or MEAN"),
+        ((config(data_type=DataType.BF16),), {}, "change the data_type of t"),
+        ((config(),), {"weight_decay": 0.1}, "no weight decay"),
+        ((config(),), {"max_gradient": 1.0}, "cuts no gradient"),
+    ],
+)
+def test_systems_refuse_what_only_torchrecs_modules_take(
+    tables: tuple[EmbeddingBagConfig, ...], optimizer: dict[str, float], complaint: str
+) -> None:
+    asked = replace(spec(*tables), optimizer=SparseOptimizer(kind=OptimizerKind.SGD, lr=0.1, **optimizer))
+    for system in (ReferenceSystem, FullGPU):
+        found = system.support(asked)
+        assert (found.verdict, complaint in found.reason) == (Verdict.UNSUPPORTED, True)
 
 
 def test_support_is_yes_unless_said_otherwise() -> None:

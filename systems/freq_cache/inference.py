@@ -1,0 +1,88 @@
+"""Lookups that leave a cache as it is: no row enters or leaves, and nothing is counted."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torchrec import PoolingType
+
+from systems.freq_cache.mover import RowMover, as_long
+from systems.freq_cache.planner.planner import Ids, Planner
+from systems.freq_cache.pool import RowPool
+
+_MODES = {PoolingType.SUM: "sum", PoolingType.MEAN: "mean"}
+
+
+class Inference:
+    """Looks rows up where they are: in their slots, or in the slow tier, from which they are read and not kept.
+
+    A batch is looked up some bags at a time, so that what it takes on the device beside the slots is a few MB.
+
+    Args:
+        planner: Knows which rows have slots. What it planned must have been moved.
+        slots: The slots.
+        mover: Of rows in the slow tier, which must have all that was written back.
+        pooling: Of the tables; NONE: no row is added to another.
+    """
+
+    def __init__(self, *, planner: Planner, slots: RowPool, mover: RowMover, pooling: PoolingType) -> None:
+        self._planner = planner
+        self._slots = slots
+        self._mover = mover
+        self._pooling = pooling
+
+    def look_up(self, ids: Ids, offsets: NDArray[np.int64], weights: Tensor | None) -> Tensor:
+        """As `RowPool.look_up`, fp32 without a gradient.
+
+        Args:
+            ids: Of a batch, checked.
+            offsets: Where bags begin, int64 `[features * batch + 1]` on the host.
+            weights: Per-sample weights, fp32 `[n]`, anywhere.
+        """
+        counts = np.diff(ids.ends, prepend=0)
+        rows = ids.values + np.repeat(ids.starts, counts)
+        most = self._mover.chunk_rows
+        if self._pooling is PoolingType.NONE:
+            parts = [self._rows(rows[start : start + most]) for start in range(0, rows.size, most)]
+            return torch.cat(parts or [self._rows(rows)])
+        parts, start = [], 0
+        while start < offsets.size - 1:
+            stop = max(start + 1, int(np.searchsorted(offsets, offsets[start] + most, side="right")) - 1)
+            part = slice(offsets[start], offsets[stop])
+            parts.append(self._bags(rows[part], offsets[start : stop + 1], None if weights is None else weights[part]))
+            start = stop
+        bags = torch.cat(parts or [self._rows(rows)])
+        by_feature = bags.unflatten(0, (ids.starts.size, (offsets.size - 1) // ids.starts.size))
+        return by_feature.transpose(0, 1).flatten(1)
+
+    def _bags(self, rows: NDArray[np.int64], offsets: NDArray[np.int64], weights: Tensor | None) -> Tensor:
+        """Pooled bags, `[bags, dim]`."""
+        values, at = self._distinct(rows)
+        return nn.functional.embedding_bag(
+            at,
+            values,
+            self._mover.on_device(offsets - offsets[0]),
+            mode=_MODES[self._pooling],
+            per_sample_weights=None if weights is None else weights.to(values.device),
+            include_last_offset=True,
+        )
+
+    def _rows(self, rows: NDArray[np.int64]) -> Tensor:
+        """A row per id, `[n, dim]`."""
+        values, at = self._distinct(rows)
+        return values.index_select(0, at)
+
+    def _distinct(self, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        """Distinct rows, fp32 `[u, dim]` on the device, and which of them each row is."""
+        distinct, inverse = np.unique(rows, return_inverse=True)
+        slots = self._planner.slots_of(distinct)
+        held, absent = np.flatnonzero(slots >= 0), np.flatnonzero(slots < 0)
+        device, dim = self._slots.weights.device, self._slots.layout.dim
+        values = torch.empty(distinct.size, dim, device=device)
+        in_slots = self._slots.weights.index_select(0, self._mover.on_device(slots[held]))
+        values[self._mover.on_device(held)] = in_slots[:, :dim].float()
+        fetched = self._slots.layout.weights(self._mover.fetch(as_long(distinct[absent])))
+        values[self._mover.on_device(absent)] = fetched[:, :dim].float()
+        return values, self._mover.on_device(inverse)

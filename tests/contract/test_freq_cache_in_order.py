@@ -1,0 +1,115 @@
+"""Rows that leave and come back, batches that wait for their backward, rates that are saved: one story each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from foretold import AnywherePinned
+from scenes import batch_of, evaluate, spec_of, table, train
+from torch import Tensor
+
+from systems.contract import CacheRatio, OptimizerKind, Rows, SparseOptimizer
+from systems.freq_cache import CachedEmbeddingBagCollection
+from systems.freq_cache.tiers.file import FileTier
+from systems.freq_cache.tiers.host import HostTier
+from systems.freq_cache.tiers.pinned import PinnedTier
+from systems.freq_cache.tiers.slow_tier import SlowTier
+
+pytestmark = pytest.mark.usefixtures("work_in_parts")
+
+
+def test_row_evicted_and_wanted_next_batch_is_served_fresh(device: torch.device) -> None:
+    tables = (table("rows", 4, 4),)
+    cache, spec = spec_of("freq_cache[policy=lfu]", device=device, tables=tables, budget=CacheRatio(ratio=0.25))
+    full, full_spec = spec_of("full_gpu", device=device, tables=tables)
+    ours, theirs = cache(spec), full(full_spec)
+    for step, row in enumerate([0, 1, 0, 2, 0, 3, 3, 0]):
+        batch = batch_of({"rows": [[row, row]]})
+        torch.testing.assert_close(train(ours, batch, step), train(theirs, batch, step))
+    found = ours.counters()
+    assert (found.unique_misses, found.rows_written_back) == (7, 6)
+
+
+@pytest.fixture
+def one_slot(device: torch.device) -> Iterator[CachedEmbeddingBagCollection]:
+    yield CachedEmbeddingBagCollection(
+        (table("rows", 4, 4),),
+        optimizer=SparseOptimizer(kind=OptimizerKind.SGD, lr=0.5),
+        cache_ratio=0.25,
+        device=device,
+        seed=None,
+    )
+
+
+@pytest.mark.parametrize("call", ["forward", "flush", "read", "load"])
+def test_batch_that_waits_for_its_backward_is_not_overtaken(one_slot: CachedEmbeddingBagCollection, call: str) -> None:
+    pooled = one_slot(batch_of({"rows": [[0]]})).values()
+    calls = {
+        "forward": lambda: evaluate(one_slot, batch_of({"rows": [[1]]})),
+        "flush": one_slot.flush,
+        "read": lambda: one_slot.read_rows("rows", torch.arange(4)),
+        "load": lambda: one_slot.load_rows("rows", 0, Rows(torch.ones(1, 4))),
+    }
+    with pytest.raises(RuntimeError, match="waits for its backward"):
+        calls[call]()
+    pooled.sum().backward()
+    calls[call]()
+
+
+def test_batch_whose_outputs_are_dropped_is_not_waited_for(one_slot: CachedEmbeddingBagCollection) -> None:
+    one_slot(batch_of({"rows": [[0]]}))
+    evaluate(one_slot, batch_of({"rows": [[1]]}))
+    one_slot.flush()
+
+
+@pytest.mark.parametrize("tier", [HostTier, PinnedTier, FileTier])
+def test_rows_on_their_way_back_are_fetched_when_they_are_home(
+    tier: type[SlowTier], device: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One slot and a tier slow to write: every row was evicted by the batch before, or went past the slot."""
+    cached = AnywherePinned(
+        (table("rows", 4, 4),),
+        optimizer=SparseOptimizer(kind=OptimizerKind.SGD, lr=1.0),
+        cache_ratio=0.25,
+        look_ahead=1,
+        device=device,
+        directory=tmp_path if tier is FileTier else None,
+        pinned=tier is PinnedTier,
+        seed=None,
+    )
+    write = tier.write
+
+    def late(self: SlowTier, rows: Tensor, records: Tensor) -> None:
+        time.sleep(0.03)
+        write(self, rows, records)
+
+    monkeypatch.setattr(tier, "write", late)
+    times = [0, 0, 0, 0]
+    for rows in ([0, 1, 2], [2], [1], [2], [1], [0, 2], [0], [2]):
+        batch = batch_of({"rows": [rows]})
+        cached.prefetch(batch)
+        pooled = cached(batch).values()
+        pooled.sum().backward()
+        assert torch.equal(pooled.detach().cpu(), torch.full((1, 4), -1.0 * sum(times[row] for row in rows)))
+        for row in rows:
+            times[row] += 1
+
+
+@pytest.mark.parametrize("trained", [False, True], ids=["never used", "used"])
+def test_learning_rate_at_the_time_of_a_save_is_gone_on_with(
+    one_slot: CachedEmbeddingBagCollection, trained: bool, tmp_path: Path
+) -> None:
+    for number, (saved, later) in enumerate([(0.5, 0.25), (0.125, 0.25)]):
+        one_slot.set_learning_rate(saved)
+        if trained:
+            train(one_slot, batch_of({"rows": [[0]]}))
+        one_slot.save(tmp_path / str(number))
+        one_slot.set_learning_rate(later)
+        if trained:
+            train(one_slot, batch_of({"rows": [[0]]}))
+        one_slot.load(tmp_path / str(number))
+        assert one_slot.fused_optimizer.param_groups[0]["lr"] == saved

@@ -1,0 +1,291 @@
+"""What torchrec's own tests state of its collections holds for the cached ones."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torchrec import (
+    EmbeddingBagCollection,
+    EmbeddingBagConfig,
+    EmbeddingCollection,
+    EmbeddingConfig,
+    KeyedJaggedTensor,
+    PoolingType,
+)
+from torchrec.optim import optimizers as placeholders
+from torchrec.optim.rowwise_adagrad import RowWiseAdagrad
+from torchrec.types import DataType
+
+from systems.contract import OptimizerKind, SparseOptimizer
+from systems.freq_cache import CachedEmbeddingBagCollection, CachedEmbeddingCollection
+from systems.freq_cache.batches import parts_on_host
+from systems.freq_cache.torch_optimizers import sparse_optimizer
+from systems.freq_cache.transfer import Departure
+from tests.contract.scenes import batch_of, snapshot
+
+SGD = {"optimizer": torch.optim.SGD, "optimizer_kwargs": {"lr": 0.5}, "cache_ratio": 0.5}
+
+
+def bags(name: str, dim: int, *features: str, rows: int = 10) -> EmbeddingBagConfig:
+    return EmbeddingBagConfig(name=name, embedding_dim=dim, num_embeddings=rows, feature_names=list(features))
+
+
+def beside(tables: list[EmbeddingBagConfig], **choices: Any) -> tuple[Any, EmbeddingBagCollection]:
+    ours = CachedEmbeddingBagCollection(tables, **{**SGD, **choices})
+    theirs = EmbeddingBagCollection(tables=tables, is_weighted=choices.get("is_weighted", False))
+    theirs.load_state_dict({name: value for name, value in ours.state_dict().items() if name.endswith(".weight")})
+    return ours, theirs
+
+
+def test_tables_and_features_that_are_shared_are_named_as_torchrec_names_them() -> None:
+    ours, theirs = beside([bags("t1", 3, "f1", "f2"), bags("t2", 5, "f1"), bags("t3", 3, "f3")])
+    features = batch_of({"f3": [[4], []], "f1": [[0, 1], [2]], "f2": [[], [9, 9]]})
+    found, wanted = ours(features), theirs(features)
+    assert found.keys() == wanted.keys() == ["f1@t1", "f2", "f1@t2", "f3"]
+    assert found.length_per_key() == wanted.length_per_key()
+    torch.testing.assert_close(found.values(), wanted.values())
+    torch.testing.assert_close(found["f1@t2"], wanted["f1@t2"])
+
+
+def test_table_without_features_serves_the_one_of_its_name() -> None:
+    ours, theirs = beside([bags("f", 4)])
+    features = batch_of({"f": [[1, 2]]})
+    torch.testing.assert_close(ours(features)["f"], theirs(features)["f"])
+
+
+def test_weights_scale_rows_and_get_the_gradient_that_torch_gives_them() -> None:
+    tables = [bags("t1", 3, "f1"), bags("t2", 5, "f1", "f2")]
+    ours, theirs = beside(tables, is_weighted=True, optimizer=RowWiseAdagrad, optimizer_kwargs={"lr": 0.1})
+    plain = batch_of({"f1": [[0, 1], [2]], "f2": [[], [9, 9]]})
+    gradients = []
+    for collection in (ours, theirs):
+        weights = torch.tensor([0.5, 2.0, -1.0, 1.5, 0.25], requires_grad=True)
+        features = KeyedJaggedTensor(plain.keys(), plain.values(), weights, lengths=plain.lengths())
+        pooled = collection(features).values()
+        (pooled * torch.arange(pooled.numel()).view_as(pooled)).sum().backward()
+        gradients.append(weights.grad)
+    torch.testing.assert_close(gradients[0], gradients[1])
+
+
+def test_name_given_twice_is_refused() -> None:
+    with pytest.raises(ValueError, match="table name used twice: t1"):
+        CachedEmbeddingBagCollection([bags("t1", 3, "f1"), bags("t1", 3, "f2")], **SGD)
+
+
+def test_rows_are_real_where_the_model_around_them_is_built_on_meta() -> None:
+    with torch.device("meta"):
+        model = nn.Sequential(CachedEmbeddingBagCollection([bags("t", 3, "f")], **SGD), nn.Linear(3, 1))
+    ours = model[0]
+    assert ours.device == torch.device("cpu")
+    assert ours(batch_of({"f": [[1], [2]]})).values().abs().sum() > 0
+    with pytest.raises(ValueError, match="give the device that looks them up"):
+        CachedEmbeddingBagCollection([bags("t", 3, "f")], **SGD, device="meta")
+
+
+@pytest.mark.parametrize("move", [lambda model: model.to("meta"), lambda model: model.half()])
+def test_rows_cannot_be_moved_with_a_model(move: Any) -> None:
+    model = nn.Sequential(CachedEmbeddingBagCollection([bags("t", 3, "f")], **SGD))
+    with pytest.raises(RuntimeError, match="build the collection with the device and tables that you want"):
+        move(model)
+    assert model.to("cpu") is model
+
+
+def test_feature_that_the_batch_lacks_is_named() -> None:
+    ours, _ = beside([bags("t1", 3, "f1", "f2")])
+    with pytest.raises(ValueError, match="no feature f2"):
+        ours(batch_of({"f1": [[1]]}))
+
+
+def test_bags_that_differ_in_number_without_saying_whose_they_are_are_refused_and_nothing_is_touched() -> None:
+    ours, _ = beside([bags("t1", 3, "f1", "f2")], look_ahead=1)
+    features = KeyedJaggedTensor(
+        ["f1", "f2"], torch.arange(3), lengths=torch.ones(3, dtype=torch.int64), stride_per_key_per_rank=[[2], [1]]
+    )
+    for call in (ours.prefetch, ours):
+        with pytest.raises(ValueError, match="no inverse_indices"):
+            call(features)
+    assert ours.counters().steps == 0
+
+
+def test_sequences_are_torchrecs() -> None:
+    tables = [
+        EmbeddingConfig(name=name, embedding_dim=3, num_embeddings=10, feature_names=features)
+        for name, features in {"t1": ["f1", "f2"], "t2": ["f1"]}.items()
+    ]
+    ours = CachedEmbeddingCollection(tables, need_indices=True, **SGD)
+    theirs = EmbeddingCollection(tables=tables, need_indices=True)
+    theirs.load_state_dict(ours.state_dict(), strict=True)
+    features = batch_of({"f2": [[7], []], "f1": [[0, 1], [2]]})
+    found, wanted = ours(features), theirs(features)
+    assert list(found) == list(wanted) == ["f1@t1", "f2", "f1@t2"]
+    for name, value in wanted.items():
+        torch.testing.assert_close(found[name].values(), value.values())
+        assert torch.equal(found[name].lengths(), value.lengths())
+        assert torch.equal(found[name].weights(), value.weights())
+    assert (ours.embedding_dim(), ours.need_indices()) == (theirs.embedding_dim(), theirs.need_indices())
+    assert ours.embedding_names_by_table() == theirs.embedding_names_by_table()
+    assert ours.embedding_configs() == theirs.embedding_configs()
+
+
+def test_sequences_of_two_widths_are_refused() -> None:
+    tables = [EmbeddingConfig(name=f"t{dim}", embedding_dim=dim, num_embeddings=9) for dim in (3, 4)]
+    with pytest.raises(ValueError, match="build one for each width"):
+        CachedEmbeddingCollection(tables, **SGD)
+
+
+# Optimizers given torch's way
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "arguments", "wanted"),
+    [
+        (torch.optim.SGD, {"lr": 0.5}, SparseOptimizer(kind=OptimizerKind.SGD, lr=0.5)),
+        (torch.optim.Adagrad, {}, SparseOptimizer(kind=OptimizerKind.ADAGRAD, lr=0.01, eps=1e-10)),
+        (
+            torch.optim.AdamW,
+            {"betas": (0.8, 0.9)},
+            SparseOptimizer(kind=OptimizerKind.ADAM, lr=1e-3, beta1=0.8, beta2=0.9, weight_decay=0.01),
+        ),
+        (
+            RowWiseAdagrad,
+            {"weight_decay": 0.1, "max_gradient": 2.0},
+            SparseOptimizer(kind=OptimizerKind.ROWWISE_ADAGRAD, lr=0.01, eps=1e-10, weight_decay=0.1, max_gradient=2.0),
+        ),
+        (
+            placeholders.SGD,
+            {"lr": 0.5, "gradient_clipping": True},
+            SparseOptimizer(kind=OptimizerKind.SGD, lr=0.5, max_gradient=1.0),
+        ),
+    ],
+)
+def test_optimizer_of_torch_is_the_fused_one_with_torchs_defaults(
+    optimizer: type[torch.optim.Optimizer], arguments: dict[str, Any], wanted: SparseOptimizer
+) -> None:
+    assert sparse_optimizer(optimizer, arguments) == wanted
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "arguments", "message"),
+    [
+        (torch.optim.SGD, {"momentum": 0.9}, "has no momentum: leave it out"),
+        (torch.optim.SGD, {"weight_decay": 0.1}, "use RowWiseAdagrad or AdamW"),
+        (torch.optim.Adam, {"weight_decay": 0.1}, "use RowWiseAdagrad or AdamW"),
+        (torch.optim.Adam, {"amsgrad": True}, "has no amsgrad"),
+        (torch.optim.Adagrad, {"lr_decay": 0.1}, "has no lr_decay"),
+        (torch.optim.RMSprop, {}, "RMSprop is not fused into backward: use Adagrad, Adam, AdamW, RowWiseAdagrad, SGD"),
+        (placeholders.LAMB, {}, "LAMB is not fused"),
+        (torch.optim.SGD, {"lr": -1.0}, "Invalid learning rate"),
+    ],
+)
+def test_what_is_not_fused_is_refused_with_a_remedy(
+    optimizer: type[torch.optim.Optimizer], arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        sparse_optimizer(optimizer, arguments)
+
+
+def test_argument_that_the_class_lacks_is_named() -> None:
+    for optimizer in (torch.optim.SGD, RowWiseAdagrad):
+        with pytest.raises(TypeError, match="betas"):
+            sparse_optimizer(optimizer, {"betas": (0.9, 0.99)})
+
+
+@pytest.mark.parametrize("dim", [3, 4])
+def test_gradients_are_cut_whatever_the_width(dim: int) -> None:
+    arguments = {"lr": 0.1, "eps": 1e-6}
+    ours = CachedEmbeddingBagCollection(
+        [bags("t", dim, "f")],
+        optimizer=RowWiseAdagrad,
+        optimizer_kwargs={**arguments, "max_gradient": 0.5},
+        cache_ratio=1,
+    )
+    row = nn.Parameter(ours.state_dict()["embedding_bags.t.weight"][[3]])
+    plain = RowWiseAdagrad([row], **arguments)
+    for step in range(3):
+        gradient = torch.tensor([[4.0, 0.1, -0.2, -3.0][:dim]]) * (step + 1)
+        (ours(batch_of({"f": [[3]]})).values() * gradient).sum().backward()
+        row.grad = gradient.clamp(-0.5, 0.5)
+        plain.step()
+    after = snapshot(ours)
+    torch.testing.assert_close(after["t.weight"][[3]], row.detach())
+    torch.testing.assert_close(after["t.sum"][3], plain.state[row]["sum"].squeeze())
+    assert torch.equal(after["t.sum"] > 0, torch.arange(10) == 3)
+
+
+def test_weight_decay_is_refused_where_fbgemm_leaves_it_out() -> None:
+    for own in ({"optimizer_kwargs": {"weight_decay": 0.1}}, {"table_kwargs": {"t": {"weight_decay": 0.1}}}):
+        with pytest.raises(ValueError, match="fbgemm decays no rows on a CPU: leave weight_decay at 0"):
+            CachedEmbeddingBagCollection([bags("t", 4, "f")], optimizer=RowWiseAdagrad, cache_ratio=1, **own)
+
+
+def test_tables_train_at_rates_of_their_own_and_schedules_scale_each() -> None:
+    tables = [bags("slow", 4, "f"), bags("fast", 4, "g"), bags("other", 4, "h")]
+    ours = CachedEmbeddingBagCollection(tables, **SGD, table_kwargs={"slow": {"lr": 0.125}, "other": {"lr": 0.125}})
+    schedule = torch.optim.lr_scheduler.StepLR(ours.fused_optimizer, step_size=1, gamma=0.5)
+    before = snapshot(ours)
+    features = batch_of({name: [[0]] for name in "fgh"})
+    for _ in range(2):
+        ours(features).values().sum().backward()
+        schedule.step()
+    moved = {name: (before[name] - value)[0, 0].item() for name, value in snapshot(ours).items()}
+    assert moved == pytest.approx({"slow.weight": 0.1875, "fast.weight": 0.75, "other.weight": 0.1875})
+    with pytest.raises(ValueError, match=r"set them in fused_optimizer\.param_groups"):
+        ours.set_learning_rate(1.0)
+
+
+def test_rates_of_single_tables_are_saved_and_asked_for_when_they_are_missing(tmp_path: Any) -> None:
+    tables = [bags("slow", 4, "f"), bags("fast", 4, "g")]
+    ours = CachedEmbeddingBagCollection(tables, **SGD, table_kwargs={"slow": {"lr": 0.125}})
+    ours.fused_optimizer.param_groups[1]["lr"] = 0.0625
+    ours.save(tmp_path)
+    again = CachedEmbeddingBagCollection(tables, **SGD, table_kwargs={"slow": {"lr": 0.125}})
+    again.load(tmp_path)
+    assert [group["lr"] for group in again.fused_optimizer.param_groups] == [0.5, 0.0625]
+    with pytest.raises(ValueError, match="table_kwargs that it was saved with"):
+        CachedEmbeddingBagCollection(tables, **SGD).load(tmp_path)
+
+
+def test_rates_of_a_table_that_is_not_there_are_refused() -> None:
+    with pytest.raises(ValueError, match="names no table of the collection: tt"):
+        CachedEmbeddingBagCollection([bags("t", 4, "f")], **SGD, table_kwargs={"tt": {"lr": 1.0}})
+
+
+# Rows and features elsewhere
+
+
+def test_bf16_rows_are_refused_where_fbgemm_has_none() -> None:
+    table = bags("t", 4, "f")
+    table.data_type = DataType.BF16
+    with pytest.raises(ValueError, match="no rows of bf16 on a CPU: change the data_type of t"):
+        CachedEmbeddingBagCollection([table], **SGD)
+
+
+class Fetched:
+    """In the place of a transfer: what lies on a device that is not there."""
+
+    def __init__(self, *tensors: torch.Tensor) -> None:
+        self._tensors = list(tensors)
+
+    def to_host(self, _: torch.Tensor) -> Departure:
+        return Departure(self._tensors.pop(0), None)
+
+
+def test_ids_on_a_device_are_copied_back_and_weights_stay() -> None:
+    ours, _ = beside([bags("t", 3, "f", "g")], is_weighted=True)
+    ids, lengths, weights = torch.tensor([5, 6, 7]), torch.tensor([1, 2]), torch.ones(3)
+    on_device = KeyedJaggedTensor(["g", "f"], ids.to("meta"), weights, lengths=lengths.to("meta"), stride=1)
+    (part,) = parts_on_host(ours._groups, Fetched(ids, lengths), on_device)
+    assert part.keys() == ["f", "g"]
+    assert part.values().tolist() == [6, 7, 5]
+    assert math.isclose(part.weights().sum().item(), 3.0)
+
+
+def test_pooling_of_sequences_is_refused_by_the_pooled_form() -> None:
+    table = bags("t", 4, "f")
+    table.pooling = PoolingType.NONE
+    with pytest.raises(ValueError, match="CachedEmbeddingCollection"):
+        CachedEmbeddingBagCollection([table], **SGD)

@@ -1,0 +1,248 @@
+"""Several lookups before one backward, lookups that leave the cache as it is, and batches known by their ids."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torchrec import KeyedJaggedTensor
+from torchrec.datasets.utils import Batch
+from torchrec.distributed import TrainPipelineBase
+
+from systems.contract import WorkingSetTooLarge
+from systems.freq_cache import CachedEmbeddingBagCollection
+from tests.contract.scenes import assert_same, batch_of, snapshot, table
+from tests.unit.systems.freq_cache.collection_training import SGD, TABLES, Plain, batch, built, learn
+
+ROWS = (table("rows", 40, 4),)
+
+
+def rows_of(step: int, count: int = 4) -> KeyedJaggedTensor:
+    draw = random.Random(step)
+    return batch_of({"rows": [[draw.randrange(40)] for _ in range(count)]})
+
+
+def together(collection: CachedEmbeddingBagCollection, batches: list[KeyedJaggedTensor]) -> None:
+    """One backward for all of them, with whole numbers for gradients."""
+    pooled = [collection(features).values() for features in batches]
+    sum((one * (1 + at)).sum() for at, one in enumerate(pooled)).backward()
+
+
+def plain_after(collection: CachedEmbeddingBagCollection, groups: list[list[KeyedJaggedTensor]]) -> dict[str, Tensor]:
+    plain = Plain(collection)
+    for batches in groups:
+        for at, features in enumerate(batches):
+            plain.step(features, torch.full(plain.pooled(features).shape, 1.0 + at))
+    return plain.rows()
+
+
+@pytest.mark.parametrize("look_ahead", [0, 1, 4])
+@pytest.mark.parametrize("lookups", [2, 3])
+def test_lookups_before_one_backward_train_as_plain_torch_does_while_rows_leave(look_ahead: int, lookups: int) -> None:
+    ours = built(ROWS, cache_ratio=0.35, look_ahead=look_ahead, lookups_per_backward=lookups, policy="lru")
+    groups = [[rows_of(10 * step + at) for at in range(lookups)] for step in range(30)]
+    wanted = plain_after(ours, groups)
+    coming: Iterator[KeyedJaggedTensor] = ours.announced(features for batches in groups for features in batches)
+    for batches in groups:
+        together(ours, [next(coming) for _ in batches])
+    assert_same(snapshot(ours), wanted)
+    found = ours.counters()
+    assert (found.steps, found.lookups, found.overflow_batches) == (30 * lookups, 30 * lookups * 4, 0)
+    assert found.rows_written_back > 30
+    distinct = sum(len(features.values().unique()) for batches in groups for features in batches)
+    assert found.unique_ids == distinct
+
+
+def test_backward_of_one_lookup_may_come_while_the_next_waits() -> None:
+    ours = built(ROWS, cache_ratio=0.35, lookups_per_backward=2, policy="lru")
+    batches = [rows_of(step) for step in range(40)]
+    wanted = plain_after(ours, [[features] for features in batches])
+    waiting = None
+    for features in batches:
+        now = ours(features).values()
+        if waiting is not None:
+            waiting.sum().backward()
+        waiting = now
+    waiting.sum().backward()
+    assert_same(snapshot(ours), wanted)
+
+
+def test_one_lookup_too_many_is_refused_and_the_others_train() -> None:
+    ours = built(ROWS, lookups_per_backward=2)
+    groups = [[rows_of(0), rows_of(1)], [rows_of(2)]]
+    wanted = plain_after(ours, groups)
+    pooled = [ours(features).values() for features in groups[0]]
+    with pytest.raises(RuntimeError, match="build with lookups_per_backward"):
+        ours(groups[1][0])
+    with pytest.raises(RuntimeError, match="waits for its backward"):
+        ours.flush()
+    (pooled[0].sum() + 2 * pooled[1].sum()).backward()
+    together(ours, groups[1])
+    assert_same(snapshot(ours), wanted)
+
+
+@pytest.mark.parametrize("look_ahead", [0, 2])
+def test_lookups_that_exceed_the_slots_together_are_refused_and_the_first_of_them_trains(look_ahead: int) -> None:
+    ours = built(ROWS, cache_ratio=0.15, look_ahead=look_ahead, lookups_per_backward=2)
+    first, second = batch_of({"rows": [[0, 1, 2, 3]]}), batch_of({"rows": [[4, 5, 6, 7]]})
+    wanted = plain_after(ours, [[first], [second]])
+    for features in (first, second) if look_ahead else ():
+        ours.prefetch(features)
+    pooled = ours(first).values()
+    with pytest.raises(WorkingSetTooLarge, match="more distinct rows of width 4 than the cache has slots, 6"):
+        ours(second)
+    pooled.sum().backward()
+    together(ours, [second])
+    assert_same(snapshot(ours), wanted)
+
+
+def test_batch_larger_than_the_cache_must_be_alone() -> None:
+    ours = built(ROWS, cache_ratio=0.05, lookups_per_backward=2)
+    large, small = batch_of({"rows": [[0, 1, 2, 3]]}), batch_of({"rows": [[0]]})
+    wanted = plain_after(ours, [[large], [small]])
+    pooled = ours(large).values()
+    with pytest.raises(RuntimeError, match="waits for its backward"):
+        ours(small)
+    pooled.sum().backward()
+    together(ours, [small])
+    assert_same(snapshot(ours), wanted)
+
+
+# Lookups that leave the cache as it is
+
+
+def test_lookups_after_eval_give_the_rows_as_they_are_and_move_none() -> None:
+    for choices in ({}, {"look_ahead": 2}, {"cache_ratio": 0.02}, {"policy": "lru", "cache_ratio": 0.2}):
+        ours = built(**choices)
+        plain = Plain(ours)
+        for step in range(4):
+            learn(ours(batch(step)).values(), step)
+            plain.train(range(step, step + 1))
+        ours.flush()
+        before = ours.counters()
+        slots = [cache.planner._index.slots.copy() for cache in ours.caches]
+        ours.eval()
+        with torch.no_grad():
+            for step in range(10, 16):
+                if ours.look_ahead:
+                    ours.prefetch(batch(step))
+                pooled = ours(batch(step))
+                assert torch.equal(pooled.values(), plain.pooled(batch(step)).float())
+        assert ours.counters() == before
+        assert all((cache.planner._index.slots == kept).all() for cache, kept in zip(ours.caches, slots, strict=True))
+        ours.train()
+        learn(ours(batch(4)).values(), 4)
+        plain.train(range(4, 5))
+        assert_same(snapshot(ours), plain.rows())
+
+
+def test_first_lookups_after_eval_do_not_fill_the_cache() -> None:
+    counts = {t.name: torch.arange(t.num_embeddings) for t in TABLES}
+    ours = built(policy="static", frequencies=counts).eval()
+    with torch.no_grad():
+        ours(batch(0))
+        ours(batch_of({name: [[]] for t in TABLES for name in t.feature_names}))
+    assert all(cache.planner._used == 0 for cache in ours.caches)
+
+
+def test_evaluation_stands_between_a_lookup_and_its_backward_where_nothing_is_planned() -> None:
+    ours = built()
+    plain = Plain(ours)
+    pooled = ours(batch(0)).values()
+    ours.eval()
+    with torch.no_grad():
+        assert torch.equal(ours(batch(1)).values(), plain.pooled(batch(1)).float())
+        with pytest.raises(IndexError, match="outside table users"):
+            ours(batch_of({"clicked": [[999]], "bought": [[]], "colours": [[]], "shops": [[]]}))
+    ours.train()
+    learn(pooled, 0)
+    plain.train(range(1))
+    assert_same(snapshot(ours), plain.rows())
+
+
+def test_evaluated_batch_that_is_not_under_no_grad_trains() -> None:
+    ours = built().eval()
+    plain = Plain(ours)
+    learn(ours(batch(0)).values(), 0)
+    plain.train(range(1))
+    assert_same(snapshot(ours), plain.rows())
+
+
+# Batches known by their ids
+
+
+def copied(features: KeyedJaggedTensor, order: list[int] | None = None) -> KeyedJaggedTensor:
+    again = KeyedJaggedTensor(features.keys(), features.values().clone(), lengths=features.lengths().clone())
+    return again if order is None else again.permute(order)
+
+
+def test_announced_batch_is_known_in_another_object_and_another_order_of_keys() -> None:
+    ours = built(look_ahead=2)
+    plain = Plain(ours)
+    batches = [batch(step) for step in range(6)]
+    for step, features in enumerate(batches):
+        for coming in batches[step : step + 3] if step == 0 else batches[step + 2 : step + 3]:
+            ours.prefetch(coming)
+        again = copied(features, order=[2, 0, 3, 1])
+        assert ours._pipeline.announced == min(3, 6 - step)
+        learn(ours(again).values(), step)
+        assert ours._pipeline.announced == min(2, 5 - step)
+        plain.train(range(step, step + 1))
+    assert_same(snapshot(ours), plain.rows())
+
+
+def test_batch_with_other_ids_is_served_before_the_announced_ones() -> None:
+    ours = built(look_ahead=2)
+    plain = Plain(ours)
+    first = batch(0)
+    ours.prefetch(first)
+    for step, features in ((1, batch(1)), (0, copied(first))):
+        learn(ours(features).values(), step)
+        plain.train(range(step, step + 1))
+    assert ours._pipeline.announced == 0
+    assert_same(snapshot(ours), plain.rows())
+
+
+class Model(torch.nn.Module):
+    def __init__(self, embeddings: Any) -> None:
+        super().__init__()
+        self.embeddings = embeddings
+
+    def forward(self, batch: Batch) -> tuple[Tensor, None]:
+        return self.embeddings(batch.sparse_features).values().sum(), None
+
+
+def test_pipeline_of_torchrec_takes_batches_ahead_of_their_lookups() -> None:
+    ours = built(look_ahead=3)
+    plain = Plain(ours)
+    source = [Batch(torch.zeros(8, 1), batch(step), torch.zeros(8)) for step in range(8)]
+    coming = ours.announced(iter(source), lambda one: one.sparse_features)
+    model = Model(ours)
+    pipeline = TrainPipelineBase(model, torch.optim.SGD([torch.zeros(1, requires_grad=True)]), torch.device("cpu"))
+    for features in source:
+        pipeline.progress(coming)
+        plain.step(features.sparse_features, torch.ones_like(plain.pooled(features.sparse_features)))
+    with pytest.raises(StopIteration):
+        pipeline.progress(coming)
+    assert ours.counters().steps == 8
+    assert_same(snapshot(ours), plain.rows())
+
+
+def test_batches_taken_ahead_of_their_lookups_are_announced_as_room_comes() -> None:
+    ours = built(look_ahead=2)
+    plain = Plain(ours)
+    source = [batch(step) for step in range(8)]
+    coming = ours.announced(iter(source))
+    taken: list[KeyedJaggedTensor] = []
+    for step in range(8):
+        while len(taken) < 3 and (features := next(coming, None)) is not None:
+            taken.append(features)
+        assert ours._pipeline.announced <= 3
+        learn(ours(taken.pop(0)).values(), step)
+        plain.train(range(step, step + 1))
+    assert ours.fused_optimizer.param_groups[0]["lr"] == SGD.lr
+    assert_same(snapshot(ours), plain.rows())
