@@ -23,10 +23,10 @@ class Entry:
         self.held = 0
         self._tier = tier
         self._transfer = transfer
-        self._device = tier.layout.empty(rows, device=transfer.device)
-        self._host = self._device
+        self._device = self._host = tier.layout.empty(rows, device=transfer.device)
         if transfer.pins:
-            self._host = tier.layout.empty(0 if isinstance(tier, PinnedTier) else rows, pin=True)
+            with transfer.incoming():  # which names the device: pinning would start another one
+                self._host = tier.layout.empty(0 if isinstance(tier, PinnedTier) else rows, pin=True)
         self._sent: torch.cuda.Event | None = None
         self._used: torch.cuda.Event | None = None
 

@@ -5,6 +5,8 @@ import pytest
 from suite.records.groups import Group, group_records
 from suite.records.record import Record
 from suite.records.status import Status
+from suite.tables.columns import COLUMNS
+from suite.tables.quantities import MISSING
 from suite.tables.rows import SEVERITY, Row, merged_rows, noise_floor, records_of
 from suite.tables.sheet import frame
 from tests.unit.suite.fabricate import BASELINE, cpu_run, gpu_run, optimum, record, rounds, verification
@@ -108,6 +110,14 @@ def test_rounds_merge_into_means_the_largest_peak_and_the_first_ones_traffic() -
     assert (row.unique_ids, row.hit_rate) == (1_000_000, pytest.approx(0.95))
     assert row.fetched_bytes_per_step == pytest.approx(2_580_000)
     assert row_of(runs[1:], "a").unique_ids is None
+
+
+def test_what_training_waited_for_the_cache_is_a_column_in_milliseconds_per_step() -> None:
+    (column,) = [column for column in COLUMNS if column.field == "wait_s_per_step"]
+    waited = measured(record("a"), "traffic", planning_wait_s=0.01, fetch_wait_s=0.02, write_back_wait_s=0.03)
+    assert row_of([waited], "a").wait_s_per_step == pytest.approx(0.006)  # over 10 steps
+    assert column.show(row_of([waited], "a")) == "6.00"
+    assert column.show(row_of([record("a")], "a")) == MISSING
 
 
 def test_misses_and_bytes_stand_beside_the_least_possible_per_step() -> None:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from systems.freq_cache import transfer
+from systems.contract import Purpose, Tier
+from systems.freq_cache import sizing, transfer
 from systems.freq_cache.staging import Entry, Exit
 from systems.freq_cache.tiers.host import HostTier
 from systems.freq_cache.tiers.layout import RowLayout
@@ -79,6 +80,21 @@ def test_training_on_a_device_that_does_everything_late_is_plain_training(
         learn(collection(features).values(), step)
     assert collection.counters().rows_written_back > 0
     assert_same(snapshot(collection), plain_after(steps))
+
+
+def test_records_on_their_way_have_the_room_that_the_account_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    lazy_device.install(monkeypatch)
+    collection = started(look_ahead=2, batch_lookups=80)
+    (cache,) = collection.caches
+    mover = cache._batch_mover
+    places = [*(entry._device for entry in mover._entries), mover._exit._device]
+    taken = sum(place.nbytes for place in places)
+    assert taken == 3 * sizing.staging_rows(collection.spec, cache.pool.slots) * cache.tier.layout.record_bytes
+    assert cache.memory()[Tier.DEVICE, Purpose.STAGING] == taken
+    for step, features in enumerate(collection.announced(batch(step) for step in range(6))):
+        learn(collection(features).values(), step)
+        now = [*(entry._device for entry in mover._entries), mover._exit._device]
+        assert all(one is other for one, other in zip(now, places, strict=True))
 
 
 def test_waiting_for_the_device_is_done_asleep(monkeypatch: pytest.MonkeyPatch) -> None:
