@@ -54,7 +54,7 @@ class Inference:
             parts.append(self._bags(rows[part], offsets[start : stop + 1], None if weights is None else weights[part]))
             start = stop
         bags = torch.cat(parts or [self._rows(rows)])
-        by_feature = bags.unflatten(0, (ids.starts.size, (offsets.size - 1) // ids.starts.size))
+        by_feature: Tensor = bags.unflatten(0, (ids.starts.size, (offsets.size - 1) // ids.starts.size))
         return by_feature.transpose(0, 1).flatten(1)
 
     def _bags(self, rows: NDArray[np.int64], offsets: NDArray[np.int64], weights: Tensor | None) -> Tensor:

@@ -48,7 +48,8 @@ class Padding:
             return pooled
         if self._scale != 1 and pooled.requires_grad:
             pooled.register_hook(partial(_times, self._scale))
-        return pooled.unflatten(1, (-1, self._columns))[:, :, : self._dim].flatten(1)
+        by_feature: Tensor = pooled.unflatten(1, (-1, self._columns))
+        return by_feature[:, :, : self._dim].flatten(1)
 
     def weights(self, weights: Tensor | None) -> Tensor | None:
         """Per-sample weights whose gradient is that of rows, not of slots."""

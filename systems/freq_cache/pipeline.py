@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torchrec import KeyedJaggedTensor
 
-from systems.freq_cache.cache import Bags, Cache, Planned
+from systems.freq_cache.cache import Bags, Cache
+from systems.freq_cache.mover import Planned
 
 Outcome = TypeVar("Outcome")
 

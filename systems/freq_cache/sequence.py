@@ -40,7 +40,7 @@ class CachedEmbeddingCollection(CachedTables):
         self._configs = list(tables)
         self._need_indices = need_indices
 
-    def forward(self, features: KeyedJaggedTensor) -> dict[str, JaggedTensor]:  # type: ignore[override]
+    def forward(self, features: KeyedJaggedTensor) -> dict[str, JaggedTensor]:
         """Look up the rows of a batch.
 
         Returns:

@@ -323,7 +323,7 @@ class CachedTables(EmbeddingSystem):
                 f"the rows of a cache stay on {rows.device} in the data_type of their tables: build the collection "
                 "with the device and tables that you want, and move the other modules"
             )
-        return super()._apply(fn, recurse)
+        return cast(Self, super()._apply(fn, recurse))  # type: ignore[no-untyped-call]
 
     def optimizer_steps(self, table: str) -> int:
         return self._cache_of_table[table].pool.steps

@@ -139,8 +139,8 @@ def load(directory: Path, caches: Mapping[str, Cache], *, hyper: Mapping[str, fl
         if learnt is not None and entry.get("policy", {}).get("name") == type(cache.planner.policy).__name__:
             start = cache.start_of(name)
             learnt[start : start + entry["rows"]] = np.fromfile(directory / entry["policy"]["file"], learnt.dtype)
-    found: dict[str, float] = saved
-    return found
+    values: dict[str, float] = saved
+    return values
 
 
 def _layout(cache: Cache) -> RowLayout:
