@@ -14,9 +14,9 @@ from workloads.describe.command import describe_command
 from workloads.errors import DataError
 from workloads.manifest import FileRecord, IdRule, Manifest, Settings
 from workloads.prepare.columns import FORMATS, RawFormat
-from workloads.prepare.memory_bound import Memory
 from workloads.prepare.prepare import prepare
 from workloads.prepare.read.own_schema import read_schema
+from workloads.prepare.workspace import Memory
 from workloads.progress import Shown
 
 USER_ERROR = 2

@@ -1,12 +1,11 @@
 """How often rows are accessed: counted, or estimated by a sketch of bounded memory, on the training split alone.
 
-Only the training split is counted: `TrainingIds` are made from its array of ids, and `sketched` reads batches of
-`Split.TRAIN`. No row of validation or test can reach a frequency.
+Only the training split is counted: no row of validation or test can reach a frequency.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,24 +31,13 @@ _LEAST_LG = 3
 Ints = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class TrainingIds:
-    """Row ids of a training split in time order, integers `[rows, tables]`."""
-
-    ids: npt.NDArray[np.generic]
-
-    def first(self, share: float) -> TrainingIds:
-        """The rows of the first `share` of the split; see `prefix_of`."""
-        return TrainingIds(self.ids[: prefix_of(len(self.ids), share)])
-
-
-def counted(training: TrainingIds, table_rows: list[int]) -> list[Ints]:
-    """Accesses per row, int64 `[rows]` by table, in one pass over blocks of ids."""
+def counted(ids: npt.NDArray[np.generic], table_rows: list[int]) -> list[Ints]:
+    """Accesses per row, int64 `[rows]` by table, of the ids of training rows, `[n, tables]`, block by block."""
     counts = [np.zeros(rows, dtype=np.int64) for rows in table_rows]
-    for start in range(0, len(training.ids), _BLOCK_ROWS):
-        block = np.array(training.ids[start : start + _BLOCK_ROWS].T, dtype=np.int64, order="C")
-        for ids, into in zip(block, counts, strict=True):
-            add_accesses(ids, into)
+    for start in range(0, len(ids), _BLOCK_ROWS):
+        block = np.array(ids[start : start + _BLOCK_ROWS].T, dtype=np.int64, order="C")
+        for of_table, into in zip(block, counts, strict=True):
+            add_accesses(of_table, into)
     return counts
 
 
@@ -155,10 +143,10 @@ def sketched(
     """Estimate accesses from the first whole batches of the training split.
 
     Args:
-        workload: Any; its batches are made or read one by one.
+        workload: Any.
         prefix: Share of the training batches to see, above 0 to 1.
         memory_bytes: See `FrequencySketch`.
-        on_batch: Called after every batch, to show that something happens.
+        on_batch: Called after every batch.
 
     Raises:
         DataError: the memory is too small.
@@ -166,16 +154,12 @@ def sketched(
     """
     sketch = FrequencySketch(dict(workload.tables), memory_bytes=memory_bytes)
     seen = 0
-    for features in _training_features(workload, prefix):
+    for index in range(prefix_of(workload.batches(Split.TRAIN), prefix)):
+        features = workload.batch(index, Split.TRAIN).features
         sketch.add(features)
         seen += features.stride()
         on_batch()
     return sketch.result(samples=seen)
-
-
-def _training_features(workload: Workload, prefix: float) -> Iterator[KeyedJaggedTensor]:
-    for index in range(prefix_of(workload.batches(Split.TRAIN), prefix)):
-        yield workload.batch(index, Split.TRAIN).features
 
 
 def _lg_of(rows: int) -> int:

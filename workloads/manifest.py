@@ -29,7 +29,8 @@ def array_file(split: Split, part: str) -> str:
     return f"{split}_{part}.npy"
 
 
-DATA_FILES = (*(array_file(split, part) for split in Split for part in ("dense", "ids", "labels")), COUNTS)
+PARTS = ("dense", "ids", "labels")
+DATA_FILES = (*(array_file(split, part) for split in Split for part in PARTS), COUNTS)
 
 
 class IdRule(enum.StrEnum):
@@ -100,22 +101,12 @@ class Manifest(_Record):
     """The content of manifest.json; nothing in it depends on when or where it was written.
 
     Attributes:
-        version: Of these fields.
-        dataset: Name on the command line.
-        label: Name of the label's column.
         columns: All raw columns that were used, in order.
         tables: Categorical columns, in order of the ids.
         id_rule: How ids became rows, and which row unknown ids get.
-        dense_columns: Dense columns, in order.
-        dense_rule: What was done to their values.
         integer_minimum: Smallest integer of the training split; None where no dense column holds integers.
-        splits: Rows by split.
-        split_rule: Which rows these are.
-        skipped_rows: Bad rows left out.
-        settings: What the user chose.
         schema_file: The file that described the columns; None for a known dataset.
-        inputs: Raw files, in time order.
-        files: Arrays.
+        inputs: Raw files, in time order; `files` are the arrays.
     """
 
     version: int = VERSION
@@ -144,12 +135,7 @@ class Manifest(_Record):
         if name == COUNTS:
             return ArrayFile((sum(table.rows for table in self.tables),), np.dtype(np.int64))
         split, part = name.removesuffix(".npy").split("_")
-        rows = self.splits[split].rows
-        if part == "dense":
-            return ArrayFile((rows, len(self.dense_columns)), np.dtype(np.float32))
-        if part == "ids":
-            return ArrayFile((rows, len(self.tables)), np.dtype(np.int32))
-        return ArrayFile((rows,), np.dtype(np.uint8))
+        return ArrayFile.of(part, self.splits[split].rows, dense=len(self.dense_columns), tables=len(self.tables))
 
 
 @dataclass(frozen=True)
@@ -158,6 +144,13 @@ class ArrayFile:
 
     shape: tuple[int, ...]
     dtype: np.dtype[np.generic]
+
+    @classmethod
+    def of(cls, part: str, rows: int, *, dense: int, tables: int) -> ArrayFile:
+        """That of one of `PARTS`, given the rows of its split and the columns of the dataset."""
+        widths = {"dense": (np.float32, (dense,)), "ids": (np.int32, (tables,)), "labels": (np.uint8, ())}
+        dtype, width = widths[part]
+        return cls((rows, *width), np.dtype(dtype))
 
     @cached_property
     def header(self) -> bytes:
@@ -211,12 +204,11 @@ def prepare_command(folder: Path, manifest: Manifest | None = None) -> str:
     dataset = folder.name if folder.name in DATASETS else "DATASET"
     inputs, settings = ["FILE..."], Settings()
     words = ["python", "-m", "workloads", "prepare"]
+    described = None
     if manifest is not None:
         dataset, inputs, settings = manifest.dataset, [file.name for file in manifest.inputs], manifest.settings
-    if manifest is not None and manifest.schema_file is not None:
-        words += ["--schema", manifest.schema_file.name]
-    else:
-        words += [dataset]
+        described = manifest.schema_file
+    words += [dataset] if described is None else ["--schema", described.name]
     words += ["--input", *inputs, "--out", str(folder.parent)]
     words += ["--ids", settings.ids] * (settings.ids is not IdRule.RANK)
     words += ["--table-rows", str(settings.table_rows)] * (settings.table_rows is not None)

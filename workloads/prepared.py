@@ -15,17 +15,19 @@ from torch import Tensor
 
 from workloads.batch import Batch, DataKind, Split
 from workloads.errors import DataError
-from workloads.frequency import TrainingIds, counted
+from workloads.frequency import counted
 from workloads.manifest import (
     COUNTS,
     DATA_FILES,
     MANIFEST,
+    PARTS,
     TEMPORARY,
     Manifest,
     array_file,
     prepare_command,
     read_manifest,
 )
+from workloads.split import prefix_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -68,10 +70,7 @@ class PreparedWorkload:
     def open(cls, path: Path, *, batch_size: int, seed: int = 0) -> PreparedWorkload:
         """Open the directory that holds manifest.json; sizes and headers are checked, contents by `verify` only.
 
-        Args:
-            path: Directory of one prepared dataset.
-            batch_size: Samples per batch.
-            seed: For a signature that all workloads share; real rows have one order, that of time.
+        The seed is for a signature that all workloads share: real rows have one order, that of time.
 
         Raises:
             DataError: a file is missing or is not what the manifest says; the message has the command that makes it.
@@ -114,10 +113,7 @@ class PreparedWorkload:
         )
 
     def frequencies(self, prefix: float = 1.0) -> Mapping[str, Tensor]:
-        """Accesses per row counted on the training split, int64 `[rows]` by table.
-
-        Args:
-            prefix: Only the first such share of the training rows is counted, above 0 to 1.
+        """Accesses per row counted on the first such share of the training split, int64 `[rows]` by table.
 
         Raises:
             ValueError: the prefix is out of range.
@@ -127,8 +123,8 @@ class PreparedWorkload:
             stops = np.cumsum([table.rows for table in self.manifest.tables])
             counts = np.split(self._counts, stops[:-1])
         else:
-            training = TrainingIds(self._arrays[Split.TRAIN].ids).first(prefix)
-            counts = counted(training, [table.rows for table in self.manifest.tables])
+            ids = self._arrays[Split.TRAIN].ids
+            counts = counted(ids[: prefix_of(len(ids), prefix)], [table.rows for table in self.manifest.tables])
         return {name: _folded(part, rows) for (name, rows), part in zip(self.tables, counts, strict=True)}
 
     def shrunk(self, *, max_table_rows: int, batch_size: int) -> PreparedWorkload:
@@ -191,8 +187,7 @@ def _half_prepared(folder: Path) -> bool:
 
 
 def _map_split(folder: Path, manifest: Manifest, split: Split) -> _SplitArrays:
-    dense, ids, labels = (_map(folder, manifest, array_file(split, part)) for part in ("dense", "ids", "labels"))
-    return _SplitArrays(dense=dense, ids=ids, labels=labels)
+    return _SplitArrays(*(_map(folder, manifest, array_file(split, part)) for part in PARTS))
 
 
 def _map(folder: Path, manifest: Manifest, name: str) -> npt.NDArray[np.generic]:

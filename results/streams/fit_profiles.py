@@ -22,7 +22,7 @@ from typing import TypedDict
 import numpy as np
 
 from workloads.schema import SCHEMAS, DatasetSchema
-from workloads.streams.profiles import PROFILES_FILE, DatasetEntry, DenseEntry, MissingEntry, TableEntry
+from workloads.streams.profiles import PROFILES_FILE, Entry
 from workloads.streams.zipf import RankLaw
 
 STATISTICS_FILE = Path(__file__).with_name("statistics.json")
@@ -81,11 +81,11 @@ class MeasuredDataset(TypedDict):
     groups: list[MeasuredGroup]
     groups_are_defaults: bool
     tables: dict[str, MeasuredTable]
-    dense: dict[str, DenseEntry]
+    dense: dict[str, Entry]
     dense_missing: MeasuredMissing
 
 
-def fit_dataset(schema: DatasetSchema, measured: MeasuredDataset) -> DatasetEntry:
+def fit_dataset(schema: DatasetSchema, measured: MeasuredDataset) -> Entry:
     """Fit every table of a dataset."""
     places = {
         table: (number, inside)
@@ -93,7 +93,7 @@ def fit_dataset(schema: DatasetSchema, measured: MeasuredDataset) -> DatasetEntr
         for inside, tables in ((True, group["inside"]), (False, group["outside"]))
         for table in tables
     }
-    entries: dict[str, TableEntry] = {}
+    entries: dict[str, Entry] = {}
     for name, rows in schema.categorical:
         group, inside = places.get(name, (None, True))
         forced = 0.0
@@ -125,7 +125,7 @@ def fit_dataset(schema: DatasetSchema, measured: MeasuredDataset) -> DatasetEntr
     }
 
 
-def fit_missing(measured: MeasuredDataset) -> MissingEntry:
+def fit_missing(measured: MeasuredDataset) -> Entry:
     """Shares of the patterns in which dense columns are missing."""
     patterns = measured["dense_missing"]
     return {

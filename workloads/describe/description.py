@@ -17,15 +17,12 @@ class _Figures(BaseModel):
 
 
 class SplitFigures(_Figures):
-    """A split.
+    """A split, of which the leading `rows_read` rows were read. None: not known, or it does not apply.
 
     Attributes:
-        split: Its name.
-        rows: Rows that it has.
-        rows_read: Leading rows that were read.
-        ctr: Share of positive labels among them; None without rows.
-        row_0_share: Share of their accesses that go to row 0; None where row 0 is a row like any other.
-        unseen_share: Share of their accesses that go to rows not accessed in the training rows read; None for training.
+        ctr: Share of positive labels.
+        row_0_share: Share of accesses to row 0; None where row 0 is a row like any other.
+        unseen_share: Share of accesses to rows not accessed in the training rows read; None for training.
     """
 
     split: str
@@ -37,22 +34,14 @@ class SplitFigures(_Figures):
 
 
 class TableFigures(_Figures):
-    """Accesses of a table in the training rows read.
+    """Accesses of a table, or of all, in the training rows read.
 
     Attributes:
-        table: Its name, or `ALL_TABLES`.
-        rows: Rows of the table.
-        accesses: Ids looked up.
-        distinct: Different ids among them.
-        seen_once: Ids looked up exactly once.
+        distinct, seen_once: Different ids looked up, and those looked up exactly once.
         top_shares: Share of the accesses that go to the most frequent of the ids seen, by `TOP_SHARES`.
         zipf_exponent: See `Spectrum.zipf_exponent`.
-        row_0_share: Share of the accesses that go to row 0, as in `SplitFigures`.
-        mean_length: Ids per bag.
-        longest: Ids in the longest bag.
-        empty_share: Share of the bags without an id.
-        curve: Some ranks, evenly spaced on a log scale, each with the accesses of the id at that rank. Rank 1 is the id
-            with most accesses.
+        mean_length, longest, empty_share: Of bags: ids in the mean, ids at most, and bags without an id.
+        curve: Some ranks, from 1 and evenly spaced on a log scale, each with the accesses of the id at that rank.
     """
 
     table: str
@@ -70,14 +59,9 @@ class TableFigures(_Figures):
 
 
 class WindowFigures(_Figures):
-    """Distinct rows over all tables in windows of consecutive batches.
+    """Distinct rows over all tables in full windows of so many consecutive batches.
 
-    Attributes:
-        batches: Batches per window.
-        windows: Full windows in the training rows read.
-        mean_distinct: Mean number of distinct rows.
-        max_distinct: The largest.
-        unique_share: Distinct rows over accesses; None without accesses.
+    `unique_share` is distinct rows over accesses; None without accesses.
     """
 
     batches: int
@@ -92,13 +76,9 @@ class Description(_Figures):
 
     Attributes:
         version: Of this layout.
-        dataset: Its name.
-        kind: Real or synthetic.
         row_0: What row 0 of every table stands for; None where it is a row like any other.
         batch_size: Samples per batch of the working sets.
-        splits: In time order, training first.
-        tables: All tables together, then each.
-        windows: Working sets by window length, one batch first; without the lengths of which none is full.
+        splits: In time order; `tables`: all together, then each; `windows`: shortest first, those that are full.
     """
 
     version: int = 2

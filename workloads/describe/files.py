@@ -5,10 +5,14 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from workloads.describe.description import Description
+from workloads.describe.description import Description, TableFigures
 from workloads.describe.tables import tables_frame
 from workloads.errors import DataError
 from workloads.manifest import MANIFEST
+
+# Okabe and Ito's colours, which stay apart for the colour-blind; dashes keep them apart without colour.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
+_DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 
 
 def check_output(folder: Path) -> None:
@@ -32,8 +36,6 @@ def write(description: Description, folder: Path) -> list[Path]:
     Raises:
         DataError: they cannot be written.
     """
-    from workloads.describe.figure import draw
-
     try:
         with tempfile.TemporaryDirectory(prefix=".describe-", dir=folder) as name:
             made = Path(name)
@@ -43,3 +45,32 @@ def write(description: Description, folder: Path) -> list[Path]:
             return [path.replace(folder / path.name) for path in sorted(made.iterdir())]
     except OSError as error:
         raise DataError(f"cannot write to --out {folder}: {error.strerror}; earlier files there are intact") from error
+
+
+def draw(description: Description, folder: Path) -> None:
+    """Draw accesses by rank, of all tables together and of the five with most ids seen; equal bytes for equal data."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter
+
+    pooled, *tables = description.tables
+    largest = sorted(tables, key=lambda table: -table.distinct)
+    look = mpl.rc_context(
+        {"svg.hashsalt": "describe", "font.family": "DejaVu Sans", "axes.grid": True, "grid.color": "#DDDDDD"}
+    )
+    with look:
+        figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+        axes = figure.subplots()
+        axes.loglog(*_points(pooled), color="black", linewidth=2.0, label=pooled.table)
+        for table, colour, dashes in zip(largest, _COLOURS, _DASHES, strict=False):
+            axes.loglog(*_points(table), color=colour, linestyle=dashes, linewidth=1.2, label=table.table)
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.set(xlabel="rank of the id", ylabel="accesses", title=f"{description.dataset}: accesses by rank")
+        axes.legend()
+        figure.savefig(folder / "rank_frequency.svg", metadata={"Date": None, "Creator": None})
+
+
+def _points(table: TableFigures) -> tuple[list[int], list[int]]:
+    """Ranks, and the accesses at each."""
+    return [rank for rank, _ in table.curve], [accesses for _, accesses in table.curve]

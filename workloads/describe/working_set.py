@@ -20,11 +20,6 @@ class WorkingSets:
 
     The windows of one length are aligned and do not overlap, and only full windows count. Memory: 4 B per row and 40 B
     per batch.
-
-    Args:
-        table_rows: Rows by table.
-        batch_size: Samples per batch.
-        samples: Samples of the stream.
     """
 
     def __init__(self, table_rows: Sequence[int], *, batch_size: int, samples: int) -> None:
@@ -34,13 +29,9 @@ class WorkingSets:
         self._last_batch = [np.full(rows, -1, np.int32) for rows in table_rows]
 
     def access(self, table: int, ids: Ints, offsets: Ints, *, first_sample: int) -> None:
-        """Take the ids of some samples, which follow those taken before for the same table.
+        """Take the ids of some samples, from `first_sample` of the stream on, for the table of that number.
 
-        Args:
-            table: Position of the table.
-            ids: Ids by sample, int64 `[accesses]`.
-            offsets: Where the ids of a sample begin, int64 `[samples + 1]`.
-            first_sample: Position of the first sample in the stream.
+        `offsets`, int64 `[samples + 1]`, say where the ids of a sample begin.
         """
         samples = first_sample + np.arange(len(offsets) - 1)
         batches = np.repeat(samples // self._batch_size, np.diff(offsets))
@@ -74,12 +65,8 @@ def _mark(ids: Ints, batches: Ints, accesses: Ints, distinct: Ints, last_batch: 
     A row is new in a window when its previous batch lies in an earlier one. The windows are nested: where a row is not
     new in one, it is not new in any longer one.
 
-    Args:
-        ids: Ids in the order of the stream, int64 `[accesses]` or longer: what has no batch is left out.
-        batches: Batch of each id, int64 `[accesses]`.
-        accesses: By batch, int64 `[batches]`.
-        distinct: By length and window, int64 `[lengths, batches]`.
-        last_batch: Batch of each row's latest access, -1 for none, int32 `[rows]`.
+    `ids` are in the order of the stream, those without a batch last; `accesses` are int64 `[batches]`, `distinct` int64
+    `[lengths, batches]`, and `last_batch` has the batch of each row's latest access, -1 for none.
     """
     for position in range(len(batches)):
         row, batch = ids[position], batches[position]

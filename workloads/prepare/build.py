@@ -27,16 +27,14 @@ from workloads.manifest import (
     TableRecord,
     array_file,
 )
-from workloads.prepare.cluster import OnCluster, run_here
+from workloads.prepare.cluster import Advance, Meter, OnCluster, Progress, run_here, unheard
 from workloads.prepare.counting import TrainingPart, count
 from workloads.prepare.encoding import Arrays, array_shapes, encode
-from workloads.prepare.memory_bound import threads
-from workloads.prepare.progress import Advance, Meter, Progress, unheard
 from workloads.prepare.read.checks import too_many_bad_rows
 from workloads.prepare.splits import split_rows
 from workloads.prepare.staging import stage
 from workloads.prepare.vocabulary import Vocabulary, build_vocabulary
-from workloads.prepare.workspace import Job, PlacedFile, done, key_of
+from workloads.prepare.workspace import Job, PlacedFile, done, key_of, threads
 from workloads.split import Split
 
 _Task = TypeVar("_Task")
@@ -45,14 +43,9 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class Build:
-    """One preparation, from raw files to a folder that only needs to be put in place.
+    """One preparation, from raw files in time order to a folder that only needs to be put in place.
 
-    Attributes:
-        job: What every step needs to know.
-        inputs: Raw files, in time order.
-        cluster: Where the tasks run; None: in this process.
-        schema_file: The file that described the columns; None for a known dataset.
-        progress: Told how far it is.
+    Tasks run on `cluster`, or in this process. `schema_file` described the columns of a dataset of the user's own.
     """
 
     job: Job

@@ -1,4 +1,4 @@
-"""Where the tasks of a step run: in this process, or on the workers of a Dask cluster."""
+"""Where the tasks of a step run, in this process or on the workers of a Dask cluster, and how far they are."""
 
 from __future__ import annotations
 
@@ -7,7 +7,50 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 from workloads.errors import DataError
-from workloads.prepare.progress import Advance, Meter, unheard
+
+Advance = Callable[[int, int], None]
+"""Called by a task, again and again, with the bytes that it has read and the rows that it has done."""
+
+
+def unheard(_bytes: int, _rows: int) -> None:
+    """An `Advance` that does nothing."""
+
+
+Progress = Callable[[str, int, int, int], None]
+"""Called with what is done, how much of it is done and how much there is (input bytes while reading, rows in other
+steps; 0 where it is not known), and the rows that are done."""
+
+
+class Meter:
+    """Adds up how far the tasks of a step are, and reports the sum; `totals` has the bytes or rows of each task."""
+
+    def __init__(self, step: str, totals: Sequence[int], progress: Progress) -> None:
+        self._step = step
+        self._total = sum(totals)
+        self._totals = totals
+        self._done = [0] * len(totals)
+        self._rows = [0] * len(totals)
+        self._progress = progress
+        self._report()
+
+    def advance(self, position: int) -> Advance:
+        """What the task at this position calls to say how far it is."""
+
+        def listen(read: int, rows: int) -> None:
+            self._done[position] = read or min(rows, self._totals[position])
+            self._rows[position] = rows
+            self._report()
+
+        return listen
+
+    def finish(self, position: int) -> None:
+        """Take the task at this position for done: one that runs elsewhere does not say how far it is."""
+        self._done[position] = self._totals[position]
+        self._report()
+
+    def _report(self) -> None:
+        self._progress(self._step, sum(self._done), self._total, sum(self._rows))
+
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -20,13 +63,9 @@ Result = TypeVar("Result")
 def run_here(
     function: Callable[[Task, Advance], Result], tasks: Sequence[Task], meter: Meter, *, at_once: int
 ) -> list[Result]:
-    """Run the tasks of a step in this process; results come in the order of the tasks, the first error ends the step.
+    """Run tasks that do not depend on each other here; results come in order, the first error ends the step.
 
-    Args:
-        function: Does one task and says how far it is; it skips what an earlier run has finished.
-        tasks: Tasks that do not depend on each other.
-        meter: Told how far each task is.
-        at_once: Tasks that run at the same time; 1 for those that use all cores themselves.
+    `at_once` is 1 for tasks that use all cores themselves. A task skips what an earlier run has finished.
     """
     if at_once == 1:  # not in a pool: a Ctrl-C must not wait for the task
         return [function(task, meter.advance(position)) for position, task in enumerate(tasks)]

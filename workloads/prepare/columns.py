@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -52,8 +52,8 @@ class Kind(enum.StrEnum):
         if self is Kind.DENSE_FLOAT and field:
             return math.isfinite(float(field)) and abs(float(field)) <= LARGEST_FLOAT32
         if self is Kind.TIME and b"-" in field:
-            return _is_date(field.decode())
-        return self is not Kind.CATEGORICAL_STRING or _is_utf8(field)
+            return _reads(lambda: datetime.fromisoformat(field.decode()))
+        return self is not Kind.CATEGORICAL_STRING or _reads(field.decode)
 
 
 _INTEGER = (rb"(?:-?[0-9]{1,18})?", "an integer of at most 18 digits, or nothing")
@@ -74,13 +74,7 @@ _TEXTS = {
 
 @dataclass(frozen=True)
 class Column:
-    """A column of raw rows.
-
-    Attributes:
-        name: Its name; that of the table for a categorical column.
-        kind: What it holds.
-        rows: Rows of its table when ids are hashed: the published size, or what a schema file says.
-    """
+    """A column of raw rows; `rows` are of its table when ids are hashed, as published or as a schema file says."""
 
     name: str
     kind: Kind
@@ -100,9 +94,7 @@ class RawFormat:
     """How the rows of a dataset are written.
 
     Attributes:
-        dataset: Name of the dataset.
-        columns: All columns: in file order for text, found by name in Parquet and where `named` says so.
-        separator: One byte between the fields of a line.
+        columns: All of them: in file order for text, found by name in Parquet and where `named` says so.
         header: Whether the first line of every file names the columns.
         named: Whether columns are found by the names in the header, in any order and among others.
         quote: One byte around fields that hold the separator, or None where quotes are plain characters.
@@ -168,17 +160,9 @@ def _avazu() -> RawFormat:
     return RawFormat(AVAZU.name, (*first, *ids, *integers), separator=b",", header=True)
 
 
-def _is_utf8(field: bytes) -> bool:
+def _reads(read: Callable[[], object]) -> bool:
     try:
-        field.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _is_date(field: str) -> bool:
-    try:
-        datetime.fromisoformat(field)
+        read()
     except ValueError:
         return False
     return True

@@ -10,12 +10,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from workloads.prepare.cluster import Advance, unheard
 from workloads.prepare.columns import Kind
-from workloads.prepare.memory_bound import threads
 from workloads.prepare.merging import Counted, Run, merged, write_runs
-from workloads.prepare.progress import Advance, unheard
 from workloads.prepare.staged import IdBlock, StagedFile
-from workloads.prepare.workspace import Job, done, key_of, step
+from workloads.prepare.workspace import Job, done, key_of, step, threads
 
 LAYOUT = 1  # of a counting folder
 

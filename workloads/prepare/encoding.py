@@ -12,13 +12,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from workloads.manifest import ArrayFile, array_file
+from workloads.manifest import PARTS, ArrayFile, array_file
+from workloads.prepare.cluster import Advance, unheard
 from workloads.prepare.columns import Kind, RawFormat
-from workloads.prepare.memory_bound import Memory, threads
-from workloads.prepare.progress import Advance, unheard
 from workloads.prepare.staged import StagedFile
 from workloads.prepare.vocabulary import Vocabulary
-from workloads.prepare.workspace import Job, PlacedFile, done, key_of, step
+from workloads.prepare.workspace import Job, Memory, PlacedFile, done, key_of, step, threads
 from workloads.split import Split
 
 LAYOUT = 1  # of the marks that say a file is encoded
@@ -30,7 +29,6 @@ class Arrays:
 
     Attributes:
         made: Folder of the arrays, which have their full size already.
-        raw: Columns of the dataset.
         splits: Rows of all splits, in time order.
         vocabularies: One for each categorical column.
         minimum: Smallest integer of the training split; None where no dense column holds integers.
@@ -73,12 +71,7 @@ def encode(job: Job, into: Arrays, placed: PlacedFile, advance: Advance = unhear
 def scaled(integers: npt.NDArray[np.signedinteger], *, minimum: int) -> npt.NDArray[np.float32]:
     """Natural log of x - minimum + 2, as in torchrec's `BinaryCriteoUtils.tsv_to_npys`; x below the minimum is clipped.
 
-    Args:
-        integers: Any width, any shape.
-        minimum: Smallest integer of the training split, over all integer columns.
-
-    Returns:
-        float32, the same shape, at least log 2.
+    The minimum is that of the training split over all integer columns, so a result is log 2 at least, in float32.
     """
     wide = integers.astype(np.int64)
     logs: npt.NDArray[np.float32] = np.log(np.maximum(wide, minimum) - (minimum - 2), dtype=np.float32)
@@ -97,8 +90,7 @@ class _Rows:
         parts = min(threads(), len(vocabularies))
         limit = memory.divided(parts).ranked_ids
         with ThreadPoolExecutor(parts) as pool:
-            for _ in pool.map(lambda column: self._look_up(file, column, limit), range(len(vocabularies))):
-                pass
+            list(pool.map(lambda column: self._look_up(file, column, limit), range(len(vocabularies))))
 
     def of(self, column: int, block: int) -> npt.NDArray[np.int32]:
         """Rows of the dictionary's entries, int32 `[distinct + 1]`; that of a missing id last."""
@@ -159,14 +151,11 @@ class _OpenArrays:
 
 def array_shapes(raw: RawFormat, splits: Mapping[Split, int]) -> dict[tuple[Split, str], ArrayFile]:
     """Shape and dtype of every array of rows, by split and part."""
+    dense, tables = len(raw.dense), len(raw.categorical)
     return {
-        (split, part): ArrayFile((rows, *width), np.dtype(dtype))
+        (split, part): ArrayFile.of(part, rows, dense=dense, tables=tables)
         for split, rows in splits.items()
-        for part, dtype, width in (
-            ("dense", np.float32, (len(raw.dense),)),
-            ("ids", np.int32, (len(raw.categorical),)),
-            ("labels", np.uint8, ()),
-        )
+        for part in PARTS
     }
 
 

@@ -63,12 +63,7 @@ class FileRun:
 
 
 def merged(runs: Sequence[Run], *, limit: int) -> Iterator[Counted]:
-    """The ids of all runs, sorted by value, counts added up, range of values by range of values.
-
-    Args:
-        runs: Runs, any number.
-        limit: Entries of runs held at a time.
-    """
+    """The ids of all runs, sorted by value, counts added up, by ranges of values that have at most `limit` entries."""
     runs = [run for run in runs if run.length]
     if sum(run.length for run in runs) <= limit:
         if runs:

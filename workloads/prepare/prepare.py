@@ -15,12 +15,10 @@ from pathlib import Path
 from workloads.errors import DataError
 from workloads.manifest import DATA_FILES, MANIFEST, TEMPORARY, FileRecord, IdRule, Manifest, Settings
 from workloads.prepare.build import Build
-from workloads.prepare.cluster import OnCluster
+from workloads.prepare.cluster import OnCluster, Progress
 from workloads.prepare.columns import FORMATS, RawFormat
-from workloads.prepare.memory_bound import Memory
-from workloads.prepare.progress import Progress
 from workloads.prepare.vocabulary import MOST_ROWS, hashed_rows
-from workloads.prepare.workspace import Job, work_folder
+from workloads.prepare.workspace import Job, Memory, work_folder
 
 
 def prepare(
@@ -49,11 +47,8 @@ def prepare(
         restart: Forget what an earlier run has finished.
         memory: Bound on resident memory, of this process or of each worker of the cluster.
         scheduler: Address of a Dask scheduler whose workers do the work; None for this process.
-        schema_file: Record of the schema file that `dataset` was read from; None for a known dataset.
-        progress: Called while it works; see `Progress`.
-
-    Returns:
-        The manifest as written.
+        schema_file: Of a format of the user's own.
+        progress: Called while it works.
 
     Raises:
         DataError: a wrong argument, bad input, or an output that cannot be written; the message says what to do.

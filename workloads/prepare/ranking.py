@@ -22,15 +22,8 @@ def rank(folder: Path, entries: int, *, training_rows: int, min_count: int, limi
     Entries fall into cells by their count and first row, in the order of the ranking. As no two ids of a column have
     the same first row, a cell with one count has at most as many ids as rows; cells are taken together up to the limit.
 
-    Args:
-        folder: Holds the files of column 0, and gets the two written.
-        entries: How many they are.
-        training_rows: Rows of the training split.
-        min_count: Entries seen less often share row 0.
-        limit: Entries ranked at a time.
-
-    Returns:
-        Rows of the table.
+    The folder holds the files of column 0, and gets the two written. So many entries as `limit` are ranked at a time.
+    Returns the rows of the table.
     """
     width = max(1, -(-training_rows // _ROW_CELLS))
 

@@ -17,10 +17,7 @@ def split_rows(
 
     Criteo Kaggle and Avazu as in CachedEmbedding (`recsys/datasets` @a2af3d7e), Criteo 1TB as in torchrec's DLRM.
 
-    Args:
-        dataset: Name of the dataset.
-        file_rows: Rows of the raw files in time order.
-        fractions: Shares of a dataset that has no published split.
+    `file_rows` are of the raw files in time order; `fractions` of a dataset that has no published split.
 
     Raises:
         DataError: a split would be empty.

@@ -39,14 +39,9 @@ class IdBlock:
 
     @classmethod
     def of(cls, values: npt.NDArray[np.uint64], missing: npt.NDArray[np.bool_] | None) -> tuple[IdBlock, Codes]:
-        """The dictionary of a column and the code of each row.
+        """The dictionary of a column and the code of each row: its position in `values`, their number for a missing id.
 
-        Args:
-            values: uint64 `[rows]`.
-            missing: bool `[rows]`, or None where no id is missing.
-
-        Returns:
-            The block, and codes `[rows]`: positions in `values`, their number for a missing id.
+        `values` are uint64 `[rows]`, `missing` bool `[rows]`, or None where no id is missing.
         """
         present = None if missing is None else np.flatnonzero(~missing)
         codes, distinct = pd.factorize(values if present is None else values[present])
@@ -72,11 +67,7 @@ class IdBlock:
         return replace(self, values=self.values[which], counts=self.counts[which], first=self.first[which])
 
     def leading(self, codes: Codes) -> IdBlock:
-        """The dictionary of the leading rows alone.
-
-        Args:
-            codes: Codes of these rows.
-        """
+        """The dictionary of the leading rows alone, given their codes."""
         counts = np.bincount(codes, minlength=len(self.values) + 1)
         kept = np.flatnonzero(counts[:-1])
         lost = int(counts[-1])
@@ -86,13 +77,7 @@ class IdBlock:
 
 
 class StagedFile:
-    """Reads what `stage` wrote.
-
-    Attributes:
-        folder: The staging folder.
-        block_rows: Rows of each block.
-        minima: Smallest dense integer of each block.
-    """
+    """Reads what `stage` wrote: by block the rows, the smallest dense integer, and the columns."""
 
     def __init__(self, folder: Path) -> None:
         note = done(folder)

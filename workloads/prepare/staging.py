@@ -16,30 +16,20 @@ import numpy as np
 import polars as pl
 
 from workloads.errors import DataError
+from workloads.prepare.cluster import Advance, unheard
 from workloads.prepare.columns import Kind, RawFormat
-from workloads.prepare.memory_bound import threads
-from workloads.prepare.progress import Advance, unheard
-from workloads.prepare.read.ahead import ahead
 from workloads.prepare.read.checks import BadRows
-from workloads.prepare.read.lines import RawFile, is_parquet
+from workloads.prepare.read.lines import RawFile, ahead, is_parquet
 from workloads.prepare.read.parquet import ParquetRows
 from workloads.prepare.read.text import TextRows
 from workloads.prepare.staged import INDEX, WIDTHS, Codes, IdBlock, dense_file, id_file
-from workloads.prepare.workspace import Job, done, identity, key_of, step
+from workloads.prepare.workspace import Job, done, identity, key_of, step, threads
 
 LAYOUT = 1  # of a staging folder: a change makes finished ones worthless
 
 
 def stage(job: Job, path: Path, advance: Advance = unheard) -> Path:
-    """Parse a raw file into a folder of columns, unless an earlier run has finished it.
-
-    Args:
-        job: What every step needs to know.
-        path: The raw file.
-        advance: Told bytes read and rows done.
-
-    Returns:
-        The folder, for `StagedFile`.
+    """Parse a raw file into a folder of columns, for `StagedFile`, unless an earlier run has finished it.
 
     Raises:
         DataError: the file cannot be read, holds more bad rows than allowed or no good one, or changes meanwhile.

@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from workloads.errors import DataError
 from workloads.manifest import IdRule, Settings
+from workloads.prepare.cluster import Advance, unheard
 from workloads.prepare.columns import Column, Kind
 from workloads.prepare.merging import Counted, FileRun, column_file, merged, write_runs
-from workloads.prepare.progress import Advance, unheard
 from workloads.prepare.ranking import rank
 from workloads.prepare.workspace import Job, PlacedFile, done, key_of, step
 
@@ -26,11 +26,8 @@ class Vocabulary:
     """Rows of one table for the ids of the training split, on disk.
 
     Attributes:
-        folder: Where they are.
-        table_rows: Rows of the table.
         training_ids: Distinct ids in training, the missing one and rare ones included.
         values: How many ids have a row by value; 0 where rows follow from the value alone.
-        missing_row: Row of the missing id.
         hashed: Whether rows are values modulo the size of the table.
         signed: Whether the values are integers in two's complement.
     """
@@ -66,14 +63,9 @@ class Vocabulary:
 
 @dataclass(frozen=True)
 class VocabularySlice:
-    """Rows of the ids in a range of values.
+    """Rows of the ids in a range of values, from above `above` up to `up_to`; None where it is open.
 
-    Attributes:
-        values: uint64 `[ids]`, sorted; None where rows are values modulo `modulus`.
-        rows: int32 `[ids]`.
-        above, up_to: The range of values that this slice answers for; None where it is open.
-        modulus: Rows of the table, when ids are hashed.
-        signed: Whether values are to be taken as integers in two's complement.
+    `values` are uint64 `[ids]`, sorted, and None where rows are values modulo `modulus`; `rows` are int32 `[ids]`.
     """
 
     values: npt.NDArray[np.uint64] | None
@@ -132,12 +124,7 @@ def build_vocabulary(
     is for ids below `min_count` and for those that training lacks. Hashed: the value modulo the size of the table; a
     missing id counts as 0, as in torchrec.
 
-    Args:
-        job: What every step needs to know.
-        counted: What `count` made of the files, in time order.
-        training_rows: Rows of the training split.
-        column: Position among the categorical columns.
-        advance: Told rows done.
+    `counted` is what `count` made of the files, in time order.
 
     Raises:
         DataError: a table would have more rows than an int32 can tell apart.

@@ -35,24 +35,12 @@ class RankScrambler:
         )
 
     def ids(self, ranks: Ints) -> Ints:
-        """Row ids of ranks.
-
-        Args:
-            ranks: int64 `[tables, n]`, each in `[0, rows)` of its table.
-
-        Returns:
-            int64 `[tables, n]`, C-contiguous.
-        """
+        """Row ids of ranks, int64 `[tables, n]`, each rank in `[0, rows)` of its table."""
         starts = np.arange(ranks.shape[0] + 1, dtype=np.int64) * ranks.shape[1]
         return self.jagged_ids(ranks.reshape(-1), starts).reshape(ranks.shape)
 
     def jagged_ids(self, ranks: Ints, starts: Ints) -> Ints:
-        """Row ids of ranks, table after table.
-
-        Args:
-            ranks: int64 `[n]`.
-            starts: Where every table's ranks begin, and `n`: int64 `[tables + 1]`.
-        """
+        """Row ids of ranks, int64 `[n]`, table after table; `starts` has where each begins, and `n`."""
         return self._scrambled(ranks, starts, first_table=0)
 
     def table_ids(self, table: int, ranks: Ints) -> Ints:

@@ -7,51 +7,18 @@ import itertools
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
+from typing import Any
 
 from workloads.streams.zipf import RankLaw
 
 PROFILES_FILE = Path(__file__).with_name("profiles.json")
+Entry = dict[str, Any]
+"""A part of that file.
 
-
-class TableEntry(TypedDict):
-    """One table in profiles.json; `group` and `inside` say when rank 0 is forced."""
-
-    rows: int
-    head: list[float]
-    exponent: float
-    shift: float
-    group: int | None
-    inside: bool
-
-
-class DenseEntry(TypedDict):
-    """One dense column in profiles.json: mean and deviation of log(1 + value)."""
-
-    mean: float
-    std: float
-
-
-class MissingEntry(TypedDict):
-    """How dense columns go missing together, in profiles.json.
-
-    A pattern is the names of the columns that a sample lacks, with a space between them. `inside` and `outside` have
-    the shares of the patterns among the samples in which the event of a group of tables happens, and among the others.
-    """
-
-    group: int
-    inside: dict[str, float]
-    outside: dict[str, float]
-
-
-class DatasetEntry(TypedDict):
-    """One dataset in profiles.json."""
-
-    source: str
-    groups: list[float]
-    tables: dict[str, TableEntry]
-    dense: dict[str, DenseEntry]
-    dense_missing: MissingEntry
+By dataset: `groups`, the probabilities of their events; `tables` with the law, its `group`, and whether rank 0 is
+forced `inside` the event; `dense` with mean and deviation of log(1 + value); and `dense_missing`: the shares of the
+patterns, names of missing columns with a space between them, `inside` and `outside` the event of a `group`.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,17 +75,13 @@ class DatasetProfile:
 
 
 @functools.cache
-def _entries() -> dict[str, DatasetEntry]:
-    entries: dict[str, DatasetEntry] = json.loads(PROFILES_FILE.read_text(encoding="utf-8"))
+def _entries() -> Entry:
+    entries: Entry = json.loads(PROFILES_FILE.read_text(encoding="utf-8"))
     return entries
 
 
 def load_profile(dataset: str, *, rows: dict[str, int]) -> DatasetProfile:
-    """The profile of a dataset at given table sizes.
-
-    Args:
-        dataset: Name of a schema.
-        rows: Rows by table, in the order of the schema.
+    """The profile of a dataset at given table sizes, rows by table in the order of the schema.
 
     Raises:
         KeyError: profiles.json lacks the dataset or one of the tables.
@@ -130,10 +93,7 @@ def load_profile(dataset: str, *, rows: dict[str, int]) -> DatasetProfile:
         group = fitted["group"]
         share = 0.0 if group is None else entry["groups"][group]
         law = RankLaw(
-            rows=fitted["rows"],
-            head=tuple(fitted["head"]),
-            exponent=fitted["exponent"],
-            shift=fitted["shift"],
+            rows=fitted["rows"], head=tuple(fitted["head"]), exponent=fitted["exponent"], shift=fitted["shift"]
         )
         tables[name] = TableProfile(
             law=law.resized(count),
@@ -154,7 +114,7 @@ def load_profile(dataset: str, *, rows: dict[str, int]) -> DatasetProfile:
     return DatasetProfile(groups=tuple(entry["groups"]), tables=tables, dense=dense, dense_group=group)
 
 
-def _pattern_spans(entry: MissingEntry, *, share: float) -> list[tuple[list[str], tuple[float, float]]]:
+def _pattern_spans(entry: Entry, *, share: float) -> list[tuple[list[str], tuple[float, float]]]:
     """Every pattern with its range of the group's number: those inside the event below its share, the others above."""
     spans: list[tuple[list[str], tuple[float, float]]] = []
     for shares, start, stop in ((entry["inside"], 0.0, share), (entry["outside"], share, 1.0)):

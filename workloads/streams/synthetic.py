@@ -17,13 +17,7 @@ from workloads.streams.planted import PlantedModel
 from workloads.streams.samples import BIJECTIONS, CALIBRATION, PLANTED, STREAMS, Samples, SampleSource
 from workloads.streams.tracks import Track, label, split_name
 
-BEST_AUROC: Mapping[str, float] = {
-    "criteo_kaggle": 0.80,
-    "avazu": 0.76,
-    "criteo_1tb": 0.80,
-    "mlperf_dlrm_v2": 0.80,
-    "criteo_kaggle_bags": 0.80,
-}
+BEST_AUROC = dict.fromkeys(SCHEMAS, 0.80) | {"avazu": 0.76}
 """AUROC that the planted model of a dataset reaches on its own stream."""
 
 _CALIBRATION_ROWS = 1 << 16
@@ -34,15 +28,8 @@ class SyntheticWorkload:
 
     Per table, ranks follow a bounded Zipf law with the measured heavy hitters, missing values strike the measured
     groups of columns together, and a bijection scatters ranks over row ids. Where the schema has bags, the first id of
-    a bag is such a draw and the others are further draws from the table's law. Other dependence between columns is left
-    out. Every batch has a counter range of its own (Philox): the same in any process, and unlike any other batch.
-
-    Args:
-        schema: The dataset to imitate.
-        rows: Rows by table, in the order of the schema.
-        batch_size: Samples per batch.
-        seed: Of the stream, the bijections and the planted model, 0 to 2**64 - 1.
-        track: How the stream depends on time; None: not at all.
+    a bag is such a draw and the others are further draws from the table's law. Every batch has a counter range of its
+    own (Philox): the same in any process, and unlike any other batch. Arguments as of `SampleSource`.
 
     Raises:
         ValueError: the batch size or the seed is out of range.

@@ -2,10 +2,8 @@
 
 Without a track the samples of a stream are independent draws from one law. A track says how the stream depends on time.
 Time is the number of a sample: it is 0 at the beginning of the training split, and goes on through validation and test.
-Small tables hold attributes (a country, a kind of device) and do not change; tables that have at least `MOVING_ROWS`
-rows as published follow the track. The id that stands for a missing value never changes.
-
-Where a default rests on figures of Avazu, these are of 14,000 rows of the first of its ten days, hour by hour.
+Tables of at least `MOVING_ROWS` published rows follow the track, smaller ones do not change, and neither does the id
+that stands for a missing value. What the defaults rest on is in docs/tracks.md.
 """
 
 from __future__ import annotations
@@ -27,18 +25,8 @@ _NAME = re.compile(r"^(?P<name>\w+)(?:\[(?P<parameters>[^\[\]]*)\])?$")
 class Recency:
     """Ids come back sooner than by chance: some are copied from an earlier sample of the stream.
 
-    The number of samples back is log-uniform: an octave up to `2 ** octaves` is chosen, then a distance in it. What is
-    copied may be a copy itself. Which ids are frequent does not change: a copy follows the law of what it copies. The
-    first samples have nothing to copy, so they draw.
-
-    Defaults: rare ids of the real samples come back sooner than in shuffled rows, near and far: within 512 rows by
-    0.5 % of their lookups in Criteo Kaggle (C3), within 4,096 by 1.9 % in Criteo 1TB (C1). The published logs are
-    thinned, and one that keeps every q-th sample shows one q-th of the copies. 0.1 over 20 octaves is 6 % within 4,096:
-    about what a threefold thinning would leave as seen in Criteo 1TB.
-
-    Attributes:
-        probability: That a lookup copies.
-        octaves: Base-2 logarithm of the farthest distance, in samples.
+    A lookup copies with `probability`. The number of samples back is log-uniform, `2 ** octaves` at most. What is
+    copied may be a copy itself; which ids are frequent does not change. The first samples have nothing to copy.
     """
 
     name: ClassVar[str] = "recency"
@@ -55,19 +43,9 @@ class Recency:
 class Drift:
     """Which ids are popular changes; how popular the first, the second, ... of them is does not.
 
-    Each popular place of a table is held by `takers` ids in turn, each for one lifetime; while it waits, an id is rare.
-    Every place changes hands at times of its own. Of the most popular ids a share of `1 - distance /
-    lifetime` is left after a distance shorter than a lifetime, and none after one lifetime until every taker had its
-    turn.
-
-    Defaults: in Avazu the 30 most frequent ad ids (C14) of an hour take 62 % of the lookups of that hour, 33 % eight
-    hours later and 17 % sixteen hours later: a straight line that ends after about a day, one tenth of the dataset.
-    (Sites and device models hold their places: this track has drift in all large tables.) 16 takers of a tenth each
-    reach beyond the test split.
-
-    Attributes:
-        lifetime: How long an id holds a place, in training splits.
-        takers: Ids that take turns on a place.
+    Each popular place of a table is held by `takers` ids in turn, each for one `lifetime`, in training splits; while it
+    waits, an id is rare. Every place changes hands at times of its own. Of the most popular ids a share of `1 -
+    distance / lifetime` is left after a distance below a lifetime, and then none until every taker had its turn.
     """
 
     name: ClassVar[str] = "drift"
@@ -84,19 +62,10 @@ class Drift:
 class FlashCrowd:
     """At known times a few rare ids become hot for a while, then fade.
 
-    Time is cut into periods of `every` samples. After a quiet quarter of a period a crowd comes to each large table
-    with probability `tables`: for a quarter of the period a share `peak` of the table's lookups goes to `ids` rare
-    ids, chosen anew for every crowd, then the share falls in a straight line to 0 at the end of the period. The other
+    Time is cut into periods of `every` samples, a multiple of 4. After a quiet quarter of a period a crowd comes to
+    each large table with probability `tables`: for a quarter of the period a share `peak` of the table's lookups goes
+    to `ids` rare ids, chosen anew for every crowd, then the share falls in a straight line to 0 at the end. The other
     lookups follow the law.
-
-    Defaults: in Avazu a campaign (C17) below 0.2 % of the lookups before rises to 14 % within an hour; ids of ads (C14)
-    do so to 3 to 8 % five times in seventeen hours. An hour is 168,000 samples: three hours are 2 ** 19.
-
-    Attributes:
-        every: Samples from crowd to crowd, a multiple of 4.
-        peak: Share of a table's lookups that a crowd takes at its height.
-        ids: Ids per crowd and table.
-        tables: Probability that a crowd concerns a table.
     """
 
     name: ClassVar[str] = "flash"
@@ -123,12 +92,6 @@ class Growth:
     training samples` per table and sample. An id that does not exist yet is never drawn; its share goes to the rare ids
     that do, in proportion. The heavy hitters of a table, the explicit head of its law, exist from the beginning.
 
-    Default: in Avazu 12.5 % of a half-day's lookups of ad ids (C14) go to ids that the half-day before did not have,
-    where shuffled rows have 1.3 %. From one half to all, 14 % of the lookups of rare ids in the second half of training
-    go to ids that were not there in the first.
-
-    Attributes:
-        start: Share of the rare ids that exist at the beginning.
     """
 
     name: ClassVar[str] = "growth"
@@ -156,18 +119,12 @@ def split_name(name: str) -> tuple[str, Track | None]:
 
 
 def parse_track(text: str) -> Track:
-    """Read `track` or `track[parameter=value,...]`.
-
-    Raises:
-        DataError: no such track or parameter, or a value out of range.
-    """
+    """Read `track` or `track[parameter=value,...]`; errors as of `split_name`."""
     match = _NAME.match(text.strip())
     if match is None or match["name"] not in TRACKS:
         raise DataError(f"unknown track {text!r}: choose one of {', '.join(TRACKS)}, or leave out the @")
     track = TRACKS[match["name"]]
-    kinds: dict[str, type[int] | type[float]] = {
-        field.name: int if isinstance(field.default, int) else float for field in fields(track)
-    }
+    kinds = {field.name: int if isinstance(field.default, int) else float for field in fields(track)}
     values: dict[str, float] = {}
     for part in filter(None, (part.strip() for part in (match["parameters"] or "").split(","))):
         key, _, value = (piece.strip() for piece in part.partition("="))
@@ -178,7 +135,8 @@ def parse_track(text: str) -> Track:
         try:
             values[key] = kinds[key](value)
         except ValueError:
-            raise DataError(f"{key} of @{track.name} is {value!r}: give {_KINDS[kinds[key]]}") from None
+            wanted = "a whole number" if kinds[key] is int else "a number"
+            raise DataError(f"{key} of @{track.name} is {value!r}: give {wanted}") from None
     return track(**values)  # type: ignore[arg-type]
 
 
@@ -190,9 +148,6 @@ def label(track: Track) -> str:
         if getattr(track, field.name) != field.default
     ]
     return f"{track.name}[{','.join(changed)}]" if changed else track.name
-
-
-_KINDS = {int: "a whole number", float: "a number"}
 
 
 def _within(track: Track, name: str, *, low: float, high: float) -> None:

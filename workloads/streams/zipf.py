@@ -66,11 +66,7 @@ class RankLaw:
         return power if abs(power) > _SINGULAR else _SINGULAR
 
     def resized(self, rows: int) -> RankLaw:
-        """The same law on a table of another size: the head keeps its shares, the tail its mass on other ranks.
-
-        Args:
-            rows: Rows of the other table.
-        """
+        """The same law on a table of another size: the head keeps its shares, the tail its mass on other ranks."""
         if rows == self.rows:
             return self
         head = self.head[:rows]
@@ -81,8 +77,7 @@ class RankLaw:
 
     def probabilities(self, start: int, stop: int) -> Floats:
         """Probabilities of ranks `start` to `stop`, float64 `[stop - start]`, so that big tables go in chunks."""
-        edges = np.arange(start, stop + 1, dtype=np.float64)
-        return self._between(edges)
+        return self._between(np.arange(start, stop + 1, dtype=np.float64))
 
     def expected_distinct(self, draws: float) -> float:
         """Expected number of different ranks in independent draws, each rank counted with its own probability."""
@@ -147,27 +142,12 @@ class RankSampler:
         )
 
     def ranks(self, uniform: Floats) -> Ints:
-        """Ranks of as many uniform numbers for every table.
-
-        Args:
-            uniform: float64 `[tables, n]` in [0, 1).
-
-        Returns:
-            int64 `[tables, n]`, each below its table's rows.
-        """
+        """Ranks, int64 `[tables, n]`, of as many uniform numbers for every table, float64 in [0, 1)."""
         starts = np.arange(uniform.shape[0] + 1, dtype=np.int64) * uniform.shape[1]
         return self.jagged_ranks(uniform.reshape(-1), starts).reshape(uniform.shape)
 
     def jagged_ranks(self, uniform: Floats, starts: Ints) -> Ints:
-        """Ranks of uniform numbers, table after table.
-
-        Args:
-            uniform: float64 `[n]` in [0, 1).
-            starts: Where every table's numbers begin, and `n`: int64 `[tables + 1]`.
-
-        Returns:
-            int64 `[n]`.
-        """
+        """Ranks of uniform numbers, `[n]`, table after table; `starts` has where each begins, and `n`."""
         ranks = np.empty(uniform.shape, dtype=np.int64)
         to_ranks(uniform, starts, self._tables, ranks)
         return ranks

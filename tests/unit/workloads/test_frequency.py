@@ -14,7 +14,7 @@ from torchrec import KeyedJaggedTensor
 
 from workloads.batch import Split
 from workloads.errors import DataError
-from workloads.frequency import FrequencySketch, TrainingIds, counted, sketched
+from workloads.frequency import FrequencySketch, counted, sketched
 from workloads.prepare.prepare import prepare
 from workloads.prepared import PreparedWorkload
 from workloads.split import prefix_of
@@ -126,7 +126,7 @@ def test_prefix_is_at_least_one_row_and_at_most_all(count, share):
 
 def test_counting_in_blocks_is_counting_at_once():
     ids = np.random.default_rng(1).integers(0, 50, (150_000, 2)).astype(np.int32)
-    counts = counted(TrainingIds(ids).first(0.9), [50, 60])
+    counts = counted(ids[: prefix_of(len(ids), 0.9)], [50, 60])
     for column, rows in ((0, 50), (1, 60)):
         assert np.array_equal(counts[column], np.bincount(ids[:135_000, column], minlength=rows))
 

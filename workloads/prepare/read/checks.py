@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,17 +21,10 @@ _LOG = logging.getLogger(__name__)
 class BadRows:
     """Counts the bad rows of a file that are left out, and raises an error at the first one too many.
 
-    Attributes:
-        problems: What was wrong, without the file's name, in order.
+    `problems` says what was wrong, without the file's name, in order.
     """
 
     def __init__(self, path: Path, *, allowed: int) -> None:
-        """Begin at a file.
-
-        Args:
-            path: The file, for messages.
-            allowed: Rows that may be left out of it.
-        """
         self._path = path
         self._allowed = allowed
         self.problems: list[str] = []
@@ -52,35 +46,31 @@ def too_many_bad_rows(path: Path, problem: str, *, allowed: int) -> DataError:
 
 
 class TimeOrder:
-    """Finds rows of one file that are earlier than the row before them."""
+    """Refuses rows of one file that are earlier than the row before them, where the format has a column of times."""
 
-    def __init__(self) -> None:
+    def __init__(self, column: Column | None) -> None:
+        self._column = column
         self._last: int | None = None
 
-    def first_back(self, times: pl.Series) -> int | None:
-        """The first of the next rows that is earlier than the row before it; None where none is."""
-        values = times.to_numpy()
-        if not values.size:
-            return None
-        back = np.flatnonzero(np.diff(values, prepend=values[0] if self._last is None else self._last) < 0)
-        self._last = int(values[-1])
-        return int(back[0]) if back.size else None
+    def check(self, rows: pl.DataFrame, *, where: Callable[[int], str], sorting: Callable[[Column], str]) -> None:
+        """Check the next rows; `where` names file and row, `sorting` is Python code that sorts the file.
 
-
-def out_of_order(where: str, column: Column, *, sorting: str) -> DataError:
-    """The error for a row that goes back in time.
-
-    Args:
-        where: File and row.
-        column: The time column.
-        sorting: Python code that sorts the file.
-    """
-    return DataError(
-        f"{where}: column {column.name}: earlier than the row before it. Sort the file by time, then name the sorted "
-        f"one: python -c {shlex.quote('import polars as pl; ' + sorting)}"
-    )
+        Raises:
+            DataError: a row goes back in time.
+        """
+        if self._column is None or not rows.height:
+            return
+        times = rows[self._column.name].to_numpy()
+        back = np.flatnonzero(np.diff(times, prepend=times[0] if self._last is None else self._last) < 0)
+        self._last = int(times[-1])
+        if back.size:
+            code = shlex.quote("import polars as pl; " + sorting(self._column))
+            raise DataError(
+                f"{where(int(back[0]))}: column {self._column.name}: earlier than the row before it. Sort the file by "
+                f"time, then name the sorted one: python -c {code}"
+            )
 
 
 def sorted_name(path: Path) -> str:
-    """Where the sorting code of `out_of_order` writes, as a word of Python."""
+    """Where code that sorts a file writes, as a word of Python."""
     return json.dumps(f"{path}.sorted")

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import queue
+import threading
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, TypeVar
 
 import zstandard
 
 from workloads.errors import DataError
-from workloads.prepare.read.ahead import ahead
 
 READ_BYTES = 1 << 18
 LONGEST_LINE_BYTES = 1 << 20
@@ -119,7 +121,8 @@ class RawFile:
                 if start.startswith(PARQUET_MAGIC):
                     raise DataError(f"{self.path} is a Parquet file: describe its columns in a file and give --schema")
                 new = next((new for magic, new in _COMPRESSIONS.items() if start.startswith(magic)), None)
-                blocks = _chained(start, raw) if new is None else _decompressed(_chained(start, raw), new)
+                whole = chain((start,), raw)
+                blocks = whole if new is None else _decompressed(whole, new)
                 for block in blocks:
                     if block[257:262] == b"ustar":  # no line of these formats holds a word there
                         raise DataError(f"{self.path} is a tar archive: unpack it first (tar -xf {self.path})")
@@ -154,11 +157,6 @@ def _first_line_end(text: bytes) -> bytes:
     return b"\r\n" if end > 0 and text[end - 1 : end] == b"\r" else b"\n"
 
 
-def _chained(start: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    yield start
-    yield from rest
-
-
 def _decompressed(blocks: Iterator[bytes], new: Callable[[], _Decompressor]) -> Iterator[bytes]:
     """Text of one or several compressed members; EOFError where the last one is cut off."""
     member = new()
@@ -171,3 +169,49 @@ def _decompressed(blocks: Iterator[bytes], new: Callable[[], _Decompressor]) -> 
             block = member.unused_data
     if not member.eof:
         raise EOFError
+
+
+_Item = TypeVar("_Item")
+
+
+def ahead(items: Iterator[_Item]) -> Iterator[_Item]:
+    """The same items in the same order; an error is raised where its item would have come."""
+    ready: queue.Queue[_Item | BaseException | None] = queue.Queue(maxsize=1)
+    stop = threading.Event()
+
+    def put(item: _Item | BaseException | None) -> bool:
+        while not stop.is_set():
+            try:
+                ready.put(item, timeout=0.1)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+    def read() -> None:
+        try:
+            for made in items:
+                if not put(made):
+                    return
+        except BaseException as error:  # raised where the item is wanted
+            put(error)
+        else:
+            put(None)
+
+    def get() -> _Item | BaseException | None:
+        # Not an endless wait: polars' handler has the system take up such a wait again after a Ctrl-C.
+        while True:
+            try:
+                return ready.get(timeout=0.1)
+            except queue.Empty:
+                continue
+
+    # A daemon: a reader that waits for a pipe must not keep an interrupted program alive.
+    threading.Thread(target=read, daemon=True).start()
+    try:
+        while (item := get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        stop.set()

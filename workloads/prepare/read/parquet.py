@@ -13,7 +13,7 @@ import polars as pl
 
 from workloads.errors import DataError
 from workloads.prepare.columns import LARGEST_FLOAT32, LARGEST_INTEGER, Column, Kind, RawFormat
-from workloads.prepare.read.checks import BadRows, TimeOrder, out_of_order, sorted_name
+from workloads.prepare.read.checks import BadRows, TimeOrder, sorted_name
 from workloads.prepare.read.values import finished, hashed_strings
 
 # One row of one column while it is checked and converted.
@@ -33,21 +33,16 @@ _TYPES: dict[Kind, tuple[Callable[[pl.DataType], bool], str]] = {
 
 @dataclass
 class ParquetRows:
-    """Parses one Parquet file; columns are found by name, others are not read.
-
-    Attributes:
-        raw: The columns.
-        path: The file.
-        bad: Counts the rows left out.
-        order: Checks that rows are in time order.
-        bytes_read: Size of the file once `frames` is exhausted, 0 before.
-    """
+    """Parses one Parquet file; columns are found by name, others are not read. `bytes_read` is 0 until all is read."""
 
     raw: RawFormat
     path: Path
     bad: BadRows
-    order: TimeOrder = field(default_factory=TimeOrder)
     bytes_read: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        """Begin at a file."""
+        self._order = TimeOrder(self.raw.time)
 
     def frames(self, block_bytes: int) -> Iterator[pl.DataFrame]:
         """The good rows, in order, in frames of about `block_bytes`; columns as in `text.TextRows`.
@@ -115,22 +110,17 @@ class ParquetRows:
             kept = good.select(pl.all_horizontal(pl.all())).to_series()
             block, rows = block.filter(kept), rows.filter(kept)
         values = block.select(_value(column, block.schema[column.name]) for column in used)
-        self._check_order(values, rows)
+        self._order.check(values, where=lambda back: f"{self.path}: row {rows[back] + 1}", sorting=self._sorting)
         strings = [column.name for column in used if column.kind is Kind.CATEGORICAL_STRING]
         hashes = [hashed_strings(values[name].replace("", None)) for name in strings]
         return finished(values, used).with_columns(hashes)
 
-    def _check_order(self, values: pl.DataFrame, rows: pl.Series) -> None:
-        time = self.raw.time
-        if time is None:
-            return
-        back = self.order.first_back(values[time.name])
-        if back is not None:
-            sorting = (
-                f"pl.read_parquet({json.dumps(str(self.path))}, glob=False).sort({json.dumps(time.name)}, "
-                f"maintain_order=True).write_parquet({sorted_name(self.path)})"
-            )
-            raise out_of_order(f"{self.path}: row {rows[back] + 1}", time, sorting=sorting)
+    def _sorting(self, time: Column) -> str:
+        """Python code that sorts the file by its time column."""
+        return (
+            f"pl.read_parquet({json.dumps(str(self.path))}, glob=False).sort({json.dumps(time.name)}, "
+            f"maintain_order=True).write_parquet({sorted_name(self.path)})"
+        )
 
 
 def _good(column: Column) -> pl.Expr:

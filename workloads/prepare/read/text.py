@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import polars as pl
 
 from workloads.errors import DataError
 from workloads.prepare.columns import Column, Kind, RawFormat
-from workloads.prepare.read.checks import BadRows, TimeOrder, out_of_order, sorted_name
+from workloads.prepare.read.checks import BadRows, TimeOrder, sorted_name
 from workloads.prepare.read.lines import RawFile, TextBlock
 from workloads.prepare.read.values import typed
 
@@ -30,17 +30,16 @@ class TextRows:
     float32 with 0 for an empty field, ids uint64 with null for a missing one (integers in two's complement, strings
     as their 64-bit hash), time int64.
 
-    Attributes:
-        raw: How rows are written; the columns in file order.
-        file: The file.
-        bad: Counts the rows left out.
-        order: Checks that rows are in time order.
+    Bad rows are counted in `bad` and left out.
     """
 
     raw: RawFormat
     file: RawFile
     bad: BadRows
-    order: TimeOrder = field(default_factory=TimeOrder)
+
+    def __post_init__(self) -> None:
+        """Begin at a file."""
+        self._order = TimeOrder(self.raw.time)
 
     @property
     def bytes_read(self) -> int:
@@ -119,12 +118,7 @@ class TextRows:
         return frame
 
     def _check_order(self, frame: pl.DataFrame, lines: Sequence[int]) -> None:
-        time = self.raw.time
-        if time is None:
-            return
-        back = self.order.first_back(frame[time.name])
-        if back is not None:
-            raise out_of_order(f"{self.file.path}:{lines[back]}", time, sorting=self._sorting(time))
+        self._order.check(frame, where=lambda back: f"{self.file.path}:{lines[back]}", sorting=self._sorting)
 
     def _sorting(self, time: Column) -> str:
         """Python code that sorts the file by its time column and leaves its fields as they are."""

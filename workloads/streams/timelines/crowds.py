@@ -8,8 +8,18 @@ from typing import NamedTuple
 import numpy as np
 
 from workloads.compiled import compiled
-from workloads.streams.timelines.timeline import Floats, Ints, TimedTable, Timeline, still_shares
-from workloads.streams.timelines.words import GOLDEN, UNIFORM_SHIFT, hashed, mixed, uniform_of
+from workloads.streams.timelines.timeline import (
+    GOLDEN,
+    UNIFORM_SHIFT,
+    Floats,
+    Ints,
+    TimedTable,
+    Timeline,
+    hashed,
+    mixed,
+    still_shares,
+    uniform_of,
+)
 from workloads.streams.tracks import FlashCrowd
 
 

@@ -7,8 +7,17 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from workloads.compiled import compiled
-from workloads.streams.timelines.timeline import CHUNK, Floats, Ints, TimedTable, Timeline, Words, still_shares
-from workloads.streams.timelines.words import hashed, uniform_of
+from workloads.streams.timelines.timeline import (
+    CHUNK,
+    Floats,
+    Ints,
+    TimedTable,
+    Timeline,
+    Words,
+    hashed,
+    still_shares,
+    uniform_of,
+)
 from workloads.streams.tracks import Drift
 
 

@@ -9,8 +9,19 @@ import numpy as np
 
 from workloads.compiled import compiled
 from workloads.streams.draws import power, to_power
-from workloads.streams.timelines.timeline import Floats, Ints, TimedTable, Timeline, Words, still_shares
-from workloads.streams.timelines.words import GOLDEN, UNIFORM_SHIFT, hashed, mixed, uniform_of
+from workloads.streams.timelines.timeline import (
+    GOLDEN,
+    UNIFORM_SHIFT,
+    Floats,
+    Ints,
+    TimedTable,
+    Timeline,
+    Words,
+    hashed,
+    mixed,
+    still_shares,
+    uniform_of,
+)
 from workloads.streams.tracks import Growth
 
 GROWTH_STEPS = 1024

@@ -5,8 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from workloads.compiled import compiled
-from workloads.streams.timelines.timeline import Floats, Ints, TimedTable, Timeline
-from workloads.streams.timelines.words import GOLDEN, UNIFORM_SHIFT, hashed, mixed, uniform_of
+from workloads.streams.timelines.timeline import (
+    GOLDEN,
+    UNIFORM_SHIFT,
+    Floats,
+    Ints,
+    TimedTable,
+    Timeline,
+    hashed,
+    mixed,
+    uniform_of,
+)
 from workloads.streams.tracks import Recency
 
 MAX_COPIES = 16

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from workloads.compiled import compiled
 from workloads.streams.tracks import Track
 from workloads.streams.zipf import RankLaw
 
@@ -62,21 +63,15 @@ class Timeline(Generic[TrackT_co]):
         Args:
             uniform: One number per lookup, table after table, float64 `[n]`.
             starts: Where every table's lookups begin, and `n`, int64 `[tables + 1]`.
-            samples: Sample of every lookup, counted from the beginning of the training split, int64 `[n]`; it does not
-                fall within a table, and lookups of one bag follow one another.
+            samples: Sample of every lookup, from the beginning of the training split, int64 `[n]`; ascending within a
+                table, and lookups of one bag follow one another.
         """
         for table in self._moving:
             part = slice(int(starts[table]), int(starts[table + 1]))
             self._redraw(table, uniform[part], samples[part])
 
     def identify(self, ranks: Ints, starts: Ints, samples: Ints) -> None:
-        """Replace ranks by identities, in place.
-
-        Args:
-            ranks: One rank per lookup, table after table, int64 `[n]`.
-            starts: As for `redraw`.
-            samples: As for `redraw`.
-        """
+        """Replace ranks by identities, in place; int64 `[n]`, and arguments as for `redraw`."""
         for table in self._moving:
             part = slice(int(starts[table]), int(starts[table + 1]))
             self._identify(table, ranks[part], samples[part])
@@ -84,14 +79,7 @@ class Timeline(Generic[TrackT_co]):
     def shares(self, table: int, samples: int) -> Iterator[tuple[int, Floats]]:
         """Expected share of every identity in a table's draws, mean over the first samples of the training split.
 
-        Exact up to rounding; worked out chunk by chunk, so that memory does not grow with the table.
-
-        Args:
-            table: Number of the table.
-            samples: Length of the prefix, 1 or more.
-
-        Yields:
-            Identities in order: the number of the first, and the shares of those that follow, float64.
+        Exact up to rounding, chunk by chunk: the first identity, and the shares of those from it on, float64.
         """
         if table in self._moving:
             yield from self._moving_shares(table, samples)
@@ -116,3 +104,34 @@ def still_shares(law: RankLaw, *, first: int = 0) -> Iterator[tuple[int, Floats]
     """Shares of the ranks from `first` on by the law alone, in chunks: the first rank of each, and float64 shares."""
     for start in range(first, law.rows, CHUNK):
         yield start, law.probabilities(start, min(law.rows, start + CHUNK))
+
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+"""Added to a word before `mixed` makes the next one of it."""
+UNIFORM_SHIFT = np.uint64(11)
+"""A word shifted to the right by this many bits is a whole number below `2 ** 53`."""
+
+_LOOKUP = np.uint64(0xD1342543DE82EF95)
+_FACTOR_1 = np.uint64(0xBF58476D1CE4E5B9)
+_FACTOR_2 = np.uint64(0x94D049BB133111EB)
+_SHIFT_1, _SHIFT_2, _SHIFT_3 = np.uint64(30), np.uint64(27), np.uint64(31)
+
+
+@compiled
+def mixed(word):
+    """The finaliser of SplitMix64 (Steele, Lea and Flood 2014): one to one, every bit depends on every bit."""
+    word = (word ^ (word >> _SHIFT_1)) * _FACTOR_1
+    word = (word ^ (word >> _SHIFT_2)) * _FACTOR_2
+    return word ^ (word >> _SHIFT_3)
+
+
+@compiled
+def hashed(key, number, lookup):
+    """A random word of its own for every sample (or rank, or crowd) and lookup."""
+    return mixed(key + np.uint64(number) * GOLDEN + np.uint64(lookup) * _LOOKUP)
+
+
+@compiled
+def uniform_of(word):
+    """A word as float64 in [0, 1)."""
+    return np.int64(word >> UNIFORM_SHIFT) * 2.0**-53

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from workloads.batch import DataKind, Split
-from workloads.describe import figure
+from workloads.describe import files
 from workloads.describe.description import Description
 from workloads.describe.files import check_output, write
 from workloads.describe.measure import describe
@@ -241,7 +241,7 @@ def test_failed_writing_leaves_earlier_files_as_they_were(description, tmp_path,
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(figure, "draw", full)
+    monkeypatch.setattr(files, "draw", full)
     with pytest.raises(DataError, match="No space left on device; earlier files there are intact"):
         write(description, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["description.json"]

@@ -9,8 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from workloads.__main__ import app
-from workloads.prepare.memory_bound import Memory
-from workloads.prepare.workspace import work_folder
+from workloads.prepare.workspace import Memory, work_folder
 from workloads.progress import Shown
 
 ROW = "\t".join(["1", *map(str, range(13)), *["c0ffee"] * 26]) + "\n"

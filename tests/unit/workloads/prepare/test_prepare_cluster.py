@@ -5,8 +5,8 @@ import pytest
 
 from workloads.errors import DataError
 from workloads.manifest import Settings
-from workloads.prepare.memory_bound import Memory
 from workloads.prepare.prepare import prepare
+from workloads.prepare.workspace import Memory
 
 ROW = "\t".join(["{label}", *["{number}"] * 13, *["{name}"] * 26]) + "\n"
 

@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 from workloads.__main__ import app
 from workloads.errors import DataError
 from workloads.manifest import IdRule, Settings, read_manifest
-from workloads.prepare.memory_bound import Memory
 from workloads.prepare.prepare import prepare
 from workloads.prepare.read.own_schema import read_schema
 from workloads.prepare.read.values import hashed_strings
+from workloads.prepare.workspace import Memory
 from workloads.prepared import PreparedWorkload, find_prepared
 from workloads.split import Split
 

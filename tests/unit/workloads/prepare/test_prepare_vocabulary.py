@@ -13,8 +13,8 @@ import workloads.prepare.vocabulary
 from workloads.errors import DataError
 from workloads.manifest import Settings
 from workloads.prepare.columns import Column, Fractions, Kind, RawFormat
-from workloads.prepare.memory_bound import Memory
 from workloads.prepare.prepare import prepare
+from workloads.prepare.workspace import Memory
 
 ONE_TABLE = RawFormat(
     "one",
