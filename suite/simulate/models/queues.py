@@ -1,6 +1,8 @@
 """What LRU, S3-FIFO and SIEVE share: the accesses of a batch, and lists of cached rows.
 
-The three policies are defined for single accesses. Here they are brought to batches, by the same rules for all three:
+The three policies are defined for single accesses: S3-FIFO and SIEVE by Algorithm 1 of their papers, which the models
+name, S3-FIFO with a choice of how a cache fills. With batches of one row they miss what another simulator of these
+rules misses (`results/simulate/independent_check.py`). Here they are brought to batches, by the same rules for all:
 
 - The distinct rows of a batch are its accesses, in order of first occurrence. A row that occurs several times in a
   batch is accessed once.
