@@ -156,6 +156,8 @@ class _Part:
                     device=spec.device,
                     location=location,
                     row_type=row_type_of(group.tables[0]),
+                    # finding the places has checked the ids; on a device all systems have the same kernels
+                    checked=spec.device.type == "cuda",
                 )
 
     def look_up(self, features: KeyedJaggedTensor) -> Tensor:

@@ -35,8 +35,7 @@ class RowPool:
     ) -> None:
         self.slots = slots
         self.layout = layout
-        self._slot_type = slot_type(slots, tables=max(table_of_feature) + 1)
-        self._one_each = torch.empty(0, dtype=torch.int32, device=device)
+        self._one_each = torch.empty(0, dtype=torch.int64, device=device)
         self._padding = Padding(layout.dim, optimizer)
         self._tbe = build_shared_tbe(
             slots,
@@ -46,7 +45,7 @@ class RowPool:
             optimizer=self._padding.optimizer(optimizer),
             device=device,
             row_type=row_type,
-            checked=False,
+            checked=device.type == "cuda",  # planning has, but there all systems have the same kernels
         )
         # by `data` autograd overlooks that slots are filled: none of them is one that a batch in flight will update
         self.weights: Tensor = self._tbe.split_embedding_weights()[0].data
@@ -58,14 +57,17 @@ class RowPool:
         """Pool rows by slot, int32 `[n]`, in bags, with weights fp32 `[n]`; fp32 `[batch, features * dim]`.
 
         `offsets`: where bags begin and the last one ends, int32; None: every bag has one id.
+
+        fbgemm gets int64 slots, as it gets ids from all systems. On CUDA its backward sorts by `slot + table * slots`
+        in the type that it was given (v1.6.0 and v1.8.0, `transpose_embedding_input.cu`): int32 would wrap from 2**31
+        on, and rows of one table would be updated as those of another.
         """
-        slots = slots.to(self._slot_type)
         offsets = self._every_place(slots.numel()) if offsets is None else offsets
-        return self._padding.cut(self._tbe(slots, offsets, self._padding.weights(weights)))
+        return self._padding.cut(self._tbe(slots.long(), offsets, self._padding.weights(weights)))
 
     def _every_place(self, ids: int) -> Tensor:
         if self._one_each.numel() <= ids:
-            self._one_each = torch.arange(ids + ids // 4 + 1, dtype=torch.int32, device=self.weights.device)
+            self._one_each = torch.arange(ids + ids // 4 + 1, device=self.weights.device)
         return self._one_each[: ids + 1]
 
     def fill(self, slots: Tensor, records: Tensor) -> None:
@@ -117,13 +119,3 @@ class RowPool:
     def nbytes(self) -> tuple[int, int]:
         """Bytes of all rows, and of all optimizer state."""
         return self.weights.nbytes, sum(state.nbytes for state in self.state.values())
-
-
-def slot_type(slots: int, *, tables: int) -> torch.dtype:
-    """The type in which fbgemm is given slots that tables share.
-
-    On CUDA its backward sorts ids by `slot + table * slots` in the type in which it got them (v1.6.0 and v1.8.0,
-    `transpose_embedding_input.cu`): where that does not fit into int32 it wraps, and rows of one table are updated as
-    those of another.
-    """
-    return torch.int32 if slots * tables < 1 << 31 else torch.int64

@@ -17,7 +17,7 @@ from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache import traffic as traffic_module
 from systems.freq_cache.mover import BatchMover, Planned
 from systems.freq_cache.planner.planner import Plan
-from systems.freq_cache.pool import RowPool, slot_type
+from systems.freq_cache.pool import RowPool
 from systems.freq_cache.tiers.host import HostTier
 from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.writer import Writer
@@ -157,24 +157,12 @@ def test_few_batches_wait_to_be_written_back(executor: ThreadPoolExecutor) -> No
     opener.join()
 
 
-@pytest.mark.parametrize(
-    ("slots", "tables", "wide"),
-    [(2**31 - 1, 1, False), (82_595_524, 26, False), (82_595_525, 26, True), (2**30, 2, True), (10**9, 26, True)],
-)
-def test_slots_that_tables_share_are_numbered_in_64_bits_where_32_would_wrap(
-    slots: int, tables: int, wide: bool
-) -> None:
-    assert slot_type(slots, tables=tables) is (torch.int64 if wide else torch.int32)
-
-
-def test_slots_in_64_bits_train_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = []
-    for wanted in (torch.int32, torch.int64):
-        monkeypatch.setattr("systems.freq_cache.pool.slot_type", lambda slots, tables, wanted=wanted: wanted)
-        scene = Scene(rows=2, executor=None)
-        scene.pool.weights.copy_(torch.arange(32.0).view(8, 4))
-        slots = torch.tensor([3, 3, 0, 7], dtype=torch.int32)
-        for offsets in (None, torch.tensor([0, 1, 1, 4], dtype=torch.int32)):
-            scene.pool.look_up(slots, offsets, None).square().sum().backward()
-        found.append(scene.pool.weights.clone())
-    assert torch.equal(*found)
+def test_slots_reach_fbgemm_in_64_bits_so_that_its_sort_keys_do_not_wrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(rows=2, executor=None)
+    given = []
+    tbe = scene.pool._tbe
+    monkeypatch.setattr(scene.pool, "_tbe", lambda slots, *rest: given.append(slots.dtype) or tbe(slots, *rest))
+    slots = torch.tensor([3, 3, 0, 7], dtype=torch.int32)
+    for offsets in (None, torch.tensor([0, 1, 1, 4], dtype=torch.int32)):
+        scene.pool.look_up(slots, offsets, None)
+    assert given == [torch.int64, torch.int64]

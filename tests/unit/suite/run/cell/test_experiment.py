@@ -183,7 +183,7 @@ class AsksForFrequencies(ReferenceSystem):
 
 
 def test_sketched_frequencies_of_a_prefix_reach_the_system_with_their_error_in_the_record(monkeypatch):
-    monkeypatch.setattr(experiment.registry, "load", lambda variant: AsksForFrequencies)
+    monkeypatch.setattr(experiment.registry, "load", lambda variant, **_: AsksForFrequencies)
     # unverified, because verification has frequencies of its own
     monkeypatch.setattr(experiment.registry, "CONTROLS", {"reference": ""})
     cell = tiny_cell(frequency_prefix=1e-5, frequency_sketch_bytes=40_000)
@@ -221,7 +221,7 @@ def test_evaluation_is_on_the_test_split_and_touches_no_row(monkeypatch):
             return super().forward(features)
 
     modes, splits = [], []
-    monkeypatch.setattr(experiment.registry, "load", lambda variant: Watched)
+    monkeypatch.setattr(experiment.registry, "load", lambda variant, **_: Watched)
     real = streams.SyntheticWorkload.batch
 
     def batch(self, index, split=Split.TRAIN):
