@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from systems.freq_cache import staging, transfer
 from systems.freq_cache.tiers.layout import RowLayout
 
-_RUNNING = threading.RLock()
+RUNNING = threading.RLock()
 
 
 class Stream:
@@ -44,7 +44,7 @@ class Stream:
         return event
 
     def run(self, until: int) -> None:
-        with _RUNNING, _disable_current_modes():
+        with RUNNING, _disable_current_modes():
             while self.done < until:
                 self.done += 1
                 self.work[self.done - 1]()
@@ -76,7 +76,7 @@ class _Queued(TorchDispatchMode):
         if op not in _LATER:
             return op(*args, **kwargs)
         self._stream.work.append(lambda: op(*args, **kwargs))
-        return kwargs.get("out", args[0])
+        return kwargs.get("out", args[0]) if op._schema.returns else None
 
 
 @contextmanager
