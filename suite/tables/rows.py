@@ -12,6 +12,7 @@ from suite.records.optimum import Optimum
 from suite.records.record import Check, Measurement, Record, Traffic
 from suite.records.status import Status
 from suite.tables.statistics import Estimate, Speed, second_copies, speed_of, trusted_baseline
+from suite.tables.targets import reached_near_the_end, samples_to
 from systems.answers import Purpose
 
 WAIT_SHARE = 0.02
@@ -114,7 +115,7 @@ def merged_rows(group: Group) -> list[Row]:
     """One row per system of a group: reference and baseline first, behind it its second copy, then by name."""
     systems = group.rounds_by_system
     baseline = trusted_baseline(systems.values())
-    target = _reached_near_the_end(trusted(baseline or systems.get(REFERENCE, ())))
+    target = reached_near_the_end(trusted(baseline or systems.get(REFERENCE, ())))
     rows = []
     for runs in systems.values():
         rows.append(_merge(runs, baseline, target))
@@ -158,7 +159,7 @@ def _merge(runs: Sequence[Record], baseline: Sequence[Record] | None, target: fl
     if not measurements:
         return Row(**common)
     speed = _speed(runs, speed_of(runs, baseline))
-    samples_per_s, samples = speed.get("samples_per_s"), _samples_to(target, measurements)
+    samples_per_s, samples = speed.get("samples_per_s"), samples_to(target, measurements)
     return Row(
         **common,
         **speed,
@@ -318,33 +319,3 @@ def _device_bytes(measurements: Sequence[Measurement]) -> dict[str, Any]:
 def _largest(values: Iterable[int | None]) -> int | None:
     known = [value for value in values if value is not None]
     return max(known) if known else None
-
-
-def _reached_near_the_end(rounds: Sequence[Measurement]) -> float | None:
-    """The AUROC of a system's last point but one, mean over rounds; None where a round has no two points."""
-    points = [_points(measurement) for measurement in rounds]
-    enough = bool(points) and all(len(of_round) >= 2 for of_round in points)
-    return statistics.fmean(of_round[-2][1] for of_round in points) if enough else None
-
-
-def _samples_to(target: float | None, rounds: Sequence[Measurement]) -> float | None:
-    """Samples trained on until the target was reached, mean over rounds; None where a round does not reach it."""
-    if target is None:
-        return None
-    known = [samples for one in rounds if (samples := _crossing(target, _points(one))) is not None]
-    return statistics.fmean(known) if known and len(known) == len(rounds) else None
-
-
-def _points(measurement: Measurement) -> list[tuple[int, float]]:
-    return [(point.samples, point.auroc) for point in measurement.quality.points if point.auroc is not None]
-
-
-def _crossing(target: float, points: Sequence[tuple[int, float]]) -> float | None:
-    """Where straight lines between the points first reach the target."""
-    for number, (samples, auroc) in enumerate(points):
-        if auroc >= target:
-            if number == 0:
-                return samples
-            before, less = points[number - 1]
-            return before + (samples - before) * (target - less) / (auroc - less)
-    return None
