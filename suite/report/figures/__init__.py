@@ -1,1 +1,1 @@
-"""The published figures: one module each, listed in `write`; `panels`, `entries`, `titles` and `words` are shared."""
+"""The published figures: one module each, listed in `write`; `panels` and `entries` are shared."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,8 +50,8 @@ class TimeOrder:
         self._column = column
         self._last: int | None = None
 
-    def check(self, rows: pl.DataFrame, *, where: Callable[[int], str], sorting: Callable[[Column], str]) -> None:
-        """Check the next rows; `where` names file and row, `sorting` is Python code that sorts the file.
+    def check(self, rows: pl.DataFrame, where: Callable[[int], str]) -> None:
+        """Check the next rows; `where` names the file and a row.
 
         Raises:
             DataError: a row goes back in time.
@@ -64,13 +62,7 @@ class TimeOrder:
         back = np.flatnonzero(np.diff(times, prepend=times[0] if self._last is None else self._last) < 0)
         self._last = int(times[-1])
         if back.size:
-            code = shlex.quote("import polars as pl; " + sorting(self._column))
             raise DataError(
                 f"{where(int(back[0]))}: column {self._column.name}: earlier than the row before it. Sort the file by "
-                f"time, then name the sorted one: python -c {code}"
+                "time, then name the sorted one"
             )
-
-
-def sorted_name(path: Path) -> str:
-    """Where code that sorts a file writes, as a word of Python."""
-    return json.dumps(f"{path}.sorted")

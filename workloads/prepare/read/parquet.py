@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +12,7 @@ import polars as pl
 
 from workloads.errors import DataError
 from workloads.prepare.columns import LARGEST_FLOAT32, LARGEST_INTEGER, Column, Kind, RawFormat
-from workloads.prepare.read.checks import BadRows, TimeOrder, sorted_name
+from workloads.prepare.read.checks import BadRows, TimeOrder
 from workloads.prepare.read.values import finished, hashed_strings
 
 # One row of one column while it is checked and converted.
@@ -110,17 +109,10 @@ class ParquetRows:
             kept = good.select(pl.all_horizontal(pl.all())).to_series()
             block, rows = block.filter(kept), rows.filter(kept)
         values = block.select(_value(column, block.schema[column.name]) for column in used)
-        self._order.check(values, where=lambda back: f"{self.path}: row {rows[back] + 1}", sorting=self._sorting)
+        self._order.check(values, lambda back: f"{self.path}: row {rows[back] + 1}")
         strings = [column.name for column in used if column.kind is Kind.CATEGORICAL_STRING]
         hashes = [hashed_strings(values[name].replace("", None)) for name in strings]
         return finished(values, used).with_columns(hashes)
-
-    def _sorting(self, time: Column) -> str:
-        """Python code that sorts the file by its time column."""
-        return (
-            f"pl.read_parquet({json.dumps(str(self.path))}, glob=False).sort({json.dumps(time.name)}, "
-            f"maintain_order=True).write_parquet({sorted_name(self.path)})"
-        )
 
 
 def _good(column: Column) -> pl.Expr:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,7 +10,7 @@ import polars as pl
 
 from workloads.errors import DataError
 from workloads.prepare.columns import Column, Kind, RawFormat
-from workloads.prepare.read.checks import BadRows, TimeOrder, sorted_name
+from workloads.prepare.read.checks import BadRows, TimeOrder
 from workloads.prepare.read.lines import RawFile, TextBlock
 from workloads.prepare.read.values import typed
 
@@ -118,20 +117,7 @@ class TextRows:
         return frame
 
     def _check_order(self, frame: pl.DataFrame, lines: Sequence[int]) -> None:
-        self._order.check(frame, where=lambda back: f"{self.file.path}:{lines[back]}", sorting=self._sorting)
-
-    def _sorting(self, time: Column) -> str:
-        """Python code that sorts the file by its time column and leaves its fields as they are."""
-        raw = self.raw
-        key = f"pl.col({json.dumps(time.name)})" if raw.header else f"pl.nth({raw.columns.index(time)})"
-        separator = f"separator={json.dumps(raw.separator.decode())}"
-        quote = "None" if raw.quote is None else json.dumps(raw.quote.decode())
-        style = ', quote_style="never"' if raw.quote is None else f", quote_char={quote}"
-        return (
-            f"pl.read_csv({json.dumps(str(self.file.path))}, has_header={raw.header}, {separator}, quote_char={quote}, "
-            f"infer_schema=False).sort({key}.cast(int, strict=False), {key}, maintain_order=True)"
-            f".write_csv({sorted_name(self.file.path)}, include_header={raw.header}, {separator}{style})"
-        )
+        self._order.check(frame, lambda back: f"{self.file.path}:{lines[back]}")
 
     def _fields(self, line: bytes, line_end: bytes) -> tuple[list[bytes], str]:
         """The fields of a line, and what is wrong with it if anything is."""

@@ -1,7 +1,3 @@
-import shlex
-import subprocess
-import sys
-
 import numpy as np
 import polars as pl
 import pytest
@@ -182,36 +178,6 @@ def test_line_that_goes_back_in_time_is_named_also_behind_lines_left_out(tmp_pat
     (tmp_path / "rows").write_text("\n".join([*lines, ""]))
     with pytest.raises(DataError, match=r"rows:8: column when: earlier"):
         own(schema, [tmp_path / "rows"], tmp_path / "out", settings=Settings(skip_bad_rows=1))
-
-
-def write_text_without_header(frame, path):
-    frame.with_columns(pl.col("user").str.replace("ann", '"ann|b"')).write_csv(
-        path, include_header=False, separator=";", quote_style="never"
-    )
-
-
-@pytest.mark.parametrize(
-    ("write", "setting"),
-    [
-        (lambda frame, path: frame.write_parquet(path, row_group_size=3), ""),
-        (lambda frame, path: frame.write_csv(path), ""),
-        (lambda frame, path: frame.with_columns(pl.from_epoch("when", "d")).write_parquet(path), ""),
-        (lambda frame, path: frame.with_columns(pl.from_epoch("when", "s").cast(pl.String)).write_csv(path), ""),
-        (write_text_without_header, '\nheader = false\nseparator = ";"\nquote = ""'),
-    ],
-)  # fmt: skip
-def test_command_in_the_error_sorts_the_file_and_keeps_its_values(tmp_path, schema, write, setting):
-    schema.write_text(SCHEMA.replace('name = "shop"', f'name = "shop"{setting}', 1))
-    write(pl.DataFrame(ROWS), tmp_path / "in order.rows")
-    own(schema, [tmp_path / "in order.rows"], tmp_path / "one")
-    write(pl.DataFrame(ROWS).sample(fraction=1, shuffle=True, seed=1), tmp_path / "mixed up.rows")
-    with pytest.raises(DataError, match="earlier than the row before it") as refused:
-        own(schema, [tmp_path / "mixed up.rows"], tmp_path / "two")
-    _, code = shlex.split(str(refused.value).partition(": python ")[2])
-    subprocess.run([sys.executable, "-c", code], check=True)
-    own(schema, [tmp_path / "mixed up.rows.sorted"], tmp_path / "two")
-    for part in ("ids", "dense", "labels"):  # two rows of ROWS share a time, and either order of them is right
-        assert np.array_equal(rows_of(tmp_path / "one", part)[2:], rows_of(tmp_path / "two", part)[2:])
 
 
 @pytest.mark.parametrize(
