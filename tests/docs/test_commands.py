@@ -38,6 +38,7 @@ REAL = f"{SMOKE} --batch-size 64 --systems freq_cache"
 PREPARED = "python -m workloads prepare criteo_kaggle --input train.txt --out data"
 PREPARED_1TB = "python -m workloads prepare criteo_1tb --input $(ls -v day_*.gz) --out data"
 PREPARED_SHOP = "python -m workloads prepare --schema shop.toml --input january.parquet february.csv --out data"
+CURVES_SHOP = "python -m suite curves --workload shop --data-dir data --batch-size 4096 --torchrec shop.json"
 ROWS = {"1000000": "8192"}
 MAIN, BRANCH = (
     f"python run_bench.py --systems full_gpu,freq_cache --rounds 3 --out results/{run}" for run in ("main", "branch")
@@ -46,6 +47,7 @@ FEW = Run(
     add=f"{SMOKE} --workloads avazu --systems full_gpu,torchrec_uvm", swap={"--rounds 3": "--rounds 1"}, says="full_gpu"
 )
 CUDA = [command for command in commands() if command.startswith("python run_bench.py") and "--device cuda" in command]
+AVAZU = next(command for command in CUDA if "--workloads avazu " in command)
 RATIOS = [command for command in commands() if command.startswith("python results/microbench/ratio_gate.py ")]
 APPROXIMATE = (
     "python run_bench.py --systems approximate --workloads criteo_kaggle --optimizer rowwise_adagrad --steps 1000 "
@@ -124,6 +126,7 @@ RULES: dict[str, Rule] = {
         add="--dry-run", says="criteo_kaggle@drift[lifetime=0.05]"
     ),
     # several devices
+    'make bench ARGS="--ranks 2"': Run(add="--dry-run", says="torchrec_uvm_caching x criteo_1tb"),
     "python run_bench.py --systems all --ranks 2 --scale smoke": Run(
         add="--workloads avazu --systems freq_cache", says="lookups imbalance"
     ),
@@ -183,6 +186,24 @@ RULES: dict[str, Rule] = {
     "python -m suite curves --split 0.01 --out curves/": Run(
         add="--scale smoke --batch-size 16", leaves=("curves/curves.json",)
     ),
+    "python -m suite curves --workload avazu --torchrec plan.json": Run(add=SMOKE, leaves=("plan.json",)),
+    "python -m suite curves --workload avazu --torchrec plan.json --split 0.05 --prefetch --reserved-memory 2GiB": Run(
+        add=f"{SMOKE} --batch-size 16", leaves=("plan.json",)
+    ),
+    CURVES_SHOP: Run(swap={"4096": "64"}, after=(PREPARED_SHOP,), leaves=("shop.json",)),
+    "python docs/examples/shard_with_torchrec.py --plan shop.json --data data/shop --hbm 1GiB": Run(
+        swap={"1GiB": "24KiB"}, after=(CURVES_SHOP,), says="user: fused_uvm_caching, load factor 0."
+    ),
+    "python -m suite curves --workload shop --data-dir data --batch-size 4096 --counted counted.json": Elsewhere(
+        "tests/unit/suite/simulate/test_counted.py", "--counted"
+    ),
+    "python results/simulate/torchrec_planner.py --out results/simulate/torchrec_planner.json": Elsewhere(
+        "tests/unit/results/simulate/test_torchrec_planner.py", "torchrec_planner.main"
+    ),
+    "python results/simulate/independent_check.py --other ~/libcachesim/bin/python "
+    "--out results/simulate/independent_check.json": Elsewhere(
+        "tests/unit/results/simulate/test_independent_check.py", "independent_check.main"
+    ),
     "python -m suite curves --workload criteo_1tb --sample 0.01": Run(add="--scale smoke", says="from a sample of"),
     "python -m suite advise --workload criteo_1tb --hardware a100 --device-memory 8GiB": Run(
         add="--scale smoke --batches 6", says="modelled"
@@ -219,16 +240,24 @@ RULES: dict[str, Rule] = {
     "python -m suite validate results": Run(after=(ROUNDS,), says="valid"),
     "python -m suite validate --print-schema": Run(says='"schema_version"'),
     # on a CUDA device
-    **{command: Run(add="--dry-run", swap={"--device cuda ": ""}, says="freq_cache x criteo") for command in CUDA},
+    **{command: Run(add="--dry-run", swap={"--device cuda ": ""}, says=" x criteo_") for command in CUDA},
+    AVAZU: Run(add="--dry-run", swap={"--device cuda ": ""}, says="freq_cache[look_ahead=4] x avazu"),
+    "python results/cuda/half_hour.py --minutes 9.5": Elsewhere(
+        "tests/unit/results/cuda/test_half_hour.py", "half_hour.main"
+    ),
+    "python results/cuda/exchange_rates.py --out results/cuda/exchange_rates.json": Elsewhere(
+        "tests/unit/results/cuda/test_exchange_rates.py", "exchange_rates.main"
+    ),
+    "python -m pytest -q -m cuda": NotHere("needs a CUDA device"),
     'python -m pytest -q -m "not slow"': NotHere("the tests, of which this is one"),
     "python -m suite report --out results/cuda": NotHere("needs the records of a CUDA device"),
-    "python results/simulate/fbgemm_statistics.py --out results/simulate/fbgemm_statistics.json": NotHere(
+    "python results/simulate/fbgemm_statistics.py --out results/cuda/fbgemm_statistics.json": NotHere(
         "needs a CUDA device"
     ),
-    'python results/cache/step_profile.py --scale full --cache-ratio 0.015 --system "freq_cache[look_ahead=16]" '
-    "--out results/cache/step_profile.json": Run(
+    'python results/cache/step_profile.py --scale full --cache-ratio 0.015 --system "freq_cache[look_ahead=4]" '
+    "--out results/cuda/step_profile.json": Run(
         add="--warmup 4 --steps 4",
-        swap={"--scale full": "--scale smoke", "--out results/cache": "--out profiled"},
+        swap={"--scale full": "--scale smoke", "--out results/cuda": "--out profiled"},
         leaves=("profiled/step_profile.json",),
     ),
     # figures and benchmarks
