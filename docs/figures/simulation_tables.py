@@ -1,11 +1,12 @@
-"""The table of `docs/simulation.md`, from the record in `results/simulate`.
+"""The tables of `docs/simulation.md` and `docs/torchrec-planner.md`, from the records in `results/simulate`.
 
-python docs/figures/simulation_tables.py          # print it
-python docs/figures/simulation_tables.py --write  # put it into the page
+python docs/figures/simulation_tables.py          # print them
+python docs/figures/simulation_tables.py --write  # put them into the pages
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from suite.simulate.results import Simulation
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = ROOT / "results" / "simulate" / "criteo_kaggle" / "simulation.json"
 PAGE = ROOT / "docs" / "simulation.md"
+PLANNER_PAGE = ROOT / "docs" / "torchrec-planner.md"
+PLANNER_RECORD = ROOT / "results" / "simulate" / "torchrec_planner.json"
 CANNOT = "n/a"
 
 
@@ -39,7 +42,23 @@ def optimal() -> str:
     return "\n".join(lines) + "\n"
 
 
-TABLES = {"optimal": optimal}
+def planner() -> str:
+    """Misses that torchrec's planner expects, those of its proposal, and those of our division of as many slots."""
+    lines = [
+        "| workload | memory | rows on the device | expects | has | in one cache | our division | in one cache |",
+        "|---" + "|--:" * 7 + "|",
+    ]
+    for workload, points in json.loads(PLANNER_RECORD.read_text(encoding="utf-8"))["results"].items():
+        for point in points:
+            theirs, ours = point["torchrec"], point["ours"]
+            misses = [theirs["expected_misses"], theirs["misses"], theirs["misses_in_one_fbgemm_cache"]]
+            misses += [ours["misses"], ours["misses_in_one_fbgemm_cache"]]
+            cells = [workload, f"{point['hbm_bytes'] / 2**30:g} GiB", f"{100 * point['share_of_rows']:.2g} %"]
+            lines.append("| " + " | ".join([*cells, *(f"{count:,.0f}" for count in misses)]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+TABLES = {"optimal": (PAGE, optimal), "planner": (PLANNER_PAGE, planner)}
 
 
 def block(text: str, name: str) -> tuple[str, str, str]:
@@ -50,13 +69,13 @@ def block(text: str, name: str) -> tuple[str, str, str]:
 
 
 def main() -> None:
-    """Print the table, or write it into the page."""
+    """Print the tables, or write them into their pages."""
     if sys.argv[1:] != ["--write"]:
-        sys.stdout.write("\n".join(table() for table in TABLES.values()))
+        sys.stdout.write("\n".join(table() for _, table in TABLES.values()))
         return
-    for name, table in TABLES.items():
-        before, _, after = block(PAGE.read_text(encoding="utf-8"), name)
-        PAGE.write_text(f"{before}{table()}{after}", encoding="utf-8")
+    for name, (page, table) in TABLES.items():
+        before, _, after = block(page.read_text(encoding="utf-8"), name)
+        page.write_text(f"{before}{table()}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

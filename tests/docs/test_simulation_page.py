@@ -1,4 +1,4 @@
-"""`docs/simulation.md`, `docs/policies.md` and `docs/advise.md`: figures are there, numbers are the records'."""
+"""The pages on simulation, policies, torchrec's planner and advice: figures are there, numbers are the records'."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import re
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "simulation.md"
-PAGES = tuple(ROOT / "docs" / f"{name}.md" for name in ("simulation", "policies", "advise"))
+PAGES = tuple(ROOT / "docs" / f"{name}.md" for name in ("simulation", "policies", "torchrec-planner", "advise"))
 
 
 def test_figures_and_programs_that_the_pages_name_are_there() -> None:
@@ -33,11 +35,13 @@ def tables() -> ModuleType:
     return made
 
 
-def test_the_table_of_the_page_is_that_of_its_record() -> None:
+@pytest.mark.parametrize(("name", "lines"), [("optimal", 20), ("planner", 10)])
+def test_the_table_of_a_page_is_that_of_its_record(name: str, lines: int) -> None:
     made = tables()
-    _, on_page, _ = made.block(PAGE.read_text(encoding="utf-8"), "optimal")
-    assert on_page == made.optimal()
-    assert len(on_page.splitlines()) > 20
+    page, table = made.TABLES[name]
+    _, on_page, _ = made.block(page.read_text(encoding="utf-8"), name)
+    assert on_page == table()
+    assert len(on_page.splitlines()) > lines
 
 
 def test_rows_beside_the_papers_are_those_of_the_advice() -> None:

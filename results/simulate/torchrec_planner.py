@@ -1,0 +1,189 @@
+"""torchrec's planner, told miss-ratio curves by `suite curves --torchrec`: what it proposes, expects, and would miss.
+
+    python results/simulate/torchrec_planner.py --out results/simulate/torchrec_planner.json
+
+Per workload and budget of device memory, `EmbeddingShardingPlanner` with `EmbeddingOffloadScaleupProposer` plans
+for one device. Its proposal, and our division of as many slots, are replayed batch by batch: an LRU cache of its own
+for each cached table, which the planner reckons with, and one cache of fbgemm for all of them, which torchrec builds
+unless `use_one_tbe_per_table` is set. No device is needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torchrec import EmbeddingBagCollection, EmbeddingBagConfig
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+from torchrec.distributed.planner import EmbeddingShardingPlanner, Topology
+from torchrec.distributed.planner.proposers import EmbeddingOffloadScaleupProposer
+from torchrec.distributed.planner.stats import NoopEmbeddingStats
+from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
+
+from suite.records.environment import capture
+from suite.records.options import parse_bytes
+from suite.records.store import write_atomically
+from suite.simulate.curves.curves import Curves, miss_curves
+from suite.simulate.curves.planner_inputs import PlannerInputs, planner_inputs
+from suite.simulate.curves.some_tables import SomeTables
+from suite.simulate.curves.split import divide_greedily
+from suite.simulate.models.fbgemm.cache import FbgemmCacheModel
+from suite.simulate.models.lru import LruModel
+from suite.simulate.models.model import CacheModel, Setting, Span, Tally
+from suite.simulate.options import open_trace
+from suite.simulate.traces.trace import Distinct, Seen, Trace, replayed
+
+DIM = 128
+BUDGETS = {
+    "criteo_kaggle": ("512MiB", "1GiB", "2GiB"),
+    "avazu": ("256MiB", "512MiB", "1GiB"),
+    "criteo_1tb": ("1GiB", "2GiB", "4GiB"),
+}
+"""Device memory for embeddings, of 17, 5 and 91 GB of rows."""
+
+
+def proposed(inputs: PlannerInputs, *, hbm_bytes: int, dim: int = DIM) -> dict[str, tuple[int, float]]:
+    """By table: slots that torchrec's planner gives it, all its rows where it promotes it, and misses it expects."""
+    constraints = inputs.constraints()
+    configs = [
+        EmbeddingBagConfig(name=name, feature_names=[name], num_embeddings=table.stats.height, embedding_dim=dim)
+        for name, table in inputs.tables.items()
+    ]
+    topology = Topology(world_size=1, compute_device="cuda", hbm_cap=hbm_bytes, ddr_cap=1 << 40)
+    planner = EmbeddingShardingPlanner(
+        topology=topology,
+        batch_size=inputs.batch_size,
+        proposer=EmbeddingOffloadScaleupProposer() if inputs.slots is None else None,
+        storage_reservation=FixedPercentageStorageReservation(0.0),
+        constraints=constraints,
+        stats=NoopEmbeddingStats(),
+    )
+    collection = EmbeddingBagCollection(tables=configs, device=torch.device("meta"))
+    plan = planner.plan(collection, [EmbeddingBagCollectionSharder()]).plan[""]
+    found = {}
+    for name, table in inputs.tables.items():
+        kernel, params = plan[name].compute_kernel, plan[name].cache_params
+        if kernel != "fused_uvm_caching":
+            found[name] = (table.stats.height, 0.0)
+            continue
+        rate = params.stats.expected_miss_rate(params.load_factor)
+        found[name] = (int(params.load_factor * table.stats.height), rate * params.stats.expected_lookups)
+    return found
+
+
+def replayed_misses(trace: Trace, span: Span, divisions: Sequence[Mapping[str, int]]) -> list[tuple[float, float]]:
+    """Misses per batch of each division of slots: caches of their own, and one of fbgemm's for the same tables.
+
+    All are replayed in one pass. Tables with a slot for every row lie on the device.
+    """
+    rows = dict(trace.tables)
+    cached = [{name: slots for name, slots in division.items() if slots < rows[name]} for division in divisions]
+    watched: dict[tuple[str, ...], list[tuple[CacheModel, Tally]]] = {}
+    found: list[tuple[list[Tally], list[Tally]]] = []
+    for some in cached:
+        tallies: tuple[list[Tally], list[Tally]] = ([], [])
+        own = [((name,), slots, LruModel, {}, tallies[0]) for name, slots in some.items()]
+        shared = [(tuple(some), sum(some.values()), FbgemmCacheModel, {"policy": "lru", "prefetch": "off"}, tallies[1])]
+        for names, slots, model, parameters, into in [*own, *(shared if some else [])]:
+            part = SomeTables(trace, names)
+            tally = Tally.of(part)
+            watched.setdefault(names, []).append(
+                (model(Setting(trace=part, span=span, slots=slots), parameters), tally)
+            )
+            into.append(tally)
+        found.append(tallies)
+    parts = {names: SomeTables(trace, names) for names in watched}
+    distinct = {names: Distinct(part.rows) for names, part in parts.items()}
+    for seen in replayed(trace, 0, span.stop):
+        counted = seen.number >= span.counted_from
+        for names, models in watched.items():
+            batch = Seen(seen.number, 1, parts[names].of(seen.ids), distinct[names])
+            for model, tally in models:
+                model.announce(batch)
+                model.step(batch, tally if counted else None)
+    batches = span.stop - span.counted_from
+    return [
+        (sum(tally.unique_misses for tally in own) / batches, sum(tally.unique_misses for tally in shared) / batches)
+        for own, shared in found
+    ]
+
+
+def compared(trace: Trace, curves: Curves, *, batch_size: int, hbm_bytes: int, dim: int = DIM) -> dict[str, Any]:
+    """The planner's proposal for a budget beside our division of as many slots."""
+    proposal = proposed(planner_inputs(curves, batch_size=batch_size), hbm_bytes=hbm_bytes, dim=dim)
+    slots = sum(count for count, _ in proposal.values())
+    ours = divide_greedily(curves.tables, slots, resident=True)
+    divisions = [
+        {name: count for name, (count, _) in proposal.items()},
+        dict(zip(proposal, ours.slots, strict=True)),
+    ]
+    (own, shared), (our_own, our_shared) = replayed_misses(trace, curves.span, divisions)
+    return {
+        "hbm_bytes": hbm_bytes,
+        "slots": slots,
+        "share_of_rows": slots / trace.rows,
+        "torchrec": {
+            "slots": divisions[0],
+            "expected_misses": sum(misses for _, misses in proposal.values()),
+            "misses": own,
+            "misses_in_one_fbgemm_cache": shared,
+        },
+        "ours": {
+            "slots": divisions[1],
+            "expected_misses": ours.total_misses / curves.batches,
+            "misses": our_own,
+            "misses_in_one_fbgemm_cache": our_shared,
+        },
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print a line per workload and budget, and leave a record where asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workloads", default=",".join(BUDGETS))
+    parser.add_argument("--scale", default="full")
+    parser.add_argument("--batch-size", type=int, default=16_384)
+    parser.add_argument("--batches", type=int, default=150, help="a third of them warms up")
+    parser.add_argument("--sample", type=float, help="curves from this share of the rows; replays are of all rows")
+    parser.add_argument("--budgets", help="device memory, as in 1GiB,2GiB; default: three by workload")
+    parser.add_argument("--dim", type=int, default=DIM)
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args(arguments)
+    logging.getLogger("torchrec").setLevel(logging.ERROR)  # it warns of every table and every way of sharding it
+    span = Span(counted_from=asked.batches // 3, stop=asked.batches)
+    results: dict[str, list[dict[str, Any]]] = {}
+    for workload in asked.workloads.split(","):
+        trace = open_trace(workload=workload, scale=asked.scale, batch_size=asked.batch_size)
+        curves = miss_curves(trace, span, asked.sample, per_table=True)
+        for budget in BUDGETS[workload] if asked.budgets is None else asked.budgets.split(","):
+            hbm = parse_bytes(budget, flag="--budgets")
+            found = compared(trace, curves, batch_size=asked.batch_size, hbm_bytes=hbm, dim=asked.dim)
+            results.setdefault(workload, []).append(found)
+            sys.stdout.write(_line(workload, budget, found))
+            sys.stdout.flush()
+    if asked.out is not None:
+        settings = {name: getattr(asked, name) for name in ("scale", "batch_size", "batches", "sample", "dim")}
+        environment = capture(threads=len(os.sched_getaffinity(0))).model_dump(mode="json")
+        write_atomically(
+            asked.out, json.dumps({"environment": environment, **settings, "results": results}, indent=1) + "\n"
+        )
+
+
+def _line(workload: str, budget: str, found: Mapping[str, Any]) -> str:
+    theirs, ours = found["torchrec"], found["ours"]
+    return (
+        f"{workload:<15}{budget:>8}{found['slots']:>13,} slots: torchrec expects {theirs['expected_misses']:,.0f} "
+        f"misses per batch, has {theirs['misses']:,.0f}, in one cache {theirs['misses_in_one_fbgemm_cache']:,.0f}; "
+        f"our division {ours['misses']:,.0f}, in one cache {ours['misses_in_one_fbgemm_cache']:,.0f}\n"
+    )
+
+
+if __name__ == "__main__":
+    main()
