@@ -19,8 +19,8 @@ SLOW_ROWS = {"fp32": None, "fp16": torch.float16, "int8": torch.int8}
 ROW_ERROR = {"fp32": 0.0, "fp16": 2.0**-11, "int8": 1 / 252}
 """By how much that changes an element at most, as a share of its row's largest size."""
 
-SLOT_ID_BYTES = 8
-"""On the device of every id of a batch: its slot in the batch in hand and in the one that is sent ahead."""
+SLOT_ID_BYTES = 16
+"""On the device of every id: its slot as it was sent and as fbgemm takes it, and that of the batch sent ahead."""
 
 ROW_INDEX_BYTES = 4
 """Of every row on the host: its place in the index; in a file tier, its place in the file."""
