@@ -192,7 +192,11 @@ RULES: dict[str, Rule] = {
     ),
     CURVES_SHOP: Run(swap={"4096": "64"}, after=(PREPARED_SHOP,), leaves=("shop.json",)),
     "python docs/examples/shard_with_torchrec.py --plan shop.json --data data/shop --hbm 1GiB": Run(
-        swap={"1GiB": "24KiB"}, after=(CURVES_SHOP,), says="user: fused_uvm_caching, load factor 0."
+        add="--counted counted.json",
+        swap={"1GiB": "24KiB"},
+        after=(CURVES_SHOP,),
+        leaves=("counted.json",),
+        says="user: fused_uvm_caching, load factor 0.",
     ),
     "python -m suite curves --workload shop --data-dir data --batch-size 4096 --counted counted.json": Elsewhere(
         "tests/unit/suite/simulate/test_counted.py", "--counted"
