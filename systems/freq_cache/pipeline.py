@@ -137,7 +137,7 @@ class Pipeline:
             if again:
                 return planned, self._parts(half_moved)
         if unannounced is not None:
-            self.withdraw()
+            self.withdraw(before_lookup=True)
             start = time.perf_counter()
             self._announce(unannounced, None)
             self._plan(unannounced, None)
@@ -155,16 +155,18 @@ class Pipeline:
             self._plan(coming, self._executor)
         return self._move(coming, start), self._parts(coming)
 
-    def withdraw(self) -> None:
+    def withdraw(self, *, before_lookup: bool = False) -> None:
         """Move the rows of every planned batch, and forget the announced batches that are not planned.
 
-        They stay in the line, and are announced to the planners anew when their turn comes.
+        They stay in the line, and are announced to the planners anew when their turn comes. `before_lookup`: batches in
+        flight may wait on, unless there are rows to move.
 
         Raises: as `move`.
         """
         if self._failure is not None:
             raise self._failed()
-        if self._half_moved is not None or any(coming.planned is not None for coming in self._coming):
+        moves = self._half_moved is not None or any(coming.planned is not None for coming in self._coming)
+        if moves or not before_lookup:
             for cache in self._caches:
                 cache.finish()
         if self._half_moved is not None:

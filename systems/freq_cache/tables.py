@@ -227,7 +227,7 @@ class CachedTables(EmbeddingSystem):
         """What each cache has for a batch, fp32: pooled rows `[batch, features * dim]`, or a row per id `[n, dim]`."""
         if self._infers:
             parts = self._parts(features)
-            self._pipeline.withdraw()
+            self._pipeline.withdraw(before_lookup=True)
             return [cache.infer(part) for cache, part in zip(self._caches, parts, strict=True)]
         for cache in self._caches:
             cache.warm_up()
