@@ -9,6 +9,7 @@ import math
 import os
 import signal
 import sys
+import time
 import traceback
 import warnings
 from dataclasses import replace
@@ -39,6 +40,8 @@ from systems.contract import Verdict
 from systems.sharded.system import ShardedSystem
 from workloads.batch import Split
 
+_FOUND_S = 10.0
+
 
 def run_rank(folder: Path) -> None:
     """Run the cell of a folder with the other ranks; what this one says last is a file there."""
@@ -59,6 +62,8 @@ def run_rank(folder: Path) -> None:
             write_atomically(folder / f"{rank}.json", outcome.model_dump_json())
     if failed:
         sys.stderr.flush()
+        if LOST in outcome.reason:
+            time.sleep(_FOUND_S)  # the agent finds the rank that failed first, and ends this one
         os._exit(1)  # a library's exit handlers must not wait for ranks that are gone
 
 
