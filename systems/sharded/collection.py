@@ -89,14 +89,15 @@ class ShardedCachedEmbeddingBagCollection(ShardedSystem):
         layout = place(tables, how=placement, ranks=dist.get_world_size(), misses=misses)
         self._shards = layout[dist.get_rank()]
         ranges = {shard.table: slice(shard.first, shard.first + shard.rows) for shard in self._shards}
-        static = policy == "static" and frequencies is not None
+        used = frequencies if frequencies is not None and policy == "static" else {}
+        own_frequencies = {name: used[name][rows] for name, rows in ranges.items() if name in used}
         own = CachedEmbeddingBagCollection(
             [replace(self.tables[shard.table], num_embeddings=shard.rows) for shard in self._shards],
             optimizer=optimizer,
             cache_ratio=cache_ratio,
             policy=policy,
             look_ahead=look_ahead,
-            frequencies={name: frequencies[name][rows] for name, rows in ranges.items()} if static else None,
+            frequencies=own_frequencies or None,
             device=device,
             batch_lookups=batch_lookups,
             seed=None,

@@ -24,7 +24,7 @@ class SentBytes(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.ids = self.pooled = 0
 
     def __torch_dispatch__(
@@ -95,11 +95,9 @@ def memory_of_all(each: Sequence[Memory]) -> Memory:
 def traffic_of_all(each: Sequence[Traffic]) -> Traffic:
     """The sums over ranks; where a table is cut, its ranges are counted apart and have no row in common."""
     names = ("lookups", "unique_ids", "unique_misses", "lookup_misses", "bytes_fetched", "bytes_written_back")
-    return Traffic(
-        steps=each[0].steps,
-        overflow_batches=sum(traffic.overflow_batches for traffic in each),
-        **{name: _sum(getattr(traffic, name) for traffic in each) for name in names},
-    )
+    sums = {name: _sum(getattr(traffic, name) for traffic in each) for name in names}
+    overflow = max(traffic.overflow_batches for traffic in each)
+    return Traffic(steps=each[0].steps).model_copy(update={**sums, "overflow_batches": overflow})
 
 
 def _sum(values: Iterable[int | None]) -> int | None:

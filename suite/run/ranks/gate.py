@@ -25,7 +25,7 @@ from suite.run.ranks.training import RankTrainer, part_of_features
 from systems.contract import EmbeddingSystem, SystemSpec
 from workloads.batch import Workload
 
-_MLPS: dict[str, tuple[int, ...]] = {"bottom_mlp": (16,), "top_mlp": (16, 1)}
+_BOTTOM, _TOP = (16,), (16, 1)
 
 
 class AsOne(EmbeddingSystem):
@@ -33,8 +33,8 @@ class AsOne(EmbeddingSystem):
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
         """Of a whole batch."""
-        part: KeyedTensor = super().forward(self._part(features))
-        return KeyedTensor(part.keys(), part.length_per_key(), _Gather.apply(part.values()))
+        part: KeyedTensor = super().forward(self._part(features))  # type: ignore[safe-super] # the system's
+        return KeyedTensor(part.keys(), part.length_per_key(), _Gather.apply(part.values()))  # type: ignore[no-untyped-call]
 
     def prefetch(self, features: KeyedJaggedTensor) -> None:
         """Announce a whole batch."""
@@ -90,9 +90,10 @@ def _data_parallel(
     ours, theirs = system_class(spec), system_class.reference(spec)
     for system in (ours, theirs):
         load_initial_rows(system, seed=seed)
-    trainer = RankTrainer(ours, workload, total_steps=STEPS, seed=seed, **_MLPS)
+    trainer = RankTrainer(ours, workload, total_steps=STEPS, seed=seed, bottom_mlp=_BOTTOM, top_mlp=_TOP)
+    feed = in_process(workload, spec.device)
     one_rank = build_trainer(
-        theirs, workload, seed=seed, feed=in_process(workload, spec.device), total_steps=STEPS, **_MLPS
+        theirs, workload, seed=seed, feed=feed, total_steps=STEPS, bottom_mlp=_BOTTOM, top_mlp=_TOP
     )
     losses = torch.tensor([trainer.run(1).loss - one_rank.run(1).loss for _ in range(STEPS)])
     name = f"{kind}: data parallel"
