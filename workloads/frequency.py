@@ -86,7 +86,8 @@ class FrequencySketch:
 
     def __init__(self, table_rows: Mapping[str, int], *, memory_bytes: int) -> None:
         self._rows = dict(table_rows)
-        wanted = {name: _lg_of(rows) for name, rows in self._rows.items()}
+        # the smallest map that holds so many rows exactly
+        wanted = {name: max(_LEAST_LG, int(np.ceil(np.log2(rows / _LOAD)))) for name, rows in self._rows.items()}
         if _bytes(wanted.values(), _LEAST_LG) > memory_bytes:
             raise DataError(
                 f"{memory_bytes:,} bytes are too few for a frequency sketch of {len(wanted)} tables: "
@@ -160,11 +161,6 @@ def sketched(
         seen += features.stride()
         on_batch()
     return sketch.result(samples=seen)
-
-
-def _lg_of(rows: int) -> int:
-    """Base-2 logarithm of the smallest map that holds this many rows exactly."""
-    return max(_LEAST_LG, int(np.ceil(np.log2(rows / _LOAD))))
 
 
 def _bytes(wanted: Iterable[int], cap: int) -> int:

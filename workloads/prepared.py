@@ -63,7 +63,9 @@ class PreparedWorkload:
         self.batch_lookups = batch_size * len(manifest.tables)
         self._folder = folder
         self._max_table_rows = max_table_rows
-        self._arrays = {split: _map_split(folder, manifest, split) for split in Split}
+        self._arrays = {
+            split: _SplitArrays(*(_map(folder, manifest, array_file(split, part)) for part in PARTS)) for split in Split
+        }
         self._counts = _map(folder, manifest, COUNTS)
 
     @classmethod
@@ -184,10 +186,6 @@ def find_prepared(data_dir: Path) -> dict[str, Path]:
 def _half_prepared(folder: Path) -> bool:
     arrays = any((folder / name).exists() for name in DATA_FILES)
     return TEMPORARY in folder.name or (arrays and not (folder / MANIFEST).exists())
-
-
-def _map_split(folder: Path, manifest: Manifest, split: Split) -> _SplitArrays:
-    return _SplitArrays(*(_map(folder, manifest, array_file(split, part)) for part in PARTS))
 
 
 def _map(folder: Path, manifest: Manifest, name: str) -> npt.NDArray[np.generic]:

@@ -56,7 +56,12 @@ class Comparison:
     def beyond_noise(self) -> list[Compared]:
         """Cells whose speed changed: slower before faster, largest first."""
         found = [cell for cell in self.cells if cell.speed.beyond_noise]
-        return sorted(found, key=lambda cell: (not cell.speed.slower, -_size(cell.speed)))
+
+        def order(cell: Compared) -> tuple[bool, float]:
+            ratio = cell.speed.ratio
+            return not cell.speed.slower, -abs(math.log(ratio.value)) if ratio is not None else 0.0
+
+        return sorted(found, key=order)
 
     @property
     def baselines(self) -> list[Compared]:
@@ -99,7 +104,3 @@ def compare(before: Run, after: Run) -> Comparison:
         differences=tuple(differences(before, after, matched)),
         warnings=tuple(warnings(before, after, matched)),
     )
-
-
-def _size(speed: Speed) -> float:
-    return abs(math.log(speed.ratio.value)) if speed.ratio is not None else 0.0

@@ -93,16 +93,8 @@ def _ratio(row: Row, noise: float | None) -> str:
     return relative(row.relative, noise)
 
 
-def _speed(row: Row, noise: float | None) -> str:
-    return amount(row.steps_per_s, noise) if row.computes_as is None else _same_as(row)
-
-
 def _same_as(row: Row) -> str:
     return f"= {row.computes_as}"
-
-
-def _epoch(row: Row, noise: float | None) -> str:
-    return MISSING if row.epoch_s is None else f"~{duration(row.epoch_s, noise)}"
 
 
 def _word(value: object) -> str:
@@ -143,7 +135,9 @@ COLUMNS = (
         definition="on the test split after training (torchmetrics), mean over rounds.",
     ),
     _noisy(
-        "it/s", "steps_per_s", _speed, View.MAIN, View.PAPER,
+        "it/s", "steps_per_s",
+        lambda row, noise: amount(row.steps_per_s, noise) if row.computes_as is None else _same_as(row),
+        View.MAIN, View.PAPER,
         definition="iterations per second: the baseline's geometric mean over turns, times the ratio.",
     ),
     _noisy(
@@ -151,7 +145,8 @@ COLUMNS = (
         definition="all timed iterations over all their seconds: stalls show here.",
     ),
     _noisy(
-        "epoch time", "epoch_s", _epoch, View.PAPER,
+        "epoch time", "epoch_s",
+        lambda row, noise: MISSING if row.epoch_s is None else f"~{duration(row.epoch_s, noise)}", View.PAPER,
         definition="samples of the training split over samples per second.",
     ),
     _noisy(

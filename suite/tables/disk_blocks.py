@@ -61,10 +61,6 @@ def _kilobytes(row: OnDrive) -> str:
     return f"{amount(row.read_bytes / 1e3)} / {amount(row.written_bytes / 1e3)}"
 
 
-def _held(row: OnDrive) -> str:
-    return MISSING if row.held_bytes is None else percent(row.held_bytes / row.host_budget_bytes, 1)
-
-
 _NAMES: tuple[Column[OnDrive], ...] = (
     Column(words="budget", show=lambda row: binary_bytes(row.host_budget_bytes), text=True, repeats=True),
     Column(words="system", show=lambda row: row.system, text=True, repeats=True),
@@ -78,7 +74,10 @@ COLUMNS: dict[Step, tuple[Column[OnDrive], ...]] = {
         Column(words="AUROC", show=lambda row: score(row.auroc)),
         Column(words="rows read per sample", show=lambda row: amount(row.rows_read)),
         Column(words="kB read / written per sample", show=_kilobytes),
-        Column(words="memory held, % of budget", show=_held),
+        Column(
+            words="memory held, % of budget",
+            show=lambda row: percent(None if row.held_bytes is None else row.held_bytes / row.host_budget_bytes, 1),
+        ),
         Column(words="status", show=lambda row: row.status, text=True),
     ),
     Step.EMBEDDING: (

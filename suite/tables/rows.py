@@ -9,7 +9,7 @@ from typing import Any
 
 from suite.records.groups import REFERENCE, Group, base_name, is_baseline
 from suite.records.optimum import Optimum
-from suite.records.record import Check, Measurement, Record, Traffic
+from suite.records.record import Measurement, Record, Traffic
 from suite.records.status import Status
 from suite.tables.statistics import Estimate, Speed, second_copies, speed_of, trusted_baseline
 from suite.tables.targets import reached_near_the_end, samples_to
@@ -270,12 +270,9 @@ def _verified(runs: Sequence[Record]) -> str | None:
         return None
     if base_name(runs[0].cell.system) == REFERENCE:
         return "is the reference"
-    return _distance([check for verification in verifications for check in verification.checks], runs[0].cell.optimizer)
-
-
-def _distance(checks: Sequence[Check], optimizer: str) -> str:
-    """How far from the reference the cell's own optimizer came; the other optimizers' checks only pass or fail."""
-    own = [check for check in checks if check.name.startswith(f"{optimizer}:")] or checks
+    checks = [check for verification in verifications for check in verification.checks]
+    # the other optimizers' checks only pass or fail
+    own = [check for check in checks if check.name.startswith(f"{runs[0].cell.optimizer}:")] or checks
     difference = max(check.max_difference for check in own)
     return "bitwise" if difference == 0 else f"within {difference:.0e}"
 

@@ -53,9 +53,10 @@ def facts(groups: Sequence[Group]) -> tuple[str, ...]:
     capped = f", tables capped to about {cell.max_rows:,} rows in all" if cell.max_rows else ""
     tf32 = ", dense layers in TF32" if cell.tf32 else ""
     records = [record for one in groups for record in one.records]
+    best = f"; best possible AUROC {score(best_auroc(group.records))}" if cell.data == "synthetic" else ""
     found = (
         f"Measured on: {_machine(group)}",
-        f"Data: {group.title}, {cell.data}, scale {cell.scale}{capped}{_best_auroc(group)}",
+        f"Data: {group.title}, {cell.data}, scale {cell.scale}{capped}{best}",
         f"Training: {cell.optimizer}{tf32}, lr {cell.lr:g}, eps {cell.eps:g}, batch {cell.batch_size:,}, "
         f"dim {cell.embedding_dim}{size}, seed {cell.seed}{_frequencies(cell)}",
         *_seeds(group),
@@ -146,11 +147,8 @@ def _disturbed(records: Sequence[Record]) -> tuple[str, ...]:
         return ()
     rounds = [len({record.cell.round for record in some}) for some in (disturbed, records)]
     where = f"in {rounds[0]} of {rounds[1]} rounds, " if rounds[1] > 1 else ""
-    return (f"Disturbed: {where}{one_line('; '.join(max(disturbed, key=_others_share).disturbed))}",)
-
-
-def _others_share(record: Record) -> float:
-    return (record.conditions.others_cpu_share if record.conditions is not None else None) or 0.0
+    worst = max(disturbed, key=lambda record: (record.conditions and record.conditions.others_cpu_share) or 0.0)
+    return (f"Disturbed: {where}{one_line('; '.join(worst.disturbed))}",)
 
 
 def _digests(group: Group) -> str:
@@ -184,12 +182,6 @@ def best_auroc(records: Iterable[Record]) -> float | None:
         if record.measurement is not None and record.measurement.quality.best_auroc is not None
     ]
     return statistics.median(known) if known else None
-
-
-def _best_auroc(group: Group) -> str:
-    if group.cell.data != "synthetic":
-        return ""
-    return f"; best possible AUROC {score(best_auroc(group.records))}"
 
 
 def _horizon(records: Iterable[Record]) -> tuple[str, ...]:

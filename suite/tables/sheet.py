@@ -14,7 +14,7 @@ import pandas as pd
 from suite.records.groups import Group
 from suite.records.published import PublishedRow, published_rows
 from suite.records.record import Record
-from suite.tables.rows import Row, merged_rows, one_line, records_of
+from suite.tables.rows import merged_rows, one_line, records_of
 
 _Row = TypeVar("_Row")
 
@@ -112,7 +112,11 @@ def frame(*groups: Group, published: bool = False) -> pd.DataFrame:
     Memory, printed in GB by a source that means GiB (see `suite.records.published.NOTE`), is converted to bytes.
     """
     lines = [
-        setting_numbers(group, records_of(group, row)) | _numbers(row) for group in groups for row in merged_rows(group)
+        setting_numbers(group, records_of(group, row))
+        | {name: value for name, value in vars(row).items() if name != "notes"}
+        | {"status": row.status.value, "reason": one_line(row.reason)}
+        for group in groups
+        for row in merged_rows(group)
     ]
     if published:
         workloads = dict.fromkeys(group.cell.workload for group in groups)
@@ -145,11 +149,6 @@ def setting_numbers(group: Group, runs: Sequence[Record]) -> dict[str, object]:
         **({} if cell.host_budget_bytes is None else {"host_budget_bytes": cell.host_budget_bytes}),
         "records": " ".join(run.key for run in runs),
     }
-
-
-def _numbers(row: Row) -> dict[str, object]:
-    told = {name: value for name, value in vars(row).items() if name != "notes"}
-    return told | {"status": row.status.value, "reason": one_line(row.reason)}
 
 
 def _published_setting(row: PublishedRow) -> dict[str, object]:

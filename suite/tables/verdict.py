@@ -49,7 +49,9 @@ def verdict(group: Group) -> tuple[str, ...]:
     else:
         said = _beside(group, sound, baseline, noise=noise_floor(rows) or 0.0)
     wrong = [row.system for row in rows if row.status is Status.WRONG_ANSWER]
-    return (*said, *(_strayed(row, like) for row in strayed if like is not None), *never(wrong))
+    if like is not None:
+        said += [not_by_speed(row.system, row.auroc, like=like.system, right=like.auroc) for row in strayed]
+    return (*said, *never(wrong))
 
 
 def _is_rival(row: Row) -> bool:
@@ -60,10 +62,6 @@ def _is_rival(row: Row) -> bool:
 
 def _distance(row: Row, like: Row) -> float:
     return abs(row.auroc - like.auroc) if row.auroc is not None and like.auroc is not None else 0.0
-
-
-def _strayed(row: Row, like: Row) -> str:
-    return not_by_speed(row.system, row.auroc, like=like.system, right=like.auroc)
 
 
 def not_by_speed(system: str, auroc: float | None, *, like: str, right: float | None) -> str:

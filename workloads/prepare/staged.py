@@ -14,7 +14,6 @@ import pandas as pd
 from workloads.prepare.workspace import done
 
 INDEX = "index.json"
-WIDTHS = (1, 2, 4, 8)
 
 Codes = npt.NDArray[np.unsignedinteger]
 
@@ -52,7 +51,7 @@ class IdBlock:
         order = np.argsort(distinct)
         place = np.empty(len(distinct), np.int64)
         place[order] = np.arange(len(distinct))
-        narrow = np.dtype(f"<u{_width(len(distinct))}")
+        narrow = np.min_scalar_type(len(distinct))
         if missing is None or present is None:
             all_codes = place.astype(narrow)[codes]
             lost = lost_first = 0
@@ -176,8 +175,3 @@ def dense_file(position: int) -> str:
 def id_file(position: int) -> str:
     """Name of the file of an id column."""
     return f"ids_{position:03}"
-
-
-def _width(largest: int) -> int:
-    """Bytes of the narrowest unsigned integer that holds a code."""
-    return next(width for width in WIDTHS if largest < 1 << 8 * width)

@@ -22,7 +22,7 @@ from workloads.prepare.read.checks import BadRows
 from workloads.prepare.read.lines import RawFile, ahead, is_parquet
 from workloads.prepare.read.parquet import ParquetRows
 from workloads.prepare.read.text import TextRows
-from workloads.prepare.staged import INDEX, WIDTHS, Codes, IdBlock, dense_file, id_file
+from workloads.prepare.staged import INDEX, Codes, IdBlock, dense_file, id_file
 from workloads.prepare.workspace import Job, done, identity, key_of, step, threads
 
 LAYOUT = 1  # of a staging folder: a change makes finished ones worthless
@@ -107,7 +107,8 @@ class _Columns:
         stream = self._streams[dense_file(position)]
         array = values.to_numpy()
         if array.dtype != np.float32:
-            array = array.astype(_narrowest(int(array.min()), int(array.max())))
+            # the narrowest integers: n bits hold as many numbers below 0 as from 0 on
+            array = array.astype(np.min_scalar_type(min(int(array.min()), -1 - int(array.max()))))
         offset = stream.tell()
         stream.write(np.ascontiguousarray(array).data)
         return offset, array.dtype.str
@@ -123,7 +124,3 @@ class _Columns:
 def _factorized(series: pl.Series) -> tuple[IdBlock, Codes]:
     missing = series.is_null().to_numpy() if series.null_count() else None
     return IdBlock.of(series.fill_null(0).to_numpy(), missing)
-
-
-def _narrowest(low: int, high: int) -> np.dtype[np.signedinteger]:
-    return next(np.dtype(f"<i{w}") for w in WIDTHS if -(1 << 8 * w - 1) <= low and high < 1 << 8 * w - 1)

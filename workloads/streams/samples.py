@@ -110,7 +110,10 @@ class SampleSource:
             offsets = bag_offsets(lengths)
             firsts, lookups, starts = lookups, _uniform(generator, (int(offsets[-1]),)), offsets[::size].copy()
             place_firsts(firsts, offsets, lookups)
-        times = _by_lookup(self._times(stream, index, size), tables, lengths) if self._has_track else None
+        times = None
+        if self._has_track:  # of every lookup
+            by_bag = np.tile(self._times(stream, index, size), tables)
+            times = by_bag if lengths is None else np.repeat(by_bag, lengths.reshape(-1))
         if times is not None:
             self.timeline.redraw(lookups, starts, times)
         ranks = self._sampler.jagged_ranks(lookups, starts)
@@ -153,9 +156,3 @@ def _uniform(generator: np.random.Philox, shape: tuple[int, ...]) -> Floats:
     uniform = np.empty(shape)
     to_uniform(generator.random_raw(uniform.size), uniform.reshape(-1))
     return uniform
-
-
-def _by_lookup(times: Ints, tables: int, lengths: Ints | None) -> Ints:
-    """The samples' times, `[n]`, for every lookup of every table, flat."""
-    by_bag = np.tile(times, tables)
-    return by_bag if lengths is None else np.repeat(by_bag, lengths.reshape(-1))

@@ -33,7 +33,9 @@ _PANEL_IN, _HEIGHT_IN = 3.6, 2.8
 
 def draw(source: Source) -> Figure | None:
     """The figure; None without approximate systems."""
-    shown = [(group, found) for group in source.groups if len(found := _measured(approximations(group))) > 1]
+    listed = ((group, approximations(group)) for group in source.groups)
+    measured = [(group, [one for one in found if one.auroc is not None and one.table_bytes]) for group, found in listed]
+    shown = [(group, found) for group, found in measured if len(found) > 1]
     if not shown:
         return None
     kinds = sorted({base_name(one.system) for _, found in shown for one in found if not one.exact})
@@ -53,10 +55,6 @@ def draw(source: Source) -> Figure | None:
     for line in panels.axes:
         line[0].set_ylabel("AUROC", fontsize=LABEL)
     return panels.close(first=["exact", *kinds])
-
-
-def _measured(found: tuple[Approximation, ...]) -> list[Approximation]:
-    return [one for one in found if one.auroc is not None and one.table_bytes]
 
 
 def _draw(axes: Axes, found: list[Approximation], kinds: list[str]) -> None:

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from suite.records.groups import IN_RAM, Group, is_baseline
+from suite.records.groups import IN_RAM, is_baseline
 from suite.report.figures.panels import (
     LABEL,
     SMALL,
@@ -36,7 +36,10 @@ _LEGEND_LETTERS = 40
 
 def draw(source: Source) -> Figure | None:
     """The figure, a line of panels per sweep of budgets; None where nobody on a drive was timed."""
-    found = [(sweep[0], _timed(sweep)) for sweep in sweeps(filter(on_drive, source.groups))]
+    found = [
+        (sweep[0], [row for step in Step for row in rows_on_drive(sweep, step) if row.sound])
+        for sweep in sweeps(filter(on_drive, source.groups))
+    ]
     shown = [(group, rows) for group, rows in found if any(not is_baseline(row.system) for row in rows)]
     if not shown:
         return None
@@ -59,11 +62,6 @@ def draw(source: Source) -> Figure | None:
             axes.set_xlabel("host budget, log scale", fontsize=SMALL)
         line[0].set_ylabel("samples/s, log scale", fontsize=LABEL)
     return panels.close(first=[IN_RAM, *(wrapped(system, _LEGEND_LETTERS) for system in systems)])
-
-
-def _timed(sweep: Sequence[Group]) -> list[OnDrive]:
-    """What ended ok, verified and exact, and was timed."""
-    return [row for step in Step for row in rows_on_drive(sweep, step) if row.sound]
 
 
 def _draw(axes: Axes, rows: Sequence[OnDrive], systems: Sequence[str]) -> None:

@@ -87,7 +87,12 @@ def verdicts(groups: tuple[Group, ...]) -> tuple[Verdict, ...]:
     one_each = {sweep[0].key: sweep for sweep in sweeps(groups) if on_drive(sweep[0])}
     told = [group for group in groups if not on_drive(group) or group.key in one_each]
     facts = {
-        group.key: (f"{group.cell.data} data", group.cell.optimizer, _size(group), names.device(group))
+        group.key: (
+            f"{group.cell.data} data",
+            group.cell.optimizer,
+            "rows on a drive" if on_drive(group) else cache(group.cell),
+            names.device(group),
+        )
         for group in told
     }
     several = [len(set(column)) > 1 for column in zip(*facts.values(), strict=True)]
@@ -110,10 +115,6 @@ def verdicts(groups: tuple[Group, ...]) -> tuple[Verdict, ...]:
         others = tuple(made[group.key] for group in sweep if group is not first)
         found.append(replace(made[first.key], others=others))
     return tuple(found)
-
-
-def _size(group: Group) -> str:
-    return "rows on a drive" if on_drive(group) else cache(group.cell)
 
 
 def failures(groups: tuple[Group, ...]) -> tuple[Failure, ...]:

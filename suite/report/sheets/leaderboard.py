@@ -30,14 +30,6 @@ _CPU = (
 )
 
 
-def _to_baseline(place: Place) -> str:
-    return relative(place.contender.row.relative, place.contender.noise)
-
-
-def _to_first(place: Place) -> str:
-    return "1" if place.contender is place.first else relative(place.to_first, place.contender.noise)
-
-
 def _how(place: Place) -> str | None:
     """How a system was compared with the first; None for the first itself, and where the two were not."""
     if place.contender is place.first or place.to_first is None:
@@ -50,8 +42,11 @@ COLUMNS: tuple[Column[Place], ...] = (
     Column(words="place", show=lambda place: place_words(place.place, tied=place.tied), text=True),
     Column(words="system", show=lambda place: place.contender.system, text=True),
     Column(words="cache ratio or budget", show=lambda place: cache_size(place.contender.group.cell)),
-    Column(words=f"vs {BASELINE}", show=_to_baseline),
-    Column(words="relative to the first", show=_to_first),
+    Column(words=f"vs {BASELINE}", show=lambda place: relative(place.contender.row.relative, place.contender.noise)),
+    Column(
+        words="relative to the first",
+        show=lambda place: "1" if place.contender is place.first else relative(place.to_first, place.contender.noise),
+    ),
     Column(words="compared with the first", show=lambda place: _how(place) or MISSING, text=True),
     Column(words="device MB", show=lambda place: megabytes(place.contender.size)),
     Column(words="device bytes", show=lambda place: count(place.contender.size)),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pandas as pd
-
 from suite.records.groups import Group
 from suite.records.published import PublishedRow, published_rows
 from suite.records.status import Status
@@ -35,12 +33,13 @@ def paper_sheet(source: Source) -> Sheet | None:
     groups = [group for group in source.groups if not on_drive(group)]
     if not groups:
         return None
+    numbers = frame(*groups, published=True)
     return Sheet(
         name="paper",
         title="Dataset by method, in the paper's layout",
         legend=_LEGEND,
         blocks=tuple(_block(group, heading) for group, heading in zip(groups, headings(groups), strict=True)),
-        frame=_first_copies(frame(*groups, published=True))[list(_RAW)],
+        frame=numbers[~numbers["again"].fillna(value=False)][list(_RAW)],  # a second copy is of no use there
     )
 
 
@@ -53,11 +52,6 @@ def _block(group: Group, heading: str) -> Block:
     others = published_notes(group, published) if published else ("The paper has no rows for this dataset.",)
     block = group_block(group, heading, _columns(group, noise_floor(found)), rows, remarks=(*failed, *noted, *others))
     return replace(block, lines=(*block.lines, *map(_published, published)))
-
-
-def _first_copies(table: pd.DataFrame) -> pd.DataFrame:
-    """Without the baseline's second copies, which the paper's table has no use for."""
-    return table[~table["again"].fillna(value=False)]
 
 
 def _columns(group: Group, noise: float | None) -> tuple[Column[Row], ...]:

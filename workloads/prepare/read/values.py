@@ -20,7 +20,10 @@ def typed(texts: pl.DataFrame, columns: Sequence[Column]) -> pl.DataFrame | None
     for column in columns:
         length = (lengths[column.name][0] or 0) if column.name in lengths.columns else 0
         hexadecimal = column.kind is Kind.CATEGORICAL_HEX
-        if length > (16 if hexadecimal else 18) and (hexadecimal or not _at_most_18_digits(texts[column.name])):
+        if length <= (16 if hexadecimal else 18):
+            continue
+        digits = texts[column.name].str.strip_chars_start("-").str.len_bytes()  # a sign is none
+        if hexadecimal or not (digits <= 18).all():
             return None
     values = texts.select(_value(column) for column in columns)
     for column in columns:
@@ -28,7 +31,8 @@ def typed(texts: pl.DataFrame, columns: Sequence[Column]) -> pl.DataFrame | None
         if column.kind in {Kind.LABEL, Kind.TIME}:
             good = after.null_count() == 0
         elif column.kind is Kind.DENSE_FLOAT:
-            good = before.null_count() == after.null_count() and _all_finite(after)
+            finite = bool(after.is_between(-LARGEST_FLOAT32, LARGEST_FLOAT32).all())
+            good = before.null_count() == after.null_count() and finite
         else:
             good = before.null_count() == after.null_count()
         if not good:
@@ -75,11 +79,3 @@ def _value(column: Column) -> pl.Expr:
     if column.kind is Kind.CATEGORICAL_STRING:
         return text
     return text.cast(pl.Int64, strict=False)
-
-
-def _at_most_18_digits(texts: pl.Series) -> bool:
-    return bool((texts.str.strip_chars_start("-").str.len_bytes() <= 18).all())
-
-
-def _all_finite(values: pl.Series) -> bool:
-    return bool(values.is_between(-LARGEST_FLOAT32, LARGEST_FLOAT32).all())
