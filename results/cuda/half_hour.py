@@ -3,9 +3,9 @@
     python results/cuda/half_hour.py [--minutes 9.5] [--again] [--dry-run]
 
 The page begins with what is worth most. The same command goes on where it stopped: a step that ended is left out, one
-that the time cut off is given again, and finds what it did itself. A step that fails does not stop the others, and is
-left out too until --again. How each step ended is in results/cuda/steps.json, what it printed in results/cuda/logs.
-The exit code is 0 once all have ended well.
+that the time cut off is given again, and finds what it did itself; once it was cut off twice, those behind it come
+first. A step that fails does not stop the others, and is left out too until --again. How each step ended is in
+results/cuda/steps.json, what it printed in results/cuda/logs. The exit code is 0 once all have ended well.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from os import killpg
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 GRACE_S = 30.0
 """For a step that is told to stop: `run_bench.py` ends its cells and keeps what is done."""
 LEAST_S = 20.0
 """A step is not begun with less."""
+_MOST_CUT_OFF = 2
 _SHOWN_LINES = 12
 _BLOCK = re.compile(r"^ *```sh\n(.*?)^ *```$", flags=re.MULTILINE | re.DOTALL)
 _LIMIT = re.compile(r"\s+# at most (\d+) min$")
@@ -63,15 +65,22 @@ class Log:
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "logs"
         self._file = folder / "steps.json"
-        self.ended: dict[str, dict[str, object]] = json.loads(self._file.read_text()) if self._file.exists() else {}
+        self.ended: dict[str, dict[str, Any]] = json.loads(self._file.read_text()) if self._file.exists() else {}
 
     def how(self, step: Step) -> str:
         """`ended`, `failed` with the reason, `cut off`, or nothing."""
         return str(self.ended.get(step.command, {}).get("how", ""))
 
+    def keeps_others_waiting(self, step: Step) -> bool:
+        return bool(self.ended.get(step.command, {}).get("cut_off", 0) >= _MOST_CUT_OFF)
+
     def note(self, step: Step, how: str, seconds: float) -> None:
-        before = float(str(self.ended.get(step.command, {}).get("seconds", 0.0)))
-        self.ended[step.command] = {"how": how, "seconds": round(before + seconds, 1)}
+        before = self.ended.get(step.command, {"seconds": 0.0, "cut_off": 0})
+        self.ended[step.command] = {
+            "how": how,
+            "seconds": round(before["seconds"] + seconds, 1),
+            "cut_off": before["cut_off"] + (how == "cut off"),
+        }
         new = self._file.with_suffix(".new")
         new.write_text(json.dumps(self.ended, indent=2) + "\n")
         new.replace(self._file)
@@ -114,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     over = time.monotonic() + 60 * options.minutes
     log, steps = Log(options.out), steps_of(options.page.read_text(encoding="utf-8"))
-    for number, step in enumerate(steps, start=1):
+    for number, step in sorted(enumerate(steps, start=1), key=lambda pair: log.keeps_others_waiting(pair[1])):
         how = log.how(step)
         if how == "ended" or (how.startswith("failed") and not options.again):
             _say(f"{number}. {how}: {step.command}")

@@ -47,6 +47,7 @@ FEW = Run(
     add=f"{SMOKE} --workloads avazu --systems full_gpu,torchrec_uvm", swap={"--rounds 3": "--rounds 1"}, says="full_gpu"
 )
 CUDA = [command for command in commands() if command.startswith("python run_bench.py") and "--device cuda" in command]
+NO_TF32 = {command: {"--tf32 ": ""} for command in CUDA if "--tf32 " in command}
 AVAZU = next(command for command in CUDA if "--workloads avazu " in command)
 RATIOS = [command for command in commands() if command.startswith("python results/microbench/ratio_gate.py ")]
 APPROXIMATE = (
@@ -244,7 +245,10 @@ RULES: dict[str, Rule] = {
     "python -m suite validate results": Run(after=(ROUNDS,), says="valid"),
     "python -m suite validate --print-schema": Run(says='"schema_version"'),
     # on a CUDA device
-    **{command: Run(add="--dry-run", swap={"--device cuda ": ""}, says=" x criteo_") for command in CUDA},
+    **{
+        command: Run(add="--dry-run", swap={"--device cuda ": "", **NO_TF32.get(command, {})}, says=" x criteo_")
+        for command in CUDA
+    },
     AVAZU: Run(add="--dry-run", swap={"--device cuda ": ""}, says="freq_cache[look_ahead=4] x avazu"),
     "python results/cuda/half_hour.py --minutes 9.5": Elsewhere(
         "tests/unit/results/cuda/test_half_hour.py", "half_hour.main"
