@@ -76,7 +76,7 @@ COLUMNS: tuple[Column[OnRanks], ...] = (
     Column(words="system", show=lambda row: row.row.system, text=True),
     Column(words="AUROC", show=lambda row: score(row.row.auroc)),
     Column(words="verified", show=lambda row: row.row.verified or MISSING, text=True),
-    Column(words="it/s", show=lambda row: amount(row.ranks.steps_per_s) if row.ranks is not None else MISSING),
+    Column(words="steps/s", show=lambda row: amount(row.ranks.steps_per_s) if row.ranks is not None else MISSING),
     _range("tables MB per rank", lambda share: share.table_bytes),
     _range("device MB per rank", lambda share: share.device_bytes),
     _range("CPU GB per rank", lambda share: share.host_peak_rss_bytes, gigabytes),
@@ -105,7 +105,7 @@ def _block(group: Group, heading: str) -> Block:
     where = f"{cell.nodes} machines" if cell.nodes > 1 else "one machine"
     backends = dict.fromkeys(row.ranks.backend for row in rows if row.ranks is not None)
     return Block(
-        heading=f"{heading}, {cell.ranks} rank{'s' if cell.ranks != 1 else ''}",
+        heading=heading,
         facts=(
             *(fact for fact in facts([group]) if fact != CPU_CAVEAT),
             f"Ranks: {cell.ranks} on {where}{''.join(f', {name}' for name in backends)}",

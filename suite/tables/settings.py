@@ -24,9 +24,10 @@ def headings(groups: Sequence[Group]) -> list[str]:
 
 
 def heading(group: Group) -> str:
-    """Dataset, data, optimizer and device."""
+    """Dataset, data, optimizer, device and ranks."""
     cell = group.cell
-    return f"{group.title}: {cell.data} data, scale {cell.scale}, {cell.optimizer}, on {group.key.device}"
+    ranks = "" if cell.ranks is None else f", {cell.ranks} rank{'s' if cell.ranks > 1 else ''}"
+    return f"{group.title}: {cell.data} data, scale {cell.scale}, {cell.optimizer}, on {group.key.device}{ranks}"
 
 
 def family_headings(groups: Sequence[Group]) -> list[str]:
