@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
+from torch import nn
+from torch.fx import Proxy, Tracer
 from torchrec import KeyedJaggedTensor, PoolingType
 
 from systems.features import FeatureGroups, with_one_stride
@@ -55,3 +57,9 @@ def parts_on_host(groups: FeatureGroups, transfer: Transfer, features: KeyedJagg
         uniform.keys(), values.wait(), uniform.weights_or_none(), lengths=lengths.wait(), stride=uniform.stride()
     )
     return groups.split(checked(on_host))
+
+
+def as_leaf(module: nn.Module, features: Proxy) -> Any:  # noqa: ANN401 - what a trace takes for an output
+    """What a module gives where `torch.fx` traces the model around it, as torchrec's pipelines do: it stays whole."""
+    tracer = cast(Tracer, features.tracer)
+    return tracer.create_proxy("call_module", tracer.path_of_module(module), (features,), {})

@@ -12,8 +12,6 @@ from systems.freq_cache.mover import RowMover, as_long
 from systems.freq_cache.planner.planner import Ids, Planner
 from systems.freq_cache.pool import RowPool
 
-_MODES = {PoolingType.SUM: "sum", PoolingType.MEAN: "mean"}
-
 
 class Inference:
     """Looks rows up where they are: in their slots, or in the slow tier, from which they are read and not kept.
@@ -60,14 +58,18 @@ class Inference:
     def _bags(self, rows: NDArray[np.int64], offsets: NDArray[np.int64], weights: Tensor | None) -> Tensor:
         """Pooled bags, `[bags, dim]`."""
         values, at = self._distinct(rows)
-        return nn.functional.embedding_bag(
+        bags = nn.functional.embedding_bag(
             at,
             values,
             self._mover.on_device(offsets - offsets[0]),
-            mode=_MODES[self._pooling],
+            mode="sum",
             per_sample_weights=None if weights is None else weights.to(values.device),
             include_last_offset=True,
         )
+        if self._pooling is PoolingType.SUM:
+            return bags
+        # a product as in fbgemm's kernels, where torch divides
+        return bags * self._mover.on_device(np.diff(offsets).clip(min=1)).float().reciprocal()[:, None]
 
     def _rows(self, rows: NDArray[np.int64]) -> Tensor:
         """A row per id, `[n, dim]`."""

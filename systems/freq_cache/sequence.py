@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from torch.fx import Proxy
 from torchrec import EmbeddingBagConfig, EmbeddingConfig, JaggedTensor, KeyedJaggedTensor, PoolingType
 from torchrec.modules.embedding_modules import get_embedding_names_by_table
 
+from systems.freq_cache.batches import as_leaf
 from systems.freq_cache.tables import CachedTables
 
 
@@ -49,6 +51,9 @@ class CachedEmbeddingCollection(CachedTables):
 
         Raises: as `CachedEmbeddingBagCollection`.
         """
+        if isinstance(features, Proxy):
+            traced: dict[str, JaggedTensor] = as_leaf(self, features)
+            return traced
         given = features.to_dict()
         rows = self._groups.in_table_order(
             [

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torchrec import KeyedJaggedTensor
+from torchrec import EmbeddingConfig, KeyedJaggedTensor
 from torchrec.datasets.utils import Batch
-from torchrec.distributed import TrainPipelineBase
+from torchrec.distributed.train_pipeline import TrainPipelineBase, TrainPipelineSparseDist
 
 from systems.contract import WorkingSetTooLarge
-from systems.freq_cache import CachedEmbeddingBagCollection
-from tests.contract.scenes import assert_same, batch_of, snapshot, table
+from systems.freq_cache import CachedEmbeddingBagCollection, CachedEmbeddingCollection
+from tests.contract.scenes import assert_same, batch_of, ragged, snapshot, table
 from tests.unit.systems.freq_cache.collection_training import SGD, TABLES, Plain, batch, built, learn
 
 ROWS = (table("rows", 40, 4),)
@@ -140,6 +140,24 @@ def test_lookups_after_eval_give_the_rows_as_they_are_and_move_none() -> None:
         assert_same(snapshot(ours), plain.rows())
 
 
+def test_lookups_after_eval_are_those_of_training_to_the_last_bit() -> None:
+    tables = (
+        table("a", 500, 16, "x", "y"),
+        table("b", 300, 6),
+        table("m", 200, 12, mean=True),
+        table("h", 9, 7, half=True),
+    )
+    ours = built(tables, batch_lookups=4096)
+    for seed in range(5):
+        features = ragged(seed, tables, batch=64, longest=12)
+        pooled = ours(features).values()
+        (pooled * torch.randn(pooled.shape)).sum().backward()
+        with torch.no_grad():
+            wanted = ours(features).values()
+            assert torch.equal(ours.eval()(features).values(), wanted)
+        ours.train()
+
+
 def test_first_lookups_after_eval_do_not_fill_the_cache() -> None:
     counts = {t.name: torch.arange(t.num_embeddings) for t in TABLES}
     ours = built(policy="static", frequencies=counts).eval()
@@ -208,28 +226,41 @@ def test_batch_with_other_ids_is_served_before_the_announced_ones() -> None:
 
 
 class Model(torch.nn.Module):
-    def __init__(self, embeddings: Any) -> None:
+    def __init__(self, embeddings: Any, chosen: Any = lambda found: found.values()) -> None:
         super().__init__()
         self.embeddings = embeddings
+        self.chosen = chosen
 
-    def forward(self, batch: Batch) -> tuple[Tensor, None]:
-        return self.embeddings(batch.sparse_features).values().sum(), None
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        loss = self.chosen(self.embeddings(batch.sparse_features)).sum()
+        return loss, loss
 
 
-def test_pipeline_of_torchrec_takes_batches_ahead_of_their_lookups() -> None:
+@pytest.mark.parametrize("pipeline", [TrainPipelineBase, TrainPipelineSparseDist])
+def test_pipelines_of_torchrec_take_batches_ahead_of_their_lookups(pipeline: Any) -> None:
     ours = built(look_ahead=3)
     plain = Plain(ours)
     source = [Batch(torch.zeros(8, 1), batch(step), torch.zeros(8)) for step in range(8)]
     coming = ours.announced(iter(source), lambda one: one.sparse_features)
-    model = Model(ours)
-    pipeline = TrainPipelineBase(model, torch.optim.SGD([torch.zeros(1, requires_grad=True)]), torch.device("cpu"))
-    for features in source:
-        pipeline.progress(coming)
-        plain.step(features.sparse_features, torch.ones_like(plain.pooled(features.sparse_features)))
+    dense = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+    runs = pipeline(Model(ours), dense, torch.device("cpu"))
+    for one in source:
+        runs.progress(coming)
+        plain.step(one.sparse_features, torch.ones_like(plain.pooled(one.sparse_features)))
     with pytest.raises(StopIteration):
-        pipeline.progress(coming)
+        runs.progress(coming)
     assert ours.counters().steps == 8
     assert_same(snapshot(ours), plain.rows())
+
+
+def test_sequence_is_a_leaf_where_a_model_is_traced() -> None:
+    pages = EmbeddingConfig(name="page", embedding_dim=4, num_embeddings=9, feature_names=["page"])
+    ours = CachedEmbeddingCollection([pages], optimizer=SGD, cache_ratio=0.5, lookups_per_backward=2)
+    traced = torch.fx.symbolic_trace(Model(ours, lambda found: found["page"].values()))
+    features = batch_of({"page": [[1, 2], [8]]})
+    assert torch.equal(
+        traced(Batch(torch.zeros(1), features, torch.zeros(1)))[0], ours(features)["page"].values().sum()
+    )
 
 
 def test_batches_taken_ahead_of_their_lookups_are_announced_as_room_comes() -> None:
