@@ -17,7 +17,7 @@ from systems.freq_cache import sizing
 from systems.freq_cache.planner.policy import Policy
 from systems.freq_cache.torch_optimizers import sparse_optimizer
 
-POLICIES = ("static", "lfu", "lru")
+POLICIES = ("static", "lfu", "lrfu", "lru")
 EXCHANGES = ("staged", "device")
 MOST_LOOK_AHEAD = 64
 _LOOK_AHEAD_ON_CUDA = 4
