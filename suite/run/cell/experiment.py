@@ -71,7 +71,6 @@ def run_cell(cell: Cell, reporter: Reporter, *, known: Sequence[Optimum] = (), r
         with phases("drive"):
             speed, more = drive_of(asked)
         notes += more
-    multiply_in(tf32=cell.tf32)  # verification was in fp32: it is the systems' arithmetic that it compares
     measurement, slots, more = _train(asked, phases, None if verification is None else rows)
     notes += more
     measurement = measurement.model_copy(update={"drive": speed})
@@ -107,10 +106,13 @@ def _train(asked: Asked, phases: Phases, rows: Path | None) -> tuple[Measurement
             sample = SampledRows(system, asked.workload, cell, rows) if rows is not None and system.exact else None
             if budget is not None:
                 budget.apply()
-        measurement = _measure(asked, system, trainer, plan=plan, baseline_bytes=baseline_bytes, phases=phases)
+        measurement = _measure(
+            asked, system, trainer, plan=plan, baseline_bytes=baseline_bytes, phases=phases, sample=sample
+        )
         held = None if budget is None else budget.held()
         if sample is not None:
             with phases("read rows"):
+                sample.read("late")
                 notes = sample.save()
     return measurement.model_copy(update={"held": held}), system.slots, notes
 
@@ -133,7 +135,14 @@ def _build(asked: Asked, feed: Feed, phases: Phases) -> tuple[EmbeddingSystem, T
 
 
 def _measure(
-    asked: Asked, system: EmbeddingSystem, trainer: Trainer, *, plan: FeedPlan, baseline_bytes: int, phases: Phases
+    asked: Asked,
+    system: EmbeddingSystem,
+    trainer: Trainer,
+    *,
+    plan: FeedPlan,
+    baseline_bytes: int,
+    phases: Phases,
+    sample: SampledRows | None,
 ) -> Measurement:
     """Train, count and evaluate."""
     cell, workload = asked.cell, asked.workload
@@ -147,6 +156,9 @@ def _measure(
 
             steps = min(TOGETHER, cell.train_steps - done)
             runs.append(trainer.run(steps, on_step=beat, on_scores=trained))
+            if done == 0 and sample is not None:
+                sample.read("early")
+            multiply_in(tf32=cell.tf32)  # not before: systems are compared in their own arithmetic
     memory = memory_of(system, baseline_bytes)  # before counting, whose sorts take memory of their own
     with phases("count"):
         system.count_traffic(cell.counts)

@@ -1,4 +1,4 @@
-"""Rows that a cell reads back when it has trained, the same ones in every cell of a setting and round.
+"""Rows that a cell reads back while and when it has trained, the same ones in every cell of a setting and round.
 
 Verification has 300 rows a table. What goes wrong in large tables alone, or after many steps, shows in these.
 """
@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from suite.records.record import Cell
 from suite.records.store import StoreError, write_atomically
@@ -18,18 +20,22 @@ from systems.contract import EmbeddingSystem
 from workloads.batch import Workload
 
 ROWS = 4096
-_BATCHES = 8
+_EARLY_STEPS = 16
+_BATCHES = 4
+"""Whose rows are taken, of the first steps and of all."""
 _TRAINED = 0.75
 """Of a table's share, what batches trained on, as far as they have so many rows."""
 
 Ids = dict[str, npt.NDArray[np.int64]]
+Moment = Literal["early", "late"]
+"""After the first steps, and after all."""
 
 
 def sampled_ids(workload: Workload, *, steps: int, seed: int) -> Ids:
     """Which rows, by table: `ROWS` in all, or all rows where there are fewer.
 
-    Tables have equal shares, and the share of a small one goes to the others. Most rows of a share are of batches
-    between the first and the last that are trained on; the others are drawn from the whole table.
+    Tables have equal shares, and the share of a small one goes to the others. Most rows of a share are of batches that
+    are trained on, first ones and any; the others are drawn from the whole table.
 
     Args:
         workload: Trained on batches 0 to `steps` - 1.
@@ -38,7 +44,8 @@ def sampled_ids(workload: Workload, *, steps: int, seed: int) -> Ids:
     """
     generator = np.random.default_rng(seed)
     seen: dict[str, list[npt.NDArray[np.int64]]] = {name: [] for name, _ in workload.tables}
-    for index in sorted({round(place) for place in np.linspace(0, steps - 1, _BATCHES)}):
+    places = [np.linspace(0, min(steps, stop) - 1, _BATCHES) for stop in (_EARLY_STEPS, steps)]
+    for index in np.unique(np.concatenate(places).round().astype(int)).tolist():
         features = workload.batch(index).features.to_dict()
         for name, ids in seen.items():
             ids.append(np.unique(features[name].values().numpy()))
@@ -79,27 +86,39 @@ class SampledRows:
         self._path = path
         ids = sampled_ids(workload, steps=cell.steps, seed=cell.round_seed)
         self._ids = {name: torch.from_numpy(found) for name, found in ids.items()}
-        self._before = {name: system.read_rows(name, found).weights for name, found in self._ids.items()}
+        names = [name for name, found in ids.items() for _ in found]
+        self._arrays: dict[str, npt.NDArray[np.generic]] = {
+            "table": np.array(names),
+            "id": np.concatenate(list(ids.values())),
+        }
+        self._before = self._read()["weight"]
+
+    def read(self, moment: Moment) -> None:
+        """Read them, with their optimizer state, and how far each was moved."""
+        found = self._read()
+        found["moved"] = (found["weight"] - self._before).norm(dim=1)
+        self._arrays.update({f"{moment}/{entry}": values.numpy() for entry, values in found.items()})
 
     def save(self) -> tuple[str, ...]:
-        """Read them again, with their optimizer state, and write them for `suite.run.agreement`.
+        """Write what was read for `suite.run.agreement`.
 
-        The file has by table and entry `id` int64 `[n]`, `weight` fp32 `[n, dim]`, `moved` fp32 `[n]`, which is how far
-        training moved a row, and the optimizer's states fp32, `[n]` or `[n, dim]`.
+        The file has by row its `table` and `id`, and at both moments `MOMENT/weight`, fp32 `[n, dim]`, `MOMENT/moved`,
+        fp32 `[n]`, which is how far training moved a row, and the optimizer's states, fp32 `[n]` or `[n, dim]`.
 
         Returns:
             Notes: nothing, or why it could not be written.
         """
-        arrays: dict[str, npt.NDArray[np.generic]] = {}
-        for name, ids in self._ids.items():
-            rows = self._system.read_rows(name, ids)
-            moved = (rows.weights - self._before[name]).norm(dim=1)
-            entries = {"id": ids, "weight": rows.weights, "moved": moved, **rows.state}
-            arrays.update({f"{name}/{entry}": values.numpy() for entry, values in entries.items()})
         content = io.BytesIO()
-        np.savez(content, **arrays)  # type: ignore[arg-type] # its stubs have an option among the names
+        np.savez(content, **self._arrays)  # type: ignore[arg-type] # its stubs have an option among the names
         try:
             write_atomically(self._path, content.getvalue())
         except StoreError as error:
             return (f"its rows after training were not kept: {error}",)
         return ()
+
+    def _read(self) -> dict[str, Tensor]:
+        """Weights and states of all rows."""
+        read = [self._system.read_rows(name, ids) for name, ids in self._ids.items()]
+        entries = {"weight": [rows.weights for rows in read]}
+        entries |= {name: [rows.state[name] for rows in read] for name in read[0].state}
+        return {name: torch.cat(parts) for name, parts in entries.items()}

@@ -51,8 +51,9 @@ class Workers:
 
     def __call__(self, cell, *, optima, limits, log, rows, on_progress):
         rows.parent.mkdir(parents=True, exist_ok=True)
-        moved = np.float32(self.weights.get(cell.system, 1.0))
-        np.savez(rows, **{"t/id": np.arange(3), "t/weight": np.eye(3) * moved, "t/moved": np.ones(3)})
+        weights = np.eye(3) * self.weights.get(cell.system, 1.0)
+        numbers = {"early/weight": weights, "early/moved": np.ones(3)}
+        np.savez(rows, table=np.array(["t"] * 3), id=np.arange(3), **numbers)
         self.started.append(cell.system)
         self.limits.append(limits)
         self.optima.append(optima)

@@ -14,22 +14,20 @@ from suite.run.cell.experiment import run_cell
 from tests.faults.cells import tiny_cell
 from tests.unit.suite.fabricate import environment, record
 
-TABLES, DIM = {"a": 2048, "b": 2048}, 16
+ROWS, DIM = 4096, 16
 ON_CPU = {"device": "cpu", "optimizer": "sgd", "lr": 1.0}
 BITWISE = Verification(checks=(Check(name="sgd: losses", passed=True, max_difference=0.0, tolerance=0.0),))
-"""What 4,096 rows are compared as where sums are taken in the same order."""
 
 
 def sample(*, seed=0):
     """Rows of two tables; a quarter was never trained on, the others moved by something like 1e-4."""
     generator = np.random.default_rng(seed)
-    found = {}
-    for table, rows in TABLES.items():
-        moved = np.where(generator.random(rows) < 0.25, 0, generator.lognormal(-9, 1, rows))
-        found[f"{table}/id"] = generator.permutation(10 * rows)[:rows]
-        found[f"{table}/weight"] = generator.uniform(-0.01, 0.01, (rows, DIM)).astype(np.float32)
-        found[f"{table}/moved"] = moved.astype(np.float32)
-        found[f"{table}/sum"] = (moved**2).astype(np.float32)
+    found = {"table": np.repeat(["a", "b"], ROWS // 2), "id": generator.permutation(10 * ROWS)[:ROWS]}
+    for moment in ("early", "late"):
+        moved = np.where(np.arange(ROWS) % 4 == 3, 0, generator.lognormal(-9, 1, ROWS))
+        found[f"{moment}/weight"] = generator.uniform(-0.01, 0.01, (ROWS, DIM)).astype(np.float32)
+        found[f"{moment}/moved"] = moved.astype(np.float32)
+        found[f"{moment}/sum"] = (moved**2).astype(np.float32)
     return found
 
 
@@ -45,49 +43,54 @@ def test_equal_rows_are_no_distance_apart():
     assert largest_difference(sample(), sample(), bitwise=False) == (0.0, "")
 
 
-def test_last_bit_of_one_number_in_one_row_is_found_where_all_must_be_equal():
+@pytest.mark.parametrize("moment", ["early", "late"])
+def test_last_bit_of_one_number_in_one_row_is_found_where_all_must_be_equal(moment):
     rows = sample()
-    one = rows["b/weight"][1000, 3]
+    one = rows[f"{moment}/weight"][3000, 3]
     by = np.zeros(DIM, np.float32)
     by[3] = np.spacing(one)
-    difference, where = largest_difference(changed(rows, "b/weight", 1000, by), rows, bitwise=True)
+    difference, where = largest_difference(changed(rows, f"{moment}/weight", 3000, by), rows, bitwise=True)
     assert difference == pytest.approx(abs(np.spacing(one)))
-    assert where == f"row {rows['b/id'][1000]} of b"
+    assert where == f"row {rows['id'][3000]} of b" + (", early" if moment == "early" else "")
 
 
 def test_update_that_one_row_lost_is_as_large_as_the_move_and_rounding_of_all_is_small():
     rows = sample()
-    typical = rows["a/moved"][rows["a/moved"] > 0]
-    place = int(np.flatnonzero(rows["a/moved"] >= np.median(typical))[0])
-    back = -rows["a/moved"][place] / math.sqrt(DIM)
-    rounded = {**rows, "a/weight": rows["a/weight"] + np.float32(1e-9) * (rows["a/moved"] > 0)[:, None]}
-    assert largest_difference(rounded, rows, bitwise=False)[0] < 0.01
-    difference, where = largest_difference(changed(rounded, "a/weight", place, back), rows, bitwise=False)
+    moved = rows["early/moved"]
+    place = int(np.flatnonzero(moved >= np.median(moved[moved > 0]))[0])
+    back = -moved[place] / math.sqrt(DIM)
+    rounded = {**rows, "early/weight": rows["early/weight"] + np.float32(1e-9) * (moved > 0)[:, None]}
+    assert largest_difference(rounded, rows, bitwise=False)[0] < 0.002
+    difference, where = largest_difference(changed(rounded, "early/weight", place, back), rows, bitwise=False)
     assert 0.8 < difference < 1
-    assert where == f"row {rows['a/id'][place]} of a"
+    assert where == f"row {rows['id'][place]} of a, early"
+
+
+def test_after_many_steps_rounding_may_have_moved_rows_anywhere():
+    rows = sample()
+    assert largest_difference({**rows, "late/weight": rows["late/weight"] + 1}, rows, bitwise=False) == (0.0, "")
 
 
 def test_row_that_nobody_trained_may_not_move():
     rows = sample()
-    place = int(np.flatnonzero(rows["b/moved"] == 0)[0])
-    assert largest_difference(changed(rows, "b/weight", place, 1e-4), rows, bitwise=False)[0] > 1
+    assert largest_difference(changed(rows, "early/weight", 7, 1e-4), rows, bitwise=False)[0] > 1
 
 
 def test_state_that_one_row_lost_is_found_and_named():
     rows = sample()
-    place = int(rows["a/sum"].argmax())
-    lost = changed(rows, "a/sum", place, -rows["a/sum"][place])
+    place = int(rows["early/sum"].argmax())
+    lost = changed(rows, "early/sum", place, -rows["early/sum"][place])
     difference, where = largest_difference(lost, rows, bitwise=False)
     assert difference > 0.9
-    assert where == f"row {rows['a/id'][place]} of a, its sum"
+    assert where == f"row {rows['id'][place]} of {rows['table'][place]}, its sum, early"
 
 
 @pytest.mark.parametrize("bitwise", [True, False])
 def test_nan_and_other_rows_are_infinitely_far_away(bitwise):
     rows = sample()
-    assert largest_difference(changed(rows, "a/weight", 3, math.nan), rows, bitwise=bitwise)[0] == math.inf
-    assert largest_difference(changed(rows, "a/id", 3, 1), rows, bitwise=bitwise)[0] == math.inf
-    assert largest_difference({**rows, "c/weight": rows["a/weight"]}, rows, bitwise=bitwise)[0] == math.inf
+    assert largest_difference(changed(rows, "early/weight", 3, math.nan), rows, bitwise=bitwise)[0] == math.inf
+    assert largest_difference(changed(rows, "id", 3, 1), rows, bitwise=bitwise)[0] == math.inf
+    assert largest_difference({**rows, "early/more": rows["early/sum"]}, rows, bitwise=bitwise)[0] == math.inf
 
 
 def kept(out, system, rows, **setting):
@@ -111,19 +114,19 @@ def test_systems_that_agree_keep_a_check_that_says_with_whom_and_nothing_changes
     for one in after:  # needed no more
         path_of(tmp_path, one.key).unlink()
     assert compared([*after, records[2]], tmp_path) == []
-    late = kept(tmp_path, "hot_split", changed(sample(), "a/weight", 7, 1e-8))
+    late = kept(tmp_path, "hot_split", changed(sample(), "early/weight", 7, 1e-8))
     (found,) = compared([*after, late, records[2]], tmp_path)
     assert (found.cell.system, found.status) == ("hot_split", Status.WRONG_ANSWER)
 
 
 def test_one_wrong_row_makes_a_wrong_answer_of_its_system_alone(tmp_path):
-    wrong = kept(tmp_path, "freq_cache", changed(sample(), "a/weight", 7, 1e-8))
+    wrong = kept(tmp_path, "freq_cache", changed(sample(), "early/weight", 7, 1e-8))
     records = [wrong, *(kept(tmp_path, name, sample()) for name in ("full_gpu", "reference"))]
     (after, other) = compared(records, tmp_path)
     assert (after.status, after.phase, after.measurement, after.turns) == (Status.WRONG_ANSWER, "rows", None, None)
     assert not after.verification.passed
-    row = sample()["a/id"][7]
-    assert after.reason.startswith(f"after training row {row} of a: differs by ")
+    row = sample()["id"][7]
+    assert after.reason.startswith(f"row {row} of a, early: differs by ")
     assert after.reason.endswith(", allowed 0, beside reference")
     assert other.status is Status.OK
 
@@ -146,7 +149,7 @@ def test_systems_that_are_not_exact_failed_or_alone_are_not_compared(tmp_path):
 
 
 def test_bits_must_be_equal_with_sgd_on_a_cpu_alone_and_beside_the_reference_where_no_step_is_rounded(tmp_path):
-    close = changed(sample(), "a/weight", 7, 1e-9)
+    close = changed(sample(), "early/weight", 8, 1e-9)
     for setting, passes in (({}, False), ({"lr": 0.5}, False), ({"lr": 0.3}, True), ({"optimizer": "adam"}, True)):
         pair = [kept(tmp_path, "reference", sample(), **setting), kept(tmp_path, "full_gpu", close, **setting)]
         assert (compared(pair, tmp_path)[0].status is Status.OK) == passes
@@ -175,13 +178,13 @@ def trained(out, system, **setting):
 
 @pytest.mark.parametrize("optimizer", ["sgd", "rowwise_adagrad"])
 def test_real_systems_agree_and_one_that_loses_an_update_after_verification_is_found(tmp_path, optimizer):
-    setting = {"optimizer": optimizer, "lr": 1.0 if optimizer == "sgd" else 0.01, "max_rows": 20_000}
+    setting = {"optimizer": optimizer, "lr": 1.0 if optimizer == "sgd" else 0.01, "max_rows": 20_000, "train_steps": 6}
     systems = ("reference", "full_gpu", "tests.faults.wrong:LosesAnUpdate")
     after = compared([trained(tmp_path, system, **setting) for system in systems], tmp_path)
     assert {one.cell.system: one.status.value for one in after} == {
         "full_gpu": "ok", "tests.faults.wrong:LosesAnUpdate": "wrong_answer",
     }  # fmt: skip
-    assert after[0].verification.checks[-1].max_difference < 0.01
+    assert after[0].verification.checks[-1].max_difference < 1e-4
 
 
 def test_system_that_goes_wrong_above_two_to_the_sixteenth_rows_alone_is_found(tmp_path):

@@ -139,7 +139,7 @@ def test_system_whose_rows_differ_after_training_is_a_wrong_answer_that_takes_no
     assert statuses(ran) == {"reference": "ok", "full_gpu": "wrong_answer", "freq_cache": "ok"}
     assert Turned.sessions == [["reference", "freq_cache"]]
     assert (ran.code, ran.records[1].phase, ran.records[1].measurement) == (1, "rows", None)
-    assert ran.display.warnings[0].startswith("full_gpu x avazu: wrong_answer: after training row 0 of t: differs by ")
+    assert ran.display.warnings[0].startswith("full_gpu x avazu: wrong_answer: row 0 of t, early: differs by ")
     again = run(Choice.ONLY_FAILED)
     assert again.workers.started == ["full_gpu"]
     assert statuses(again)["full_gpu"] == "ok"

@@ -53,7 +53,7 @@ def test_tables_with_fewer_rows_than_the_sample_are_read_whole():
     }
 
 
-def test_file_has_rows_and_state_after_training_and_how_far_rows_moved(workload, tmp_path):
+def test_file_has_rows_and_state_at_both_moments_and_how_far_rows_moved(workload, tmp_path):
     system = ReferenceSystem(
         SystemSpec(
             tables=tables_of(workload, 4),
@@ -64,21 +64,28 @@ def test_file_has_rows_and_state_after_training_and_how_far_rows_moved(workload,
         )
     )
     load_initial_rows(system, seed=0)
-    ids = sampled_ids(workload, steps=STEPS, seed=0)
     path = tmp_path / "rows" / "key.npz"
     sample = SampledRows(system, workload, tiny_cell(train_steps=STEPS - 2), path)
-    name = "device_ip"
-    row = int(ids[name][5])
-    before = system.read_rows(name, torch.tensor([row])).weights
-    system.load_rows(name, row, Rows(before + 3.0, {"sum": torch.tensor([9.0])}))
+    ids = sampled_ids(workload, steps=STEPS, seed=0)
+    names = [name for name in ids for _ in ids[name]]
+    place = names.index("device_ip") + 5
+    row = int(ids["device_ip"][5])
+    before = system.read_rows("device_ip", torch.tensor([row])).weights
+    sample.read("early")
+    system.load_rows("device_ip", row, Rows(before + 3.0, {"sum": torch.tensor([9.0])}))
+    sample.read("late")
     assert sample.save() == ()
     with np.load(path) as file:
-        assert set(file) == {f"{table}/{entry}" for table in ids for entry in ("id", "weight", "moved", "sum")}
-        assert np.array_equal(file[f"{name}/id"], ids[name])
-        assert np.array_equal(file[f"{name}/weight"][5], (before + 3.0)[0].numpy())
-        assert file[f"{name}/moved"].nonzero()[0].tolist() == [5]
-        assert file[f"{name}/moved"][5] == pytest.approx(6.0, rel=1e-5)
-        assert file[f"{name}/sum"].nonzero()[0].tolist() == [5]
+        moments = {f"{moment}/{entry}" for moment in ("early", "late") for entry in ("weight", "moved", "sum")}
+        assert set(file) == {"table", "id", *moments}
+        assert file["table"].tolist() == names
+        assert np.array_equal(file["id"], np.concatenate(list(ids.values())))
+        assert np.array_equal(file["early/weight"][place], before[0].numpy())
+        assert np.array_equal(file["late/weight"][place], (before + 3.0)[0].numpy())
+        assert not file["early/moved"].any()
+        assert not file["early/sum"].any()
+        assert file["late/moved"].nonzero()[0].tolist() == file["late/sum"].nonzero()[0].tolist() == [place]
+        assert file["late/moved"][place] == pytest.approx(6.0, rel=1e-5)
     path.unlink()
     path.mkdir()
     assert "its rows after training were not kept: cannot write" in sample.save()[0]
