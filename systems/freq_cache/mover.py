@@ -33,10 +33,13 @@ class Planned:
     Attributes:
         plan: Which rows leave and enter.
         offsets: Where its bags begin and the last one ends, int32; empty: every bag has one id.
-        fetch_rows, fetch_slots: Those of the plan, rows first that the slow tier had when the batch was sent.
-        early: How many rows that are.
+        fetch_rows, fetch_slots: Those of the plan, rows first that the slow tier had when the batch was sent, and last
+            those that the batch before it sends to the slow tier, for they are on the device until then.
+        early, last: How many rows these are.
+        before: The batch before it, when it was sent.
         sent: On the device, int32: the slot of every id, the slots to fetch into, those to write back, the rows to
-            fetch, those to write back if the device does that, the offsets. None: not yet.
+            fetch, those to write back if the device does that, the numbers of the last rows among those that leave
+            with the batch before, the offsets. None: not yet.
         rows_written_back, rows_fetched: How many of its rows have been moved.
     """
 
@@ -45,6 +48,8 @@ class Planned:
     fetch_rows: Int32s = field(init=False)
     fetch_slots: Int32s = field(init=False)
     early: int = 0
+    last: int = 0
+    before: int = -1
     sent: Arrival | None = None
     rows_written_back: int = 0
     rows_fetched: int = 0
@@ -74,6 +79,8 @@ class BatchMover:
         self._entries = (Entry(rows, tier, transfer), Entry(rows, tier, transfer))
         self._exit = Exit(rows, tier.layout, transfer)
         self._exchanged = tier if isinstance(tier, PinnedTier) and tier.exchanges else None
+        self._before: tuple[int, Int32s] = (-1, np.empty(0, np.int32))
+        """The batch that was sent last, and the rows that leave with it."""
 
     def send(self, planned: Planned) -> None:
         """Send the device what it must know of a batch, and the rows that the slow tier has by now.
@@ -93,7 +100,10 @@ class BatchMover:
             WriteBackFailed: rows could not be written to it.
         """
         plan = planned.plan
-        _, fetch_slots, back_slots, _, back_rows, _ = self.numbers(planned)
+        _, fetch_slots, back_slots, _, back_rows, again, _ = self.numbers(planned)
+        size, kept = planned.fetch_rows.size, None
+        if again.numel() and planned.rows_fetched < size and self._exit.batch == planned.before:
+            kept, size = self._exit.again(again), size - planned.last
         while planned.rows_written_back < plan.back_rows.size:
             chunk = slice(planned.rows_written_back, planned.rows_written_back + self._exit.rows)
             rows, slots = as_long(plan.back_rows[chunk]), back_slots[chunk]
@@ -104,9 +114,11 @@ class BatchMover:
                 planned.rows_written_back += rows.numel()
                 traffic.rows_written_back += rows.numel()
                 self._writer.write(rows, records, batch=plan.batch)
+            if rows.numel() == plan.back_rows.size and not self._exchanged:
+                self._exit.batch = plan.batch
         entry, late = self._entries[plan.batch % 2], False
-        while planned.rows_fetched < planned.fetch_rows.size:
-            missing = min(planned.fetch_rows.size - planned.rows_fetched, entry.rows) - entry.held
+        while planned.rows_fetched < size:
+            missing = min(size - planned.rows_fetched, entry.rows) - entry.held
             if missing:
                 late = True
                 after = int(plan.fetch_after.max())
@@ -120,6 +132,10 @@ class BatchMover:
             traffic.rows_fetched += entry.held
             planned.rows_fetched = stop
             entry.clear()
+        if kept is not None:
+            self._pool.fill(fetch_slots[size:], kept)
+            traffic.rows_fetched += planned.last
+            planned.rows_fetched += planned.last
         traffic.late_batches += late
         if not plan.overflow:
             self._writer.moved(plan.batch)
@@ -141,14 +157,28 @@ class BatchMover:
     def _send_numbers(self, planned: Planned) -> Arrival:
         plan = planned.plan
         has = plan.fetch_after <= self._writer.landed
-        order = np.argsort(~has, kind="stable")
-        planned.early = int(np.count_nonzero(has))
+        kept, again = self._leaving_now(plan, has)
+        order = np.argsort((2 * kept + ~(has | kept)).astype(np.int8), kind="stable")
+        planned.early, planned.last, planned.before = int(np.count_nonzero(has)), again.size, self._before[0]
         planned.fetch_rows, planned.fetch_slots = plan.fetch_rows[order], plan.fetch_slots[order]
         back_rows = plan.back_rows[: plan.back_rows.size if self._exchanged else 0]
         planned.sent = self._transfer.pack(
-            plan.slot_of_id, planned.fetch_slots, plan.back_slots, planned.fetch_rows, back_rows, planned.offsets
+            plan.slot_of_id, planned.fetch_slots, plan.back_slots, planned.fetch_rows, back_rows, again, planned.offsets
         )
+        self._before = (plan.batch, plan.back_rows)
         return planned.sent
+
+    def _leaving_now(self, plan: Plan, has: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], Int32s]:
+        """Which of the rows to fetch leave with the batch before, and their numbers among those, int32."""
+        batch, gone = self._before
+        leaves = ~has & (plan.fetch_after == batch)
+        if self._exchanged or not leaves.any() or not 0 < gone.size <= self._exit.rows:
+            return np.zeros_like(has), gone[:0]
+        order = np.argsort(gone)
+        wanted = plan.fetch_rows[leaves]
+        found = order[np.minimum(np.searchsorted(gone, wanted, sorter=order), gone.size - 1)]
+        leaves[leaves] = same = gone[found] == wanted  # a batch that bypassed the cache takes its rows home by itself
+        return leaves, found[same].astype(np.int32)
 
 
 class RowMover:

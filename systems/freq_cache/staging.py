@@ -73,7 +73,10 @@ class Entry:
 class Exit:
     """A place on the device for records on their way out, one lot at a time. On a CPU they lie where the host has them.
 
-    The device does not overwrite a lot before it has left.
+    The device does not overwrite a lot before it has left. Until then rows of it may be used again.
+
+    Attributes:
+        batch: Whose rows were sent last; -1: nobody's, or they were more than one lot.
     """
 
     def __init__(self, rows: int, layout: RowLayout, transfer: Transfer) -> None:
@@ -82,9 +85,12 @@ class Exit:
         self._transfer = transfer
         self._device = layout.empty(rows, device=transfer.device) if transfer.pins else None
         self._left: torch.cuda.Event | None = None
+        self._lot = layout.empty(0)
+        self.batch = -1
 
     def room(self, rows: int) -> Tensor:
         """For so many records, which are then to be sent."""
+        self.batch = -1
         if self._device is None:
             return self._layout.empty(rows)
         if self._left is not None:
@@ -94,8 +100,12 @@ class Exit:
     def send(self, records: Tensor) -> Departure:
         """Send what was written to the room to the host."""
         leaving = self._transfer.to_host(records)
-        self._left = leaving.event
+        self._left, self._lot = leaving.event, records
         return leaving
+
+    def again(self, numbers: Tensor) -> Tensor:
+        """Copies of the records of these numbers, int32 `[n]`, among those sent last."""
+        return self._lot.index_select(0, numbers)
 
     def scatter(self, records: Tensor, tier: PinnedTier, rows: Tensor) -> Departure:
         """Have the device write what was written to the room to rows of a tier, int32 `[n]` on the device."""

@@ -98,20 +98,66 @@ def executor() -> Iterator[ThreadPoolExecutor]:
         yield threads
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 10])
-def test_a_row_that_is_not_home_yet_does_not_hold_up_the_others(rows: int, executor: ThreadPoolExecutor) -> None:
-    scene = Scene(rows=rows, executor=executor)
+def trained(scene: Scene) -> None:
+    """Rows 1, 2 and 3 are in slots and differ from the slow tier; what leaves from now on stays on its way."""
     scene.mover.move(scene.plan(0, fetch={1: 0, 2: 1, 3: 2}, after=[-1, -1, -1], back={}), scene.traffic)
     scene.traffic = Traffic()
     scene.pool.weights[:3] += 100
     scene.tier.gate.clear()
-    leaving = scene.plan(1, fetch={4: 0}, after=[-1], back={1: 0})
+
+
+@pytest.mark.parametrize("rows", [2, 3, 10])
+@pytest.mark.parametrize("order", [[0, 1], [1, 0]])
+def test_row_that_leaves_with_the_batch_before_is_taken_from_there(
+    rows: int, order: list[int], executor: ThreadPoolExecutor
+) -> None:
+    scene = Scene(rows=rows, executor=executor)
+    trained(scene)
+    leaving = scene.plan(1, fetch={4: 0}, after=[-1], back={(3, 1)[at]: (2, 0)[at] for at in order})
+    coming = scene.plan(2, fetch={5: 3, 1: 4, 6: 5}, after=[-1, 1, -1], back={2: 1})
     scene.mover.send(leaving)
+    scene.mover.send(coming)  # before the other is moved
+    assert (coming.early, coming.last) == (2, 1)
+    for planned in (leaving, coming):
+        scene.mover.move(planned, scene.traffic)
+    scene.mover.move(coming, scene.traffic)  # as after an error: nothing is left to do
+    assert scene.pool.weights[[0, 3, 4, 5], 0].tolist() == [4.0, 5.0, 101.0, 6.0]
+    assert (scene.traffic.late_batches, scene.traffic.rows_fetched) == (0, 4)
+    scene.tier.gate.set()
+    scene.writer.wait()
+    assert scene.tier.records[:4, 0].tolist() == [0.0, 101.0, 102.0, 103.0]
+
+
+def test_rows_that_leave_in_several_lots_are_read_when_they_are_home(executor: ThreadPoolExecutor) -> None:
+    scene = Scene(rows=1, executor=executor)
+    trained(scene)
+    leaving = scene.plan(1, fetch={}, after=[], back={1: 0, 2: 1})
+    coming = scene.plan(2, fetch={2: 4}, after=[1], back={})
+    scene.mover.send(leaving)
+    scene.mover.send(coming)
+    assert (coming.early, coming.last) == (0, 0)
     scene.mover.move(leaving, scene.traffic)
-    coming = scene.plan(2, fetch={5: 3, 1: 4, 6: 5}, after=[-1, 1, -1], back={})
+    opener = threading.Timer(0.05, scene.tier.gate.set)
+    opener.start()
+    scene.mover.move(coming, scene.traffic)
+    opener.join()
+    assert scene.pool.weights[4, 0] == 102.0
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 10])
+def test_a_row_that_is_not_home_yet_does_not_hold_up_the_others(rows: int, executor: ThreadPoolExecutor) -> None:
+    scene = Scene(rows=rows, executor=executor)
+    trained(scene)
+    for planned in (
+        scene.plan(1, fetch={4: 0}, after=[-1], back={1: 0}),
+        scene.plan(2, fetch={}, after=[], back={}),
+    ):
+        scene.mover.send(planned)
+        scene.mover.move(planned, scene.traffic)
+    coming = scene.plan(3, fetch={5: 3, 1: 4, 6: 5}, after=[-1, 1, -1], back={})
     scene.mover.send(coming)
     assert coming.early == 2
-    read = scene.mover._entries[0].take()[:, 0].tolist()
+    read = scene.mover._entries[1].take()[:, 0].tolist()
     assert read == [5.0, 6.0][:rows]
     opener = threading.Timer(0.05, scene.tier.gate.set)
     opener.start()
