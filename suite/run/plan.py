@@ -9,13 +9,12 @@ from suite.records.options import BadOption
 from suite.records.record import Cell
 from suite.records.scales import Scale, default_scale, scale_of
 from suite.run.datasets import Dataset
+from suite.run.ranks.options import check_batch, check_ranks
 from suite.run.steps import fitted_to_epoch, with_steps
 from systems.registry import Variant
 from workloads.schema import SCHEMAS
 from workloads.streams.tracks import split_name
 
-MOST_RANKS = 64
-"""Which share the batches of verification, too."""
 _SEEDS = 2**63
 """What torch's generators take."""
 
@@ -78,32 +77,10 @@ def check_options(options: Options) -> None:
         raise BadOption("--tier disk computes on a CPU: give --device cpu")
     if options.tf32 and options.device != "cuda":
         raise BadOption("--tf32 is of NVIDIA devices, and a CPU computes here: leave it out, or give --device cuda")
-    if options.ranks is not None:
-        _check_ranks(options)
-    elif options.nodes != 1 or options.rendezvous is not None:
-        raise BadOption("--nnodes and --rdzv-endpoint are for ranks: give --ranks")
+    sized = options.on_drive or bool(options.device_budgets)
+    check_ranks(options.ranks, nodes=options.nodes, rendezvous=options.rendezvous, other_sizes=sized)
     if options.cache_ratios and options.device_budgets:
         raise BadOption("--cache-ratio and --device-budget exclude each other: a budget sets every system's cache size")
-
-
-def _check_ranks(options: Options) -> None:
-    """Refuse what ranks cannot share. Powers of two, so that parts of a mean add up without rounding."""
-    ranks, nodes = options.ranks or 0, options.nodes
-    if not 1 <= ranks <= MOST_RANKS or ranks & (ranks - 1):
-        raise BadOption(f"--ranks: {ranks} is out of range, it must be a power of two, {MOST_RANKS} at most")
-    if not 1 <= nodes <= ranks or ranks % nodes:
-        raise BadOption(f"--nnodes: {ranks} ranks are not to be had from {nodes} machines with as many each")
-    if nodes > 1 and options.rendezvous is None:
-        raise BadOption("--nnodes: several machines need a place to meet: give --rdzv-endpoint host:port")
-    if options.on_drive or options.device_budgets:
-        raise BadOption("--ranks takes a --cache-ratio, and neither --tier disk nor --device-budget")
-
-
-def _shared(scale: Scale, ranks: int | None) -> Scale:
-    """The scale, refused where ranks cannot have parts of a batch of one length."""
-    if ranks is not None and scale.batch_size % ranks:
-        raise BadOption(f"--ranks: {ranks} ranks cannot share a batch of {scale.batch_size}: give another --batch-size")
-    return scale
 
 
 def plan_cells(
@@ -212,6 +189,7 @@ def _adjusted(scale: Scale, options: Options, training_rows: int) -> tuple[Scale
         batch_size=options.batch_size or scale.batch_size,
         embedding_dim=options.embedding_dim or scale.embedding_dim,
     )
+    check_batch(scale.batch_size, options.ranks)
     if options.steps is not None:
         scale = with_steps(scale, options.steps)
-    return fitted_to_epoch(_shared(scale, options.ranks), training_rows)
+    return fitted_to_epoch(scale, training_rows)

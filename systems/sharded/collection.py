@@ -133,10 +133,6 @@ class ShardedCachedEmbeddingBagCollection(ShardedSystem):
     def placement(self) -> Placement:
         return self._own[0].placement
 
-    @property
-    def slots(self) -> int:
-        return sum(cache.planner.slots for cache in self._own[0].caches)
-
     def prefetch(self, features: KeyedJaggedTensor) -> None:
         """Announce a coming batch, as to `CachedEmbeddingBagCollection`; its ids go to their owners at once."""
         sent = self._exchange.send(features)

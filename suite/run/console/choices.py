@@ -13,7 +13,7 @@ from suite.run.console.display import Display
 from suite.run.console.events import JsonDisplay
 from suite.run.console.lines import PlainDisplay, QuietDisplay
 from suite.run.console.live import LiveDisplay
-from systems import registry
+from systems import groups, registry
 
 
 class Device(enum.StrEnum):
@@ -31,22 +31,27 @@ class Tier(enum.StrEnum):
     DISK = "disk"
 
 
-def named_systems(text: str, *, cuda: bool, on_ranks: bool = False) -> list[registry.Variant]:
+def named_systems(
+    text: str, *, cuda: bool = False, on_drive: bool = False, on_ranks: bool = False
+) -> list[registry.Variant]:
     """The variants named; those with parameters of the user's, or a module of their own, are imported to be checked.
 
     Args:
         text: The option.
-        cuda: They run on a CUDA device, which `all` depends on.
+        cuda: They run on a CUDA device. `all` depends on this, and on the next two.
+        on_drive: They keep rows on a drive.
         on_ranks: Several processes share each of them.
 
     Raises:
         UnknownSystem: a name, a parameter or a value is not known; a `ValueError`.
         BadOption: a module of one's own cannot be imported.
     """
-    variants = registry.parse_systems(text, cuda=cuda)
-    ours = set(registry.ALL_ON_CUDA).union(*registry.GROUPS.values())
+    if text == "all" and (on_drive or on_ranks):
+        text = ",".join(groups.ALL_ON_RANKS) if on_ranks else "disk"
+    variants = groups.parse_systems(text, cuda=cuda)
+    ours = set(groups.ALL_ON_CUDA).union(*groups.GROUPS.values())
     if on_ranks:
-        ours = set(registry.ALL_ON_RANKS)
+        ours = set(groups.ALL_ON_RANKS)
     for variant in variants:
         if (str(variant) not in ours and (variant.parameters or on_ranks)) or ":" in variant.name:
             try:
@@ -58,24 +63,6 @@ def named_systems(text: str, *, cuda: bool, on_ranks: bool = False) -> list[regi
                     raise BadOption(f"--systems: cannot import {variant}: {type(error).__name__}: {error}") from error
                 # a package is missing for one of ours: its cell will say which
     return variants
-
-
-def check_environment(ranks: int | None) -> None:
-    """Refuse to be started by a launcher of ranks: each would run everything.
-
-    Raises:
-        BadOption: there are several processes of us.
-    """
-    if int(os.environ.get("WORLD_SIZE", "1") or 1) > 1:
-        how = f"--ranks {os.environ['WORLD_SIZE']}" if ranks is None else "--ranks"
-        raise BadOption(f"WORLD_SIZE is {os.environ['WORLD_SIZE']}: give {how} to one process, which starts the ranks")
-
-
-def whole_group(systems: str, *, on_drive: bool, on_ranks: bool) -> str:
-    """What `--systems` means: `all` is something else for rows on a drive, and for ranks."""
-    if systems != "all":
-        return systems
-    return ",".join(registry.ALL_ON_RANKS) if on_ranks else "disk" if on_drive else "all"
 
 
 def choose_device(device: Device) -> tuple[str, str]:

@@ -24,15 +24,7 @@ from suite.records.options import (
 )
 from suite.records.record import Cell
 from suite.records.store import StoreError
-from suite.run.console.choices import (
-    Device,
-    Tier,
-    check_environment,
-    choose_device,
-    make_display,
-    named_systems,
-    whole_group,
-)
+from suite.run.console.choices import Device, Tier, choose_device, make_display, named_systems
 from suite.run.console.listing import show_choices, show_plan
 from suite.run.datasets import open_datasets
 from suite.run.locks import Locked
@@ -141,18 +133,13 @@ def run(
             raise BadOption("--fresh and --only-failed exclude each other")
         if timeout is not None and not timeout > 0:  # NaN compares false with everything
             raise BadOption(f"--timeout: {timeout} is out of range, it must be above 0")
-        check_environment(ranks)
         on_drive, on_ranks = tier is Tier.DISK, ranks is not None
         if "disk" in systems.split(",") and not on_drive:
             raise BadOption("--systems disk are the rivals in keeping rows on a drive: give --tier disk")
         where, why = choose_device(Device.CPU if on_drive and device is Device.AUTO else device)
         datasets = None if data_dir is None else open_datasets(data_dir, workloads)
         options = Options(
-            systems=tuple(
-                named_systems(
-                    whole_group(systems, on_drive=on_drive, on_ranks=on_ranks), cuda=where == "cuda", on_ranks=on_ranks
-                )
-            ),
+            systems=tuple(named_systems(systems, cuda=where == "cuda", on_drive=on_drive, on_ranks=on_ranks)),
             workloads=parse_workloads(workloads) if datasets is None else tuple(datasets),
             device=where,
             scale=None if scale is None else scale.value,

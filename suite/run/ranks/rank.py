@@ -29,7 +29,7 @@ from suite.run.cell.experiment import STATUS_OF_VERDICT, first_failure
 from suite.run.cell.feed import FeedPlan, Mode
 from suite.run.cell.measurement import Progressive, memory_of, quality_of, timing_of, traffic_of
 from suite.run.cell.reporter import Phases, Reporter
-from suite.run.cell.training import TOGETHER, load_initial_rows
+from suite.run.cell.training import TOGETHER, load_initial_rows, multiply_in
 from suite.run.cell.worker import describe, status_of
 from suite.run.messages import Outcome
 from suite.run.ranks import account, group
@@ -101,6 +101,7 @@ def _run(cell: Cell, folder: Path, reporter: Reporter) -> Outcome:
         passed = all(group.of_all(verification.passed))
     if not passed:
         return Outcome(status=Status.WRONG_ANSWER, reason=first_failure(verification), verification=verification)
+    multiply_in(tf32=cell.tf32)
     measurement = _train(asked, phases)
     dist.barrier()
     return Outcome(status=Status.OK, verification=verification, measurement=measurement)

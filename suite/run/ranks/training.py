@@ -11,11 +11,11 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from torchrec import KeyedJaggedTensor
 
-from suite.run.cell.feed import BeforeTheClock, pinned
+from suite.run.cell.feed import BeforeTheClock, InProcess, pinned
 from suite.run.cell.training import Run, Trainer
 from suite.run.ranks.group import gathered, mean
 from systems.contract import EmbeddingSystem
-from workloads.batch import Batch, Split, Workload
+from workloads.batch import Batch, Workload
 from workloads.dlrm import build_dlrm
 
 
@@ -47,22 +47,17 @@ def _part(samples: int) -> tuple[int, int]:
     return samples // ranks * rank, samples // ranks * (rank + 1)
 
 
-class Parts:
+class Parts(InProcess):
     """A `Source` of this rank's parts of batches 0, 1, 2, ...: every rank makes the whole batch and takes its part."""
 
     def __init__(self, workload: Workload, *, pin_memory: bool) -> None:
-        self._workload = workload
-        self._pin_memory = pin_memory
-        self._taken = 0
-
-    def request(self, count: int) -> None:
-        """Nothing: a part is made when it is taken."""
+        super().__init__(workload)
+        self._pinned = pin_memory
 
     def take(self) -> Batch:
         """The next part."""
-        part = part_of(self._workload.batch(self._taken, Split.TRAIN))
-        self._taken += 1
-        return pinned(part) if self._pin_memory else part
+        part = part_of(super().take())
+        return pinned(part) if self._pinned else part
 
 
 class RankTrainer(Trainer):
