@@ -44,7 +44,8 @@ from systems.freq_cache.pool import RowPool
 from systems.freq_cache.staging import Entry
 from systems.freq_cache.tiers.writer import Writer
 from systems.freq_cache.transfer import Departure, Transfer
-from systems.registry import Variant, load, parse_systems
+from systems.groups import parse_systems
+from systems.registry import Variant, load
 
 PARTS: tuple[tuple[type, str, str], ...] = (
     (Trainer, "_step", "forward, backward, dense update"),

@@ -20,7 +20,7 @@ from suite.records.scales import SCALES
 from suite.run.cell.feed import DuringTraining
 from suite.run.cell.stream import open_workload
 from suite.run.plan import Options, plan_cells
-from systems.registry import parse_systems
+from systems.groups import parse_systems
 from workloads.batch import Split
 from workloads.producer import Producer
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, PoolingType
 from torchrec.types import DataType
 
-from systems import registry
+from systems import groups, registry
 from systems.contract import (
     Budget,
     CacheRatio,
@@ -21,7 +21,7 @@ from systems.contract import (
     Verdict,
 )
 
-VARIANTS = [*registry.ALL, "fbgemm_uvm_caching[policy=lfu]", *registry.DISK]
+VARIANTS = [*groups.ALL, "fbgemm_uvm_caching[policy=lfu]", *registry.DISK]
 if torch.cuda.is_available():
     VARIANTS.append("freq_cache[tier=pinned]")  # on a CPU there is nothing to pin
 CACHES = [variant for variant in VARIANTS if variant.startswith("freq_cache")]

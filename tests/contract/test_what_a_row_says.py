@@ -10,7 +10,7 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_common import BoundsCheckMode
 from scenes import TABLES, UNIFORM, build
 from torch import Tensor
 
-from systems import registry
+from systems import groups
 from systems.contract import OptimizerKind
 from systems.fbgemm_uvm import FbgemmUVM
 from systems.tbe import TBE
@@ -89,7 +89,7 @@ def test_system_made_from_another_does_not_inherit_whose_kernel_it_is() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("name", registry.ALL)
+@pytest.mark.parametrize("name", groups.ALL)
 def test_every_system_is_its_own_on_a_gpu(name: str) -> None:
     assert build(name, device=torch.device("cuda")).placement.computes_as is None
 

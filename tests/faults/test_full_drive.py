@@ -13,7 +13,7 @@ import pytest
 from suite.records.status import Status
 from suite.run.memory_group import CannotHold, MemoryGroup, remove_left
 from suite.run.messages import Progress
-from systems.registry import GROUPS
+from systems.groups import GROUPS
 from tests.faults.cells import run, tiny_cell
 from tests.faults.drives import SmallDrive, small_drive
 

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from suite.run.plan import Options, plan_cells
-from systems.registry import parse_systems
+from systems.groups import parse_systems
 from tests.faults.cells import fake
 from tests.faults.fakes import CALM, PID_FILE
 

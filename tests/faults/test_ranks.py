@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from suite.records.status import Status
-from systems.registry import ALL_ON_RANKS
+from systems.groups import ALL_ON_RANKS
 from tests.faults.cells import GENEROUS, run, tiny_cell
 from tests.faults.on_ranks import PIDS
 

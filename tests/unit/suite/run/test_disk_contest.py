@@ -17,7 +17,7 @@ from suite.records.status import Status
 from suite.records.store import RecordStore
 from suite.run.memory_group import CannotHold, MemoryGroup
 from suite.run.plan import Options, check_options, plan_cells
-from systems.registry import GROUPS, parse_systems
+from systems.groups import GROUPS, parse_systems
 
 ROOT = Path(__file__).resolve().parents[4]
 OURS = "freq_cache[look_ahead=4,tier=file]"

@@ -19,7 +19,7 @@ from suite.run.datasets import Dataset
 from suite.run.plan import Options, check_options, plan_cells
 from suite.run.steps import fitted_to_epoch, with_steps
 from systems.contract import OptimizerKind
-from systems.registry import parse_systems
+from systems.groups import parse_systems
 from workloads.schema import SCHEMAS
 
 TB = 10**12

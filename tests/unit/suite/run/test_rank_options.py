@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from systems.registry import ALL_ON_RANKS
+from systems.groups import ALL_ON_RANKS
 from tests.unit.suite.run.console.command_scenes import TINY, call
 
 
