@@ -12,7 +12,6 @@ from torchrec.datasets.utils import Batch
 from torchrec.models.dlrm import DLRM, DLRMTrain
 from torchrec.optim.optimizers import in_backward_optimizer_filter
 
-from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache import CachedEmbeddingBagCollection
 
 ROWS = {"user": 50_000, "item": 20_000, "shop": 2_000, "region": 50}
@@ -43,8 +42,9 @@ def main() -> None:
         EmbeddingBagConfig(name=name, feature_names=[name], num_embeddings=rows, embedding_dim=DIM)
         for name, rows in ROWS.items()
     ]
-    sgd = SparseOptimizer(kind=OptimizerKind.SGD, lr=LR)
-    embeddings = CachedEmbeddingBagCollection(tables, optimizer=sgd, cache_ratio=0.1, look_ahead=16)
+    embeddings = CachedEmbeddingBagCollection(
+        tables, optimizer=torch.optim.SGD, optimizer_kwargs={"lr": LR}, cache_ratio=0.1, look_ahead=16
+    )
     model = DLRMTrain(DLRM(embeddings, DENSE_COLUMNS, [32, DIM], [32, 1]))
     optimizer = torch.optim.SGD([weight for _, weight in in_backward_optimizer_filter(model.named_parameters())], lr=LR)
     if arguments.load:
