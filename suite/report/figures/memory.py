@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from suite.records.record import Memory
+from suite.records.measured import Memory
 from suite.report.figures.entries import Entry, beside, entries, lines_in, list_entries
 from suite.report.figures.panels import LABEL, Panels, bytes_words
 from suite.report.source import Source

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from suite.records.groups import Group
-from suite.records.record import QualityPoint
+from suite.records.measured import QualityPoint
 from suite.report.figures.entries import Entry, entries
 from suite.report.figures.panels import LABEL, SMALL, Panels, wrapped
 from suite.report.source import Source

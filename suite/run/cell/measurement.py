@@ -8,7 +8,8 @@ from torch import Tensor
 from torchmetrics import MeanMetric
 from torchmetrics.classification import BinaryAccuracy, BinaryAUROC
 
-from suite.records.record import Cell, Memory, Quality, QualityPoint, Timing, Traffic
+from suite.records.measured import Memory, Quality, QualityPoint, Timing, Traffic
+from suite.records.record import Cell
 from suite.run import memory_probes
 from suite.run.cell.feed import FeedPlan
 from suite.run.cell.reporter import Phases

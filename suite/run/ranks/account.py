@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from suite.records.measured import Memory, Traffic
 from suite.records.ranks import RankShare
-from suite.records.record import Memory, Traffic
 from systems.sharded.system import ShardedSystem
 
 

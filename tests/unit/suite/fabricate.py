@@ -12,20 +12,9 @@ from typing import Any
 
 from suite.records.groups import is_baseline
 from suite.records.machine import Environment
+from suite.records.measured import Memory, Quality, QualityPoint, Timing, Traffic
 from suite.records.optimum import Optimum
-from suite.records.record import (
-    Cell,
-    Check,
-    Measurement,
-    Memory,
-    Quality,
-    QualityPoint,
-    Record,
-    Timing,
-    Traffic,
-    Verification,
-    record_key,
-)
+from suite.records.record import Cell, Check, Measurement, Record, Verification, record_key
 from suite.records.status import Status
 from suite.records.turns import Turns
 
