@@ -34,13 +34,14 @@ Modules, from the outside in:
 """
 
 from systems.freq_cache.collection import CachedEmbeddingBagCollection
-from systems.freq_cache.planner.policy import LFU, LRU, Policy, StaticFrequency
+from systems.freq_cache.planner.policy import LFU, LRFU, LRU, Policy, StaticFrequency
 from systems.freq_cache.saving.streamed import RowLoadPlanner
 from systems.freq_cache.sequence import CachedEmbeddingCollection
 from systems.freq_cache.system import FreqCache
 
 __all__ = [
     "LFU",
+    "LRFU",
     "LRU",
     "CachedEmbeddingBagCollection",
     "CachedEmbeddingCollection",

@@ -19,7 +19,7 @@ from systems.freq_cache.cache import Cache
 from systems.freq_cache.fused_optimizer import FusedOptimizer, group_of
 from systems.freq_cache.initial_rows import first_rows_of
 from systems.freq_cache.planner.planner import Planner
-from systems.freq_cache.planner.policy import LFU, LRU, Policy, StaticFrequency
+from systems.freq_cache.planner.policy import HALF_LIFE_SLOTS, LFU, LRFU, LRU, Policy, StaticFrequency
 from systems.freq_cache.pool import RowPool
 from systems.freq_cache.saving import commits
 from systems.freq_cache.tiers.file import FileTier
@@ -82,7 +82,7 @@ class CacheBuilder:
             return sizing.remedy(spec, group, slots, cache_rows)
 
         together = sizing.lookups_per_backward(spec)
-        policy = self._policy_of(group, rows)
+        policy = self._policy_of(group, rows, slots)
         return Cache(
             group,
             planner=Planner(rows=rows, slots=slots, policy=policy, batch_ids=together * spec.batch_lookups),
@@ -118,13 +118,15 @@ class CacheBuilder:
                 layout.set_weights(tier.records[start : start + _CHUNK_ROWS], out)
         return tier
 
-    def _policy_of(self, group: Group, rows: int) -> Policy:
+    def _policy_of(self, group: Group, rows: int, slots: int) -> Policy:
         if not isinstance(self.policy, str):
             return self.policy(rows)
         if self.policy == "lru":
             return LRU()
         if self.policy == "lfu":
             return LFU(rows)
+        if self.policy == "lrfu":
+            return LRFU(rows, half_life=HALF_LIFE_SLOTS * slots)
         frequencies = self.spec.frequencies
         if frequencies is None:
             raise ValueError("policy=static needs the frequencies of a SystemSpec")

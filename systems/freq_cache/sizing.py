@@ -25,8 +25,8 @@ SLOT_ID_BYTES = 16
 ROW_INDEX_BYTES = 4
 """Of every row on the host: its place in the index; in a file tier, its place in the file."""
 
-POLICY_BYTES = 2
-"""Of every row on the host, at most: what the policy keeps of it."""
+POLICY_BYTES = {"static": 2, "lfu": 2, "lrfu": 4, "lru": 2}
+"""Of every row on the host, at most: what the policy keeps of it. One of one's own counts as `lfu`."""
 
 SLOT_INDEX_BYTES = 20.125
 """Of every slot on the host: its row, key, next and latest use, and its place in a queue."""
@@ -89,7 +89,7 @@ def device_bytes(spec: SystemSpec, group: Group, slots: int) -> int:
 
 def host_bytes(spec: SystemSpec, group: Group, slots: int) -> int:
     """What a cache takes of memory beside a drive: slots, index, policy, map of the file, coming batches, staging."""
-    index = index_bytes(rows_of(group), slots) + ROW_INDEX_BYTES * rows_of(group)
+    index = index_bytes(spec, rows_of(group), slots) + ROW_INDEX_BYTES * rows_of(group)
     batches = int(spec.parameters["look_ahead"]) + 2
     window = WINDOW_BYTES * batches * spec.batch_lookups * lookups_per_backward(spec)
     return int((1 + SPARE_HOST_SHARE) * (index + window + 2 * STAGING_BYTES + device_bytes(spec, group, slots)))
@@ -116,12 +116,13 @@ def required_bytes(spec: SystemSpec) -> dict[Tier, int]:
     # rows in a file take room on disk once they are written, and a place in the map of the file in memory
     in_file = spec.parameters.get("tier") == "file"
     rows = ROW_INDEX_BYTES * spec.rows if in_file else slow_bytes(spec)
-    return {Tier.DEVICE: least_bytes(spec), Tier.HOST: index_bytes(spec.rows, int(spec.rows * ratio)) + rows}
+    return {Tier.DEVICE: least_bytes(spec), Tier.HOST: index_bytes(spec, spec.rows, int(spec.rows * ratio)) + rows}
 
 
-def index_bytes(rows: int, slots: int) -> int:
+def index_bytes(spec: SystemSpec, rows: int, slots: int) -> int:
     """What index and policy of a cache take on the host, some queues of fixed size excepted."""
-    return int(rows * (ROW_INDEX_BYTES + POLICY_BYTES) + slots * SLOT_INDEX_BYTES)
+    policy = POLICY_BYTES.get(spec.parameters.get("policy", "lfu"), POLICY_BYTES["lfu"])
+    return int(rows * (ROW_INDEX_BYTES + policy) + slots * SLOT_INDEX_BYTES)
 
 
 def slots_of(spec: SystemSpec, group: Group, cache_rows: Mapping[str, int]) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,15 @@ Int32s = NDArray[np.int32]
 
 LEVELS = 512
 """Keys of counts lie below; 2^31 is level 448."""
+
+HALF_LIFE_SLOTS = 10
+"""Of LRFU: distinct rows per slot. Twice as many miss 1.5 % less where nothing drifts, and 2.6 % more with `@drift`."""
+
+_FRACTION = 12
+"""Bits of a weight behind its first one."""
+
+_LAST_EXPONENT = (1 << 31 - _FRACTION) - 64
+"""Half-lives that are told apart, with room for the occurrences of a batch."""
 
 
 class Policy(ABC):
@@ -128,6 +138,43 @@ class LFU(Policy):
         return self._counts.nbytes
 
 
+class LRFU(Policy):
+    """Rank by occurrences so far, of which those a half-life ago count half; they survive eviction; 4 B per row.
+
+    LRFU of Lee et al., IEEE Transactions on Computers 50(12), 2001. Old occurrences would have to lose weight, and keys
+    to fall; new ones gain weight instead, which ranks rows alike. Weights are not saved with the tables: what is
+    learnt anew soon outweighs them.
+
+    Args:
+        rows: Of the tables.
+        half_life: In rows, summed over the batches that train: a batch adds its distinct ones.
+    """
+
+    counts = True
+    divisible = True
+
+    def __init__(self, rows: int, half_life: int) -> None:
+        self._weights = np.zeros(rows, np.int32)
+        self._half_life = half_life
+        self._batch, self._used, self._now = -1, 0, 0
+        self._telling_time = Lock()
+
+    def keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:
+        with self._telling_time:  # all parts of a batch have the same
+            if batch != self._batch:
+                self._batch, self._now = batch, self._used
+            self._used += rows.size if learn else 0
+        doublings, rest = divmod(self._now / self._half_life, 1)
+        exponent = min(1 + int(doublings), _LAST_EXPONENT)
+        keys = np.empty(rows.size, np.int32)
+        _weigh(self._weights, rows, occurrences, keys, exponent, int(2 ** (rest + _FRACTION)), learn)
+        return keys
+
+    @property
+    def nbytes(self) -> int:
+        return self._weights.nbytes
+
+
 class LRU(Policy):
     """Rank by the batch that used a row last; no bytes per row."""
 
@@ -169,6 +216,34 @@ def _count(counts, rows, occurrences, keys, learn):
             count = min(count + occurrences[i], np.int64(65_535))
             counts[row] = count
         keys[i] = level_of(count)
+
+
+@compiled
+def _weigh(weights, rows, occurrences, keys, exponent, unit, learn):
+    """Add the occurrences of rows to their weights, each of which is `unit` of this exponent.
+
+    A weight is its exponent, and behind it the bits that follow the first one of its mantissa, which has one more than
+    `_FRACTION`; 0 is none. A key is the same with four bits of the mantissa: sixteen levels for every doubling.
+    """
+    one = np.int64(1) << _FRACTION
+    for i in range(rows.size):
+        if i + 32 < rows.size:
+            prefetch(weights, rows[i + 32])
+        row = np.uint64(rows[i])
+        weight = np.int64(weights[row])
+        if learn:
+            high, mantissa = np.int64(exponent), np.int64(unit) * occurrences[i]
+            if weight > 0:
+                before, at = weight & (one - 1) | one, weight >> _FRACTION
+                if at > high:
+                    mantissa = before + (mantissa >> min(at - high, np.int64(62)))
+                    high = at
+                else:
+                    mantissa += before >> min(high - at, np.int64(62))
+            more = bit_length(mantissa) - 1 - _FRACTION
+            weight = high + more << _FRACTION | mantissa >> more & (one - 1)
+            weights[row] = weight
+        keys[i] = weight >> (_FRACTION - 4)
 
 
 @compiled

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 import numpy as np
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from systems.freq_cache.planner.planner import Ids, Planner
-from systems.freq_cache.planner.policy import LEVELS, LFU, LRU, Policy, StaticFrequency, level_of
+from systems.freq_cache.planner.policy import LEVELS, LFU, LRFU, LRU, Policy, StaticFrequency, level_of
 
+NAMES = ("static", "lfu", "lrfu", "lru")
 SETTINGS = settings(max_examples=80, deadline=None)
 COUNTS = st.lists(st.integers(0, 6) | st.integers(0, 2**40), min_size=1, max_size=30)
 
@@ -120,7 +122,7 @@ def test_counts_of_lfu_end_at_65535_and_do_not_start_over() -> None:
     assert used(policy, [1], times=0) == [0]
 
 
-@pytest.mark.parametrize("policy", [static([3, 1, 2]), LFU(3), LRU()], ids=["static", "lfu", "lru"])
+@pytest.mark.parametrize("policy", [static([3, 1, 2]), LFU(3), LRFU(3, 8), LRU()], ids=NAMES)
 def test_evaluation_leaves_a_policy_as_it_is(policy: Policy) -> None:
     used(policy, [0, 2], times=2)
     before = used(policy, [0, 1, 2], learn=False, batch=7)
@@ -129,18 +131,55 @@ def test_evaluation_leaves_a_policy_as_it_is(policy: Policy) -> None:
     assert used(policy, [0, 1, 2], learn=False, batch=7) == before
 
 
+@given(
+    batches=st.lists(st.dictionaries(st.integers(0, 5), st.integers(1, 3000), min_size=1), min_size=1, max_size=40),
+    half_life=st.integers(1, 30),
+)
+def test_lrfu_key_is_the_level_of_occurrences_that_gain_weight_with_time(
+    batches: list[dict[int, int]], half_life: int
+) -> None:
+    policy, weights, rows_before = LRFU(6, half_life), [0.0] * 6, 0
+    for number, occurrences in enumerate(batches):
+        for row, times in occurrences.items():
+            weights[row] += times * 2 ** (rows_before / half_life)
+        rows_before += len(occurrences)
+        keys = policy.keys(int32s(*occurrences), int32s(*occurrences.values()), batch=number, learn=True)
+        for key, row in zip(keys.tolist(), occurrences, strict=True):
+            exponent = math.floor(math.log2(weights[row]))
+            level = 16 * (1 + exponent) + 16 * (weights[row] / 2**exponent - 1)
+            assert level - 2 < key <= level  # weights are cut off behind their twelfth bit
+
+
+def test_lrfu_ranks_a_row_used_now_above_one_used_more_often_long_ago() -> None:
+    policy = LRFU(10, half_life=20)
+    (old,) = used(policy, [0], times=100, batch=0)
+    (early,) = used(policy, [1], times=10, batch=1)
+    for batch in range(2, 12):
+        used(policy, list(range(2, 10)), batch=batch)  # four half-lives in all
+    (late,) = used(policy, [1], times=10, batch=12)
+    assert early < old < late
+
+
+def test_lrfu_has_one_time_for_all_parts_of_a_batch() -> None:
+    whole, parts = LRFU(100, half_life=16), LRFU(100, half_life=16)
+    for batch in range(10):
+        rows = list(range(batch, batch + 40))
+        expected = used(whole, rows, batch=batch)
+        assert used(parts, rows[:13], batch=batch) + used(parts, rows[13:], batch=batch) == expected
+
+
 def test_lru_key_is_the_number_of_the_batch() -> None:
     assert used(LRU(), [5, 1], batch=0) == [0, 0]
     assert used(LRU(), [5, 1], batch=100_000) == [100_000, 100_000]
 
 
-@pytest.mark.parametrize("policy", [LFU(100), LRU()], ids=["lfu", "lru"])
+@pytest.mark.parametrize("policy", [LFU(100), LRFU(100, 8), LRU()], ids=NAMES[1:])
 def test_policies_that_know_nothing_beforehand_fill_no_cache(policy: Policy) -> None:
     assert policy.best(50).size == 0
 
 
 @pytest.mark.parametrize(
-    ("policy", "bytes_per_row"), [(static([1] * 100), 2), (LFU(100), 2), (LRU(), 0)], ids=["static", "lfu", "lru"]
+    ("policy", "bytes_per_row"), [(static([1] * 100), 2), (LFU(100), 2), (LRFU(100, 8), 4), (LRU(), 0)], ids=NAMES
 )
 def test_bytes_per_row_are_those_documented(policy: Policy, bytes_per_row: int) -> None:
     assert policy.nbytes == 100 * bytes_per_row
