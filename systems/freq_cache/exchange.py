@@ -82,7 +82,8 @@ def _exchange(
     gathers: tl.constexpr,
 ):
     """`packed[i] = records[rows[i]]` for all i below `count`, or the reverse, a block of rows at a time."""
-    for first in range(tl.program_id(0) * block, count, tl.num_programs(0) * block):
+    first = tl.program_id(0) * block
+    while first < count:  # not range(), whose bounds Triton 3.6 cannot interpret with numpy 2.4
         place = first + tl.arange(0, block)
         row = tl.load(rows + place, mask=place < count).to(tl.int64)
         for left in tl.static_range(0, width, columns):
@@ -94,3 +95,4 @@ def _exchange(
                 tl.store(here, tl.load(there, mask=mask), mask=mask)
             else:
                 tl.store(there, tl.load(here, mask=mask), mask=mask)
+        first += tl.num_programs(0) * block
