@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import os
 from collections.abc import Sequence
@@ -76,8 +75,11 @@ def run_cell(cell: Cell, reporter: Reporter, *, known: Sequence[Optimum] = (), r
     measurement = measurement.model_copy(update={"drive": speed})
     optimum: Optimum | None = None
     if slots and measurement.traffic is not None and measurement.traffic.unique_misses is not None:
+        # imported only now: what simulators are made of would count as memory of systems that do without it
+        from suite.run.cell.optimum import optimum_or_why_not
+
         with phases("replay"):  # the system is gone by now, and so is its memory
-            optimum, why_not = _replay(asked, slots, known, phases)
+            optimum, why_not = optimum_or_why_not(asked, slots, known=known, beat=phases.beat)
         notes += why_not
     return Outcome(status=Status.OK, verification=verification, measurement=measurement, optimum=optimum, notes=notes)
 
@@ -191,21 +193,6 @@ def _measure(
         epoch_samples=workload.epoch_rows(),
         frequencies=asked.frequencies.source,
     )
-
-
-def _replay(
-    asked: Asked, slots: int, known: Sequence[Optimum], phases: Phases
-) -> tuple[Optimum | None, tuple[str, ...]]:
-    """The optimum, or a note that says why there is none."""
-    # imported only now: what simulators are made of would count as memory of systems that do without it
-    from suite.run.cell.optimum import optimum_of
-    from suite.simulate.models.model import CannotReplay
-
-    gc.collect()  # a system that holds itself in a circle still has its rows
-    try:
-        return optimum_of(asked, slots, known=known, beat=phases.beat), ()
-    except (CannotReplay, MemoryError) as error:
-        return None, (f"no optimum: {str(error) or 'too little host memory to replay the steps'}",)
 
 
 def first_failure(verification: Verification) -> str:
