@@ -176,13 +176,14 @@ def trained(out, system, **setting):
     return blank.model_copy(update={"verification": outcome.verification, "measurement": outcome.measurement})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["sgd", "rowwise_adagrad"])
 def test_real_systems_agree_and_one_that_loses_an_update_after_verification_is_found(tmp_path, optimizer):
     setting = {"optimizer": optimizer, "lr": 1.0 if optimizer == "sgd" else 0.01, "max_rows": 20_000, "train_steps": 6}
-    systems = ("reference", "full_gpu", "tests.faults.wrong:LosesAnUpdate")
+    systems = ("reference", "freq_cache[policy=lfu]", "tests.faults.wrong:LosesAnUpdate")
     after = compared([trained(tmp_path, system, **setting) for system in systems], tmp_path)
     assert {one.cell.system: one.status.value for one in after} == {
-        "full_gpu": "ok", "tests.faults.wrong:LosesAnUpdate": "wrong_answer",
+        "freq_cache[policy=lfu]": "ok", "tests.faults.wrong:LosesAnUpdate": "wrong_answer",
     }  # fmt: skip
     assert after[0].verification.checks[-1].max_difference < 1e-4
 
