@@ -18,7 +18,7 @@ from torchrec.distributed.embedding_types import EmbeddingComputeKernel
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder, ShardedEmbeddingBagCollection
 from torchrec.distributed.model_parallel import DistributedModelParallel
 from torchrec.distributed.sharding_plan import construct_module_sharding_plan, table_wise
-from torchrec.distributed.types import ShardingPlan
+from torchrec.distributed.types import EmbeddingModuleShardingPlan, ShardingPlan
 
 from systems.contract import (
     CacheRatio,
@@ -57,18 +57,10 @@ class TorchrecUVM(TBEHolder):
         _ensure_process_group(spec.device)
         collection = EmbeddingBagCollection(tables=list(spec.tables), device=torch.device("meta"))
         sharder = EmbeddingBagCollectionSharder(fused_params=self.fused_parameters())
-        plan = construct_module_sharding_plan(
-            collection,
-            {table.name: table_wise(rank=0, compute_kernel=self.kernel.value) for table in spec.tables},
-            sharder=sharder,
-            local_size=1,
-            world_size=1,
-            device_type=spec.device.type,
-        )
         parallel = DistributedModelParallel(
-            _Holder(collection),
+            Holder(collection),
             device=spec.device,
-            plan=ShardingPlan({"collection": plan}),
+            plan=ShardingPlan({"collection": self.plan(collection, sharder)}),
             sharders=[sharder],
             init_data_parallel=False,
         )
@@ -81,11 +73,24 @@ class TorchrecUVM(TBEHolder):
         self._groups = FeatureGroups(spec.tables, key=lambda table: None)
         self._order = [name for table in spec.tables for name in table.feature_names]
 
+    def plan(
+        self, collection: EmbeddingBagCollection, sharder: EmbeddingBagCollectionSharder
+    ) -> EmbeddingModuleShardingPlan:
+        """Where torchrec puts every table, and with which kernel."""
+        return construct_module_sharding_plan(
+            collection,
+            {table.name: table_wise(rank=0, compute_kernel=self.kernel.value) for table in self.spec.tables},
+            sharder=sharder,
+            local_size=1,
+            world_size=1,
+            device_type=self.spec.device.type,
+        )
+
     def fused_parameters(self) -> dict[str, Any]:
         """What torchrec hands to the TBE's constructor; unknown names pass through."""
         return {
             **optimizer_options(self.spec.optimizer),
-            "uvm_host_mapped": self.spec.parameters["memory"] == "host_mapped",
+            "uvm_host_mapped": self.spec.parameters.get("memory") == "host_mapped",
             "bounds_check_mode": BoundsCheckMode.FATAL,
             "stochastic_rounding": False,
         }
@@ -153,7 +158,7 @@ class TorchrecUVMCaching(UVMCaching, TorchrecUVM):
             return
         (ordered,) = self._groups.split(features)
         self._counter.observe(ordered)  # fbgemm counts here too
-        sharded = _sharded(self._parallel[0])
+        sharded = sharded_in(self._parallel[0])
 
         def populate(compute: torch.cuda.Stream) -> tuple[Any, Any]:
             context = sharded.create_context()
@@ -171,7 +176,7 @@ class TorchrecUVMCaching(UVMCaching, TorchrecUVM):
             pooled = super().forward(features)
         else:
             context, distributed = self._announced.take(features)
-            sharded = _sharded(self._parallel[0])
+            sharded = sharded_in(self._parallel[0])
             pooled = self._in_table_order(_arrived(sharded.compute_and_output_dist(context, distributed)))
         if not torch.is_grad_enabled():
             for tbe in self._tbes:
@@ -179,7 +184,7 @@ class TorchrecUVMCaching(UVMCaching, TorchrecUVM):
         return pooled
 
 
-class _Holder(nn.Module):
+class Holder(nn.Module):
     """A parent for the collection: torchrec shards the children of the module it is given."""
 
     def __init__(self, collection: EmbeddingBagCollection) -> None:
@@ -198,12 +203,13 @@ def _ensure_process_group(device: torch.device) -> None:
         dist.init_process_group(backend, store=store, rank=0, world_size=1)
 
 
-def _sharded(parallel: DistributedModelParallel) -> ShardedEmbeddingBagCollection:
+def sharded_in(parallel: DistributedModelParallel) -> ShardedEmbeddingBagCollection:
+    """The collection as torchrec sharded it."""
     return parallel.module.collection
 
 
 def _tbes_by_table(parallel: DistributedModelParallel) -> Iterator[tuple[str, tuple[TBE, int]]]:
-    for lookup in _sharded(parallel)._lookups:
+    for lookup in sharded_in(parallel)._lookups:
         for kernel in lookup._emb_modules:
             for index, table in enumerate(kernel._config.embedding_tables):
                 yield table.name, (kernel.emb_module, index)
