@@ -45,6 +45,10 @@ class ShardedSystem(EmbeddingSystem):
             refusal = "ranks cache a share of their rows each: give a cache ratio, no budget"
         elif any(table.pooling is not PoolingType.SUM for table in spec.tables):
             refusal = "on ranks tables pool by SUM: the parts of a bag that ranks pool have no common mean"
+        elif len({name for table in spec.tables for name in table.feature_names}) < sum(
+            len(table.feature_names) for table in spec.tables
+        ):
+            refusal = "on ranks a feature is of one table: give each table features of its own"
         return Support(Verdict.UNSUPPORTED, refusal) if refusal else super().support(spec)
 
     def load_rows(self, table: str, start: int, rows: Rows) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
@@ -91,6 +92,20 @@ def test_a_port_that_is_taken_is_tried_again(tmp_path):
         freed.join()
     assert ended.outcome.status is Status.OK, ended.outcome.reason
     assert time.monotonic() - started > 12
+
+
+def test_ranks_of_two_machines_meet_over_a_port_and_both_tell_the_outcome(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    cell = tiny_cell("freq_cache[placement=rows]", ranks=2, nodes=2, rendezvous=f"127.0.0.1:{port}")
+    folders = [tmp_path / name for name in ("first", "second")]
+    for folder in folders:
+        folder.mkdir()
+    with ThreadPoolExecutor(2) as machines:
+        outcomes = [ended.outcome for ended in machines.map(lambda folder: run(cell, folder), folders)]
+    assert [outcome.status for outcome in outcomes] == [Status.OK] * 2, outcomes[0].reason
+    assert len({outcome.measurement.quality.auroc for outcome in outcomes}) == 1
 
 
 def test_a_system_without_a_form_for_ranks_is_unsupported(tmp_path):
