@@ -70,5 +70,5 @@ def test_full_drive_is_told_with_what_to_do(folder, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(drive, "_write", refuse)
-    with pytest.raises(CannotMeasure, match="has no room for .* MB to read: make room, or set TMPDIR"):
+    with pytest.raises(CannotMeasure, match=r"has no room for .* MB to read: make room, or set TMPDIR"):
         measure(folder, **SMALL)
