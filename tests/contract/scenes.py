@@ -23,7 +23,7 @@ from systems.contract import (
 
 VARIANTS = [*groups.ALL, "fbgemm_uvm_caching[policy=lfu]", *registry.DISK]
 if torch.cuda.is_available():
-    VARIANTS.append("freq_cache[tier=pinned]")  # on a CPU there is nothing to pin
+    VARIANTS += ["freq_cache[tier=pinned]", "freq_cache[exchange=device,tier=pinned]"]  # a CPU has nothing to pin
 CACHES = [variant for variant in VARIANTS if variant.startswith("freq_cache")]
 UVM = [variant for variant in VARIANTS if "uvm" in variant]
 MUST_HOLD_A_BATCH = ["colossalai_cache"]

@@ -42,14 +42,14 @@ def test_the_debug_mode_catches_what_it_is_for(no_synchronisation: None, device:
         torch.ones(3, device=device).sum().item()
 
 
-@pytest.mark.parametrize("tier", ["host", "pinned"])
+@pytest.mark.parametrize("tier", ["tier=host", "tier=pinned", "exchange=device,tier=pinned"])
 @pytest.mark.parametrize("look_ahead", [1, 4, 16])
 @pytest.mark.parametrize("kind", [OptimizerKind.SGD, OptimizerKind.ROWWISE_ADAGRAD])
 def test_training_with_the_cache_never_waits_for_the_device(
     tier: str, look_ahead: int, kind: OptimizerKind, device: torch.device, request: pytest.FixtureRequest
 ) -> None:
     system = build(
-        f"freq_cache[policy=lru,look_ahead={look_ahead},tier={tier}]",
+        f"freq_cache[policy=lru,look_ahead={look_ahead},{tier}]",
         device=device,
         tables=TABLES,
         kind=kind,

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import mmap
+import os
+import subprocess
+import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -10,6 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+ROOT = Path(__file__).resolve().parents[4]
 TYPES = (torch.float32, torch.float16, torch.int32, torch.uint8)
 
 
@@ -80,3 +85,32 @@ def test_rows_beyond_the_reach_of_32_bits_are_found(exchange: ModuleType) -> Non
     out = torch.empty_like(values)
     exchange.gather(records, rows, out)
     assert torch.equal(out, values)
+
+
+COMPILES = """
+from itertools import product
+from triton import compile, next_power_of_2
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from systems.freq_cache import exchange
+
+pointers = {"records": "*i32", "rows": "*i32", "packed": "*i32", "count": "i32"}
+aligned = {(at,): [["tt.divisibility", 16]] for at in (0, 2)}
+for width, gathers, capability in product((128, 129), (False, True), (80, 90)):
+    columns = next_power_of_2(width)
+    constants = {"width": width, "columns": columns, "block": exchange._WORDS // columns, "gathers": gathers}
+    source = ASTSource(exchange._exchange, {**pointers, **dict.fromkeys(constants, "constexpr")}, constants, aligned)
+    made = compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": exchange._WARPS})
+    print(width, len(made.asm["cubin"]) > 0, "ld.global.v4" in made.asm["ptx"], "st.global.v4" in made.asm["ptx"])
+"""
+
+
+@pytest.mark.slow
+def test_it_compiles_with_accesses_of_16_bytes_where_records_are_multiples_of_that(tmp_path: Path) -> None:
+    """For an A100 and an H100, none of which is needed for that; in a process of its own, where nothing interprets."""
+    pytest.importorskip("triton")
+    script = tmp_path / "compiles.py"  # Triton reads the source of what it compiles
+    script.write_text(COMPILES)
+    own = {"TRITON_CACHE_DIR": str(tmp_path), "TRITON_INTERPRET": "0", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, script], env=os.environ | own, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["128 True True True"] * 4 + ["129 True False False"] * 4
