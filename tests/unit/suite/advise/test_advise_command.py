@@ -86,7 +86,7 @@ def test_rows_of_half_width_are_weighed_where_systems_take_them() -> None:
         (("--device-memory", "much"), "--device-memory: 'much' is not a size"),
         (("--hardware", "abacus"), "--hardware abacus cannot be read"),
         (("--systems", "freq_cash"), "unknown system 'freq_cash': did you mean freq_cache"),
-        (("--systems", "freq_cache[policy=best]"), "'policy' is one of static, lfu, lru"),
+        (("--systems", "freq_cache[policy=best]"), "'policy' is one of static, lfu, lrfu, lru"),
         (("--systems", ","), "--systems: none named"),
         (("--cache-ratio", "0.1,2"), "--cache-ratio: 2 is out of range"),
         (("--cache-ratio", "some"), "--cache-ratio: 'some' is not a number"),
