@@ -22,7 +22,6 @@ import numpy as np
 from suite.simulate.traces.arrays import open_npy, open_npz
 from suite.simulate.traces.sources import OneHot, Source
 from suite.simulate.traces.trace import Int64s, Trace
-from systems.freq_cache.planner.announce_loops import outside
 from systems.freq_cache.planner.planner import Ids
 from workloads.errors import DataError
 from workloads.frequency import add_accesses
@@ -122,10 +121,11 @@ class _Block(NamedTuple):
 def _read(source: Source, block: _Block, sizes: Sequence[int]) -> tuple[Int64s, Int64s]:
     """What `Source.read` gives. Raises `DataError` for an id outside its table, whose rows are `sizes`."""
     values, ends = source.read(*block)
-    limits = np.tile(np.array(sizes, np.int64), ends.size // len(sizes))
-    at = outside(values, ends, limits)
-    if at < 0:
+    limits = np.tile(np.array(sizes, np.int64), ends.size // len(sizes)).repeat(np.diff(ends, prepend=0))
+    bad = np.flatnonzero((values < 0) | (values >= limits))
+    if not bad.size:
         return values, ends
+    at = int(bad[0])
     part = int(np.searchsorted(ends, at, side="right"))
     batch, table = divmod(part, len(sizes))
     start = block.start + batch * block.batch
