@@ -291,10 +291,14 @@ RULES: dict[str, Rule] = {
         leaves=("learnable.json",),
         codes=(1,),  # ten steps learn nothing, and it says so
     ),
-    "python results/tracks/track_figures.py misses --out results/tracks/misses.json": Elsewhere(
-        "tests/unit/results/tracks/test_track_figures.py", "track_figures.main"
+    "python results/tracks/drift_board.py --out results/tracks": Elsewhere(
+        "tests/unit/results/tracks/test_track_figures.py", "drift_board.main"
     ),
-    "OMP_NUM_THREADS=1 python results/tracks/track_figures.py drawing --out results/tracks/drawing.json": Elsewhere(
+    "python results/tracks/learned_policy.py --other /tmp/libcachesim/bin/python "
+    "--out results/tracks/learned_policy.json": Elsewhere(
+        "tests/unit/results/tracks/test_track_figures.py", "learned_policy.main"
+    ),
+    "OMP_NUM_THREADS=1 python results/tracks/track_figures.py --out results/tracks/drawing.json": Elsewhere(
         "tests/unit/results/tracks/test_track_figures.py", "track_figures.main"
     ),
     "python results/streams/fidelity.py": Elsewhere("tests/unit/results/streams/test_fidelity.py", "fidelity"),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("datasets", "describe", "synthetic", "tracks", "protocol")
@@ -20,18 +23,26 @@ def test_programs_named_by_the_pages_are_there() -> None:
     assert all((ROOT / path).exists() for path in named)
 
 
-def test_misses_under_tracks_are_those_of_the_record() -> None:
-    results = json.loads((ROOT / "results" / "tracks" / "misses.json").read_text())["results"]
-    section = page("tracks").split("## What each track does to a cache")[1].split("##")[0]
-    rows = re.findall(r"^\| `(\S+?)` \| (.*) \|$", section, re.MULTILINE)
-    assert len(rows) == len(results)
-    for name, cells in rows:
-        found = results[name if name in results else f"criteo_kaggle{name}"]
-        expected = []
-        for policy in ("static", "static, prefix", "lfu", "lru"):
-            misses, relative = found[policy]["unique_misses"], found[policy]["relative_to_plain"]
-            expected.append(f"{misses:,.0f}" + (f" ({relative:.2f})" if name.startswith("@") else ""))
-        assert cells.split(" | ") == expected
+def test_the_drift_board_on_the_page_is_that_of_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "results" / "tracks")
+    on_page = importlib.import_module("verdicts").on_page
+    record = json.loads((ROOT / "results" / "tracks" / "board.json").read_text())
+    assert on_page(record) in page("tracks")
+    drift = {name: sum(found[-64:]) for name, found in record["streams"]["criteo_kaggle@drift"]["misses"].items()}
+    assert drift["lrfu"] < 0.95 * drift["lfu"], "what the trained cache has it for"
+    assert record["planning"]["ratio"] < 1.5
+    figures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page("tracks"))
+    assert figures
+    assert all((ROOT / "docs" / figure).exists() for figure in figures)
+
+
+def test_what_a_learned_policy_misses_is_that_of_its_record() -> None:
+    record = json.loads((ROOT / "results" / "tracks" / "learned_policy.json").read_text())
+    misses, shown = record["misses"], page("tracks")
+    assert misses["lru"] == misses["libcachesim LRU"], "both saw the same accesses"
+    for name in ("freq_cache[policy=lfu]", "freq_cache[policy=lrfu]", "s3fifo", "lru", "libcachesim ThreeLCache"):
+        assert f"{misses[name]:,}" in shown
+    assert misses["freq_cache[policy=lrfu]"] < misses["libcachesim ThreeLCache"], "a policy that learns is no better"
 
 
 def test_learnt_aurocs_are_those_of_the_record() -> None:

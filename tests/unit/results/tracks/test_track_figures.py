@@ -1,26 +1,51 @@
-"""The figures' commands run, at sizes that say little: what they measure is for full streams."""
+"""The programs about tracks run, at sizes that say little: what they measure is for full streams."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+import drift_board
+import learned_policy
+import pytest
 import track_figures
 
 from workloads.streams.tracks import TRACKS
 
-TINY = ["--rows", "20000", "--batch-size", "100", "--ratio", "0.2"]
+TRACKED = ["criteo_kaggle", *(f"criteo_kaggle@{track}" for track in TRACKS)]
+TINY = ["--rows", "20000", "--batch-size", "100"]
 
 
 def test_drawing_leaves_a_record_of_every_track(tmp_path: Path) -> None:
-    track_figures.main(["drawing", *TINY, "--steps", "8", "--out", str(tmp_path / "record.json")])
+    track_figures.main([*TINY, "--steps", "8", "--out", str(tmp_path / "record.json")])
     record = json.loads((tmp_path / "record.json").read_text())
-    assert list(record["results"]) == ["criteo_kaggle", *(f"criteo_kaggle@{track}" for track in TRACKS)]
+    assert list(record["results"]) == TRACKED
     assert record["environment"]["cpu"]
 
 
-def test_drift_costs_static_frequencies_more_than_lru(tmp_path: Path) -> None:
-    track_figures.main(["misses", *TINY, "--steps", "60", "--out", str(tmp_path / "record.json")])
-    found = json.loads((tmp_path / "record.json").read_text())["results"]["criteo_kaggle@drift"]
-    assert found["static"]["relative_to_plain"] > found["lru"]["relative_to_plain"]
-    assert found["static, prefix"]["unique_misses"] > found["static"]["unique_misses"]
+@pytest.mark.slow
+def test_the_board_has_a_line_and_a_sentence_for_every_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("EMBEDDING_OFFLOAD_DATA", str(tmp_path))  # which has no real rows
+    drift_board.main([*TINY, "--ratio", "0.2", "--steps", "60", "--out", str(tmp_path)])
+    record = json.loads((tmp_path / "board.json").read_text())
+    assert list(record["streams"]) == TRACKED
+    drift = record["streams"]["criteo_kaggle@drift"]
+    assert list(drift["misses"]) == list(drift_board.POLICIES)
+    assert [len(found) for found in drift["misses"].values()] == [15] * 14 + [10]
+    by_policy = {name: sum(found[-10:]) for name, found in drift["misses"].items()}
+    assert min(by_policy, key=by_policy.__getitem__) == "belady"
+    assert by_policy["static"] < by_policy["static, first tenth"]
+    assert by_policy["lfu"] < by_policy["static"]
+    assert capsys.readouterr().out.count("misses least of what learns by itself") == len(TRACKED)
+    assert (tmp_path / "board.svg").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+def test_our_policies_are_counted_where_no_other_environment_is_named(tmp_path: Path) -> None:
+    learned_policy.main(["--rows", "20000", "--batches", "8", "--out", str(tmp_path / "record.json")])
+    record = json.loads((tmp_path / "record.json").read_text())
+    assert record["libcachesim"] is None
+    assert list(record["misses"]) == [*learned_policy.OURS, "belady[warm=off]"]
+    assert min(record["misses"].values()) == record["misses"]["belady[warm=off]"]
