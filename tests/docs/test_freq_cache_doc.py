@@ -146,7 +146,8 @@ def test_a_file_tier_keeps_four_bytes_per_row_in_ram(tmp_path: Path) -> None:
 
 def test_bytes_that_policies_keep_per_row() -> None:
     rows = 1_000
-    kept = {"static": StaticFrequency([np.zeros(rows, np.int64)]), "lfu": LFU(rows), "lrfu": LRFU(rows, half_life=1), "lru": LRU()}
+    static = StaticFrequency([np.zeros(rows, np.int64)])
+    kept = {"static": static, "lfu": LFU(rows), "lrfu": LRFU(rows, half_life=1), "lru": LRU()}
     stated = {line[0].split("`")[1]: int(line[3]) for line in tables(PAGE)[0]}
     assert stated == {name: policy.nbytes // rows for name, policy in kept.items()}
 
