@@ -22,8 +22,8 @@ class RankShare(Model):
     lookups: int | None = None
     unique_ids: int | None = None
     unique_misses: int | None = None
-    ids_bytes: int
-    """Ids and lengths of bags that it sent to other ranks."""
+    ids_bytes: int | None
+    """Ids and lengths of bags that it sent to other ranks; None: they were all sent ahead of these steps."""
     pooled_bytes: int
     """Pooled vectors that it sent to other ranks, and their gradients."""
 

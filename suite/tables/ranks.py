@@ -46,7 +46,8 @@ class OnRanks:
 
     def per_step(self, count: Callable[[RankShare], int | None]) -> float | None:
         """Of all ranks together."""
-        return sum(self.per_rank(count)) / self.ranks.steps if self.ranks is not None else None
+        found = self.per_rank(count)
+        return sum(found) / self.ranks.steps if self.ranks is not None and found else None
 
 
 def imbalance(counts: Sequence[int]) -> float | None:

@@ -57,8 +57,11 @@ class SentBytes(TorchDispatchMode):
             self.ids += others
 
 
-def share_of(system: ShardedSystem, memory: Memory, traffic: Traffic | None, sent: SentBytes) -> RankShare:
-    """What this rank did in the counted steps, and what it holds."""
+def share_of(
+    system: ShardedSystem, memory: Memory, traffic: Traffic | None, sent: SentBytes, *, steps: int
+) -> RankShare:
+    """What this rank did in the counted steps, the last ones, and what it holds."""
+    ahead = system.look_ahead  # so many batches had their ids sent before
     on_device = [memory.anatomy_bytes.get(f"device/{purpose}", 0) for purpose in ("rows", "state")]
     optimizer = system.spec.optimizer
     widths = {
@@ -73,7 +76,7 @@ def share_of(system: ShardedSystem, memory: Memory, traffic: Traffic | None, sen
         lookups=None if traffic is None else traffic.lookups,
         unique_ids=None if traffic is None else traffic.unique_ids,
         unique_misses=None if traffic is None else traffic.unique_misses,
-        ids_bytes=sent.ids,
+        ids_bytes=sent.ids * steps // (steps - ahead) if steps > ahead else None,
         pooled_bytes=sent.pooled,
     )
 

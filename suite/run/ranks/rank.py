@@ -162,6 +162,6 @@ def _train(asked: Asked, phases: Phases) -> Measurement:
             backend="nccl" if cell.device == "cuda" else "gloo",
             steps=cell.counted_steps,
             steps_per_s=cell.train_steps / trained_s,
-            shares=tuple(group.of_all(account.share_of(system, memory, traffic, sent))),
+            shares=tuple(group.of_all(account.share_of(system, memory, traffic, sent, steps=cell.counted_steps))),
         ),
     )
