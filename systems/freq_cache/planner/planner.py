@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from systems.freq_cache.planner.order import Order
 from systems.freq_cache.planner.plan_loops import Distinct, Lookups, Moves, Turn
 from systems.freq_cache.planner.policy import Policy
 from systems.freq_cache.planner.ring import Ring
-from systems.freq_cache.planner.threads import in_parts, parts_of
+from systems.freq_cache.planner.threads import in_parts, parts_of, slices_of
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
@@ -291,7 +291,7 @@ class Planner:
         in_parts(announce, parts + idle)
         segments = [(room, room + count) for room, count in zip(rooms, found, strict=True)]
         self._ring.advance(segments)
-        return list(map(Part, segments, _slices(found), mine)), inverse
+        return list(map(Part, segments, slices_of(found), mine)), inverse
 
     def _survey(self, distinct: Distinct, parts: _Parts, turn: Turn) -> _Surveyed:
         """Find out which rows are absent, and ask the policy for keys: for part after part, or else for all at once."""
@@ -313,7 +313,7 @@ class Planner:
         if not policy.divisible:
             rows, sizes = (absent, misses) if policy.fixed else (distinct.rows, [part.rows.size for part, _ in parts])
             found = policy.keys(rows, distinct.occurrences, batch=turn.batch, learn=turn.changes)
-            keys = [found[these] for these in _slices(sizes)]
+            keys = [found[these] for these in slices_of(sizes)]
         return _Surveyed(misses, absent, after, keys)
 
     def _choose(self, wanted: int, turn: Turn) -> Moves:
@@ -330,7 +330,7 @@ class Planner:
 
         Returns how many rows are to be written back, and how many ids ask for a row that was absent.
         """
-        shares = _slices(surveyed.misses, moves.slots.size)
+        shares = slices_of(surveyed.misses, moves.slots.size)
         index, order = self._index, self._order
         counts = [(0, 0, 0)] * len(parts)
 
@@ -347,9 +347,3 @@ class Planner:
                 gone[done : done + back] = gone[share.start : share.start + back]
             done += back
         return done, sum(misses for _, _, misses in counts)
-
-
-def _slices(sizes: Sequence[int], most: int = _INT32_MAX) -> list[slice]:
-    """Stretches of so many, one behind the other, of which nothing lies beyond `most`."""
-    ends = [min(end, most) for end in accumulate(sizes)]
-    return [slice(first, end) for first, end in zip([0, *ends], ends, strict=False)]

@@ -8,9 +8,10 @@ before it goes on: no thread runs between two calls of the planner.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from itertools import accumulate
 
 import torch
 
@@ -42,3 +43,9 @@ def in_parts(work: Callable[[int], None], parts: int) -> None:
 @cache
 def _executor() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="cache-part")
+
+
+def slices_of(sizes: Sequence[int], most: int = 2**31 - 1) -> list[slice]:
+    """Stretches of so many, one behind the other, of which nothing lies beyond `most`."""
+    ends = [min(end, most) for end in accumulate(sizes)]
+    return [slice(first, end) for first, end in zip([0, *ends], ends, strict=False)]
