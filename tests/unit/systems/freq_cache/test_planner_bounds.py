@@ -1,0 +1,150 @@
+"""What the planner takes of memory, and that it looks ahead as well as can be done."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from planner_traces import (
+    POLICIES,
+    SETTINGS,
+    Both,
+    ids_of,
+    same_policies,
+    zipf_batches,
+)
+
+from systems.freq_cache.planner import order as order_module
+from systems.freq_cache.planner.planner import Planner
+from systems.freq_cache.planner.policy import LFU, LRU, Policy
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_announcing_and_withdrawing_for_ever_takes_no_more_room(name: str) -> None:
+    both = Both(rows=60, slots=20, policy=same_policies(name, [5] * 60), batch_ids=16)
+    trace = zipf_batches(60, 300, 16, seed=4)
+    rooms = set()
+    for at in range(0, 300, 3):
+        for batch in trace[at : at + 3]:
+            both.announce(batch)
+        both.plan()
+        both.withdraw()
+        if at > 150:
+            rooms.add(both.fast.window_bytes)
+    assert len(rooms) == 1
+
+
+def test_batches_that_outgrow_the_window_are_linked_across_its_growth() -> None:
+    both = Both(rows=500, slots=300, policy=same_policies("lru", [0] * 500))
+    for size in (1, 0, 3, 10, 50, 200, 500):
+        both.announce([[*range(size), *range(size)]])
+    before = both.fast.window_bytes
+    for _ in range(7):
+        both.plan()
+    assert both.fast.window_bytes < before  # the batches are gone
+
+
+def test_window_of_equal_batches_stops_growing() -> None:
+    planner = Planner(rows=1000, slots=500, policy=LRU())
+    sizes = []
+    for number in range(500):
+        planner.announce(ids_of([[(number * 7 + i) % 1000 for i in range(100)]], [0]), changes=True)
+        if planner.announced > 4:
+            planner.plan()
+        sizes.append(planner.window_bytes)
+    assert max(sizes[20:]) == max(sizes[250:])
+    assert max(sizes) < 4 * 5 * 100 * 24  # a few times 20 B per row of a batch, and 4 B per id
+
+
+@pytest.mark.parametrize("slots", [100, 1000], ids=["evicting", "all rows fit"])
+def test_index_of_lru_does_not_grow_with_the_batches_it_has_seen(slots: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(order_module, "_MOST_LEVELS", 2048)
+    planner = Planner(rows=1000, slots=slots, policy=LRU())
+    sizes = []
+    for number in range(10_000):
+        planner.announce(ids_of([[0, number % 1000]], [0]), changes=True)
+        planner.plan()
+        sizes.append(planner.index_bytes)
+    assert sizes[-1] == sizes[5_000]
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_index_costs_at_most_eight_bytes_per_row(name: str) -> None:
+    rows = 1_000_000
+    policy, _ = same_policies(name, range(rows))
+    planner = Planner(rows=rows, slots=rows // 100, policy=policy)
+    planner.warm_up()
+    for batch in zipf_batches(rows, 50, 2_000, seed=6):
+        planner.announce(ids_of(batch, [0]), changes=True)
+        planner.plan()
+    assert planner.index_bytes <= 8 * rows
+
+
+def test_more_rows_than_the_index_can_number_are_refused() -> None:
+    with pytest.raises(ValueError, match="2\\^31"):
+        Planner(rows=2**31 - 10, slots=100, policy=LRU())
+
+
+@st.composite
+def fitting_traces(draw: st.DrawFn, *, rows: int, most_slots: int, batches: int) -> tuple[int, list[list[int]]]:
+    slots = draw(st.integers(1, most_slots))
+    ids = st.lists(st.integers(0, rows - 1), max_size=slots)
+    return slots, draw(st.lists(ids, max_size=batches))
+
+
+def misses_when_all_is_known(rows: int, slots: int, trace: list[list[int]], policy: Policy) -> list[int]:
+    planner = Planner(rows=rows, slots=slots, policy=policy)
+    for ids in trace:
+        planner.announce(ids_of([ids], [0]), changes=True)
+    return [planner.plan().unique_misses for _ in trace]
+
+
+def belady(slots: int, trace: list[list[int]]) -> list[int]:
+    """Misses of every batch if the rows leave that are needed last, none of the batch in hand."""
+    resident: set[int] = set()
+    misses = []
+    for at, ids in enumerate(trace):
+
+        def next_use(row: int, at: int = at) -> int:
+            return next((later for later in range(at + 1, len(trace)) if row in trace[later]), len(trace))
+
+        misses.append(len(set(ids) - resident))
+        idle = sorted(resident - set(ids), key=next_use)
+        resident = set(ids) | set(idle[: slots - len(set(ids))])
+    return misses
+
+
+def fewest_misses(slots: int, trace: list[list[int]]) -> int:
+    """Over every way of choosing what stays."""
+    best = {frozenset[int](): 0}
+    for ids in trace:
+        after: dict[frozenset[int], int] = {}
+        for resident, misses in best.items():
+            total = misses + len(set(ids) - resident)
+            idle = resident - set(ids)
+            room = min(slots - len(set(ids)), len(idle))
+            for kept in combinations(sorted(idle), room):
+                now = frozenset(ids).union(kept)
+                after[now] = min(total, after.get(now, total))
+        best = after
+    return min(best.values())
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@SETTINGS
+@given(case=fitting_traces(rows=30, most_slots=20, batches=25))
+def test_with_everything_announced_every_batch_misses_what_belady_misses(
+    name: str, case: tuple[int, list[list[int]]]
+) -> None:
+    slots, trace = case
+    policy, _ = same_policies(name, list(range(30)))
+    assert misses_when_all_is_known(30, slots, trace, policy) == belady(slots, trace)
+
+
+@settings(SETTINGS, max_examples=60)
+@given(case=fitting_traces(rows=7, most_slots=4, batches=9))
+def test_with_everything_announced_no_choice_of_victims_misses_less(case: tuple[int, list[list[int]]]) -> None:
+    slots, trace = case
+    assert sum(misses_when_all_is_known(7, slots, trace, LFU(7))) == fewest_misses(slots, trace)
