@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch.distributed as dist
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 SHELL = ("sh", "console")
@@ -192,6 +194,8 @@ class Checkout:
                 return (end.code if isinstance(end.code, int) else int(end.code is not None)), output.getvalue()
             finally:
                 sys.argv, sys.path = before, path
+                if dist.is_initialized():  # torchrec's group, which a process of its own would take with it
+                    dist.destroy_process_group()
         return 0, output.getvalue()
 
 

@@ -1,4 +1,4 @@
-"""What a system says of a setting before it is built, and of its traffic afterwards."""
+"""What systems refuse, with which reason, and which byte budgets they keep within."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from plain_training import PlainTraining
 from scenes import (
     CACHES,
     KINDS,
@@ -19,8 +18,6 @@ from scenes import (
     VARIANTS,
     batch_of,
     build,
-    evaluate,
-    optimizer,
     ragged,
     spec_of,
     table,
@@ -265,112 +262,6 @@ def test_class_is_documented_and_declares_its_variants(name: str) -> None:
         assert all(re.fullmatch(r"[a-z0-9_.]+", value) for value in values)
         for value in values:
             assert registry.load(registry.Variant.parse(f"{name}[{key}={value}]")) is system
-
-
-def counted(variant: str, device: torch.device, kind: OptimizerKind = OptimizerKind.SGD) -> EmbeddingSystem:
-    system = build(variant, device=device, kind=kind)
-    system.count_traffic(True)
-    return system
-
-
-def spread(seed: int) -> tuple[int, int, dict[str, int]]:
-    """Lookups, distinct rows and distinct rows by table of `ragged(seed)`, counted in Python sets."""
-    parts = ragged(seed).to_dict()
-    by_table = {t.name: len({i for f in t.feature_names for i in parts[f].values().tolist()}) for t in TABLES}
-    return sum(part.values().numel() for part in parts.values()), sum(by_table.values()), by_table
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_counters_agree_with_the_batches_and_with_each_other(variant: str, device: torch.device) -> None:
-    system = counted(variant, device)
-    for seed in range(6):
-        train(system, ragged(seed), seed)
-    found = system.counters()
-    assert found.steps == 6
-    assert found.lookups == sum(spread(seed)[0] for seed in range(6))
-    assert found.unique_ids == sum(spread(seed)[1] for seed in range(6))
-    if found.unique_misses is not None:
-        assert 0 <= found.unique_misses <= found.unique_ids <= found.lookups
-    if found.lookup_misses is not None:
-        assert found.unique_misses <= found.lookup_misses <= found.lookups
-    if found.bytes_fetched is not None:
-        widths = [4 * t.embedding_dim for t in TABLES]
-        assert min(widths) * found.rows_fetched <= found.bytes_fetched <= max(widths) * found.rows_fetched
-        written = found.rows_written_back
-        assert min(widths) * written <= found.bytes_written_back <= max(widths) * written
-    if found.per_table is not None:
-        unique = {name: sum(spread(seed)[2][name] for seed in range(6)) for name in found.per_table}
-        assert {name: pair[0] for name, pair in found.per_table.items()} == unique
-        assert set(unique) == {t.name for t in TABLES}
-        assert sum(pair[1] for pair in found.per_table.values()) == found.unique_misses
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_counters_start_anew_after_a_reset(variant: str, device: torch.device) -> None:
-    system = counted(variant, device)
-    for seed in range(3):
-        train(system, ragged(seed), seed)
-    system.reset_counters()
-    assert system.counters().steps == 0
-    assert not system.counters().unique_ids
-    assert not system.counters().rows_fetched
-    train(system, ragged(3), 3)
-    found = system.counters()
-    assert found.steps == 1
-    assert (found.lookups, found.unique_ids) == spread(3)[:2]
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_evaluation_batches_are_counted(variant: str, device: torch.device) -> None:
-    system = counted(variant, device)
-    evaluate(system, ragged(0))
-    found = system.counters()
-    assert (found.steps, found.lookups, found.unique_ids) == (1, *spread(0)[:2])
-
-
-@pytest.mark.parametrize("variant", ["reference", "full_gpu"])
-def test_systems_with_every_row_in_place_move_nothing(variant: str, device: torch.device) -> None:
-    system = counted(variant, device)
-    train(system, ragged(0))
-    found = system.counters()
-    assert (found.unique_misses, found.rows_fetched, found.bytes_fetched, found.bytes_written_back) == (0, 0, 0, 0)
-
-
-@pytest.mark.parametrize("variant", UVM)
-def test_host_resident_uvm_claims_no_traffic(variant: str) -> None:
-    system = counted(variant, CPU)
-    train(system, ragged(0))
-    found = system.counters()
-    assert (found.unique_misses, found.rows_fetched, found.bytes_fetched, found.bytes_written_back) == (None,) * 4
-
-
-@pytest.mark.parametrize("kind", [OptimizerKind.SGD, ADAGRAD])
-@pytest.mark.parametrize("variant", CACHES)
-def test_bytes_of_a_cache_count_the_optimizer_state_that_moves_along(
-    variant: str, kind: OptimizerKind, device: torch.device
-) -> None:
-    system = build(variant, device=device, kind=kind, tables=UNIFORM, budget=CacheRatio(ratio=0.2))
-    for seed in range(4):
-        train(system, ragged(seed, UNIFORM), seed)
-    found = system.counters()
-    width = 4 * 8 + (4 if kind is ADAGRAD else 0)
-    assert found.rows_fetched > 0
-    assert found.rows_written_back > 0
-    assert found.bytes_fetched == width * found.rows_fetched
-    assert found.bytes_written_back == width * found.rows_written_back
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_counting_does_not_change_training(variant: str, device: torch.device) -> None:
-    silent, loud = build(variant, device=device, kind=ADAGRAD), counted(variant, device, ADAGRAD)
-    for system in (silent, loud):
-        PlainTraining(TABLES, optimizer(ADAGRAD)).start(system)
-        for seed in range(3):
-            train(system, ragged(seed), seed)
-    for name, t in silent.tables.items():
-        ids = torch.arange(t.num_embeddings)
-        ours, theirs = loud.read_rows(name, ids).weights, silent.read_rows(name, ids).weights
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=0 if device.type == "cpu" else 1e-4)
 
 
 @pytest.mark.parametrize("variant", UVM)

@@ -1,0 +1,136 @@
+"""Where rows are: bytes by tier and purpose, and what a system says of it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from plain_training import PlainTraining
+from scenes import (
+    CACHES,
+    KINDS,
+    TABLES,
+    UVM,
+    VARIANTS,
+    build,
+    optimizer,
+    ragged,
+    train,
+)
+
+from systems import registry
+from systems.contract import (
+    CacheRatio,
+    EmbeddingSystem,
+    OptimizerKind,
+    Purpose,
+    Tier,
+)
+
+ADAGRAD = OptimizerKind.ROWWISE_ADAGRAD
+
+
+def started(variant: str, device: torch.device, kind: OptimizerKind = ADAGRAD, **choices: object) -> EmbeddingSystem:
+    system = build(variant, device=device, kind=kind, **choices)
+    PlainTraining(TABLES, optimizer(kind)).start(system)
+    return system
+
+
+def trained(variant: str, device: torch.device, kind: OptimizerKind = ADAGRAD, **choices: object) -> EmbeddingSystem:
+    system = started(variant, device, kind, **choices)
+    for seed in range(4):
+        train(system, ragged(seed), seed)
+    return system
+
+
+ROWS_BYTES = sum(4 * t.num_embeddings * t.embedding_dim for t in TABLES)
+ROWS = sum(t.num_embeddings for t in TABLES)
+
+
+def bytes_of(system: EmbeddingSystem, purpose: Purpose) -> dict[Tier, int]:
+    return {tier: n for (tier, what), n in system.memory().items() if what is purpose and n}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_memory_names_tiers_and_purposes_and_counts_bytes(
+    variant: str, kind: OptimizerKind, device: torch.device
+) -> None:
+    anatomy = build(variant, device=device, kind=kind).memory()
+    for (tier, purpose), count in anatomy.items():
+        assert isinstance(tier, Tier)
+        assert isinstance(purpose, Purpose)
+        assert isinstance(count, int)
+        assert count >= 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("variant", ["reference", "full_gpu"])
+def test_systems_without_offload_keep_rows_and_state_on_the_device(
+    variant: str, kind: OptimizerKind, device: torch.device
+) -> None:
+    system = build(variant, device=device, kind=kind)
+    state = sum(t.num_embeddings * optimizer(kind).state_bytes(t.embedding_dim) for t in TABLES)
+    assert bytes_of(system, Purpose.ROWS) == {Tier.DEVICE: ROWS_BYTES}
+    assert bytes_of(system, Purpose.STATE) == ({Tier.DEVICE: state} if state else {})
+
+
+@pytest.mark.parametrize("kind", [OptimizerKind.SGD, ADAGRAD])
+@pytest.mark.parametrize("variant", UVM)
+def test_uvm_systems_keep_rows_on_the_host(variant: str, kind: OptimizerKind, device: torch.device) -> None:
+    system = build(variant, device=device, kind=kind)
+    rows = bytes_of(system, Purpose.ROWS)
+    assert rows[Tier.HOST] == ROWS_BYTES
+    if device.type == "cpu":
+        assert rows == {Tier.HOST: ROWS_BYTES}
+        assert bytes_of(system, Purpose.STATE) == ({Tier.HOST: 4 * ROWS} if kind is ADAGRAD else {})
+
+
+@pytest.mark.parametrize("kind", [OptimizerKind.SGD, ADAGRAD])
+@pytest.mark.parametrize("variant", CACHES)
+def test_cache_keeps_all_rows_on_the_host_and_its_slots_on_the_device(
+    variant: str, kind: OptimizerKind, device: torch.device
+) -> None:
+    system = build(variant, device=device, kind=kind, budget=CacheRatio(ratio=0.25))
+    # users + shops: 64 rows of 16; colours + one_row: 8 rows of 4; words: 29 rows of 8
+    slots = {16: 16, 4: 2, 8: 7}
+    state = 4 if kind is ADAGRAD else 0
+    assert bytes_of(system, Purpose.ROWS) == {
+        Tier.HOST: ROWS_BYTES,
+        Tier.DEVICE: sum(4 * dim * n for dim, n in slots.items()),
+    }
+    on_both = {Tier.HOST: state * ROWS, Tier.DEVICE: state * sum(slots.values())}
+    assert bytes_of(system, Purpose.STATE) == (on_both if state else {})
+    # where it is, 4 B, and what the policy keeps, 2 B, per row; row, key, next and latest use, 16 B, per slot; queues,
+    # whose 512 keys and two batches have two chunks of 32 slots each to themselves; none on the device
+    queues = sum(8 * 514 + (4 * 32 + 4) * (n // 32 + 2 * min(514, n) + 1) + 4 for n in slots.values())
+    assert bytes_of(system, Purpose.INDEX) == {Tier.HOST: 6 * ROWS + 16 * sum(slots.values()) + queues}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_memory_does_not_grow_with_training(variant: str, device: torch.device) -> None:
+    system = started(variant, device, budget=CacheRatio(ratio=1.0))
+    before = system.memory()
+    for seed in range(3):
+        train(system, ragged(seed), seed)
+    assert system.memory() == before
+
+
+@pytest.mark.parametrize("variant", UVM)
+def test_on_a_cpu_uvm_rows_are_said_to_be_host_resident(variant: str) -> None:
+    placement = build(variant, device=torch.device("cpu")).placement
+    assert placement.label == "host-resident"
+    assert not placement.offloads
+
+
+@pytest.mark.parametrize("variant", [v for v in VARIANTS if v not in UVM and v not in registry.DISK])
+def test_on_a_cpu_nothing_is_ranked_as_offload(variant: str) -> None:
+    placement = build(variant, device=torch.device("cpu")).placement
+    assert placement.label
+    assert "device" not in placement.label
+    assert not placement.offloads
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("variant", [v for v in VARIANTS if v not in ("reference", "full_gpu")])
+def test_on_cuda_offload_systems_say_so(variant: str, device: torch.device) -> None:
+    assert build(variant, device=device).placement.offloads

@@ -1,0 +1,291 @@
+"""How each command of the pages is carried out in the tests: a rule per command."""
+
+from __future__ import annotations
+
+from tests.docs.commands import (
+    Elsewhere,
+    NotHere,
+    Prints,
+    Rule,
+    Run,
+    commands,
+)
+
+MICROBENCH = "python -m pytest tests/bench --benchmark-enable --benchmark-only"
+SMOKE = "--scale smoke"
+CELL = f"{SMOKE} --workloads avazu --systems freq_cache"
+REAL = f"{SMOKE} --batch-size 64 --systems freq_cache"
+PREPARED = "python -m workloads prepare criteo_kaggle --input train.txt --out data"
+PREPARED_1TB = "python -m workloads prepare criteo_1tb --input $(ls -v day_*.gz) --out data"
+PREPARED_SHOP = "python -m workloads prepare --schema shop.toml --input january.parquet february.csv --out data"
+CURVES_SHOP = "python -m suite curves --workload shop --data-dir data --batch-size 4096 --torchrec shop.json"
+ROWS = {"1000000": "8192"}
+MAIN, BRANCH = (
+    f"python run_bench.py --systems full_gpu,freq_cache --rounds 3 --out results/{run}" for run in ("main", "branch")
+)
+FEW = Run(
+    add=f"{SMOKE} --workloads avazu --systems full_gpu,torchrec_uvm", swap={"--rounds 3": "--rounds 1"}, says="full_gpu"
+)
+CUDA = [command for command in commands() if command.startswith("python run_bench.py") and "--device cuda" in command]
+NO_TF32 = {command: {"--tf32 ": ""} for command in CUDA if "--tf32 " in command}
+AVAZU = next(command for command in CUDA if "--workloads avazu " in command)
+RATIOS = [command for command in commands() if command.startswith("python results/microbench/ratio_gate.py ")]
+APPROXIMATE = (
+    "python run_bench.py --systems approximate --workloads criteo_kaggle --optimizer rowwise_adagrad --steps 1000 "
+    "--rounds 3"
+)
+ROUNDS = 'make bench ARGS="--workloads avazu --rounds 3"'
+
+RULES: dict[str, Rule] = {
+    # make
+    "make bench": Run(add=CELL, says="freq_cache", leaves=("results/tables/comparison.md",)),
+    "make test": Prints("python -m pytest --numprocesses"),
+    "make test-all": Prints("python -m pytest --numprocesses"),
+    "make microbench": Prints(MICROBENCH),
+    'make microbench ARGS="--benchmark-save=before"': Prints(MICROBENCH),
+    'make microbench ARGS="--benchmark-compare=0001 --benchmark-compare-fail=median:10%"': Prints(MICROBENCH),
+    'make microbench ARGS="--benchmark-json=run1.json"': Prints(MICROBENCH),
+    "make setup": Prints("python -m pip install", options="--always-make"),
+    ROUNDS: Run(add=f"{SMOKE} --systems full_gpu", swap={"--rounds 3": "--rounds 2"}, says="Turns: 2 rounds x "),
+    'make bench ARGS="--systems freq_cache[policy=lfu],full_gpu"': Run(
+        add=f"{SMOKE} --workloads avazu", says="policy=lfu"
+    ),
+    'make bench ARGS="--device-budget 64MiB,256MiB"': Run(
+        add=CELL, swap={"64MiB,256MiB": "1MiB,2MiB"}, says="device budget 2 MiB"
+    ),
+    'make bench ARGS="--columns all"': Run(add=CELL, says="placement"),
+    'make bench ARGS="--optimizer rowwise_adagrad --scale smoke"': Run(add=CELL, says="rowwise_adagrad"),
+    'make bench ARGS="--list"': Run(says="criteo_kaggle"),
+    'make bench ARGS="--dry-run"': Run(says="torchrec_uvm x criteo_1tb"),
+    'make bench ARGS="--data-dir data"': Run(add=f"{REAL} --workloads criteo_kaggle", after=(PREPARED,), says="real"),
+    # run_bench.py
+    'make bench ARGS="--tier disk"': Run(add="--dry-run", says="mapped_table x criteo_1tb"),
+    "python run_bench.py --tier disk --workloads criteo_kaggle": Run(add="--dry-run", says="134,217,728 B"),
+    "python run_bench.py --tier disk --workloads criteo_kaggle --host-budget 128MiB,256MiB,512MiB": Run(
+        add="--dry-run", says="536,870,912 B"
+    ),
+    "python run_bench.py --tier disk --workloads criteo_kaggle --scale full": Run(
+        add="--dry-run", says="1,073,741,824 B"
+    ),
+    "python run_bench.py --list": Run(says="Approximate: "),
+    APPROXIMATE: Run(
+        add=SMOKE, swap={"--steps 1000": "--steps 8", "--rounds 3": "--rounds 1"}, says="quality against bytes"
+    ),
+    "python run_bench.py --systems all,no_embeddings": Run(
+        add="--scale small --dry-run", says="no_embeddings x criteo_1tb"
+    ),
+    "python run_bench.py --systems reference,one_table --workloads avazu --scale smoke": Elsewhere(
+        "tests/docs/test_adding_a_system.py", "one_table"
+    ),
+    "python run_bench.py --systems all --data-dir data": Run(
+        add=f"{REAL} --workloads criteo_kaggle", after=(PREPARED,), says="real"
+    ),
+    "python run_bench.py --systems all --data-dir data --workloads shop": Run(
+        add=REAL, after=(PREPARED_SHOP,), says="shop"
+    ),
+    "python run_bench.py --systems freq_cache --workloads criteo_kaggle@drift --frequency-prefix 0.1": Run(
+        add=SMOKE, says="drift"
+    ),
+    "python run_bench.py --data-dir data --systems freq_cache --frequency-prefix 0.5 --frequencies sketch:64MB": Run(
+        add=f"{REAL} --workloads criteo_kaggle", after=(PREPARED,), says="sketch"
+    ),
+    "python run_bench.py --workloads mlperf_dlrm_v2 --systems full_gpu,freq_cache --scale smoke": Elsewhere(
+        "tests/unit/suite/run/cell/test_multi_hot_cells.py", "mlperf_dlrm_v2"
+    ),
+    "python run_bench.py --workloads criteo_kaggle_bags --systems full_gpu,freq_cache --scale smoke": Elsewhere(
+        "tests/unit/suite/run/cell/test_multi_hot_cells.py", "criteo_kaggle_bags"
+    ),
+    "python run_bench.py --systems full_gpu,no_embeddings --scale small --optimizer rowwise_adagrad --steps 4000": Run(
+        add="--workloads avazu --systems no_embeddings",
+        swap={"--scale small": "--scale smoke", "--steps 4000": "--steps 40"},
+        says="no_embeddings",
+    ),
+    "python run_bench.py --systems freq_cache --workloads 'criteo_kaggle@drift,avazu@flash'": Run(
+        add="--dry-run", says="freq_cache x avazu@flash"
+    ),
+    "python run_bench.py --systems freq_cache --workloads 'criteo_kaggle@drift[lifetime=0.05]'": Run(
+        add="--dry-run", says="criteo_kaggle@drift[lifetime=0.05]"
+    ),
+    # several devices
+    'make bench ARGS="--ranks 2"': Run(add="--dry-run", says="torchrec_uvm_caching x criteo_1tb"),
+    "python run_bench.py --systems all --ranks 2 --scale smoke": Run(
+        add="--workloads avazu --systems freq_cache", says="Ranks: processes that share"
+    ),
+    "python run_bench.py --systems all --ranks 8 --nnodes 2 --rdzv-endpoint node0:29400 --device cuda --out "
+    "results/node0": NotHere("needs two machines with GPUs"),
+    "torchrun --standalone --nproc-per-node 2 docs/examples/train_dlrm_ranks_cached.py": Elsewhere(
+        "tests/docs/test_ranks_example.py", "train_dlrm_ranks_"
+    ),
+    # datasets
+    PREPARED: Run(leaves=("data/criteo_kaggle/manifest.json",)),
+    "python -m workloads prepare avazu --input train.gz --out data": Run(leaves=("data/avazu/manifest.json",)),
+    PREPARED_1TB: Run(leaves=("data/criteo_1tb/manifest.json",), says="day_0.gz, day_1.gz, day_10.gz"),
+    "python -m workloads prepare criteo_kaggle --input train.txt --out hashed --ids hashed": Run(
+        leaves=("hashed/criteo_kaggle/manifest.json",)
+    ),
+    PREPARED_SHOP: Run(leaves=("data/shop/manifest.json",)),
+    "python -m workloads prepare criteo_1tb --input $(ls -v /shared/day_*.gz) --out /shared/data --scheduler ADDRESS": (
+        Elsewhere("tests/unit/workloads/prepare/test_prepare_cluster.py", "scheduler=address")
+    ),
+    '.venv/bin/pip install --editable ".[cluster]"': NotHere("installs from the network"),
+    "dask scheduler": NotHere("runs until it is stopped, on the first machine of a cluster"),
+    "dask worker ADDRESS --nworkers 8 --nthreads 1": NotHere("runs until it is stopped, on machines of a cluster"),
+    "python -m workloads verify data/criteo_kaggle": Run(after=(PREPARED,), says="files are as prepared"),
+    "python -m workloads describe data/criteo_kaggle": Run(after=(PREPARED,), says="zipf"),
+    "python -m workloads describe data/criteo_kaggle --out described/criteo_kaggle": Run(
+        after=(PREPARED,), leaves=("described/criteo_kaggle/description.json",)
+    ),
+    "python -m workloads describe data/criteo_1tb --rows 10000000": Run(after=(PREPARED_1TB,), says="zipf"),
+    "python -m workloads describe --synthetic criteo_kaggle --rows 1000000": Run(swap=ROWS, says="8,192"),
+    "python -m workloads describe --synthetic criteo_kaggle@recency --rows 1000000": Run(swap=ROWS, says="8,192"),
+    "python -m workloads describe --synthetic avazu@drift --rows 1000000 --batch-size 4096 --seed 1": Run(
+        swap=ROWS, says="8,192"
+    ),
+    # simulation
+    "python -m suite simulate --workload criteo_kaggle --cache-ratio 0.001:0.5": Run(
+        add="--scale smoke --batches 6 --points 2 --policies freq_cache,lru", says="belady"
+    ),
+    "python -m suite simulate --workload criteo_kaggle --scale full --policies all --cache-ratio 0.001:0.5 --points 7 "
+    "--out results/simulate/criteo_kaggle": Run(
+        add="--batches 6",
+        swap={"--scale full": "--scale smoke", "--points 7": "--points 2", "results/simulate": "simulated"},
+        leaves=("simulated/criteo_kaggle/simulation.json", "simulated/criteo_kaggle/miss_rate.svg"),
+    ),
+    "python -m suite simulate --trace ids.npy --batch-size 4096 --cache-ratio 0.05 --epoch": Run(says="belady"),
+    "python -m suite simulate": Run(
+        add="--workload avazu --scale smoke --batches 6 --cache-ratio 0.2 --policies lru", says="belady"
+    ),
+    "python -m suite curves --workload criteo_kaggle --split 0.01": Run(
+        add="--scale smoke --batch-size 16", says="cache_rows="
+    ),
+    "python -m suite curves --workload criteo_kaggle --scale full --split 0.01 --out results/simulate/curves": Run(
+        add="--batch-size 16",
+        swap={"--scale full": "--scale smoke", "results/simulate": "simulated"},
+        leaves=("simulated/curves/curves.json", "simulated/curves/split.csv"),
+    ),
+    "python -m suite curves --scale small --per-table": Run(swap={"small": "smoke"}, says="all tables"),
+    "python -m suite curves --split 0.01 --out curves/": Run(
+        add="--scale smoke --batch-size 16", leaves=("curves/curves.json",)
+    ),
+    "python -m suite curves --workload avazu --torchrec plan.json": Run(add=SMOKE, leaves=("plan.json",)),
+    "python -m suite curves --workload avazu --torchrec plan.json --split 0.05 --prefetch --reserved-memory 2GiB": Run(
+        add=f"{SMOKE} --batch-size 16", leaves=("plan.json",)
+    ),
+    CURVES_SHOP: Run(swap={"4096": "64"}, after=(PREPARED_SHOP,), leaves=("shop.json",)),
+    "python docs/examples/shard_with_torchrec.py --plan shop.json --data data/shop --hbm 1GiB": Run(
+        add="--counted counted.json",
+        swap={"1GiB": "24KiB"},
+        after=(CURVES_SHOP,),
+        leaves=("counted.json",),
+        says="user: fused_uvm_caching, load factor 0.",
+    ),
+    "python -m suite curves --workload shop --data-dir data --batch-size 4096 --counted counted.json": Elsewhere(
+        "tests/unit/suite/simulate/test_counted.py", "--counted"
+    ),
+    "python results/simulate/torchrec_planner.py --out results/simulate/torchrec_planner.json": Elsewhere(
+        "tests/unit/results/simulate/test_torchrec_planner.py", "torchrec_planner.main"
+    ),
+    "python results/simulate/independent_check.py --other ~/libcachesim/bin/python "
+    "--out results/simulate/independent_check.json": Elsewhere(
+        "tests/unit/results/simulate/test_independent_check.py", "independent_check.main"
+    ),
+    "python -m suite curves --workload criteo_1tb --sample 0.01": Run(add="--scale smoke", says="from a sample of"),
+    "python -m suite advise --workload criteo_1tb --hardware a100 --device-memory 8GiB": Run(
+        add="--scale smoke --batches 6", says="modelled"
+    ),
+    "python -m suite advise --workload criteo_1tb --scale full --hardware a100 --device-memory 8GiB "
+    "--out results/simulate/advice": Run(
+        add="--batches 6",
+        swap={"--scale full": "--scale smoke", "results/simulate": "simulated"},
+        leaves=("simulated/advice/advice.json", "simulated/advice/advice.svg"),
+    ),
+    "python -m suite advise": Run(add="--workload avazu --scale smoke --seconds 1 --batches 6"),
+    "python -m suite advise --against results": Run(add="--seconds 1", after=(ROUNDS,), says="error"),
+    "python -m suite advise --workload criteo_kaggle": Run(add="--scale smoke --seconds 1 --batches 6"),
+    "python -m suite advise --workload avazu --device-memory 64MiB": Run(add="--scale smoke --seconds 1 --batches 6"),
+    "python -m suite advise --hardware my_gpu.json --row-types all": Run(add="--scale smoke --batches 6", says="fp16"),
+    # results
+    "python -m suite doctor": Run(add="--seconds 0.1", codes=(0, 1)),
+    "python -m suite report": Run(leaves=("results/published/index.html",)),
+    "python -m suite report --check": Run(after=("python -m suite report",)),
+    "python -m suite report --out results": Run(after=(ROUNDS,), leaves=("results/index.html",)),
+    "python -m suite report --records results/main --records results/branch --out results/both": Run(
+        after=(MAIN, BRANCH), leaves=("results/both/index.html",)
+    ),
+    MAIN: FEW,
+    "git switch my-branch": NotHere("the branch is the reader's"),
+    BRANCH: FEW,
+    "python -m suite compare results/main results/branch": Run(after=(MAIN, BRANCH), says="beyond noise"),
+    # One round on a busy machine may show a loss by chance: what counts is that the gate has judged.
+    "python -m suite compare results/main results/branch --fail-if-slower 10%": Run(
+        after=(MAIN, BRANCH), says="--fail-if-slower 10%:", codes=(0, 1)
+    ),
+    "python -m suite compare results/main results/branch --json": Run(after=(MAIN, BRANCH), says='"full_gpu"'),
+    "python -m suite validate": Run(after=(ROUNDS,), says="valid"),
+    "python -m suite validate results": Run(after=(ROUNDS,), says="valid"),
+    "python -m suite validate --print-schema": Run(says='"schema_version"'),
+    # on a CUDA device
+    **{
+        command: Run(add="--dry-run", swap={"--device cuda ": "", **NO_TF32.get(command, {})}, says=" x criteo_")
+        for command in CUDA
+    },
+    AVAZU: Run(add="--dry-run", swap={"--device cuda ": ""}, says="freq_cache[look_ahead=4] x avazu"),
+    "python results/cuda/half_hour.py --minutes 9.5": Elsewhere(
+        "tests/unit/results/cuda/test_half_hour.py", "half_hour.main"
+    ),
+    "python results/cuda/exchange_rates.py --out results/cuda/exchange_rates.json": Elsewhere(
+        "tests/unit/results/cuda/test_exchange_rates.py", "exchange_rates.main"
+    ),
+    "python -m pytest -q -m cuda": NotHere("needs a CUDA device"),
+    'python -m pytest -q -m "not slow"': NotHere("the tests, of which this is one"),
+    "python -m suite report --out results/cuda": NotHere("needs the records of a CUDA device"),
+    "python results/simulate/fbgemm_statistics.py --out results/cuda/fbgemm_statistics.json": NotHere(
+        "needs a CUDA device"
+    ),
+    'python results/cache/step_profile.py --scale full --cache-ratio 0.015 --system "freq_cache[look_ahead=4]" '
+    "--out results/cuda/step_profile.json": Run(
+        add="--warmup 4 --steps 4",
+        swap={"--scale full": "--scale smoke", "--out results/cuda": "--out profiled"},
+        leaves=("profiled/step_profile.json",),
+    ),
+    # figures and benchmarks
+    "python docs/figures/freq_cache.py": Elsewhere("tests/docs/test_freq_cache_doc.py", "freq_cache.py"),
+    "python docs/figures/cache_table.py": Run(says="misses against Belady's"),
+    "python docs/figures/simulation_tables.py --write": Run(),
+    "pytest -m cuda tests/contract/test_simulated_fbgemm_cuda.py": NotHere("needs a CUDA device"),
+    "python results/streams/producer_figures.py --workloads criteo_kaggle --workers 1,2": Run(
+        add="--scale smoke --step-ms 1", swap={"1,2": "1"}, says="| criteo_kaggle | 1 |"
+    ),
+    **{command: Elsewhere("tests/unit/results/microbench/test_ratio_gate.py", "ratio_gate.main") for command in RATIOS},
+    "python results/streams/generator_figures.py": Elsewhere(
+        "tests/unit/results/streams/test_generator_figures.py", "generator_figures"
+    ),
+    "python results/streams/generator_figures.py --workloads criteo_1tb,criteo_1tb@drift": Run(
+        add="--batch-size 50 --batches 2", says="criteo_1tb@drift"
+    ),
+    "python results/streams/learnable.py": Elsewhere("tests/unit/results/streams/test_learnable.py", "learnable.main"),
+    'python results/streams/learnable.py --datasets avazu --seeds 0,1,2 --kinds "all rows,no embeddings" '
+    "--out learnable.json": Run(
+        add="--scale smoke --epoch-samples 2560",
+        swap={"0,1,2": "0"},
+        leaves=("learnable.json",),
+        codes=(1,),  # ten steps learn nothing, and it says so
+    ),
+    "python results/tracks/drift_board.py --out results/tracks": Elsewhere(
+        "tests/unit/results/tracks/test_track_figures.py", "drift_board.main"
+    ),
+    "python results/tracks/learned_policy.py --other /tmp/libcachesim/bin/python "
+    "--out results/tracks/learned_policy.json": Elsewhere(
+        "tests/unit/results/tracks/test_track_figures.py", "learned_policy.main"
+    ),
+    "OMP_NUM_THREADS=1 python results/tracks/track_figures.py --out results/tracks/drawing.json": Elsewhere(
+        "tests/unit/results/tracks/test_track_figures.py", "track_figures.main"
+    ),
+    "python results/streams/fidelity.py": Elsewhere("tests/unit/results/streams/test_fidelity.py", "fidelity"),
+    "python results/streams/sample_statistics.py": Elsewhere(
+        "tests/unit/results/streams/test_fidelity.py", "sample_statistics"
+    ),
+    "python results/streams/fit_profiles.py": Elsewhere(
+        "tests/unit/results/streams/test_fit_profiles.py", "fit_profiles"
+    ),
+}
