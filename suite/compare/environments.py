@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from suite.compare.runs import Matched, Place, Run, Side, place_title
+from suite.records.environment import Environment
 from suite.records.groups import Group, base_name
-from suite.records.machine import Environment
 from suite.records.record import Record
 from suite.tables.quantities import amount
 

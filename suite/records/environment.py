@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from suite.records.code import SOURCE_PACKAGES, code_digest
-from suite.records.machine import Environment
+from suite.records.model import Model
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +38,31 @@ _PROJECT = Path(__file__).resolve().parents[2]
 _CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 _NVIDIA_PROC = Path("/proc/driver/nvidia")
 _GIT_TIMEOUT_S = 20
+
+
+class Environment(Model):
+    """Where a cell ran. `machine` digests what is stable; the rest is for the reader."""
+
+    machine: str
+    """Digest of CPU model, core count, memory and GPU models: equal on equal machines."""
+    cpu: str
+    cores: int
+    memory_bytes: int
+    gpu: str | None = None
+    gpu_memory_bytes: int | None = None
+    driver: str | None = None
+    cuda: str | None = None
+    os: str
+    python: str
+    packages: dict[str, str]
+    """Versions of torch, torchrec, fbgemm-gpu(-cpu), numpy, ..., by distribution name."""
+    code: str
+    """Digest of the source files of suite, systems and workloads."""
+    system_code: str | None = None
+    """Digest of the source files of a system given as `module:Class`. None: one of the suite's, or it was not found."""
+    commit: str | None = None
+    dirty: bool | None = None
+    threads: int
 
 
 @dataclass(frozen=True, kw_only=True)

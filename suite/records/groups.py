@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from suite.records.machine import Environment
+from suite.records.environment import Environment
 from suite.records.record import Cell, Record
 from workloads.schema import SCHEMAS
 

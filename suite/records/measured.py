@@ -1,6 +1,8 @@
-"""What a cell measures in its own process: how long its parts took, quality, memory and traffic."""
+"""The parts of what a cell measures: how long its parts took, quality, memory, traffic, its drive and its ranks."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 from suite.records.model import Model
 
@@ -90,3 +92,97 @@ class Traffic(Model):
         if self.unique_misses is None or not self.unique_ids:
             return None
         return 1 - self.unique_misses / self.unique_ids
+
+
+class FrequencySource(Model):
+    """Where the frequencies came from that a system asked for."""
+
+    prefix: float
+    """Share of the training split, from its beginning."""
+    samples: int
+    """Samples that they are counted over, or expected in."""
+    sketch_bytes: int | None = None
+    """None: exact."""
+    error_accesses: int = 0
+    """Most by which a sketched count may be too low, over all tables; none is too high."""
+    error_share: float = 0.0
+    """The same relative to all accesses of the table, the largest over all tables."""
+
+
+class DriveSpeed(Model):
+    """Random reads that the drive gives, past the page cache, measured in the directory of the tables."""
+
+    file_system: str
+    """Kind, such as `ext4`."""
+    read_bytes: int
+    """Of every read."""
+    reads_per_s_depth_1: float
+    """One after the other."""
+    reads_per_s_depth_32: float
+    """32 at a time."""
+    measured_by: str
+    """`fio 3.36`, or the suite itself."""
+
+
+class HeldMemory(Model):
+    """How a process was held to its host budget."""
+
+    how: str
+    """`memory control group, version 2`, say."""
+    without_rows_bytes: int
+    """The most that training the same model took before there were more than a few hundred rows of a table."""
+    limit_bytes: int
+    """That, and the budget."""
+    peak_bytes: int | None
+    """Most that was in use, page cache included. None: the kernel does not say."""
+
+
+class RankShare(Model):
+    """One rank. Counts are of the counted steps; None where a system does not know.
+
+    A rank's lookups are those that it was sent, as the owner of their rows.
+    """
+
+    table_bytes: int
+    """Of its rows and their optimizer state, in whatever tier they all are."""
+    device_bytes: int
+    """Of its rows and their state on the device (on a CPU, in the RAM that plays its part), by the system's account."""
+    host_peak_rss_bytes: int
+    device_reserved_bytes: int | None = None
+    lookups: int | None = None
+    unique_ids: int | None = None
+    unique_misses: int | None = None
+    ids_bytes: int | None
+    """Ids and lengths of bags that it sent to other ranks; None: they were all sent ahead of these steps."""
+    pooled_bytes: int
+    """Pooled vectors that it sent to other ranks, and their gradients."""
+
+
+class Ranks(Model):
+    """All ranks of a cell."""
+
+    backend: Literal["gloo", "nccl"]
+    steps: int
+    """Counted, over which bytes and lookups are sums."""
+    steps_per_s: float
+    """Of all training steps together, in the cell's own processes."""
+    shares: tuple[RankShare, ...]
+    """By rank."""
+
+
+class Optimum(Model):
+    """The least that any cache of as many slots could have missed and moved in the counted steps; simulated.
+
+    Its horizon: it knows all ids of the cell, counts the misses of the last `steps` steps alone, and starts these with
+    the best rows that a cache could hold by then: any that an earlier step used, and any of the most frequent rows.
+    """
+
+    slots: int
+    bypasses: bool
+    """A missing row may be used without taking a slot, as by the system itself."""
+    first_step: int
+    """The first step whose misses count; the cell's first step is 0."""
+    steps: int
+    unique_misses: int
+    bytes_moved: int
+    """Both ways."""

@@ -10,16 +10,21 @@ import hashlib
 from datetime import datetime
 from typing import Final, Literal
 
-from suite.records.conditions import Conditions
-from suite.records.drive import DriveSpeed, HeldMemory
-from suite.records.known import FrequencySource
-from suite.records.machine import Environment
-from suite.records.measured import Memory, Quality, Timing, Traffic
+from suite.records.environment import Environment
+from suite.records.measured import (
+    DriveSpeed,
+    FrequencySource,
+    HeldMemory,
+    Memory,
+    Optimum,
+    Quality,
+    Ranks,
+    Timing,
+    Traffic,
+)
 from suite.records.model import Model
-from suite.records.optimum import Optimum
-from suite.records.ranks import Ranks
 from suite.records.status import Status
-from suite.records.turns import Turns
+from suite.records.turns import Conditions, Turns
 
 SCHEMA_VERSION: Final = 1
 """A change of the models that older records do not fit is a new version."""

@@ -12,8 +12,8 @@ from typing import Any
 
 import psutil
 
-from suite.records.conditions import Conditions, MachineState
 from suite.records.environment import ask_nvml
+from suite.records.turns import Conditions, MachineState
 from suite.run.starting import Zygote
 
 _OTHERS_SHARE = 0.05

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from suite.records.drive import DriveSpeed
+from suite.records.measured import DriveSpeed
 
 IN_MEMORY = ("tmpfs", "ramfs")
 """File systems that are on no drive, although they may accept O_DIRECT."""

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from suite.records.optimum import Optimum
+from suite.records.measured import Optimum
 from suite.records.record import Cell, Measurement, Verification
 from suite.records.status import Status
 

@@ -16,7 +16,7 @@ from typing import Self
 
 from pydantic import BaseModel
 
-from suite.records.optimum import Optimum
+from suite.records.measured import Optimum
 from suite.records.record import Cell
 from suite.records.scales import scale_of
 from suite.records.status import Status

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from suite.records.code import system_digest
-from suite.records.environment import device_name
+from suite.records.environment import Environment, device_name
 from suite.records.groups import group_records
-from suite.records.machine import Environment
-from suite.records.optimum import Optimum
+from suite.records.measured import Optimum
 from suite.records.record import Cell, Record, record_key
 from suite.records.status import Status
 from suite.records.store import RecordStore, StoreError

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import pandas as pd
 
-from suite.records.machine import Environment
+from suite.records.environment import Environment
 from suite.records.model import Model
 from suite.records.store import write_atomically
 from suite.simulate.sweep import Outcome, SimulatedCell

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from suite.records.drive import DriveSpeed
 from suite.records.groups import REFERENCE, Group, base_name, is_baseline
+from suite.records.measured import DriveSpeed
 from suite.records.record import Record
 from suite.records.status import Status
 from suite.tables.rows import Row, failure, merged_rows, noise_floor, trusted

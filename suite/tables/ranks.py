@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from suite.records.groups import Group
-from suite.records.ranks import Ranks, RankShare
+from suite.records.measured import Ranks, RankShare
 from suite.records.record import Record
 from suite.records.status import Status
 from suite.tables.quantities import MISSING, amount, gigabytes, megabytes, percent, score

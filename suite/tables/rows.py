@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from suite.records.groups import REFERENCE, Group, base_name, is_baseline
-from suite.records.measured import Traffic
-from suite.records.optimum import Optimum
+from suite.records.measured import Optimum, Traffic
 from suite.records.record import Measurement, Record
 from suite.records.status import Status
 from suite.tables.statistics import Estimate, Speed, second_copies, speed_of, trusted_baseline

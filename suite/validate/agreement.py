@@ -11,8 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from suite.records.measured import Quality, Traffic
-from suite.records.optimum import Optimum
+from suite.records.measured import Optimum, Quality, Traffic
 from suite.records.record import Cell, Record, record_key
 from suite.records.status import Status
 from suite.records.store import RecordStore

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from suite.records.environment import Environment
 from suite.records.groups import Group
-from suite.records.machine import Environment
 from suite.records.record import Record
 from suite.records.status import Status
 from suite.report.page.statements import device_words

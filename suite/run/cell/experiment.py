@@ -11,8 +11,7 @@ from pathlib import Path
 
 import torch
 
-from suite.records.drive import DriveSpeed
-from suite.records.optimum import Optimum
+from suite.records.measured import DriveSpeed, Optimum
 from suite.records.record import Cell, Measurement, Verification
 from suite.records.status import Status
 from suite.run import memory_probes

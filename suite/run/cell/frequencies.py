@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from torch import Tensor
 
-from suite.records.known import FrequencySource
+from suite.records.measured import FrequencySource
 from suite.records.record import Cell
 from workloads.batch import Workload
 from workloads.frequency import sketched

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from suite.records.drive import DriveSpeed, HeldMemory
+from suite.records.measured import DriveSpeed, HeldMemory
 from suite.run import drive
 from suite.run.cell.asked import Asked
 from suite.run.cell.training import TOGETHER, build_trainer, in_process, tables_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Sequence
 
-from suite.records.optimum import Optimum
+from suite.records.measured import Optimum
 from suite.run.cell.asked import Asked
 from suite.simulate.models import registry as models
 from suite.simulate.models.model import CannotReplay, RowBytes, Setting, Span, replay

@@ -10,8 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from suite.records.measured import Memory, Traffic
-from suite.records.ranks import RankShare
+from suite.records.measured import Memory, RankShare, Traffic
 from systems.sharded.system import ShardedSystem
 
 

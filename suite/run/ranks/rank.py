@@ -19,7 +19,7 @@ from typing import cast
 import torch
 import torch.distributed as dist
 
-from suite.records.ranks import Ranks
+from suite.records.measured import Ranks
 from suite.records.record import Cell, Measurement
 from suite.records.status import Status
 from suite.records.store import write_atomically

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from suite.records.conditions import Conditions
 from suite.records.record import Check, Record, Verification
 from suite.records.status import Status
-from suite.records.turns import Turns
+from suite.records.turns import Conditions, Turns
 from suite.run.conditions import Watch, disturbances
 from suite.run.memory_probes import available_host_bytes
 from suite.run.messages import Outcome

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from suite.records.drive import DriveTraffic
 from suite.records.status import Status
-from suite.records.turns import Turns
+from suite.records.turns import DriveTraffic, Turns
 from suite.run.agreement import same_arithmetic
 from suite.run.messages import Outcome
 from suite.run.turns.arrangement import AGAIN, Contest, Entrant, Way

@@ -10,10 +10,9 @@ import random
 from math import exp
 from typing import Any
 
+from suite.records.environment import Environment
 from suite.records.groups import is_baseline
-from suite.records.machine import Environment
-from suite.records.measured import Memory, Quality, QualityPoint, Timing, Traffic
-from suite.records.optimum import Optimum
+from suite.records.measured import Memory, Optimum, Quality, QualityPoint, Timing, Traffic
 from suite.records.record import Cell, Check, Measurement, Record, Verification, record_key
 from suite.records.status import Status
 from suite.records.turns import Turns

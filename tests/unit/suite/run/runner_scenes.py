@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from suite.records.conditions import Conditions, MachineState
 from suite.records.status import Status
-from suite.records.turns import Turns
+from suite.records.turns import Conditions, MachineState, Turns
 from suite.run.console.display import Display
 from suite.run.messages import Outcome, Progress
 from suite.run.process import Cancelled, Ended

@@ -8,7 +8,7 @@ import types
 import psutil
 import pytest
 
-from suite.records.conditions import Conditions, MachineState
+from suite.records.turns import Conditions, MachineState
 from suite.run import conditions
 from suite.run.conditions import Watch, disturbances, machine_state
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from math import exp
 from typing import Any
 
-from suite.records.drive import DriveSpeed, DriveTraffic, HeldMemory
 from suite.records.groups import is_baseline
+from suite.records.measured import DriveSpeed, HeldMemory
 from suite.records.record import Record
+from suite.records.turns import DriveTraffic
 from tests.unit.suite.fabricate import GB, record, turns
 
 GIB, MIB = 1 << 30, 1 << 20

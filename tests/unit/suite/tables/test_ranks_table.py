@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from suite.records.groups import group_records
-from suite.records.ranks import Ranks, RankShare
+from suite.records.measured import Ranks, RankShare
 from suite.tables.comparison import comparison
 from suite.tables.ranks import imbalance, rank_blocks
 from tests.unit.suite.fabricate import record

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from suite.records.conditions import Conditions, MachineState
 from suite.records.groups import group_records
 from suite.records.record import Record
+from suite.records.turns import Conditions, MachineState
 from suite.tables.settings import CPU_CAVEAT, details, facts
 from tests.unit.suite.fabricate import cpu_run, environment, gpu_run, record, rounds
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torchmetrics.functional.classification import binary_auroc
 
-from suite.records.known import FrequencySource
+from suite.records.measured import FrequencySource
 from suite.records.status import Status
 from suite.run import memory_probes as memory
 from suite.run.cell import asked, experiment
