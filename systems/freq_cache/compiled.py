@@ -79,3 +79,13 @@ def bit_length(_context: Any, _number: Any) -> Any:
         return builder.sub(ir.IntType(64)(64), builder.ctlz(arguments[0], zero_is_defined))
 
     return numba.types.int64(numba.types.int64), generate
+
+
+_AHEAD = 32
+
+
+@inlined
+def prefetch_ahead(array, rows, i):
+    """Ask for the memory of `array[row]` of a row that comes a few turns after the `i`-th."""
+    if i + _AHEAD < rows.size:
+        prefetch(array, rows[i + _AHEAD])
