@@ -34,16 +34,17 @@ from suite.records.record import Cell
 from suite.records.scales import SCALES
 from suite.records.store import write_atomically
 from suite.run.cell.asked import Asked
-from suite.run.cell.training import Trainer, build_trainer, in_process, load_initial_rows, synchronize
+from suite.run.cell.feed import in_process
+from suite.run.cell.training import Trainer, build_trainer, load_initial_rows, synchronize
 from suite.run.plan import Options, plan_cells
 from systems.freq_cache import CachedEmbeddingBagCollection
 from systems.freq_cache.cache import Cache
-from systems.freq_cache.mover import BatchMover
-from systems.freq_cache.pipeline import Pipeline
-from systems.freq_cache.pool import RowPool
-from systems.freq_cache.staging import Entry
-from systems.freq_cache.tiers.writer import Writer
-from systems.freq_cache.transfer import Departure, Transfer
+from systems.freq_cache.cache.mover import BatchMover
+from systems.freq_cache.cache.pool import RowPool
+from systems.freq_cache.cache.staging import Entry
+from systems.freq_cache.cache.transfer import Departure, Transfer
+from systems.freq_cache.cache.writer import Writer
+from systems.freq_cache.collection.pipeline import Pipeline
 from systems.groups import parse_systems
 from systems.registry import Variant, load
 

@@ -24,7 +24,7 @@ from torch.utils.benchmark import Timer
 
 from suite.records.environment import capture
 from suite.records.store import write_atomically
-from systems.freq_cache import exchange
+from systems.freq_cache.tiers import exchange
 from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.pinned import PinnedTier
 

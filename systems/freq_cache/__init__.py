@@ -16,27 +16,20 @@ The life of a batch, a verb for each act:
 Words: a *row* is a table's, a *slot* is a place for one on the device, a *record* is a row with its optimizer state. A
 *pool* is an array of slots. A *bypassing* batch has more distinct rows than the cache has slots.
 
-Modules, from the outside in:
+From the outside in; each room says in its `__init__` what is inside, and nobody else imports that:
 
-- `system`: the cache as a system of the comparison. `collection`, `sequence`: the cache as a module for any model,
-  pooled and not. `tables`: what the two share.
-- `arguments`, `sizing`, `build`: what a collection is built with, how many slots that gives, and its caches.
-- `batches`, `pipeline`: batches on their way, and the order of the acts above over several batches and caches.
-- `cache`: the acts for tables of one width. `overflow`: batches that bypass it. `together`: several batches before one
-  backward. `inference`: lookups that leave it as it is. `traffic`: what it counts.
-- `mover`, `transfer`: rows between the slow tier and slots; copies beside the work of the device.
-- `pool`: slots, looked up and updated by fbgemm. `padding`: rows of any width in them.
-- `torch_optimizers`: optimizers given torch's way. `fused_optimizer`: their learning rate, for schedules.
+- `system`: the cache as a system of the comparison, with `rounded_reference`, which it is verified against where it
+  rounds rows. `collection/`: the cache as a module for any model.
 - `saving/`: checkpoints to resume from, also torch's own, and what a directory of rows holds after a crash.
-- `initial_rows`: first values of rows. `compiled`: how loops are compiled.
+- `sizing`: how many slots fit what a cache is given. `initial_rows`: first values of rows.
+- `cache/`: the acts above for tables of one width, and rows on their way between the slow tier and slots.
 - `planner/` decides which rows leave and enter; it moves none. `tiers/` keeps all rows, in host memory or in a file.
-  `tiers.int8_rows` compresses them; `rounded_reference` is what a cache that rounds rows is verified against.
+- `compiled`: how loops are compiled.
 """
 
-from systems.freq_cache.collection import CachedEmbeddingBagCollection
+from systems.freq_cache.collection import CachedEmbeddingBagCollection, CachedEmbeddingCollection
 from systems.freq_cache.planner.policy import LFU, LRFU, LRU, Policy, StaticFrequency
 from systems.freq_cache.saving.streamed import RowLoadPlanner
-from systems.freq_cache.sequence import CachedEmbeddingCollection
 from systems.freq_cache.system import FreqCache
 
 __all__ = [

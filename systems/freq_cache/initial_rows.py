@@ -108,6 +108,17 @@ def first_rows_of(
     return fill
 
 
+def check_first_rows(tables: Sequence[EmbeddingBagConfig]) -> None:
+    """Refuse tables whose rows cannot be made one by one."""
+    for table in tables:
+        made = table.init_fn
+        if made is not None and getattr(made, "func", None) is not torch.nn.init.uniform_:
+            raise ValueError(
+                f"table {table.name} has an init_fn, which fills a whole table where rows here are made one by one: "
+                "use weight_init_min and weight_init_max, or load rows with load_rows or load_state_dict"
+            )
+
+
 def _inlined(function: Callable[..., Any]) -> Callable[..., Any]:
     # LLVM turns blocks into vector lanes only if the call is gone before it starts: 0.25 thousand million values/s else
     made: Callable[..., Any] = numba.njit(nogil=True, inline="always")(function)

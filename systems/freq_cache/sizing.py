@@ -9,9 +9,8 @@ from torchrec import EmbeddingBagConfig
 
 from systems.contract import CacheRatio, HostBytes, SystemSpec, Tier, row_type_of
 from systems.features import FeatureGroups, Group
-from systems.freq_cache.mover import BatchMover
-from systems.freq_cache.tiers.blocks import STAGING_BYTES
-from systems.freq_cache.tiers.layout import RowLayout, width_of
+from systems.freq_cache.cache import BatchMover
+from systems.freq_cache.tiers import STAGING_BYTES, RowLayout, width_of
 
 SLOW_ROWS = {"fp32": None, "fp16": torch.float16, "int8": torch.int8}
 """What weights are in the slow tier by name; None: what the slots have, not compressed."""

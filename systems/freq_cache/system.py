@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from systems.contract import CacheRatio, DeviceBytes, EmbeddingSystem, HostBytes, SystemSpec, Tier, knowledge
 from systems.freq_cache import sizing
-from systems.freq_cache.arguments import EXCHANGES, POLICIES
-from systems.freq_cache.collection import CachedEmbeddingBagCollection
+from systems.freq_cache.collection import EXCHANGES, POLICIES, CachedEmbeddingBagCollection
 from systems.freq_cache.rounded_reference import RoundedReference
 
 

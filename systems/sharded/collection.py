@@ -24,8 +24,7 @@ from systems.contract import (
     Verdict,
 )
 from systems.freq_cache import CachedEmbeddingBagCollection
-from systems.freq_cache.arguments import check_first_rows
-from systems.freq_cache.initial_rows import first_rows_of
+from systems.freq_cache.initial_rows import check_first_rows, first_rows_of
 from systems.sharded.exchange import Exchange
 from systems.sharded.placement import PLACEMENTS, Shard, expected_misses, place
 from systems.sharded.system import ShardedSystem

@@ -19,9 +19,9 @@ from torchrec import KeyedJaggedTensor
 
 from systems.contract import Anatomy
 from systems.freq_cache import CachedEmbeddingBagCollection
-from systems.freq_cache.build import CacheBuilder
+from systems.freq_cache.cache.writer import WriteBackFailed
+from systems.freq_cache.collection.build import CacheBuilder
 from systems.freq_cache.tiers.slow_tier import SlowTier
-from systems.freq_cache.tiers.writer import WriteBackFailed
 from tests.contract.scenes import assert_same, batch_of, snapshot, table
 from tests.faults.freq_cache_training import (
     LOOK_AHEAD,

@@ -58,7 +58,7 @@ class Part(NamedTuple):
 
 @compiled
 def outside(ids, ends, sizes):
-    """Where the first id is that its table does not have, or `NONE`. `sizes`: the rows of each feature's table."""
+    """As `Ids.outside`."""
     done = 0
     for feature in range(ends.size):
         for i in range(done, ends[feature]):

@@ -43,6 +43,11 @@ class Ids:
     ends: Int64s
     starts: Int64s
 
+    def outside(self, sizes: Int64s) -> int:
+        """Where the first id is that its table does not have, or `NONE`. `sizes`: the rows of each feature's table."""
+        place: int = announce_loops.outside(self.values, self.ends, sizes)
+        return place
+
 
 @dataclass(frozen=True)
 class Plan:

@@ -17,8 +17,7 @@ from torch import Tensor
 from torchrec import EmbeddingBagConfig
 
 from systems.freq_cache.cache import Cache
-from systems.freq_cache.tiers.layout import RowLayout
-from systems.freq_cache.tiers.row_map import sync_directory
+from systems.freq_cache.tiers import RowLayout, sync_directory
 
 MANIFEST = "manifest.json"
 _VERSION = 1

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from systems.freq_cache.cache import Cache
-from systems.freq_cache.tiers.file import FileTier
-from systems.freq_cache.tiers.row_map import DamagedTier, sync_directory
+from systems.freq_cache.tiers import DamagedTier, FileTier, sync_directory
 
 _NAME = "commits"
 

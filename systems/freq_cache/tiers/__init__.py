@@ -1,1 +1,27 @@
-"""Keeps the rows of a cache: in host memory, page-locked memory or a file."""
+"""Keeps the rows of a cache, whole records at a time. Nothing here knows of slots or of a planner.
+
+- `slow_tier`: what all tiers do. `host`, `pinned`, `file`: in host memory, in page-locked memory, in a file.
+- `layout`: what a record consists of. `int8_rows`: rows in 8 bits.
+- `exchange`: pinned rows that the device itself moves.
+- `row_map`, `positions`, `row_file`, `blocks`: of a file tier, which row lies where, and the file that it lies in.
+"""
+
+from systems.freq_cache.tiers.blocks import STAGING_BYTES
+from systems.freq_cache.tiers.file import FileTier
+from systems.freq_cache.tiers.host import HostTier
+from systems.freq_cache.tiers.layout import RowLayout, width_of
+from systems.freq_cache.tiers.pinned import PinnedTier
+from systems.freq_cache.tiers.row_map import DamagedTier, sync_directory
+from systems.freq_cache.tiers.slow_tier import SlowTier
+
+__all__ = [
+    "STAGING_BYTES",
+    "DamagedTier",
+    "FileTier",
+    "HostTier",
+    "PinnedTier",
+    "RowLayout",
+    "SlowTier",
+    "sync_directory",
+    "width_of",
+]

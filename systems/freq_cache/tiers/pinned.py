@@ -47,7 +47,7 @@ class PinnedTier(HostTier):
     def gather(self, rows: Tensor, out: Tensor) -> None:
         """Have the device read rows, int32 or int64 `[n]` there, to `out`, `[n, width]` there."""
         if self.exchanges:
-            from systems.freq_cache import exchange  # imports Triton
+            from systems.freq_cache.tiers import exchange  # imports Triton
 
             exchange.gather(self.on_device, rows, out)
         else:
@@ -55,7 +55,7 @@ class PinnedTier(HostTier):
 
     def scatter(self, rows: Tensor, records: Tensor) -> None:
         """Have the device write records, `[n, width]`, to rows, int32 or int64 `[n]`, both there, if it `exchanges`."""
-        from systems.freq_cache import exchange
+        from systems.freq_cache.tiers import exchange
 
         exchange.scatter(self.on_device, rows, records)
 

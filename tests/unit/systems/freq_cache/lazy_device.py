@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from systems.freq_cache import staging, transfer
+from systems.freq_cache.cache import staging, transfer
 from systems.freq_cache.tiers.layout import RowLayout
 
 RUNNING = threading.RLock()

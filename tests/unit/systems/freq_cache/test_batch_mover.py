@@ -14,15 +14,15 @@ from torch import Tensor
 from torchrec import PoolingType
 
 from systems.contract import OptimizerKind, SparseOptimizer
-from systems.freq_cache import traffic as traffic_module
-from systems.freq_cache.mover import BatchMover, Planned
+from systems.freq_cache.cache import traffic as traffic_module
+from systems.freq_cache.cache.mover import BatchMover, Planned
+from systems.freq_cache.cache.pool import RowPool
+from systems.freq_cache.cache.traffic import Traffic, counters_of
+from systems.freq_cache.cache.transfer import Transfer
+from systems.freq_cache.cache.writer import Writer
 from systems.freq_cache.planner.planner import Plan
-from systems.freq_cache.pool import RowPool
 from systems.freq_cache.tiers.host import HostTier
 from systems.freq_cache.tiers.layout import RowLayout
-from systems.freq_cache.tiers.writer import Writer
-from systems.freq_cache.traffic import Traffic, counters_of
-from systems.freq_cache.transfer import Transfer
 
 CPU = torch.device("cpu")
 LAYOUT = RowLayout(4, torch.float32, {})

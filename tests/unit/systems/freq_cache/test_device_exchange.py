@@ -13,12 +13,12 @@ from torch import Tensor
 
 from systems import registry
 from systems.contract import OptimizerKind
-from systems.freq_cache import arguments
+from systems.freq_cache.cache.transfer import Departure
+from systems.freq_cache.cache.writer import Writer
+from systems.freq_cache.collection import arguments
 from systems.freq_cache.tiers.host import HostTier
 from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.pinned import PinnedTier
-from systems.freq_cache.tiers.writer import Writer
-from systems.freq_cache.transfer import Departure
 from tests.contract.scenes import assert_same, ragged, snapshot, spec_of, train
 from tests.faults.freq_cache_training import batch, learn, plain_after, started
 from tests.unit.systems.freq_cache import lazy_device
@@ -34,13 +34,13 @@ def interpreted(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TRITON_INTERPRET", "1")
         refused = arguments._refused_tier
         monkeypatch.setattr(arguments, "_refused_tier", lambda spec: "" if spec.device.type == "cpu" else refused(spec))
-    import systems.freq_cache.exchange  # noqa: F401 - in this environment
+    import systems.freq_cache.tiers.exchange  # noqa: F401 - in this environment
 
 
 @torch.library.custom_op("tests_of_the_cache::exchange", mutates_args=("records", "packed"))
 def _queued(records: Tensor, rows: Tensor, packed: Tensor, gathers: bool) -> None:
     """The kernel as an operator, which a stream can keep for later."""
-    from systems.freq_cache import exchange
+    from systems.freq_cache.tiers import exchange
 
     exchange.copy_rows(records, rows, packed, gathers=gathers)
 
@@ -78,7 +78,7 @@ def test_training_on_a_device_that_does_everything_late_or_gathers_early_is_plai
 ) -> None:
     if torch.cuda.is_available():
         pytest.skip("the kernel is compiled here: memory of the host is not its to read")
-    from systems.freq_cache import exchange
+    from systems.freq_cache.tiers import exchange
 
     def gather(records: Tensor, rows: Tensor, out: Tensor) -> None:
         if gathers_early:

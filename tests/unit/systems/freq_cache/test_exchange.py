@@ -24,7 +24,7 @@ def exchange(device: torch.device) -> ModuleType:
     with pytest.MonkeyPatch.context() as patch:
         if device.type == "cpu":
             patch.setenv("TRITON_INTERPRET", "1")
-        from systems.freq_cache import exchange
+        from systems.freq_cache.tiers import exchange
     return exchange
 
 
@@ -92,7 +92,7 @@ from itertools import product
 from triton import compile, next_power_of_2
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from systems.freq_cache import exchange
+from systems.freq_cache.tiers import exchange
 
 pointers = {"records": "*i32", "rows": "*i32", "packed": "*i32", "count": "i32"}
 aligned = {(at,): [["tt.divisibility", 16]] for at in (0, 2)}

@@ -9,12 +9,13 @@ import pytest
 import torch
 
 from systems.contract import Purpose, Tier
-from systems.freq_cache import sizing, transfer
-from systems.freq_cache.staging import Entry, Exit
+from systems.freq_cache import sizing
+from systems.freq_cache.cache import transfer
+from systems.freq_cache.cache.staging import Entry, Exit
+from systems.freq_cache.cache.transfer import Transfer
 from systems.freq_cache.tiers.host import HostTier
 from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.pinned import PinnedTier
-from systems.freq_cache.transfer import Transfer
 from tests.contract.scenes import assert_same, snapshot
 from tests.faults.freq_cache_training import batch, learn, plain_after, started
 from tests.unit.systems.freq_cache import lazy_device
@@ -67,7 +68,7 @@ def test_training_on_a_device_that_does_everything_late_is_plain_training(
     tier: str, look_ahead: int, batch_lookups: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     lazy_device.install(monkeypatch)
-    monkeypatch.setattr("systems.freq_cache.arguments.refused", lambda spec: "")
+    monkeypatch.setattr("systems.freq_cache.collection.arguments.refused", lambda spec: "")
     collection = started(
         look_ahead=look_ahead,
         batch_lookups=batch_lookups,

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from systems.freq_cache.tiers.slow_tier import SlowTier
-from systems.freq_cache.transfer import Departure
+from systems.freq_cache.cache.transfer import Departure
+from systems.freq_cache.tiers import SlowTier
 
 
 class WriteBackFailed(RuntimeError):

@@ -15,18 +15,17 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
 from systems.answers import Anatomy, Counters, Placement, Purpose, Rows, Support, Tier, Verdict, total_of
 from systems.contract import EmbeddingSystem
-from systems.freq_cache import arguments, sizing
-from systems.freq_cache.batches import announced, parts_on_host
-from systems.freq_cache.build import CacheBuilder, end, let_go
-from systems.freq_cache.cache import Cache
-from systems.freq_cache.fused_optimizer import FusedOptimizer, group_of
-from systems.freq_cache.pipeline import Pipeline
+from systems.freq_cache import sizing
+from systems.freq_cache.cache import Cache, Transfer, counters_of
+from systems.freq_cache.collection import arguments
+from systems.freq_cache.collection.batches import announced, parts_on_host
+from systems.freq_cache.collection.build import CacheBuilder, end, let_go
+from systems.freq_cache.collection.optimizers import FusedOptimizer, group_of
+from systems.freq_cache.collection.pipeline import Pipeline
 from systems.freq_cache.planner.policy import Policy
 from systems.freq_cache.saving import checkpoint
 from systems.freq_cache.saving.commits import Commits
 from systems.freq_cache.saving.streamed import StreamedRows, streamed
-from systems.freq_cache.traffic import counters_of
-from systems.freq_cache.transfer import Transfer
 from systems.spec import SparseOptimizer, SystemSpec
 from systems.tbe import CUDA_ROW_TYPES
 from systems.tbe_system import fbgemm_support

@@ -15,20 +15,13 @@ from torchrec import EmbeddingBagConfig
 from systems.contract import CacheRatio, SystemSpec, row_type_of
 from systems.features import Group
 from systems.freq_cache import sizing
-from systems.freq_cache.cache import Cache
-from systems.freq_cache.fused_optimizer import FusedOptimizer, group_of
+from systems.freq_cache.cache import Cache, RowPool, Transfer
+from systems.freq_cache.collection.optimizers import FusedOptimizer, group_of
 from systems.freq_cache.initial_rows import first_rows_of
 from systems.freq_cache.planner.planner import Planner
 from systems.freq_cache.planner.policy import HALF_LIFE_SLOTS, LFU, LRFU, LRU, Policy, StaticFrequency
-from systems.freq_cache.pool import RowPool
 from systems.freq_cache.saving import commits
-from systems.freq_cache.tiers.file import FileTier
-from systems.freq_cache.tiers.host import HostTier
-from systems.freq_cache.tiers.layout import RowLayout
-from systems.freq_cache.tiers.pinned import PinnedTier
-from systems.freq_cache.tiers.slow_tier import SlowTier
-from systems.freq_cache.tiers.writer import Writer
-from systems.freq_cache.transfer import Transfer
+from systems.freq_cache.tiers import FileTier, HostTier, PinnedTier, RowLayout, SlowTier
 
 _CHUNK_ROWS = 1 << 20
 
@@ -89,7 +82,7 @@ class CacheBuilder:
             tier=tier,
             make_pool=make_pool,
             staging_rows=sizing.staging_rows(spec, slots),
-            writer=Writer(tier, self.writing),
+            writing=self.writing,
             transfer=self.transfer,
             remedy=None if isinstance(spec.budget, CacheRatio) else remedy,
             lookups_per_backward=together,

@@ -14,8 +14,9 @@ from torchrec import EmbeddingBagConfig
 
 from systems.contract import Budget, CacheRatio, DeviceBytes, HostBytes, SparseOptimizer, SystemSpec, row_type_of
 from systems.freq_cache import sizing
+from systems.freq_cache.collection.optimizers import sparse_optimizer
+from systems.freq_cache.initial_rows import check_first_rows
 from systems.freq_cache.planner.policy import Policy
-from systems.freq_cache.torch_optimizers import sparse_optimizer
 
 POLICIES = ("static", "lfu", "lrfu", "lru")
 EXCHANGES = ("staged", "device")
@@ -182,14 +183,3 @@ def _check_frequencies(frequencies: Mapping[str, Tensor], tables: Sequence[Embed
             )
         if found.numel() and int(found.min()) < 0:
             raise ValueError(f"frequencies count accesses: those of table {table.name} cannot be negative")
-
-
-def check_first_rows(tables: Sequence[EmbeddingBagConfig]) -> None:
-    """Refuse tables whose rows cannot be made one by one."""
-    for table in tables:
-        made = table.init_fn
-        if made is not None and getattr(made, "func", None) is not torch.nn.init.uniform_:
-            raise ValueError(
-                f"table {table.name} has an init_fn, which fills a whole table where rows here are made one by one: "
-                "use weight_init_min and weight_init_max, or load rows with load_rows or load_state_dict"
-            )

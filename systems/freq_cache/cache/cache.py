@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,17 +15,16 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
 from systems.answers import Anatomy, Purpose, Rows, Tier, total_of
 from systems.features import Group
-from systems.freq_cache.inference import Inference
-from systems.freq_cache.mover import BatchMover, Planned, RowMover, as_long
-from systems.freq_cache.overflow import Overflow
-from systems.freq_cache.planner.announce_loops import outside
+from systems.freq_cache.cache.in_flight import InFlight, Together
+from systems.freq_cache.cache.inference import Inference
+from systems.freq_cache.cache.mover import BatchMover, Planned, RowMover, as_long
+from systems.freq_cache.cache.overflow import Overflow
+from systems.freq_cache.cache.pool import RowPool
+from systems.freq_cache.cache.traffic import Traffic
+from systems.freq_cache.cache.transfer import Transfer
+from systems.freq_cache.cache.writer import Writer
 from systems.freq_cache.planner.planner import Ids, Planner
-from systems.freq_cache.pool import RowPool
-from systems.freq_cache.tiers.slow_tier import SlowTier
-from systems.freq_cache.tiers.writer import Writer
-from systems.freq_cache.together import InFlight, Together
-from systems.freq_cache.traffic import Traffic
-from systems.freq_cache.transfer import Transfer
+from systems.freq_cache.tiers import SlowTier
 
 
 @dataclass(frozen=True)
@@ -49,28 +49,6 @@ class Bags:
 _NO_OFFSETS = np.empty(0, np.int32)
 
 
-def checked(features: KeyedJaggedTensor) -> KeyedJaggedTensor:
-    """The same features, whose bags are those of its ids; kernels would read beyond them.
-
-    Raises:
-        ValueError: they are not on the host, not whole numbers, or not as many as the batch needs.
-    """
-    ids, lengths, weights = features.values(), features.lengths(), features.weights_or_none()
-    given, keys = features.offsets_or_none(), features.keys()
-    if ids.device.type != "cpu":
-        raise ValueError("the cache plans on the host: pass the features on the CPU")
-    if ids.dtype not in (torch.int64, torch.int32):
-        raise ValueError(f"ids are int64 or int32, not {ids.dtype}")
-    if weights is not None and weights.shape != ids.shape:
-        raise ValueError(f"{ids.numel():,} ids have {weights.numel():,} weights: give one for each")
-    if lengths.numel() != len(keys) * features.stride():
-        raise ValueError(f"{lengths.numel():,} bags are not as many for each of {len(keys)} features")
-    least = int(lengths.min()) if lengths.numel() else 0
-    if least < 0 or int(lengths.sum()) != ids.numel() or (given is not None and int(given[0]) != 0):
-        raise ValueError(f"the lengths of the bags do not share out {ids.numel():,} ids: correct them")
-    return features
-
-
 class Cache:
     """Keeps the slow tier and the slots of one group of tables consistent.
 
@@ -85,7 +63,7 @@ class Cache:
         tier: The same rows.
         make_pool: Makes a pool; takes its number of slots.
         staging_rows: Records that staging on the device has room for, in each of its places.
-        writer: Of the tier.
+        writing: The thread on which rows are written back; None: the thread that moves them.
         transfer: To and from the device.
         remedy: Takes a number of slots and says what to give for it, to refuse a batch with more distinct rows than
             slots. None: such a batch is looked up in a pool of its own.
@@ -100,7 +78,7 @@ class Cache:
         tier: SlowTier,
         make_pool: Callable[[int], RowPool],
         staging_rows: int,
-        writer: Writer,
+        writing: Executor | None,
         transfer: Transfer,
         remedy: Callable[[int], str] | None,
         lookups_per_backward: int = 1,
@@ -113,7 +91,7 @@ class Cache:
         self.group = group
         self.planner = planner
         self.tier = tier
-        self.writer = writer
+        self.writer = writer = Writer(tier, writing)
         self.pool = make_pool(planner.slots)
         self._staging_bytes = BatchMover.PLACES * staging_rows * tier.layout.record_bytes
         self._transfer = transfer
@@ -141,7 +119,7 @@ class Cache:
         Raises:
             IndexError: there is one; the message names feature, id and table.
         """
-        bad = outside(bags.ids.values, bags.ids.ends, self._feature_sizes)
+        bad = bags.ids.outside(self._feature_sizes)
         if bad >= 0:
             feature = int(np.searchsorted(bags.ids.ends, bad, side="right"))
             table = self.group.tables[self.group.table_of_feature[feature]]

@@ -10,14 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from systems.freq_cache.cache.pool import RowPool
+from systems.freq_cache.cache.staging import Entry, Exit
+from systems.freq_cache.cache.traffic import Traffic
+from systems.freq_cache.cache.transfer import Arrival, Departure, Transfer
+from systems.freq_cache.cache.writer import Writer
 from systems.freq_cache.planner.planner import Plan
-from systems.freq_cache.pool import RowPool
-from systems.freq_cache.staging import Entry, Exit
-from systems.freq_cache.tiers.pinned import PinnedTier
-from systems.freq_cache.tiers.slow_tier import SlowTier
-from systems.freq_cache.tiers.writer import Writer
-from systems.freq_cache.traffic import Traffic
-from systems.freq_cache.transfer import Arrival, Departure, Transfer
+from systems.freq_cache.tiers import PinnedTier, SlowTier
 
 Int32s = NDArray[np.int32]
 

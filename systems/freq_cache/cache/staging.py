@@ -5,10 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from systems.freq_cache.tiers.layout import RowLayout
-from systems.freq_cache.tiers.pinned import PinnedTier
-from systems.freq_cache.tiers.slow_tier import SlowTier
-from systems.freq_cache.transfer import Departure, Transfer, blocking_event
+from systems.freq_cache.cache.transfer import Departure, Transfer, blocking_event
+from systems.freq_cache.tiers import PinnedTier, RowLayout, SlowTier
 
 
 class Entry:

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 
 from systems.contract import WorkingSetTooLarge
-from systems.freq_cache.mover import Int32s, RowMover, as_long
+from systems.freq_cache.cache.mover import Int32s, RowMover, as_long
+from systems.freq_cache.cache.pool import RowPool
+from systems.freq_cache.cache.traffic import Traffic
+from systems.freq_cache.cache.writer import Writer
 from systems.freq_cache.planner.planner import Plan
-from systems.freq_cache.pool import RowPool
-from systems.freq_cache.tiers.writer import Writer
-from systems.freq_cache.traffic import Traffic
 
 
 @dataclass

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torchrec import PoolingType
 
-from systems.freq_cache.mover import RowMover, as_long
+from systems.freq_cache.cache.mover import RowMover, as_long
+from systems.freq_cache.cache.pool import RowPool
 from systems.freq_cache.planner.planner import Ids, Planner
-from systems.freq_cache.pool import RowPool
 
 
 class Inference:

@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from torchrec import KeyedJaggedTensor
 
-from systems.freq_cache.cache import Bags, Cache
-from systems.freq_cache.mover import Planned
+from systems.freq_cache.cache import Bags, Cache, Planned
 
 Outcome = TypeVar("Outcome")
 

@@ -1,0 +1,148 @@
+"""Optimizers as torch has them: those that a collection is given, and what learning-rate schedules see of its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+from torchrec import EmbeddingBagConfig
+from torchrec.optim import optimizers as placeholders
+from torchrec.optim.rowwise_adagrad import RowWiseAdagrad
+
+from systems.contract import OptimizerKind, SparseOptimizer, SystemSpec
+
+Values = Mapping[str, float]
+
+_SCHEDULED = ("lr", "eps", "beta1", "beta2")
+_KINDS: Mapping[type[torch.optim.Optimizer], OptimizerKind] = {
+    torch.optim.SGD: OptimizerKind.SGD,
+    torch.optim.Adagrad: OptimizerKind.ADAGRAD,
+    torch.optim.Adam: OptimizerKind.ADAM,
+    torch.optim.AdamW: OptimizerKind.ADAM,
+    RowWiseAdagrad: OptimizerKind.ROWWISE_ADAGRAD,
+}
+_MEANT = {
+    placeholders.SGD: torch.optim.SGD,
+    placeholders.Adagrad: torch.optim.Adagrad,
+    placeholders.Adam: torch.optim.AdamW,  # torchrec's stands for fbgemm's, which decays rows as AdamW does
+}
+"""Whose arguments torchrec's placeholders take."""
+_TAKEN = {"lr", "eps", "betas", "weight_decay"}
+_HOW_ONLY = {"foreach", "fused", "capturable", "differentiable", "decoupled_weight_decay"}
+"""Arguments that change how torch computes a step, not the step."""
+
+
+def sparse_optimizer(
+    optimizer: SparseOptimizer | type[torch.optim.Optimizer], arguments: Mapping[str, Any]
+) -> SparseOptimizer:
+    """The fused optimizer that takes the steps of one of torch's.
+
+    Args:
+        optimizer: SGD, Adagrad, Adam or AdamW of `torch.optim`, torchrec's RowWiseAdagrad, or its placeholders for
+            fbgemm's optimizers. Of a `SparseOptimizer` the arguments replace the fields.
+        arguments: Of the class; torch's own defaults hold for others. As torchrec has it, `gradient_clipping` and
+            `max_gradient` may be among them.
+
+    Raises:
+        ValueError: fbgemm has no such optimizer or no such argument; the message says what to change.
+        TypeError: the class has no such argument.
+    """
+    if isinstance(optimizer, SparseOptimizer):
+        return replace(optimizer, **arguments)
+    given = dict(arguments)
+    clips = given.pop("gradient_clipping", "max_gradient" in given)
+    max_gradient = given.pop("max_gradient", 1.0)
+    meant = _MEANT.get(optimizer, optimizer)
+    kind = _KINDS.get(meant)
+    if kind is None:
+        raise ValueError(
+            f"{optimizer.__name__} is not fused into backward: use {', '.join(sorted(one.__name__ for one in _KINDS))}"
+        )
+    chosen = meant([nn.Parameter(torch.zeros(1, 1))], **given).defaults
+    if unknown := sorted(set(given) - set(chosen)):
+        raise TypeError(f"{optimizer.__name__} has no argument {', '.join(unknown)}")
+    other = [name for name, value in chosen.items() if name not in _TAKEN | _HOW_ONLY and value]
+    if other:
+        raise ValueError(f"fbgemm's {kind} has no {', '.join(other)}: leave it out")
+    decays = kind is OptimizerKind.ROWWISE_ADAGRAD or meant is torch.optim.AdamW or chosen.get("decoupled_weight_decay")
+    if chosen["weight_decay"] and not decays:
+        raise ValueError(f"{optimizer.__name__} with weight_decay is not fused: use RowWiseAdagrad or AdamW, or 0")
+    betas = chosen.get("betas", (0.9, 0.999))
+    return SparseOptimizer(
+        kind=kind,
+        lr=float(chosen["lr"]),
+        eps=chosen.get("eps", 1e-8),
+        beta1=betas[0],
+        beta2=betas[1],
+        weight_decay=chosen["weight_decay"],
+        max_gradient=max_gradient if clips else math.inf,
+    )
+
+
+def group_of(spec: SystemSpec, table: EmbeddingBagConfig) -> str:
+    """The name of a table's group: empty, or the first table that has the same optimizer of its own."""
+    own = spec.optimizer_of(table)
+    return "" if own == spec.optimizer else next(t.name for t in spec.tables if spec.optimizer_of(t) == own)
+
+
+class FusedOptimizer(torch.optim.Optimizer):
+    """Passes on the hyper-parameters in `param_groups`; rows are updated during backward, not in `step`.
+
+    Hand it to a scheduler of `torch.optim.lr_scheduler` and call `step()` as usual. Values changed in `param_groups`
+    are those of the next lookup. The first group is that of all tables without an optimizer of their own; the others
+    have a `name`, the first of their tables.
+
+    Args:
+        spec: Has the optimizers.
+        apply: Takes the name of a group and its new values.
+    """
+
+    def __init__(self, spec: SystemSpec, apply: Callable[[str, Values], None]) -> None:
+        self._apply = apply
+        optimizers = {"": spec.optimizer, **{group_of(spec, t): spec.optimizer_of(t) for t in spec.tables}}
+        values = {group: {name: getattr(one, name) for name in _SCHEDULED} for group, one in optimizers.items()}
+        self._applied = {group: dict(chosen) for group, chosen in values.items()}
+        nothing = [nn.Parameter(torch.empty(0), requires_grad=False) for _ in values]
+        groups = [
+            {"params": [none], "name": group, **chosen}
+            for none, (group, chosen) in zip(nothing, values.items(), strict=True)
+        ]
+        super().__init__(groups, dict(values[""]))
+
+    def values_of(self, group: str) -> dict[str, float]:
+        """The hyper-parameters of a group at the next lookup."""
+        found = next(one for one in self.param_groups if one["name"] == group)
+        return {name: float(found[name]) for name in _SCHEDULED}
+
+    @property
+    def hyper(self) -> dict[str, float]:
+        """The hyper-parameters of the next lookup, those of a group with a name as `<name>.<hyper-parameter>`."""
+        return {
+            f"{group}.{name}" if group else name: value
+            for group in self._applied
+            for name, value in self.values_of(group).items()
+        }
+
+    def restore(self, hyper: Values) -> None:
+        """Go on with hyper-parameters as `hyper` gave them; what they do not name stays."""
+        for group in self.param_groups:
+            prefix = f"{group['name']}." if group["name"] else ""
+            group.update({name: hyper[prefix + name] for name in _SCHEDULED if prefix + name in hyper})
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # noqa: ANN401 - torch's signature
+        """Do nothing: backward has updated the rows."""
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Do nothing: no gradient is kept."""
+
+    def pass_on(self) -> None:
+        """Apply what changed in `param_groups` since the last call."""
+        for group, applied in self._applied.items():
+            changed = {name: value for name, value in self.values_of(group).items() if value != applied[name]}
+            if changed:
+                applied.update(changed)
+                self._apply(group, changed)
