@@ -287,11 +287,9 @@ class EmbeddingSystem(nn.Module, ABC):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        found = load_saved_rows(self, state_dict, prefix)
-        missing_keys += found.missing
-        error_msgs += found.errors
+        expected = load_saved_rows(self, state_dict, prefix, missing=missing_keys, errors=error_msgs)
         if strict:
-            unexpected_keys += found.unexpected
+            unexpected_keys += [key for key in state_dict if key.startswith(prefix) and key not in expected]
 
     def check_rows(self, name: str, start: int, rows: Rows) -> None:
         """Refuse what `load_rows` must refuse: a slice would clip it silently, and a copy would broadcast it silently.
@@ -307,3 +305,12 @@ class EmbeddingSystem(nn.Module, ABC):
             wanted = (count, *shape_of(table, entry, self.spec.optimizer)[1:])
             if tuple(values.shape) != wanted:
                 raise ValueError(f"table {name} wants {entry} of shape {wanted}, not {tuple(values.shape)}")
+
+    def check_ids(self, name: str, ids: Tensor) -> None:
+        """Refuse what `read_rows` must refuse, before rows of another table are read.
+
+        Raises: as `read_rows`.
+        """
+        rows = self.tables[name].num_embeddings
+        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < rows:
+            raise IndexError(f"rows {int(ids.min())} to {int(ids.max())} are not all in table {name} of {rows}")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
-from systems.contract import Counters, OptimizerKind, SparseOptimizer, row_bytes_of
+from systems.contract import Counters, EmbeddingSystem, OptimizerKind, SparseOptimizer, SystemSpec, row_bytes_of
 
 
 class UniqueCounter:
@@ -112,3 +112,17 @@ class UniqueCounter:
         if not self.steps:
             return Counters(steps=0)
         return Counters(steps=self.steps, lookups=self.lookups, unique_ids=self.unique_ids)
+
+
+class CountedSystem(EmbeddingSystem):
+    """A system that shows `_counter` its batches. To write: all of an `EmbeddingSystem` but what is here."""
+
+    def __init__(self, spec: SystemSpec) -> None:
+        super().__init__(spec)
+        self._counter = UniqueCounter(spec.tables)
+
+    def reset_counters(self) -> None:
+        self._counter.reset()
+
+    def count_traffic(self, enabled: bool) -> None:
+        self._counter.enabled = enabled

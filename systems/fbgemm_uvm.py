@@ -14,7 +14,7 @@ from torchrec import KeyedJaggedTensor, KeyedTensor
 
 from systems.contract import Counters, SystemSpec, Tier
 from systems.features import Group
-from systems.tbe import POLICIES, counting_metrics, release_lines
+from systems.tbe import release_lines
 from systems.tbe_system import Lookup, TBESystem
 from systems.uvm_cache import MEMORY, UVMCaching, cache_sets, counting_prefetch, uvm_required_bytes
 
@@ -60,15 +60,7 @@ class FbgemmUVMCaching(UVMCaching, TBESystem):
         return EmbeddingLocation.MANAGED_CACHING
 
     def cache_options(self, group: Group) -> dict[str, Any]:
-        policy = self.spec.parameters["policy"]
-        return {
-            "uvm_host_mapped": self.spec.parameters["memory"] == "host_mapped",
-            "cache_algorithm": POLICIES[policy],
-            "cache_sets": cache_sets(self.spec, group.tables),
-            "prefetch_pipeline": self.spec.parameters["prefetch"] == "on",
-            "gather_uvm_cache_stats": policy == "lru",
-            "record_cache_metrics": counting_metrics(policy),
-        }
+        return {**self.caching_options(), "cache_sets": cache_sets(self.spec, group.tables)}
 
     def prefetch(self, features: KeyedJaggedTensor) -> None:
         if self._announced is None:

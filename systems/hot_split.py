@@ -11,25 +11,10 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocati
 from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor, PoolingType
 
-from systems.answers import total_of
-from systems.contract import (
-    Anatomy,
-    CacheRatio,
-    Counters,
-    EmbeddingSystem,
-    Placement,
-    Purpose,
-    Rows,
-    Support,
-    SystemSpec,
-    Tier,
-    Verdict,
-    knowledge,
-    row_bytes_of,
-    row_type_of,
-)
-from systems.counting import UniqueCounter
+from systems.answers import Anatomy, Counters, Placement, Purpose, Rows, Support, Tier, Verdict, knowledge, total_of
+from systems.counting import CountedSystem, UniqueCounter
 from systems.features import FeatureGroups, Group
+from systems.spec import CacheRatio, SystemSpec, row_bytes_of, row_type_of
 from systems.tbe import ROW_TYPES, TBE, build_tbe, load_tbe_rows, read_tbe_rows, tbe_anatomy, tbe_key
 from systems.tbe_system import Lookup, fbgemm_support
 
@@ -37,7 +22,7 @@ PLACE_BYTES = 4
 """Of every row on the host: its side and its place there."""
 
 
-class HotSplit(EmbeddingSystem):
+class HotSplit(CountedSystem):
     """Every row on one side for good, chosen by its accesses in the training split; sums of both sides are added.
 
     It is where FAE (arXiv 2103.00686) and Hotline (arXiv 2204.05436) keep rows, not how they schedule: those papers
@@ -63,7 +48,6 @@ class HotSplit(EmbeddingSystem):
         self._parts = [_Part(group, spec, hot) for group in self._groups.groups]
         self._part_of_table = {t.name: (part, i) for part in self._parts for i, t in enumerate(part.group.tables)}
         self._slots = sum(int(rows.sum()) for rows in hot.values())
-        self._counter = UniqueCounter(spec.tables)
 
     @classmethod
     def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
@@ -121,12 +105,12 @@ class HotSplit(EmbeddingSystem):
         return self._counter.looked_up_in_place([part.cold for part in self._parts])
 
     def reset_counters(self) -> None:
-        self._counter.reset()
+        super().reset_counters()
         for part in self._parts:
             part.cold.reset()
 
     def count_traffic(self, enabled: bool) -> None:
-        self._counter.enabled = enabled
+        super().count_traffic(enabled)
         for part in self._parts:
             part.cold.enabled = enabled
 
@@ -204,9 +188,8 @@ class _Part:
     def read(self, table: int, ids: Tensor) -> Rows:
         """Copies of rows on the host, in the order of `ids`."""
         places = self._places[table].index_select(0, ids)
-        dim, shapes = self.group.tables[table].embedding_dim, self._spec.optimizer.state_shapes
-        weights = torch.empty(ids.numel(), dim)
-        state = {n: torch.empty((ids.numel(),) if w == 1 else (ids.numel(), w)) for n, w in shapes(dim).items()}
+        dim = self.group.tables[table].embedding_dim
+        weights, state = torch.empty(ids.numel(), dim), self._spec.optimizer.zero_state(ids.numel(), dim)
         for is_hot, tbe in self.sides.items():
             on_side = (places >= 0) == is_hot
             found = places[on_side] if is_hot else ~places[on_side]

@@ -7,7 +7,6 @@ import os
 import tempfile
 import weakref
 from collections.abc import Sequence
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +15,10 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocati
 from fbgemm_gpu.split_table_batched_embeddings_ops_training import construct_split_state
 from torch import Tensor, nn
 
-from systems.contract import (
-    OptimizerKind,
-    Placement,
-    Rows,
-    SparseOptimizer,
-    Support,
-    SystemSpec,
-    Tier,
-    Verdict,
-    row_type_of,
-)
+from systems.answers import Placement, Rows, Support, Tier, Verdict
 from systems.features import Group
-from systems.tbe import TBE, build_tbe
+from systems.spec import OptimizerKind, SparseOptimizer, SystemSpec, row_type_of
+from systems.tbe import TBE, build_tbe, number_rows
 from systems.tbe_system import TBESystem
 
 _SYNC_BYTES = 64 << 20
@@ -102,11 +92,8 @@ def build_mapped_tbe(
         **options,
     )
     tbe.embedding_specs = [(rows, *spec[1:]) for (rows, _), spec in zip(shapes, tbe.embedding_specs, strict=True)]
-    starts = list(accumulate((rows for rows, _ in shapes), initial=0))
     tbe.rows_per_table.copy_(torch.tensor([shapes[t][0] for t in table_of_feature]))
-    tbe.hash_size_cumsum.copy_(torch.tensor([*(starts[t] for t in table_of_feature), starts[-1]]))
-    tbe.total_hash_size = starts[-1]
-    tbe.total_hash_size_bits = tbe.total_hash_size.bit_length()
+    number_rows(tbe, [rows for rows, _ in shapes])
     kept = {"weights": row_type}
     if optimizer.kind is not OptimizerKind.SGD:
         kept["momentum1"] = torch.float32

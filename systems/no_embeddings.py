@@ -37,9 +37,7 @@ class NoEmbeddings(EmbeddingSystem):
 
     def read_rows(self, table: str, ids: Tensor) -> Rows:
         dim = self.tables[table].embedding_dim
-        shapes = self.spec.optimizer.state_shapes(dim)
-        state = {name: torch.zeros((ids.numel(),) if n == 1 else (ids.numel(), n)) for name, n in shapes.items()}
-        return Rows(torch.zeros(ids.numel(), dim), state)
+        return Rows(torch.zeros(ids.numel(), dim), self.spec.optimizer.zero_state(ids.numel(), dim))
 
     def set_learning_rate(self, lr: float) -> None:
         """Nothing is trained."""

@@ -9,22 +9,13 @@ import torch
 from torch import Tensor, nn
 from torchrec import KeyedJaggedTensor, KeyedTensor, PoolingType
 
-from systems.contract import (
-    Anatomy,
-    Counters,
-    EmbeddingSystem,
-    OptimizerKind,
-    Placement,
-    Purpose,
-    Rows,
-    SystemSpec,
-    Tier,
-)
-from systems.counting import UniqueCounter
+from systems.answers import Anatomy, Counters, Placement, Purpose, Rows, Tier
+from systems.counting import CountedSystem
 from systems.features import FeatureGroups
+from systems.spec import OptimizerKind, SystemSpec
 
 
-class ReferenceSystem(EmbeddingSystem):
+class ReferenceSystem(CountedSystem):
     """`nn.EmbeddingBag` with sparse gradients; the update is written out below and runs when a gradient arrives.
 
     A row's gradient is summed over the batch in order of appearance and `row - lr * g` is rounded once (fp64 inside),
@@ -53,10 +44,7 @@ class ReferenceSystem(EmbeddingSystem):
             for table in spec.tables
         }
         self._state = {
-            table.name: {
-                state: torch.zeros(_state_shape(table.num_embeddings, width), device=spec.device)
-                for state, width in spec.optimizer.state_shapes(table.embedding_dim).items()
-            }
+            table.name: spec.optimizer.zero_state(table.num_embeddings, table.embedding_dim, spec.device)
             for table in spec.tables
         }
         self._update_counts = {table.name: 0 for table in spec.tables}
@@ -64,7 +52,6 @@ class ReferenceSystem(EmbeddingSystem):
             weight = self._weight(table.name)
             weight.register_post_accumulate_grad_hook(lambda leaf, name=table.name: self._update(name, leaf))
         self._groups = FeatureGroups(spec.tables, key=lambda table: None, weighted=spec.weighted)
-        self._counter = UniqueCounter(spec.tables)
 
     @classmethod
     def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
@@ -116,12 +103,6 @@ class ReferenceSystem(EmbeddingSystem):
     def counters(self) -> Counters:
         return self._counter.all_resident()
 
-    def reset_counters(self) -> None:
-        self._counter.reset()
-
-    def count_traffic(self, enabled: bool) -> None:
-        self._counter.enabled = enabled
-
     def _weight(self, table: str) -> nn.Parameter:
         return cast(nn.Parameter, self._bags[table].weight)
 
@@ -157,7 +138,3 @@ class ReferenceSystem(EmbeddingSystem):
                 scale = (second / (1 - optimizer.beta2 ** self._update_counts[table])).sqrt() + optimizer.eps
                 step = optimizer.lr * (corrected / scale).double()
         leaf.index_copy_(0, ids, (leaf.index_select(0, ids).double() - step).float())
-
-
-def _state_shape(rows: int, width: int) -> tuple[int, ...]:
-    return (rows,) if width == 1 else (rows, width)

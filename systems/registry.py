@@ -43,7 +43,7 @@ DISK: dict[str, str] = {
 
 ON_RANKS: dict[str, str] = {
     "full_gpu": "systems.sharded.by_torchrec:ShardedFullGPU",
-    "freq_cache": "systems.sharded.freq_cache:ShardedFreqCache",
+    "freq_cache": "systems.sharded.collection:ShardedFreqCache",
     "torchrec_uvm_caching": "systems.sharded.by_torchrec:ShardedTorchrecUVMCaching",
 }
 """What a name stands for with `--ranks`: the systems that several processes share."""

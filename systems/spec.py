@@ -67,6 +67,11 @@ class SparseOptimizer:
             case OptimizerKind.ADAM:
                 return {"exp_avg": dim, "exp_avg_sq": dim}
 
+    def zero_state(self, rows: int, dim: int, device: torch.device | None = None) -> dict[str, Tensor]:
+        """State of rows that were never updated, fp32 by name: `[rows]` where a row has one number, or `[rows, n]`."""
+        shapes = self.state_shapes(dim).items()
+        return {name: torch.zeros(rows if n == 1 else (rows, n), device=device) for name, n in shapes}
+
     def state_bytes(self, dim: int) -> int:
         """Bytes of optimizer state that one row of width `dim` carries."""
         return 4 * sum(self.state_shapes(dim).values())

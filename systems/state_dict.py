@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,15 +13,6 @@ from systems.spec import OptimizerKind, SparseOptimizer, row_type_of
 
 if TYPE_CHECKING:
     from systems.contract import EmbeddingSystem
-
-
-@dataclass(frozen=True, kw_only=True)
-class Loaded:
-    """What was not as it should be: keys that are missing or unknown, and sentences about shapes."""
-
-    missing: list[str]
-    unexpected: list[str]
-    errors: list[str]
 
 
 def save_rows(system: EmbeddingSystem, destination: dict[str, Any], prefix: str) -> None:
@@ -38,9 +28,13 @@ def save_rows(system: EmbeddingSystem, destination: dict[str, Any], prefix: str)
             destination[f"{key}.step"] = torch.tensor(system.optimizer_steps(name))
 
 
-def load_saved_rows(system: EmbeddingSystem, state_dict: Mapping[str, Any], prefix: str) -> Loaded:
-    """Load the rows of every table that a `state_dict` has whole."""
-    found = Loaded(missing=[], unexpected=[], errors=[])
+def load_saved_rows(
+    system: EmbeddingSystem, state_dict: Mapping[str, Any], prefix: str, *, missing: list[str], errors: list[str]
+) -> set[str]:
+    """Load the rows of every table that a `state_dict` has whole. Returns the keys that there should be.
+
+    `missing` gets those that are not there, `errors` a sentence for every wrong shape.
+    """
     optimizer = system.spec.optimizer
     expected: set[str] = set()
     for name, table in system.tables.items():
@@ -48,7 +42,7 @@ def load_saved_rows(system: EmbeddingSystem, state_dict: Mapping[str, Any], pref
         expected.update(keys.values())
         absent = [key for key in keys.values() if key not in state_dict]
         if absent:
-            found.missing.extend(absent)
+            missing.extend(absent)
             continue
         wrong = [
             f"{key} has shape {tuple(state_dict[key].shape)}, table {name} wants {shape_of(table, entry, optimizer)}"
@@ -56,15 +50,14 @@ def load_saved_rows(system: EmbeddingSystem, state_dict: Mapping[str, Any], pref
             if tuple(state_dict[key].shape) != shape_of(table, entry, optimizer)
         ]
         if wrong:
-            found.errors.extend(wrong)
+            errors.extend(wrong)
             continue
         values = {entry: state_dict[key] for entry, key in keys.items()}
         weights, step = values.pop("weight"), values.pop("step", None)
         system.load_rows(name, 0, Rows(weights.float(), values))
         if step is not None:
             system.set_optimizer_steps(name, int(step))
-    found.unexpected.extend(key for key in state_dict if key.startswith(prefix) and key not in expected)
-    return found
+    return expected
 
 
 def shape_of(table: EmbeddingBagConfig, entry: str, optimizer: SparseOptimizer) -> tuple[int, ...]:

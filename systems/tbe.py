@@ -104,11 +104,16 @@ def build_tbe(
     )
     if any(rows == 0 for rows, _ in shapes):
         # of tables that start at the same sum of rows, fbgemm's CPU kernels take one for a further feature of the other
-        starts = list(accumulate((max(1, rows) for rows, _ in shapes), initial=0))
-        tbe.hash_size_cumsum.copy_(torch.tensor([*(starts[t] for t in table_of_feature), starts[-1]]))
-        tbe.total_hash_size = starts[-1]
-        tbe.total_hash_size_bits = tbe.total_hash_size.bit_length()
+        number_rows(tbe, [max(1, rows) for rows, _ in shapes])
     return count_updates_alone(tbe)
+
+
+def number_rows(tbe: TBE, sizes: Sequence[int]) -> None:
+    """Have a TBE number its rows, by which backward sorts, as those of tables of these sizes one behind the other."""
+    starts = list(accumulate(sizes, initial=0))
+    tbe.hash_size_cumsum.copy_(torch.tensor([*(starts[t] for t in tbe.feature_table_map), starts[-1]]))
+    tbe.total_hash_size = starts[-1]
+    tbe.total_hash_size_bits = starts[-1].bit_length()
 
 
 def build_shared_tbe(rows: int, dim: int, *, table_of_feature: Sequence[int], **options: Any) -> TBE:  # noqa: ANN401
@@ -130,9 +135,7 @@ def build_shared_tbe(rows: int, dim: int, *, table_of_feature: Sequence[int], **
         if hasattr(tbe, f"{prefix}_offsets"):
             getattr(tbe, f"{prefix}_offsets").zero_()
     tbe.rows_per_table.fill_(rows)
-    tbe.hash_size_cumsum.copy_(torch.tensor([rows * t for t in (*table_of_feature, tables)]))
-    tbe.total_hash_size = rows * tables
-    tbe.total_hash_size_bits = tbe.total_hash_size.bit_length()
+    number_rows(tbe, [rows] * tables)
     return tbe
 
 

@@ -11,21 +11,10 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocati
 from torch import Tensor
 from torchrec import KeyedJaggedTensor, KeyedTensor
 
-from systems.contract import (
-    Anatomy,
-    Counters,
-    EmbeddingSystem,
-    OptimizerKind,
-    Placement,
-    Rows,
-    Support,
-    SystemSpec,
-    Tier,
-    Verdict,
-    row_type_of,
-)
-from systems.counting import UniqueCounter
+from systems.answers import Anatomy, Counters, Placement, Rows, Support, Tier, Verdict
+from systems.counting import CountedSystem
 from systems.features import FeatureGroups, Group
+from systems.spec import OptimizerKind, SystemSpec, row_type_of
 from systems.tbe import (
     ROW_TYPES,
     TBE,
@@ -52,7 +41,7 @@ def fbgemm_support(spec: SystemSpec) -> Support:
     return Support()
 
 
-class TBEHolder(EmbeddingSystem):
+class TBEHolder(CountedSystem):
     """A system whose rows lie in fbgemm TBEs. Subclasses build them or have them built, and call `_hold`."""
 
     host_rows_are = Tier.HOST
@@ -62,7 +51,6 @@ class TBEHolder(EmbeddingSystem):
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
         self._states = list(spec.optimizer.state_shapes(4))
-        self._counter = UniqueCounter(spec.tables)
 
     def _hold(self, tbe_of_table: Mapping[str, tuple[TBE, int]]) -> None:
         """Say in which TBE, and as which table of it, every table is."""
@@ -127,12 +115,6 @@ class TBEHolder(EmbeddingSystem):
 
     def counters(self) -> Counters:
         return self._counter.unknown_traffic()
-
-    def reset_counters(self) -> None:
-        self._counter.reset()
-
-    def count_traffic(self, enabled: bool) -> None:
-        self._counter.enabled = enabled
 
 
 class TBESystem(TBEHolder):

@@ -20,21 +20,13 @@ from torchrec.distributed.model_parallel import DistributedModelParallel
 from torchrec.distributed.sharding_plan import construct_module_sharding_plan, table_wise
 from torchrec.distributed.types import EmbeddingModuleShardingPlan, ShardingPlan
 
-from systems.contract import (
-    CacheRatio,
-    Counters,
-    Support,
-    SystemSpec,
-    Tier,
-    Verdict,
-)
+from systems.answers import Counters, Support, Tier, Verdict
 from systems.features import FeatureGroups
+from systems.spec import CacheRatio, SystemSpec
 from systems.tbe import (
-    POLICIES,
     TBE,
     WAYS,
     count_updates_alone,
-    counting_metrics,
     optimizer_options,
     release_lines,
 )
@@ -131,15 +123,11 @@ class TorchrecUVMCaching(UVMCaching, TorchrecUVM):
     kernel = EmbeddingComputeKernel.FUSED_UVM_CACHING
 
     def fused_parameters(self) -> dict[str, Any]:
-        policy = self.spec.parameters["policy"]
         return {
             **super().fused_parameters(),
-            "cache_algorithm": POLICIES[policy],
+            **self.caching_options(),
             # torchrec takes a load factor; the one that gives these sets after fbgemm's own rounding
             "cache_load_factor": min(1.0, WAYS * cache_sets(self.spec, self.spec.tables) / self.spec.rows),
-            "prefetch_pipeline": self.spec.parameters["prefetch"] == "on",
-            "gather_uvm_cache_stats": policy == "lru",
-            "record_cache_metrics": counting_metrics(policy),
         }
 
     @classmethod

@@ -9,20 +9,11 @@ from typing import Any
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import CacheAlgorithm, RecordCacheMetrics
 from torchrec import EmbeddingBagConfig
 
-from systems.contract import (
-    CacheRatio,
-    Counters,
-    OptimizerKind,
-    Support,
-    SystemSpec,
-    Tier,
-    Verdict,
-    knowledge,
-    row_bytes_of,
-)
+from systems.answers import Counters, Support, Tier, Verdict, knowledge
 from systems.counting import UniqueCounter
 from systems.features import FeatureGroups
-from systems.tbe import TBE, WAYS, PrefetchQueue, counting_metrics, tbe_key
+from systems.spec import CacheRatio, OptimizerKind, SystemSpec, row_bytes_of
+from systems.tbe import POLICIES, TBE, WAYS, PrefetchQueue, counting_metrics, tbe_key
 from systems.tbe_system import TBEHolder
 
 MEMORY = ("host_mapped", "managed")
@@ -62,6 +53,17 @@ class UVMCaching(TBEHolder):
     @property
     def knew(self) -> str:
         return knowledge("the past", look_ahead=self.look_ahead) if self.slots else super().knew
+
+    def caching_options(self) -> dict[str, Any]:
+        """Arguments of a TBE with fbgemm's cache, its size excepted."""
+        policy = self.spec.parameters["policy"]
+        return {
+            "uvm_host_mapped": self.spec.parameters["memory"] == "host_mapped",
+            "cache_algorithm": POLICIES[policy],
+            "prefetch_pipeline": self.spec.parameters["prefetch"] == "on",
+            "gather_uvm_cache_stats": policy == "lru",
+            "record_cache_metrics": counting_metrics(policy),
+        }
 
     def count_traffic(self, enabled: bool) -> None:
         super().count_traffic(enabled)

@@ -1,4 +1,4 @@
-"""Systems whose tables are composed from fewer parameters than they have elements: what all of them share."""
+"""Systems whose tables are composed of fewer parameters than elements, and what they are verified against."""
 
 from __future__ import annotations
 
@@ -8,37 +8,27 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor
+from torch.nn.functional import embedding_bag
+from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor, PoolingType
 
+from systems.answers import Anatomy, Counters, Placement, Purpose, Rows, Support, Tier, Verdict
 from systems.approximate.composition import Composition, Whole, salt_of
-from systems.approximate.parts import Parameter, Part, WholePart
-from systems.contract import (
-    Anatomy,
-    Counters,
-    EmbeddingSystem,
-    OptimizerKind,
-    Placement,
-    Purpose,
-    Rows,
-    Support,
-    SystemSpec,
-    Tier,
-    Verdict,
-)
-from systems.counting import UniqueCounter
+from systems.approximate.parts import LeafParameters, Parameter, Part, WholePart
+from systems.contract import EmbeddingSystem
+from systems.counting import CountedSystem
 from systems.features import FeatureGroups
+from systems.spec import OptimizerKind, SystemSpec
 
 _AT_A_TIME = 1 << 14
 """Rows that `read_rows` composes together: a tensor train gathers some thousand bytes for each."""
 
 
-class ComposedTables(EmbeddingSystem):
+class ComposedTables(CountedSystem):
     """What a system of composed tables and its definition share: all but looking up and training."""
 
     def __init__(self, spec: SystemSpec, compositions: Mapping[str, Composition]) -> None:
         super().__init__(spec)
         self.compositions = dict(compositions)
-        self._counter = UniqueCounter(spec.tables)
 
     @abstractmethod
     def live(self, table: str) -> Mapping[str, Parameter]:
@@ -72,9 +62,8 @@ class ComposedTables(EmbeddingSystem):
 
     @torch.no_grad()
     def read_rows(self, table: str, ids: Tensor) -> Rows:
+        self.check_ids(table, ids)
         composition = self.compositions[table]
-        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < composition.rows:
-            raise IndexError(f"an id is outside table {table} of {composition.rows} rows")
         parameters = {name: live.values for name, live in self.live(table).items()}
         rows = torch.empty(ids.numel(), composition.dim)
         for first in range(0, ids.numel(), _AT_A_TIME):
@@ -91,12 +80,6 @@ class ComposedTables(EmbeddingSystem):
 
     def counters(self) -> Counters:
         return self._counter.all_resident()
-
-    def reset_counters(self) -> None:
-        self._counter.reset()
-
-    def count_traffic(self, enabled: bool) -> None:
-        self._counter.enabled = enabled
 
     def _saved(self, prefix: str) -> dict[str, Tensor]:
         """The live tensors by their keys in a `state_dict`: `embedding_bags.TABLE.PARAMETER`, `.STATE` behind it."""
@@ -136,6 +119,44 @@ class ComposedTables(EmbeddingSystem):
             for key, live in ours.items():
                 if key in state_dict:
                     live.copy_(state_dict[key])
+
+
+class DefinitionSystem(ComposedTables):
+    """What a composed system is verified against: slow, larger than the tables, and nothing but the definition."""
+
+    about = (
+        "Every row composed anew at every step, in plain PyTorch: the answer that a composed system is checked against."
+    )
+
+    def __init__(self, spec: SystemSpec, compositions: Mapping[str, Composition]) -> None:
+        super().__init__(spec, compositions)
+        self._groups = FeatureGroups(spec.tables, key=lambda table: None)
+        self._leaves = LeafParameters(list(self.compositions.values()), spec)
+        self._place = {name: place for place, name in enumerate(self.compositions)}
+
+    @classmethod
+    def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
+        return {Tier.DEVICE: spec.row_bytes}
+
+    def live(self, table: str) -> Mapping[str, Parameter]:
+        return self._leaves.live[self._place[table]]
+
+    def set_learning_rate(self, lr: float) -> None:
+        self._leaves.set_learning_rate(lr)
+
+    def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
+        (ordered,) = self._groups.split(features)
+        self._counter.observe(ordered)
+        parts = ordered.to_dict()
+        pooled = []
+        for place, table in enumerate(self.spec.tables):
+            every = torch.arange(table.num_embeddings, device=self.spec.device)
+            rows = self.compositions[table.name].compose(self._leaves.values(place), every)
+            mode = "sum" if table.pooling is PoolingType.SUM else "mean"
+            for name in table.feature_names:
+                ids, offsets = parts[name].values(), parts[name].offsets()
+                pooled.append(embedding_bag(ids, rows, offsets, mode=mode, include_last_offset=True))
+        return self._groups.join([torch.cat(pooled, dim=1)])
 
 
 class ComposedSystem(ComposedTables):
@@ -199,8 +220,6 @@ class ComposedSystem(ComposedTables):
 
     @classmethod
     def reference(cls, spec: SystemSpec) -> EmbeddingSystem:
-        from systems.approximate.definition import DefinitionSystem  # it is made of composed tables itself
-
         return DefinitionSystem(spec, cls.compositions_of(spec))
 
     def live(self, table: str) -> Mapping[str, Parameter]:

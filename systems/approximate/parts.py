@@ -130,12 +130,8 @@ class LeafParameters:
         self._optimizer = replace(self._optimizer, lr=lr)
 
     def _leaf(self, shape: tuple[int, int], spec: SystemSpec) -> Parameter:
-        rows, width = shape
         values = torch.zeros(shape, device=spec.device, requires_grad=True)
-        state = {
-            name: torch.zeros((rows,) if kept == 1 else (rows, kept), device=spec.device)
-            for name, kept in spec.optimizer.state_shapes(width).items()
-        }
+        state = spec.optimizer.zero_state(*shape, spec.device)
         values.register_post_accumulate_grad_hook(partial(self._update, state=state))
         return Parameter(values, state)
 

@@ -7,27 +7,23 @@ import math
 from torch import Tensor
 from torchrec import KeyedJaggedTensor, KeyedTensor
 
-from systems.answers import total_of
-from systems.colossalai_cache.cache import Cache, TooManyRows
-from systems.colossalai_cache.library import missing
-from systems.contract import (
+from systems.answers import (
     Anatomy,
-    CacheRatio,
     Counters,
-    EmbeddingSystem,
-    OptimizerKind,
     Placement,
     Rows,
-    SparseOptimizer,
     Support,
-    SystemSpec,
     Tier,
     Verdict,
     WorkingSetTooLarge,
     knowledge,
-    row_bytes_of,
+    total_of,
 )
+from systems.colossalai_cache.cache import Cache, TooManyRows
+from systems.colossalai_cache.library import missing
+from systems.contract import EmbeddingSystem
 from systems.features import FeatureGroups, Group
+from systems.spec import CacheRatio, OptimizerKind, SparseOptimizer, SystemSpec, row_bytes_of
 
 _ROW_BYTES = 16
 """Of every row on the device: its rank, and the slot of every rank."""
@@ -127,9 +123,7 @@ class ColossalAICache(EmbeddingSystem):
         self._cache_of_table[table].load(table, start, rows.weights)
 
     def read_rows(self, table: str, ids: Tensor) -> Rows:
-        count = self.tables[table].num_embeddings
-        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < count:
-            raise IndexError(f"rows {int(ids.min())} to {int(ids.max())} are not all in table {table} of {count}")
+        self.check_ids(table, ids)
         return Rows(self._cache_of_table[table].read(table, ids))
 
     def set_learning_rate(self, lr: float) -> None:

@@ -86,4 +86,4 @@ class FreqCache(CachedEmbeddingBagCollection):
 
     @property
     def slots(self) -> int:
-        return sum(cache.planner.slots for cache in self._caches)
+        return sum(cache.planner.slots for cache in self.caches)

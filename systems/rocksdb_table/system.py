@@ -13,23 +13,12 @@ import torch
 from torch import Tensor
 from torchrec import KeyedJaggedTensor, KeyedTensor
 
-from systems.contract import (
-    Anatomy,
-    Counters,
-    EmbeddingSystem,
-    Placement,
-    Purpose,
-    Rows,
-    SparseOptimizer,
-    Support,
-    SystemSpec,
-    Tier,
-    Verdict,
-    row_type_of,
-)
-from systems.counting import UniqueCounter
+from systems.answers import Anatomy, Counters, Placement, Purpose, Rows, Support, Tier, Verdict
+from systems.counting import CountedSystem
 from systems.features import FeatureGroups, Group
+from systems.in_flight import InFlight
 from systems.rocksdb_table.store import Bytes, Int64s, RocksDBStore
+from systems.spec import SparseOptimizer, SystemSpec, row_type_of
 from systems.tbe import ROW_TYPES, build_shared_tbe, tbe_key
 from systems.tbe_system import fbgemm_support
 
@@ -41,17 +30,6 @@ _WELL_USED = 0.9
 """Of memory that is asked for in small pieces."""
 _DISK_SHARE = 1.5
 """Bytes of files over those of rows and state: keys, padding of blocks, and what compaction holds twice for a while."""
-
-
-class _InFlight:
-    """A looked-up batch whose backward has yet to update its rows. Its autograd graph keeps it alive."""
-
-    def __init__(self) -> None:
-        self.arrived = False
-
-    def arrive(self, gradient: Tensor) -> None:
-        """A gradient came: the update follows within the same backward."""
-        self.arrived = True
 
 
 class _Pool:
@@ -150,7 +128,7 @@ class _Pool:
         return self.rows * self.record.itemsize
 
 
-class RocksDBTable(EmbeddingSystem):
+class RocksDBTable(CountedSystem):
     """Rows and their state as values in RocksDB, its block cache and memtables within the budget."""
 
     about = (
@@ -171,8 +149,7 @@ class RocksDBTable(EmbeddingSystem):
             first = pools[-1].end
         self._pools = tuple(pools)
         self._pool_of = {table.name: pool for pool in pools for table in pool.group.tables}
-        self._looked_up: weakref.ref[_InFlight] | None = None
-        self._counter = UniqueCounter(spec.tables)
+        self._in_flight, self._trained = InFlight(1), False
         files = tempfile.TemporaryDirectory(prefix="rocksdb_table_")
         self._store = RocksDBStore(Path(files.name), records=first, memory_bytes=self._store_bytes())
         weakref.finalize(self, _remove, self._store, files)
@@ -215,10 +192,8 @@ class RocksDBTable(EmbeddingSystem):
         if self._store.memory_bytes != self._store_bytes():
             self._store.resize(self._store_bytes())
         joined = self._groups.join(pooled)
-        if joined.values().requires_grad:
-            in_flight = _InFlight()
-            joined.values().register_hook(in_flight.arrive)
-            self._looked_up = weakref.ref(in_flight)
+        self._in_flight.looked_up(joined.values())
+        self._trained = joined.values().requires_grad
         return joined
 
     def _finish(self) -> None:
@@ -227,17 +202,15 @@ class RocksDBTable(EmbeddingSystem):
         Raises:
             RuntimeError: it still waits for its backward.
         """
-        if self._looked_up is None:
-            return
-        in_flight = self._looked_up()
-        if in_flight is not None and not in_flight.arrived:
+        if self._in_flight.wait():
             raise RuntimeError(
                 "the batch looked up before this call still waits for its backward: call backward first, or look up "
                 "under torch.no_grad() what is not trained on"
             )
-        for pool in self._pools:
-            pool.write_back(self._store)
-        self._looked_up = None
+        if self._trained:
+            for pool in self._pools:
+                pool.write_back(self._store)
+        self._trained = False
 
     def load_rows(self, table: str, start: int, rows: Rows) -> None:
         self.check_rows(table, start, rows)
@@ -246,9 +219,7 @@ class RocksDBTable(EmbeddingSystem):
         self._store.load(pool.first_of[table] + start, pool.records_of({"weight": rows.weights, **rows.state}))
 
     def read_rows(self, table: str, ids: Tensor) -> Rows:
-        rows = self.tables[table].num_embeddings
-        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < rows:  # else a neighbour's rows would be read
-            raise IndexError(f"rows {int(ids.min())} to {int(ids.max())} are not all in table {table} of {rows}")
+        self.check_ids(table, ids)
         self._finish()
         pool = self._pool_of[table]
         numbers, places = (ids + pool.first_of[table]).unique(return_inverse=True)
@@ -274,12 +245,6 @@ class RocksDBTable(EmbeddingSystem):
 
     def counters(self) -> Counters:
         return self._counter.unknown_traffic()
-
-    def reset_counters(self) -> None:
-        self._counter.reset()
-
-    def count_traffic(self, enabled: bool) -> None:
-        self._counter.enabled = enabled
 
 
 def _remove(store: RocksDBStore, files: tempfile.TemporaryDirectory[str]) -> None:

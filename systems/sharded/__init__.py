@@ -6,6 +6,6 @@ torchrec's own. Sparse gradients are divided by the number of ranks there, so th
 trains as the mean over the whole batch.
 
 - `system`: what these systems share. `by_torchrec`: those that torchrec shards.
-- `collection`: our cache, one per rank; `freq_cache`: the same as a system of the comparison.
+- `collection`: our cache, one per rank, as a module and as a system of the comparison.
 - `placement`: which rank has which rows. `exchange`: ids to their owners and pooled vectors back.
 """

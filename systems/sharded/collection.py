@@ -1,4 +1,4 @@
-"""The cache over ranks, as a module: each rank keeps its rows behind a cache of its own."""
+"""The cache over ranks, as a module and as a system: each rank keeps its rows behind a cache of its own."""
 
 from __future__ import annotations
 
@@ -11,23 +11,13 @@ import torch.distributed as dist
 from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor
 
-from systems.contract import (
-    Anatomy,
-    CacheRatio,
-    Counters,
-    Placement,
-    Rows,
-    SparseOptimizer,
-    Support,
-    SystemSpec,
-    Tier,
-    Verdict,
-)
-from systems.freq_cache import CachedEmbeddingBagCollection
+from systems.answers import Anatomy, Counters, Placement, Rows, Support, Tier, Verdict, knowledge
+from systems.freq_cache import CachedEmbeddingBagCollection, FreqCache
 from systems.freq_cache.initial_rows import check_first_rows, first_rows_of
 from systems.sharded.exchange import Exchange
 from systems.sharded.placement import PLACEMENTS, Shard, expected_misses, place
 from systems.sharded.system import ShardedSystem
+from systems.spec import CacheRatio, SparseOptimizer, SystemSpec
 
 _CHUNK_ROWS = 1 << 20
 
@@ -180,6 +170,37 @@ class ShardedCachedEmbeddingBagCollection(ShardedSystem):
                     weights = torch.empty(stop - start, table.embedding_dim)
                     fill(torch.arange(shard.first + start, shard.first + stop), weights)
                     self.load_shard(shard, start, Rows(weights))
+
+
+class ShardedFreqCache(ShardedCachedEmbeddingBagCollection):
+    """The cache over ranks built from a spec. All rows start at zero, because the harness loads them."""
+
+    about = FreqCache.about + " Each rank has rows and a cache of its own."
+    variants = {
+        "placement": PLACEMENTS,
+        "policy": FreqCache.variants["policy"],
+        "look_ahead": FreqCache.variants["look_ahead"],
+    }
+
+    def __init__(self, spec: SystemSpec) -> None:
+        assert isinstance(spec.budget, CacheRatio)  # `support` has refused others
+        super().__init__(
+            spec.tables,
+            optimizer=spec.optimizer,
+            cache_ratio=spec.budget.ratio,
+            placement=spec.parameters["placement"],
+            policy=spec.parameters["policy"],
+            look_ahead=int(spec.parameters["look_ahead"]),
+            frequencies=spec.frequencies,
+            device=spec.device,
+            batch_lookups=spec.batch_lookups,
+            seed=None,
+        )
+
+    @property
+    def knew(self) -> str:
+        known = "training frequencies" if "static" in self.spec.parameters.values() else "the past"
+        return knowledge(known, look_ahead=self.look_ahead)
 
 
 def _alone(spec: SystemSpec) -> SystemSpec:

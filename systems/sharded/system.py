@@ -62,14 +62,9 @@ class ShardedSystem(EmbeddingSystem):
                 self.load_shard(shard, first - shard.first, Rows(rows.weights[part], state))
 
     def read_rows(self, table: str, ids: Tensor) -> Rows:
-        config = self.tables[table]
-        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < config.num_embeddings:
-            raise IndexError(f"table {table} has rows 0 to {config.num_embeddings - 1}")
-        shapes = self.spec.optimizer.state_shapes(config.embedding_dim)
-        found = Rows(
-            torch.zeros(ids.numel(), config.embedding_dim),
-            {name: torch.zeros((ids.numel(), width) if width > 1 else ids.numel()) for name, width in shapes.items()},
-        )
+        self.check_ids(table, ids)
+        dim = self.tables[table].embedding_dim
+        found = Rows(torch.zeros(ids.numel(), dim), self.spec.optimizer.zero_state(ids.numel(), dim))
         for shard in self.shards:
             if shard.table == table:
                 mine = ((ids >= shard.first) & (ids < shard.first + shard.rows)).nonzero().squeeze(1)

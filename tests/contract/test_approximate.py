@@ -13,9 +13,8 @@ from torchrec import KeyedJaggedTensor
 from suite.run.cell.training import tables_of
 from suite.run.cell.verify import verify
 from systems import registry
-from systems.approximate.composed import ComposedSystem
+from systems.approximate.composed import ComposedSystem, DefinitionSystem
 from systems.approximate.composition import Whole
-from systems.approximate.definition import DefinitionSystem
 from systems.approximate.hashed import Hashed, HashedPart, HashedRows
 from systems.contract import CacheRatio, OptimizerKind, Purpose, Rows, SparseOptimizer, SystemSpec, Tier, Verdict
 from systems.reference import ReferenceSystem

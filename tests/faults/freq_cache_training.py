@@ -93,6 +93,6 @@ def train(
 
 def close(collection: CachedEmbeddingBagCollection) -> None:
     """Let go of its directory, as the end of the process does."""
-    for cache in collection._caches:
+    for cache in collection.caches:
         cache.writer.wait()
         cache.tier.close()

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torchrec import KeyedTensor
 
 from systems.contract import Rows
-from systems.sharded.freq_cache import ShardedFreqCache
+from systems.sharded.collection import ShardedFreqCache
 from systems.sharded.placement import Shard
 
 PIDS = "RANK_PIDS"

@@ -282,5 +282,5 @@ def test_row_written_back_and_fetched_again_at_once_comes_with_its_new_value(loo
         assert torch.equal(pooled, plain.pooled(features).float())
         plain.step(features, gradient(step, pooled))
         learn(pooled, step)
-    collection._caches[0].writer.wait()
+    collection.caches[0].writer.wait()
     assert written == [0, 1] * 5 + [0]

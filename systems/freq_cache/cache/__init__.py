@@ -1,7 +1,7 @@
 """One cache: the tables of one width, their rows in a slow tier and the hot ones in slots on the device.
 
 - `cache`: the acts of a batch's life, for one cache.
-- `overflow`: batches that bypass it. `in_flight`: several batches before one backward. `inference`: lookups that leave
+- `overflow`: batches that bypass it. `together`: several batches before one backward. `inference`: lookups that leave
   it as it is. `traffic`: what it counts.
 - `mover`: the rows of a batch on their way, by `staging`; `writer`: those that leave, beside training; `transfer`:
   copies beside the work of the device.

@@ -15,16 +15,17 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
 from systems.answers import Anatomy, Purpose, Rows, Tier, total_of
 from systems.features import Group
-from systems.freq_cache.cache.in_flight import InFlight, Together
 from systems.freq_cache.cache.inference import Inference
 from systems.freq_cache.cache.mover import BatchMover, Planned, RowMover, as_long
 from systems.freq_cache.cache.overflow import Overflow
 from systems.freq_cache.cache.pool import RowPool
+from systems.freq_cache.cache.together import Together
 from systems.freq_cache.cache.traffic import Traffic
 from systems.freq_cache.cache.transfer import Transfer
 from systems.freq_cache.cache.writer import Writer
 from systems.freq_cache.planner.planner import Ids, Planner
 from systems.freq_cache.tiers import SlowTier
+from systems.in_flight import InFlight
 
 
 @dataclass(frozen=True)
@@ -197,7 +198,7 @@ class Cache:
 
         Raises: as `check` and `finish`.
         """
-        if self._overflow.busy:
+        if self._overflow.batch is not None:
             self.finish()
         bags = self.bags(part)
         self.check(bags)
@@ -213,7 +214,7 @@ class Cache:
         Raises:
             RuntimeError: one still waits for its backward.
         """
-        if self._in_flight.wait(for_lookup=for_lookup and not self._overflow.busy):
+        if self._in_flight.wait(for_lookup=for_lookup and self._overflow.batch is None):
             raise RuntimeError(
                 "the batch looked up before this call still waits for its backward: call backward first, look up under "
                 "torch.no_grad() what is not trained on, or build with lookups_per_backward for as many as you need"
@@ -254,14 +255,7 @@ class Cache:
         self._mover.fill(self.pool, slots, held)
 
     def read(self, table: str, ids: Tensor) -> Rows:
-        """Copies of rows of a table, int64 `[n]`, as the slow tier has them.
-
-        Raises:
-            IndexError: an id is outside the table.
-        """
-        rows = self._tables[table].num_embeddings
-        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < rows:  # else a neighbour's rows would be read
-            raise IndexError(f"rows {int(ids.min())} to {int(ids.max())} are not all in table {table} of {rows}")
+        """Copies of rows of a table, int64 `[n]`, each within it, as the slow tier has them."""
         records = self.tier.layout.empty(ids.numel())
         self.tier.read(ids + self.start_of(table), records)
         return self.tier.layout.unpack(records)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -13,23 +15,23 @@ from systems.freq_cache.cache.pool import RowPool
 from systems.freq_cache.planner.planner import Ids, Planner
 
 
+@dataclass(frozen=True)
 class Inference:
     """Looks rows up where they are: in their slots, or in the slow tier, from which they are read and not kept.
 
     A batch is looked up some bags at a time, so that what it takes on the device beside the slots is a few MB.
 
-    Args:
+    Attributes:
         planner: Knows which rows have slots. What it planned must have been moved.
         slots: The slots.
         mover: Of rows in the slow tier, which must have all that was written back.
         pooling: Of the tables; NONE: no row is added to another.
     """
 
-    def __init__(self, *, planner: Planner, slots: RowPool, mover: RowMover, pooling: PoolingType) -> None:
-        self._planner = planner
-        self._slots = slots
-        self._mover = mover
-        self._pooling = pooling
+    planner: Planner
+    slots: RowPool
+    mover: RowMover
+    pooling: PoolingType
 
     def look_up(self, ids: Ids, offsets: NDArray[np.int64], weights: Tensor | None) -> Tensor:
         """As `RowPool.look_up`, fp32 without a gradient.
@@ -41,8 +43,8 @@ class Inference:
         """
         counts = np.diff(ids.ends, prepend=0)
         rows = ids.values + np.repeat(ids.starts, counts)
-        most = self._mover.chunk_rows
-        if self._pooling is PoolingType.NONE:
+        most = self.mover.chunk_rows
+        if self.pooling is PoolingType.NONE:
             parts = [self._rows(rows[start : start + most]) for start in range(0, rows.size, most)]
             return torch.cat(parts or [self._rows(rows)])
         parts, start = [], 0
@@ -61,15 +63,15 @@ class Inference:
         bags = nn.functional.embedding_bag(
             at,
             values,
-            self._mover.on_device(offsets - offsets[0]),
+            self.mover.on_device(offsets - offsets[0]),
             mode="sum",
             per_sample_weights=None if weights is None else weights.to(values.device),
             include_last_offset=True,
         )
-        if self._pooling is PoolingType.SUM:
+        if self.pooling is PoolingType.SUM:
             return bags
         # a product as in fbgemm's kernels, where torch divides
-        return bags * self._mover.on_device(np.diff(offsets).clip(min=1)).float().reciprocal()[:, None]
+        return bags * self.mover.on_device(np.diff(offsets).clip(min=1)).float().reciprocal()[:, None]
 
     def _rows(self, rows: NDArray[np.int64]) -> Tensor:
         """A row per id, `[n, dim]`."""
@@ -79,12 +81,12 @@ class Inference:
     def _distinct(self, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Distinct rows, fp32 `[u, dim]` on the device, and which of them each row is."""
         distinct, inverse = np.unique(rows, return_inverse=True)
-        slots = self._planner.slots_of(distinct)
+        slots = self.planner.slots_of(distinct)
         held, absent = np.flatnonzero(slots >= 0), np.flatnonzero(slots < 0)
-        device, dim = self._slots.weights.device, self._slots.layout.dim
+        device, dim = self.slots.weights.device, self.slots.layout.dim
         values = torch.empty(distinct.size, dim, device=device)
-        in_slots = self._slots.weights.index_select(0, self._mover.on_device(slots[held]))
-        values[self._mover.on_device(held)] = in_slots[:, :dim].float()
-        fetched = self._slots.layout.weights(self._mover.fetch(as_long(distinct[absent])))
-        values[self._mover.on_device(absent)] = fetched[:, :dim].float()
-        return values, self._mover.on_device(inverse)
+        in_slots = self.slots.weights.index_select(0, self.mover.on_device(slots[held]))
+        values[self.mover.on_device(held)] = in_slots[:, :dim].float()
+        fetched = self.slots.layout.weights(self.mover.fetch(as_long(distinct[absent])))
+        values[self.mover.on_device(absent)] = fetched[:, :dim].float()
+        return values, self.mover.on_device(inverse)

@@ -13,6 +13,12 @@ from numpy.typing import NDArray
 from systems.contract import Counters
 from systems.freq_cache.planner.planner import Plan
 
+_OF_BATCHES = ("steps", "overflow_batches", "late_batches")
+_OF_CACHES = (
+    *("lookups", "unique_ids", "unique_misses", "lookup_misses", "rows_fetched", "rows_written_back"),
+    *("planning_wait_s", "fetch_wait_s", "write_back_wait_s"),
+)
+
 
 @dataclass
 class Traffic:
@@ -69,19 +75,9 @@ def counters_of(caches: Sequence[tuple[Traffic, int]]) -> Counters:
     """The counters of several caches that serve the same batches, each with the bytes of one of its records."""
     traffic = [one for one, _ in caches]
     return Counters(
-        steps=max(one.steps for one in traffic),
-        lookups=sum(one.lookups for one in traffic),
-        unique_ids=sum(one.unique_ids for one in traffic),
-        unique_misses=sum(one.unique_misses for one in traffic),
-        lookup_misses=sum(one.lookup_misses for one in traffic),
-        rows_fetched=sum(one.rows_fetched for one in traffic),
-        rows_written_back=sum(one.rows_written_back for one in traffic),
+        **{name: max(getattr(one, name) for one in traffic) for name in _OF_BATCHES},
+        **{name: sum(getattr(one, name) for one in traffic) for name in _OF_CACHES},
         bytes_fetched=sum(one.rows_fetched * record_bytes for one, record_bytes in caches),
         bytes_written_back=sum(one.rows_written_back * record_bytes for one, record_bytes in caches),
-        overflow_batches=max(one.overflow_batches for one in traffic),
-        late_batches=max(one.late_batches for one in traffic),
-        planning_wait_s=sum(one.planning_wait_s for one in traffic),
-        fetch_wait_s=sum(one.fetch_wait_s for one in traffic),
-        write_back_wait_s=sum(one.write_back_wait_s for one in traffic),
         per_table={name: pair for one in traffic for name, pair in one.by_table.items()} or None,
     )

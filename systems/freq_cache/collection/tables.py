@@ -101,7 +101,7 @@ class CachedTables(EmbeddingSystem):
             for task in ("planning", "writing")
         )
         # nothing below refers back to the collection, so that its files and threads go as soon as it does
-        self._caches = caches = list[Cache]()
+        self.caches = caches = list[Cache]()  # one for each group of tables that share slots
 
         def set_hyper_parameters(group: str, values: Mapping[str, float]) -> None:
             for cache in caches:
@@ -158,7 +158,7 @@ class CachedTables(EmbeddingSystem):
 
     @property
     def placement(self) -> Placement:
-        on_cuda = self._caches[0].pool.weights.device.type == "cuda"
+        on_cuda = self.caches[0].pool.weights.device.type == "cuda"
         fast, slow = "device" if on_cuda else "RAM", "file" if self._directory else "host" if on_cuda else "RAM"
         # two tiers of the same RAM move real bytes, but no link is crossed: nothing to rank against
         label = f"{slow} + {fast} slots" if fast != slow else "RAM + slots in RAM"
@@ -168,11 +168,6 @@ class CachedTables(EmbeddingSystem):
     def device(self) -> torch.device:
         """Where lookups compute."""
         return self.spec.device
-
-    @property
-    def caches(self) -> Sequence[Cache]:
-        """One for each group of tables that share slots."""
-        return self._caches
 
     def announced(
         self, batches: Iterable[Batch], features: Callable[[Batch], KeyedJaggedTensor] = lambda batch: cast(Any, batch)
@@ -213,7 +208,7 @@ class CachedTables(EmbeddingSystem):
                 f"{self._pipeline.announced} batches are announced and not looked up, with look_ahead="
                 f"{self._look_ahead}: look up the first of them, or build with more"
             )
-        for cache in self._caches:
+        for cache in self.caches:
             cache.warm_up()
         self._pipeline.announce(features)
 
@@ -227,14 +222,14 @@ class CachedTables(EmbeddingSystem):
         if self._infers:
             parts = self._parts(features)
             self._pipeline.withdraw(before_lookup=True)
-            return [cache.infer(part) for cache, part in zip(self._caches, parts, strict=True)]
-        for cache in self._caches:
+            return [cache.infer(part) for cache, part in zip(self.caches, parts, strict=True)]
+        for cache in self.caches:
             cache.warm_up()
         self.fused_optimizer.pass_on()
         moved, parts = self._pipeline.move(features)
         return [
             cache.look_up(planned, part.weights_or_none())
-            for cache, planned, part in zip(self._caches, moved, parts, strict=True)
+            for cache, planned, part in zip(self.caches, moved, parts, strict=True)
         ]
 
     def load_rows(self, table: str, start: int, rows: Rows) -> None:
@@ -244,6 +239,7 @@ class CachedTables(EmbeddingSystem):
         cache.load(table, start, cache.tier.layout.pack(rows))
 
     def read_rows(self, table: str, ids: Tensor) -> Rows:
+        self.check_ids(table, ids)
         self.flush()
         return self._cache_of_table[table].read(table, ids)
 
@@ -254,7 +250,7 @@ class CachedTables(EmbeddingSystem):
             WriteBackFailed, OSError: the slow tier failed; nothing is lost, and the same call may be repeated.
         """
         self._pipeline.withdraw()
-        for cache in self._caches:
+        for cache in self.caches:
             cache.flush()
 
     def save(self, directory: Path | str) -> None:
@@ -306,7 +302,7 @@ class CachedTables(EmbeddingSystem):
 
     def close(self) -> None:
         """End the threads and release the directory; what was not committed is lost. Ends the use of the collection."""
-        end((self._planning, self._writing), self._caches)
+        end((self._planning, self._writing), self.caches)
 
     def set_learning_rate(self, lr: float) -> None:
         group, *others = self.fused_optimizer.param_groups
@@ -335,15 +331,15 @@ class CachedTables(EmbeddingSystem):
             (Tier.DEVICE, Purpose.INDEX): 0,
             (Tier.DEVICE, Purpose.STAGING): sizing.SLOT_ID_BYTES * self.spec.batch_lookups,
         }
-        return total_of([shared, *(cache.memory() for cache in self._caches)])
+        return total_of([shared, *(cache.memory() for cache in self.caches)])
 
     def counters(self) -> Counters:
-        return counters_of([(cache.traffic, cache.tier.layout.record_bytes) for cache in self._caches])
+        return counters_of([(cache.traffic, cache.tier.layout.record_bytes) for cache in self.caches])
 
     def reset_counters(self) -> None:
-        for cache in self._caches:
+        for cache in self.caches:
             cache.traffic = type(cache.traffic)()
 
     def count_traffic(self, enabled: bool) -> None:
-        for cache in self._caches:
+        for cache in self.caches:
             cache.count_by_table = enabled

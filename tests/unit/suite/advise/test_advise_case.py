@@ -36,7 +36,7 @@ def test_cache_has_the_slots_and_bytes_that_are_predicted(budget: CacheRatio | D
     ids = torch.arange(3 * 64) % 20
     live(KeyedJaggedTensor.from_offsets_sync(["first", "second", "third"], ids, torch.arange(193)))
     held = sum(size for (place, _), size in live.memory().items() if place is Tier.DEVICE)
-    assert found.slots == live._caches[0].planner.slots
+    assert found.slots == live.caches[0].planner.slots
     assert found.device_bytes["cached rows"] == found.slots * (16 * row_type.value_bytes + 4)
     assert held <= _embeddings(found.device_bytes)
     if isinstance(budget, DeviceBytes):

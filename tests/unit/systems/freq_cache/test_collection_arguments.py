@@ -60,7 +60,7 @@ def test_rows_go_with_their_collection_at_once() -> None:
     )
     features = KeyedJaggedTensor(["t"], torch.arange(5), lengths=torch.ones(5, dtype=torch.int64))
     collection(features).values().sum().backward()
-    rows = weakref.ref(collection._caches[0].tier)
+    rows = weakref.ref(collection.caches[0].tier)
     gc.disable()
     try:
         del collection
@@ -114,7 +114,7 @@ def test_table_with_slots_of_its_own_leaves_the_others_theirs() -> None:
     collection = built(cache_rows={"users": 50}, cache_ratio=0.5)
     assert slots(collection) == {"users": 50, "shops": 30, "colours": 20}
     assert slots(built(cache_rows={"shops": 999}))["shops"] == 60
-    for cache in collection._caches:
+    for cache in collection.caches:
         assert cache.planner.slots == cache.pool.slots
 
 

@@ -164,7 +164,7 @@ def test_memory_is_what_the_live_arrays_take(on_disk: bool, ratio: float, tmp_pa
     for step in (4, 5):
         collection.prefetch(batch(step))
     collection.flush()
-    found, caches = collection.memory(), collection._caches
+    found, caches = collection.memory(), collection.caches
     weights = storage_bytes(*(cache.pool.weights for cache in caches))
     state = storage_bytes(*(values for cache in caches for values in cache.pool.state.values()))
     # fbgemm wants a row of its own for every table, beside those that they share

@@ -59,7 +59,7 @@ def test_saved_amid_an_epoch_goes_on_elsewhere_bit_for_bit(tmp_path: Path, choic
 
 
 def learnt(collection: CachedEmbeddingBagCollection) -> list[np.ndarray]:
-    return [cache.planner.policy.state for cache in collection._caches]
+    return [cache.planner.policy.state for cache in collection.caches]
 
 
 def test_counts_of_lfu_go_on_in_caches_of_other_tables(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_learning_rate_of_a_commit_is_gone_on_with(tmp_path: Path) -> None:
     first = built(directory=tmp_path)
     first.set_learning_rate(0.125)
     first.commit()
-    for cache in first._caches:
+    for cache in first.caches:
         cache.tier.close()
     assert built(directory=tmp_path).fused_optimizer.param_groups[0]["lr"] == 0.125
 
@@ -122,7 +122,7 @@ def test_directory_of_other_tables_is_refused_whatever_their_sizes(
 ) -> None:
     first = built(directory=tmp_path)
     first.commit()
-    for cache in first._caches:
+    for cache in first.caches:
         cache.tier.close()
     with pytest.raises(ValueError, match="users"):
         built(tables, directory=tmp_path)
