@@ -36,7 +36,8 @@ from torchmetrics.classification import BinaryAUROC
 from torchrec import KeyedJaggedTensor
 
 from suite.records.scales import SCALES, Scale
-from suite.run.cell.training import build_trainer, in_process, load_initial_rows, tables_of
+from suite.run.cell.feed import in_process
+from suite.run.cell.training import build_trainer, load_initial_rows, tables_of
 from suite.run.plan import _learning_rate
 from systems import registry
 from systems.contract import CacheRatio, OptimizerKind, SparseOptimizer, SystemSpec

@@ -13,7 +13,7 @@ class Timing(Model):
     data_s_per_step: float
     """Making one batch, or waiting until it was made, outside the training clock; mean over all steps."""
     batches_made: str
-    """By whom batches were made, and when; see `suite.run.cell.feed.Mode`."""
+    """By whom batches were made, and when; see `suite.run.cell.feed`."""
     producers: int
     training_threads: int
     build_s: float

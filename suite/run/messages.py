@@ -85,7 +85,6 @@ class Progress(_Message):
     phase: str
     step: int = 0
     steps: int = 0
-    steps_per_s: float | None = None
 
 
 class Done(_Message):

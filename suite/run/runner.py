@@ -22,7 +22,7 @@ from suite.records.store import RecordStore, StoreError
 from suite.run import memory_group
 from suite.run.agreement import compared, drop_rows, path_of
 from suite.run.locks import one_run_in, one_run_on
-from suite.run.messages import Outcome, Progress
+from suite.run.messages import Outcome
 from suite.run.process import Cancelled, Ended, Limits, limits_of, run_in_process
 from suite.run.scratch import is_disk_full, remove_left
 from suite.run.turns.arrangement import who_takes_turns
@@ -179,10 +179,6 @@ class Runner:
         key, label, log = self._key(cell), cell.label, self._log(cell)
         display.cell_started(1 + self._cells.index(cell), label)
         started = self._now()
-
-        def show(progress: Progress) -> None:
-            display.progress(progress.phase, progress.step, steps=progress.steps, steps_per_s=progress.steps_per_s)
-
         cancelled: Cancelled | None = None
         try:
             ended = run_in_process(
@@ -191,7 +187,7 @@ class Runner:
                 limits=self._limits(cell),
                 log=log,
                 rows=path_of(self._out, key).absolute(),
-                on_progress=show,
+                on_progress=display.progress,
             )
         except Cancelled as stop:
             cancelled, ended = stop, stop.ended

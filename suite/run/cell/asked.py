@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Self
 
 import torch
+from torch import Tensor
 
+from suite.records.measured import FrequencySource
 from suite.records.record import Cell
 from suite.run import memory_probes, scratch
-from suite.run.cell.frequencies import LazyFrequencies
+from suite.run.cell.feed import Feed
 from suite.run.cell.stream import open_workload
-from suite.run.cell.training import tables_of
+from suite.run.cell.training import Trainer, build_trainer, load_initial_rows, tables_of
 from systems import registry
 from systems.contract import (
     Budget,
@@ -28,6 +30,60 @@ from systems.contract import (
     Verdict,
 )
 from workloads.batch import Workload
+from workloads.dlrm import initial_rows
+from workloads.frequency import sketched
+from workloads.split import prefix_of
+
+
+class LazyFrequencies(Mapping[str, Tensor]):
+    """Frequencies that are counted when a system first asks: at full scale they take seconds and gigabytes.
+
+    Attributes:
+        source: Where they came from; None as long as nobody asked.
+    """
+
+    def __init__(self, workload: Workload, *, cell: Cell, beat: Callable[[], None] = lambda: None) -> None:
+        self._workload = workload
+        self._prefix = cell.frequency_prefix
+        self._sketch_bytes = cell.frequency_sketch_bytes
+        self._beat = beat
+        self._counted: Mapping[str, Tensor] | None = None
+        self.source: FrequencySource | None = None
+
+    def forget(self) -> None:
+        """Count anew when asked again: the memory is wanted for other things."""
+        self._counted = None
+
+    def _all(self) -> Mapping[str, Tensor]:
+        if self._counted is None:
+            self._counted = self._exact() if self._sketch_bytes is None else self._sketched(self._sketch_bytes)
+        return self._counted
+
+    def _exact(self) -> Mapping[str, Tensor]:
+        counted = self._workload.frequencies(self._prefix)
+        samples = prefix_of(self._workload.epoch_rows(), self._prefix)
+        self.source = FrequencySource(prefix=self._prefix, samples=samples)
+        return counted
+
+    def _sketched(self, memory_bytes: int) -> Mapping[str, Tensor]:
+        found = sketched(self._workload, prefix=self._prefix, memory_bytes=memory_bytes, on_batch=self._beat)
+        self.source = FrequencySource(
+            prefix=self._prefix,
+            samples=found.samples,
+            sketch_bytes=memory_bytes,
+            error_accesses=max(found.error.values()),
+            error_share=max(error / max(1, found.lookups[name]) for name, error in found.error.items()),
+        )
+        return found.accesses
+
+    def __getitem__(self, table: str) -> Tensor:
+        return self._all()[table]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, _ in self._workload.tables)
+
+    def __len__(self) -> int:
+        return len(self._workload.tables)
 
 
 @dataclass(frozen=True)
@@ -70,6 +126,40 @@ class Asked:
             parameters=registry.resolved_parameters(variant, system_class),
         )
         return cls(cell, system_class, workload, frequencies, spec)
+
+    def build(
+        self,
+        feed: Feed,
+        *,
+        total_steps: int,
+        beat: Callable[[], None],
+        kind: type[Trainer] = Trainer,
+        make: Callable[..., Tensor] = initial_rows,
+    ) -> tuple[EmbeddingSystem, Trainer]:
+        """The system at full size with its first rows, made by `make`, and a trainer of a DLRM around it.
+
+        Args:
+            feed: Where batches come from.
+            total_steps: Of all runs together.
+            beat: Called often, to show that something happens.
+            kind: Of the trainer.
+            make: As `initial_rows`.
+        """
+        cell = self.cell
+        system = self.system_class(self.spec)
+        load_initial_rows(system, seed=cell.round_seed, on_chunk=beat, make=make)
+        trainer = build_trainer(
+            system,
+            self.workload,
+            bottom_mlp=cell.bottom_mlp,
+            top_mlp=cell.top_mlp,
+            seed=cell.round_seed,
+            feed=feed,
+            total_steps=total_steps,
+            on_batch=beat,
+            kind=kind,
+        )
+        return system, trainer
 
     @property
     def on_drive(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -16,13 +16,13 @@ from suite.records.record import Cell, Measurement, Verification
 from suite.records.status import Status
 from suite.run import memory_probes
 from suite.run.cell.asked import Asked
-from suite.run.cell.feed import Feed, FeedPlan, open_feed, plan_feed, usable_cores
+from suite.run.cell.feed import FeedPlan, open_feed, plan_feed, usable_cores
 from suite.run.cell.host_budget import drive_of, host_budget
 from suite.run.cell.measurement import Progressive, memory_of, quality_of, timing_of, traffic_of
 from suite.run.cell.reporter import Phases, Reporter
 from suite.run.cell.sampled_rows import SampledRows
 from suite.run.cell.stream import open_workload
-from suite.run.cell.training import TOGETHER, Run, Trainer, build_trainer, load_initial_rows, multiply_in
+from suite.run.cell.training import TOGETHER, Run, Trainer, multiply_in
 from suite.run.cell.verify import verify
 from suite.run.messages import Outcome
 from systems import registry
@@ -96,18 +96,15 @@ def _train(asked: Asked, phases: Phases, rows: Path | None) -> tuple[Measurement
     )
     torch.set_num_threads(plan.threads)
     reopen = partial(open_workload, cell)
-    pin_memory = spec.device.type == "cuda"
     with ExitStack() as stack:
-        feed = stack.enter_context(
-            open_feed(plan, asked.workload, reopen=reopen, total=cell.steps, pin_memory=pin_memory)
-        )
+        feed = stack.enter_context(open_feed(plan, asked.workload, reopen=reopen, total=cell.steps, device=spec.device))
         budget = stack.enter_context(host_budget(asked))
         with phases("build"):
-            system, trainer = _build(asked, feed, phases)
+            system, trainer = asked.build(feed, total_steps=cell.steps, beat=phases.beat)
             sample = SampledRows(system, asked.workload, cell, rows) if rows is not None and system.exact else None
             if budget is not None:
                 budget.apply()
-        measurement = _measure(
+        measurement, _ = measure(
             asked, system, trainer, plan=plan, baseline_bytes=baseline_bytes, phases=phases, sample=sample
         )
         held = None if budget is None else budget.held()
@@ -118,24 +115,7 @@ def _train(asked: Asked, phases: Phases, rows: Path | None) -> tuple[Measurement
     return measurement.model_copy(update={"held": held}), system.slots, notes
 
 
-def _build(asked: Asked, feed: Feed, phases: Phases) -> tuple[EmbeddingSystem, Trainer]:
-    cell = asked.cell
-    system = asked.system_class(asked.spec)
-    load_initial_rows(system, seed=cell.round_seed, on_chunk=phases.beat)
-    trainer = build_trainer(
-        system,
-        asked.workload,
-        bottom_mlp=cell.bottom_mlp,
-        top_mlp=cell.top_mlp,
-        seed=cell.round_seed,
-        feed=feed,
-        total_steps=cell.steps,
-        on_batch=phases.beat,
-    )
-    return system, trainer
-
-
-def _measure(
+def measure(
     asked: Asked,
     system: EmbeddingSystem,
     trainer: Trainer,
@@ -143,11 +123,13 @@ def _measure(
     plan: FeedPlan,
     baseline_bytes: int,
     phases: Phases,
-    sample: SampledRows | None,
-) -> Measurement:
-    """Train, count and evaluate."""
+    sample: SampledRows | None = None,
+    while_counting: AbstractContextManager[object] | None = None,
+) -> tuple[Measurement, float]:
+    """Train, count and evaluate. Returns also the seconds of the training steps before the counted ones."""
     cell, workload = asked.cell, asked.workload
-    trained = Progressive(parts=cell.quality_points, steps=cell.steps, batch_size=workload.batch_size)
+    parts = cell.quality_points if cell.ranks is None else 0  # a rank has the scores of its part alone
+    trained = Progressive(parts=parts, steps=cell.steps, batch_size=workload.batch_size)
     runs: list[Run] = []
     with phases("train"):
         for done in range(0, cell.train_steps, TOGETHER):
@@ -160,24 +142,25 @@ def _measure(
             if done == 0 and sample is not None:
                 sample.read("early")
             multiply_in(tf32=cell.tf32)  # not before: systems are compared in their own arithmetic
+    trained_s = sum(run.duration_s for run in runs)
     memory = memory_of(system, baseline_bytes)  # before counting, whose sorts take memory of their own
     with phases("count"):
         system.count_traffic(cell.counts)
         system.reset_counters()
-        runs.append(
-            trainer.run(
+        with while_counting or nullcontext():
+            counted = trainer.run(
                 cell.counted_steps, on_step=lambda step: phases.beat(step, cell.counted_steps), on_scores=trained
             )
-        )
+        runs.append(counted)
         traffic = traffic_of(system, cell.counted_steps) if cell.counts else None
         system.count_traffic(False)
-    final_loss = runs[-1].loss
+    final_loss = counted.loss
     if not math.isfinite(final_loss):
         raise FloatingPointError(f"the loss is {final_loss} after {cell.steps} steps: lower --lr")
     with phases("evaluate"):
         quality = quality_of(cell, trainer, workload, trained=trained, final_loss=final_loss, beat=phases.beat)
     placement = system.placement
-    return Measurement(
+    measurement = Measurement(
         placement=placement.label,
         offloads=placement.offloads,
         computes_as=placement.computes_as,
@@ -192,6 +175,7 @@ def _measure(
         epoch_samples=workload.epoch_rows(),
         frequencies=asked.frequencies.source,
     )
+    return measurement, trained_s
 
 
 def first_failure(verification: Verification) -> str:

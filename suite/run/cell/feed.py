@@ -6,19 +6,20 @@ cores to spare; elsewhere every batch of a window is made before its clock start
 
 from __future__ import annotations
 
-import enum
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import psutil
+import torch
 
-from workloads.batch import Batch, Split, Workload
+from workloads.batch import Batch, Workload
 from workloads.producer import OpenWorkload, Producer
 
 _CORES_PER_PRODUCER = 4
@@ -27,20 +28,9 @@ _MOST_PRODUCERS = 8
 _SLOTS_PER_PRODUCER = 4
 _PINNED_AHEAD = 4
 """Batches that wait in pinned memory; more wait in the producers' slots."""
-_WORTH_WHILE_TRAINING = 1_000_000
-"""Lookups of a run from which producers pay where they cost no core: they start while the tables are built."""
-_WORTH_BEFORE_THE_CLOCK = 100_000_000
-"""Lookups of a run from which producers pay where they compete with it: each takes three seconds of a core to start,
-and one core makes a hundred million ids in six."""
+_WORTH_PRODUCERS = 1_000_000
+"""Lookups of a run from which producers pay: they start while the tables are built."""
 _CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
-
-
-class Mode(enum.StrEnum):
-    """Who makes batches, and when."""
-
-    IN_PROCESS = "by the training process, before the clock"
-    BEFORE = "by producers, before the clock"
-    DURING = "by producers, during training"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,22 +38,25 @@ class FeedPlan:
     """How a cell's batches are made.
 
     Attributes:
-        mode: Who makes them, and when.
-        producers: Processes beside the training process.
+        producers: Processes that make them during training; 0: the training process does, before the clock.
         threads: What the training process computes with on the host.
     """
 
-    mode: Mode
     producers: int
     threads: int
+
+    @property
+    def made(self) -> str:
+        """By whom, and when."""
+        return "by producers, during training" if self.producers else "by the training process, before the clock"
 
 
 def plan_feed(*, device: str, lookups: int, cores: int, threads: int) -> FeedPlan:
     """Decide how batches are made; the rule depends on the machine and the amount of work alone.
 
     On a CUDA device with at least four cores, a quarter of the cores, eight at most, produces during training and the
-    training process computes with the others. On a CPU training takes all cores, so producers fill each window before
-    its clock. Where starting producers would take longer than the batches do, the training process makes them.
+    training process computes with the others. Elsewhere, and where starting producers would take longer than the
+    batches do, the training process makes them.
 
     Args:
         device: `cpu` or `cuda`.
@@ -72,11 +65,9 @@ def plan_feed(*, device: str, lookups: int, cores: int, threads: int) -> FeedPla
         threads: Threads for the training process where it need not share.
     """
     spare = min(cores // _CORES_PER_PRODUCER, _MOST_PRODUCERS) if device == "cuda" else 0
-    if spare and lookups >= _WORTH_WHILE_TRAINING:
-        return FeedPlan(mode=Mode.DURING, producers=spare, threads=max(1, min(threads, cores - spare)))
-    if cores > 1 and lookups >= _WORTH_BEFORE_THE_CLOCK:
-        return FeedPlan(mode=Mode.BEFORE, producers=min(cores, _MOST_PRODUCERS), threads=threads)
-    return FeedPlan(mode=Mode.IN_PROCESS, producers=0, threads=threads)
+    if spare and lookups >= _WORTH_PRODUCERS:
+        return FeedPlan(producers=spare, threads=max(1, min(threads, cores - spare)))
+    return FeedPlan(producers=0, threads=threads)
 
 
 def usable_cores() -> int:
@@ -87,16 +78,6 @@ def usable_cores() -> int:
     except (OSError, ValueError):
         return cores
     return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))
-
-
-class Source(Protocol):
-    """Batches 0, 1, 2, ... of a training split, each once."""
-
-    def request(self, count: int) -> None:
-        """Tell that `count` more will be taken."""
-
-    def take(self) -> Batch:
-        """The next batch."""
 
 
 OnBatch = Callable[[], None]
@@ -112,42 +93,67 @@ class Feed(Protocol):
         """The next batch."""
 
 
-class InProcess:
-    """Makes batches in this process. A `Source`."""
-
-    def __init__(self, workload: Workload, *, pin_memory: bool = False) -> None:
-        self._workload = workload
-        self._pin_memory = pin_memory
-        self._taken = 0
-
-    def request(self, count: int) -> None:
-        """Nothing: a batch is made when it is taken."""
-
-    def take(self) -> Batch:
-        """The next batch."""
-        batch = self._workload.batch(self._taken, Split.TRAIN)
-        self._taken += 1
-        return pinned(batch) if self._pin_memory else batch
-
-
 class BeforeTheClock:
-    """Has all batches of a run waiting before its clock starts. A `Feed`."""
+    """Makes batches 0, 1, 2, ... in this process, each once, before a clock starts, and keeps it until all took it.
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._ready: deque[Batch] = deque()
+    Args:
+        make: Makes the batch of a number.
+        pin_memory: For copies to a CUDA device that do not wait.
+    """
+
+    def __init__(self, make: Callable[[int], Batch], *, pin_memory: bool) -> None:
+        self._make = make
+        self._pin_memory = pin_memory
+        self._made: dict[int, Batch] = {}
+        self._readers: list[_Reader] = []
+
+    def rewind(self) -> None:
+        """Forget all readers."""
+        self._made.clear()
+        self._readers.clear()
+
+    def reader(self) -> Feed:
+        """What one more trainer takes its batches from, beginning with the first. All come before any takes one."""
+        self._readers.append(_Reader(self))
+        return self._readers[-1]
+
+    def fill(self, indexes: range, on_batch: OnBatch) -> None:
+        """Make those of these batches that are not there."""
+        for index in indexes:
+            if index not in self._made:
+                batch = self._make(index)
+                self._made[index] = pinned(batch) if self._pin_memory else batch
+                on_batch()
+
+    def take(self, index: int) -> Batch:
+        """A batch for the reader that has taken all before it."""
+        batch = self._made[index]
+        if all(reader.taken > index for reader in self._readers):
+            del self._made[index]
+        # features keep what they computed of themselves, such as offsets: every reader computes that anew
+        return Batch(batch.dense, copy(batch.features), batch.labels)
+
+
+class _Reader:
+    """A `Feed` of batches that others may take too."""
+
+    def __init__(self, batches: BeforeTheClock) -> None:
+        self._batches = batches
+        self.taken = 0
 
     def fill(self, count: int, on_batch: OnBatch = lambda: None) -> None:
-        """Make batches until `count` wait."""
-        missing = count - len(self._ready)
-        self._source.request(max(0, missing))
-        for _ in range(missing):
-            self._ready.append(self._source.take())
-            on_batch()
+        """Make what is missing of the next `count` batches."""
+        self._batches.fill(range(self.taken, self.taken + count), on_batch)
 
     def take(self) -> Batch:
         """The next batch."""
-        return self._ready.popleft()
+        self.taken += 1
+        return self._batches.take(self.taken - 1)
+
+
+def in_process(workload: Workload, device: torch.device) -> Feed:
+    """Training batches made in this process, before the clock of the run that uses them."""
+    return BeforeTheClock(workload.batch, pin_memory=device.type == "cuda").reader()
 
 
 class DuringTraining:
@@ -188,7 +194,7 @@ class DuringTraining:
 
 @contextmanager
 def open_feed(
-    plan: FeedPlan, workload: Workload, *, reopen: OpenWorkload, total: int, pin_memory: bool
+    plan: FeedPlan, workload: Workload, *, reopen: OpenWorkload, total: int, device: torch.device
 ) -> Iterator[Feed]:
     """A feed of `total` batches as planned; its producers end with the block.
 
@@ -197,16 +203,13 @@ def open_feed(
         workload: What this process makes batches from.
         reopen: What a producer opens the same workload with; pickled.
         total: Batches in all.
-        pin_memory: For copies to a CUDA device that do not wait.
+        device: That computes.
     """
-    if plan.mode is Mode.IN_PROCESS:
-        yield BeforeTheClock(InProcess(workload, pin_memory=pin_memory))
+    if not plan.producers:
+        yield in_process(workload, device)
         return
-    slots = plan.producers * _SLOTS_PER_PRODUCER
+    slots, pin_memory = plan.producers * _SLOTS_PER_PRODUCER, device.type == "cuda"
     with Producer(reopen, total=total, workers=plan.producers, slots=slots, pin_memory=pin_memory) as producer:
-        if plan.mode is Mode.BEFORE:
-            yield BeforeTheClock(producer)
-            return
         feed = DuringTraining(producer, total=total)
         try:
             yield feed

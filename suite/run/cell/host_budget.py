@@ -19,7 +19,8 @@ from pathlib import Path
 from suite.records.measured import DriveSpeed, HeldMemory
 from suite.run import drive
 from suite.run.cell.asked import Asked
-from suite.run.cell.training import TOGETHER, build_trainer, in_process, tables_of
+from suite.run.cell.feed import in_process
+from suite.run.cell.training import TOGETHER, build_trainer, tables_of
 from suite.run.memory_group import MemoryGroup
 from systems.full_gpu import FullRAM
 

@@ -40,6 +40,8 @@ class Progressive:
 
     def __call__(self, logits: Tensor, labels: Tensor, loss: Tensor) -> None:
         """Take in a step; see `suite.run.cell.training.OnScores`."""
+        if not self._ends:
+            return
         labels = labels.cpu()
         self._auroc.update(logits.sigmoid().cpu(), labels.int())
         self._losses.update(loss.cpu())
@@ -59,7 +61,7 @@ def timing_of(cell: Cell, *, runs: Sequence[Run], plan: FeedPlan, phases: Phases
     """How long the parts of a cell took."""
     return Timing(
         data_s_per_step=sum(run.data_s for run in runs) / cell.steps,
-        batches_made=plan.mode.value,
+        batches_made=plan.made,
         producers=plan.producers,
         training_threads=plan.threads,
         build_s=phases.seconds("build"),
@@ -87,22 +89,9 @@ def memory_of(system: EmbeddingSystem, baseline_bytes: int) -> Memory:
 def traffic_of(system: EmbeddingSystem, steps: int) -> Traffic:
     """What the system counted over so many steps."""
     counted = system.counters()
-    per_table = counted.per_table
-    return Traffic(
-        steps=counted.steps or steps,  # a system that looks ahead saw the first of these before counting began
-        lookups=counted.lookups,
-        unique_ids=counted.unique_ids,
-        unique_misses=counted.unique_misses,
-        lookup_misses=counted.lookup_misses,
-        bytes_fetched=counted.bytes_fetched,
-        bytes_written_back=counted.bytes_written_back,
-        overflow_batches=counted.overflow_batches,
-        late_batches=counted.late_batches,
-        planning_wait_s=counted.planning_wait_s,
-        fetch_wait_s=counted.fetch_wait_s,
-        write_back_wait_s=counted.write_back_wait_s,
-        per_table=dict(per_table) if per_table is not None else None,
-    )
+    kept = {name: getattr(counted, name) for name in Traffic.model_fields}
+    kept["steps"] = counted.steps or steps  # a system that looks ahead saw the first of these before counting began
+    return Traffic(**kept)
 
 
 def quality_of(

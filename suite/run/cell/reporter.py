@@ -32,10 +32,10 @@ class Reporter:
         self._phase = name
         self._send(Progress(phase=name))
 
-    def beat(self, step: int = 0, steps: int = 0, steps_per_s: float | None = None) -> None:
+    def beat(self, step: int = 0, steps: int = 0) -> None:
         """The phase goes on."""
         if time.monotonic() - self._last >= _BEAT_S:
-            self._send(Progress(phase=self._phase, step=step, steps=steps, steps_per_s=steps_per_s))
+            self._send(Progress(phase=self._phase, step=step, steps=steps))
 
     def answer(self, message: Done | Turn) -> None:
         """What was asked for is done."""

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torchrec import EmbeddingBagConfig, PoolingType
-from torchrec.models.dlrm import DLRM
 
 from suite.run.cell.delivery import Delivery
-from suite.run.cell.feed import BeforeTheClock, Feed, InProcess, OnBatch
+from suite.run.cell.feed import Feed, OnBatch
 from systems.contract import EmbeddingSystem, OptimizerKind, Rows, SparseOptimizer
 from workloads.batch import Batch, Workload
 from workloads.dlrm import build_dlrm, initial_rows
@@ -113,14 +112,14 @@ class Trainer:
     Args:
         model: Has the system in the embedding collection's place.
         system: Announces to it the batches that its look-ahead reaches.
-        feed: Where batches come from; see `in_process`.
+        feed: Where batches come from.
         total_steps: Of all runs together; nothing is announced past it.
         on_batch: Called for every batch that is made before the clock of a run.
     """
 
     def __init__(
         self,
-        model: DLRM,
+        model: nn.Module,
         system: EmbeddingSystem,
         *,
         feed: Feed,
@@ -205,6 +204,7 @@ def build_trainer(
     feed: Feed,
     total_steps: int,
     on_batch: OnBatch = lambda: None,
+    kind: type[Trainer] = Trainer,
 ) -> Trainer:
     """A trainer of a DLRM around a system that is loaded; the arguments are those of `build_dlrm` and `Trainer`."""
     model = build_dlrm(
@@ -216,9 +216,4 @@ def build_trainer(
         seed=seed,
         device=system.spec.device,
     )
-    return Trainer(model, system, feed=feed, total_steps=total_steps, on_batch=on_batch)
-
-
-def in_process(workload: Workload, device: torch.device) -> Feed:
-    """Batches made in this process, before the clock of the run that uses them."""
-    return BeforeTheClock(InProcess(workload, pin_memory=device.type == "cuda"))
+    return kind(model, system, feed=feed, total_steps=total_steps, on_batch=on_batch)

@@ -18,7 +18,8 @@ from torchrec import KeyedJaggedTensor
 
 from suite.records.record import Check, Verification
 from suite.run.cell.differences import TOLERANCE, check_of, distance, rows_checks, snapshot, tolerance
-from suite.run.cell.training import Trainer, build_trainer, in_process, load_initial_rows, tables_of
+from suite.run.cell.feed import in_process
+from suite.run.cell.training import Trainer, build_trainer, load_initial_rows, tables_of
 from systems.contract import CacheRatio, EmbeddingSystem, OptimizerKind, SparseOptimizer, SystemSpec, Verdict
 from workloads.batch import Workload
 

@@ -9,10 +9,7 @@ from typing import TextIO
 
 from suite.records.environment import visible_gpu
 from suite.records.options import BadOption
-from suite.run.console.display import Display
-from suite.run.console.events import JsonDisplay
-from suite.run.console.lines import PlainDisplay, QuietDisplay
-from suite.run.console.live import LiveDisplay
+from suite.run.console.display import Display, JsonDisplay, LiveDisplay, PlainDisplay, QuietDisplay
 from systems import groups, registry
 
 

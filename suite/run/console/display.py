@@ -1,14 +1,25 @@
-"""What every display of a run keeps count of, whatever it shows."""
+"""What a run shows while it runs: lines for logs, a live part in a terminal, JSON for programs, or warnings alone."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TextIO
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
 from suite.records.status import Status
+from suite.run.messages import Progress
 from suite.run.turns.contest import Standing
+
+PROGRESS_EVERY_S = 10.0
+"""Plain output shows at most one progress line in so many seconds: logs are read afterwards."""
 
 Clock = Callable[[], float]
 """Seconds, as `time.monotonic` gives them."""
@@ -24,9 +35,8 @@ class Display:
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
         self._cells = self._left = self._index = 0
-        self._label = self._phase = ""
-        self._step = self._steps = 0
-        self._steps_per_s: float | None = None
+        self._label = ""
+        self._progress = Progress(phase="")
         self._standing: Standing | None = None
         self._walls_s: list[float] = []
         self._run_start = clock()
@@ -38,55 +48,61 @@ class Display:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._close()
+        """Leave the terminal as it was."""
 
     def run_started(self, cells: int, done_already: int) -> None:
         """A run of `cells` planned cells begins; `done_already` of them have records and are not run again."""
         self._cells, self._left = cells, cells - done_already
         self._run_start = self._clock()
-        self._on_run_started(done_already)
+        self._tell("run_started", cells=cells, done_already=done_already)
 
     def cell_started(self, index: int, label: str) -> None:
         """The cell at position `index` of all planned ones, counted from 1, begins."""
-        self._index, self._label, self._phase = index, label, "start"
-        self._step = self._steps = 0
-        self._steps_per_s = None
+        self._index, self._label, self._progress = index, label, Progress(phase="start")
         self._cell_start = self._clock()
-        self._on_cell_started()
+        self._tell("cell_started", index=index, label=label)
 
-    def progress(self, phase: str, step: int, *, steps: int, steps_per_s: float | None = None) -> None:
-        """The cell in hand has done `step` of `steps` in `phase`; `steps` is 0 where nobody can count them."""
-        self._phase, self._step, self._steps, self._steps_per_s = phase, step, steps, steps_per_s
-        self._on_progress()
+    def progress(self, progress: Progress) -> None:
+        """How far the cell in hand is; `steps` is 0 where nobody can count them."""
+        self._progress = progress
+        self._tell("progress", index=self._index, phase=progress.phase, step=progress.step, steps=progress.steps)
 
     def cell_finished(self, label: str, status: Status, *, wall_s: float, summary: str, reason: str = "") -> None:
         """A cell ended; `summary` says what it measured, `reason` why it is not `ok`."""
         self._walls_s.append(wall_s)
         self._left = max(self._left - 1, 0)
         self._cell_start = None
-        self._on_cell_finished(label, status, wall_s=wall_s, summary=" ".join(summary.split()), reason=reason)
+        ended = {"label": label, "status": status, "wall_s": wall_s, "summary": summary, "reason": reason}
+        self._tell("cell_finished", index=self._index, **ended, remaining_s=self.remaining_s)
 
     def turns_started(self, label: str) -> None:
         """Systems begin to take turns."""
-        self._label = label
-        self._standing = None
+        self._label, self._standing = label, None
         self._cell_start = self._clock()
-        self._on_turns_started()
+        self._tell("turns_started", label=label)
 
     def turn(self, standing: Standing) -> None:
         """Whose turn it is now, and how the ratios stand."""
         self._standing = standing
-        self._on_turn()
+        self._tell("turn", **vars(standing))
 
     def turns_finished(self) -> None:
         """All have taken all their turns, or failed."""
-        took, self._cell_start = self._clock() - (self._cell_start or self._clock()), None
-        self._on_turns_finished(took)
+        took_s, self._cell_start = self._clock() - (self._cell_start or self._clock()), None
+        self._tell("turns_finished", label=self._label, wall_s=took_s)
         self._standing = None
 
     def run_finished(self) -> None:
         """Nothing is left to run."""
-        self._on_run_finished(self._clock() - self._run_start)
+        self._tell("run_finished", elapsed_s=self._clock() - self._run_start)
+
+    def note(self, text: str) -> None:
+        """Something worth knowing."""
+        self._tell("note", text=text)
+
+    def warn(self, text: str) -> None:
+        """Something to act upon; the text says how."""
+        self._tell("warning", text=text)
 
     @property
     def remaining_s(self) -> float | None:
@@ -100,34 +116,43 @@ class Display:
         # A cell that takes longer than the mean does not eat into the time of those after it.
         return max(self._left * mean - min(in_hand, mean), 0.0)
 
-    def note(self, text: str) -> None:
-        """Something worth knowing."""
+    def _tell(self, event: str, **values: Any) -> None:  # noqa: ANN401 - whatever belongs to the event
+        """Show an event."""
 
-    def warn(self, text: str) -> None:
-        """Something to act upon; the text says how."""
-
-    def _on_run_started(self, done_already: int) -> None: ...
-
-    def _on_cell_started(self) -> None: ...
-
-    def _on_progress(self) -> None: ...
-
-    def _on_cell_finished(self, label: str, status: Status, *, wall_s: float, summary: str, reason: str) -> None: ...
-
-    def _on_turns_started(self) -> None: ...
-
-    def _on_turn(self) -> None: ...
-
-    def _on_turns_finished(self, took_s: float) -> None: ...
-
-    def _on_run_finished(self, elapsed_s: float) -> None: ...
-
-    def _close(self) -> None: ...
+    def _lines(self, event: str, **values: Any) -> list[tuple[str, str]]:  # noqa: ANN401
+        """What there is to read of an event, with a style of rich's."""
+        place = f"[{self._index}/{self._cells}] {self._label}"
+        style, reason = "", ""
+        match event:
+            case "note":
+                line, style = f"note: {values['text']}", "dim"
+            case "warning":
+                line, style = f"warning: {values['text']}", "yellow"
+            case "run_started":
+                done = values["done_already"]
+                line = f"{self._cells} cells" + (f", {done} of them done already" if done else "")
+            case "cell_started":
+                line = f"{place}: started"
+            case "progress":
+                line = f"{place}: {self._state()} ({self._times()})"
+            case "cell_finished":
+                status, summary = values["status"], " ".join(values["summary"].split())
+                line = f"{place}: {status} in {clock_text(values['wall_s'])}" + (f", {summary}" if summary else "")
+                style = "green" if status is Status.OK else "yellow" if status.good else "red"
+                reason = " ".join(values["reason"].split())
+            case "turns_started":
+                line = f"{self._label}: started"
+            case "turn":
+                line = f"{self._label}: {self._turns()}"
+            case "turns_finished":
+                line, style = f"{self._label}: done in {clock_text(values['wall_s'])}; {self._turns()}", "green"
+            case _:
+                line = f"finished in {clock_text(values['elapsed_s'])}"
+        return [(line, style), *([(f"    {reason}", "")] if reason else [])]
 
     def _state(self) -> str:
-        count = f" {self._step}/{self._steps}" if self._steps else ""
-        speed = f", {self._steps_per_s:.1f} steps/s" if self._steps_per_s is not None else ""
-        return f"{self._phase}{count}{speed}"
+        count = f" {self._progress.step}/{self._progress.steps}" if self._progress.steps else ""
+        return f"{self._progress.phase}{count}"
 
     def _turns(self) -> str:
         """Whose turn it is, and how the ratios stand."""
@@ -151,12 +176,75 @@ def clock_text(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def opening_text(cells: int, done_already: int) -> str:
-    """How a run begins, as `12 cells, 3 of them done already`."""
-    done = f", {done_already} of them done already" if done_already else ""
-    return f"{cells} cells{done}"
+class JsonDisplay(Display):
+    """One JSON object per event and line, each with its name under `event` and seconds since the start under `at_s`."""
+
+    def __init__(self, stream: TextIO, clock: Clock = time.monotonic) -> None:
+        super().__init__(clock)
+        self._stream = stream
+
+    def _tell(self, event: str, **values: Any) -> None:  # noqa: ANN401
+        line = {"event": event, "at_s": round(self._clock() - self._run_start, 3), **values}
+        print(json.dumps(line), file=self._stream, flush=True)
 
 
-def outcome_text(label: str, status: Status, *, wall_s: float, summary: str) -> str:
-    """How a cell ended, in one line."""
-    return f"{label}: {status.value} in {clock_text(wall_s)}" + (f", {summary}" if summary else "")
+class PlainDisplay(Display):
+    """Lines without colour or cursor movement, for logs."""
+
+    def __init__(self, stream: TextIO, clock: Clock = time.monotonic) -> None:
+        super().__init__(clock)
+        self._stream = stream
+        self._last_line = clock()
+
+    def _tell(self, event: str, **values: Any) -> None:  # noqa: ANN401
+        if event in ("progress", "turn") and self._clock() - self._last_line < PROGRESS_EVERY_S:
+            return
+        self._last_line = self._clock()
+        for line, _ in self._lines(event, **values):
+            # a log that is followed, or the last line before a crash, must not wait in a buffer
+            print(line, file=self._stream, flush=True)
+
+
+class QuietDisplay(PlainDisplay):
+    """Warnings alone."""
+
+    def _tell(self, event: str, **values: Any) -> None:  # noqa: ANN401
+        if event == "warning":
+            super()._tell(event, **values)
+
+
+class LiveDisplay(Display):
+    """Three lines at the bottom of a terminal, finished cells scrolling by above them."""
+
+    def __init__(self, stream: TextIO, clock: Clock = time.monotonic, *, console: Console | None = None) -> None:
+        super().__init__(clock)
+        self._console = console or Console(file=stream, highlight=False)
+        # Twice a second: the display must not take cycles from what is being measured.
+        self._live = Live(get_renderable=self._render, console=self._console, refresh_per_second=2, transient=True)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def _tell(self, event: str, **values: Any) -> None:  # noqa: ANN401
+        if event not in ("cell_started", "progress", "turns_started", "turn"):  # the live part shows those
+            for line, style in self._lines(event, **values):
+                self._console.print(Text(line, style=style))
+
+    def _render(self) -> Group | Text:
+        start = self._cell_start
+        if start is None:
+            return Text(self._times())
+        if self._standing is not None:
+            bar = ProgressBar(total=self._standing.total, completed=self._standing.done, width=24)
+            return Group(Text(self._label, style="bold"), bar, Text(self._turns()), Text(self._times()))
+        title = Text(f"[{self._index}/{self._cells}] {self._label}", style="bold", no_wrap=True, overflow="ellipsis")
+        work, progress = Table.grid(padding=(0, 1)), self._progress
+        # An unknown number of steps makes the bar pulse.
+        work.add_row(ProgressBar(total=progress.steps or None, completed=progress.step, width=24), Text(self._state()))
+        return Group(title, work, Text(f"{clock_text(self._clock() - start)} in this cell; {self._times()}"))

@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from suite.records.measured import Memory, RankShare, Traffic
+from suite.records.record import Measurement
 from systems.sharded.system import ShardedSystem
 
 
@@ -56,10 +57,9 @@ class SentBytes(TorchDispatchMode):
             self.ids += others
 
 
-def share_of(
-    system: ShardedSystem, memory: Memory, traffic: Traffic | None, sent: SentBytes, *, steps: int
-) -> RankShare:
+def share_of(system: ShardedSystem, measured: Measurement, sent: SentBytes, *, steps: int) -> RankShare:
     """What this rank did in the counted steps, the last ones, and what it holds."""
+    memory, traffic = measured.memory, measured.traffic
     ahead = system.look_ahead  # so many batches had their ids sent before
     on_device = [memory.anatomy_bytes.get(f"device/{purpose}", 0) for purpose in ("rows", "state")]
     optimizer = system.spec.optimizer
@@ -83,15 +83,9 @@ def share_of(
 def memory_of_all(each: Sequence[Memory]) -> Memory:
     """The sums over ranks: peaks need not have come at the same time."""
     purposes = dict.fromkeys(key for memory in each for key in memory.anatomy_bytes)
-    return Memory(
-        device_allocated_bytes=_sum(memory.device_allocated_bytes for memory in each),
-        device_reserved_bytes=_sum(memory.device_reserved_bytes for memory in each),
-        device_used_bytes=_sum(memory.device_used_bytes for memory in each),
-        host_peak_rss_bytes=sum(memory.host_peak_rss_bytes for memory in each),
-        host_baseline_rss_bytes=sum(memory.host_baseline_rss_bytes for memory in each),
-        host_pss_bytes=_sum(memory.host_pss_bytes for memory in each),
-        anatomy_bytes={key: sum(memory.anatomy_bytes.get(key, 0) for memory in each) for key in purposes},
-    )
+    sums = {name: _sum(getattr(one, name) for one in each) for name in Memory.model_fields if name != "anatomy_bytes"}
+    anatomy = {key: sum(memory.anatomy_bytes.get(key, 0) for memory in each) for key in purposes}
+    return Memory.model_validate({**sums, "anatomy_bytes": anatomy})
 
 
 def traffic_of_all(each: Sequence[Traffic]) -> Traffic:

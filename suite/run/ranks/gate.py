@@ -18,14 +18,13 @@ from torchrec import KeyedJaggedTensor, KeyedTensor
 from suite.records.record import Check, Verification
 from suite.run.cell.asked import Asked
 from suite.run.cell.differences import TOLERANCE, check_of, rows_checks
-from suite.run.cell.training import build_trainer, in_process, load_initial_rows
+from suite.run.cell.feed import in_process
+from suite.run.cell.training import build_trainer, load_initial_rows
 from suite.run.cell.verify import STEPS, verify
 from suite.run.ranks.group import gathered
-from suite.run.ranks.training import RankTrainer, part_of_features
+from suite.run.ranks.training import RankTrainer, part_of_features, parts_of
 from systems.contract import EmbeddingSystem, SystemSpec
 from workloads.batch import Workload
-
-_BOTTOM, _TOP = (16,), (16, 1)
 
 
 class AsOne(EmbeddingSystem):
@@ -90,11 +89,9 @@ def _data_parallel(
     ours, theirs = system_class(spec), system_class.reference(spec)
     for system in (ours, theirs):
         load_initial_rows(system, seed=seed)
-    trainer = RankTrainer(ours, workload, total_steps=STEPS, seed=seed, bottom_mlp=_BOTTOM, top_mlp=_TOP)
-    feed = in_process(workload, spec.device)
-    one_rank = build_trainer(
-        theirs, workload, seed=seed, feed=feed, total_steps=STEPS, bottom_mlp=_BOTTOM, top_mlp=_TOP
-    )
+    options: dict[str, Any] = {"bottom_mlp": (16,), "top_mlp": (16, 1), "seed": seed, "total_steps": STEPS}
+    trainer = build_trainer(ours, workload, feed=parts_of(workload, spec.device), kind=RankTrainer, **options)
+    one_rank = build_trainer(theirs, workload, feed=in_process(workload, spec.device), **options)
     losses = torch.tensor([trainer.run(1).loss - one_rank.run(1).loss for _ in range(STEPS)])
     name = f"{kind}: data parallel"
     yield check_of(f"{name}, losses", float(losses.abs().max()), TOLERANCE[kind])

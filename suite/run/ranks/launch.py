@@ -8,6 +8,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 
 from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs
@@ -22,9 +23,8 @@ from suite.run.cell.reporter import Reporter
 from suite.run.messages import Outcome
 from suite.run.post_mortem import kernel_kills
 
-_TRIES = 4
-_FIRST_WAIT_S = 1.0
-"""Before a taken port is tried again; doubled each time."""
+_CONNECT_S = 20
+"""How long torchrun's store may take to answer. Whoever else holds its port never answers."""
 REPORTS = "REPORTS_TO"
 """Environment variable: what the first rank of a machine writes its progress to."""
 LOST = "lost the other ranks"
@@ -73,8 +73,9 @@ def _start(cell: Cell, here: int, folder: Path) -> None:
     from suite.run.ranks.rank import run_rank  # it imports names of this module
 
     wait_s = scale_of(cell.scale, on_drive=False).stall_s
+    last_try = time.monotonic() + 0.75 * wait_s
     alone = cell.rendezvous is None
-    for attempt in range(_TRIES):
+    for attempt in count():
         config = LaunchConfig(
             min_nodes=cell.nodes,
             max_nodes=cell.nodes,
@@ -82,7 +83,11 @@ def _start(cell: Cell, here: int, folder: Path) -> None:
             run_id=hashlib.sha256(cell.identity().encode()).hexdigest()[:16],
             rdzv_backend="c10d",
             rdzv_endpoint=cell.rendezvous or str(folder / "rendezvous"),
-            rdzv_configs={"join_timeout": str(int(wait_s)), "store_type": "file" if alone else "tcp"},
+            rdzv_configs={
+                "join_timeout": str(int(wait_s)),
+                "read_timeout": str(_CONNECT_S),
+                "store_type": "file" if alone else "tcp",
+            },
             max_restarts=0,
             # nothing has computed in this process, and on a CPU no driver is open: see `suite.run.cell.zygote`
             start_method="fork" if cell.device == "cpu" else "spawn",
@@ -92,9 +97,9 @@ def _start(cell: Cell, here: int, folder: Path) -> None:
         try:
             elastic_launch(config, run_rank)(folder)
         except RendezvousConnectionError:
-            if attempt + 1 == _TRIES:
+            if time.monotonic() > last_try:
                 raise
-            time.sleep(_FIRST_WAIT_S * 2**attempt)
+            time.sleep(1)
         else:
             return
 

@@ -5,7 +5,6 @@ Started by torchrun's agent, which calls `run_rank` in a process of its own.
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import sys
@@ -25,17 +24,16 @@ from suite.records.status import Status
 from suite.records.store import write_atomically
 from suite.run import memory_probes
 from suite.run.cell.asked import Asked
-from suite.run.cell.experiment import STATUS_OF_VERDICT, first_failure
-from suite.run.cell.feed import FeedPlan, Mode
-from suite.run.cell.measurement import Progressive, memory_of, quality_of, timing_of, traffic_of
+from suite.run.cell.experiment import STATUS_OF_VERDICT, first_failure, measure
+from suite.run.cell.feed import FeedPlan
 from suite.run.cell.reporter import Phases, Reporter
-from suite.run.cell.training import TOGETHER, load_initial_rows, multiply_in
+from suite.run.cell.training import multiply_in
 from suite.run.cell.worker import describe, status_of
 from suite.run.messages import Outcome
 from suite.run.ranks import account, group
 from suite.run.ranks.gate import verify_ranks
 from suite.run.ranks.launch import LOST, REPORTS
-from suite.run.ranks.training import RankTrainer
+from suite.run.ranks.training import RankTrainer, parts_of
 from systems.contract import Verdict
 from systems.sharded.system import ShardedSystem
 from workloads.batch import Split
@@ -108,60 +106,33 @@ def _run(cell: Cell, folder: Path, reporter: Reporter) -> Outcome:
 
 
 def _train(asked: Asked, phases: Phases) -> Measurement:
-    """Build the system at full size, train, count and evaluate."""
-    cell, workload = asked.cell, asked.workload
-    memory_probes.reset_peaks(asked.spec.device)
+    """Build the system at full size, train, count and evaluate; the figures are those of all ranks."""
+    cell, device = asked.cell, asked.spec.device
+    memory_probes.reset_peaks(device)
     baseline_bytes = memory_probes.rss_bytes()
+    plan = FeedPlan(producers=0, threads=torch.get_num_threads())
     with phases("build"):
-        system = cast(ShardedSystem, asked.system_class(asked.spec))
-        load_initial_rows(system, seed=cell.round_seed, on_chunk=phases.beat)
-        trainer = RankTrainer(
-            system,
-            workload,
-            total_steps=cell.steps,
-            bottom_mlp=cell.bottom_mlp,
-            top_mlp=cell.top_mlp,
-            seed=cell.round_seed,
-            on_batch=phases.beat,
-        )
-    with phases("train"):
-        runs = [
-            trainer.run(min(TOGETHER, cell.train_steps - done), on_step=lambda _: phases.beat())
-            for done in range(0, cell.train_steps, TOGETHER)
-        ]
-    trained_s = sum(run.duration_s for run in runs)
-    memory = memory_of(system, baseline_bytes)
-    with phases("count"):
-        system.count_traffic(cell.counts)
-        system.reset_counters()
-        with account.SentBytes() as sent:
-            runs.append(trainer.run(cell.counted_steps, on_step=lambda _: phases.beat()))
-        traffic = traffic_of(system, cell.counted_steps) if cell.counts else None
-        system.count_traffic(False)
-    if not math.isfinite(runs[-1].loss):
-        raise FloatingPointError(f"the loss is {runs[-1].loss} after {cell.steps} steps: lower --lr")
-    with phases("evaluate"):
-        trained = Progressive(parts=0, steps=cell.steps, batch_size=workload.batch_size)
-        quality = quality_of(cell, trainer, workload, trained=trained, final_loss=runs[-1].loss, beat=phases.beat)
-    memories, traffics = group.of_all(memory), group.of_all(traffic)
-    plan = FeedPlan(mode=Mode.IN_PROCESS, producers=0, threads=torch.get_num_threads())
-    placement = system.placement
-    return Measurement(
-        placement=placement.label,
-        offloads=placement.offloads,
-        exact=system.exact,
-        knew=system.knew,
-        shares_process=False,
-        timing=timing_of(cell, runs=runs, plan=plan, phases=phases),
-        quality=quality,
-        memory=account.memory_of_all(memories),
-        traffic=account.traffic_of_all([one for one in traffics if one is not None]) if cell.counts else None,
-        epoch_samples=workload.epoch_rows(),
-        frequencies=asked.frequencies.source,
-        ranks=Ranks(
-            backend="nccl" if cell.device == "cuda" else "gloo",
-            steps=cell.counted_steps,
-            steps_per_s=cell.train_steps / trained_s,
-            shares=tuple(group.of_all(account.share_of(system, memory, traffic, sent, steps=cell.counted_steps))),
-        ),
+        feed = parts_of(asked.workload, device)
+        system, trainer = asked.build(feed, total_steps=cell.steps, beat=phases.beat, kind=RankTrainer)
+    sent = account.SentBytes()
+    measured, trained_s = measure(
+        asked, system, trainer, plan=plan, baseline_bytes=baseline_bytes, phases=phases, while_counting=sent
+    )
+    share = account.share_of(cast(ShardedSystem, system), measured, sent, steps=cell.counted_steps)
+    ranks = Ranks(
+        backend="nccl" if cell.device == "cuda" else "gloo",
+        steps=cell.counted_steps,
+        steps_per_s=cell.train_steps / trained_s,
+        shares=tuple(group.of_all(share)),
+    )
+    traffics = [one for one in group.of_all(measured.traffic) if one is not None]
+    return measured.model_copy(
+        update={
+            "computes_as": None,
+            "shares_process": False,
+            "busy_between_steps": False,
+            "memory": account.memory_of_all(group.of_all(measured.memory)),
+            "traffic": account.traffic_of_all(traffics) if traffics else None,
+            "ranks": ranks,
+        }
     )

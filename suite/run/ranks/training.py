@@ -7,16 +7,15 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torchrec import KeyedJaggedTensor
 
-from suite.run.cell.feed import BeforeTheClock, InProcess, pinned
+from suite.run.cell.feed import BeforeTheClock, Feed
 from suite.run.cell.training import Run, Trainer
 from suite.run.ranks.group import gathered, mean
 from systems.contract import EmbeddingSystem
 from workloads.batch import Batch, Workload
-from workloads.dlrm import build_dlrm
 
 
 def part_of_features(features: KeyedJaggedTensor) -> KeyedJaggedTensor:
@@ -47,53 +46,22 @@ def _part(samples: int) -> tuple[int, int]:
     return samples // ranks * rank, samples // ranks * (rank + 1)
 
 
-class Parts(InProcess):
-    """A `Source` of this rank's parts of batches 0, 1, 2, ...: every rank makes the whole batch and takes its part."""
-
-    def __init__(self, workload: Workload, *, pin_memory: bool) -> None:
-        super().__init__(workload)
-        self._pinned = pin_memory
-
-    def take(self) -> Batch:
-        """The next part."""
-        part = part_of(super().take())
-        return pinned(part) if self._pinned else part
+def parts_of(workload: Workload, device: torch.device) -> Feed:
+    """This rank's parts of training batches: every rank makes the whole batch, before the clock, and takes its part."""
+    return BeforeTheClock(lambda index: part_of(workload.batch(index)), pin_memory=device.type == "cuda").reader()
 
 
 class RankTrainer(Trainer):
-    """A trainer of one rank. Its losses are means over all ranks; `logits` takes whole batches and gives whole ones.
-
-    Args:
-        system: Loaded.
-        workload: Of whole batches.
-        total_steps: Of all runs together.
-        options: Of `build_dlrm` and `Trainer`.
-    """
+    """A trainer of one rank. Its losses are means over all ranks; `logits` takes whole batches and gives whole ones."""
 
     def __init__(
         self,
+        model: nn.Module,
         system: EmbeddingSystem,
-        workload: Workload,
-        *,
-        total_steps: int,
-        bottom_mlp: tuple[int, ...],
-        top_mlp: tuple[int, ...],
-        seed: int,
         **options: Any,  # noqa: ANN401 - those of `Trainer`
     ) -> None:
-        device = system.spec.device
-        model = build_dlrm(
-            system,
-            dense_columns=workload.dense_columns,
-            embedding_dim=system.spec.tables[0].embedding_dim,
-            bottom_mlp=bottom_mlp,
-            top_mlp=top_mlp,
-            seed=seed,
-            device=device,
-        )
-        feed = BeforeTheClock(Parts(workload, pin_memory=device.type == "cuda"))
-        parallel = DistributedDataParallel(model, broadcast_buffers=False)  # it sees no rows: systems hide them
-        super().__init__(parallel, system, feed=feed, total_steps=total_steps, **options)
+        # it sees no rows: systems hide them
+        super().__init__(DistributedDataParallel(model, broadcast_buffers=False), system, **options)
 
     def run(self, steps: int, **options: Any) -> Run:  # noqa: ANN401 - those of `Trainer.run`
         """Train `steps` more steps."""

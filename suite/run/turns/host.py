@@ -12,13 +12,13 @@ import torch
 
 from suite.records.status import Status
 from suite.run.cell.asked import Asked
+from suite.run.cell.feed import BeforeTheClock
 from suite.run.cell.host_budget import host_budget
 from suite.run.cell.reporter import Reporter
 from suite.run.cell.stream import open_workload
-from suite.run.cell.training import Trainer, build_trainer, load_initial_rows, multiply_in
+from suite.run.cell.training import Trainer, multiply_in
 from suite.run.memory_probes import drive_traffic
 from suite.run.messages import Build, Clear, Done, Host, Outcome, Request, TakeTurn, Turn
-from suite.run.turns.batches import SharedBatches
 from systems.contract import EmbeddingSystem
 from workloads.dlrm import initial_rows
 
@@ -66,9 +66,9 @@ class _Host:
         self._beat = reporter.beat
         cell = next(iter(asked.cells.values()))
         multiply_in(tf32=cell.tf32)
-        self._workload = open_workload(cell)
-        self._batches = SharedBatches(self._workload, pin_memory=cell.device == "cuda")
-        elements = sum(rows for _, rows in self._workload.tables) * cell.embedding_dim
+        workload = open_workload(cell)
+        self._batches = BeforeTheClock(workload.batch, pin_memory=cell.device == "cuda")
+        elements = sum(rows for _, rows in workload.tables) * cell.embedding_dim
         builds = 1 if cell.host_budget_bytes is not None else cell.builds
         self._rows = cache(initial_rows) if elements <= _FEW and builds > 1 else initial_rows
         self._asked: dict[str, Asked] = {}
@@ -84,24 +84,13 @@ class _Host:
 
     def build(self, name: str) -> None:
         """Build a system at full size with its DLRM."""
-        cell = self._cells[name]
         if name not in self._asked:
-            self._asked[name] = Asked.of(cell, beat=self._beat)
+            self._asked[name] = Asked.of(self._cells[name], beat=self._beat)
         asked = self._asked[name]
         budget = self._stack.enter_context(host_budget(asked))
-        system = asked.system_class(asked.spec)
-        load_initial_rows(system, seed=cell.round_seed, on_chunk=self._beat, make=self._rows)
-        self._trainers[name] = build_trainer(
-            system,
-            self._workload,
-            bottom_mlp=cell.bottom_mlp,
-            top_mlp=cell.top_mlp,
-            seed=cell.round_seed,
-            feed=self._batches.feed(name),
-            total_steps=self._steps,
-            on_batch=self._beat,
+        self._systems[name], self._trainers[name] = asked.build(
+            self._batches.reader(), total_steps=self._steps, beat=self._beat, make=self._rows
         )
-        self._systems[name] = system
         if budget is not None:
             budget.apply()
 

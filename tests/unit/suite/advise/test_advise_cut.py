@@ -10,8 +10,9 @@ import torch
 from suite.advise.calibrate.cut import CutTrainer, DensePart
 from suite.advise.shape import Shape
 from suite.records.record import Cell
+from suite.run.cell.feed import in_process
 from suite.run.cell.stream import open_workload
-from suite.run.cell.training import Trainer, in_process, load_initial_rows, tables_of
+from suite.run.cell.training import Trainer, load_initial_rows, tables_of
 from suite.run.plan import Options, plan_cells
 from systems import registry
 from systems.contract import CacheRatio, EmbeddingSystem, OptimizerKind, SparseOptimizer, SystemSpec

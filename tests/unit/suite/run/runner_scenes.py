@@ -28,17 +28,15 @@ class Notebook(Display):
         super().__init__()
         self.warnings, self.notes, self.finished, self.opening = [], [], [], None
 
-    def note(self, text):
-        self.notes.append(text)
-
-    def warn(self, text):
-        self.warnings.append(text)
-
-    def _on_run_started(self, done_already):
-        self.opening = (self._cells, done_already)
-
-    def _on_cell_finished(self, label, status, *, wall_s, summary, reason):
-        self.finished.append((label, status, summary, reason))
+    def _tell(self, event, **values):
+        if event == "note":
+            self.notes.append(values["text"])
+        elif event == "warning":
+            self.warnings.append(values["text"])
+        elif event == "run_started":
+            self.opening = (values["cells"], values["done_already"])
+        elif event == "cell_finished":
+            self.finished.append(tuple(values[name] for name in ("label", "status", "summary", "reason")))
 
 
 class Workers:

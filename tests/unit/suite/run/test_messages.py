@@ -15,13 +15,7 @@ from tests.unit.suite.fabricate import measurement, verification
 
 
 @given(
-    st.builds(
-        Progress,
-        phase=st.text(),
-        step=st.integers(0),
-        steps=st.integers(0),
-        steps_per_s=st.none() | st.floats(allow_nan=False, allow_infinity=False),
-    )
+    st.builds(Progress, phase=st.text(), step=st.integers(0), steps=st.integers(0))
     | st.builds(Outcome, status=st.sampled_from(Status), reason=st.text(), notes=st.tuples(st.text()))
 )
 def test_message_is_one_line_and_comes_back_whole(message):

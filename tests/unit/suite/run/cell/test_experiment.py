@@ -12,9 +12,9 @@ from suite.run import memory_probes as memory
 from suite.run.cell import asked, experiment
 from suite.run.cell import stream as streams
 from suite.run.cell.experiment import run_cell
-from suite.run.cell.feed import FeedPlan, Mode
+from suite.run.cell.feed import FeedPlan, in_process
 from suite.run.cell.stream import open_workload
-from suite.run.cell.training import build_trainer, in_process, load_initial_rows
+from suite.run.cell.training import build_trainer, load_initial_rows
 from systems.contract import Verdict
 from systems.reference import ReferenceSystem
 from tests.faults.cells import fake, tiny_cell
@@ -30,7 +30,7 @@ class Phases:
     def phase(self, name):
         self.seen.append(name)
 
-    def beat(self, step=0, steps=0, steps_per_s=None):
+    def beat(self, step=0, steps=0):
         self.last[self.seen[-1]] = (step, steps)
 
 
@@ -237,7 +237,7 @@ def test_evaluation_is_on_the_test_split_and_touches_no_row(monkeypatch):
 @pytest.mark.slow
 def test_cell_fed_by_producers_trains_on_the_same_batches_and_says_how_it_was_fed(ran, monkeypatch):
     cell, alone, _ = ran
-    plan = FeedPlan(mode=Mode.BEFORE, producers=1, threads=1)
+    plan = FeedPlan(producers=1, threads=1)
     monkeypatch.setattr(experiment, "plan_feed", lambda **_: plan)
     monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
     fed = run_cell(cell, Phases())
@@ -245,6 +245,6 @@ def test_cell_fed_by_producers_trains_on_the_same_batches_and_says_how_it_was_fe
     assert fed.measurement.quality == alone.measurement.quality
     assert fed.measurement.traffic == alone.measurement.traffic
     timing = fed.measurement.timing
-    assert (timing.batches_made, timing.producers, timing.training_threads) == ("by producers, before the clock", 1, 1)
+    assert (timing.batches_made, timing.producers, timing.training_threads) == ("by producers, during training", 1, 1)
     timing = alone.measurement.timing
     assert (timing.batches_made, timing.producers) == ("by the training process, before the clock", 0)

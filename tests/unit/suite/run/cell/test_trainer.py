@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from suite.run.cell import training
-from suite.run.cell.training import Trainer, dense_optimizer, in_process, load_initial_rows, tables_of
+from suite.run.cell.feed import in_process
+from suite.run.cell.training import Trainer, dense_optimizer, load_initial_rows, tables_of
 from systems.contract import CacheRatio, OptimizerKind, Rows, SparseOptimizer, SystemSpec
 from systems.reference import ReferenceSystem
 from workloads.dlrm import build_dlrm

@@ -126,5 +126,5 @@ def test_beat_after_a_pause_is_sent_at_once(monkeypatch):
     reporter.phase("train")
     reporter.beat(1, 9)
     now[0] += 0.3
-    reporter.beat(2, 9, 5.0)
-    assert decode(pipe.getvalue().splitlines()[-1]) == Progress(phase="train", step=2, steps=9, steps_per_s=5.0)
+    reporter.beat(2, 9)
+    assert decode(pipe.getvalue().splitlines()[-1]) == Progress(phase="train", step=2, steps=9)

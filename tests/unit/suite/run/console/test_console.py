@@ -8,10 +8,8 @@ from rich.console import Console
 
 from suite.records.status import Status
 from suite.run.console.choices import make_display
-from suite.run.console.display import Display, clock_text
-from suite.run.console.events import JsonDisplay
-from suite.run.console.lines import PlainDisplay, QuietDisplay
-from suite.run.console.live import LiveDisplay
+from suite.run.console.display import Display, JsonDisplay, LiveDisplay, PlainDisplay, QuietDisplay, clock_text
+from suite.run.messages import Progress
 
 
 class FakeClock:
@@ -47,7 +45,7 @@ def play(display: Display, clock: FakeClock) -> None:
         display.cell_started(2, "cache[policy=lfu] x avazu")
         for step in range(1, 41):
             clock.now += 1
-            display.progress("time", step, steps=40, steps_per_s=12.34)
+            display.progress(Progress(phase="time", step=step, steps=40))
         display.cell_finished("cache[policy=lfu] x avazu", Status.OK, wall_s=40.0, summary="12.3 it/s, AUROC 0.78")
         display.warn("the clock of the GPU is capped: raise it")
         display.cell_started(3, "full_gpu x avazu")
@@ -65,10 +63,10 @@ def test_plain_display_tells_the_run_in_lines(clock: FakeClock) -> None:
         "3 cells, 1 of them done already",
         "note: data is synthetic",
         "[2/3] cache[policy=lfu] x avazu: started",
-        "[2/3] cache[policy=lfu] x avazu: time 10/40, 12.3 steps/s (elapsed 0:10)",
-        "[2/3] cache[policy=lfu] x avazu: time 20/40, 12.3 steps/s (elapsed 0:20)",
-        "[2/3] cache[policy=lfu] x avazu: time 30/40, 12.3 steps/s (elapsed 0:30)",
-        "[2/3] cache[policy=lfu] x avazu: time 40/40, 12.3 steps/s (elapsed 0:40)",
+        "[2/3] cache[policy=lfu] x avazu: time 10/40 (elapsed 0:10)",
+        "[2/3] cache[policy=lfu] x avazu: time 20/40 (elapsed 0:20)",
+        "[2/3] cache[policy=lfu] x avazu: time 30/40 (elapsed 0:30)",
+        "[2/3] cache[policy=lfu] x avazu: time 40/40 (elapsed 0:40)",
         "[2/3] cache[policy=lfu] x avazu: ok in 0:40, 12.3 it/s, AUROC 0.78",
         "warning: the clock of the GPU is capped: raise it",
         "[3/3] full_gpu x avazu: started",
@@ -85,7 +83,7 @@ def test_plain_display_shows_one_progress_line_in_ten_seconds(clock: FakeClock) 
     display.cell_started(1, "a")
     for step in range(1000):
         clock.now += 0.025
-        display.progress("time", step, steps=1000)
+        display.progress(Progress(phase="time", step=step, steps=1000))
     assert stream.getvalue().count("time ") == 2
 
 
@@ -133,12 +131,12 @@ def test_live_display_shows_the_cell_in_hand(clock: FakeClock) -> None:
     display.cell_finished("a", Status.OK, wall_s=60.0, summary="")
     display.cell_started(2, "b")
     clock.now += 20
-    display.progress("verify", 3, steps=8, steps_per_s=1.5)
+    display.progress(Progress(phase="verify", step=3, steps=8))
     stream.truncate(0)
     console.print(display._render())
     title, bar, times = stream.getvalue().lstrip("\0").splitlines()
     assert title == "[2/4] b"
-    assert bar.rstrip().endswith(" verify 3/8, 1.5 steps/s")
+    assert bar.rstrip().endswith(" verify 3/8")
     assert times == "0:20 in this cell; elapsed 1:20, about 2:40 left"
 
 
