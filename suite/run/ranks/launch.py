@@ -20,8 +20,8 @@ from suite.records.record import Cell
 from suite.records.scales import scale_of
 from suite.records.status import Status
 from suite.run.cell.reporter import Reporter
+from suite.run.ending import kernel_kills
 from suite.run.messages import Outcome
-from suite.run.post_mortem import kernel_kills
 
 _CONNECT_S = 20
 """How long torchrun's store may take to answer. Whoever else holds its port never answers."""

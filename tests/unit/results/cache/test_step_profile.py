@@ -50,7 +50,7 @@ def test_spans_that_touch_are_one_and_overlaps_with_several_are_all_found() -> N
         ("freq_cache", {"plan", "move rows", "look up"}),
         (
             "freq_cache[tier=file,look_ahead=2]",
-            {"plan", "gather to staging", "fill slots", "read slots", "announce to the planner"},
+            {"plan", "gather to staging, queue the copy in", "fill slots", "read slots", "announce to the planner"},
         ),
     ],
 )
