@@ -86,7 +86,7 @@ def ours(ids: NDArray[np.int64]) -> dict[str, dict[int, int]]:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "ids.npy"
         np.save(path, ids[:, None])
-        trace = FileTrace.open(path, batch_size=1)
+        trace = FileTrace(path, batch_size=1)
         span = Span(counted_from=0, stop=ids.size)
         return {
             policy: {

@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     slots = int(asked.ratio * all_rows)
     with TemporaryDirectory() as folder:
         np.save(Path(folder) / "rows.npy", rows[:, None])
-        trace = FileTrace.open(Path(folder) / "rows.npy", batch_size=1)
+        trace = FileTrace(Path(folder) / "rows.npy", batch_size=1)
         setting = Setting(trace=trace, span=Span(counted_from=0, stop=rows.size), slots=slots)
         wanted = [*parse_policies(",".join(OURS))[: len(OURS)], *parse_policies("belady[warm=off]")[:1]]
         misses = {str(policy): replay(build(policy, setting)).unique_misses for policy in wanted}

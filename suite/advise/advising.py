@@ -196,8 +196,7 @@ def weigh(
         reason = "" if case.support.verdict is Verdict.YES else case.support.reason
         if not reason:
             try:
-                counts = replays.counts(case)
-                weighed.append(Candidate(case, counts, predict(case, counts, costs)))
+                weighed.append(Candidate(case, predict(case, replays.counts(case), costs)))
             except (CannotReplay, NotCalibrated) as error:
                 reason = str(error)
         if reason:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, Protocol
 
-from suite.advise.calibrate.calibration import Calibration, RowType
+from suite.advise.calibrate.calibration import Calibration, RowType, labelled
 from suite.advise.case import Case
 from suite.advise.costs import Counts
 from suite.records.model import Model
@@ -72,7 +72,7 @@ class Prediction(Model):
     @property
     def label(self) -> str:
         """The variant for people."""
-        return self.system if self.row_type is RowType.FP32 else f"{self.system} {self.row_type}"
+        return labelled(self.system, self.row_type)
 
 
 def predict(case: Case, counts: Counts, costs: Costs) -> Prediction:

@@ -10,6 +10,7 @@ from suite.advise.costs import Counts
 from suite.advise.described import DescribedCosts
 from suite.advise.model import Costs, Prediction, predict
 from suite.records.model import Model
+from suite.tables.quantities import binary_bytes
 
 _FACTORS = tuple(2 ** (step / 4) for step in range(1, 29))
 """Tried of misses and of the link, up and down: a quarter of an octave at a time, to a hundredfold."""
@@ -21,10 +22,9 @@ _CLOSE = 0.05
 
 @dataclass(frozen=True)
 class Candidate:
-    """A predicted case, with what it was predicted from."""
+    """A predicted case."""
 
     case: Case
-    counts: Counts
     prediction: Prediction
 
 
@@ -77,16 +77,16 @@ def _winner(candidates: Sequence[Candidate], budget: int | None) -> Candidate | 
 
 def _reason(best: Prediction, other: Prediction | None, budget: int | None) -> str:
     """Which term decides."""
-    within = "of all" if budget is None else f"within {gib(budget)}"
+    within = "of all" if budget is None else f"within {binary_bytes(budget)}"
     if other is None:
         return f"it is the only one {within} that trains"
     lead = other.step_s / best.step_s - 1
-    if abs(lead) < _EQUAL and gib(best.device_bytes) == gib(other.device_bytes):
+    if abs(lead) < _EQUAL and binary_bytes(best.device_bytes) == binary_bytes(other.device_bytes):
         return f"none {within} is faster by a per cent or smaller; {other.label} equals it in both"
     if abs(lead) < _EQUAL:
         return (
-            f"none {within} is faster by a per cent, and it takes the least memory: {gib(best.device_bytes)} against "
-            f"{gib(other.device_bytes)} of {other.label}"
+            f"none {within} is faster by a per cent, and it takes the least memory: "
+            f"{binary_bytes(best.device_bytes)} against {binary_bytes(other.device_bytes)} of {other.label}"
         )
     saved = {
         term: other.terms_s.get(term, 0.0) - best.terms_s.get(term, 0.0) for term in (*best.terms_s, *other.terms_s)
@@ -117,7 +117,7 @@ def _by_misses(
     """At which hit rate another one would be chosen, were the misses of all caches more or fewer by one factor."""
     for factor in _FACTORS:
         by = factor if more else 1 / factor
-        again = [_again(one.case, one.counts.with_misses(by), costs) for one in candidates]
+        again = [_again(one.case, one.prediction.counts.with_misses(by), costs) for one in candidates]
         winner = _winner(again, budget)
         if winner is None or winner.prediction.label == best.prediction.label:
             continue
@@ -138,7 +138,7 @@ def _by_budget(candidates: Sequence[Candidate], best: Candidate, budget: int | N
     for size in sorted({one.prediction.device_bytes for one in candidates if one.prediction.device_bytes > budget}):
         winner = _winner(candidates, size)
         if winner is not None and winner.prediction.step_s < best.prediction.step_s * (1 - _EQUAL):
-            return f"with {gib(size)} of device memory: {_named(winner)}"
+            return f"with {binary_bytes(size)} of device memory: {_named(winner)}"
     return ""
 
 
@@ -147,8 +147,9 @@ def _by_less(candidates: Sequence[Candidate], best: Candidate) -> str:
     taken = best.prediction.device_bytes
     winner = _winner(candidates, taken - 1)
     if winner is None:
-        return f"with less than {gib(taken)} of device memory none of these fits"
-    return f"with less than {gib(taken)} of device memory: {_named(winner)} in {gib(winner.prediction.device_bytes)}"
+        return f"with less than {binary_bytes(taken)} of device memory none of these fits"
+    size = binary_bytes(winner.prediction.device_bytes)
+    return f"with less than {binary_bytes(taken)} of device memory: {_named(winner)} in {size}"
 
 
 def _by_link(
@@ -159,7 +160,7 @@ def _by_link(
         by = factor if faster else 1 / factor
         links = ("link_to_device_gb_per_s", "link_to_host_gb_per_s")
         hardware = costs.hardware.model_copy(update={name: by * getattr(costs.hardware, name) for name in links})
-        winner = _winner([_again(one.case, one.counts, costs.on(hardware)) for one in candidates], budget)
+        winner = _winner([_again(one.case, one.prediction.counts, costs.on(hardware)) for one in candidates], budget)
         if winner is not None and winner.prediction.label != best.prediction.label:
             side = "at least" if faster else "at most"
             return f"with a link of {side} {hardware.link_to_device_gb_per_s:.3g} GB/s: {_named(winner)}"
@@ -167,17 +168,10 @@ def _by_link(
 
 
 def _again(case: Case, counts: Counts, costs: Costs) -> Candidate:
-    return Candidate(case, counts, predict(case, counts, costs))
+    return Candidate(case, predict(case, counts, costs))
 
 
 def _named(candidate: Candidate) -> str:
     one = candidate.prediction
     cached = "" if one.cache_ratio is None else f", {one.cache_ratio:.2%} cached"
     return f"{one.label}{cached}, {one.samples_per_s:,.0f} samples/s"
-
-
-def gib(size: int) -> str:
-    """Bytes for people."""
-    if size < 2**20 // 10:
-        return f"{size:,} B"
-    return f"{size / 2**30:.3g} GiB" if size >= 2**30 // 10 else f"{size / 2**20:.3g} MiB"

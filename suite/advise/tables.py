@@ -6,17 +6,15 @@ from itertools import zip_longest
 from pathlib import Path
 
 import pandas as pd
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from suite.advise.advising import Advice
 from suite.advise.against import Accuracy, Compared
-from suite.advise.calibrate.calibration import RowType
-from suite.advise.frontier import Frontier
+from suite.advise.calibrate.calibration import labelled
 from suite.advise.model import Prediction
-from suite.advise.recommend import gib
-from suite.tables.quantities import amount
+from suite.advise.recommend import Choice
+from suite.tables.quantities import amount, binary_bytes
+from suite.tables.terminal import print_line, print_table
 
 TERMS = {
     "dense": "dense",
@@ -33,26 +31,29 @@ _SHOWN_S = 5e-6
 
 def show(advice: Advice, console: Console) -> None:
     """Print advice; if nothing fits, the smallest device memory at which each system trains."""
-    budget = "no budget" if advice.budget_bytes is None else f"budget {gib(advice.budget_bytes)}"
-    console.print(
+    budget = "no budget" if advice.budget_bytes is None else f"budget {binary_bytes(advice.budget_bytes)}"
+    print_line(
+        console,
         f"{advice.workload}, scale {advice.scale}, batch {advice.shape.batch_size:,}, dim "
         f"{advice.shape.embedding_dim}, {advice.shape.optimizer}, {budget}; {_where(advice)}",
-        soft_wrap=True,
     )
+    console.line()
     if advice.predictions:
-        console.print()
-        console.print(_predictions(advice))
-        console.print(_where_time_goes(advice))
+        _show_predictions(advice, console)
+        _show_where_time_goes(advice, console)
     for refusal in advice.refused:
-        console.print(f"{refusal.system} {refusal.row_type}: {refusal.reason}", style="dim", soft_wrap=True)
-    console.print()
-    _say_choice(advice, console)
-    if advice.choice is None:
-        console.print()
-        console.print(_frontier(advice))
-        reasons = {row.dominated_by or f"{row.system} {row.row_type}": row.why for row in advice.frontier}
-        for what, why in reasons.items():
-            console.print(f"{what}: {why}", style="dim", soft_wrap=True)
+        print_line(console, f"{labelled(refusal.system, refusal.row_type)}: {refusal.reason}", style="dim")
+    if advice.refused:
+        console.line()
+    if advice.choice is not None:
+        _say_choice(advice.choice, console)
+        return
+    print_line(console, "Nothing fits. The smallest device memory at which each system trains:", style="bold")
+    console.line()
+    _show_frontier(advice, console)
+    reasons = {row.dominated_by or labelled(row.system, row.row_type): row.why for row in advice.frontier}
+    for what, why in reasons.items():
+        print_line(console, f"{what}: {why}", style="dim")
 
 
 def show_accuracy(accuracy: Accuracy, console: Console) -> None:
@@ -63,29 +64,33 @@ def show_accuracy(accuracy: Accuracy, console: Console) -> None:
         setting = f"{data}, batch {cell.batch_size:,}, {cell.optimizer}"
         settings.setdefault(setting, []).append(cell)
     for setting, cells in settings.items():
-        console.print(setting, style="bold", soft_wrap=True)
-        table = _table(("system", False), ("predicted it/s", True), ("measured it/s", True), ("error", True))
-        for cell in cells:
-            rates = (amount(cell.predicted_steps_per_s), amount(cell.measured_steps_per_s))
-            table.add_row(cell.system, *rates, f"{100 * cell.error:+.1f} %")
-        console.print(table)
-        console.print()
+        print_line(console, setting, style="bold")
+        lines = [
+            [
+                cell.system,
+                amount(cell.predicted_steps_per_s),
+                amount(cell.measured_steps_per_s),
+                f"{100 * cell.error:+.1f} %",
+            ]
+            for cell in cells
+        ]
+        print_table(console, ["system", "predicted it/s", "measured it/s", "error"], lines)
     for one in accuracy.left_out:
-        console.print(f"{one.system} x {one.workload} is left out: {one.reason}", style="dim", soft_wrap=True)
+        print_line(console, f"{one.system} x {one.workload} is left out: {one.reason}", style="dim")
     if accuracy.median_absolute_error is None:
-        console.print("No cell could be predicted.", style="bold")
+        print_line(console, "No cell could be predicted.", style="bold")
         return
-    console.print(
+    print_line(
+        console,
         f"Median absolute error {100 * accuracy.median_absolute_error:.1f} % over {len(accuracy.cells)} cells, "
         f"{_where(accuracy)}",
         style="bold",
-        soft_wrap=True,
     )
-    console.print(
+    print_line(
+        console,
         "it = iteration, one batch. Error: of the predicted time of a step, positive where the model was too slow; "
         "measured is the median over all turns.",
         style="dim",
-        soft_wrap=True,
     )
 
 
@@ -141,47 +146,36 @@ def _where(found: Advice | Accuracy) -> str:
     return f"{'calibrated on' if found.basis == 'calibrated' else 'modelled for'} {found.machine}"
 
 
-def _table(*columns: tuple[str, bool]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
-    for name, numeric in columns:
-        table.add_column(name, justify="right" if numeric else "left", no_wrap=True)
-    return table
-
-
-def _predictions(advice: Advice) -> Table:
+def _show_predictions(advice: Advice, console: Console) -> None:
     """The fastest systems first, the sizes of each below its name."""
-    numbers = ("cached", "device", "hits", "ms", "samples/s")
-    table = _table(("system", False), *((name, True) for name in numbers), ("", False))
-    for sizes in advice.by_label().values():
-        names = _lines(sizes[0])
-        for name, one in zip_longest(names, sizes, fillvalue=None):
-            table.add_row(name or "", *(() if one is None else _figures(advice, one)))
-    return table
+    lines = [
+        [name or "", *([""] * 6 if one is None else _figures(advice, one))]
+        for label, sizes in advice.by_label().items()
+        for name, one in zip_longest(label.replace("[", "\n [").split("\n"), sizes, fillvalue=None)
+    ]
+    print_table(console, ["system", "cached", "device", "hits", "ms", "samples/s", ""], lines, text=(0, 6))
 
 
-def _figures(advice: Advice, one: Prediction) -> tuple[str, ...]:
-    return (
+def _figures(advice: Advice, one: Prediction) -> list[str]:
+    return [
         "" if one.cache_ratio is None else f"{one.cache_ratio:.2%}",
-        gib(one.device_bytes),
+        binary_bytes(one.device_bytes),
         "" if one.hit_rate is None else f"{one.hit_rate:.1%}",
         amount(one.step_s * 1e3),
         f"{one.samples_per_s:,.0f}",
         "overflow" if one.overflows else "" if advice.fits(one) else "too big",
-    )
+    ]
 
 
-def _where_time_goes(advice: Advice) -> Table:
+def _show_where_time_goes(advice: Advice, console: Console) -> None:
     """Terms of the fastest size of each system; those that nobody pays are left out."""
     fastest = [min(sizes, key=lambda one: one.step_s) for sizes in advice.by_label().values()]
     terms = [term for term in TERMS if any(one.terms_s.get(term) for one in fastest)]
-    table = _table(("ms of a step", False), *((TERMS[term], True) for term in terms), ("hidden", True))
-    for one in fastest:
-        table.add_row(
-            "\n".join(_lines(one)),
-            *(_milliseconds(one.terms_s.get(term, 0.0)) for term in terms),
-            _milliseconds(sum(one.hidden_s.values())),
-        )
-    return table
+    lines = [
+        [one.label, *map(_milliseconds, (*(one.terms_s.get(term, 0.0) for term in terms), sum(one.hidden_s.values())))]
+        for one in fastest
+    ]
+    print_table(console, ["ms of a step", *(TERMS[term] for term in terms), "hidden"], lines)
 
 
 def _milliseconds(seconds: float) -> str:
@@ -190,34 +184,30 @@ def _milliseconds(seconds: float) -> str:
     return f"{seconds * 1e3:.2f}" if seconds >= _SHOWN_S else "<0.01"
 
 
-def _lines(one: Prediction | Frontier) -> list[str]:
-    """A variant's name and row type, its parameters below, so that columns stay narrow."""
-    name, bracket, parameters = one.system.partition("[")
-    row_type = "" if one.row_type is RowType.FP32 else f" {one.row_type}"
-    return [f"{name}{row_type}", *([f" {bracket}{parameters}"] if bracket else [])]
-
-
-def _say_choice(advice: Advice, console: Console) -> None:
-    choice = advice.choice
-    if choice is None:
-        console.print("Nothing fits. The smallest device memory at which each system trains:", style="bold")
-        return
-    best = choice.best
+def _say_choice(choice: Choice, console: Console) -> None:
+    best, other = choice.best, choice.runner_up
     size = "" if best.cache_ratio is None else f", {best.slots:,} rows cached ({best.cache_ratio:.2%})"
-    console.print(f"Recommended: {best.label}{size}, {gib(best.device_bytes)} of device memory", style="bold")
-    console.print(f"Because {choice.reason}.", soft_wrap=True)
-    if choice.runner_up is not None:
-        other = choice.runner_up
-        console.print(f"Runner-up: {other.label}, {other.samples_per_s:,.0f} samples/s, {gib(other.device_bytes)}")
+    print_line(
+        console, f"Recommended: {best.label}{size}, {binary_bytes(best.device_bytes)} of device memory", style="bold"
+    )
+    print_line(console, f"Because {choice.reason}.")
+    if other is not None:
+        runner_up = f"{other.label}, {other.samples_per_s:,.0f} samples/s, {binary_bytes(other.device_bytes)}"
+        print_line(console, f"Runner-up: {runner_up}")
     if choice.changes:
-        console.print("The answer changes")
+        print_line(console, "The answer changes")
         for change in choice.changes:
-            console.print(f"- {change}", soft_wrap=True)
+            print_line(console, f"- {change}", indent=2)
 
 
-def _frontier(advice: Advice) -> Table:
-    table = _table(("system", False), ("device from", True), ("mostly", False), ("host", True))
-    for row in sorted(advice.frontier, key=lambda one: (one.device_bytes is None, one.device_bytes or 0)):
-        trains = "never" if row.device_bytes is None else gib(row.device_bytes)
-        table.add_row("\n".join(_lines(row)), trains, row.dominated_by, gib(row.host_bytes))
-    return table
+def _show_frontier(advice: Advice, console: Console) -> None:
+    lines = [
+        [
+            labelled(row.system, row.row_type),
+            "never" if row.device_bytes is None else binary_bytes(row.device_bytes),
+            row.dominated_by,
+            binary_bytes(row.host_bytes),
+        ]
+        for row in sorted(advice.frontier, key=lambda one: (one.device_bytes is None, one.device_bytes or 0))
+    ]
+    print_table(console, ["system", "device from", "mostly", "host"], lines, text=(0, 2))

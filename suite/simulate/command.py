@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Self
+from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -41,8 +40,6 @@ from suite.simulate.traces.trace import Trace
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.registry import Variant
 from workloads.progress import Shown
-
-_OPTIMUM = Variant("belady")
 
 
 def simulate_command(
@@ -93,13 +90,11 @@ def simulate_command(
     The exit code is 0 if all was replayed, 1 if a policy failed, 2 for a wrong option or bad data, 130 after Ctrl-C.
     """
     with errors_told() as errors:
-        asked = _Asked.checked(
-            policies=policies,
-            cache_ratio=cache_ratio if cache_ratio is not None else str(SCALES[scale].cache_ratio),
-            points=points,
-            row=_row(optimizer, embedding_dim if embedding_dim is not None else SCALES[scale].embedding_dim),
-            jobs=jobs,
-        )
+        variants = parse_policies(policies)
+        ratios = parse_ratios(str(SCALES[scale].cache_ratio) if cache_ratio is None else cache_ratio, points=points)
+        row = _row(optimizer, SCALES[scale].embedding_dim if embedding_dim is None else embedding_dim)
+        if jobs is not None and jobs < 1:
+            raise BadOption(f"--jobs: {jobs} is out of range, it must be at least 1")
         check_counts(batches=batches, warmup=warmup, epoch=epoch)
         if out is not None:
             check_output(out)
@@ -114,8 +109,17 @@ def simulate_command(
         )
         samples = SCALES[scale].batch_size if batch_size is None else batch_size
         span = span_of(opened, batches=batches, warmup=warmup, epoch=epoch)
+        cells = {
+            (policy, ratio): SimulatedCell(policy=policy, slots=slots_of(opened.rows, ratio))
+            for policy in variants
+            for ratio in ratios
+        }
+        cores = len(os.sched_getaffinity(0))
+        side_by_side = jobs or plan_jobs(rows=opened.rows, cores=cores)
         with Shown(quiet=quiet) as shown:
-            found = _simulated(asked, opened, span=span, shown=shown)
+            found, complete = _replayed(
+                list(cells.values()), opened, span=span, row=row, jobs=side_by_side, shown=shown
+            )
         simulation = Simulation(
             stream=Stream(
                 name=opened.name,
@@ -131,16 +135,21 @@ def simulate_command(
                 batches=opened.length,
             ),
             configuration=Configuration(
-                policies=tuple(map(str, asked.policies)),
-                cache_ratios=asked.ratios,
+                policies=tuple(map(str, variants)),
+                cache_ratios=ratios,
                 warmup_batches=span.counted_from,
                 counted_batches=span.stop - span.counted_from,
                 optimizer=optimizer.value,
-                embedding_dim=asked.row.dim,
+                embedding_dim=row.dim,
             ),
-            environment=capture(threads=len(os.sched_getaffinity(0))),
-            complete=found.complete,
-            rows=found.rows(opened, per_table=per_table),
+            environment=capture(threads=cores),
+            complete=complete,
+            rows=tuple(
+                row_of(found[cell], ratio=ratio, trace=opened, found=found, per_table=per_table)
+                for ratio in ratios
+                for policy in variants
+                if (cell := cells[policy, ratio]) in found
+            ),
         )
         if as_json:
             typer.echo(simulation.model_dump_json())
@@ -149,44 +158,9 @@ def simulate_command(
         if out is not None:
             files = [*results.write(simulation, out), figure.draw(simulation, out)]
             errors.print(f"Wrote {', '.join(path.name for path in files)} to {out}")
-    if not found.complete:
+    if not complete:
         raise typer.Exit(INTERRUPTED)
     raise typer.Exit(FAILED if any(row.status == "failed" for row in simulation.rows) else 0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Asked:
-    """What to replay."""
-
-    policies: tuple[Variant, ...]
-    ratios: tuple[float, ...]
-    row: RowBytes
-    jobs: int | None
-
-    @classmethod
-    def checked(cls, *, policies: str, cache_ratio: str, points: int, row: RowBytes, jobs: int | None) -> Self:
-        """Read the options. Raises `BadOption` for the first that cannot be."""
-        if jobs is not None and jobs < 1:
-            raise BadOption(f"--jobs: {jobs} is out of range, it must be at least 1")
-        ratios = parse_ratios(cache_ratio, points=points)
-        return cls(policies=tuple(parse_policies(policies)), ratios=ratios, row=row, jobs=jobs)
-
-
-@dataclass(frozen=True)
-class _Found:
-    """What became of the cells, by cache ratio and policy, and whether all ended."""
-
-    cells: Mapping[tuple[float, Variant], SimulatedCell]
-    outcomes: Mapping[SimulatedCell, Outcome]
-    complete: bool
-
-    def rows(self, trace: Trace, *, per_table: bool) -> tuple[results.Row, ...]:
-        """In order of cache size and policy."""
-        return tuple(
-            row_of(self.outcomes[cell], ratio=ratio, trace=trace, found=self.outcomes, per_table=per_table)
-            for (ratio, _), cell in self.cells.items()
-            if cell in self.outcomes
-        )
 
 
 def _row(optimizer: OptimizerKind, dim: int) -> RowBytes:
@@ -195,19 +169,10 @@ def _row(optimizer: OptimizerKind, dim: int) -> RowBytes:
     return RowBytes(weights=4 * dim, optimizer=SparseOptimizer(kind=optimizer, lr=0.0), dim=dim)
 
 
-def _simulated(asked: _Asked, trace: Trace, *, span: Span, shown: Shown) -> _Found:
-    """Replay every policy at every cache size, and the optimum with as many slots as each has."""
-    slots = {ratio: slots_of(trace.rows, ratio) for ratio in asked.ratios}
-    cells = {
-        (ratio, policy): SimulatedCell(policy=policy, slots=count)
-        for ratio, count in slots.items()
-        for policy in asked.policies
-    }
-    # The optimum goes first: if the run is cut short, what is there can be compared with it.
-    optima = [SimulatedCell(policy=_OPTIMUM, slots=count) for count in slots.values()]
-    by_policy = sorted(cells.values(), key=lambda cell: asked.policies.index(cell.policy))
-    order = list(dict.fromkeys([*optima, *by_policy]))
-    jobs = asked.jobs or plan_jobs(rows=trace.rows, cores=len(os.sched_getaffinity(0)))
+def _replayed(
+    cells: Sequence[SimulatedCell], trace: Trace, *, span: Span, row: RowBytes, jobs: int, shown: Shown
+) -> tuple[dict[SimulatedCell, Outcome], bool]:
+    """What became of cells, and of the optimum with as many slots as each has; and whether all were replayed."""
     found: dict[SimulatedCell, Outcome] = {}
 
     def run(what: str, wanted: Sequence[SimulatedCell]) -> None:
@@ -218,14 +183,15 @@ def _simulated(asked: _Asked, trace: Trace, *, span: Span, shown: Shown) -> _Fou
             replayed += batches
             shown(f"batches of {len(wanted)} {what}", replayed, len(wanted) * span.stop)
 
-        for outcome in run_cells(wanted, trace=trace, span=span, row=asked.row, jobs=jobs, on_batches=on_batches):
+        for outcome in run_cells(wanted, trace=trace, span=span, row=row, jobs=jobs, on_batches=on_batches):
             found[outcome.cell] = outcome
 
-    complete = True
+    # The optimum goes first: if the run is cut short, what is there can be compared with it.
+    optima = [SimulatedCell(policy=Variant("belady"), slots=cell.slots) for cell in cells]
     try:
-        run("replays", order)
+        run("replays", list(dict.fromkeys([*optima, *cells])))
         bounds = dict.fromkeys(bound_of(outcome, trace.rows) for outcome in found.values())
         run("replays of the optimum", [cell for cell in bounds if cell is not None and cell not in found])
     except KeyboardInterrupt:
-        complete = False
-    return _Found(cells, found, complete)
+        return found, False
+    return found, True

@@ -72,7 +72,7 @@ def open_trace(
     if trace is not None:
         from suite.simulate.traces.file import FileTrace
 
-        return FileTrace.open(trace, batch_size=samples, prefix=frequency_prefix)
+        return FileTrace(trace, batch_size=samples, prefix=frequency_prefix)
     if data_dir is not None:
         prepared = find_prepared(data_dir)
         name = _only_one(parse_prepared(workload, prepared, data_dir=data_dir))

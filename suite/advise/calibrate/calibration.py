@@ -45,6 +45,11 @@ def configs(tables: Iterable[tuple[str, int]], *, dim: int, row_type: RowType) -
     )
 
 
+def labelled(system: str, row_type: RowType) -> str:
+    """A variant with its type of rows, for people."""
+    return system if row_type is RowType.FP32 else f"{system} {row_type}"
+
+
 class Kernel(Model):
     """A system variant as it computes on a device, with its type of rows."""
 
@@ -52,7 +57,7 @@ class Kernel(Model):
     row_type: RowType = RowType.FP32
 
     def __str__(self) -> str:
-        return self.variant if self.row_type is RowType.FP32 else f"{self.variant} {self.row_type}"
+        return labelled(self.variant, self.row_type)
 
 
 def kernel_of(system: str, *, device: str, row_type: RowType = RowType.FP32) -> Kernel:

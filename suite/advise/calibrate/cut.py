@@ -160,7 +160,7 @@ _STAGES = {"check": PLANNING, "announce": PLANNING, "plan": PLANNING, "move": MO
 
 def _clock_stages(system: EmbeddingSystem, seconds: dict[str, float]) -> None:
     """Have the caches of our own system tell how long they plan and move rows. Other systems show no such seams."""
-    for cache in getattr(system, "_caches", ()):
+    for cache in getattr(system, "caches", ()):
         if isinstance(cache, Cache):
             for name, stage in _STAGES.items():
                 setattr(cache, name, _clocked(getattr(cache, name), stage, seconds))

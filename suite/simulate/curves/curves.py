@@ -34,36 +34,25 @@ COUNT_EVERY = 16
 """With a sample, one batch in so many is counted whole, for the distinct rows of a batch."""
 
 Progress = Callable[[int, int], None]
-_CHUNK = 1 << 12
 _FEWEST_SAMPLED = 64 * GROUPS
 
 
+@dataclass(frozen=True, eq=False)
 class Depths:
-    """Counts by depth.
+    """Accesses by depth.
 
     Attributes:
-        total: All accesses, those of rows not on the stack included.
-        counts: Accesses of each depth, `[depths]`.
+        total: All of them, those of rows not on the stack included.
+        within: Accesses of each depth and all above, `[depths]`.
     """
 
-    def __init__(self, total: int, counts: Counts) -> None:
-        self.total = total
-        self.counts = counts
-        sums = np.add.reduceat(counts, np.arange(0, counts.size, _CHUNK), dtype=np.int64) if counts.size else counts
-        self._before = np.concatenate(([0], np.cumsum(sums, dtype=np.int64)))
+    total: int
+    within: Counts
 
     def beyond(self, depth: int) -> int:
         """Accesses so deep or deeper."""
-        end = min(depth, self.counts.size)
-        chunk = end // _CHUNK
-        above = int(self._before[chunk]) + int(self.counts[chunk * _CHUNK : end].sum(dtype=np.int64))
-        return self.total - above
-
-    def all_beyond(self, depths: Int64s) -> Int64s:
-        """The same for many depths at once; memory 8 B per depth counted."""
-        above = np.concatenate(([0], np.cumsum(self.counts, dtype=np.int64)))
-        beyond: Int64s = self.total - above[np.minimum(depths, self.counts.size)]
-        return beyond
+        reached = min(depth, self.within.size)
+        return self.total - (int(self.within[reached - 1]) if reached else 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +112,7 @@ class Curve:
     @property
     def used_rows(self) -> int:
         """Rows used at all, estimated as the rest; a larger cache misses no less."""
-        return min(self.rows, round(self.whole.unique.counts.size / self.share))
+        return min(self.rows, round(self.whole.unique.within.size / self.share))
 
     def holds(self, slots: int) -> bool:
         """Whether every batch fits into so many slots. If not, a real cache does worse than the curve says."""
@@ -132,13 +121,6 @@ class Curve:
     def misses(self, slots: int) -> int:
         """Distinct rows that were absent when their batch arrived, in a cache of so many slots."""
         return min(round(self.whole.misses(slots)), self.unique_ids)
-
-    def hits(self, slots: Int64s) -> Int64s:
-        """Distinct rows that were there, in a cache of each of these sizes, int64 `[sizes]`."""
-        depths = np.ceil(slots * self.share).astype(np.int64)
-        misses = np.rint(self.whole.unique.all_beyond(depths) / self.share).astype(np.int64)
-        hits: Int64s = self.unique_ids - np.minimum(misses, self.unique_ids)
-        return hits
 
     def lookup_misses(self, slots: int) -> int:
         """Ids of such rows."""
@@ -193,7 +175,7 @@ def miss_curves(
 ) -> Curves:
     """Follow every row, or a sample of them, through a span of a trace.
 
-    Memory: exact, 4 B per row to tell rows apart, and 4.25 B per row and 8 B per row used, twice with `per_table` (12 B
+    Memory: exact, 4 B per row to tell rows apart, and 4.25 B per row and 8 B per row used, twice with `per_table` (16 B
     where more than 2^31 ids are counted). That is 4 GB for the 178 M rows of criteo_1tb with `per_table` once 75 M rows
     were used: sample then. With a sample, 4 B per row and 40 B per row of the sample, twice with `per_table`.
 
@@ -302,7 +284,7 @@ class _Followed:
 
 def _measured(stacks: LruStacks, stack: int, rows: int) -> Measured:
     totals = stacks.totals[stack]
-    unique, lookups = stacks.depths(stack)
+    unique, lookups = (np.cumsum(counts, out=counts) for counts in stacks.depths(stack))  # in place: they may be many
     return Measured(
         share=int(stacks.sizes[stack]) / rows,
         unique=Depths(int(totals[UNIQUE]), unique),

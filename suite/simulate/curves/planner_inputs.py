@@ -174,7 +174,8 @@ def offload_stats(curve: Curve, batches: int) -> OffloadStats:
     before count in the last bin: a table with a slot for every row is on the device and misses nothing.
     """
     edges = np.ceil(np.linspace(0, curve.rows, min(curve.rows, MOST_BINS) + 1)).astype(np.int64)
-    hits = curve.hits((edges[:-1] + 1 + edges[1:]) // 2)
+    middles = (edges[:-1] + 1 + edges[1:]) // 2
+    hits = curve.unique_ids - np.array([curve.misses(slots) for slots in middles.tolist()], np.int64)
     hits[-1] = curve.unique_ids
     counts: Int64s = np.diff(hits, prepend=0)
     return OffloadStats(

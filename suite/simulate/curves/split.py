@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from suite.records.options import BadOption
 from suite.simulate.curves.curves import Curve, Curves
 from suite.simulate.curves.stack import Counts
-from suite.simulate.traces.trace import Int64s
+from suite.simulate.traces.trace import Int32s, Int64s
 from systems.freq_cache.compiled import compiled
 
 Float64s = NDArray[np.float64]
@@ -189,10 +189,10 @@ def _equal_shares(tables: Sequence[Curve], slots: int) -> Int64s:
 
 def _steps(curve: Curve) -> tuple[Int64s, Float64s]:
     """The hull of a curve from its largest batch on: widths of its steps in slots, and misses saved by each slot."""
-    hits = curve.whole.unique.counts
-    first = min(curve.whole.depth(_least_slots(curve)), hits.size)
-    corners, saved = np.empty(hits.size - first + 1, np.int32), np.empty(hits.size - first + 1, np.int64)
-    count = _hull(hits[first:], corners, saved)
+    within = curve.whole.unique.within
+    first = min(curve.whole.depth(_least_slots(curve)), within.size)
+    corners, saved = np.empty(within.size - first + 1, np.int32), np.empty(within.size - first + 1, np.int64)
+    count = _hull(within[first:], int(within[first - 1]) if first else 0, corners, saved)
     # the largest size at which a cache holds so many rows of the stack: of all rows, that is their number
     sizes = np.floor((first + corners[:count]) / curve.share).astype(np.int64)
     sizes[0] = _least_slots(curve)
@@ -218,15 +218,15 @@ def _up_to_all_rows(curve: Curve, widths: Int64s, gains: Float64s) -> tuple[Int6
 
 
 @compiled
-def _hull(hits: Counts, corners: np.ndarray[tuple[int, ...], np.dtype[np.int32]], saved: Int64s) -> int:
-    """Corners of the upper convex hull of the hits of the uppermost `0, 1, ...` rows, which are given by depth.
+def _hull(within: Counts, above: int, corners: Int32s, saved: Int64s) -> int:
+    """Corners of the upper convex hull of the hits that the next `0, 1, ...` rows of a stack add to the `above` before.
 
     Andrew's monotone chain. `saved`: hits at each corner. Returns how many corners there are.
     """
     corners[0], saved[0] = 0, 0
-    count, total = 1, 0
-    for depth in range(hits.size):
-        total += hits[depth]
+    count = 1
+    for depth in range(within.size):
+        total = np.int64(within[depth]) - above
         while count > 1 and (saved[count - 1] - saved[count - 2]) * (depth + 1 - corners[count - 1]) <= (
             total - saved[count - 1]
         ) * (corners[count - 1] - corners[count - 2]):

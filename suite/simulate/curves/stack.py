@@ -39,7 +39,7 @@ class LruStacks:
     number of bits set above that slot. Blocks of bits have sums, so that a depth takes one cache line of bits. A stack
     whose slots run out numbers its rows anew.
 
-    Memory: 4 B per row, 1/4 B for bits, and for the counts of depths 8 B (12 B where ids counted may exceed 2^31) per
+    Memory: 4 B per row, 1/4 B for bits, and for the counts of depths 8 B (16 B where ids counted may exceed 2^31) per
     row up to the deepest that occurs.
 
     Args:
@@ -60,8 +60,9 @@ class LruStacks:
         self._live = np.zeros(total, np.int64)
         self._above = np.zeros(total, np.int64)
         self._clocks = (self._block_ends - blocks) * _BLOCK
-        self._unique_hits = np.zeros(rows, np.int32)  # one row of a batch at most lies so deep
-        self._lookup_hits: Counts = np.zeros(rows, np.int32 if most_lookups < 1 << 31 else np.int64)
+        kind = np.int32 if most_lookups < 1 << 31 else np.int64  # of sums over all depths, too
+        self._unique_hits: Counts = np.zeros(rows, kind)
+        self._lookup_hits: Counts = np.zeros(rows, kind)
         self.totals = np.zeros((sizes.size, LARGEST + 1), np.int64)
         self._arriving = np.zeros(sizes.size, np.int64)
 
@@ -85,7 +86,7 @@ class LruStacks:
             _count(rows, occurrences, places, self.ends, self._unique_hits, self._lookup_hits, self.totals)
         _move(rows, self.ends, self._last, self._bits, self._live, self._clocks, self.totals)
 
-    def depths(self, stack: int) -> tuple[Int32s, Counts]:
+    def depths(self, stack: int) -> tuple[Counts, Counts]:
         """Counted rows and ids of each depth, `[rows that were used]`; not copied."""
         begin = int(self.ends[stack] - self.sizes[stack])
         end = begin + int(self.totals[stack, ON_STACK])
@@ -168,7 +169,7 @@ def _count(
     occurrences: Int32s,
     places: Int64s,
     ends: Int64s,
-    unique_hits: Int32s,
+    unique_hits: Counts,
     lookup_hits: Counts,
     totals: Int64s,
 ) -> None:

@@ -12,13 +12,10 @@ from numpy.typing import NDArray
 
 from suite.simulate.models.model import Bools, CacheModel, CannotReplay, Setting, Tally, table_of
 from suite.simulate.traces.trace import Int32s, Int64s, Seen
-from systems.freq_cache.compiled import compiled, prefetch
+from systems.freq_cache.compiled import compiled, prefetch_ahead
 
 WAYS = 16
 NONE = -1
-
-_FAR = 32
-"""How many rows ahead a loop asks for memory."""
 
 
 class CDLRMModel(CacheModel):
@@ -217,8 +214,7 @@ def _enter_window(rows, cache, window, absent):
     """Have cached rows of a batch keep their ways. `absent` receives the other ones that the window did not have."""
     table = 0
     for i in range(rows.size):
-        if i + _FAR < rows.size:
-            prefetch(cache.window, rows[i + _FAR])
+        prefetch_ahead(cache.window, rows, i)
         row = np.uint64(rows[i])
         absent[i] = False
         if cache.window[row] == window:

@@ -151,7 +151,7 @@ class CacheModel(ABC):
     @property
     def slots(self) -> int:
         """Rows that it can hold at a time."""
-        return self.setting.slots
+        return min(self.setting.slots, self.setting.trace.rows)
 
     @property
     def look_ahead(self) -> int:

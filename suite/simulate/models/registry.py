@@ -10,19 +10,19 @@ from systems.registry import UnknownSystem, Variant, check_parameters, read_vari
 
 MODELS: dict[str, str] = {
     "freq_cache": "suite.simulate.models.ours:FreqCacheModel",
-    "lru": "suite.simulate.models.lru:LruModel",
-    "s3fifo": "suite.simulate.models.s3fifo:S3FifoModel",
-    "sieve": "suite.simulate.models.sieve:SieveModel",
-    "lfuda": "suite.simulate.models.lfuda:LfudaModel",
-    "tinylfu": "suite.simulate.models.tinylfu:TinyLfuModel",
+    "lru": "suite.simulate.models.queues.lru:LruModel",
+    "s3fifo": "suite.simulate.models.queues.s3fifo:S3FifoModel",
+    "sieve": "suite.simulate.models.queues.sieve:SieveModel",
+    "lfuda": "suite.simulate.models.queues.lfuda:LfudaModel",
+    "tinylfu": "suite.simulate.models.queues.tinylfu:TinyLfuModel",
     "colossalai": "suite.simulate.models.colossalai.cache:ColossalAIModel",
     "cdlrm": "suite.simulate.models.cdlrm:CDLRMModel",
     "fae": "suite.simulate.models.hot_set:HotSetModel",
     "fbgemm_uvm_caching": "suite.simulate.models.fbgemm.cache:FbgemmCacheModel",
     "uvm": "suite.simulate.models.uvm:UncachedModel",
-    "belady": "suite.simulate.models.belady:BeladyModel",
-    "windowed": "suite.simulate.models.belady:WindowedModel",
-    "compulsory": "suite.simulate.models.belady:CompulsoryModel",
+    "belady": "suite.simulate.models.bounds.belady:BeladyModel",
+    "windowed": "suite.simulate.models.bounds.windowed:WindowedModel",
+    "compulsory": "suite.simulate.models.bounds.belady:CompulsoryModel",
 }
 """`module:class` by name, in the order of tables; the last three are bounds."""
 

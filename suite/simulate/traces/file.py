@@ -19,8 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from suite.simulate.traces.arrays import open_npy, open_npz
-from suite.simulate.traces.sources import OneHot, Source
+from suite.simulate.traces.samples import Samples
 from suite.simulate.traces.trace import Int64s, Trace
 from systems.freq_cache.planner.planner import Ids
 from workloads.errors import DataError
@@ -31,55 +30,38 @@ _MOST_ROWS = 2**31 - 1
 
 
 class FileTrace(Trace):
-    """A stream from a file; see the module for what it may hold. `open` is the way in."""
+    """A stream from a file; see the module for what it may hold.
 
-    def __init__(self, source: Source, *, rows: Sequence[int] | None, batch_size: int, prefix: float) -> None:
-        """Cut a source into batches; without `rows` it is read once from end to end."""
-        if not source.samples:
-            raise DataError(f"{source.path} holds no samples: give a trace of at least one batch")
-        if source.samples < batch_size:
+    Args:
+        path: `.npy` or `.npz`.
+        batch_size: Samples per batch; those behind the last full batch are left out.
+        prefix: Share of the samples, from the first one on, that `frequencies` counts.
+
+    Raises:
+        DataError: the file cannot be read or is no trace; the message names the place and the remedy.
+    """
+
+    def __init__(self, path: Path, batch_size: int, prefix: float = 1.0) -> None:
+        self._samples = samples = Samples.open(path)
+        if not samples.count:
+            raise DataError(f"{path} holds no samples: give a trace of at least one batch")
+        if samples.count < batch_size:
             raise DataError(
-                f"{source.path} holds {source.samples:,} samples, a batch has {batch_size:,}: "
-                f"give --batch-size of at most {source.samples}"
+                f"{path} holds {samples.count:,} samples, a batch has {batch_size:,}: "
+                f"give --batch-size of at most {samples.count}"
             )
-        self._source = source
         self._batch_size = batch_size
         self._prefix = prefix
-        sizes = _sizes(source) if rows is None else list(rows)
+        sizes = samples.rows or _sizes(samples)
         if sum(sizes) > _MOST_ROWS:
             raise DataError(
-                f"{source.path}: the tables have {sum(sizes):,} rows together, the simulator numbers fewer than 2^31: "
+                f"{path}: the tables have {sum(sizes):,} rows together, the simulator numbers fewer than 2^31: "
                 "map the ids to 0, 1, 2, ... first"
             )
-        self.name = source.path.name
-        self.tables = tuple(zip(source.names, sizes, strict=True))
-        self.length = source.samples // batch_size
-        self.batch_lookups = source.most_ids(batch_size)
-
-    @classmethod
-    def open(cls, path: Path, batch_size: int, prefix: float = 1.0) -> FileTrace:
-        """Open a file.
-
-        Args:
-            path: `.npy` or `.npz`.
-            batch_size: Samples per batch; those behind the last full batch are left out.
-            prefix: Share of the samples, from the first one on, that `frequencies` counts.
-
-        Raises:
-            DataError: the file cannot be read or is no trace; the message names the place and the remedy.
-        """
-        if not path.is_file():
-            raise DataError(f"--trace: there is no file {path}")
-        rows: Sequence[int] | None = None
-        source: Source
-        match path.suffix.lower():
-            case ".npy":
-                source = OneHot(path, open_npy(path))
-            case ".npz":
-                source, rows = open_npz(path)
-            case other:
-                raise DataError(f"--trace: {path} ends in '{other}': give a .npy or .npz file")
-        return cls(source, rows=rows, batch_size=batch_size, prefix=prefix)
+        self.name = path.name
+        self.tables = tuple(zip(samples.names, sizes, strict=True))
+        self.length = samples.count // batch_size
+        self.batch_lookups = samples.most_ids(batch_size)
 
     def ids(self, index: int) -> Ids:
         if not 0 <= index < self.length:
@@ -88,23 +70,23 @@ class FileTrace(Trace):
 
     def run(self, start: int, stop: int) -> Ids:
         block = _Block(start * self._batch_size, stop * self._batch_size, self._batch_size)
-        return Ids(*_read(self._source, block, [rows for _, rows in self.tables]), self.table_starts)
+        return Ids(*_read(self._samples, block, [rows for _, rows in self.tables]), self.table_starts)
 
     def frequencies(self) -> list[Int64s]:
         counts = [np.zeros(rows, np.int64) for _, rows in self.tables]
         sizes = [rows for _, rows in self.tables]
-        for start, stop in self._source.blocks(prefix_of(self._source.samples, self._prefix)):
-            values, ends = _read(self._source, _Block(start, stop, stop - start), sizes)
+        for start, stop in self._samples.blocks(prefix_of(self._samples.count, self._prefix)):
+            values, ends = _read(self._samples, _Block(start, stop, stop - start), sizes)
             for ids, into in zip(np.split(values, ends[:-1]), counts, strict=True):
                 add_accesses(ids, into)
         return counts
 
 
-def _sizes(source: Source) -> list[int]:
+def _sizes(samples: Samples) -> list[int]:
     """Rows of every table: up to the largest id."""
-    largest = np.zeros(len(source.names), np.int64)
-    for start, stop in source.blocks(source.samples):
-        values, ends = _read(source, _Block(start, stop, stop - start), [_MOST_ROWS] * largest.size)
+    largest = np.zeros(len(samples.names), np.int64)
+    for start, stop in samples.blocks(samples.count):
+        values, ends = _read(samples, _Block(start, stop, stop - start), [_MOST_ROWS] * largest.size)
         for table, ids in enumerate(np.split(values, ends[:-1])):
             largest[table] = max(largest[table], int(ids.max(initial=0)))
     return [int(most) + 1 for most in largest]
@@ -118,9 +100,9 @@ class _Block(NamedTuple):
     batch: int
 
 
-def _read(source: Source, block: _Block, sizes: Sequence[int]) -> tuple[Int64s, Int64s]:
-    """What `Source.read` gives. Raises `DataError` for an id outside its table, whose rows are `sizes`."""
-    values, ends = source.read(*block)
+def _read(samples: Samples, block: _Block, sizes: Sequence[int]) -> tuple[Int64s, Int64s]:
+    """What `Samples.read` gives. Raises `DataError` for an id outside its table, whose rows are `sizes`."""
+    values, ends = samples.read(*block)
     limits = np.tile(np.array(sizes, np.int64), ends.size // len(sizes)).repeat(np.diff(ends, prepend=0))
     bad = np.flatnonzero((values < 0) | (values >= limits))
     if not bad.size:
@@ -129,8 +111,8 @@ def _read(source: Source, block: _Block, sizes: Sequence[int]) -> tuple[Int64s, 
     part = int(np.searchsorted(ends, at, side="right"))
     batch, table = divmod(part, len(sizes))
     start = block.start + batch * block.batch
-    sample = source.sample_of(start, start + block.batch, table, at - int(ends[part - 1] if part else 0))
-    where = f"{source.path}, {source.place(table)}, row {sample}"
+    sample = samples.sample_of(start, start + block.batch, table, at - int(ends[part - 1] if part else 0))
+    where = f"{samples.path}, {samples.place(table)}, row {sample}"
     if values[at] < 0:
         raise DataError(f"{where}: id {values[at]} is negative: ids count from 0, give missing values an id of theirs")
     if sizes[table] == _MOST_ROWS:

@@ -9,10 +9,7 @@ import numpy as np
 from suite.simulate.models.hot_set import ranks
 from suite.simulate.models.model import Bools
 from suite.simulate.traces.trace import Int32s, Seen, Trace
-from systems.freq_cache.compiled import compiled, prefetch
-
-_FAR = 32
-"""How many rows ahead a loop asks for memory."""
+from systems.freq_cache.compiled import compiled, prefetch_ahead
 
 
 class RankedRows:
@@ -47,8 +44,7 @@ def _set_lowest(bits, wanted):
 def _look_up(rows, ranked, resident, in_hand, missed):
     new = 0
     for i in range(rows.size):
-        if i + _FAR < rows.size:
-            prefetch(ranked, rows[i + _FAR])
+        prefetch_ahead(ranked, rows, i)
         rank = ranked[np.uint64(rows[i])]
         word, bit = rank >> 6, _bit(rank)
         missed[i] = (resident[word] | in_hand[word]) & bit == 0
@@ -76,8 +72,7 @@ def _clear_highest(resident, in_hand, wanted):
 def _enter(rows, ranked, resident, in_hand):
     """Make the rows of a batch resident, and end the operation that they were in."""
     for i in range(rows.size):
-        if i + _FAR < rows.size:
-            prefetch(ranked, rows[i + _FAR])
+        prefetch_ahead(ranked, rows, i)
         rank = ranked[np.uint64(rows[i])]
         resident[rank >> 6] |= _bit(rank)
         in_hand[rank >> 6] &= ~_bit(rank)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from suite.simulate.models.hot_set import ranks
 from suite.simulate.models.model import Bools
 from suite.simulate.traces.trace import Int32s, Int64s, Seen, Trace
-from systems.freq_cache.compiled import compiled, prefetch
+from systems.freq_cache.compiled import compiled, prefetch_ahead
 
 ABSENT, COMING = -1, -2
 """In place of a slot: the row has none, or the operation in hand will give it one."""
@@ -20,8 +20,7 @@ _IN_HAND, _LOOSE = 1, 2
 """Flags of a slot: the operation in hand needs its row; it is not in the heap."""
 
 _MOST = 2**32 - 1
-_FAR = 32
-"""How many rows ahead a loop asks for memory."""
+_COUNT_BITS = np.uint64(32)
 
 
 class CountedSlots:
@@ -30,12 +29,11 @@ class CountedSlots:
     def __init__(self, trace: Trace, *, slots: int, warm: int) -> None:
         rows, frequencies = _most_frequent(trace, warm)
         place = np.full(trace.rows, ABSENT, np.int32)
-        row, heap = (np.zeros(slots, np.int32) for _ in range(2))
-        accesses, under = (np.zeros(slots, np.uint32) for _ in range(2))
-        self._state = _Counted(place, row, accesses, np.zeros(slots, np.uint8), under, heap)
+        row, accesses, heap = np.zeros(slots, np.int32), np.zeros(slots, np.uint32), np.zeros(slots, np.uint64)
+        self._state = _Counted(place, row, accesses, np.zeros(slots, np.uint8), heap)
         place[rows], row[:warm], accesses[:warm] = np.arange(warm), rows, np.minimum(frequencies, _MOST)
-        heap[:warm] = np.argsort(accesses[:warm], kind="stable")  # in order, hence a heap
-        under[:warm] = accesses[heap[:warm]]
+        keys = accesses[:warm].astype(np.uint64) << _COUNT_BITS | np.arange(warm, dtype=np.uint64)
+        heap[:warm] = np.sort(keys)  # in order, hence a heap
         self._heaped = warm
 
     def look_up(self, rows: Int32s, missed: Bools) -> int:
@@ -68,23 +66,21 @@ def _most_frequent(trace: Trace, wanted: int) -> tuple[Int32s, Int64s]:
 class _Counted(NamedTuple):
     """Of every row its slot, int32; of every slot its row, int32, its accesses, uint32, and flags, uint8.
 
-    `heap`: slots, int32, and `under`: the counts that they were put there under, uint32; the true ones may be higher.
+    `heap`: `_key` of slots, uint64, with the counts that they were put there under; the true ones may be higher.
     """
 
     place: Int32s
     row: Int32s
     accesses: NDArray[np.uint32]
     flags: NDArray[np.uint8]
-    under: NDArray[np.uint32]
-    heap: Int32s
+    heap: NDArray[np.uint64]
 
 
 @compiled
 def _look_up(rows, state, missed):
     new = 0
     for i in range(rows.size):
-        if i + _FAR < rows.size:
-            prefetch(state.place, rows[i + _FAR])
+        prefetch_ahead(state.place, rows, i)
         slot = state.place[np.uint64(rows[i])]
         missed[i] = slot == ABSENT
         if slot == ABSENT:
@@ -97,16 +93,22 @@ def _look_up(rows, state, missed):
 
 
 @compiled
+def _key(count, slot):
+    return np.uint64(count) << _COUNT_BITS | np.uint64(slot)
+
+
+@compiled
 def _empty_least(state, heaped, emptied):
     """Empty the slots of the least counts that the operation in hand does not need. Returns the size of the heap."""
+    heap = state.heap
     found = 0
     while found < emptied.size:
-        slot = state.heap[0]
-        if not state.flags[slot] & _IN_HAND and state.accesses[slot] > state.under[0]:
-            _sift_down(state, heaped, state.accesses[slot], slot)
+        slot = np.int64(heap[0] & np.uint64(_MOST))
+        if not state.flags[slot] & _IN_HAND and state.accesses[slot] > heap[0] >> _COUNT_BITS:
+            _sift_down(heap, heaped, _key(state.accesses[slot], slot))
             continue
         heaped -= 1
-        _sift_down(state, heaped, state.under[heaped], state.heap[heaped])
+        _sift_down(heap, heaped, heap[heaped])
         if state.flags[slot] & _IN_HAND:
             state.flags[slot] |= _LOOSE
         else:
@@ -129,8 +131,7 @@ def _fill(rows, slots, state):
 @compiled
 def _add(rows, occurrences, state):
     for i in range(rows.size):
-        if i + _FAR < rows.size:
-            prefetch(state.place, rows[i + _FAR])
+        prefetch_ahead(state.place, rows, i)
         slot = state.place[np.uint64(rows[i])]
         state.accesses[slot] = min(np.int64(state.accesses[slot]) + occurrences[i], _MOST)
 
@@ -139,45 +140,34 @@ def _add(rows, occurrences, state):
 def _return_to_heap(rows, state, heaped):
     """The operation in hand is done with a batch: its loose slots return to the heap, whose size is returned."""
     for i in range(rows.size):
-        if i + _FAR < rows.size:
-            prefetch(state.place, rows[i + _FAR])
+        prefetch_ahead(state.place, rows, i)
         slot = state.place[np.uint64(rows[i])]
         if state.flags[slot] & _LOOSE:
-            _sift_up(state, heaped, state.accesses[slot], slot)
+            _sift_up(state.heap, heaped, _key(state.accesses[slot], slot))
             heaped += 1
         state.flags[slot] = 0
     return heaped
 
 
 @compiled
-def _before(count, slot, than_count, than_slot):
-    return count < than_count or (count == than_count and slot < than_slot)
+def _sift_up(heap, at, key):
+    """Put a key into the heap, whose last place is `at`."""
+    while at > 0 and key < heap[(at - 1) >> 1]:
+        heap[at] = heap[(at - 1) >> 1]
+        at = (at - 1) >> 1
+    heap[at] = key
 
 
 @compiled
-def _sift_up(state, at, count, slot):
-    """Put a slot into the heap, whose last place is `at`."""
-    under, heap = state.under, state.heap
-    while at > 0:
-        parent = (at - 1) >> 1
-        if not _before(count, slot, under[parent], heap[parent]):
-            break
-        under[at], heap[at] = under[parent], heap[parent]
-        at = parent
-    under[at], heap[at] = count, slot
-
-
-@compiled
-def _sift_down(state, heaped, count, slot):
-    """Put a slot into the heap in place of its first."""
-    under, heap = state.under, state.heap
+def _sift_down(heap, heaped, key):
+    """Put a key into the heap in place of its first."""
     at = 0
     while 2 * at + 1 < heaped:
         child = 2 * at + 1
-        if child + 1 < heaped and _before(under[child + 1], heap[child + 1], under[child], heap[child]):
+        if child + 1 < heaped and heap[child + 1] < heap[child]:
             child += 1
-        if not _before(under[child], heap[child], count, slot):
+        if key < heap[child]:
             break
-        under[at], heap[at] = under[child], heap[child]
+        heap[at] = heap[child]
         at = child
-    under[at], heap[at] = count, slot
+    heap[at] = key

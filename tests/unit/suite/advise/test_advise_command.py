@@ -33,7 +33,7 @@ def _advice(*arguments: str) -> Advice:
 def test_described_machine_is_advised_without_measuring(tmp_path: Path) -> None:
     result = _run(*GPU, "--cache-ratio", "0.3,0.6", "--device-memory", "6MiB", "--out", str(tmp_path / "out"))
     assert result.exit_code == 0, result.output
-    assert "modelled for NVIDIA A100" in result.stdout
+    assert "modelled for NVIDIA A100" in " ".join(result.stdout.split())
     assert "Recommended: " in result.stdout
     advice = Advice.model_validate_json((tmp_path / "out" / "advice.json").read_text())
     assert advice.basis == "modelled"

@@ -11,8 +11,9 @@ from suite.advise.costs import Counts
 from suite.advise.counts import Replays
 from suite.advise.described import DescribedCosts, load_hardware
 from suite.advise.model import CalibratedCosts, Costs, predict
-from suite.advise.recommend import Candidate, choose, gib
+from suite.advise.recommend import Candidate, choose
 from suite.simulate.models.model import CannotReplay
+from suite.tables.quantities import binary_bytes
 from systems.contract import CacheRatio
 
 COSTS = CalibratedCosts(calibration(LINES, RESIDENT))
@@ -20,7 +21,7 @@ PLAIN = Counts(lookups=192, distinct=100)
 
 
 def _candidate(found: Case, counts: Counts, costs: Costs = COSTS) -> Candidate:
-    return Candidate(found, counts, predict(found, counts, costs))
+    return Candidate(found, predict(found, counts, costs))
 
 
 def _cache(ratio: float, misses: float, *, overflow: float = 0.0) -> Candidate:
@@ -76,7 +77,7 @@ def test_changes_name_the_hit_rate_and_the_budget_that_turn_the_answer() -> None
     for hit_rate, best in ((said, "full_gpu"), (1 - (1 - said) / 2**0.5, "freq_cache")):
         again = choose([RESIDENT_ONE, _cache(0.5, 100 * (1 - hit_rate))], COSTS, budget=None)
         assert again.best.system == best
-    less = f"with less than {gib(cached.prediction.device_bytes)} of device memory none of these fits"
+    less = f"with less than {binary_bytes(cached.prediction.device_bytes)} of device memory none of these fits"
     assert less in found.changes
 
 
@@ -84,7 +85,7 @@ def test_larger_budget_that_turns_the_answer_is_named() -> None:
     small = _cache(0.1, 95)
     found = choose([small, RESIDENT_ONE], COSTS, budget=small.prediction.device_bytes)
     assert found.best == small.prediction
-    larger = f"with {gib(RESIDENT_ONE.prediction.device_bytes)} of device memory: full_gpu"
+    larger = f"with {binary_bytes(RESIDENT_ONE.prediction.device_bytes)} of device memory: full_gpu"
     assert any(change.startswith(larger) for change in found.changes)
 
 

@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from suite.simulate.models.belady import BeladyModel, WindowedModel
+from suite.simulate.models.bounds.belady import BeladyModel
+from suite.simulate.models.bounds.windowed import WindowedModel
 from suite.simulate.models.model import CacheModel, Setting, Span, Tally, replay
 from suite.simulate.traces.trace import Int64s, Trace, replayed
 from systems.freq_cache.planner.planner import Ids, Planner

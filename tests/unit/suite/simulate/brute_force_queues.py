@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from listed_traces import ListedTrace, Step
 
-from suite.simulate.models.tinylfu import count, empty_sketch, estimate
+from suite.simulate.models.queues.tinylfu import count, empty_sketch, estimate
 from systems.freq_cache.planner.planner import Planner
 from systems.freq_cache.planner.policy import LRU
 

@@ -19,7 +19,8 @@ from brute_force_bounds import BruteForceBelady, least_misses
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suite.simulate.models.belady import BeladyModel, CompulsoryModel, WindowedModel
+from suite.simulate.models.bounds.belady import BeladyModel, CompulsoryModel
+from suite.simulate.models.bounds.windowed import WindowedModel
 from suite.simulate.models.model import CacheModel, replay
 from systems.freq_cache.planner.planner import Planner
 from systems.freq_cache.planner.policy import LFU, LRU, Policy, StaticFrequency, level_of

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suite.simulate.models.marks import highest, mark, mark_all, no_marks, unmark
+from suite.simulate.models.bounds.marks import highest, mark, mark_all, no_marks, unmark
 
 MOST = 70_000
 """Takes three levels."""

@@ -18,14 +18,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from listed_traces import ListedTrace, assert_counts, setting, skewed_trace, traces
 
-from suite.simulate.models.belady import BeladyModel
-from suite.simulate.models.lfuda import LfudaModel
-from suite.simulate.models.lru import LruModel
+from suite.simulate.models.bounds.belady import BeladyModel
 from suite.simulate.models.model import CacheModel, RowBytes, replay
-from suite.simulate.models.queues import USED
-from suite.simulate.models.s3fifo import S3FifoModel
-from suite.simulate.models.sieve import SieveModel
-from suite.simulate.models.tinylfu import TinyLfuModel, count, empty_sketch, estimate
+from suite.simulate.models.queues.lfuda import LfudaModel
+from suite.simulate.models.queues.lru import LruModel
+from suite.simulate.models.queues.queued import USED
+from suite.simulate.models.queues.s3fifo import S3FifoModel
+from suite.simulate.models.queues.sieve import SieveModel
+from suite.simulate.models.queues.tinylfu import TinyLfuModel, count, empty_sketch, estimate
 from suite.simulate.traces import trace as traces_module
 from systems.contract import OptimizerKind, SparseOptimizer
 

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from suite.simulate.options import open_trace
-from suite.simulate.traces import sources as trace_sources
+from suite.simulate.traces import samples as trace_samples
 from suite.simulate.traces.file import FileTrace
 from suite.simulate.traces.trace import Trace
 from workloads.errors import DataError
@@ -62,9 +62,9 @@ def assert_read_at_once(trace: Trace) -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_batches_are_the_samples_in_their_order(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace_sources, "BLOCK_IDS", 8 * TABLES)
+    monkeypatch.setattr(trace_samples, "BLOCK_IDS", 8 * TABLES)
     ids = one_hot()
-    trace = FileTrace.open(saved(tmp_path / name, ids), BATCH)
+    trace = FileTrace(saved(tmp_path / name, ids), BATCH)
     assert (trace.length, trace.batch_lookups) == (SAMPLES // BATCH, BATCH * TABLES)
     assert [rows for _, rows in trace.tables] == (ids.max(axis=0) + 1).tolist()
     for index in (2, 0, 1):  # in any order
@@ -78,9 +78,9 @@ def test_batches_are_the_samples_in_their_order(name: str, tmp_path: Path, monke
 def test_frequencies_are_counted_over_the_first_samples(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trace_sources, "BLOCK_IDS", 8 * TABLES)
+    monkeypatch.setattr(trace_samples, "BLOCK_IDS", 8 * TABLES)
     ids = one_hot()
-    trace = FileTrace.open(saved(tmp_path / name, ids), BATCH, prefix=0.25)
+    trace = FileTrace(saved(tmp_path / name, ids), BATCH, prefix=0.25)
     for table, counts in enumerate(trace.frequencies()):
         rows = trace.tables[table][1]
         assert counts.tolist() == np.bincount(ids[:25, table], minlength=rows).tolist()
@@ -88,13 +88,13 @@ def test_frequencies_are_counted_over_the_first_samples(
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_bags_of_any_length_are_read(save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace_sources, "BLOCK_IDS", 8 * TABLES)
+    monkeypatch.setattr(trace_samples, "BLOCK_IDS", 8 * TABLES)
     samples = bags()
     flat = [bag for sample in samples for bag in sample]
     offsets = np.cumsum([0, *map(len, flat)])
     ids = np.array([i for bag in flat for i in bag])
     save(tmp_path / "bags.npz", ids=ids, offsets=offsets, names=np.array(["x", "y", "z"]), rows=np.array([40, 50, 60]))
-    trace = FileTrace.open(tmp_path / "bags.npz", BATCH)
+    trace = FileTrace(tmp_path / "bags.npz", BATCH)
     assert trace.tables == (("x", 40), ("y", 50), ("z", 60))
     most = 0
     for index in range(trace.length):
@@ -109,8 +109,8 @@ def test_bags_of_any_length_are_read(save, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_an_array_is_mapped_not_loaded(tmp_path: Path) -> None:
-    trace = FileTrace.open(saved(tmp_path / "ids.npy", one_hot()), BATCH)
-    assert isinstance(trace._source._ids, np.memmap)
+    trace = FileTrace(saved(tmp_path / "ids.npy", one_hot()), BATCH)
+    assert isinstance(trace._samples._ids, np.memmap)
 
 
 def test_options_open_a_trace_file(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_options_open_a_trace_file(tmp_path: Path) -> None:
 
 def refusal(path: Path, batch_size: int = BATCH) -> str:
     with pytest.raises(DataError) as caught:
-        trace = FileTrace.open(path, batch_size)
+        trace = FileTrace(path, batch_size)
         for index in range(trace.length):
             trace.ids(index)
     return str(caught.value)
@@ -133,7 +133,7 @@ def refusal(path: Path, batch_size: int = BATCH) -> str:
 def test_a_negative_id_is_named_with_its_place(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if name == "unsigned.npy":
         pytest.skip("unsigned ids cannot be negative")
-    monkeypatch.setattr(trace_sources, "BLOCK_IDS", 8 * TABLES)
+    monkeypatch.setattr(trace_samples, "BLOCK_IDS", 8 * TABLES)
     ids = one_hot()
     ids[77, 1] = -5
     said = refusal(saved(tmp_path / name, ids))
@@ -145,7 +145,7 @@ def test_an_id_outside_its_table_is_named_when_its_batch_comes(tmp_path: Path) -
     ids = one_hot()
     ids[44, 2] = 1000
     np.savez(tmp_path / "t.npz", ids=ids, rows=np.array([50, 7, 1000]))
-    trace = FileTrace.open(tmp_path / "t.npz", BATCH)
+    trace = FileTrace(tmp_path / "t.npz", BATCH)
     trace.ids(0)
     with pytest.raises(DataError, match=r"column 2 \('table_2'\), row 44: id 1000 is outside the table's 1,000 rows"):
         trace.ids(1)
@@ -160,7 +160,7 @@ def test_an_id_in_a_bag_is_named_by_its_sample(tmp_path: Path) -> None:
     said = "column 1 ('table_1'), row 1: id 90 is outside the table's 9 rows"
     assert said in refusal(tmp_path / "t.npz", 2)
     with pytest.raises(DataError, match=re.escape(said)):
-        FileTrace.open(tmp_path / "t.npz", 1).run(0, 2)
+        FileTrace(tmp_path / "t.npz", 1).run(0, 2)
 
 
 def test_an_id_too_large_for_any_table_is_named(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_an_empty_trace_is_refused(name: str, tmp_path: Path) -> None:
 def test_arrays_that_are_no_trace_are_refused(arrays, sentence: str, tmp_path: Path) -> None:
     np.savez(tmp_path / "t.npz", **arrays)
     with pytest.raises(DataError, match=sentence):
-        FileTrace.open(tmp_path / "t.npz", 1)
+        FileTrace(tmp_path / "t.npz", 1)
 
 
 @pytest.mark.parametrize("name", ["t.npy", "t.npz"])

@@ -17,7 +17,8 @@ from brute_force_bounds import windowed_misses
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from suite.simulate.models.belady import BeladyModel, WindowedModel
+from suite.simulate.models.bounds.belady import BeladyModel
+from suite.simulate.models.bounds.windowed import WindowedModel
 from suite.simulate.models.model import Setting, Span, replay
 from suite.simulate.traces.trace import WorkloadTrace, replayed
 from systems.freq_cache.planner.planner import Planner

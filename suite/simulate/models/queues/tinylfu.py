@@ -9,21 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from suite.simulate.models.model import Setting
-from suite.simulate.models.queues import (
-    ABSENT,
-    FAR,
-    IN_HAND,
-    NONE,
-    USED,
-    Listed,
-    QueuedRows,
-    append,
-    empty_lists,
-    let_go,
-    remove,
-)
-from suite.simulate.traces.trace import Int32s, Int64s
-from systems.freq_cache.compiled import compiled, prefetch
+from suite.simulate.models.queues.queued import ABSENT, IN_HAND, NONE, USED, Listed, QueuedRows, append, let_go, remove
+from systems.freq_cache.compiled import compiled, prefetch_ahead
 
 _WINDOW, _PROBATION, _PROTECTED = range(3)
 """The lists, each from the row used longest ago to the one used last."""
@@ -53,18 +40,15 @@ class TinyLfuModel(QueuedRows):
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
+        self._enter = _enter
         window = max(1, self.slots // 100)
-        flags, row = np.zeros(self.slots, np.uint8), np.zeros(self.slots, np.int32)
         self._cache = _Segments(
-            Listed(self._state, self._place, row, flags, empty_lists(nodes=self.slots, lists=3)),
+            self._listed(lists=3),
             sketch=empty_sketch(self.slots),
             segment=np.zeros(self.slots, np.int8),
             window=window,
             protected=(self.slots - window) * 4 // 5,
         )
-
-    def _enter(self, rows: Int32s, ends: Int64s, missed: NDArray[np.bool_], first: int) -> None:
-        _enter_tiny_lfu(rows, ends, missed, self._cache)
 
 
 class _Segments(NamedTuple):
@@ -78,49 +62,44 @@ class _Segments(NamedTuple):
 
 
 @compiled
-def _enter_tiny_lfu(rows, ends, missed, cache):
-    begin = 0
-    for batch in range(ends.size):
-        _enter_batch(rows[begin : ends[batch]], missed[begin : ends[batch]], cache)
-        begin = ends[batch]
-
-
-@compiled
-def _enter_batch(rows, missed, cache):
+def _enter(all_rows, ends, all_missed, first, cache):
     state, place, row, flags, lists = cache.cached
-    for i in range(rows.size):
-        if i + FAR < rows.size:
-            prefetch(place, rows[i + FAR])
-        count(cache.sketch, rows[i])
-        slot = place[np.uint64(rows[i])]
-        missed[i] = slot < 0
-        if slot >= 0:
+    begin = 0
+    for end in ends:
+        rows, missed = all_rows[begin:end], all_missed[begin:end]
+        for i in range(rows.size):
+            prefetch_ahead(place, rows, i)
+            count(cache.sketch, rows[i])
+            slot = place[np.uint64(rows[i])]
+            missed[i] = slot < 0
+            if slot >= 0:
+                flags[slot] = IN_HAND
+                _move(cache, slot, _WINDOW if cache.segment[slot] == _WINDOW else _PROTECTED)
+                if lists.size[_PROTECTED] > cache.protected:
+                    _move(cache, lists.oldest[_PROTECTED], _PROBATION)
+        for which in range(3):
+            lists.turn[which] = lists.oldest[which]
+        for i in range(rows.size):
+            if not missed[i]:
+                continue
+            free = state[USED] < row.size
+            if free:
+                slot = state[USED]
+                state[USED] += 1
+            elif rows.size <= row.size:
+                slot = _leaves(cache)
+                place[np.uint64(row[slot])] = ABSENT
+            else:
+                continue
+            place[np.uint64(rows[i])] = slot
+            row[slot] = rows[i]
             flags[slot] = IN_HAND
-            _move(cache, slot, _WINDOW if cache.segment[slot] == _WINDOW else _PROTECTED)
-            if lists.size[_PROTECTED] > cache.protected:
-                _move(cache, lists.oldest[_PROTECTED], _PROBATION)
-    for which in range(3):
-        lists.turn[which] = lists.oldest[which]
-    for i in range(rows.size):
-        if not missed[i]:
-            continue
-        free = state[USED] < row.size
-        if free:
-            slot = state[USED]
-            state[USED] += 1
-        elif rows.size <= row.size:
-            slot = _leaves(cache)
-            place[np.uint64(row[slot])] = ABSENT
-        else:
-            continue
-        place[np.uint64(rows[i])] = slot
-        row[slot] = rows[i]
-        flags[slot] = IN_HAND
-        cache.segment[slot] = _WINDOW
-        append(lists, _WINDOW, slot)
-        if free and lists.size[_WINDOW] > cache.window:
-            _move(cache, lists.oldest[_WINDOW], _PROBATION)
-    let_go(rows, place, flags)
+            cache.segment[slot] = _WINDOW
+            append(lists, _WINDOW, slot)
+            if free and lists.size[_WINDOW] > cache.window:
+                _move(cache, lists.oldest[_WINDOW], _PROBATION)
+        let_go(rows, place, flags)
+        begin = end
 
 
 @compiled

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from suite.simulate.models.model import Setting
-from suite.simulate.models.queues import ABSENT, FAR, OWN, USED, QueuedRows
+from suite.simulate.models.queues.queued import ABSENT, OWN, USED, QueuedRows
 from suite.simulate.traces.trace import Int32s, Int64s
-from systems.freq_cache.compiled import compiled, prefetch
+from systems.freq_cache.compiled import compiled, prefetch_ahead
 from systems.freq_cache.planner.queues import EMPTY, Queues, empty_queues, pop, push
 
 
@@ -31,13 +31,11 @@ class LruModel(QueuedRows):
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
+        self._enter = _enter
         self._row, self._last = (np.zeros(self.slots, np.int32) for _ in range(2))
         self._queued = np.zeros(self.slots, np.bool_)
         self._queues = empty_queues(queues=setting.span.stop, slots=self.slots)
         self._cache = _Recency(self._state, self._place, self._row, self._last, self._queued, self._queues)
-
-    def _enter(self, rows: Int32s, ends: Int64s, missed: NDArray[np.bool_], first: int) -> None:
-        _enter_lru(rows, ends, missed, first, self._cache)
 
 
 class _Recency(NamedTuple):
@@ -55,45 +53,39 @@ class _Recency(NamedTuple):
 
 
 @compiled
-def _enter_lru(rows, ends, missed, first, cache):
-    begin = 0
-    for batch in range(ends.size):
-        _enter_batch(rows[begin : ends[batch]], missed[begin : ends[batch]], first + batch, cache)
-        begin = ends[batch]
-
-
-@compiled
-def _enter_batch(rows, missed, now, cache):
+def _enter(all_rows, ends, all_missed, first, cache):
     state, place, row, last, queued, queues = cache
-    for i in range(rows.size):
-        if i + FAR < rows.size:
-            prefetch(place, rows[i + FAR])
-        slot = place[np.uint64(rows[i])]
-        missed[i] = slot < 0
-        if slot >= 0:
+    begin, now = 0, first - 1
+    for end in ends:
+        rows, missed, now = all_rows[begin:end], all_missed[begin:end], now + 1
+        for i in range(rows.size):
+            prefetch_ahead(place, rows, i)
+            slot = place[np.uint64(rows[i])]
+            missed[i] = slot < 0
+            if slot >= 0:
+                last[slot] = now
+        for i in range(rows.size):
+            if not missed[i]:
+                continue
+            if state[USED] < row.size:
+                slot = state[USED]
+                state[USED] += 1
+            elif rows.size <= row.size:
+                slot = np.int64(_least_recent(now, cache))
+                place[np.uint64(row[slot])] = ABSENT
+            else:
+                continue
+            place[np.uint64(rows[i])] = slot
+            row[slot] = rows[i]
             last[slot] = now
-    for i in range(rows.size):
-        if not missed[i]:
-            continue
-        if state[USED] < row.size:
-            slot = state[USED]
-            state[USED] += 1
-        elif rows.size <= row.size:
-            slot = np.int64(_least_recent(now, cache))
-            place[np.uint64(row[slot])] = ABSENT
-        else:
-            continue
-        place[np.uint64(rows[i])] = slot
-        row[slot] = rows[i]
-        last[slot] = now
-        queued[slot] = False
-    for i in range(rows.size):
-        if i + FAR < rows.size:
-            prefetch(place, rows[i + FAR])
-        slot = place[np.uint64(rows[i])]
-        if slot >= 0 and not queued[slot]:
-            queued[slot] = True
-            push(queues, now, slot)
+            queued[slot] = False
+        for i in range(rows.size):
+            prefetch_ahead(place, rows, i)
+            slot = place[np.uint64(rows[i])]
+            if slot >= 0 and not queued[slot]:
+                queued[slot] = True
+                push(queues, now, slot)
+        begin = end
 
 
 @compiled

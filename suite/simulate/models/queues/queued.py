@@ -1,8 +1,8 @@
-"""What LRU, S3-FIFO and SIEVE share: the accesses of a batch, and lists of cached rows.
+"""What these policies share: the accesses of a batch, and lists of cached rows.
 
-The three policies are defined for single accesses: S3-FIFO and SIEVE by Algorithm 1 of their papers, which the models
-name, S3-FIFO with a choice of how a cache fills. With batches of one row they miss what another simulator of these
-rules misses (`results/simulate/independent_check.py`). Here they are brought to batches, by the same rules for all:
+The policies are defined for single accesses, by the papers that the models name. With batches of one row LRU, S3-FIFO
+and SIEVE miss what another simulator of these rules misses (`results/simulate/independent_check.py`). Here all are
+brought to batches, by the same rules:
 
 - The distinct rows of a batch are its accesses, in order of first occurrence. A row that occurs several times in a
   batch is accessed once.
@@ -16,22 +16,18 @@ rules misses (`results/simulate/independent_check.py`). Here they are brought to
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from suite.simulate.models.model import CacheModel, Setting, Tally
-from suite.simulate.traces.trace import Int32s, Int64s, Seen
-from systems.freq_cache.compiled import compiled, prefetch
+from suite.simulate.traces.trace import Int32s, Seen
+from systems.freq_cache.compiled import compiled, prefetch_ahead
 
 ABSENT = -1
 NONE = -1
-
-FAR = 32
-"""How many rows ahead a loop asks for memory."""
 
 USED, OWN = range(2)
 """Entries of the state: slots in use, and a number of the policy's own."""
@@ -41,35 +37,38 @@ IN_HAND = 128
 
 
 class QueuedRows(CacheModel):
-    """A policy that keeps cached rows in queues; it counts the accesses of batches. Subclasses write `_enter`."""
+    """A policy that keeps cached rows in queues; it counts the accesses of batches.
+
+    To write: `_cache`, what the policy knows, and `_enter`, a compiled loop that lets batches access their rows, one
+    batch after another, and keeps `_cache`. Its arguments:
+
+    - `rows`: distinct rows of each batch, int32 `[u]`, in order of first occurrence;
+    - `ends`: where those of each batch end, int64 `[batches]`;
+    - `missed`: receives whether each was absent, bool `[u]`;
+    - `first`: the number of the first batch;
+    - `cache`: `_cache`.
+    """
 
     takes_runs = True
+    _cache: tuple[Any, ...]
+    _enter: Callable[..., None]
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
         self._place = np.full(setting.trace.rows, ABSENT, np.int32)
         self._state = np.zeros(2, np.int64)
 
-    @property
-    def slots(self) -> int:
-        return min(self.setting.slots, self.setting.trace.rows)
-
-    @abstractmethod
-    def _enter(self, rows: Int32s, ends: Int64s, missed: NDArray[np.bool_], first: int) -> None:
-        """Let batches access their rows, one batch after another, and keep the state.
-
-        Args:
-            rows: Distinct rows of each, int32 `[u]`, in order of first occurrence.
-            ends: Where those of each batch end, int64 `[batches]`.
-            missed: Receives whether each was absent, bool `[u]`.
-            first: The number of the first batch.
-        """
+    def _listed(self, *, lists: int, ghosts: int = 0) -> Listed:
+        """An empty cache with so many lists, whose nodes are its slots and so many more."""
+        nodes = self.slots + ghosts
+        row, flags = np.zeros(nodes, np.int32), np.zeros(self.slots, np.uint8)
+        return Listed(self._state, self._place, row, flags, _empty_lists(nodes=nodes, lists=lists))
 
     def step(self, batch: Seen, tally: Tally | None) -> None:
         rows, _ = batch.unique
         missed = np.empty(rows.size, np.bool_)
         used = self._state[USED]
-        self._enter(rows, batch.ends, missed, batch.number)
+        self._enter(rows, batch.ends, missed, batch.number, self._cache)
         if tally is None:
             return
         misses = self.count(batch, missed, tally)
@@ -113,7 +112,7 @@ class Listed(NamedTuple):
     lists: Lists
 
 
-def empty_lists(*, nodes: int, lists: int) -> Lists:
+def _empty_lists(*, nodes: int, lists: int) -> Lists:
     """So many empty lists for so many nodes."""
     older, newer = (np.full(nodes, NONE, np.int32) for _ in range(2))
     oldest, newest, turn = (np.full(lists, NONE, np.int64) for _ in range(3))
@@ -164,8 +163,7 @@ def remove(lists, which, node):
 def let_go(rows, place, flags):
     """The batch in hand is done."""
     for i in range(rows.size):
-        if i + FAR < rows.size:
-            prefetch(place, rows[i + FAR])
+        prefetch_ahead(place, rows, i)
         slot = place[np.uint64(rows[i])]
         if 0 <= slot < flags.size:
             flags[slot] &= IN_HAND - 1

@@ -5,26 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from suite.simulate.models.model import Setting
-from suite.simulate.models.queues import (
+from suite.simulate.models.queues.queued import (
     ABSENT,
-    FAR,
     IN_HAND,
     NONE,
     OWN,
     USED,
-    Listed,
     QueuedRows,
     append,
     append_all,
-    empty_lists,
     let_go,
     remove,
 )
-from suite.simulate.traces.trace import Int32s, Int64s
-from systems.freq_cache.compiled import compiled, prefetch
+from systems.freq_cache.compiled import compiled, prefetch_ahead
 
 _SMALL, _MAIN, _GHOST, _FREE = range(4)
 """The lists: the two queues, the ghost, and nodes that the ghost may still take."""
@@ -56,61 +51,50 @@ class S3FifoModel(QueuedRows):
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
-        ghosts = self.slots * 9 // 10
-        self._lists = empty_lists(nodes=self.slots + ghosts, lists=4)
-        self._row = np.zeros(self.slots + ghosts, np.int32)
-        self._hits = np.zeros(self.slots, np.uint8)
-        append_all(self._lists, _FREE, self.slots)
+        self._enter = _enter
         small = max(1, self.slots // 10)
         filled = small if parameters.get("fill") == "main" else self.slots
         self._state = np.array([0, self.slots - small, filled])
-        self._cache = Listed(self._state, self._place, self._row, self._hits, self._lists)
-
-    def _enter(self, rows: Int32s, ends: Int64s, missed: NDArray[np.bool_], first: int) -> None:
-        _enter_s3_fifo(rows, ends, missed, self._cache)
+        self._cache = listed = self._listed(lists=4, ghosts=self.slots * 9 // 10)
+        append_all(listed.lists, _FREE, self.slots)
 
 
 @compiled
-def _enter_s3_fifo(rows, ends, missed, cache):
-    begin = 0
-    for batch in range(ends.size):
-        _enter_batch(rows[begin : ends[batch]], missed[begin : ends[batch]], cache)
-        begin = ends[batch]
-
-
-@compiled
-def _enter_batch(rows, missed, cache):
+def _enter(all_rows, ends, all_missed, first, cache):
     """`OWN` of the state is the main queue's share, `_FILLED` what the small one takes while there are free slots."""
     state, place, row, hits, lists = cache
     slots = hits.size
-    for i in range(rows.size):
-        if i + FAR < rows.size:
-            prefetch(place, rows[i + FAR])
-        slot = place[np.uint64(rows[i])]
-        missed[i] = not 0 <= slot < slots
-        if not missed[i]:
-            hits[slot] = IN_HAND | min(hits[slot] + 1, 3)
-    for which in (_SMALL, _MAIN):
-        lists.turn[which] = lists.oldest[which]
-    for i in range(rows.size):
-        if not missed[i] or (state[USED] == slots and rows.size > slots):
-            continue
-        ghost = place[np.uint64(rows[i])]
-        if ghost != ABSENT:
-            remove(lists, _GHOST, ghost)
-            append(lists, _FREE, ghost)
-        queue = _SMALL if ghost == ABSENT else _MAIN
-        if state[USED] < slots:
-            slot = state[USED]
-            state[USED] += 1
-            queue = _SMALL if lists.size[_SMALL] < state[_FILLED] else _MAIN
-        else:
-            slot = _leaves_s3_fifo(cache)
-        append(lists, queue, slot)
-        place[np.uint64(rows[i])] = slot
-        row[slot] = rows[i]
-        hits[slot] = IN_HAND
-    let_go(rows, place, hits)
+    begin = 0
+    for end in ends:
+        rows, missed = all_rows[begin:end], all_missed[begin:end]
+        for i in range(rows.size):
+            prefetch_ahead(place, rows, i)
+            slot = place[np.uint64(rows[i])]
+            missed[i] = not 0 <= slot < slots
+            if not missed[i]:
+                hits[slot] = IN_HAND | min(hits[slot] + 1, 3)
+        for which in (_SMALL, _MAIN):
+            lists.turn[which] = lists.oldest[which]
+        for i in range(rows.size):
+            if not missed[i] or (state[USED] == slots and rows.size > slots):
+                continue
+            ghost = place[np.uint64(rows[i])]
+            if ghost != ABSENT:
+                remove(lists, _GHOST, ghost)
+                append(lists, _FREE, ghost)
+            queue = _SMALL if ghost == ABSENT else _MAIN
+            if state[USED] < slots:
+                slot = state[USED]
+                state[USED] += 1
+                queue = _SMALL if lists.size[_SMALL] < state[_FILLED] else _MAIN
+            else:
+                slot = _leaves_s3_fifo(cache)
+            append(lists, queue, slot)
+            place[np.uint64(rows[i])] = slot
+            row[slot] = rows[i]
+            hits[slot] = IN_HAND
+        let_go(rows, place, hits)
+        begin = end
 
 
 @compiled

@@ -1,27 +1,79 @@
-"""Cached rows in two kinds of queues: by next use where it is known, else by rank. All queues are linked lists.
+"""A bound: what looking ahead is worth.
 
-A cached row is a node; behind the nodes stand the queues, first one per rank, then one per batch. `after` of a queue is
+Cached rows are in two kinds of queues: by next use where it is known, else by rank. All queues are linked lists. A
+cached row is a node; behind the nodes stand the queues, first one per rank, then one per batch. `after` of a queue is
 its first node, `before` its last, the queue itself if it is empty. Nodes of no row form a list by `after` alone. A node
 moves from the queue of its rank to that of a batch only when it would leave otherwise.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from suite.simulate.traces.next_use import NextUses, Uses
-from suite.simulate.traces.rates import Rates
-from suite.simulate.traces.trace import Int32s
-from systems.freq_cache.compiled import compiled, prefetch
+from suite.simulate.models.model import CacheModel, Setting, Tally
+from suite.simulate.traces.next_use import NextUses, Uses, next_uses
+from suite.simulate.traces.rates import Rates, rates_of
+from suite.simulate.traces.trace import Int32s, Seen
+from systems.freq_cache.compiled import compiled, prefetch_ahead
 
 NONE = -1
 HELD, FREE, LOWEST, FARTHEST = range(4)
 """Entries of the state: cached rows; the first free node; no row is queued by a lower rank, none by a later batch."""
 
-_FAR = 32
+
+class WindowedModel(CacheModel):
+    """A cache that knows the next `look_ahead` batches, and how often every row is used, but not when.
+
+    Of the rows that are not in the window, the one of the lowest rate leaves, of equals the one used longest ago; if
+    all are in it, the one used last. All rows of a batch are resident together; with a batch larger than the cache, the
+    best of its rows and of those there stay. `warm=frequent` starts with the most frequent rows, of equals the lower
+    ones. Every batch is worth the same, counted or not. Rates are `Trace.frequencies`, compared exactly: the law of a
+    synthetic stream, the counts of a dataset. (Counts of what is yet to come would tell which of many rare rows return
+    at all, and that is what a window is to find out.)
+
+    What it bounds: on a given trace a worse rule may be lucky, so no rule with a window is a bound. This one is the
+    best on average among all that see the same window, if batches are independent draws from one law under which rows
+    of higher frequency are the likelier ones. A row in the window is surely used before one that is not, so between
+    these, and inside the window, `BeladyModel`'s argument holds. Of two rows outside it let x be the likelier, and pair
+    each future batch that has x without y with the same batch with y for x: who keeps x and who keeps y then fare alike
+    in turn, but for the futures by which x is likelier. There who kept x has a miss less, and a row more in the cache
+    is worth one miss at most. Without a window this is rule A0 of Aho, Denning and Ullman, "Principles of optimal page
+    replacement", JACM 18(1), 1971. Where the law drifts, a policy that follows it can do better. With a window over the
+    whole replay this is `belady`, if both start empty and every batch is counted.
+
+    `look_ahead` counts batches behind the one in hand: `freq_cache[look_ahead=16]` knows 15.
+
+    Memory: 12 B per row of the tables with the finding of distinct rows, `NextUses`, and 15 B per slot and per id of a
+    batch; while it is built also the frequencies, 8 B per row.
+    """
+
+    variants = {
+        "look_ahead": ("16", "0", "1", "2", "4", "8", "32", "64", "128", "256", "512", "1024"),
+        "warm": ("frequent", "off"),
+    }
+    source = "Aho, Denning and Ullman, JACM 18(1), 1971, and Belady's rule inside the window"
+
+    def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
+        super().__init__(setting, parameters)
+        look_ahead = int(parameters["look_ahead"])
+        self._uses = next_uses(setting.trace, setting.span.stop)
+        rates = rates_of(setting.trace)
+        nodes = self.slots + setting.trace.batch_lookups
+        self._window = _empty(self._uses, rates, nodes=nodes, look_ahead=look_ahead)
+        if parameters["warm"] == "frequent":
+            _warm_up(self._window, self._uses.first, *rates.bar(self.slots))
+
+    def step(self, batch: Seen, tally: Tally | None) -> None:
+        rows = batch.unique[0]
+        missed = np.empty(rows.size, np.bool_)
+        back = _replace(self._window, rows, self._uses.of(batch.number), self.slots, batch.number, missed)
+        if tally is not None:
+            tally.rows_fetched += self.count(batch, missed, tally)
+            tally.rows_written_back += back
 
 
 class Window(NamedTuple):
@@ -51,7 +103,7 @@ class Window(NamedTuple):
     look_ahead: int
 
 
-def empty_window(uses: NextUses, rates: Rates, *, nodes: int, look_ahead: int) -> Window:
+def _empty(uses: NextUses, rates: Rates, *, nodes: int, look_ahead: int) -> Window:
     """An empty one with room for so many rows."""
     before = np.arange(nodes + rates.rows.size + uses.never + 1, dtype=np.int32)
     after = before.copy()
@@ -142,16 +194,15 @@ def _shrink(window, keep, now):
 
 
 @compiled
-def replace(window, rows, uses, slots, now, missed):
+def _replace(window, rows, uses, slots, now, missed):
     """Make the rows of a batch resident, if there are slots for all of them, else the best of all rows.
 
     `missed` receives whether each was absent. Returns rows written back.
     """
     misses = 0
     for i in range(rows.size):
-        if i + _FAR < rows.size:
-            prefetch(window.node_of, rows[i + _FAR])
-            prefetch(window.rank, rows[i + _FAR])
+        prefetch_ahead(window.node_of, rows, i)
+        prefetch_ahead(window.rank, rows, i)
         node = window.node_of[np.uint64(rows[i])]
         missed[i] = node == NONE
         misses += missed[i]
@@ -172,7 +223,7 @@ def replace(window, rows, uses, slots, now, missed):
 
 
 @compiled
-def warm_up(window, first, bar, left):
+def _warm_up(window, first, bar, left):
     """Fill an empty cache with all rows of ranks above the bar, and `left` of those at it, the lower rows."""
     for row in range(first.size):
         rank = window.rank[row]

@@ -6,24 +6,11 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from suite.simulate.models.model import Setting
-from suite.simulate.models.queues import (
-    ABSENT,
-    FAR,
-    IN_HAND,
-    NONE,
-    USED,
-    Listed,
-    QueuedRows,
-    append,
-    empty_lists,
-    let_go,
-    remove,
-)
+from suite.simulate.models.queues.queued import ABSENT, IN_HAND, NONE, USED, Listed, QueuedRows, append, let_go, remove
 from suite.simulate.traces.trace import Int32s, Int64s
-from systems.freq_cache.compiled import compiled, prefetch
+from systems.freq_cache.compiled import compiled, prefetch_ahead
 
 _AGE, _LOWEST = range(2)
 """Entries of the clock: the highest key of a row that left, and a key that no cached row's is below."""
@@ -43,19 +30,15 @@ class LfudaModel(QueuedRows):
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
+        self._enter = _enter
         # Keys lie less than two replays apart: each is at most a batch's count above an age, and at least the age that
         # the cache had two rises ago. A list serves all keys of one remainder.
-        lists = empty_lists(nodes=self.slots, lists=2 * setting.span.stop + 2)
-        flags, row = np.zeros(self.slots, np.uint8), np.zeros(self.slots, np.int32)
         self._cache = _Aging(
-            Listed(self._state, self._place, row, flags, lists),
+            self._listed(lists=2 * setting.span.stop + 2),
             accesses=np.zeros(self.slots, np.int32),
             key=np.zeros(self.slots, np.int64),
             clock=np.zeros(2, np.int64),
         )
-
-    def _enter(self, rows: Int32s, ends: Int64s, missed: NDArray[np.bool_], first: int) -> None:
-        _enter_lfuda(rows, ends, missed, self._cache)
 
 
 class _Aging(NamedTuple):
@@ -68,45 +51,40 @@ class _Aging(NamedTuple):
 
 
 @compiled
-def _enter_lfuda(rows, ends, missed, cache):
-    begin = 0
-    for batch in range(ends.size):
-        _enter_batch(rows[begin : ends[batch]], missed[begin : ends[batch]], cache)
-        begin = ends[batch]
-
-
-@compiled
-def _enter_batch(rows, missed, cache):
+def _enter(all_rows, ends, all_missed, first, cache):
     state, place, row, flags, lists = cache.cached
-    for i in range(rows.size):
-        if i + FAR < rows.size:
-            prefetch(place, rows[i + FAR])
-        slot = place[np.uint64(rows[i])]
-        missed[i] = slot < 0
-        if slot >= 0:
-            remove(lists, cache.key[slot] % lists.oldest.size, slot)
-            cache.accesses[slot] += 1
-            _queue(cache, np.int64(slot))
-    lowest = cache.clock[_LOWEST]
-    for i in range(rows.size):
-        if not missed[i]:
-            continue
-        if state[USED] < row.size:
-            slot = state[USED]
-            state[USED] += 1
-        elif rows.size <= row.size:
-            lowest = _lowest(cache, lowest)
-            slot = lists.oldest[lowest % lists.oldest.size]
-            remove(lists, lowest % lists.oldest.size, slot)
-            place[np.uint64(row[slot])] = ABSENT
-            cache.clock[_AGE] = max(cache.clock[_AGE], lowest)
-        else:
-            continue
-        place[np.uint64(rows[i])] = slot
-        row[slot] = rows[i]
-        cache.accesses[slot] = 1
-        _queue(cache, slot)
-    let_go(rows, place, flags)
+    begin = 0
+    for end in ends:
+        rows, missed = all_rows[begin:end], all_missed[begin:end]
+        for i in range(rows.size):
+            prefetch_ahead(place, rows, i)
+            slot = place[np.uint64(rows[i])]
+            missed[i] = slot < 0
+            if slot >= 0:
+                remove(lists, cache.key[slot] % lists.oldest.size, slot)
+                cache.accesses[slot] += 1
+                _queue(cache, np.int64(slot))
+        lowest = cache.clock[_LOWEST]
+        for i in range(rows.size):
+            if not missed[i]:
+                continue
+            if state[USED] < row.size:
+                slot = state[USED]
+                state[USED] += 1
+            elif rows.size <= row.size:
+                lowest = _lowest(cache, lowest)
+                slot = lists.oldest[lowest % lists.oldest.size]
+                remove(lists, lowest % lists.oldest.size, slot)
+                place[np.uint64(row[slot])] = ABSENT
+                cache.clock[_AGE] = max(cache.clock[_AGE], lowest)
+            else:
+                continue
+            place[np.uint64(rows[i])] = slot
+            row[slot] = rows[i]
+            cache.accesses[slot] = 1
+            _queue(cache, slot)
+        let_go(rows, place, flags)
+        begin = end
 
 
 @compiled

@@ -1,4 +1,4 @@
-"""Bounds: the least that any cache could miss, what looking ahead is worth, and what none of any size could hold."""
+"""Bounds: the least that any cache could miss, and what none of any size could hold."""
 
 from __future__ import annotations
 
@@ -7,16 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from suite.simulate.models.marks import Marks, highest, mark, mark_all, no_marks, unmark
+from suite.simulate.models.bounds.marks import Marks, highest, mark, mark_all, no_marks, unmark
 from suite.simulate.models.model import CacheModel, Setting, Tally
-from suite.simulate.models.window_queues import empty_window, replace, warm_up
 from suite.simulate.traces.next_use import NextUses, next_uses
 from suite.simulate.traces.rates import rates_of
 from suite.simulate.traces.trace import Int32s, Int64s, Seen
-from systems.freq_cache.compiled import compiled, prefetch
-
-_FAR = 32
-"""How many rows ahead a loop asks for memory."""
+from systems.freq_cache.compiled import compiled, prefetch_ahead
 
 
 class BeladyModel(CacheModel):
@@ -72,10 +68,6 @@ class BeladyModel(CacheModel):
         if rank.size:
             _start(self._cache, self._uses, span.counted_from, self.slots)
 
-    @property
-    def slots(self) -> int:
-        return min(self.setting.slots, self.setting.trace.rows)
-
     def step(self, batch: Seen, tally: Tally | None) -> None:
         rows = batch.unique[0]
         missed = np.empty(rows.size, np.bool_)
@@ -83,61 +75,6 @@ class BeladyModel(CacheModel):
         bypass = self.parameters["bypass"] == "on"
         rules = _Rules(batch.number, self.setting.span.counted_from, self.slots, bypass)
         back = _turns(self._cache, rules, rows, uses, batch.ends, missed)
-        if tally is not None:
-            tally.rows_fetched += self.count(batch, missed, tally)
-            tally.rows_written_back += back
-
-
-class WindowedModel(CacheModel):
-    """A cache that knows the next `look_ahead` batches, and how often every row is used, but not when.
-
-    Of the rows that are not in the window, the one of the lowest rate leaves, of equals the one used longest ago; if
-    all are in it, the one used last. All rows of a batch are resident together; with a batch larger than the cache, the
-    best of its rows and of those there stay. `warm=frequent` starts with the most frequent rows, of equals the lower
-    ones. Every batch is worth the same, counted or not. Rates are `Trace.frequencies`, compared exactly: the law of a
-    synthetic stream, the counts of a dataset. (Counts of what is yet to come would tell which of many rare rows return
-    at all, and that is what a window is to find out.)
-
-    What it bounds: on a given trace a worse rule may be lucky, so no rule with a window is a bound. This one is the
-    best on average among all that see the same window, if batches are independent draws from one law under which rows
-    of higher frequency are the likelier ones. A row in the window is surely used before one that is not, so between
-    these, and inside the window, `BeladyModel`'s argument holds. Of two rows outside it let x be the likelier, and pair
-    each future batch that has x without y with the same batch with y for x: who keeps x and who keeps y then fare alike
-    in turn, but for the futures by which x is likelier. There who kept x has a miss less, and a row more in the cache
-    is worth one miss at most. Without a window this is rule A0 of Aho, Denning and Ullman, "Principles of optimal page
-    replacement", JACM 18(1), 1971. Where the law drifts, a policy that follows it can do better. With a window over the
-    whole replay this is `belady`, if both start empty and every batch is counted.
-
-    `look_ahead` counts batches behind the one in hand: `freq_cache[look_ahead=16]` knows 15.
-
-    Memory: 12 B per row of the tables with the finding of distinct rows, `NextUses`, and 15 B per slot and per id of a
-    batch; while it is built also the frequencies, 8 B per row.
-    """
-
-    variants = {
-        "look_ahead": ("16", "0", "1", "2", "4", "8", "32", "64", "128", "256", "512", "1024"),
-        "warm": ("frequent", "off"),
-    }
-    source = "Aho, Denning and Ullman, JACM 18(1), 1971, and Belady's rule inside the window"
-
-    def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
-        super().__init__(setting, parameters)
-        look_ahead = int(parameters["look_ahead"])
-        self._uses = next_uses(setting.trace, setting.span.stop)
-        rates = rates_of(setting.trace)
-        nodes = self.slots + setting.trace.batch_lookups
-        self._window = empty_window(self._uses, rates, nodes=nodes, look_ahead=look_ahead)
-        if parameters["warm"] == "frequent":
-            warm_up(self._window, self._uses.first, *rates.bar(self.slots))
-
-    @property
-    def slots(self) -> int:
-        return min(self.setting.slots, self.setting.trace.rows)
-
-    def step(self, batch: Seen, tally: Tally | None) -> None:
-        rows = batch.unique[0]
-        missed = np.empty(rows.size, np.bool_)
-        back = replace(self._window, rows, self._uses.of(batch.number), self.slots, batch.number, missed)
         if tally is not None:
             tally.rows_fetched += self.count(batch, missed, tally)
             tally.rows_written_back += back
@@ -258,8 +195,7 @@ def _find(cache, rows, now, missed):
     """Whether each row of a batch is absent."""
     new = 0
     for i in range(rows.size):
-        if i + _FAR < rows.size:
-            prefetch(cache.ticket, rows[i + _FAR])
+        prefetch_ahead(cache.ticket, rows, i)
         row = np.uint64(rows[i])
         ticket = int(cache.ticket[row])
         if ticket < 0 and new < cache.started[now] and cache.rank[row] >= cache.bar:
@@ -311,8 +247,7 @@ def _turn(cache, rules, rows, uses, now):
     others = slots if rules.bypass or rows.size > slots else slots - rows.size  # that may stay beside it
     back = _leave(cache, others)
     for i in range(rows.size):
-        if i + _FAR < rows.size:
-            prefetch(cache.ticket, rows[i + _FAR])
+        prefetch_ahead(cache.ticket, rows, i)
         use = np.int64(uses[i])
         cache.ticket[np.uint64(rows[i])] = 0 if use == never else joined[use]
         if use >= rules.counted_from:
