@@ -1,0 +1,1 @@
+"""What no cache can do better than, and what nobody could have had."""

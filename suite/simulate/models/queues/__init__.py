@@ -1,0 +1,1 @@
+"""Policies that keep cached rows in queues, by the batch."""
