@@ -15,9 +15,8 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import ClassVar, Self
 
 import psutil
@@ -43,7 +42,7 @@ _POLL_S = 0.25
 _BUS_TIMEOUT_S = 20.0
 
 
-class MemoryGroup:
+class MemoryGroup(AbstractContextManager["MemoryGroup"]):
     """A group for this process and what it starts after `enter`; leaving the context closes it.
 
     Attributes:
@@ -149,12 +148,7 @@ class MemoryGroup:
             (self._home / "cgroup.procs").write_text(str(os.getpid()))
             self._path.rmdir()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _forget_peak(self) -> None:

@@ -9,18 +9,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, Field, TypeAdapter
 
 from suite.records.measured import Optimum
+from suite.records.model import Model
 from suite.records.record import Cell, Measurement, Verification
 from suite.records.status import Status
 
 
-class _Message(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class RunCell(_Message):
+class RunCell(Model):
     """Run a cell; an `Outcome` is the answer.
 
     Attributes:
@@ -35,7 +32,7 @@ class RunCell(_Message):
     rows: Path | None = None
 
 
-class Host(_Message):
+class Host(Model):
     """Be the host of systems that take turns; `Done` is the answer. The requests below follow.
 
     Attributes:
@@ -48,14 +45,14 @@ class Host(_Message):
     steps: int
 
 
-class Build(_Message):
+class Build(Model):
     """Build a system anew; `Done` is the answer."""
 
     kind: Literal["build"] = "build"
     name: str
 
 
-class TakeTurn(_Message):
+class TakeTurn(Model):
     """Train a system a few steps; a `Turn` is the answer.
 
     Attributes:
@@ -68,7 +65,7 @@ class TakeTurn(_Message):
     embeddings_only: bool = False
 
 
-class Clear(_Message):
+class Clear(Model):
     """Forget all systems that were built; `Done` is the answer."""
 
     kind: Literal["clear"] = "clear"
@@ -78,7 +75,7 @@ Request = RunCell | Host | Build | TakeTurn | Clear
 _REQUESTS: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="kind")])
 
 
-class Progress(_Message):
+class Progress(Model):
     """A sign of life. Only the thread that does the work sends it, so a hung system goes silent."""
 
     kind: Literal["progress"] = "progress"
@@ -87,13 +84,13 @@ class Progress(_Message):
     steps: int = 0
 
 
-class Done(_Message):
+class Done(Model):
     """What was asked for is done."""
 
     kind: Literal["done"] = "done"
 
 
-class Turn(_Message):
+class Turn(Model):
     """A turn that a system took.
 
     Attributes:
@@ -113,7 +110,7 @@ class Turn(_Message):
     rows_read: int | None = None
 
 
-class Outcome(_Message):
+class Outcome(Model):
     """How a cell ended, as far as its own process could tell, or why a host could not go on. The last message."""
 
     kind: Literal["outcome"] = "outcome"

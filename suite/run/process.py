@@ -8,11 +8,9 @@ import subprocess
 import time
 import uuid
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from pydantic import BaseModel
 
@@ -21,10 +19,9 @@ from suite.records.record import Cell
 from suite.records.scales import scale_of
 from suite.records.status import Status
 from suite.run import memory_group
-from suite.run.killing import GRACE_S, kill_tree
+from suite.run.ending import GRACE_S, kernel_kills, kill_tree, post_mortem
 from suite.run.memory_probes import available_host_bytes, tree_rss_bytes
 from suite.run.messages import Done, Outcome, Progress, RunCell, Turn, decode, encode
-from suite.run.post_mortem import kernel_kills, post_mortem
 from suite.run.scratch import cell_directory
 from suite.run.starting import start
 
@@ -118,7 +115,7 @@ def run_in_process(
     return Ended(answer, mine.phase, time.monotonic() - started)
 
 
-class Worker:
+class Worker(AbstractContextManager["Worker"]):
     """A process that waits for requests, in a session of its own. Leaving the context kills it and all it started.
 
     Args:
@@ -147,12 +144,7 @@ class Worker:
             self._selector.register(self._fd, selectors.EVENT_READ)
             self._resources = stack.pop_all()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property

@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Lock
 
-from suite.run.killing import MARK, NO_MARK
+from suite.run.ending import MARK, NO_MARK
 
 _ANSWER_S = 300.0
 """How long the import may take, and a fork."""

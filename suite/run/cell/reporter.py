@@ -30,22 +30,15 @@ class Reporter:
     def phase(self, name: str) -> None:
         """A new phase begins."""
         self._phase = name
-        self._send(Progress(phase=name))
+        self.send(Progress(phase=name))
 
     def beat(self, step: int = 0, steps: int = 0) -> None:
         """The phase goes on."""
         if time.monotonic() - self._last >= _BEAT_S:
-            self._send(Progress(phase=self._phase, step=step, steps=steps))
+            self.send(Progress(phase=self._phase, step=step, steps=steps))
 
-    def answer(self, message: Done | Turn) -> None:
-        """What was asked for is done."""
-        self._send(message)
-
-    def finish(self, outcome: Outcome) -> None:
-        """The last word."""
-        self._send(outcome)
-
-    def _send(self, message: Progress | Done | Turn | Outcome) -> None:
+    def send(self, message: Progress | Done | Turn | Outcome) -> None:
+        """Say it at once."""
         self._last = time.monotonic()
         self._pipe.write(encode(message))
         self._pipe.flush()

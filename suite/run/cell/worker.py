@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from suite.records.status import Status
 from suite.run.cell.reporter import Reporter
-from suite.run.killing import MARK, kill_marked
+from suite.run.ending import MARK, kill_marked
 from suite.run.messages import Host, Outcome, Request, RunCell, decode_request
 from suite.run.scratch import is_disk_full
 
@@ -41,7 +41,7 @@ def main(messages: int) -> NoReturn:
     warnings.filterwarnings("ignore")  # torchrec and fbgemm print dozens of deprecations; the log would drown
     reporter = Reporter(pipe)
     requests = map(decode_request, iter(lines.get, None))
-    reporter.finish(_outcome(next(requests), requests, reporter))
+    reporter.send(_outcome(next(requests), requests, reporter))
     # A library's exit handlers must not turn a finished cell into a crashed one.
     sys.stdout.flush()
     os._exit(0)

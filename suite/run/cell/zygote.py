@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from suite.run.cell import worker
-from suite.run.killing import MARK, set_mark
+from suite.run.ending import MARK, set_mark
 
 _REQUEST_BYTES = 1 << 18
 """An environment is some kilobytes; a socket takes about so much at once."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from types import TracebackType
+from contextlib import AbstractContextManager
 from typing import Any, Self, TextIO
 
 from rich.console import Console, Group
@@ -25,7 +25,7 @@ Clock = Callable[[], float]
 """Seconds, as `time.monotonic` gives them."""
 
 
-class Display:
+class Display(AbstractContextManager["Display"]):
     """Told what happens in a run, in order; a context manager that leaves the terminal as it was.
 
     By itself it shows nothing. It does the bookkeeping of all displays, so that they state the same remaining time: the
@@ -42,12 +42,7 @@ class Display:
         self._run_start = clock()
         self._cell_start: float | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Leave the terminal as it was."""
 
     def run_started(self, cells: int, done_already: int) -> None:
@@ -226,9 +221,7 @@ class LiveDisplay(Display):
         self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.stop()
 
     def _tell(self, event: str, **values: Any) -> None:  # noqa: ANN401

@@ -14,8 +14,7 @@ from pydantic import BaseModel
 
 from suite.run.messages import Build, Clear, Host, Outcome, TakeTurn, Turn
 from suite.run.process import Limits, Worker
-from suite.run.turns.arrangement import AGAIN, Contest, Entrant
-from suite.run.turns.orders import balanced_orders
+from suite.run.turns.arrangement import AGAIN, Contest, Entrant, balanced_orders
 
 _TELL_EVERY_S = 0.5
 

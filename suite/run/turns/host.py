@@ -35,7 +35,7 @@ def serve(asked: Host, requests: Iterator[Request], reporter: Reporter) -> Outco
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     with ExitStack() as stack:
         host = _Host(asked, reporter, stack)
-        reporter.answer(Done())
+        reporter.send(Done())
         return _serve(host, requests, reporter)
 
 
@@ -45,12 +45,12 @@ def _serve(host: _Host, requests: Iterator[Request], reporter: Reporter) -> Outc
             case Build(name=name):
                 reporter.phase(f"build {name}")
                 host.build(name)
-                reporter.answer(Done())
+                reporter.send(Done())
             case TakeTurn(name=name, steps=steps, embeddings_only=embeddings_only):
-                reporter.answer(host.turn(name, steps, embeddings_only))
+                reporter.send(host.turn(name, steps, embeddings_only))
             case Clear():
                 host.clear()
-                reporter.answer(Done())
+                reporter.send(Done())
             case _:
                 return Outcome(status=Status.CRASHED, reason=f"a host was asked for a {request.kind}")
     return Outcome(status=Status.CRASHED, reason="the requests of a host ended")

@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from suite.records.status import Status
-from suite.run import post_mortem, process
-from suite.run.killing import MARK, kill_marked
+from suite.run import ending, process
+from suite.run.ending import MARK, kill_marked
 from suite.run.process import Cancelled, Limits, run_in_process
 from suite.run.starting import Process, Zygote
 from tests.faults.cells import tiny_cell
@@ -175,7 +175,7 @@ def test_death_without_a_word_is_told_by_how_it_came(worker, script, reason):
 def test_kill_is_blamed_on_memory_only_if_the_kernel_counted_one(worker, tmp_path, monkeypatch, kills, status):
     counts = tmp_path / "memory.events"
     counts.write_text(f"low 0\noom 9\noom_kill {kills[0]}\noom_group_kill 0\n")
-    monkeypatch.setattr(post_mortem, "_KILL_COUNTS", (tmp_path / "absent", counts))
+    monkeypatch.setattr(ending, "_KILL_COUNTS", (tmp_path / "absent", counts))
     run = worker(f"""
         text = open({str(counts)!r}).read().replace("oom_kill {kills[0]}", "oom_kill {kills[1]}")
         open({str(counts)!r}, "w").write(text)

@@ -111,7 +111,7 @@ def test_reporter_sends_every_phase_but_few_beats():
     for step in range(1000):
         reporter.beat(step, 1000)
     reporter.phase("train")
-    reporter.finish(Outcome(status=Status.OK))
+    reporter.send(Outcome(status=Status.OK))
     sent = [decode(line) for line in pipe.getvalue().splitlines()]
     assert [m.phase for m in sent if isinstance(m, Progress) and m.steps == 0] == ["build", "train"]
     assert len(sent) < 100

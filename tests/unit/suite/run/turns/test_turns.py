@@ -14,10 +14,9 @@ from suite.records.turns import Turns
 from suite.run.messages import Build, Clear, Done, Host, Outcome, TakeTurn, Turn
 from suite.run.process import Limits
 from suite.run.turns import contest as module
-from suite.run.turns.arrangement import AGAIN, LONG_TURN, Needs, arrange, who_takes_turns
+from suite.run.turns.arrangement import AGAIN, LONG_TURN, Needs, arrange, balanced_orders, who_takes_turns
 from suite.run.turns.contest import Result, hold
-from suite.run.turns.orders import balanced_orders
-from suite.run.turns.times import times_of
+from suite.run.turns.session import times_of
 from tests.faults.cells import tiny_cell
 from tests.unit.suite.fabricate import environment, measurement, record
 

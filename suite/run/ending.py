@@ -1,0 +1,111 @@
+"""Ending a worker with everything that it started, and telling what became of one that ended by itself."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from suite.records.status import Status
+from suite.run.messages import Outcome
+
+if TYPE_CHECKING:
+    from suite.run.starting import Process
+
+GRACE_S = 10.0
+"""How long a worker may take to end after its last word, or to be reaped after a kill."""
+MARK = "EMBEDDING_BENCH_WORKER"
+"""Environment variable with a value per worker. All that a worker starts inherits it, and is found by it even after it
+left the session and lost its parent."""
+NO_MARK = 32 * "0"
+"""Has the length of every mark."""
+_KILL_COUNTS = tuple(
+    map(Path, ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control", "/proc/vmstat"))
+)
+"""Where the kernel counts its kills for want of memory: cgroup v2, cgroup v1, the whole machine."""
+
+
+def set_mark(mark: str) -> None:
+    """Change this process's mark where others read it: in the environment that it was started with.
+
+    Before anything else changes the variable.
+    """
+    libc = ctypes.CDLL(None)
+    libc.getenv.restype = ctypes.c_void_p
+    where = libc.getenv(MARK.encode())
+    assert len(mark) == len(NO_MARK) and os.environ[MARK] == NO_MARK, mark
+    ctypes.memmove(where, mark.encode(), len(mark))
+
+
+def kill_tree(process: Process, *, mark: str) -> None:
+    """Kill a process, its session and whatever carries its mark, and reap it; one that is gone already does no harm."""
+    with suppress(ProcessLookupError):  # the whole group may have ended
+        os.killpg(process.pid, signal.SIGKILL)
+    kill_marked(mark, spare=os.getpid())
+    with suppress(subprocess.TimeoutExpired):  # stuck in a driver's call: the other cells go on
+        process.wait(GRACE_S)
+    process.close()
+
+
+def kill_marked(mark: str, *, spare: int) -> None:
+    """Kill every process that inherited this mark but the process `spare`, until there is none that can be killed."""
+    seen: set[int] = {spare}
+    while found := [process for process in psutil.process_iter() if process.pid not in seen and _has(process, mark)]:
+        for process in found:
+            seen.add(process.pid)
+            with suppress(psutil.Error):
+                process.kill()
+
+
+def _has(process: psutil.Process, mark: str) -> bool:
+    try:
+        return bool(process.environ().get(MARK) == mark)
+    except (psutil.Error, OSError):
+        return False  # gone, or another user's
+
+
+def post_mortem(returncode: int | None, *, log: Path, kernel_killed: bool) -> Outcome:
+    """What became of a worker that ended without its last word."""
+    last = _last_line(log)
+    said = f"; its last line: {last}" if last else ""
+    if returncode == -signal.SIGKILL and kernel_killed:
+        return Outcome(status=Status.OOM_HOST, reason="the kernel killed the worker for want of memory")
+    if returncode == -signal.SIGKILL:
+        reason = "the worker was killed from outside (SIGKILL): by a person, a job scheduler or for want of memory"
+        return Outcome(status=Status.CRASHED, reason=reason + said)
+    if returncode is not None and returncode < 0:
+        return Outcome(status=Status.CRASHED, reason=f"the worker died of {_signal_name(-returncode)}{said}")
+    return Outcome(status=Status.CRASHED, reason=f"the worker ended with exit code {returncode} and no result{said}")
+
+
+def _last_line(log: Path) -> str:
+    with log.open("rb") as stream:
+        stream.seek(max(0, log.stat().st_size - 4096))
+        lines = stream.read().decode(errors="replace").split("\n")
+    return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"  # a realtime one
+
+
+def kernel_kills() -> int:
+    """How often the kernel has killed for want of memory, in this cgroup where there is one."""
+    for path in _KILL_COUNTS:
+        try:
+            lines = path.read_text().splitlines()
+        except OSError:
+            continue
+        for line in lines:
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0
