@@ -34,6 +34,11 @@ class Group:
     places: tuple[int, ...]
 
     @property
+    def rows(self) -> int:
+        """Rows of all its tables."""
+        return sum(table.num_embeddings for table in self.tables)
+
+    @property
     def dims(self) -> tuple[int, ...]:
         """Output width of every feature."""
         return tuple(self.tables[t].embedding_dim for t in self.table_of_feature)

@@ -62,7 +62,7 @@ def least_embedding_bytes(case: Case, *, largest: int) -> int:
     """The smallest device budget for the embeddings of a case: 1 at least, as a budget must be."""
     if case.name == "freq_cache":
         groups = sizing.groups_of(case.spec, {}).groups
-        return max(sizing.budget_for(case.spec, group, min(largest, sizing.rows_of(group)), {}) for group in groups)
+        return max(sizing.budget_for(case.spec, group, min(largest, group.rows), {}) for group in groups)
     if case.name in CACHING and not case.caches:
         return case.spec.row_bytes + case.spec.state_bytes
     return max(1, case.system_class.required_bytes(case.spec).get(Tier.DEVICE, 0))

@@ -163,7 +163,7 @@ class ColossalAICache(EmbeddingSystem):
     def _refusal(self, cache: Cache, rows: int) -> str:
         spec, slots = self.spec, cache.slots.shape[0]
         if isinstance(spec.budget, CacheRatio):
-            ratio = math.ceil(10_000 * rows / _rows_of(cache.group)) / 10_000
+            ratio = math.ceil(10_000 * rows / cache.group.rows) / 10_000
             smallest = f"the smallest cache ratio that works for it is {ratio:.4f}"
         else:
             needed = _budget_for(spec, cache.group, rows)
@@ -176,10 +176,6 @@ class ColossalAICache(EmbeddingSystem):
 def _groups_of(spec: SystemSpec) -> FeatureGroups:
     """Tables that share a cache."""
     return FeatureGroups(spec.tables, key=lambda table: (table.embedding_dim, table.pooling), weighted=spec.weighted)
-
-
-def _rows_of(group: Group) -> int:
-    return sum(int(table.num_embeddings) for table in group.tables)
 
 
 def _slot_bytes(spec: SystemSpec, group: Group) -> int:
@@ -196,7 +192,7 @@ def _least_device_bytes(spec: SystemSpec) -> int:
 
 def _slots_of(spec: SystemSpec, group: Group) -> int:
     """Slots of a cache: a ratio of its rows, or what its share (by rows) of a byte budget has room for."""
-    rows = _rows_of(group)
+    rows = group.rows
     if isinstance(spec.budget, CacheRatio):
         return max(1, int(rows * spec.budget.ratio))
     share = (spec.budget.total_bytes - _least_device_bytes(spec)) * rows // spec.rows
@@ -206,4 +202,4 @@ def _slots_of(spec: SystemSpec, group: Group) -> int:
 def _budget_for(spec: SystemSpec, group: Group, slots: int) -> int:
     """The smallest byte budget that gives a cache this number of slots."""
     share = (slots - 1) * _slot_bytes(spec, group)
-    return _least_device_bytes(spec) + -(-share * spec.rows // _rows_of(group))
+    return _least_device_bytes(spec) + -(-share * spec.rows // group.rows)

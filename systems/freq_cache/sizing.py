@@ -52,11 +52,6 @@ def lookups_per_backward(spec: SystemSpec) -> int:
     return int(spec.parameters.get("lookups_per_backward", "1"))
 
 
-def rows_of(group: Group) -> int:
-    """Rows of all tables of a group."""
-    return sum(int(table.num_embeddings) for table in group.tables)
-
-
 def slot_bytes(spec: SystemSpec, group: Group) -> int:
     """Device bytes of one slot."""
     first = group.tables[0]
@@ -88,7 +83,7 @@ def device_bytes(spec: SystemSpec, group: Group, slots: int) -> int:
 
 def host_bytes(spec: SystemSpec, group: Group, slots: int) -> int:
     """What a cache takes of memory beside a drive: slots, index, policy, map of the file, coming batches, staging."""
-    index = index_bytes(spec, rows_of(group), slots) + ROW_INDEX_BYTES * rows_of(group)
+    index = index_bytes(spec, group.rows, slots) + ROW_INDEX_BYTES * group.rows
     batches = int(spec.parameters["look_ahead"]) + 2
     window = WINDOW_BYTES * batches * spec.batch_lookups * lookups_per_backward(spec)
     return int((1 + SPARE_HOST_SHARE) * (index + window + 2 * STAGING_BYTES + device_bytes(spec, group, slots)))
@@ -126,7 +121,7 @@ def index_bytes(spec: SystemSpec, rows: int, slots: int) -> int:
 
 def slots_of(spec: SystemSpec, group: Group, cache_rows: Mapping[str, int]) -> int:
     """Slots of a cache: its own, or a ratio of its rows, or what its share (by rows) of a byte budget has room for."""
-    rows = rows_of(group)
+    rows = group.rows
     own = _own_slots(group, cache_rows)
     if own is not None:
         return own
@@ -144,7 +139,7 @@ def slots_of(spec: SystemSpec, group: Group, cache_rows: Mapping[str, int]) -> i
 def budget_for(spec: SystemSpec, group: Group, slots: int, cache_rows: Mapping[str, int]) -> int:
     """The smallest byte budget that gives a cache this number of slots."""
     share = bytes_of(spec, group, slots) - bytes_of(spec, group, 1)
-    return least_bytes(spec, cache_rows) + -(-share * _sharing_rows(spec, cache_rows) // rows_of(group))
+    return least_bytes(spec, cache_rows) + -(-share * _sharing_rows(spec, cache_rows) // group.rows)
 
 
 def remedy(spec: SystemSpec, group: Group, slots: int, cache_rows: Mapping[str, int]) -> str:
@@ -161,4 +156,4 @@ def _sharing_rows(spec: SystemSpec, cache_rows: Mapping[str, int]) -> int:
 
 def _own_slots(group: Group, cache_rows: Mapping[str, int]) -> int | None:
     own = cache_rows.get(group.tables[0].name)
-    return None if own is None else min(own, rows_of(group))
+    return None if own is None else min(own, group.rows)

@@ -70,8 +70,7 @@ class ShardedCachedEmbeddingBagCollection(ShardedSystem):
                 parameters={"placement": placement, "policy": policy, "look_ahead": str(look_ahead)},
             )
         )
-        if seed is not None:
-            check_first_rows(self.spec.tables)
+        check_first_rows(self.spec.tables, seed)
         misses = None
         if placement == "misses" and frequencies is not None:
             misses = expected_misses(tables, frequencies, cache_ratio=cache_ratio, batch_lookups=batch_lookups)

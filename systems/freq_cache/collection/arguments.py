@@ -44,7 +44,6 @@ def specification(
     pinned: bool,
     exchange: str,
     slow_rows: str,
-    seed: int | None,
 ) -> SystemSpec:
     """The arguments of a `CachedEmbeddingBagCollection` as a system's.
 
@@ -58,8 +57,6 @@ def specification(
     ]
     if len(budgets) != 1:
         raise ValueError("give cache_ratio, device_bytes or host_bytes, one of them")
-    if seed is not None and not 0 <= seed < 1 << 64:
-        raise ValueError(f"seed {seed} is outside 0 to 2**64 - 1")
     if not 0 <= look_ahead <= MOST_LOOK_AHEAD:
         raise ValueError(f"look_ahead of {look_ahead} is outside 0 to {MOST_LOOK_AHEAD}")
     if lookups_per_backward < 1:
@@ -150,8 +147,7 @@ def check(spec: SystemSpec, cache_rows: Mapping[str, int], seed: int | None) -> 
     _check_own_rows(cache_rows, spec)
     if spec.parameters["policy"] == "static":
         _check_frequencies(spec.frequencies or {}, spec.tables)
-    if seed is not None:
-        check_first_rows(spec.tables)
+    check_first_rows(spec.tables, seed)
 
 
 def _check_own_rows(cache_rows: Mapping[str, int], spec: SystemSpec) -> None:

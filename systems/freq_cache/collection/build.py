@@ -55,7 +55,7 @@ class CacheBuilder:
         spec, fused_optimizer, cache_rows = self.spec, self.fused_optimizer, self.cache_rows
         first: EmbeddingBagConfig = group.tables[0]
         layout, optimizer = sizing.layout_of(spec, first), spec.optimizer_of(first)
-        rows, slots = sizing.rows_of(group), sizing.slots_of(spec, group, cache_rows)
+        rows, slots = group.rows, sizing.slots_of(spec, group, cache_rows)
         tier = self._tier(number, group, rows, layout)
 
         def make_pool(slots: int) -> RowPool:

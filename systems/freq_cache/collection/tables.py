@@ -88,7 +88,6 @@ class CachedTables(EmbeddingSystem):
             pinned=pinned,
             exchange=exchange,
             slow_rows=slow_rows,
-            seed=seed,
         )
         super().__init__(spec)
         own_rows = dict(cache_rows or {})
