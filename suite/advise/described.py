@@ -12,11 +12,12 @@ from enum import StrEnum
 from importlib.resources import files
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from suite.advise.case import Case
 from suite.advise.costs import Counts
 from suite.advise.model import Basis, NotCalibrated, Terms, positive
+from suite.records.model import Model
 from suite.records.options import BadOption
 from systems.contract import OptimizerKind
 
@@ -24,18 +25,14 @@ EXAMPLES = ("a100", "h100", "h200")
 """Machines that come along, by name."""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class Attained(_Strict):
+class Attained(Model, strict=True):
     """Shares of the peaks that kernels reach."""
 
     memory: float = Field(gt=0, le=1)
     flops: float = Field(gt=0, le=1)
 
 
-class Hardware(_Strict):
+class Hardware(Model, strict=True):
     """A machine with one CUDA device. JSON; see the examples beside this module."""
 
     name: str = Field(min_length=1)

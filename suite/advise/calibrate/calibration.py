@@ -8,7 +8,7 @@ from enum import StrEnum
 from torchrec import EmbeddingBagConfig, PoolingType
 from torchrec.types import DataType
 
-from suite.advise.costs import Counts, Line
+from suite.advise.costs import Line
 from suite.advise.shape import Shape
 from suite.records.model import Model
 from systems import registry
@@ -104,16 +104,6 @@ class KernelCosts(Model):
     slowed: Line = Line()
 
 
-class Point(Model):
-    """One point that lines were drawn through: mean counts, and seconds by cost, typical of the rounds."""
-
-    kernel: Kernel
-    stream: str
-    cache_ratio: float
-    counts: Counts
-    seconds: dict[str, float]
-
-
 class ShapeCosts(Model):
     """The costs of a step of one shape."""
 
@@ -121,7 +111,6 @@ class ShapeCosts(Model):
     kernels: tuple[KernelCosts, ...]
     refused: dict[str, str] = {}
     """Why a kernel could not be built here, by kernel."""
-    points: tuple[Point, ...] = ()
 
     def of(self, kernel: Kernel) -> KernelCosts | None:
         """The costs of a kernel; None: it was not calibrated."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import mean, median
 
-from suite.advise.calibrate.calibration import Kernel, KernelCosts, Point, ShapeCosts
+from suite.advise.calibrate.calibration import Kernel, KernelCosts, ShapeCosts
 from suite.advise.calibrate.cut import MOVING, PLANNING, Clocks, CutTrainer
 from suite.advise.calibrate.streams import STREAMS, Stream
 from suite.advise.costs import Counts, Line, fitted
@@ -27,7 +27,6 @@ class Subject:
     """A live system with what was measured of it."""
 
     kernel: Kernel
-    ratio: float
     system: EmbeddingSystem
     trainer: CutTrainer
     clocks: dict[str, list[Clocks]] = field(default_factory=lambda: {stream.name: [] for stream in STREAMS})
@@ -37,6 +36,16 @@ class Subject:
     def looks_ahead(self) -> bool:
         """Whether batches are announced to it before they are looked up."""
         return self.system.look_ahead > 0
+
+
+@dataclass(frozen=True)
+class _Point:
+    """One point that lines are drawn through: mean counts, and seconds by cost, typical of the rounds."""
+
+    kernel: Kernel
+    stream: str
+    counts: Counts
+    seconds: dict[str, float]
 
 
 def costs_of(shape: Shape, subjects: Sequence[Subject], *, refused: dict[str, str], rounds: int) -> ShapeCosts:
@@ -56,7 +65,6 @@ def costs_of(shape: Shape, subjects: Sequence[Subject], *, refused: dict[str, st
         shape=shape,
         kernels=tuple(_lines(kernel, [p for p in points if p.kernel == kernel], dense_s=whole_s) for kernel in kernels),
         refused=refused,
-        points=tuple(points),
     )
 
 
@@ -67,7 +75,7 @@ def typical(seconds: Iterable[float]) -> float:
     return median(mean(found[start : start + steps]) for start in range(0, len(found), steps))
 
 
-def _point(subject: Subject, stream: Stream, dense_s: float, *, settling: int) -> Point:
+def _point(subject: Subject, stream: Stream, dense_s: float, *, settling: int) -> _Point:
     """What a system typically took and counted on one stream."""
     clocks = subject.clocks[stream.name][settling:]
     counts = subject.counts[stream.name][settling:]
@@ -85,13 +93,7 @@ def _point(subject: Subject, stream: Stream, dense_s: float, *, settling: int) -
         seconds["beside"] = typical(planning)
         seconds["slowed"] = max(0.0, typical(c.announce_s + c.dense_s for c in clocks) - dense_s)
     averages = {name: mean(getattr(one, name) for one in counts) for name in Counts.model_fields}
-    return Point(
-        kernel=subject.kernel,
-        stream=stream.name,
-        cache_ratio=subject.ratio,
-        counts=Counts(**averages),
-        seconds=seconds,
-    )
+    return _Point(subject.kernel, stream.name, Counts(**averages), seconds)
 
 
 _OVER = {
@@ -105,7 +107,7 @@ _OVER = {
 """What each cost may depend on."""
 
 
-def _lines(kernel: Kernel, points: Sequence[Point], *, dense_s: float) -> KernelCosts:
+def _lines(kernel: Kernel, points: Sequence[_Point], *, dense_s: float) -> KernelCosts:
     """The costs of a kernel; `dense_s` is what the dense part takes where nothing goes on beside it."""
     waits = "beside" in points[0].seconds
     own_s = dense_s if waits else mean(point.seconds["dense"] for point in points if point.stream in _WHOLE)

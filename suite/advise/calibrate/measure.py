@@ -135,7 +135,7 @@ class _ShapeRun:
             if any(tier is Tier.DISK for tier, _ in system.memory()):
                 load_initial_rows(system, seed=0)  # reading a row that no file holds yet costs nothing
             trainer = CutTrainer(system, self._dense, _growing(self._batches))
-            made.append(Subject(kernel, ratio, system, trainer))
+            made.append(Subject(kernel, system, trainer))
         return made
 
     def _turn(self, subject: Subject) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 from rich.console import Console
 
+from suite.records.model import Model
 from suite.records.options import BadOption
 from suite.simulate.curves.curves import miss_curves
 from suite.simulate.curves.some_tables import SomeTables
@@ -20,7 +21,7 @@ Row = tuple[str, int, int, int | None]
 """A statistic: its name, what fbgemm counted, what its simulated cache counts, and what the curve says."""
 
 
-class CountedCache(BaseModel):
+class CountedCache(Model):
     """One table-batched embedding (TBE) with an LRU cache.
 
     Attributes:
@@ -30,15 +31,13 @@ class CountedCache(BaseModel):
         uvm_cache_stats: `tbe.get_uvm_cache_stats(use_local_cache=False).tolist()`.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     tables: list[str] = Field(min_length=1)
     slots: int = Field(gt=0)
     prefetch: bool = False
     uvm_cache_stats: list[int] = Field(min_length=6, max_length=6)
 
 
-class Counted(BaseModel):
+class Counted(Model):
     """What a run counted, from the first batch of the stream on.
 
     Attributes:
@@ -46,8 +45,6 @@ class Counted(BaseModel):
         counted_batches: Trained after it.
         caches: Of every TBE that has one.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     warmup_batches: int = Field(default=0, ge=0)
     counted_batches: int = Field(gt=0)

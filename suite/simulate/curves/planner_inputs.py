@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
+from suite.records.model import Model
 from suite.records.options import BadOption
 from suite.simulate.curves.curves import Curve, Curves
 from suite.simulate.curves.split import divide_greedily
@@ -26,11 +27,7 @@ MOST_BINS = 1 << 16
 """Bins of a histogram; smaller tables have one per row, and their curves are exact."""
 
 
-class _Read(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class OffloadStats(_Read):
+class OffloadStats(Model):
     """The arguments of `EmbeddingOffloadStats`.
 
     Attributes:
@@ -46,7 +43,7 @@ class OffloadStats(_Read):
     height: int
 
 
-class Cache(_Read):
+class Cache(Model):
     """The arguments of `CacheParams`.
 
     Attributes:
@@ -63,7 +60,7 @@ class Cache(_Read):
     prefetch_pipeline: bool
 
 
-class TableInputs(_Read):
+class TableInputs(Model):
     """What the planner is told of one table.
 
     Attributes:
@@ -79,7 +76,7 @@ class TableInputs(_Read):
     cache: Cache | None
 
 
-class PlannerInputs(_Read):
+class PlannerInputs(Model):
     """What the planner is told of all tables, by name.
 
     Attributes:

@@ -136,10 +136,8 @@ class FbgemmCacheModel(CacheModel):
 
     def step(self, batch: Seen, tally: Tally | None) -> None:
         populated = self._populated.popleft()
-        if tally is not None:
-            self._account(batch, populated, tally)
-
-    def _account(self, batch: Seen, populated: _Populated, tally: Tally) -> None:
+        if tally is None:
+            return
         rows, occurrences = batch.unique
         absent = np.flatnonzero(populated.slots == EMPTY)
         in_backward = np.empty(absent.size, np.int32)

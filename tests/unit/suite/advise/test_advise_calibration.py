@@ -47,17 +47,18 @@ def test_every_kernel_has_its_costs_or_a_reason(measured: Calibration) -> None:
     assert all(found.dense_s > 0 for found in costs.kernels)
 
 
-def test_points_tell_misses_and_rows_apart(measured: Calibration) -> None:
-    (costs,) = measured.shapes
-    for kernel in KERNELS:
-        points = [point for point in costs.points if point.kernel == kernel]
-        caches = kernel.variant.startswith("freq_cache")
-        assert len(points) == len(STREAMS) * (2 if caches else 1)
-        assert {point.stream for point in points} == {stream.name for stream in STREAMS}
-        assert all(0 < point.counts.distinct <= point.counts.lookups for point in points)
-        assert any(point.counts.misses > 0 for point in points) == caches
-    few, many = sorted({point.cache_ratio for point in costs.points if point.kernel == KERNELS[2]})
-    assert few < many
+def test_streams_tell_misses_and_rows_apart() -> None:
+    run = measure._ShapeRun(SHAPE, (), seconds=0.01)
+    run._make_batches(len(STREAMS) * lines.BLOCK_STEPS)
+    (resident,), (few, many) = run._built(KERNELS[0]), run._built(KERNELS[2])
+    for subject in (resident, few, many):
+        run._turn(subject)
+        counts = [one for stream in STREAMS for one in subject.counts[stream.name]]
+        assert len(counts) == len(STREAMS) * (lines.BLOCK_STEPS - 1)
+        assert all(0 < one.distinct <= one.lookups for one in counts)
+        assert any(one.misses > 0 for one in counts) == (subject is not resident)
+    misses = [sum(one.misses for counts in cache.counts.values() for one in counts) for cache in (few, many)]
+    assert misses[0] > misses[1]
 
 
 def test_own_cache_is_told_by_stage_and_others_by_lookup_and_update(measured: Calibration) -> None:

@@ -111,26 +111,3 @@ def assert_counts(model: CacheModel, steps: Sequence[Step], *, overflows: bool =
             by_table[trace.table_of(row)] += (1, row in step.missed)
     assert tally.by_table.tolist() == by_table.tolist()
     return tally
-
-
-class OneTable(Trace):
-    """One table of a trace, as if it were the only one."""
-
-    def __init__(self, trace: Trace, table: int) -> None:
-        name, rows = trace.tables[table]
-        self.name = f"{trace.name}, table {name}"
-        self.tables = ((name, rows),)
-        self.length = trace.length
-        self.batch_lookups = trace.batch_lookups
-        self._trace = trace
-        self._table = table
-
-    def ids(self, index: int) -> Ids:
-        whole = self._trace.ids(index)
-        mine = np.flatnonzero(whole.starts == self._trace.table_starts[self._table])  # its features lie side by side
-        begin = int(whole.ends[mine[0] - 1]) if mine[0] else 0
-        ends = whole.ends[mine] - begin
-        return Ids(whole.values[begin : begin + int(ends[-1])], ends, np.zeros(mine.size, np.int64))
-
-    def frequencies(self) -> list[Int64s]:
-        return [self._trace.frequencies()[self._table]]

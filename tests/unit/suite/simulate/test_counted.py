@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from listed_traces import OneTable, setting
+from listed_traces import setting
 from test_curves import ListedTrace, zipf_trace
 from test_curves_command import run
 
@@ -50,12 +50,6 @@ def test_several_features_of_a_table_stay_with_it():
     whole = Ids(np.array([4, 0, 8, 7]), np.array([1, 2, 4]), np.array([0, 0, 5]))
     ids = SomeTables(trace, ["t1", "t0"]).of(whole)
     assert (ids.values.tolist(), ids.ends.tolist(), ids.starts.tolist()) == ([8, 7, 4, 0], [2, 3, 4], [0, 9, 9])
-
-
-def test_one_table_is_as_cut_out_by_the_tests(trace):
-    span = Span(counted_from=5, stop=20)
-    ours, right = (miss_curves(one, span).pooled for one in (SomeTables(trace, ["t2"]), OneTable(trace, 2)))
-    assert [ours.misses(slots) for slots in (90, 200, 900)] == [right.misses(slots) for slots in (90, 200, 900)]
 
 
 def test_counters_stand_beside_fbgemms_simulated_sets_and_the_curve(trace):

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from listed_traces import OneTable
 
 from suite.records.options import BadOption
 from suite.simulate.curves.curves import LEAST_SAMPLED_ROWS, Depths, miss_curves
+from suite.simulate.curves.some_tables import SomeTables
 from suite.simulate.models.model import Span
 from suite.simulate.traces.trace import Trace
 from systems.freq_cache.planner.planner import Ids, Planner
@@ -117,9 +117,9 @@ def test_every_size_from_the_largest_batch_on_equals_our_planner_counter_for_cou
     curves = miss_curves(trace, span, per_table=True)
     for slots in range(max(1, curves.pooled.largest_batch), trace.rows + 2):
         assert counters(curves.pooled, slots) == planned(trace, slots, span, Recency())
-    for place, curve in enumerate(curves.tables):
+    for curve in curves.tables:
         for slots in range(max(1, curve.largest_batch), curve.rows + 2):
-            assert counters(curve, slots) == planned(OneTable(trace, place), slots, span, Recency())
+            assert counters(curve, slots) == planned(SomeTables(trace, [curve.name]), slots, span, Recency())
 
 
 @settings(max_examples=15)
@@ -149,9 +149,9 @@ def test_a_long_trace_equals_our_planner_at_a_few_sizes():
     curves = miss_curves(trace, span, per_table=True)
     for slots in (curves.pooled.largest_batch, 777, 1_500, 4_000, trace.rows):
         assert counters(curves.pooled, slots) == planned(trace, slots, span, Recency())
-    for place, curve in enumerate(curves.tables):
+    for curve in curves.tables:
         for slots in {curve.largest_batch, (curve.largest_batch + curve.rows) // 2}:
-            assert counters(curve, slots) == planned(OneTable(trace, place), slots, span, Recency())
+            assert counters(curve, slots) == planned(SomeTables(trace, [curve.name]), slots, span, Recency())
 
 
 def test_below_the_largest_batch_the_curve_says_that_it_does_not_hold():

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from listed_traces import OneTable
 from test_curves import Recency, planned, zipf_trace
 from torchrec import EmbeddingBagConfig
 
 from suite.records.options import BadOption
 from suite.simulate.curves.curves import Curve, Curves, Depths, Measured, miss_curves
+from suite.simulate.curves.some_tables import SomeTables
 from suite.simulate.curves.split import Split, divide_greedily, split_slots
 from suite.simulate.models.model import Span
 from systems.contract import OptimizerKind, SparseOptimizer
@@ -83,7 +83,7 @@ def test_predicted_misses_are_what_caches_of_these_sizes_miss():
     assert 890 < sum(split.equal.slots) <= 900
     for division in (split.greedy, split.equal):
         for place, (slots, misses) in enumerate(zip(division.slots, division.misses, strict=True)):
-            assert planned(OneTable(trace, place), slots, span, Recency())[0] == misses
+            assert planned(SomeTables(trace, [curves.tables[place].name]), slots, span, Recency())[0] == misses
             assert slots >= curves.tables[place].largest_batch
     assert planned(trace, 900, span, Recency())[0] == split.shared_misses
     assert split.greedy.total_misses <= split.equal.total_misses

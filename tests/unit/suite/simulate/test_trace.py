@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given
-from listed_traces import ListedTrace, OneTable, setting, skewed_trace, traces
+from listed_traces import ListedTrace, setting, skewed_trace, traces
 
 from suite.records.options import BadOption
 from suite.simulate.models.model import CacheModel, Tally, replay
@@ -36,14 +36,6 @@ def test_workload_trace_has_the_ids_and_frequencies_of_its_workload() -> None:
     expected = workload.frequencies(0.5)
     for (name, _), found in zip(trace.tables, trace.frequencies(), strict=True):
         assert found.tolist() == expected[name].tolist()
-
-
-def test_one_table_of_a_trace_stands_alone() -> None:
-    trace = skewed_trace(tables=(9, 30, 5), batches=4, samples=6)
-    alone = OneTable(trace, 1)
-    assert (alone.rows, alone.length) == (30, 4)
-    assert alone.ids(2).values.tolist() == [row - 9 for row in trace.batches[2] if 9 <= row < 39]
-    assert alone.frequencies()[0].tolist() == trace.frequencies()[1].tolist()
 
 
 def test_batches_are_announced_ahead_and_stepped_in_order() -> None:
