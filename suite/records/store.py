@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,7 @@ class RecordStore:
             return {}, [Problem(self.directory, f"cannot be read: {error.strerror or error}")]
         for path in paths:
             try:
-                record = _read(path)
+                record = to_record(read_content(path))
             except NotARecord as error:
                 problems.append(Problem(path, str(error)))
                 continue
@@ -113,24 +114,13 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             "that can be written"
         ) from error
     finally:
-        _remove(temporary)
-
-
-def _remove(path: Path) -> None:
-    try:
-        path.unlink(missing_ok=True)
-    except OSError:
-        # The directory itself is missing or unreadable: then there is no file of ours in it either.
-        return
+        with suppress(OSError):  # the directory itself is missing or unreadable: no file of ours is in it either
+            temporary.unlink(missing_ok=True)
 
 
 def _slug(text: str) -> str:
     """Letters, digits, dots and underscores; everything else becomes a single dash."""
     return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-.")[:100]
-
-
-def _read(path: Path) -> Record:
-    return to_record(read_content(path))
 
 
 def read_content(path: Path) -> dict[str, Any]:

@@ -6,9 +6,8 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -49,13 +48,14 @@ class Watch:
         Args:
             complete: They ended by themselves, so that the CPU time of all its processes is known.
         """
-        passed = _cpu_times() - self._before
-        others = min(1.0, max(0.0, passed.busy_s - passed.own_s) / passed.available_s)
+        passed = _CpuTimes(*(after - before for after, before in zip(_cpu_times(), self._before, strict=True)))
+        available_s = max(passed.available_s, 1e-9)
+        others = min(1.0, max(0.0, passed.busy_s - passed.own_s) / available_s)
         return Conditions(
             start=self._state,
             end=machine_state(cuda=self._cuda),
             others_cpu_share=others if complete else None,
-            stolen_cpu_share=passed.stolen_s / passed.available_s,
+            stolen_cpu_share=passed.stolen_s / available_s,
         )
 
 
@@ -96,22 +96,13 @@ def machine_state(*, cuda: bool) -> MachineState:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _CpuTimes:
+class _CpuTimes(NamedTuple):
     """Seconds so far: of the CPUs that this process may use, and of this process and its workers that ended."""
 
     available_s: float
     busy_s: float
     stolen_s: float
     own_s: float
-
-    def __sub__(self, before: _CpuTimes) -> _CpuTimes:
-        return _CpuTimes(
-            available_s=max(self.available_s - before.available_s, 1e-9),
-            busy_s=self.busy_s - before.busy_s,
-            stolen_s=self.stolen_s - before.stolen_s,
-            own_s=self.own_s - before.own_s,
-        )
 
 
 def _cpu_times() -> _CpuTimes:

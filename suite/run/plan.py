@@ -17,6 +17,14 @@ from workloads.streams.tracks import split_name
 
 _SEEDS = 2**63
 """What torch's generators take."""
+_OF_SCALE = (
+    "batch_size", "embedding_dim", "bottom_mlp", "top_mlp", "train_steps", "counted_steps", "quality_points",
+    "evaluation_batches", "builds", "warmup_steps", "turns", "turn_steps",
+)  # fmt: skip
+_OF_OPTIONS = (
+    "optimizer", "seed", "frequency_prefix", "frequency_sketch_bytes", "ranks", "nodes", "rendezvous", "tf32",
+)  # fmt: skip
+"""What a cell takes over as it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,29 +164,11 @@ def _setting(workload: str, scale: Scale, options: Options, dataset: Dataset | N
         data_digest=None if dataset is None else dataset.digest,
         scale=scale.name,
         device="cuda" if options.device == "cuda" else "cpu",
-        optimizer=options.optimizer,
         lr=options.lr if options.lr is not None else _learning_rate(scale, options.optimizer, workload, dataset),
         eps=1e-8,
-        batch_size=scale.batch_size,
-        embedding_dim=scale.embedding_dim,
         max_rows=scale.max_rows if dataset is None else None,
-        bottom_mlp=scale.bottom_mlp,
-        top_mlp=scale.top_mlp,
-        train_steps=scale.train_steps,
-        counted_steps=scale.counted_steps,
-        quality_points=scale.quality_points,
-        evaluation_batches=scale.evaluation_batches,
-        builds=scale.builds,
-        warmup_steps=scale.warmup_steps,
-        turns=scale.turns,
-        turn_steps=scale.turn_steps,
-        seed=options.seed,
-        frequency_prefix=options.frequency_prefix,
-        frequency_sketch_bytes=options.frequency_sketch_bytes,
-        ranks=options.ranks,
-        nodes=options.nodes,
-        rendezvous=options.rendezvous,
-        tf32=options.tf32,
+        **{name: getattr(scale, name) for name in _OF_SCALE},
+        **{name: getattr(options, name) for name in _OF_OPTIONS},
     )
 
 

@@ -23,7 +23,7 @@ from suite.run import memory_group
 from suite.run.agreement import compared, drop_rows, path_of
 from suite.run.locks import one_run_in, one_run_on
 from suite.run.messages import Outcome
-from suite.run.process import Cancelled, Ended, Limits, limits_of, run_in_process
+from suite.run.process import Cancelled, Ended, limits_of, run_in_process
 from suite.run.scratch import is_disk_full, remove_left
 from suite.run.turns.arrangement import who_takes_turns
 from suite.run.turns.session import Session
@@ -184,7 +184,7 @@ class Runner:
             ended = run_in_process(
                 cell,
                 optima=self._optima(cell),
-                limits=self._limits(cell),
+                limits=limits_of(cell, timeout_s=self._timeout_s),
                 log=log,
                 rows=path_of(self._out, key).absolute(),
                 on_progress=display.progress,
@@ -256,9 +256,6 @@ class Runner:
             measurement=outcome.measurement,
             optimum=outcome.optimum,
         )
-
-    def _limits(self, cell: Cell) -> Limits:
-        return limits_of(cell, timeout_s=self._timeout_s)
 
 
 def exit_code(records: Sequence[Record], *, planned: int, interrupted: bool) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -59,23 +59,22 @@ def snapshot(system: EmbeddingSystem) -> dict[str, Tensor]:
     return found
 
 
-def distance(left: dict[str, Tensor], right: dict[str, Tensor]) -> float:
-    """Largest absolute difference, NaN where there is one; infinite where one side lacks something."""
-    if left.keys() != right.keys():
-        return float("inf")
-    return float(torch.stack([(left[name] - right[name]).abs().max() for name in left]).max())
-
-
-def _relative_distance(left: dict[str, Tensor], right: dict[str, Tensor]) -> float:
-    """Largest difference relative to the right side's size, NaN where there is one; infinite where one side lacks."""
-    if left.keys() != right.keys():
-        return float("inf")
-    return float(torch.stack([_relative(left[name], right[name]).max() for name in left]).max())
+def _absolute(left: Tensor, right: Tensor) -> Tensor:
+    return (left - right).abs()
 
 
 def _relative(left: Tensor, right: Tensor) -> Tensor:
     size = right.abs()
     return (left - right).abs() / (size + _STATE_FLOOR * size.max()).clamp(min=torch.finfo(size.dtype).tiny)
+
+
+def distance(
+    left: dict[str, Tensor], right: dict[str, Tensor], apart: Callable[[Tensor, Tensor], Tensor] = _absolute
+) -> float:
+    """Largest difference, NaN where there is one; infinite where one side lacks something."""
+    if left.keys() != right.keys():
+        return float("inf")
+    return float(torch.stack([apart(left[name], right[name]).max() for name in left]).max())
 
 
 def rows_checks(name: str, left: EmbeddingSystem, right: EmbeddingSystem, allowed: float) -> Iterator[Check]:
@@ -91,7 +90,7 @@ def rows_checks(name: str, left: EmbeddingSystem, right: EmbeddingSystem, allowe
     (rows, state), (their_rows, their_state) = _parted(ours), _parted(theirs)
     yield check_of(f"{name}, rows", distance(rows, their_rows), allowed)
     if state or their_state:
-        relative = _relative_distance(state, their_state)
+        relative = distance(state, their_state, _relative)
         yield check_of(f"{name}, optimizer state", relative, STATE_TOLERANCE if allowed else 0.0)
 
 

@@ -19,7 +19,7 @@ from suite.run.cell.asked import Asked
 from suite.run.cell.feed import FeedPlan, open_feed, plan_feed, usable_cores
 from suite.run.cell.host_budget import drive_of, host_budget
 from suite.run.cell.measurement import Progressive, memory_of, quality_of, timing_of, traffic_of
-from suite.run.cell.reporter import Phases, Reporter
+from suite.run.cell.reporter import Reporter
 from suite.run.cell.sampled_rows import SampledRows
 from suite.run.cell.stream import open_workload
 from suite.run.cell.training import TOGETHER, Run, Trainer, multiply_in
@@ -45,10 +45,9 @@ def run_cell(cell: Cell, reporter: Reporter, *, known: Sequence[Optimum] = (), r
         rows: Gets rows of an exact system after training, to be compared with those of other cells; None: none.
     """
     torch.set_num_threads(len(os.sched_getaffinity(0)))
-    phases = Phases(reporter)
-    with phases("support"):
-        asked = Asked.of(cell, beat=reporter.beat)
-        support = asked.support()
+    reporter.phase("support")
+    asked = Asked.of(cell, beat=reporter.beat)
+    support = asked.support()
     if support.verdict is not Verdict.YES:
         return Outcome(status=STATUS_OF_VERDICT[support.verdict], reason=support.reason)
     verification: Verification | None = None
@@ -56,20 +55,20 @@ def run_cell(cell: Cell, reporter: Reporter, *, known: Sequence[Optimum] = (), r
     if registry.Variant.parse(cell.system).name in registry.CONTROLS:
         notes = ("a control, not a system: not verified, not ranked",)
     else:
-        with phases("verify"):
-            verification = verify(
-                asked.system_class, spec=asked.spec, workload=asked.workload, seed=cell.round_seed, beat=reporter.beat
-            )
+        reporter.phase("verify")
+        verification = verify(
+            asked.system_class, spec=asked.spec, workload=asked.workload, seed=cell.round_seed, beat=reporter.beat
+        )
         if not verification.passed:
             return Outcome(status=Status.WRONG_ANSWER, reason=first_failure(verification), verification=verification)
     if not memory_probes.reset_peaks(asked.spec.device):
         notes += ("the peak of host memory could not be reset and includes imports and verification",)
     speed: DriveSpeed | None = None
     if asked.on_drive:
-        with phases("drive"):
-            speed, more = drive_of(asked)
+        reporter.phase("drive")
+        speed, more = drive_of(asked)
         notes += more
-    measurement, slots, more = _train(asked, phases, None if verification is None else rows)
+    measurement, slots, more = _train(asked, reporter, None if verification is None else rows)
     notes += more
     measurement = measurement.model_copy(update={"drive": speed})
     optimum: Optimum | None = None
@@ -77,13 +76,13 @@ def run_cell(cell: Cell, reporter: Reporter, *, known: Sequence[Optimum] = (), r
         # imported only now: what simulators are made of would count as memory of systems that do without it
         from suite.run.cell.optimum import optimum_or_why_not
 
-        with phases("replay"):  # the system is gone by now, and so is its memory
-            optimum, why_not = optimum_or_why_not(asked, slots, known=known, beat=phases.beat)
+        reporter.phase("replay")  # the system is gone by now, and so is its memory
+        optimum, why_not = optimum_or_why_not(asked, slots, known=known, beat=reporter.beat)
         notes += why_not
     return Outcome(status=Status.OK, verification=verification, measurement=measurement, optimum=optimum, notes=notes)
 
 
-def _train(asked: Asked, phases: Phases, rows: Path | None) -> tuple[Measurement, int, tuple[str, ...]]:
+def _train(asked: Asked, reporter: Reporter, rows: Path | None) -> tuple[Measurement, int, tuple[str, ...]]:
     """Build the system at full size and measure it. Returns also the slots of its cache, and notes."""
     cell, spec = asked.cell, asked.spec
     notes: tuple[str, ...] = ()
@@ -96,22 +95,23 @@ def _train(asked: Asked, phases: Phases, rows: Path | None) -> tuple[Measurement
     )
     torch.set_num_threads(plan.threads)
     reopen = partial(open_workload, cell)
+    reporter.phase("feed")
     with ExitStack() as stack:
         feed = stack.enter_context(open_feed(plan, asked.workload, reopen=reopen, total=cell.steps, device=spec.device))
         budget = stack.enter_context(host_budget(asked))
-        with phases("build"):
-            system, trainer = asked.build(feed, total_steps=cell.steps, beat=phases.beat)
-            sample = SampledRows(system, asked.workload, cell, rows) if rows is not None and system.exact else None
-            if budget is not None:
-                budget.apply()
+        reporter.phase("build")
+        system, trainer = asked.build(feed, total_steps=cell.steps, beat=reporter.beat)
+        sample = SampledRows(system, asked.workload, cell, rows) if rows is not None and system.exact else None
+        if budget is not None:
+            budget.apply()
         measurement, _ = measure(
-            asked, system, trainer, plan=plan, baseline_bytes=baseline_bytes, phases=phases, sample=sample
+            asked, system, trainer, plan=plan, baseline_bytes=baseline_bytes, reporter=reporter, sample=sample
         )
         held = None if budget is None else budget.held()
         if sample is not None:
-            with phases("read rows"):
-                sample.read("late")
-                notes = sample.save()
+            reporter.phase("read rows")
+            sample.read("late")
+            notes = sample.save()
     return measurement.model_copy(update={"held": held}), system.slots, notes
 
 
@@ -122,7 +122,7 @@ def measure(
     *,
     plan: FeedPlan,
     baseline_bytes: int,
-    phases: Phases,
+    reporter: Reporter,
     sample: SampledRows | None = None,
     while_counting: AbstractContextManager[object] | None = None,
 ) -> tuple[Measurement, float]:
@@ -131,34 +131,34 @@ def measure(
     parts = cell.quality_points if cell.ranks is None else 0  # a rank has the scores of its part alone
     trained = Progressive(parts=parts, steps=cell.steps, batch_size=workload.batch_size)
     runs: list[Run] = []
-    with phases("train"):
-        for done in range(0, cell.train_steps, TOGETHER):
+    reporter.phase("train")
+    for done in range(0, cell.train_steps, TOGETHER):
 
-            def beat(step: int, done: int = done) -> None:
-                phases.beat(done + step, cell.train_steps)
+        def beat(step: int, done: int = done) -> None:
+            reporter.beat(done + step, cell.train_steps)
 
-            steps = min(TOGETHER, cell.train_steps - done)
-            runs.append(trainer.run(steps, on_step=beat, on_scores=trained))
-            if done == 0 and sample is not None:
-                sample.read("early")
-            multiply_in(tf32=cell.tf32)  # not before: systems are compared in their own arithmetic
+        steps = min(TOGETHER, cell.train_steps - done)
+        runs.append(trainer.run(steps, on_step=beat, on_scores=trained))
+        if done == 0 and sample is not None:
+            sample.read("early")
+        multiply_in(tf32=cell.tf32)  # not before: systems are compared in their own arithmetic
     trained_s = sum(run.duration_s for run in runs)
     memory = memory_of(system, baseline_bytes)  # before counting, whose sorts take memory of their own
-    with phases("count"):
-        system.count_traffic(cell.counts)
-        system.reset_counters()
-        with while_counting or nullcontext():
-            counted = trainer.run(
-                cell.counted_steps, on_step=lambda step: phases.beat(step, cell.counted_steps), on_scores=trained
-            )
-        runs.append(counted)
-        traffic = traffic_of(system, cell.counted_steps) if cell.counts else None
-        system.count_traffic(False)
+    reporter.phase("count")
+    system.count_traffic(cell.counts)
+    system.reset_counters()
+    with while_counting or nullcontext():
+        counted = trainer.run(
+            cell.counted_steps, on_step=lambda step: reporter.beat(step, cell.counted_steps), on_scores=trained
+        )
+    runs.append(counted)
+    traffic = traffic_of(system, cell.counted_steps) if cell.counts else None
+    system.count_traffic(False)
     final_loss = counted.loss
     if not math.isfinite(final_loss):
         raise FloatingPointError(f"the loss is {final_loss} after {cell.steps} steps: lower --lr")
-    with phases("evaluate"):
-        quality = quality_of(cell, trainer, workload, trained=trained, final_loss=final_loss, beat=phases.beat)
+    reporter.phase("evaluate")
+    quality = quality_of(cell, trainer, workload, trained=trained, final_loss=final_loss, beat=reporter.beat)
     placement = system.placement
     measurement = Measurement(
         placement=placement.label,
@@ -168,7 +168,7 @@ def measure(
         knew=system.knew,
         shares_process=system.shares_process,
         busy_between_steps=system.busy_between_steps,
-        timing=timing_of(cell, runs=runs, plan=plan, phases=phases),
+        timing=timing_of(cell, runs=runs, plan=plan, reporter=reporter),
         quality=quality,
         memory=memory,
         traffic=traffic,

@@ -12,7 +12,7 @@ from suite.records.measured import Memory, Quality, QualityPoint, Timing, Traffi
 from suite.records.record import Cell
 from suite.run import memory_probes
 from suite.run.cell.feed import FeedPlan
-from suite.run.cell.reporter import Phases
+from suite.run.cell.reporter import Reporter
 from suite.run.cell.stream import open_workload
 from suite.run.cell.training import Run, Trainer
 from systems.contract import EmbeddingSystem
@@ -57,18 +57,18 @@ class Progressive:
         self._labels.clear()
 
 
-def timing_of(cell: Cell, *, runs: Sequence[Run], plan: FeedPlan, phases: Phases) -> Timing:
+def timing_of(cell: Cell, *, runs: Sequence[Run], plan: FeedPlan, reporter: Reporter) -> Timing:
     """How long the parts of a cell took."""
     return Timing(
         data_s_per_step=sum(run.data_s for run in runs) / cell.steps,
         batches_made=plan.made,
         producers=plan.producers,
         training_threads=plan.threads,
-        build_s=phases.seconds("build"),
-        verify_s=phases.seconds("verify"),
-        train_s=phases.seconds("train"),
-        evaluate_s=phases.seconds("evaluate"),
-        total_s=phases.total_s,
+        build_s=reporter.seconds("build"),
+        verify_s=reporter.seconds("verify"),
+        train_s=reporter.seconds("train"),
+        evaluate_s=reporter.seconds("evaluate"),
+        total_s=reporter.total_s,
     )
 
 

@@ -21,7 +21,7 @@ from typing import NoReturn
 from suite.records.status import Status
 from suite.run.cell.reporter import Reporter
 from suite.run.ending import MARK, kill_marked
-from suite.run.messages import Host, Outcome, Request, RunCell, decode_request
+from suite.run.messages import Host, Outcome, Progress, Request, RunCell, decode_request
 from suite.run.scratch import is_disk_full
 
 _REMEDIES = {
@@ -49,7 +49,7 @@ def main(messages: int) -> NoReturn:
 
 def _outcome(request: Request, following: Iterator[Request], reporter: Reporter) -> Outcome:
     """Do what is asked for; every exception becomes a status and a sentence, its traceback goes to the log."""
-    reporter.phase("import")
+    reporter.send(Progress(phase="import"))
     try:
         match request:
             case RunCell(cell=cell) if cell.ranks is not None:

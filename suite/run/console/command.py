@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from suite.records.environment import capture
+from suite.records.exits import errors_told
 from suite.records.options import (
     BadOption,
     OptimizerName,
@@ -23,7 +24,6 @@ from suite.records.options import (
     parse_workloads,
 )
 from suite.records.record import Cell
-from suite.records.store import StoreError
 from suite.run.console.choices import Device, Tier, choose_device, make_display, named_systems
 from suite.run.console.listing import show_choices, show_plan
 from suite.run.datasets import open_datasets
@@ -32,9 +32,6 @@ from suite.run.memory_probes import available_host_bytes
 from suite.run.plan import Options, check_options, plan_cells
 from suite.run.runner import Choice, Runner, exit_code
 from suite.tables.columns import Columns
-
-_USAGE = 2
-
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
@@ -123,12 +120,12 @@ def run(
     - `python run_bench.py --systems freq_cache,full_gpu --rounds 3`
     - `python run_bench.py --data-dir data --optimizer rowwise_adagrad`
     """
-    console = Console(stderr=True)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     if list_:
         show_choices(Console())
         return
-    try:
+    with errors_told():
+        # every error of options, names and data is a ValueError with a sentence for the user
         if fresh and only_failed:
             raise BadOption("--fresh and --only-failed exclude each other")
         if timeout is not None and not timeout > 0:  # NaN compares false with everything
@@ -163,10 +160,6 @@ def run(
         )
         check_options(options)
         cells, notes = plan_cells(options, datasets=datasets, host_bytes=available_host_bytes())
-    except ValueError as error:
-        # every error of options, names and data is a ValueError with a sentence for the user
-        console.print(f"error: {error}", style="red", markup=False, highlight=False)
-        raise typer.Exit(_USAGE) from None
     choice = Choice.FRESH if fresh else Choice.ONLY_FAILED if only_failed else Choice.RESUME
     runner = Runner(
         cells,
@@ -178,11 +171,8 @@ def run(
     if dry_run:
         show_plan(Console(), cells, runner, notes=[why, *notes], as_json=as_json)
         return
-    try:
+    with errors_told(Locked, usage=BadOption):
         raise typer.Exit(_run(runner, cells, notes=[why, *notes], quiet=quiet, as_json=as_json, columns=columns))
-    except (Locked, StoreError) as error:
-        console.print(f"error: {error}", style="red", markup=False, highlight=False)
-        raise typer.Exit(1) from None
 
 
 def _run(

@@ -37,11 +37,11 @@ def show_plan(console: Console, cells: Sequence[Cell], runner: Runner, *, notes:
     for cell in cells:
         size = cell.host_budget_bytes or cell.device_budget_bytes
         budget = f"{size:,} B" if size else f"ratio {cell.cache_ratio}"
+        turns = f", then {cell.builds} x {cell.turns} turns" if cell.ranks is None else f" on {cell.ranks} ranks"
         console.print(
             f"{runner.state(cell):9} {cell.label}: {cell.data}, {cell.scale} on {cell.device}"
             f"{' in TF32' if cell.tf32 else ''}, {cell.optimizer} "
-            f"lr {cell.lr:g}, batch {cell.batch_size}, dim {cell.embedding_dim}, {budget}, {cell.steps} steps, then "
-            f"{cell.builds} x {cell.turns} turns",
+            f"lr {cell.lr:g}, batch {cell.batch_size}, dim {cell.embedding_dim}, {budget}, {cell.steps} steps{turns}",
             markup=False,
             highlight=False,
             soft_wrap=True,
@@ -83,15 +83,13 @@ def show_choices(console: Console) -> None:
     page = _Page(console)
     _systems(page)
     _workloads(page)
-    page.heading("Scales")
-    for scale in SCALES.values():
-        rows = "published table sizes" if scale.max_rows is None else f"about {scale.max_rows:,} rows"
-        page.entry(f"{scale.name}: {rows}, dim {scale.embedding_dim}, batch {scale.batch_size}")
-    page.heading("Scales of --tier disk")
-    for scale in DISK_SCALES.values():
-        rows = "published table sizes" if scale.max_rows is None else f"about {scale.max_rows:,} rows"
-        budgets = ", ".join(f"{budget >> 20} MiB" for budget in scale.host_budgets)
-        page.entry(f"{scale.name}: {rows}, dim {scale.embedding_dim}, batch {scale.batch_size}, host budget {budgets}")
+    for title, scales in (("Scales", SCALES), ("Scales of --tier disk", DISK_SCALES)):
+        page.heading(title)
+        for scale in scales.values():
+            rows = "published table sizes" if scale.max_rows is None else f"about {scale.max_rows:,} rows"
+            budgets = ", ".join(f"{budget >> 20} MiB" for budget in scale.host_budgets)
+            more = f", host budget {budgets}" if budgets else ""
+            page.entry(f"{scale.name}: {rows}, dim {scale.embedding_dim}, batch {scale.batch_size}{more}")
     if importlib.util.find_spec("fbgemm_gpu") is None:
         page.heading("fbgemm-gpu is not installed: run make setup")
 

@@ -26,7 +26,7 @@ from suite.run import memory_probes
 from suite.run.cell.asked import Asked
 from suite.run.cell.experiment import STATUS_OF_VERDICT, first_failure, measure
 from suite.run.cell.feed import FeedPlan
-from suite.run.cell.reporter import Phases, Reporter
+from suite.run.cell.reporter import Reporter
 from suite.run.cell.training import multiply_in
 from suite.run.cell.worker import describe, status_of
 from suite.run.messages import Outcome
@@ -79,44 +79,43 @@ def _reason(error: Exception) -> str:
 
 def _run(cell: Cell, folder: Path, reporter: Reporter) -> Outcome:
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-    phases = Phases(reporter)
-    with phases("meet"):
-        device = group.join(cell, folder)
-    with phases("support"):
-        asked = Asked.of(cell, beat=reporter.beat)
-        asked = replace(asked, spec=replace(asked.spec, device=device))
-        if not issubclass(asked.system_class, ShardedSystem):
-            reason = f"{cell.system} is no ShardedSystem: it cannot be spread over ranks"
-            return Outcome(status=Status.UNSUPPORTED, reason=reason)
-        # the first rank's answer is everyone's: free memory is not the same twice
-        support = group.of_all(asked.support())[0]
-        if support.verdict is Verdict.YES and not asked.workload.batches(Split.TEST):
-            return Outcome(status=Status.INFEASIBLE, reason="the test split has less than one batch: ranks share those")
+    reporter.phase("meet")
+    device = group.join(cell, folder)
+    reporter.phase("support")
+    asked = Asked.of(cell, beat=reporter.beat)
+    asked = replace(asked, spec=replace(asked.spec, device=device))
+    if not issubclass(asked.system_class, ShardedSystem):
+        reason = f"{cell.system} is no ShardedSystem: it cannot be spread over ranks"
+        return Outcome(status=Status.UNSUPPORTED, reason=reason)
+    # the first rank's answer is everyone's: free memory is not the same twice
+    support = group.of_all(asked.support())[0]
+    if support.verdict is Verdict.YES and not asked.workload.batches(Split.TEST):
+        return Outcome(status=Status.INFEASIBLE, reason="the test split has less than one batch: ranks share those")
     if support.verdict is not Verdict.YES:
         return Outcome(status=STATUS_OF_VERDICT[support.verdict], reason=support.reason)
-    with phases("verify"):
-        verification = verify_ranks(asked, beat=reporter.beat)
-        passed = all(group.of_all(verification.passed))
+    reporter.phase("verify")
+    verification = verify_ranks(asked, beat=reporter.beat)
+    passed = all(group.of_all(verification.passed))
     if not passed:
         return Outcome(status=Status.WRONG_ANSWER, reason=first_failure(verification), verification=verification)
     multiply_in(tf32=cell.tf32)
-    measurement = _train(asked, phases)
+    measurement = _train(asked, reporter)
     dist.barrier()
     return Outcome(status=Status.OK, verification=verification, measurement=measurement)
 
 
-def _train(asked: Asked, phases: Phases) -> Measurement:
+def _train(asked: Asked, reporter: Reporter) -> Measurement:
     """Build the system at full size, train, count and evaluate; the figures are those of all ranks."""
     cell, device = asked.cell, asked.spec.device
     memory_probes.reset_peaks(device)
     baseline_bytes = memory_probes.rss_bytes()
     plan = FeedPlan(producers=0, threads=torch.get_num_threads())
-    with phases("build"):
-        feed = parts_of(asked.workload, device)
-        system, trainer = asked.build(feed, total_steps=cell.steps, beat=phases.beat, kind=RankTrainer)
+    reporter.phase("build")
+    feed = parts_of(asked.workload, device)
+    system, trainer = asked.build(feed, total_steps=cell.steps, beat=reporter.beat, kind=RankTrainer)
     sent = account.SentBytes()
     measured, trained_s = measure(
-        asked, system, trainer, plan=plan, baseline_bytes=baseline_bytes, phases=phases, while_counting=sent
+        asked, system, trainer, plan=plan, baseline_bytes=baseline_bytes, reporter=reporter, while_counting=sent
     )
     share = account.share_of(cast(ShardedSystem, system), measured, sent, steps=cell.counted_steps)
     ranks = Ranks(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 import torch
 from torchmetrics.functional.classification import binary_auroc
@@ -13,6 +15,7 @@ from suite.run.cell import asked, experiment
 from suite.run.cell import stream as streams
 from suite.run.cell.experiment import run_cell
 from suite.run.cell.feed import FeedPlan, in_process
+from suite.run.cell.reporter import Reporter
 from suite.run.cell.stream import open_workload
 from suite.run.cell.training import build_trainer, load_initial_rows
 from systems.contract import Verdict
@@ -21,13 +24,15 @@ from tests.faults.cells import fake, tiny_cell
 from workloads.batch import Split
 
 
-class Phases:
+class Phases(Reporter):
     """Writes down phases, and the last beat of each."""
 
     def __init__(self):
+        super().__init__(io.BytesIO())
         self.seen, self.last = [], {}
 
     def phase(self, name):
+        super().phase(name)
         self.seen.append(name)
 
     def beat(self, step=0, steps=0):
@@ -43,7 +48,7 @@ def ran():
 
 def test_phases_come_in_the_order_of_the_protocol_and_count_their_steps(ran):
     _, _, phases = ran
-    assert phases.seen == ["support", "verify", "build", "train", "count", "evaluate"]
+    assert phases.seen == ["support", "verify", "feed", "build", "train", "count", "evaluate"]
     steps = {name: phases.last[name] for name in ("train", "count", "evaluate")}
     assert steps == {"train": (7, 7), "count": (2, 2), "evaluate": (3, 3)}
 

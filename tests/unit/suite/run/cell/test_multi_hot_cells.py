@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
 from suite.records.status import Status
 from suite.run.cell.experiment import run_cell
+from suite.run.cell.reporter import Reporter
 from suite.run.cell.stream import open_workload
 from tests.faults.cells import tiny_cell
-
-
-class Silent:
-    """Takes progress and drops it."""
-
-    def phase(self, name):
-        del name
-
-    def beat(self, step=0, steps=0):
-        del step, steps
 
 
 @pytest.mark.parametrize("dataset", [pytest.param("mlperf_dlrm_v2", marks=pytest.mark.slow), "criteo_kaggle_bags"])
 @pytest.mark.parametrize("system", [pytest.param("full_gpu", marks=pytest.mark.slow), "freq_cache"])
 def test_cell_on_bags_is_verified_and_counts_every_id(dataset, system):
     cell = tiny_cell(system, workload=dataset, lr=0.05, train_steps=5, counted_steps=2)
-    outcome = run_cell(cell, Silent())
+    outcome = run_cell(cell, Reporter(io.BytesIO()))
     assert outcome.status is Status.OK, outcome.reason
     workload = open_workload(cell)
     counted = [workload.batch(index).features.values().numel() for index in (5, 6)]
@@ -35,6 +28,6 @@ def test_cell_on_bags_is_verified_and_counts_every_id(dataset, system):
 def test_verification_of_a_hundred_ids_per_bag_does_not_diverge():
     # At the rate that one id per bag takes, the reference itself ends in NaN with this seed.
     cell = tiny_cell("full_gpu", workload="mlperf_dlrm_v2", seed=4, lr=0.05, embedding_dim=16, max_rows=50_000)
-    outcome = run_cell(cell, Silent())
+    outcome = run_cell(cell, Reporter(io.BytesIO()))
     assert outcome.status is Status.OK, outcome.reason
     assert outcome.verification.passed
