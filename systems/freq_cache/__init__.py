@@ -18,8 +18,7 @@ Words: a *row* is a table's, a *slot* is a place for one on the device, a *recor
 
 From the outside in; each room says in its `__init__` what is inside, and nobody else imports that:
 
-- `system`: the cache as a system of the comparison, with `rounded_reference`, which it is verified against where it
-  rounds rows. `collection/`: the cache as a module for any model.
+- `system`: the cache as a system of the comparison. `collection/`: the cache as a module for any model.
 - `saving/`: checkpoints to resume from, also torch's own, and what a directory of rows holds after a crash.
 - `sizing`: how many slots fit what a cache is given. `initial_rows`: first values of rows.
 - `cache/`: the acts above for tables of one width, and rows on their way between the slow tier and slots.

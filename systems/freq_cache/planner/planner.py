@@ -165,11 +165,6 @@ class Planner:
         self._batches = 0
 
     @property
-    def announced(self) -> int:
-        """Batches announced and not yet planned."""
-        return len(self._announced)
-
-    @property
     def index_bytes(self) -> int:
         """Host bytes of the index and of the policy, all rows and slots."""
         return self._index.where.nbytes + self._index.slots.nbytes + self._order.nbytes + self.policy.nbytes

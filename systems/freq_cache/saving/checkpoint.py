@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import uuid
 import zlib
 from collections.abc import Iterator, Mapping
@@ -17,7 +16,7 @@ from torch import Tensor
 from torchrec import EmbeddingBagConfig
 
 from systems.freq_cache.cache import Cache
-from systems.freq_cache.tiers import RowLayout, sync_directory
+from systems.freq_cache.tiers import RowLayout, sync_directory, write_synced
 
 MANIFEST = "manifest.json"
 _VERSION = 1
@@ -50,7 +49,7 @@ def save(directory: Path, caches: Mapping[str, Cache], *, hyper: Mapping[str, fl
             table = cache.tables[name]
             rows = directory / f"table_{at}.{mark}.rows"
             written.append(rows)
-            checksum = _write(rows, _records(cache, table))
+            checksum = write_synced(rows, _records(cache, table))
             tables[name] = {
                 **_shape(table, _layout(cache)),
                 "rows_file": rows.name,
@@ -66,12 +65,12 @@ def save(directory: Path, caches: Mapping[str, Cache], *, hyper: Mapping[str, fl
                 tables[name]["policy"] = {
                     "name": type(cache.planner.policy).__name__,
                     "file": path.name,
-                    "crc32": _write(path, iter([part.view(np.uint8).data])),
+                    "crc32": write_synced(path, [part.view(np.uint8).data]),
                 }
         manifest = {"version": _VERSION, "hyper": dict(hyper), "tables": tables}
         temporary = directory / f"{MANIFEST}.{mark}"
         written.append(temporary)
-        _write(temporary, iter([memoryview(json.dumps(manifest, indent=1).encode())]))
+        write_synced(temporary, [json.dumps(manifest, indent=1).encode()])
         temporary.replace(directory / MANIFEST)
     except BaseException:
         for path in written:
@@ -171,17 +170,6 @@ def _read(path: Path, layout: RowLayout) -> Iterator[Tensor]:
     with path.open("rb") as file:
         while data := file.read(_CHUNK_ROWS * layout.record_bytes):
             yield torch.frombuffer(bytearray(data), dtype=layout.element).view(-1, layout.width)
-
-
-def _write(path: Path, parts: Iterator[memoryview]) -> int:
-    checksum = 0
-    with path.open("xb") as file:
-        for part in parts:
-            checksum = zlib.crc32(part, checksum)
-            file.write(part)
-        file.flush()
-        os.fsync(file.fileno())
-    return checksum
 
 
 def _check(path: Path, checksum: int, size: int | None) -> None:

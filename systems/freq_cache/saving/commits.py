@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
 from systems.freq_cache.cache import Cache
-from systems.freq_cache.tiers import DamagedTier, FileTier, sync_directory
+from systems.freq_cache.tiers import DamagedTier, FileTier, sync_directory, write_synced
 
 _NAME = "commits"
 
@@ -75,10 +74,7 @@ def write(directory: Path, number: int) -> None:
         OSError: it could not be said, and does not count.
     """
     beside = directory / f"{_NAME}.part"
-    with beside.open("w") as file:
-        file.write(f"{number}\n")
-        file.flush()
-        os.fsync(file.fileno())
+    write_synced(beside, [f"{number}\n".encode()])
     beside.replace(directory / _NAME)
     sync_directory(directory)
 

@@ -105,7 +105,7 @@ class FileTier(SlowTier):
         return self._extra
 
     def read(self, rows: Tensor, out: Tensor) -> None:
-        records = self._bytes(rows, out)
+        records = _bytes(out)
         codes = self._codes_of(rows)
         written = np.flatnonzero(codes)
         if written.size < codes.size:
@@ -113,7 +113,7 @@ class FileTier(SlowTier):
         self._file.read(np.abs(codes[written]) - 1, records, written)
 
     def write(self, rows: Tensor, records: Tensor) -> None:
-        data = self._bytes(rows, records)
+        data = _bytes(records)
         with self._writing:
             self._finish_if_decided()
             before = self._codes_of(rows)
@@ -260,15 +260,10 @@ class FileTier(SlowTier):
             self.layout.set_weights(first, weights)
         out.index_copy_(0, absent, first)
 
-    def _bytes(self, rows: Tensor, records: Tensor) -> npt.NDArray[np.uint8]:
-        wanted = (rows.shape[0], self.layout.width)
-        if tuple(records.shape) != wanted or records.dtype != self.layout.element or not records.is_contiguous():
-            raise ValueError(
-                f"records must be contiguous {self.layout.element} {list(wanted)}, not {records.dtype} "
-                f"{list(records.shape)}"
-            )
-        data: npt.NDArray[np.uint8] = records.view(torch.uint8).numpy()
-        return data
+
+def _bytes(records: Tensor) -> npt.NDArray[np.uint8]:
+    data: npt.NDArray[np.uint8] = records.view(torch.uint8).numpy()
+    return data
 
 
 def _lock(directory: Path) -> int:

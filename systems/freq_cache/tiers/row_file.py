@@ -24,11 +24,6 @@ class RowFile:
         self._blocks: Blocks = open_blocks(path)
 
     @property
-    def direct(self) -> bool:
-        """Whether it is read and written past the page cache."""
-        return self._blocks.block_bytes > 1
-
-    @property
     def staging_bytes(self) -> int:
         """Of the buffers for reading and writing."""
         return self._blocks.reading.buffer.nbytes + self._blocks.writing.buffer.nbytes

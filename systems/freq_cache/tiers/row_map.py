@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, TypedDict
 
@@ -84,16 +85,26 @@ def save_map(path: Path, committed: Committed, codes: Codes) -> None:
     """
     head = _FORMAT + _VERSION + b"\n" + json.dumps(asdict(committed), allow_nan=False).encode() + b"\n"
     beside = path.with_name("map.part")
-    with beside.open("wb") as file:
-        file.write(head)
-        crc = zlib.crc32(head)
-        for chunk in _pairs(codes) if committed.in_pairs else _whole(codes):
-            file.write(chunk)
-            crc = zlib.crc32(chunk, crc)
-        file.write(crc.to_bytes(_CRC_BYTES, "little"))
+    write_synced(beside, _checked(chain([head], _pairs(codes) if committed.in_pairs else _whole(codes))))
+    beside.replace(path)
+
+
+def write_synced(path: Path, parts: Iterable[bytes | memoryview]) -> int:
+    """Write a file anew and return, once it is on the drive, the CRC-32 of what is in it.
+
+    Its name is on the drive only after `sync_directory`.
+
+    Raises:
+        OSError: it could not be written.
+    """
+    crc = 0
+    with path.open("wb") as file:
+        for part in parts:
+            file.write(part)
+            crc = zlib.crc32(part, crc)
         file.flush()
         os.fsync(file.fileno())
-    beside.replace(path)
+    return crc
 
 
 def sync_directory(path: Path) -> None:
@@ -153,6 +164,15 @@ def _check_sum(path: Path, file: BinaryIO) -> None:
         left -= len(chunk)
     if int.from_bytes(file.read(_CRC_BYTES), "little") != crc:
         raise DamagedTier(f"{path} is damaged, its checksum does not match: {REMEDY}")
+
+
+def _checked(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The same, and behind them their checksum."""
+    crc = 0
+    for chunk in chunks:
+        crc = zlib.crc32(chunk, crc)
+        yield chunk
+    yield crc.to_bytes(_CRC_BYTES, "little")
 
 
 def _read(file: BinaryIO, count: int) -> Codes:

@@ -324,13 +324,6 @@ def test_row_file_shorter_than_its_map_is_refused(tier: FileTier, tmp_path: Path
         opened(tmp_path / "tier")
 
 
-@pytest.mark.parametrize("records", [torch.ones(2, 4), torch.ones(2, 5).half(), torch.ones(2, 10)[:, :5]])
-def test_records_of_another_shape_type_or_stride_are_refused(tier: FileTier, records: Tensor) -> None:
-    for use in (tier.read, tier.write):
-        with pytest.raises(ValueError, match=r"contiguous torch.float32 \[2, 5\]"):
-            use(torch.tensor([1, 2]), records)
-
-
 def test_row_outside_the_tier_is_refused(tier: FileTier) -> None:
     for row in (-1, ROWS):
         with pytest.raises(IndexError):
