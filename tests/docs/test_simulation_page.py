@@ -10,6 +10,9 @@ from types import ModuleType
 
 import pytest
 
+from suite.simulate.models.registry import parse_policies
+from suite.simulate.results import Simulation
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "simulation.md"
 PAGES = tuple(ROOT / "docs" / f"{name}.md" for name in ("simulation", "policies", "torchrec-planner", "advise"))
@@ -42,6 +45,13 @@ def test_the_table_of_a_page_is_that_of_its_record(name: str, lines: int) -> Non
     _, on_page, _ = made.block(page.read_text(encoding="utf-8"), name)
     assert on_page == table()
     assert len(on_page.splitlines()) > lines
+
+
+def test_the_record_of_the_page_has_every_policy_at_every_size() -> None:
+    simulation = Simulation.model_validate_json(tables().RECORD.read_text(encoding="utf-8"))
+    wanted = [str(policy) for policy in parse_policies("all")]
+    assert list(simulation.configuration.policies) == wanted
+    assert [row.policy for row in simulation.rows] == wanted * 7
 
 
 def test_rows_beside_the_papers_are_those_of_the_advice() -> None:
