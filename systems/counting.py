@@ -19,7 +19,6 @@ class UniqueCounter:
         self.reset()
 
     def reset(self) -> None:
-        """Start counting anew."""
         self.steps = 0
         self._lookups: dict[str, int] = {table.name: 0 for table in self._tables}
         self._unique: dict[str, int] = {table.name: 0 for table in self._tables}

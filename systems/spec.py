@@ -149,11 +149,9 @@ class SystemSpec:
 
     @property
     def rows(self) -> int:
-        """Rows of all tables."""
         return sum(table.num_embeddings for table in self.tables)
 
     def optimizer_of(self, table: EmbeddingBagConfig) -> SparseOptimizer:
-        """The optimizer of a table."""
         return self.table_optimizers.get(table.name, self.optimizer)
 
     @property
@@ -170,7 +168,6 @@ class SystemSpec:
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of the optimizer state of all rows."""
         return sum(t.num_embeddings * self.optimizer.state_bytes(t.embedding_dim) for t in self.tables)
 
 

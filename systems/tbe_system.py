@@ -65,7 +65,6 @@ class TBEHolder(CountedSystem):
 
     @property
     def tbes(self) -> Sequence[TBE]:
-        """The live TBEs."""
         return self._tbes
 
     @property

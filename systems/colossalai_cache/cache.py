@@ -125,7 +125,6 @@ class Cache:
         return weights
 
     def set_learning_rate(self, lr: float) -> None:
-        """Train at another rate, an fp32 number."""
         self._optimizer.param_groups[0]["lr"] = lr
 
     @torch.no_grad()
@@ -136,7 +135,6 @@ class Cache:
         self._manager._cache_miss, self._manager._total_cache = misses, lookups  # these it forgets, and no others
 
     def memory(self) -> Anatomy:
-        """Bytes of rows, slots and index."""
         manager = self._manager
         index = [manager.idx_map, manager.inverted_cached_idx, manager.cached_idx_map, self._spans]
         counts = getattr(manager, "freq_cnter", None)  # lfu has them
@@ -148,7 +146,6 @@ class Cache:
 
     @property
     def lookups(self) -> int:
-        """Ids looked up."""
         return int(self._manager._total_cache)
 
     @property
@@ -163,7 +160,6 @@ class Cache:
         return self._manager._cpu_to_cuda_numel // width, self._manager._cuda_to_cpu_numel // width
 
     def reset_counters(self) -> None:
-        """Start counting anew."""
         self.hits = self.misses = 0
         self._manager._reset_comm_stats()
 

@@ -181,7 +181,6 @@ class _BulkFile:
         self._next = start + len(keys)
 
     def ingest(self, rocksdb: Rdict) -> None:
-        """Hand the file over."""
         self._writer.finish()
         moved = IngestExternalFileOptions()
         moved.set_move_files(True)

@@ -73,7 +73,6 @@ class _Pool:
         self.rows = rows
 
     def set_learning_rate(self, lr: float) -> None:
-        """Train at another learning rate from the next look-up on."""
         self.optimizer = replace(self.optimizer, lr=lr)
         self._tbe.set_learning_rate(lr)
 
@@ -102,7 +101,6 @@ class _Pool:
         store.read(numbers, self.record.itemsize, take)
 
     def write_back(self, store: RocksDBStore) -> None:
-        """Write all rows that it holds."""
         store.write(self.numbers, lambda place: self.records_of({n: v[place] for n, v in self._fields.items()}))
 
     def records_of(self, values: Mapping[str, Tensor]) -> Bytes:
@@ -124,7 +122,6 @@ class _Pool:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of rows and their state."""
         return self.rows * self.record.itemsize
 
 

@@ -88,7 +88,7 @@ class Cache:
         self._starts = sizes.cumsum() - sizes
         order = np.array(group.table_of_feature)
         self._feature_starts, self._feature_sizes = self._starts[order], sizes[order]
-        self._tables = {table.name: table for table in group.tables}
+        self.tables: Mapping[str, EmbeddingBagConfig] = {table.name: table for table in group.tables}
         self.group = group
         self.planner = planner
         self.tier = tier
@@ -181,7 +181,7 @@ class Cache:
         slots, *_, offsets = self._batch_mover.numbers(planned)
         self.traffic.count(plan)
         if self.count_by_table:
-            self.traffic.count_by_table(plan, list(self._tables), self._starts)
+            self.traffic.count_by_table(plan, list(self.tables), self._starts)
         pool = self.pool
         if plan.overflow:
             pool = self._overflow.look_up(plan, self.traffic, alone=not self._in_flight.wait())
@@ -265,14 +265,9 @@ class Cache:
         """The slots, and the pool for batches larger than the cache, once there was one."""
         return [self.pool] if self._overflow.pool is None else [self.pool, self._overflow.pool]
 
-    @property
-    def tables(self) -> Mapping[str, EmbeddingBagConfig]:
-        """The tables by name, in the order of their rows."""
-        return self._tables
-
     def start_of(self, table: str) -> int:
         """The row at which a table starts."""
-        return int(self._starts[list(self._tables).index(table)])
+        return int(self._starts[list(self.tables).index(table)])
 
     def set_hyper_parameters(self, values: Mapping[str, float]) -> None:
         """Train with other values from the next lookup on."""

@@ -66,7 +66,6 @@ class Index(NamedTuple):
 
     @property
     def positions(self) -> int:
-        """The positions of the ring."""
         return self.ring.size // FIELDS
 
     @property

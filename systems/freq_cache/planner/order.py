@@ -54,7 +54,6 @@ class Order(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Host bytes of the queues."""
         return sum(array.nbytes for array in self.queues)
 
     def joined_by(self, slots: Int32s, numbers: Int32s) -> Order:
@@ -62,7 +61,6 @@ class Order(NamedTuple):
         return self._replace(lowest=_enqueue(slots, numbers, self))
 
     def clear_batch(self, batch: int) -> None:
-        """Empty the queue of a batch."""
         queues.clear(self.queues, self.levels + batch % self.depth)
 
     def for_batches(self, batches: int, announced: Iterable[int]) -> Order:

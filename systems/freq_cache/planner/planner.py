@@ -85,7 +85,6 @@ class Plan:
 
     @property
     def unique_ids(self) -> int:
-        """Distinct rows of the batch."""
         return self.rows.size
 
 

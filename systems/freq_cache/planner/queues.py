@@ -62,7 +62,6 @@ def _chunks_for(queues: int, slots: int) -> int:
 
 @compiled
 def is_empty(queues, queue):
-    """Whether a queue has no slots."""
     return queues.ends[2 * queue] == EMPTY
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -22,31 +22,16 @@ class StreamedRows(torch.Tensor):
 
     It has the shape and type of the whole; whoever reads it in another way finds NaN. The methods with underscores are
     the protocol of `torch.distributed._checkpointable`: the whole is written, and read, as chunks of rows.
+
+    Attributes:
+        read: Gives rows from the first number to the second one, on the host.
+        write: Takes the first row, the first column, and values from there on.
+        loads: A checkpoint is loaded by a planner that calls `write`.
     """
 
     read: Callable[[int, int], Tensor]
     write: Callable[[int, int, Tensor], None]
     loads: bool
-
-    @staticmethod
-    def of(
-        shape: Sequence[int],
-        dtype: torch.dtype,
-        *,
-        read: Callable[[int, int], Tensor],
-        write: Callable[[int, int, Tensor], None],
-    ) -> StreamedRows:
-        """Rows of a shape, `[rows]` or `[rows, dim]`, and a type.
-
-        Args:
-            shape: Of the whole.
-            dtype: Of the whole.
-            read: Gives rows from the first number to the second one, on the host.
-            write: Takes the first row, the first column, and values from there on.
-        """
-        made = torch.full((), torch.nan, dtype=dtype).expand(*shape).as_subclass(StreamedRows)
-        made.read, made.write, made.loads = read, write, False
-        return made
 
     def __create_write_items__(self, fqn: str, _: object) -> list[WriteItem]:
         properties = TensorProperties(dtype=self.dtype)
@@ -139,4 +124,6 @@ def _entry(cache: Cache, table: str, entry: str, flush: Callable[[], None]) -> S
         cache.load(table, start, layout.pack(found))
 
     shape = (rows,) if layout.state.get(entry) == 1 else (rows, layout.dim)
-    return StreamedRows.of(shape, dtype, read=read, write=write)
+    made = torch.full((), torch.nan, dtype=dtype).expand(*shape).as_subclass(StreamedRows)
+    made.read, made.write, made.loads = read, write, False
+    return made

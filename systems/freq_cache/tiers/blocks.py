@@ -109,7 +109,6 @@ class Blocks(ABC):
         """
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self.file)
 
     def _move_one(self, lane: Lane, run: Ints, *, write: bool) -> None:

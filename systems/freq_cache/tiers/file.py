@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +25,6 @@ from systems.freq_cache.tiers.row_map import (
     REMEDY,
     Committed,
     DamagedTier,
-    Description,
     load_map,
     save_map,
     sync_directory,
@@ -238,7 +238,8 @@ class FileTier(SlowTier):
             used[chunk[chunk > 0] - 1] = True
         return codes, Positions(end=committed.positions, free=np.flatnonzero(~used)), committed.extra
 
-    def _description(self) -> Description:
+    def _description(self) -> dict[str, Any]:
+        """What a map must agree with."""
         return {
             "rows": self.rows,
             "dim": self.layout.dim,

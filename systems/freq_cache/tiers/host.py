@@ -6,20 +6,12 @@ import mmap
 from collections.abc import Mapping
 from contextlib import suppress
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from systems.contract import Purpose, Tier
 from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.slow_tier import SlowTier
-
-_NUMPY_TYPES = {
-    torch.float32: np.float32,
-    torch.float16: np.float16,
-    torch.int32: np.int32,
-    torch.int16: np.int16,
-}
 
 
 class HostTier(SlowTier):
@@ -35,8 +27,7 @@ class HostTier(SlowTier):
         block = mmap.mmap(-1, rows * layout.record_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         with suppress(AttributeError, OSError):  # a system without huge pages
             block.madvise(mmap.MADV_HUGEPAGE)
-        records = np.frombuffer(block, _NUMPY_TYPES[layout.element])
-        self.records = torch.from_numpy(records.reshape(rows, layout.width))
+        self.records = torch.frombuffer(block, dtype=layout.element).view(rows, layout.width)
 
     def read(self, rows: Tensor, out: Tensor) -> None:
         torch.index_select(self.records, 0, rows, out=out)

@@ -50,12 +50,10 @@ class RowLayout:
 
     @property
     def record_bytes(self) -> int:
-        """Bytes per record."""
         return self.weight_bytes + 4 * sum(self.state.values())
 
     @property
     def width(self) -> int:
-        """Elements per record."""
         return self.record_bytes // self.element.itemsize
 
     def empty(self, records: int, *, pin: bool = False, device: torch.device | None = None) -> Tensor:

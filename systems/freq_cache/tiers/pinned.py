@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from systems.freq_cache.tiers.host import HostTier
 from systems.freq_cache.tiers.layout import RowLayout
-
-_TYPE_NAMES = {torch.float32: "<f4", torch.float16: "<f2", torch.int32: "<i4", torch.int16: "<i2"}
 
 
 class PinnedTier(HostTier):
@@ -69,13 +66,7 @@ class _Seen:
     """Host memory by the address that the device has for it, which for registered memory is the host's."""
 
     def __init__(self, records: Tensor) -> None:
-        self.__cuda_array_interface__: dict[str, Any] = {
-            "shape": tuple(records.shape),
-            "typestr": _TYPE_NAMES[records.dtype],
-            "data": (records.data_ptr(), False),
-            "strides": None,
-            "version": 3,
-        }
+        self.__cuda_array_interface__ = records.numpy().__array_interface__
 
 
 def _same_pages(records: Tensor, on_device: Tensor) -> bool:

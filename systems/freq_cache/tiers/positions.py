@@ -59,7 +59,6 @@ class Positions:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of RAM."""
         return sum(part.nbytes for part in (self._ready, *self._freed, *self._retired))
 
     def _free_count(self) -> int:

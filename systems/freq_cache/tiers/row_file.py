@@ -99,7 +99,6 @@ class RowFile:
         os.ftruncate(self._blocks.file, -(-positions * self.record_bytes // block_bytes) * block_bytes)
 
     def close(self) -> None:
-        """Close the file."""
         self._blocks.close()
 
     def _parts(self, positions: Ints, order: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, TypedDict
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -32,15 +32,6 @@ _CRC_BYTES = 4
 
 class DamagedTier(RuntimeError):
     """The files of a tier are not what was written."""
-
-
-class Description(TypedDict):
-    """What a map must agree with: rows, and the layout by names."""
-
-    rows: int
-    dim: int
-    dtype: str
-    state: list[tuple[str, int]]
 
 
 @dataclass(frozen=True, kw_only=True)
