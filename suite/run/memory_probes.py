@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,15 +26,6 @@ _CGROUPS = (
     ),
 )
 """Of cgroup v2 and v1: directory, files with the limit and the use, and which entries of memory.stat are file cache."""
-
-
-@dataclass(frozen=True)
-class DevicePeak:
-    """Bytes; None on a CPU, where torch would answer 0 to the first two."""
-
-    allocated_bytes: int | None = None
-    reserved_bytes: int | None = None
-    used_bytes: int | None = None
 
 
 def reset_peaks(device: torch.device) -> bool:
@@ -99,8 +89,10 @@ def pss_bytes() -> int | None:
         return None
 
 
-def device_peak(device: torch.device) -> DevicePeak:
+def device_peak(device: torch.device) -> dict[str, int | None]:
     """Peaks of torch's caching allocator since the last reset, and what this process has of the device now.
+
+    By the names that `Memory` has for them. Nothing on a CPU, where torch would answer 0.
 
     fbgemm's UVM tensors bypass that allocator although they call themselves cuda tensors; the driver's figure holds
     the CUDA context and, of those tensors, device-resident pages only. It is None where NVML does not say, as in many
@@ -108,14 +100,14 @@ def device_peak(device: torch.device) -> DevicePeak:
     process's own.
     """
     if device.type != "cuda":
-        return DevicePeak()
+        return {}
     import torch
 
-    return DevicePeak(
-        allocated_bytes=torch.cuda.max_memory_allocated(device),
-        reserved_bytes=torch.cuda.max_memory_reserved(device),
-        used_bytes=ask_nvml(_used_by_this_process),
-    )
+    return {
+        "device_allocated_bytes": torch.cuda.max_memory_allocated(device),
+        "device_reserved_bytes": torch.cuda.max_memory_reserved(device),
+        "device_used_bytes": ask_nvml(_used_by_this_process),
+    }
 
 
 def _used_by_this_process(nvml: Any, gpu: Any) -> int | None:  # noqa: ANN401 - a module and an opaque handle

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -9,7 +10,6 @@ from suite.records.options import BadOption
 from suite.records.record import Cell
 from suite.records.scales import Scale, default_scale, scale_of
 from suite.run.datasets import Dataset
-from suite.run.ranks.options import check_batch, check_ranks
 from suite.run.steps import fitted_to_epoch, with_steps
 from systems.registry import Variant
 from workloads.schema import SCHEMAS
@@ -17,6 +17,8 @@ from workloads.streams.tracks import split_name
 
 _SEEDS = 2**63
 """What torch's generators take."""
+_MOST_RANKS = 64
+"""Which share the batches of verification, too."""
 _OF_SCALE = (
     "batch_size", "embedding_dim", "bottom_mlp", "top_mlp", "train_steps", "counted_steps", "quality_points",
     "evaluation_batches", "builds", "warmup_steps", "turns", "turn_steps",
@@ -85,10 +87,29 @@ def check_options(options: Options) -> None:
         raise BadOption("--tier disk computes on a CPU: give --device cpu")
     if options.tf32 and options.device != "cuda":
         raise BadOption("--tf32 is of NVIDIA devices, and a CPU computes here: leave it out, or give --device cuda")
-    sized = options.on_drive or bool(options.device_budgets)
-    check_ranks(options.ranks, nodes=options.nodes, rendezvous=options.rendezvous, other_sizes=sized)
+    _check_ranks(options)
     if options.cache_ratios and options.device_budgets:
         raise BadOption("--cache-ratio and --device-budget exclude each other: a budget sets every system's cache size")
+
+
+def _check_ranks(options: Options) -> None:
+    """Refuse numbers of ranks and machines that do not go together. Powers of two: halves of a mean add up exactly."""
+    ranks, nodes = options.ranks, options.nodes
+    started = os.environ.get("WORLD_SIZE", "1")
+    if started not in ("", "1"):
+        raise BadOption(f"WORLD_SIZE is {started}: give --ranks {started} to one process, which starts the ranks")
+    if ranks is None:
+        if nodes != 1 or options.rendezvous is not None:
+            raise BadOption("--nnodes and --rdzv-endpoint are for ranks: give --ranks")
+        return
+    if not 1 <= ranks <= _MOST_RANKS or ranks & (ranks - 1):
+        raise BadOption(f"--ranks: {ranks} is out of range, it must be a power of two, {_MOST_RANKS} at most")
+    if not 1 <= nodes <= ranks or ranks % nodes:
+        raise BadOption(f"--nnodes: {ranks} ranks are not to be had from {nodes} machines with as many each")
+    if nodes > 1 and options.rendezvous is None:
+        raise BadOption("--nnodes: several machines need a place to meet: give --rdzv-endpoint host:port")
+    if options.on_drive or options.device_budgets:
+        raise BadOption("--ranks takes a --cache-ratio, and neither --tier disk nor --device-budget")
 
 
 def plan_cells(
@@ -179,7 +200,10 @@ def _adjusted(scale: Scale, options: Options, training_rows: int) -> tuple[Scale
         batch_size=options.batch_size or scale.batch_size,
         embedding_dim=options.embedding_dim or scale.embedding_dim,
     )
-    check_batch(scale.batch_size, options.ranks)
+    if scale.batch_size % (options.ranks or 1):
+        raise BadOption(
+            f"--ranks: {options.ranks} ranks cannot share a batch of {scale.batch_size}: give another --batch-size"
+        )
     if options.steps is not None:
         scale = with_steps(scale, options.steps)
     return fitted_to_epoch(scale, training_rows)

@@ -22,7 +22,7 @@ from suite.run import memory_group
 from suite.run.ending import GRACE_S, kernel_kills, kill_tree, post_mortem
 from suite.run.memory_probes import available_host_bytes, tree_rss_bytes
 from suite.run.messages import Done, Outcome, Progress, RunCell, Turn, decode, encode
-from suite.run.scratch import cell_directory
+from suite.run.scratch import cell_directory, is_disk_full
 from suite.run.starting import start
 
 _POLL_S = 0.25
@@ -113,6 +113,14 @@ def run_in_process(
     if not isinstance(answer, Outcome):
         answer = Outcome(status=Status.CRASHED, reason=f"the worker answered '{answer.kind}' to a cell")
     return Ended(answer, mine.phase, time.monotonic() - started)
+
+
+def not_started(error: OSError) -> Outcome:
+    """How a cell ended, or turns did, for which no process, log or directory could be had."""
+    if is_disk_full(error):
+        reason = f"could not be started: {error}; make room under --out and TMPDIR, or name other directories"
+        return Outcome(status=Status.OOM_DISK, reason=reason)
+    return Outcome(status=Status.CRASHED, reason=f"could not be started: {error}")
 
 
 class Worker(AbstractContextManager["Worker"]):

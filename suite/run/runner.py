@@ -22,9 +22,8 @@ from suite.records.store import RecordStore, StoreError
 from suite.run import memory_group
 from suite.run.agreement import compared, drop_rows, path_of
 from suite.run.locks import one_run_in, one_run_on
-from suite.run.messages import Outcome
-from suite.run.process import Cancelled, Ended, limits_of, run_in_process
-from suite.run.scratch import is_disk_full, remove_left
+from suite.run.process import Cancelled, Ended, limits_of, not_started, run_in_process
+from suite.run.scratch import remove_left
 from suite.run.turns.arrangement import who_takes_turns
 from suite.run.turns.session import Session
 from suite.tables.columns import Columns
@@ -192,7 +191,7 @@ class Runner:
         except Cancelled as stop:
             cancelled, ended = stop, stop.ended
         except OSError as error:  # a full disk under the log, no process to be had: this cell's loss alone
-            ended = Ended(_not_started(error), "start", 0.0)
+            ended = Ended(not_started(error), "start", 0.0)
         record = self._record(cell, ended, started)
         self._records[key] = record
         display.cell_finished(
@@ -263,13 +262,6 @@ def exit_code(records: Sequence[Record], *, planned: int, interrupted: bool) -> 
     if interrupted:
         return 130
     return 0 if len(records) == planned and all(record.status.good for record in records) else 1
-
-
-def _not_started(error: OSError) -> Outcome:
-    if is_disk_full(error):
-        reason = f"could not be started: {error}; make room under --out and TMPDIR, or name other directories"
-        return Outcome(status=Status.OOM_DISK, reason=reason)
-    return Outcome(status=Status.CRASHED, reason=f"could not be started: {error}")
 
 
 def _summary(record: Record) -> str:

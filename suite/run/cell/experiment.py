@@ -28,12 +28,6 @@ from suite.run.messages import Outcome
 from systems import registry
 from systems.contract import EmbeddingSystem, Verdict
 
-STATUS_OF_VERDICT = {
-    Verdict.UNSUPPORTED: Status.UNSUPPORTED,
-    Verdict.UNAVAILABLE: Status.UNAVAILABLE,
-    Verdict.INFEASIBLE: Status.INFEASIBLE,
-}
-
 
 def run_cell(cell: Cell, reporter: Reporter, *, known: Sequence[Optimum] = (), rows: Path | None = None) -> Outcome:
     """Run one cell in this process.
@@ -49,7 +43,7 @@ def run_cell(cell: Cell, reporter: Reporter, *, known: Sequence[Optimum] = (), r
     asked = Asked.of(cell, beat=reporter.beat)
     support = asked.support()
     if support.verdict is not Verdict.YES:
-        return Outcome(status=STATUS_OF_VERDICT[support.verdict], reason=support.reason)
+        return Outcome(status=Status(support.verdict), reason=support.reason)
     verification: Verification | None = None
     notes: tuple[str, ...] = ()
     if registry.Variant.parse(cell.system).name in registry.CONTROLS:

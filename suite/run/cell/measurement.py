@@ -74,11 +74,8 @@ def timing_of(cell: Cell, *, runs: Sequence[Run], plan: FeedPlan, reporter: Repo
 
 def memory_of(system: EmbeddingSystem, baseline_bytes: int) -> Memory:
     """Peaks so far; `baseline_bytes` were resident before the system was built."""
-    peak = memory_probes.device_peak(system.spec.device)
     return Memory(
-        device_allocated_bytes=peak.allocated_bytes,
-        device_reserved_bytes=peak.reserved_bytes,
-        device_used_bytes=peak.used_bytes,
+        **memory_probes.device_peak(system.spec.device),
         host_peak_rss_bytes=memory_probes.peak_rss_bytes(),
         host_baseline_rss_bytes=baseline_bytes,
         host_pss_bytes=memory_probes.pss_bytes(),

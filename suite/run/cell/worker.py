@@ -99,11 +99,9 @@ def describe(error: BaseException) -> str:
 
 def _read_until_the_parent_dies(lines: SimpleQueue[bytes]) -> None:
     """Hand on what standard input says. When the parent closes it, on purpose or by dying, end all that it started."""
-    # not through sys.stdin: its lock, held here, would abort an interpreter that a system's sys.exit() ends in order
-    left = b""
-    while chunk := os.read(sys.stdin.fileno(), 1 << 16):
-        *whole, left = (left + chunk).split(b"\n")
-        for line in whole:
+    # not sys.stdin, whose lock, held here, would abort an interpreter that a system's sys.exit() ends in order
+    with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as requests:
+        for line in requests:
             lines.put(line)
     if MARK in os.environ:
         kill_marked(os.environ[MARK], spare=os.getpid())

@@ -1,6 +1,5 @@
 """A cell on several ranks: processes that share the tables of a system, and every batch.
 
-- `options`: what ranks cannot share.
 - `launch`: the cell's process starts the ranks with torchrun's agent and tells how they ended.
 - `rank`: one of them. `group`: how they talk to each other.
 - `training`: data-parallel dense layers around sharded tables. `gate`: verification against one rank.

@@ -24,7 +24,7 @@ from suite.records.status import Status
 from suite.records.store import write_atomically
 from suite.run import memory_probes
 from suite.run.cell.asked import Asked
-from suite.run.cell.experiment import STATUS_OF_VERDICT, first_failure, measure
+from suite.run.cell.experiment import first_failure, measure
 from suite.run.cell.feed import FeedPlan
 from suite.run.cell.reporter import Reporter
 from suite.run.cell.training import multiply_in
@@ -92,7 +92,7 @@ def _run(cell: Cell, folder: Path, reporter: Reporter) -> Outcome:
     if support.verdict is Verdict.YES and not asked.workload.batches(Split.TEST):
         return Outcome(status=Status.INFEASIBLE, reason="the test split has less than one batch: ranks share those")
     if support.verdict is not Verdict.YES:
-        return Outcome(status=STATUS_OF_VERDICT[support.verdict], reason=support.reason)
+        return Outcome(status=Status(support.verdict), reason=support.reason)
     reporter.phase("verify")
     verification = verify_ranks(asked, beat=reporter.beat)
     passed = all(group.of_all(verification.passed))

@@ -35,24 +35,20 @@ def serve(asked: Host, requests: Iterator[Request], reporter: Reporter) -> Outco
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     with ExitStack() as stack:
         host = _Host(asked, reporter, stack)
-        reporter.send(Done())
-        return _serve(host, requests, reporter)
-
-
-def _serve(host: _Host, requests: Iterator[Request], reporter: Reporter) -> Outcome:
-    for request in requests:
-        match request:
-            case Build(name=name):
-                reporter.phase(f"build {name}")
-                host.build(name)
-                reporter.send(Done())
-            case TakeTurn(name=name, steps=steps, embeddings_only=embeddings_only):
-                reporter.send(host.turn(name, steps, embeddings_only))
-            case Clear():
-                host.clear()
-                reporter.send(Done())
-            case _:
-                return Outcome(status=Status.CRASHED, reason=f"a host was asked for a {request.kind}")
+        answer: Done | Turn = Done()
+        reporter.send(answer)
+        for request in requests:
+            match request:
+                case Build(name=name):
+                    reporter.phase(f"build {name}")
+                    answer = host.build(name)
+                case TakeTurn(name=name, steps=steps, embeddings_only=embeddings_only):
+                    answer = host.turn(name, steps, embeddings_only)
+                case Clear():
+                    answer = host.clear()
+                case _:
+                    return Outcome(status=Status.CRASHED, reason=f"a host was asked for a {request.kind}")
+            reporter.send(answer)
     return Outcome(status=Status.CRASHED, reason="the requests of a host ended")
 
 
@@ -75,14 +71,15 @@ class _Host:
         self._trainers: dict[str, Trainer] = {}
         self._systems: dict[str, EmbeddingSystem] = {}
 
-    def clear(self) -> None:
+    def clear(self) -> Done:
         """Forget all systems, and begin again with the first batch."""
         self._trainers.clear()
         self._systems.clear()
         self._batches.rewind()
         gc.collect()  # a system that holds itself in a circle still has its rows
+        return Done()
 
-    def build(self, name: str) -> None:
+    def build(self, name: str) -> Done:
         """Build a system at full size with its DLRM."""
         if name not in self._asked:
             self._asked[name] = Asked.of(self._cells[name], beat=self._beat)
@@ -93,6 +90,7 @@ class _Host:
         )
         if budget is not None:
             budget.apply()
+        return Done()
 
     def turn(self, name: str, steps: int, embeddings_only: bool) -> Turn:
         """Train a system `steps` more steps, on a drive that nobody else writes to."""

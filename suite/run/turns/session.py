@@ -14,8 +14,8 @@ from suite.run.agreement import same_arithmetic
 from suite.run.conditions import Watch, disturbances
 from suite.run.memory_probes import available_host_bytes
 from suite.run.messages import Outcome
-from suite.run.process import limits_of
-from suite.run.scratch import free_bytes, is_disk_full
+from suite.run.process import limits_of, not_started
+from suite.run.scratch import free_bytes
 from suite.run.turns.arrangement import AGAIN, Contest, Entrant, Needs, Way, arrange
 from suite.run.turns.contest import Result, Series, hold
 
@@ -65,7 +65,7 @@ class Session:
         try:
             result = hold(contest, limits=limits, log=log, show=self._display.turn)
         except OSError as error:  # a full disk under the log, no process to be had
-            result = Result(failed=dict.fromkeys((one.name for one in contest.entrants), _not_held(error)))
+            result = Result(failed=dict.fromkeys((one.name for one in contest.entrants), not_started(error)))
         seen = watch.conditions(complete=not result.failed)
         times = times_of(contest, result, identity=uuid.uuid4().hex[:16])
         return [self._with(times[system], self._records[system], seen, watch.wall_s) for system in times]
@@ -90,11 +90,6 @@ def _room(record: Record) -> Needs:
         device=int(_SHARE * (on_device or 0)),
         disk=int(_SHARE * free_bytes()[1]),
     )
-
-
-def _not_held(error: OSError) -> Outcome:
-    status = Status.OOM_DISK if is_disk_full(error) else Status.CRASHED
-    return Outcome(status=status, reason=f"could not take turns: {error}; make room under --out and TMPDIR")
 
 
 def times_of(contest: Contest, result: Result, *, identity: str) -> dict[str, Turns | Outcome]:
