@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
 
-from systems.contract import Counters, Placement, Support, SystemSpec, Tier, Verdict
+from systems.contract import Counters, Support, SystemSpec, Tier, Verdict
 from systems.tbe_system import TBESystem
 
 
@@ -24,11 +24,6 @@ class FullGPU(TBESystem):
 
     def location(self) -> EmbeddingLocation:
         return EmbeddingLocation.DEVICE
-
-    @property
-    def placement(self) -> Placement:
-        live = super().placement
-        return Placement(label="all in RAM", offloads=False) if live.label == "host-resident" else live
 
     def counters(self) -> Counters:
         return self._counter.all_resident()

@@ -285,11 +285,14 @@ def tbe_anatomy(tbes: Iterable[TBE], *, host_rows_are: Tier) -> Anatomy:
     return anatomy
 
 
-def tbe_placement(tbes: Sequence[TBE]) -> Placement:
-    """Where live TBEs keep their rows: on a CPU torchrec silently builds HOST tables when told to use UVM."""
+def tbe_placement(tbes: Sequence[TBE], *, host_rows_are: Tier) -> Placement:
+    """Where live TBEs keep their rows: on a CPU torchrec silently builds HOST tables when told to use UVM.
+
+    `host_rows_are`: as for `tbe_anatomy`.
+    """
     locations = {spec[2].name for tbe in tbes for spec in tbe.embedding_specs}
     if any(tbe.use_cpu for tbe in tbes):
-        return Placement(label="host-resident", offloads=False)
+        return Placement(label="all in RAM" if host_rows_are is Tier.DEVICE else "host-resident", offloads=False)
     label = " + ".join(ROW_LOCATIONS[name] for name in sorted(locations))
     offloads = locations != {"DEVICE"}
     if offloads:

@@ -71,7 +71,8 @@ class TBEHolder(CountedSystem):
     def placement(self) -> Placement:
         # a subclass may do more around the same TBEs: it must say itself that it does not
         alike = vars(type(self)).get("same_on_host")
-        return replace(tbe_placement(self._tbes), computes_as=alike if self._plain_on_host() else None)
+        live = tbe_placement(self._tbes, host_rows_are=self.host_rows_are)
+        return replace(live, computes_as=alike if self._plain_on_host() else None)
 
     def _plain_on_host(self) -> bool:
         """Whether the live TBEs are those of a system without a cache on a CPU: host memory, one per kind of table.

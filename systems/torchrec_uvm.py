@@ -58,7 +58,7 @@ class TorchrecUVM(TBEHolder):
         )
         # A tuple hides the module from `parameters()`: the update is fused, a dense optimizer must not see the rows.
         self._parallel = (parallel,)
-        self._hold(dict(_tbes_by_table(parallel)))
+        self._hold({table.name: (tbe, index) for table, tbe, index in tables_in(parallel)})
         for tbe in self._tbes:
             count_updates_alone(tbe)
         # torchrec remembers the key order of the first batch and takes later ones for the same: it gets one order only
@@ -196,11 +196,12 @@ def sharded_in(parallel: DistributedModelParallel) -> ShardedEmbeddingBagCollect
     return parallel.module.collection
 
 
-def _tbes_by_table(parallel: DistributedModelParallel) -> Iterator[tuple[str, tuple[TBE, int]]]:
+def tables_in(parallel: DistributedModelParallel) -> Iterator[tuple[Any, TBE, int]]:
+    """What torchrec keeps here: a table or a part of one, as torchrec describes it, its TBE, and its place there."""
     for lookup in sharded_in(parallel)._lookups:
         for kernel in lookup._emb_modules:
             for index, table in enumerate(kernel._config.embedding_tables):
-                yield table.name, (kernel.emb_module, index)
+                yield table, kernel.emb_module, index
 
 
 def _arrived(pooled: Any) -> KeyedTensor:  # noqa: ANN401 - an awaitable where torchrec is lazy

@@ -17,13 +17,13 @@ from torchrec.distributed.planner import EmbeddingShardingPlanner, ParameterCons
 from torchrec.distributed.sharding_plan import construct_module_sharding_plan, row_wise, table_wise
 from torchrec.distributed.types import EmbeddingModuleShardingPlan, ShardingType
 
-from systems.contract import Counters, Placement, Rows, SystemSpec, Tier
+from systems.contract import Counters, Rows, SystemSpec, Tier
 from systems.counting import UniqueCounter
 from systems.full_gpu import FullGPU
 from systems.sharded.placement import Shard, place
 from systems.sharded.system import ShardedSystem
 from systems.tbe import TBE, load_tbe_rows, read_tbe_rows
-from systems.torchrec_uvm import Holder, TorchrecUVM, TorchrecUVMCaching, sharded_in
+from systems.torchrec_uvm import Holder, TorchrecUVM, TorchrecUVMCaching, tables_in
 
 
 class TorchrecSharded(ShardedSystem, TorchrecUVM):
@@ -33,13 +33,10 @@ class TorchrecSharded(ShardedSystem, TorchrecUVM):
         super().__init__(spec)
         self._tbe_of_shard: dict[Shard, tuple[TBE, int]] = {}
         names: dict[TBE, list[str]] = {}
-        for lookup in sharded_in(self._parallel[0])._lookups:
-            for kernel in lookup._emb_modules:
-                tables = kernel._config.embedding_tables
-                names[kernel.emb_module] = [table.name for table in tables]
-                for index, table in enumerate(tables):
-                    shard = Shard(table.name, table.local_metadata.shard_offsets[0], table.local_rows)
-                    self._tbe_of_shard[shard] = kernel.emb_module, index
+        for table, tbe, index in tables_in(self._parallel[0]):
+            names.setdefault(tbe, []).append(table.name)
+            shard = Shard(table.name, table.local_metadata.shard_offsets[0], table.local_rows)
+            self._tbe_of_shard[shard] = tbe, index
         self._counter = _Received(spec, names)
 
     @property
@@ -79,11 +76,6 @@ class ShardedFullGPU(TorchrecSharded):
                 s.table: table_wise(rank=r, compute_kernel=kernel) for r, shards in enumerate(layout) for s in shards
             }
         return construct_module_sharding_plan(collection, how, sharder=sharder, device_type=self.spec.device.type)
-
-    @property
-    def placement(self) -> Placement:
-        live = super().placement
-        return Placement(label="all in RAM", offloads=False) if live.label == "host-resident" else live
 
     def counters(self) -> Counters:
         return self._counter.all_resident()

@@ -42,7 +42,7 @@ def placed(*locations: EmbeddingLocation, mapped: bool = False, use_cpu: bool = 
     ],
 )
 def test_placement_is_read_off_the_live_specs(tbes: list[SimpleNamespace], label: str, offloads: bool) -> None:
-    placement = tbe_placement(tbes)
+    placement = tbe_placement(tbes, host_rows_are=Tier.HOST)
     assert (placement.label, placement.offloads) == (label, offloads)
 
 
