@@ -94,6 +94,7 @@ def collection(slow_rows: str, **choices: object) -> CachedEmbeddingBagCollectio
     return CachedEmbeddingBagCollection(given.pop("tables", TABLES), **given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slow_rows", KEPT)
 def test_a_row_that_comes_and_goes_a_thousand_times_keeps_every_bit(slow_rows):
     cached = collection(slow_rows, tables=(table("t", 4, 8),), cache_ratio=0.5)
@@ -249,6 +250,7 @@ class LosesAWriteBack(FreqCache):
         return lossy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [OptimizerKind.SGD, OptimizerKind.ADAGRAD])
 @pytest.mark.parametrize("slow_rows", KEPT)
 def test_verification_passes_a_rounding_cache_and_finds_a_lost_update(slow_rows, kind):

@@ -45,6 +45,7 @@ def read(store: RocksDBStore, numbers: Int64s) -> Bytes:
     return found
 
 
+@pytest.mark.slow
 def test_what_was_written_last_is_read_whether_loaded_or_written(store: RocksDBStore) -> None:
     everything = np.arange(100_000)
     expected = np.zeros((100_000, 24), np.uint8)

@@ -52,6 +52,7 @@ def test_batches_are_those_of_the_workload_in_order_and_stay_valid_after_their_s
     assert all(equal(batch, workload.batch(index)) for index, batch in enumerate(taken))
 
 
+@pytest.mark.slow
 def test_bags_of_any_length_come_through_failures_raise_in_their_turn_and_a_killed_worker_is_noticed():
     with Producer(Bags, total=9, workers=1, slots=2) as producer:
         producer.request(9)

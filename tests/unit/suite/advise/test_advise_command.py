@@ -63,6 +63,7 @@ def test_table_too_big_for_anything_prints_the_frontier() -> None:
     assert min(least, key=lambda name: least[name] or 0) == "fbgemm_uvm"
 
 
+@pytest.mark.slow
 def test_own_machine_is_calibrated() -> None:
     options = ("--workload", "avazu", "--scale", "smoke", "--batches", "6", "--seconds", "0.5", "--cache-ratio", "0.3")
     advice = _advice(*options, "--systems", "full_gpu,freq_cache[policy=lfu]")

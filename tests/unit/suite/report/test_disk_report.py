@@ -113,6 +113,7 @@ def test_the_page_opens_with_verdict_and_figure_and_names_no_other_baseline(tmp_
     assert (verdict.heading, verdict.sentences) == ("Criteo Kaggle", sentences)
 
 
+@pytest.mark.slow
 def test_on_one_page_other_contests_keep_their_tables_and_words(tmp_path: Path):
     both = source([*sweep().records, *disk_run()])
     publish(both, tmp_path)
@@ -130,6 +131,7 @@ def test_the_command_gives_tier_and_budgets():
     assert any(f"--host-budget {512 * MIB},{GIB}" in line for line in found)
 
 
+@pytest.mark.slow
 def test_report_and_its_check_run_over_records_on_disk(tmp_path: Path):
     store = RecordStore(tmp_path)
     for record in [*contest(), *on_drive("freq_cache[tier=file]", 0.9)]:

@@ -89,6 +89,7 @@ def test_files_of_many_systems_are_small(crowded, tmp_path):
         assert path.stat().st_size < (250_000 if path.suffix == ".svg" else 320_000), path.name
 
 
+@pytest.mark.slow
 def test_files_repeat_whatever_the_order_of_records(tmp_path, monkeypatch):
     monkeypatch.setattr("suite.report.figures.write._DPI", 40)
     records = fabricate.cpu_run()

@@ -60,6 +60,7 @@ def test_a_run_becomes_tables_figures_and_a_page(published: Path) -> None:
     assert str(published) not in page
 
 
+@pytest.mark.slow
 def test_what_was_just_written_is_up_to_date_and_any_change_is_found(published: Path) -> None:
     assert report("--out", published, "--check").exit_code == 0
     page, table = published / "index.html", published / "tables" / "paper.md"
@@ -93,6 +94,7 @@ def test_files_that_are_no_records_are_named_and_the_rest_is_reported(tmp_path: 
     assert (tmp_path / "index.html").is_file()
 
 
+@pytest.mark.slow
 def test_two_machines_never_share_a_table_and_that_is_said(tmp_path: Path) -> None:
     other = environment().model_copy(update={"machine": "another", "gpu": "NVIDIA A100-SXM4-80GB"})
     runs = [stored(tmp_path / "a", [record("a")]), stored(tmp_path / "b", [record("full_gpu", where=other)])]

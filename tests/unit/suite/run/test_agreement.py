@@ -188,6 +188,7 @@ def test_real_systems_agree_and_one_that_loses_an_update_after_verification_is_f
     assert after[0].verification.checks[-1].max_difference < 1e-4
 
 
+@pytest.mark.slow
 def test_system_that_goes_wrong_above_two_to_the_sixteenth_rows_alone_is_found(tmp_path):
     setting = {"max_rows": 300_000, "optimizer": "rowwise_adagrad", "lr": 0.01}
     pair = [trained(tmp_path, system, **setting) for system in ("reference", "tests.faults.wrong:KeepsSixteenBits")]

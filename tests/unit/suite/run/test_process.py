@@ -116,6 +116,7 @@ def test_silence_is_a_stall_in_the_phase_that_was_announced_last(worker):
     assert 1 < ended.wall_s < 20
 
 
+@pytest.mark.slow
 def test_signs_of_life_hold_off_the_stall_but_not_the_wall(worker):
     run = worker("""
         while True:

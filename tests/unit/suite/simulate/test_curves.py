@@ -109,6 +109,7 @@ sizes_and_batches = st.lists(st.integers(1, 14), min_size=1, max_size=3).flatmap
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(sizes_and_batches, st.data())
 def test_every_size_from_the_largest_batch_on_equals_our_planner_counter_for_counter(made, data):

@@ -80,6 +80,7 @@ def test_json_says_what_was_followed_and_where(written):
     assert record["sample"] is None
 
 
+@pytest.mark.slow
 def test_figures_are_the_same_bytes_for_the_same_curves(written, tmp_path):
     for name in ("curves.svg", "tables.svg"):
         assert (written[0] / name).read_text().startswith("<?xml")

@@ -301,6 +301,7 @@ class ZipfTrace(Trace):
         raise AssertionError("fbgemm knows nothing beforehand")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ratio", "lru_hits", "lru_misses", "lfu_hits", "lfu_misses"),
     [

@@ -113,7 +113,7 @@ class AgainstADictionary(RuleBasedStateMachine):
 
 
 AgainstADictionary.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
-TestAgainstADictionary = AgainstADictionary.TestCase
+TestAgainstADictionary = pytest.mark.slow(AgainstADictionary.TestCase)
 
 
 def test_rows_never_written_cost_no_disk_and_nearly_no_ram(tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ def test_every_plan_is_that_of_the_rules(name: str, trace: Trace, warm: bool, ba
     both.changed()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", POLICIES)
 @SETTINGS
 @given(trace=traces())
@@ -80,6 +81,7 @@ def test_rows_that_leave_are_those_chosen_one_by_one(name: str, trace: Trace) ->
         assert set(rounds.row) == set(single.row)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", POLICIES)
 @SETTINGS
 @given(trace=traces())

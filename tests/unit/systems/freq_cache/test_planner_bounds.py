@@ -58,6 +58,7 @@ def test_window_of_equal_batches_stops_growing() -> None:
     assert max(sizes) < 4 * 5 * 100 * 24  # a few times 20 B per row of a batch, and 4 B per id
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slots", [100, 1000], ids=["evicting", "all rows fit"])
 def test_index_of_lru_does_not_grow_with_the_batches_it_has_seen(slots: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(order_module, "_MOST_LEVELS", 2048)

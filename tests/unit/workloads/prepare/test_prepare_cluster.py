@@ -53,6 +53,7 @@ def test_two_workers_make_the_same_bytes_as_one_process(tmp_path, days, cluster)
     assert all(done == total > 0 for done, total in ends.values())
 
 
+@pytest.mark.slow
 def test_errors_of_workers_reach_the_user_as_they_are(tmp_path, days, cluster):
     days[1].write_text(days[1].read_text() + "junk\n")
     days[2].write_text("junk\n" + days[2].read_text())

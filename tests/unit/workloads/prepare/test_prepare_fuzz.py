@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -66,6 +67,7 @@ def independent_rows(content):
     return found if len(found) >= 3 else None
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(content=texts)
 @example(content=b'y,n,h\n1,1,a\n0,"2",b\n1,3,c\n0,1,\n')

@@ -28,6 +28,7 @@ SHORT_TRACKS = [
 # All tracks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prefix", [1.0, 0.3])
 @pytest.mark.parametrize("track", [None, *SHORT_TRACKS])
 def test_frequencies_are_what_the_stream_draws(track, prefix):

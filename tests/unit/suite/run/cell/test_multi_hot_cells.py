@@ -13,8 +13,9 @@ from suite.run.cell.stream import open_workload
 from tests.faults.cells import tiny_cell
 
 
-@pytest.mark.parametrize("dataset", [pytest.param("mlperf_dlrm_v2", marks=pytest.mark.slow), "criteo_kaggle_bags"])
-@pytest.mark.parametrize("system", [pytest.param("full_gpu", marks=pytest.mark.slow), "freq_cache"])
+@pytest.mark.slow
+@pytest.mark.parametrize("dataset", ["mlperf_dlrm_v2", "criteo_kaggle_bags"])
+@pytest.mark.parametrize("system", ["full_gpu", "freq_cache"])
 def test_cell_on_bags_is_verified_and_counts_every_id(dataset, system):
     cell = tiny_cell(system, workload=dataset, lr=0.05, train_steps=5, counted_steps=2)
     outcome = run_cell(cell, Reporter(io.BytesIO()))
@@ -25,6 +26,7 @@ def test_cell_on_bags_is_verified_and_counts_every_id(dataset, system):
     assert sum(counted) > 7 * 2 * cell.batch_size * 26
 
 
+@pytest.mark.slow
 def test_verification_of_a_hundred_ids_per_bag_does_not_diverge():
     # At the rate that one id per bag takes, the reference itself ends in NaN with this seed.
     cell = tiny_cell("full_gpu", workload="mlperf_dlrm_v2", seed=4, lr=0.05, embedding_dim=16, max_rows=50_000)

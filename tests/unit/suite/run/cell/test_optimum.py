@@ -53,6 +53,7 @@ def test_known_optimum_is_not_replayed_again(asked, monkeypatch):
     assert optimum_of(asked, 101, known=[known]).slots == 101
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system", ["freq_cache", "fbgemm_uvm_caching", "full_gpu"])
 def test_cell_with_a_cache_has_an_optimum_and_one_without_has_none(system):
     cell = tiny_cell(system)  # fbgemm has no cache on a CPU
@@ -67,6 +68,7 @@ def test_cell_with_a_cache_has_an_optimum_and_one_without_has_none(system):
     assert outcome.notes == ()
 
 
+@pytest.mark.slow
 def test_optimum_that_cannot_be_replayed_costs_the_cell_a_note_and_no_more(monkeypatch):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -70,6 +70,7 @@ def test_sgd_cell_is_verified_with_rowwise_adagrad_too_and_shows_life_at_every_c
     assert len(beats) == len(verification.checks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("system", "check"),
     [

@@ -60,6 +60,7 @@ def test_cell_of_a_faulty_system_ends_as(system, status, reason):
     assert ended.measurement is None
 
 
+@pytest.mark.slow
 def test_diverging_loss_crashes_the_cell_and_names_the_learning_rate():
     ended = outcome("reference", lr=1e25)
     assert ended.status is Status.CRASHED

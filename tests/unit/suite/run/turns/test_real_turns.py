@@ -33,6 +33,7 @@ def take_turns(tmp_path, monkeypatch):
     return go
 
 
+@pytest.mark.slow
 def test_systems_take_turns_in_one_process_on_the_same_batches(take_turns):
     found = take_turns("full_gpu", "freq_cache")
     assert set(found) == {"full_gpu", "freq_cache"}
@@ -56,6 +57,7 @@ def test_system_that_dies_in_its_turns_fails_alone(take_turns):
     assert fell.measurement is not None
 
 
+@pytest.mark.slow
 def test_machine_that_others_use_while_turns_are_taken_is_said_in_every_record(take_turns, monkeypatch):
     monkeypatch.setattr(QuietMachine, "seen", QuietMachine.seen.model_copy(update={"others_cpu_share": 0.4}))
     found = take_turns("reference")

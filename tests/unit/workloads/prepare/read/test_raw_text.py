@@ -167,6 +167,7 @@ fields = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(changes=st.dictionaries(st.integers(0, 39), fields, max_size=3))
 @example(changes={1: b"-"})
 @example(changes={1: b"+5"})
