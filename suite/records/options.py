@@ -65,12 +65,7 @@ def _synthetic(name: str) -> str:
 
 
 def parse_prepared(text: str, folders: Mapping[str, Path], *, data_dir: Path) -> tuple[str, ...]:
-    """The prepared datasets that `--workloads` names, each once; `all`: all there are, the published ones first.
-
-    Args:
-        text: The option.
-        folders: Datasets that `data_dir` holds, of any name.
-        data_dir: For the message.
+    """Of the datasets that `data_dir` holds, those that `--workloads` names, each once; `all`: published ones first.
 
     Raises:
         BadOption: one is not there.

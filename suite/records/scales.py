@@ -161,14 +161,7 @@ def scale_of(name: str, *, on_drive: bool) -> Scale:
 
 
 def default_scale(workload: str, *, table_rows: int, device: str, host_bytes: int) -> tuple[str, str]:
-    """The scale where none was asked for, and why: `small` on a CPU, else the largest that fits the host's memory.
-
-    Args:
-        workload: For the message.
-        table_rows: Rows of all tables at full scale.
-        device: `cpu` or `cuda`.
-        host_bytes: Host memory available.
-    """
+    """The scale where none was asked for, and why: `small` on a CPU, else the largest that fits the host's memory."""
     if device == "cpu":
         return SMALL.name, f"{workload}: scale small, the default without a GPU"
     needed = table_rows * FULL.embedding_dim * 4 * _HOST_OVERHEAD

@@ -36,11 +36,7 @@ class Problem:
 
 
 class RecordStore:
-    """The records under one results directory.
-
-    Args:
-        root: The results directory; records live in `root/records/`, which the first write creates.
-    """
+    """The records under one results directory: files in its folder `records`, which the first write creates."""
 
     def __init__(self, root: Path) -> None:
         self.directory = root / "records"

@@ -40,11 +40,8 @@ def path_of(out: Path, key: str) -> Path:
 def compared(records: Sequence[Record], out: Path) -> list[Record]:
     """The records with a check of their rows, or as `wrong_answer`; those in which nothing changes are left out.
 
-    They are compared with `reference`, where its rows are there, else with the baseline's, else with the first one's.
-
-    Args:
-        records: Of one setting and round.
-        out: The results directory, which has the rows.
+    Records of one setting and round are compared with `reference`, where its rows are there, else with the baseline's,
+    else with the first one's.
     """
     exact = [
         record

@@ -25,11 +25,7 @@ _THROTTLE_COUNTS = "devices/system/cpu/cpu*/thermal_throttle/core_throttle_count
 
 
 class Watch:
-    """Begins when it is made.
-
-    Args:
-        cuda: Systems compute on the GPU, so that is watched too.
-    """
+    """Begins when it is made; with `cuda` the GPU is watched too."""
 
     def __init__(self, *, cuda: bool) -> None:
         self._cuda = cuda
@@ -43,11 +39,7 @@ class Watch:
         return time.monotonic() - self._start
 
     def conditions(self, *, complete: bool) -> Conditions:
-        """What was seen since, once the processes have ended.
-
-        Args:
-            complete: They ended by themselves, so that the CPU time of all its processes is known.
-        """
+        """What was seen since; `complete`: its processes ended by themselves, so that their CPU time is known."""
         passed = _CpuTimes(*(after - before for after, before in zip(_cpu_times(), self._before, strict=True)))
         available_s = max(passed.available_s, 1e-9)
         others = min(1.0, max(0.0, passed.busy_s - passed.own_s) / available_s)
@@ -60,12 +52,7 @@ class Watch:
 
 
 def disturbances(seen: Conditions, *, wall_s: float) -> tuple[str, ...]:
-    """What disturbed systems that took turns, a sentence each; empty where nothing did.
-
-    Args:
-        seen: By a `Watch`.
-        wall_s: How long they took.
-    """
+    """What disturbed systems that took turns for so long, a sentence each; empty where nothing did."""
     start, end = seen.start, seen.end
     found = []
     if seen.others_cpu_share is not None and seen.others_cpu_share >= _OTHERS_SHARE:

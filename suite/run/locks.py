@@ -39,11 +39,7 @@ def one_run_in(out: Path) -> IO[str]:
 
 
 def one_run_on(device: str, out: Path) -> IO[str]:
-    """Hold a device for the run that writes to `out`.
-
-    Args:
-        device: As `suite.records.environment.device_name` names it.
-        out: For whoever comes second.
+    """Hold a device, as `suite.records.environment.device_name` names it, for the run that writes to `out`.
 
     Raises:
         Locked: another run of this user has the device; the message names its process and its results directory.

@@ -103,6 +103,17 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
         Raises:
             CannotHold: more is in use that cannot go, or the kernel refuses it.
         """
+        try:
+            self._hold(limit_bytes)
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise CannotHold(refusal(self._path, error), self._remedy.format(self._home)) from None
+            used, limit = (f"{size / 1e6:,.0f} MB" for size in (self.usage_bytes, limit_bytes))
+            raise CannotHold(
+                f"{used} are in use and cannot go, the limit is {limit}", "give a larger --host-budget"
+            ) from None
+
+    def _hold(self, limit_bytes: int) -> None:
         raise NotImplementedError
 
     @property
@@ -127,19 +138,12 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
         except FileNotFoundError:  # version 2 before Linux 5.19
             return None
 
-    def reset_peak(self) -> bool:
-        """Start measuring the peak anew. Returns whether the kernel can: with version 2, from Linux 6.12 on."""
+    def reset_peak(self) -> None:
+        """Start measuring the peak anew, where the kernel can: with version 2, from Linux 6.12 on."""
         with suppress(OSError):
-            # version 2 forgets for this descriptor only
-            file = os.open(self._path / self._peak, os.O_RDWR) if self._peak_file is None else self._peak_file
-            try:
-                os.write(file, b"0")
-            except OSError:
-                os.close(file)
-                raise
-            self._peak_file = file
-            return True
-        return False
+            if self._peak_file is None:
+                self._peak_file = os.open(self._path / self._peak, os.O_RDWR)
+            os.write(self._peak_file, b"0")  # version 2 forgets for this descriptor only
 
     def close(self) -> None:
         """Leave the group and remove it. While others are in, it stays, for `remove_left`."""
@@ -162,10 +166,6 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
     def _write(self, name: str, value: int | str) -> None:
         (self._path / name).write_text(str(value))
 
-    def _too_much(self, limit_bytes: int) -> CannotHold:
-        seen = f"{self.usage_bytes / 1e6:,.0f} MB are in use and cannot go, the limit is {limit_bytes / 1e6:,.0f} MB"
-        return CannotHold(seen, "give a larger --host-budget")
-
 
 class _Version1(MemoryGroup):
     how = "memory control group, version 1"
@@ -175,19 +175,14 @@ class _Version1(MemoryGroup):
     _kills = "memory.oom_control"
     _cached = ("total_cache", "total_shmem")
 
-    def limit(self, limit_bytes: int) -> None:
+    def _hold(self, limit_bytes: int) -> None:
         with_swap = "memory.memsw.limit_in_bytes"  # where the kernel counts swap
         names = ["memory.limit_in_bytes"]
-        try:
-            if (self._path / with_swap).exists():
-                self._write(with_swap, -1)  # it may never be the smaller one
-                names.append(with_swap)
-            for name in names:
-                _patiently(lambda name=name: self._write(name, limit_bytes))  # type: ignore[misc]
-        except OSError as error:
-            if error.errno == errno.EBUSY:
-                raise self._too_much(limit_bytes) from None
-            raise CannotHold(refusal(self._path, error), REMEDY_1.format(self._home)) from None
+        if (self._path / with_swap).exists():
+            self._write(with_swap, -1)  # it may never be the smaller one
+            names.append(with_swap)
+        for name in names:
+            _patiently(lambda name=name: self._write(name, limit_bytes))  # type: ignore[misc]
 
 
 class _Version2(MemoryGroup):
@@ -198,25 +193,20 @@ class _Version2(MemoryGroup):
     _kills = "memory.events"
     _cached = ("file", "shmem")
 
-    def limit(self, limit_bytes: int) -> None:
+    def _hold(self, limit_bytes: int) -> None:
         def make_room() -> None:
             self._write("memory.high", limit_bytes)
             if self.usage_bytes > limit_bytes:
                 raise OSError(errno.EBUSY, "pages have to be written first")
 
+        if (self._path / "memory.swap.max").exists():
+            self._write("memory.swap.max", 0)
+        # a `memory.max` below what is in use would kill; `memory.high` only drives pages out
         try:
-            if (self._path / "memory.swap.max").exists():
-                self._write("memory.swap.max", 0)
-            # a `memory.max` below what is in use would kill; `memory.high` only drives pages out
-            try:
-                _patiently(make_room)
-                self._write("memory.max", limit_bytes)
-            finally:
-                self._write("memory.high", "max")
-        except OSError as error:
-            if error.errno == errno.EBUSY:
-                raise self._too_much(limit_bytes) from None
-            raise CannotHold(refusal(self._path, error), REMEDY_2) from None
+            _patiently(make_room)
+            self._write("memory.max", limit_bytes)
+        finally:
+            self._write("memory.high", "max")
 
 
 class _Scope(_Version2):

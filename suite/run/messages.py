@@ -72,7 +72,7 @@ class Clear(Model):
 
 
 Request = RunCell | Host | Build | TakeTurn | Clear
-_REQUESTS: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="kind")])
+REQUESTS: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="kind")])
 
 
 class Progress(Model):
@@ -123,27 +123,9 @@ class Outcome(Model):
 
 
 Answer = Progress | Done | Turn | Outcome
-_ANSWERS: TypeAdapter[Answer] = TypeAdapter(Annotated[Answer, Field(discriminator="kind")])
+ANSWERS: TypeAdapter[Answer] = TypeAdapter(Annotated[Answer, Field(discriminator="kind")])
 
 
 def encode(message: BaseModel) -> bytes:
     """One line, newline included."""
     return message.model_dump_json().encode() + b"\n"
-
-
-def decode_request(line: bytes) -> Request:
-    """Read one line of a worker's standard input.
-
-    Raises:
-        ValueError: the line is no request.
-    """
-    return _REQUESTS.validate_json(line)
-
-
-def decode(line: bytes) -> Answer:
-    """Read one line of a worker's answers.
-
-    Raises:
-        ValueError: the line is not a message.
-    """
-    return _ANSWERS.validate_json(line)

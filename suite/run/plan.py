@@ -118,11 +118,7 @@ def plan_cells(
     """All cells of a run, in the order they run, and what was decided on the user's behalf.
 
     Rounds come one after another; in each, the cells of one setting, which take turns afterwards, come together.
-
-    Args:
-        options: Checked options.
-        datasets: Prepared datasets by workload, for real data; None for synthetic streams.
-        host_bytes: Host memory available.
+    Options are checked; without prepared datasets, by workload, streams are synthetic.
     """
     settings: list[Cell] = []
     notes: list[str] = []

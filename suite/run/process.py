@@ -21,7 +21,7 @@ from suite.records.status import Status
 from suite.run import memory_group
 from suite.run.ending import GRACE_S, kernel_kills, kill_tree, post_mortem
 from suite.run.memory_probes import available_host_bytes, tree_rss_bytes
-from suite.run.messages import Done, Outcome, Progress, RunCell, Turn, decode, encode
+from suite.run.messages import ANSWERS, Done, Outcome, Progress, RunCell, Turn, encode
 from suite.run.scratch import cell_directory, is_disk_full
 from suite.run.starting import start
 
@@ -48,13 +48,7 @@ class Limits:
 
 
 def limits_of(cell: Cell, *, timeout_s: float | None, cells: int = 1) -> Limits:
-    """What a worker may take that runs a cell, or hosts several systems.
-
-    Args:
-        cell: One of them.
-        timeout_s: Seconds of one cell; None: as its scale says.
-        cells: How many.
-    """
+    """What a worker may take that runs a cell, or hosts so many systems; without a timeout as the cell's scale says."""
     scale = scale_of(cell.scale, on_drive=cell.host_budget_bytes is not None)
     return Limits(
         wall_s=cells * (timeout_s if timeout_s is not None else scale.timeout_s),
@@ -89,15 +83,7 @@ def run_in_process(
     rows: Path | None = None,
     on_progress: OnProgress = lambda _: None,
 ) -> Ended:
-    """Run a cell in a process of its own.
-
-    Args:
-        cell: What to run.
-        limits: What it may take.
-        log: Gets the output of the process.
-        optima: Of cells that trained on the same stream.
-        rows: Gets sampled rows after training.
-        on_progress: Called with every sign of life.
+    """Run a cell in a process of its own; see `RunCell` for what it is given.
 
     Raises:
         Cancelled: Ctrl-C arrived; the process tree is gone by then.
@@ -174,9 +160,7 @@ class Worker(AbstractContextManager["Worker"]):
     def answer(self, limits: Limits, on_progress: OnProgress = lambda _: None) -> Done | Turn | Outcome:
         """The next answer that is no sign of life; where there is none, why: a limit it broke, or how it died.
 
-        Args:
-            limits: What it may take since it was first asked, and since this call, without a sign of life.
-            on_progress: Called with every sign of life.
+        The wall clock counts since it was first asked, silence since this call or the last sign of life.
         """
         heard = time.monotonic()
         while True:
@@ -194,7 +178,8 @@ class Worker(AbstractContextManager["Worker"]):
                 chunk = os.read(self._fd, 1 << 16)
                 self._buffer += chunk
                 if not chunk:
-                    self._wait_for_exit()
+                    with suppress(subprocess.TimeoutExpired):  # it may still write its core or its farewell
+                        self._process.wait(GRACE_S)
                     return self._post_mortem()
             elif ended:
                 return self._post_mortem()
@@ -208,7 +193,7 @@ class Worker(AbstractContextManager["Worker"]):
             return None
         self._buffer = rest
         try:
-            return decode(line)
+            return ANSWERS.validate_json(line)
         except ValueError as error:
             reason = f"the worker sent a line that is no message: {str(error).splitlines()[0]}"
             return Outcome(status=Status.CRASHED, reason=reason)
@@ -229,11 +214,6 @@ class Worker(AbstractContextManager["Worker"]):
             )
             return Outcome(status=Status.OOM_HOST, reason=reason)
         return None
-
-    def _wait_for_exit(self) -> None:
-        """The pipe is closed but the process may still be writing its core or its farewell."""
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(GRACE_S)
 
     def _post_mortem(self) -> Outcome:
         killed = kernel_kills() > self._kills_before or memory_group.kills(self._process.pid) > 0

@@ -102,11 +102,7 @@ class Asked:
 
     @classmethod
     def of(cls, cell: Cell, *, beat: Callable[[], None] = lambda: None) -> Self:
-        """Open the cell's workload and find its system.
-
-        Args:
-            cell: What runs.
-            beat: Called often while frequencies are counted, to show that something happens.
+        """Open the cell's workload and find its system; `beat` shows that something happens while ids are counted.
 
         Raises:
             ValueError: the cell has neither a cache ratio nor a device budget, or its system or workload is unknown.
@@ -136,15 +132,7 @@ class Asked:
         kind: type[Trainer] = Trainer,
         make: Callable[..., Tensor] = initial_rows,
     ) -> tuple[EmbeddingSystem, Trainer]:
-        """The system at full size with its first rows, made by `make`, and a trainer of a DLRM around it.
-
-        Args:
-            feed: Where batches come from.
-            total_steps: Of all runs together.
-            beat: Called often, to show that something happens.
-            kind: Of the trainer.
-            make: As `initial_rows`.
-        """
+        """The system at full size with its first rows, and a trainer of a DLRM around it; see `build_trainer`."""
         cell = self.cell
         system = self.system_class(self.spec)
         load_initial_rows(system, seed=cell.round_seed, on_chunk=beat, make=make)

@@ -13,14 +13,9 @@ from workloads.batch import Batch
 
 
 class Delivery:
-    """Batches 0, 1, 2, ... of a feed, where a system wants them. On a CPU they stay as they are.
+    """Batches 0, 1, 2, ... of a feed, where a system wants them: ids on the device that computes, or on the host.
 
-    Args:
-        feed: Where batches come from; their memory is pinned for CUDA.
-        total: How many are taken in all.
-        device: That computes.
-        ids_on_host: Features stay on the host.
-        on_batch: Called for every batch that is made by `fill`.
+    On a CPU they stay as they are; for CUDA their memory is pinned. `on_batch` is told of every one that `fill` makes.
 
     Attributes:
         left: Batches still to be taken.

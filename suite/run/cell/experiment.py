@@ -30,14 +30,7 @@ from systems.contract import EmbeddingSystem, Verdict
 
 
 def run_cell(cell: Cell, reporter: Reporter, *, known: Sequence[Optimum] = (), rows: Path | None = None) -> Outcome:
-    """Run one cell in this process.
-
-    Args:
-        cell: What runs.
-        reporter: Where progress goes.
-        known: Optima of cells that trained on the same stream.
-        rows: Gets rows of an exact system after training, to be compared with those of other cells; None: none.
-    """
+    """Run one cell in this process; `known` optima and the file of rows are those of `RunCell`."""
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     reporter.phase("support")
     asked = Asked.of(cell, beat=reporter.beat)

@@ -196,15 +196,7 @@ class DuringTraining:
 def open_feed(
     plan: FeedPlan, workload: Workload, *, reopen: OpenWorkload, total: int, device: torch.device
 ) -> Iterator[Feed]:
-    """A feed of `total` batches as planned; its producers end with the block.
-
-    Args:
-        plan: From `plan_feed`.
-        workload: What this process makes batches from.
-        reopen: What a producer opens the same workload with; pickled.
-        total: Batches in all.
-        device: That computes.
-    """
+    """A feed of `total` batches as planned; its producers, which `reopen` the same workload, end with the block."""
     if not plan.producers:
         yield in_process(workload, device)
         return

@@ -35,12 +35,7 @@ _MOST_PROBED_BYTES, _LEAST_PROBED_BYTES = 1 << 30, 1 << 26
 
 
 class HostBudget:
-    """The budget of this process.
-
-    Args:
-        asked: What runs.
-        group: This process is in it, and has no rows yet.
-    """
+    """The budget of this process, which is in the group and has no rows yet."""
 
     def __init__(self, asked: Asked, group: MemoryGroup) -> None:
         self._asked = asked

@@ -22,13 +22,7 @@ OnBatch = Callable[[int, int], None]
 
 
 class Progressive:
-    """Quality while training, in parts: every sample is scored before it is trained on.
-
-    Args:
-        parts: Of equal length.
-        steps: Of training in all.
-        batch_size: Samples of a step.
-    """
+    """Quality while training, in so many parts of equal length: every sample is scored before it is trained on."""
 
     def __init__(self, *, parts: int, steps: int, batch_size: int) -> None:
         self._ends = {round(steps * (part + 1) / parts) for part in range(parts)} if parts else set()

@@ -34,7 +34,7 @@ def optimum_of(
     best rows that a cache could hold by then: any that an earlier step used, and any of the most frequent rows.
 
     Args:
-        asked: The cell. Its workload is read again, twice.
+        asked: Its workload is read again, twice.
         slots: Of its system's cache, at least one.
         known: Optima of cells that trained on the same stream; one for the same cache is taken as it is.
         beat: Called after every replayed step, to show that something happens.

@@ -35,12 +35,7 @@ def sampled_ids(workload: Workload, *, steps: int, seed: int) -> Ids:
     """Which rows, by table: `ROWS` in all, or all rows where there are fewer.
 
     Tables have equal shares, and the share of a small one goes to the others. Most rows of a share are of batches that
-    are trained on, first ones and any; the others are drawn from the whole table.
-
-    Args:
-        workload: Trained on batches 0 to `steps` - 1.
-        steps: How many.
-        seed: Of the choice.
+    are trained on (0 to `steps` - 1), first ones and any; the others are drawn from the whole table.
     """
     generator = np.random.default_rng(seed)
     seen: dict[str, list[npt.NDArray[np.int64]]] = {name: [] for name, _ in workload.tables}
@@ -72,14 +67,7 @@ def _shares(sizes: list[int]) -> list[int]:
 
 
 class SampledRows:
-    """Rows of a system, read before it trains.
-
-    Args:
-        system: Built and loaded.
-        workload: It will train on.
-        cell: Says how long.
-        path: Of the file that gets them.
-    """
+    """Rows of a system that is built and loaded, read before it trains on the workload, and kept in a file."""
 
     def __init__(self, system: EmbeddingSystem, workload: Workload, cell: Cell, path: Path) -> None:
         self._system = system

@@ -21,7 +21,7 @@ from typing import NoReturn
 from suite.records.status import Status
 from suite.run.cell.reporter import Reporter
 from suite.run.ending import MARK, kill_marked
-from suite.run.messages import Host, Outcome, Progress, Request, RunCell, decode_request
+from suite.run.messages import REQUESTS, Host, Outcome, Progress, Request, RunCell
 from suite.run.scratch import is_disk_full
 
 _REMEDIES = {
@@ -40,7 +40,7 @@ def main(messages: int) -> NoReturn:
     threading.Thread(target=_read_until_the_parent_dies, args=(lines,), daemon=True).start()
     warnings.filterwarnings("ignore")  # torchrec and fbgemm print dozens of deprecations; the log would drown
     reporter = Reporter(pipe)
-    requests = map(decode_request, iter(lines.get, None))
+    requests = map(REQUESTS.validate_json, iter(lines.get, None))
     reporter.send(_outcome(next(requests), requests, reporter))
     # A library's exit handlers must not turn a finished cell into a crashed one.
     sys.stdout.flush()

@@ -33,11 +33,7 @@ def named_systems(
 ) -> list[registry.Variant]:
     """The variants named; those with parameters of the user's, or a module of their own, are imported to be checked.
 
-    Args:
-        text: The option.
-        cuda: They run on a CUDA device. `all` depends on this, and on the next two.
-        on_drive: They keep rows on a drive.
-        on_ranks: Several processes share each of them.
+    `all` depends on whether they run on a CUDA device, keep rows on a drive, and are shared by several processes.
 
     Raises:
         UnknownSystem: a name, a parameter or a value is not known; a `ValueError`.

@@ -114,10 +114,6 @@ def arrange(records: Sequence[Record], room: Needs) -> list[Contest]:
     """Sort systems into contests: one of all of them if all fit, else each with the baseline, else each alone.
 
     Those that work between their steps need long turns, so they meet the baseline in a contest of their own.
-
-    Args:
-        records: Of the systems of one setting that take turns.
-        room: Bytes that there are.
     """
     entrants = [
         Entrant(name=record.cell.system, record=record, own_process=not _shares(record))
@@ -183,12 +179,7 @@ def balanced_orders(systems: int) -> list[tuple[int, ...]]:
     """Orders to go through one after another, so that no system gains by its place or by who went before it.
 
     A Williams design (1949): every system takes every place equally often, and follows every other one equally often.
-
-    Args:
-        systems: How many take turns, at least 1.
-
-    Returns:
-        As many orders as there are systems, twice as many where their number is odd.
+    There are as many orders as systems, twice as many where their number is odd.
     """
     zigzag = [(place + 1) // 2 if place % 2 else -(place // 2) for place in range(systems)]
     orders = [tuple((step + start) % systems for step in zigzag) for start in range(systems)]

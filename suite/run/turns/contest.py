@@ -74,13 +74,8 @@ def hold(
     """Have the systems of a contest take turns.
 
     Where one of them ends the process that it shares, all begin again, that one in a process of its own. Where it ends
-    that one too, the others begin again without it.
-
-    Args:
-        contest: Who, and how long.
-        limits: Of every host.
-        log: Gets the output of the hosts; those of systems in a process of their own write beside it.
-        show: Told how the contest stands.
+    that one too, the others begin again without it. The log gets the output of the hosts; those of systems in a process
+    of their own write beside it.
     """
     result = Result()
     while contest.entrants:
@@ -105,11 +100,7 @@ def hold(
 
 
 class _Attempt:
-    """One try to bring all entrants to the end.
-
-    Attributes:
-        series, embeddings: As those of a `Result`.
-    """
+    """One try to bring all entrants to the end; its series are those of a `Result`."""
 
     def __init__(self, contest: Contest, limits: Limits, show: Callable[[Standing], None]) -> None:
         self._contest = contest

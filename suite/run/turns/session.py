@@ -43,11 +43,7 @@ class Session:
         self._timeout_s = timeout_s
 
     def run(self, log: Path) -> list[Record]:
-        """Have them take turns. Returns the records with their times, or with the status of those that failed.
-
-        Args:
-            log: Gets the output of the processes.
-        """
+        """Have them take turns. Returns the records with their times, or with the status of those that failed."""
         cell = next(iter(self._records.values())).cell
         contests = arrange(list(self._records.values()), _room(next(iter(self._records.values()))))
         self._display.turns_started(f"turns of {len(self._records)} systems x {cell.workload}")
@@ -93,13 +89,7 @@ def _room(record: Record) -> Needs:
 
 
 def times_of(contest: Contest, result: Result, *, identity: str) -> dict[str, Turns | Outcome]:
-    """By system: its times, or why it has none.
-
-    Args:
-        contest: Who took turns.
-        result: What came of it.
-        identity: Of the contest, equal to no other's.
-    """
+    """By system: its times, or why it has none; `identity` is equal to no other contest's."""
     found: dict[str, Turns | Outcome] = {}
     baseline = contest.baseline
     theirs = result.series.get(baseline.name) if baseline is not None else None

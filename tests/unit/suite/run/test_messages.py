@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suite.records.status import Status
-from suite.run.messages import Outcome, Progress, decode, encode
+from suite.run.messages import ANSWERS, Outcome, Progress, encode
 from tests.faults.cells import tiny_cell
 from tests.unit.suite.fabricate import measurement, verification
 
@@ -22,12 +22,12 @@ def test_message_is_one_line_and_comes_back_whole(message):
     line = encode(message)
     assert line.count(b"\n") == 1
     assert line.endswith(b"\n")
-    assert decode(line) == message
+    assert ANSWERS.validate_json(line) == message
 
 
 def test_outcome_carries_its_measurement_and_verification():
     sent = Outcome(status=Status.OK, verification=verification(difference=1e-9), measurement=measurement(tiny_cell()))
-    assert decode(encode(sent)) == sent
+    assert ANSWERS.validate_json(encode(sent)) == sent
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -35,7 +35,7 @@ def test_number_that_json_lacks_survives(value):
     measured = measurement(tiny_cell())
     quality = measured.quality.model_copy(update={"final_loss": value})
     sent = Outcome(status=Status.OK, measurement=measured.model_copy(update={"quality": quality}))
-    assert repr(decode(encode(sent)).measurement.quality.final_loss) == repr(value)
+    assert repr(ANSWERS.validate_json(encode(sent)).measurement.quality.final_loss) == repr(value)
 
 
 @pytest.mark.parametrize(
@@ -54,4 +54,4 @@ def test_number_that_json_lacks_survives(value):
 )
 def test_line_that_is_no_message_is_a_value_error(line):
     with pytest.raises(ValueError):
-        decode(line)
+        ANSWERS.validate_json(line)

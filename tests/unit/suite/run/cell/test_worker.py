@@ -11,7 +11,7 @@ import torch
 from suite.records.status import Status
 from suite.run.cell.reporter import Reporter
 from suite.run.cell.worker import _outcome, describe, status_of
-from suite.run.messages import Outcome, Progress, RunCell, decode
+from suite.run.messages import ANSWERS, Outcome, Progress, RunCell
 from systems.contract import WorkingSetTooLarge
 from tests.faults.cells import fake, tiny_cell
 
@@ -113,7 +113,7 @@ def test_reporter_sends_every_phase_but_few_beats():
         reporter.beat(step, 1000)
     reporter.phase("train")
     reporter.send(Outcome(status=Status.OK))
-    sent = [decode(line) for line in pipe.getvalue().splitlines()]
+    sent = [ANSWERS.validate_json(line) for line in pipe.getvalue().splitlines()]
     assert [m.phase for m in sent if isinstance(m, Progress) and m.steps == 0] == ["build", "train"]
     assert len(sent) < 100
     assert sent[-1] == Outcome(status=Status.OK)
@@ -128,4 +128,4 @@ def test_beat_after_a_pause_is_sent_at_once(monkeypatch):
     reporter.beat(1, 9)
     now[0] += 0.3
     reporter.beat(2, 9)
-    assert decode(pipe.getvalue().splitlines()[-1]) == Progress(phase="train", step=2, steps=9)
+    assert ANSWERS.validate_json(pipe.getvalue().splitlines()[-1]) == Progress(phase="train", step=2, steps=9)
