@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import selectors
-import subprocess
 import time
 import uuid
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -173,13 +172,12 @@ class Worker(AbstractContextManager["Worker"]):
             if answer is not None:
                 return answer
             # asked first: what it said last is in the pipe by then. A child it left behind may hold the pipe open.
-            ended = self._process.poll() is not None
+            ended = self._process.wait() is not None
             if self._selector.select(0 if ended else _POLL_S):
                 chunk = os.read(self._fd, 1 << 16)
                 self._buffer += chunk
                 if not chunk:
-                    with suppress(subprocess.TimeoutExpired):  # it may still write its core or its farewell
-                        self._process.wait(GRACE_S)
+                    self._process.wait(GRACE_S)  # it may still write its core or its farewell
                     return self._post_mortem()
             elif ended:
                 return self._post_mortem()

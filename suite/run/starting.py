@@ -24,13 +24,7 @@ _NOT_HANDED_ON = ("PYTEST_CURRENT_TEST", "TMPDIR", MARK)
 
 
 class Process:
-    """A worker as its parent sees it, with the members of `subprocess.Popen` that are needed of one.
-
-    Attributes:
-        pid: Its number, which is its process group's and its session's too.
-        stdin: File descriptor of its standard input.
-        returncode: As `Popen` has it; None while it runs.
-    """
+    """A worker as its parent sees it; its number is its process group's and its session's too."""
 
     def __init__(self, pid: int, *, stdin: int, ended: int) -> None:
         self.pid = pid
@@ -44,21 +38,9 @@ class Process:
             while line:
                 line = line[os.write(self.stdin, line) :]
 
-    def poll(self) -> int | None:
-        """Its exit code if it has ended; negative: the signal that it died of."""
-        with suppress(subprocess.TimeoutExpired):
-            self.wait(0.0)
-        return self.returncode
-
-    def wait(self, timeout: float) -> int:
-        """Wait so many seconds for its end.
-
-        Raises:
-            subprocess.TimeoutExpired: it goes on.
-        """
-        if self.returncode is None:
-            if not select.select([self._ended], [], [], timeout)[0]:
-                raise subprocess.TimeoutExpired("worker", timeout)
+    def wait(self, timeout: float = 0.0) -> int | None:
+        """Its exit code, negative for a signal that it died of; None where it goes on for so many seconds."""
+        if self.returncode is None and select.select([self._ended], [], [], timeout)[0]:
             said = os.read(self._ended, 64).split()
             self.returncode = int(said[0]) if said else -9  # killed with the process that would have told
             Zygote.ended_s += float(said[1]) if said else 0.0
