@@ -171,7 +171,7 @@ def run(
     if dry_run:
         show_plan(Console(), cells, runner, notes=[why, *notes], as_json=as_json)
         return
-    with errors_told(Locked, usage=BadOption):
+    with errors_told(Locked, usage=BadOption, left="what is done is kept"):
         raise typer.Exit(_run(runner, cells, notes=[why, *notes], quiet=quiet, as_json=as_json, columns=columns))
 
 
