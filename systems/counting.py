@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
@@ -44,14 +45,15 @@ class UniqueCounter:
         """Distinct rows, summed over batches and tables."""
         return sum(self._unique.values())
 
-    def all_resident(self) -> Counters:
-        """Counters of a system whose rows are all where they are computed on."""
+    def counters(self, **traffic: Any) -> Counters:  # noqa: ANN401 - of several types
+        """Counters with what was counted here, and what is known of traffic beside."""
         if not self.steps:
             return Counters(steps=0)
-        return Counters(
-            steps=self.steps,
-            lookups=self.lookups,
-            unique_ids=self.unique_ids,
+        return Counters(steps=self.steps, lookups=self.lookups, unique_ids=self.unique_ids, **traffic)
+
+    def all_resident(self) -> Counters:
+        """Counters of a system whose rows are all where they are computed on."""
+        return self.counters(
             unique_misses=0,
             lookup_misses=0,
             rows_fetched=0,
@@ -67,15 +69,10 @@ class UniqueCounter:
         Forward reads a row per occurrence (an upper bound: the device's L2 may absorb repeats), backward reads and
         writes it once per distinct row, with its optimizer state unless that is row-wise, which is on the device.
         """
-        if not self.steps:
-            return Counters(steps=0)
         widths = {table.name: row_bytes_of(table) for table in self._tables}
         rowwise = optimizer.kind is OptimizerKind.ROWWISE_ADAGRAD
         state = {t.name: 0 if rowwise else optimizer.state_bytes(t.embedding_dim) for t in self._tables}
-        return Counters(
-            steps=self.steps,
-            lookups=self.lookups,
-            unique_ids=self.unique_ids,
+        return self.counters(
             unique_misses=self.unique_ids,
             lookup_misses=self.lookups,
             rows_fetched=self.lookups + self.unique_ids,
@@ -92,25 +89,14 @@ class UniqueCounter:
 
         Bytes are not known, because they are those of rows: pooled vectors and their gradients cross the link instead.
         """
-        if not self.steps:
-            return Counters(steps=0)
         missed = {name: rows for counter in elsewhere for name, rows in counter._unique.items()}
-        return Counters(
-            steps=self.steps,
-            lookups=self.lookups,
-            unique_ids=self.unique_ids,
+        return self.counters(
             unique_misses=sum(missed.values()),
             lookup_misses=sum(counter.lookups for counter in elsewhere),
             rows_fetched=0,
             rows_written_back=0,
             per_table={name: (unique, missed.get(name, 0)) for name, unique in self._unique.items()},
         )
-
-    def unknown_traffic(self) -> Counters:
-        """Counters of a system whose traffic nothing here can see."""
-        if not self.steps:
-            return Counters(steps=0)
-        return Counters(steps=self.steps, lookups=self.lookups, unique_ids=self.unique_ids)
 
 
 class CountedSystem(EmbeddingSystem):
@@ -119,6 +105,9 @@ class CountedSystem(EmbeddingSystem):
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
         self._counter = UniqueCounter(spec.tables)
+
+    def counters(self) -> Counters:
+        return self._counter.counters()
 
     def reset_counters(self) -> None:
         self._counter.reset()

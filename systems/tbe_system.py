@@ -11,7 +11,7 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocati
 from torch import Tensor
 from torchrec import KeyedJaggedTensor, KeyedTensor
 
-from systems.answers import Anatomy, Counters, Placement, Rows, Support, Tier, Verdict
+from systems.answers import Anatomy, Placement, Rows, Support, Tier, Verdict
 from systems.counting import CountedSystem
 from systems.features import FeatureGroups, Group
 from systems.spec import OptimizerKind, SystemSpec, row_type_of
@@ -112,9 +112,6 @@ class TBEHolder(CountedSystem):
 
     def memory(self) -> Anatomy:
         return tbe_anatomy(self._tbes, host_rows_are=self.host_rows_are)
-
-    def counters(self) -> Counters:
-        return self._counter.unknown_traffic()
 
 
 class TBESystem(TBEHolder):

@@ -105,7 +105,7 @@ class TorchrecUVM(TBEHolder):
 
     def counters(self) -> Counters:
         on_cuda = self.spec.device.type == "cuda"
-        return self._counter.uncached_uvm(self.spec.optimizer) if on_cuda else self._counter.unknown_traffic()
+        return self._counter.uncached_uvm(self.spec.optimizer) if on_cuda else self._counter.counters()
 
 
 class TorchrecUVMCaching(UVMCaching, TorchrecUVM):

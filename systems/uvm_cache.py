@@ -78,7 +78,7 @@ class UVMCaching(TBEHolder):
 
     def counters(self) -> Counters:
         if self.spec.device.type == "cpu":
-            return self._counter.unknown_traffic()
+            return self._counter.counters()
         return cached_uvm_counters(self._tbes, spec=self.spec, counted=self._counter)
 
 
@@ -148,13 +148,9 @@ def cached_uvm_counters(tbes: Sequence[TBE], *, spec: SystemSpec, counted: Uniqu
     which holds once the cache is full. State that is not row-wise has no cache: backward reads and writes it once per
     distinct row. Bytes are unknown where tables of several widths share a TBE, and with LFU, which counts misses only.
     """
-    if not counted.steps:
-        return Counters(steps=0)
     if spec.parameters["policy"] == "lfu":
         misses = sum(int(tbe.cache_miss_counter[1]) for tbe in tbes)
-        return Counters(
-            steps=counted.steps, lookups=counted.lookups, unique_ids=counted.unique_ids, unique_misses=misses
-        )
+        return counted.counters(unique_misses=misses)
     fetched = written = fetched_bytes = written_bytes = misses = 0
     rowwise = spec.optimizer.kind is OptimizerKind.ROWWISE_ADAGRAD
     for tbe in tbes:
@@ -170,10 +166,7 @@ def cached_uvm_counters(tbes: Sequence[TBE], *, spec: SystemSpec, counted: Uniqu
         fetched_bytes += row_bytes * rows_in + state
         written_bytes += row_bytes * rows_out + state
     one_width_each = all(len({dim for _, dim, *_ in tbe.embedding_specs}) == 1 for tbe in tbes)
-    return Counters(
-        steps=counted.steps,
-        lookups=counted.lookups,
-        unique_ids=counted.unique_ids,
+    return counted.counters(
         unique_misses=misses,
         rows_fetched=fetched,
         rows_written_back=written,

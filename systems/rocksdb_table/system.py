@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torchrec import KeyedJaggedTensor, KeyedTensor
 
-from systems.answers import Anatomy, Counters, Placement, Purpose, Rows, Support, Tier, Verdict
+from systems.answers import Anatomy, Placement, Purpose, Rows, Support, Tier, Verdict
 from systems.counting import CountedSystem
 from systems.features import FeatureGroups, Group
 from systems.in_flight import InFlight
@@ -239,9 +239,6 @@ class RocksDBTable(CountedSystem):
             (Tier.HOST, Purpose.ROWS): self._store.memory_bytes,
             (Tier.HOST, Purpose.STAGING): sum(pool.nbytes for pool in self._pools),
         }
-
-    def counters(self) -> Counters:
-        return self._counter.unknown_traffic()
 
 
 def _remove(store: RocksDBStore, files: tempfile.TemporaryDirectory[str]) -> None:

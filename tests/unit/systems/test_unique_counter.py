@@ -24,7 +24,7 @@ def test_nothing_is_counted_unless_enabled() -> None:
     idle = UniqueCounter(TABLES)
     idle.observe(BATCH)
     assert idle.steps == 0
-    for found in (idle.all_resident(), idle.uncached_uvm(SGD), idle.unknown_traffic()):
+    for found in (idle.all_resident(), idle.uncached_uvm(SGD), idle.counters()):
         assert found == Counters(steps=0)
 
 
@@ -79,6 +79,6 @@ def test_half_rows_move_half_the_bytes() -> None:
 
 
 def test_unknown_traffic_is_none_and_not_zero() -> None:
-    found = counter().unknown_traffic()
+    found = counter().counters()
     assert (found.lookups, found.unique_ids) == (7, 4)
     assert (found.unique_misses, found.rows_fetched, found.bytes_fetched, found.per_table) == (None,) * 4
