@@ -1,4 +1,4 @@
-"""From options to cells: which system trains on what, in which setting, in which order."""
+"""From options to cells: which system trains on what, for how long, in which setting, in which order."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from suite.records.options import BadOption
 from suite.records.record import Cell
 from suite.records.scales import Scale, default_scale, scale_of
 from suite.run.datasets import Dataset
-from suite.run.steps import fitted_to_epoch, with_steps
 from systems.registry import Variant
 from workloads.schema import SCHEMAS
 from workloads.streams.tracks import split_name
 
 _SEEDS = 2**63
 """What torch's generators take."""
+_LEAST_STEPS = 16
+"""Of a run on a small real dataset, before the batch is halved any further."""
+_LEAST_BATCH = 16
 _MOST_RANKS = 64
 """Which share the batches of verification, too."""
 _OF_SCALE = (
@@ -203,3 +205,48 @@ def _adjusted(scale: Scale, options: Options, training_rows: int) -> tuple[Scale
     if options.steps is not None:
         scale = with_steps(scale, options.steps)
     return fitted_to_epoch(scale, training_rows)
+
+
+def with_steps(scale: Scale, steps: int) -> Scale:
+    """The scale with `steps` training steps in all, an eighth of them counted."""
+    counted = max(1, steps // 8)
+    return replace(scale, train_steps=steps - counted, counted_steps=counted)
+
+
+def fitted_to_epoch(scale: Scale, training_rows: int) -> tuple[Scale, list[str]]:
+    """Shrink steps, then the batch, until no row is trained on twice: a repeated batch flatters every cache.
+
+    Raises:
+        BadOption: not even the smallest batch leaves four steps.
+    """
+    wanted = scale.train_steps + scale.counted_steps
+    batch = scale.batch_size
+    while training_rows // batch < min(wanted, _LEAST_STEPS) and batch > _LEAST_BATCH:
+        batch = max(_LEAST_BATCH, batch // 2)
+    steps = training_rows // batch
+    if steps < 4:
+        raise BadOption(f"--data-dir: {training_rows} training rows are too few for four batches of {batch}")
+    changes = []
+    if batch != scale.batch_size:
+        changes.append(
+            f"batch {batch} instead of {scale.batch_size}, because there are {training_rows:,} training rows"
+        )
+    scale = replace(scale, batch_size=batch)
+    if steps < wanted:
+        changes.append(f"{steps} steps, one whole epoch, instead of {wanted}")
+        scale = with_steps(scale, steps)
+    return _with_fewer_turns(scale, steps, changes), changes
+
+
+def _with_fewer_turns(scale: Scale, steps: int, changes: list[str]) -> Scale:
+    """The scale with at most so many steps of a system after a build."""
+    if scale.warmup_steps + scale.turns * scale.turn_steps <= steps:
+        return scale
+    warmup = min(scale.warmup_steps, max(1, steps // 8))
+    turn_steps = min(scale.turn_steps, max(1, (steps - warmup) // 2))
+    turns = (steps - warmup) // turn_steps
+    changes.append(
+        f"{warmup} steps and {turns} turns of {turn_steps} steps after each build, one whole epoch, instead of "
+        f"{scale.warmup_steps} and {scale.turns} of {scale.turn_steps}"
+    )
+    return replace(scale, warmup_steps=warmup, turns=turns, turn_steps=turn_steps)

@@ -16,8 +16,7 @@ from suite.records.options import (
 )
 from suite.records.scales import SCALES, SMALL, SMOKE, default_scale
 from suite.run.datasets import Dataset
-from suite.run.plan import Options, check_options, plan_cells
-from suite.run.steps import fitted_to_epoch, with_steps
+from suite.run.plan import Options, check_options, fitted_to_epoch, plan_cells, with_steps
 from systems.contract import OptimizerKind
 from systems.groups import parse_systems
 from workloads.schema import SCHEMAS
