@@ -164,6 +164,12 @@ def _reordered(features: KeyedJaggedTensor, order: Sequence[int]) -> KeyedJagged
     )
 
 
+def feature_of_ids(batch: KeyedJaggedTensor) -> Tensor:
+    """The feature that each id belongs to, as its place among the keys, int64 `[ids]`; waits for no device."""
+    counts = batch.lengths().view(len(batch.keys()), batch.stride()).sum(dim=1)
+    return torch.repeat_interleave(counts, output_size=batch.values().numel())
+
+
 def _group(tables: Sequence[EmbeddingBagConfig], members: Sequence[int]) -> Group:
     first = [0, *accumulate(len(table.feature_names) for table in tables)]
     own = [tables[at] for at in members]

@@ -15,7 +15,7 @@ from torchrec import KeyedJaggedTensor, PoolingType
 
 from systems.approximate.composition import Composition
 from systems.contract import OptimizerKind, SparseOptimizer, SystemSpec
-from systems.features import Group
+from systems.features import Group, feature_of_ids
 from systems.tbe import build_tbe
 
 _OUTSIDE = 2**31 - 1
@@ -165,9 +165,3 @@ def pooled_bags(rows: Tensor, places: Tensor, batch: KeyedJaggedTensor, pooling:
     mode = "sum" if pooling is PoolingType.SUM else "mean"
     bags = embedding_bag(places, rows, batch.offsets(), mode=mode, include_last_offset=True)
     return bags.view(len(batch.keys()), batch.stride(), rows.shape[1]).transpose(0, 1).flatten(1)
-
-
-def feature_of_ids(batch: KeyedJaggedTensor) -> Tensor:
-    """The feature that each id belongs to, as its place among the keys, int64 `[ids]`; waits for no device."""
-    counts = batch.lengths().view(len(batch.keys()), batch.stride()).sum(dim=1)
-    return torch.repeat_interleave(counts, output_size=batch.values().numel())

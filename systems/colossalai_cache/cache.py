@@ -12,7 +12,7 @@ from torchrec import KeyedJaggedTensor, PoolingType
 
 from systems.colossalai_cache.library import library, without_cuda
 from systems.contract import Anatomy, Purpose, SystemSpec, Tier
-from systems.features import Group
+from systems.features import Group, feature_of_ids
 
 WARM_SHARE = 0.7
 """Of the slots, filled at the start: its `warmup_ratio` and that of its authors' scripts."""
@@ -79,9 +79,7 @@ class Cache:
         Raises:
             RuntimeError: an id is outside its table, where it would be a row of another; on CUDA a device assertion.
         """
-        counts = part.lengths().view(-1, part.stride()).sum(dim=1)
-        ids = part.values()
-        feature = torch.repeat_interleave(counts, output_size=ids.numel())
+        ids, feature = part.values(), feature_of_ids(part)
         start, rows = (span.index_select(0, feature) for span in self._spans)
         torch._assert_async(((ids >= 0) & (ids < rows)).all(), "an id is outside its table")
         found: Tensor = ids + start
