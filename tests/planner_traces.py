@@ -68,7 +68,7 @@ class Both:
     def announce(self, batch: Batch, *, changes: bool = True) -> None:
         self.fast.announce(ids_of(batch, self.starts), changes=changes)
         self.slow.announce(linear(batch, self.starts), changes=changes)
-        assert len(self.fast._announced) == len(self.slow.announced)
+        assert self.fast.announced == len(self.slow.announced)
 
     def plan(self) -> BruteForcePlan:
         plan, expected = self.fast.plan(), self.slow.plan()
@@ -78,7 +78,7 @@ class Both:
     def withdraw(self) -> None:
         self.fast.withdraw()
         self.slow.withdraw()
-        assert len(self.fast._announced) == 0
+        assert self.fast.announced == 0
 
     def warm_up(self) -> None:
         agree(self.fast.warm_up(), self.slow.warm_up())

@@ -45,8 +45,7 @@ class Ids:
 
     def outside(self, sizes: Int64s) -> int:
         """Where the first id is that its table does not have, or `NONE`. `sizes`: the rows of each feature's table."""
-        place: int = announce_loops.outside(self.values, self.ends, sizes)
-        return place
+        return int(announce_loops.outside(self.values, self.ends, sizes))
 
 
 @dataclass(frozen=True)
@@ -164,13 +163,16 @@ class Planner:
         self._batches = 0
 
     @property
+    def announced(self) -> int:
+        return len(self._announced)
+
+    @property
     def index_bytes(self) -> int:
         """Host bytes of the index and of the policy, all rows and slots."""
         return self._index.where.nbytes + self._index.slots.nbytes + self._order.nbytes + self.policy.nbytes
 
     @property
     def window_bytes(self) -> int:
-        """Host bytes kept for announced batches."""
         return self._index.ring.nbytes + sum(batch.inverse.nbytes for batch in tuple(self._announced))
 
     def warm_up(self) -> tuple[Int32s, Int32s]:
