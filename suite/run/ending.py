@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,13 +53,27 @@ def kill_tree(process: Process, *, mark: str) -> None:
 
 
 def kill_marked(mark: str, *, spare: int) -> None:
-    """Kill every process that inherited this mark but the process `spare`, until there is none that can be killed."""
+    """Kill every process that inherited this mark but the process `spare`, until there is none that can be killed.
+
+    Waits until they have ended: a large process lets go of its memory for a second after the kill.
+    """
     seen: set[int] = {spare}
     while found := [process for process in psutil.process_iter() if process.pid not in seen and _has(process, mark)]:
         for process in found:
             seen.add(process.pid)
             with suppress(psutil.Error):
                 process.kill()
+    end = time.monotonic() + GRACE_S
+    while time.monotonic() < end and any(map(runs, seen - {spare})):
+        time.sleep(0.02)
+
+
+def runs(pid: int) -> bool:
+    """Whether a process has not ended; one that nobody has reaped yet has."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _has(process: psutil.Process, mark: str) -> bool:

@@ -19,8 +19,6 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import ClassVar, Self
 
-import psutil
-
 from suite.run.control_groups import (
     PREFIX,
     REMEDY_1,
@@ -33,6 +31,7 @@ from suite.run.control_groups import (
     parent_of_new,
     refusal,
 )
+from suite.run.ending import runs
 
 __all__ = ["CannotHold", "MemoryGroup", "kills", "remove_left"]
 
@@ -308,19 +307,12 @@ def remove_left(*, root: Path = Path("/")) -> list[str]:
     removed = []
     for path in sorted(parent_of_new(own).glob(f"{PREFIX}*")):
         maker = path.name.removeprefix(PREFIX)
-        if not maker.isdigit() or _runs(int(maker)):  # it may not have entered yet
+        if not maker.isdigit() or runs(int(maker)):  # it may not have entered yet
             continue
         with suppress(OSError):  # what the process started may be in it still
             path.rmdir()
             removed.append(path.name)
     return removed
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
 
 
 def _patiently(write: Callable[[], None]) -> None:

@@ -6,11 +6,12 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
-import psutil
 import pytest
 
 from suite.records.status import Status
+from suite.run.ending import runs
 from systems.groups import ALL_ON_RANKS
 from tests.faults.cells import GENEROUS, run, tiny_cell
 from tests.faults.on_ranks import PIDS
@@ -18,12 +19,12 @@ from tests.faults.on_ranks import PIDS
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
 
 
-def on_ranks(name, tmp_path, monkeypatch, **changes):
+def on_ranks(name, tmp_path, monkeypatch, limits=GENEROUS, **changes):
     """How a fake's cell on two ranks ended, and the ranks' process ids."""
     folder = tmp_path / "pids"
     folder.mkdir()
     monkeypatch.setenv(PIDS, str(folder))
-    ended = run(tiny_cell(f"tests.faults.on_ranks:{name}", ranks=2, **changes), tmp_path)
+    ended = run(tiny_cell(f"tests.faults.on_ranks:{name}", ranks=2, **changes), tmp_path, limits=limits)
     return ended, [int(path.read_text()) for path in folder.iterdir()]
 
 
@@ -70,14 +71,14 @@ def test_a_rank_that_fails_ends_the_cell_with_its_reason_and_all_ranks(tmp_path,
     assert (ended.outcome.status, ended.outcome.reason[: len(reason)]) == (status, reason)
     assert ended.wall_s < 60
     assert len(pids) == 2
-    assert not any(map(psutil.pid_exists, pids))
+    assert not any(map(runs, pids))
 
 
 def test_a_rank_that_hangs_ends_the_cell_within_the_bound(tmp_path, monkeypatch):
-    ended, pids = on_ranks("Hangs", tmp_path, monkeypatch)
+    ended, pids = on_ranks("Hangs", tmp_path, monkeypatch, limits=replace(GENEROUS, stall_s=25))
     assert ended.outcome.status is Status.TIMEOUT, ended.outcome.reason
     assert ended.wall_s < GENEROUS.wall_s
-    assert not any(map(psutil.pid_exists, pids))
+    assert not any(map(runs, pids))
 
 
 def test_a_port_that_is_taken_is_tried_again(tmp_path):
