@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 
 import numpy as np
@@ -11,6 +12,7 @@ from suite.records.record import Check, Verification
 from suite.records.status import Status
 from suite.run.agreement import compared, largest_difference, path_of, same_arithmetic
 from suite.run.cell.experiment import run_cell
+from suite.run.cell.reporter import Reporter
 from tests.faults.cells import tiny_cell
 from tests.unit.suite.fabricate import environment, record
 
@@ -158,20 +160,12 @@ def test_bits_must_be_equal_with_sgd_on_a_cpu_alone_and_beside_the_reference_whe
     assert not same_arithmetic(one, other)
 
 
-class _Quiet:
-    def phase(self, name):
-        pass
-
-    def beat(self, *_, **__):
-        pass
-
-
 def trained(out, system, **setting):
     """The record of a cell that ran in this process."""
     cell = tiny_cell(system, **setting)
     key = f"{system}-{cell.setting}".replace(":", "-")
     blank = record(setting=ON_CPU).model_copy(update={"cell": cell, "key": key, "environment": environment(gpu=False)})
-    outcome = run_cell(cell, _Quiet(), rows=path_of(out, blank.key))
+    outcome = run_cell(cell, Reporter(io.BytesIO()), rows=path_of(out, blank.key))
     assert outcome.status is Status.OK, outcome.reason
     return blank.model_copy(update={"verification": outcome.verification, "measurement": outcome.measurement})
 
