@@ -33,7 +33,7 @@ from tests.faults.processes import process, rest
 SEED = 18 if os.environ.get("CI") else random.SystemRandom().randrange(1 << 16)
 GROWTH = 12
 """Commits before the first kill: the log has grown, and its free positions are used again."""
-MANY = 50
+MANY = 25
 PHASES = ("open", "write", "commit")
 End = Callable[[Any], None]
 
