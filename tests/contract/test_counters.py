@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 from plain_training import PlainTraining
 from scenes import (
     CACHES,
-    MUST_HOLD_A_BATCH,
     TABLES,
     UNIFORM,
     UVM,
@@ -18,28 +15,17 @@ from scenes import (
     evaluate,
     optimizer,
     ragged,
-    table,
     train,
 )
 
 from systems.contract import (
     CacheRatio,
-    DeviceBytes,
     EmbeddingSystem,
     OptimizerKind,
-    SystemSpec,
 )
 
-CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+CPU = torch.device("cpu")
 ADAGRAD = OptimizerKind.ROWWISE_ADAGRAD
-LOPSIDED = (table("many", 990, 4), table("few", 10, 64, mean=True), table("one", 1, 8))
-ONE_POOLING = tuple(t for t in TABLES if t.name != "words")
-NEED_THE_DEVICE = ["reference", "full_gpu", "hot_split", *CACHES, *MUST_HOLD_A_BATCH]
-"""Systems that ask for device bytes even where the device is a CPU."""
-
-
-def with_bytes(spec: SystemSpec, total: int) -> SystemSpec:
-    return replace(spec, budget=DeviceBytes(total_bytes=total))
 
 
 def counted(variant: str, device: torch.device, kind: OptimizerKind = OptimizerKind.SGD) -> EmbeddingSystem:

@@ -29,19 +29,6 @@ from systems.contract import (
 ADAGRAD = OptimizerKind.ROWWISE_ADAGRAD
 
 
-def started(variant: str, device: torch.device, kind: OptimizerKind = ADAGRAD, **choices: object) -> EmbeddingSystem:
-    system = build(variant, device=device, kind=kind, **choices)
-    PlainTraining(TABLES, optimizer(kind)).start(system)
-    return system
-
-
-def trained(variant: str, device: torch.device, kind: OptimizerKind = ADAGRAD, **choices: object) -> EmbeddingSystem:
-    system = started(variant, device, kind, **choices)
-    for seed in range(4):
-        train(system, ragged(seed), seed)
-    return system
-
-
 ROWS_BYTES = sum(4 * t.num_embeddings * t.embedding_dim for t in TABLES)
 ROWS = sum(t.num_embeddings for t in TABLES)
 
@@ -108,7 +95,8 @@ def test_cache_keeps_all_rows_on_the_host_and_its_slots_on_the_device(
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_memory_does_not_grow_with_training(variant: str, device: torch.device) -> None:
-    system = started(variant, device, budget=CacheRatio(ratio=1.0))
+    system = build(variant, device=device, kind=ADAGRAD, budget=CacheRatio(ratio=1.0))
+    PlainTraining(TABLES, optimizer(ADAGRAD)).start(system)
     before = system.memory()
     for seed in range(3):
         train(system, ragged(seed), seed)
