@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 from collections.abc import Iterator
 
 import torch
@@ -31,13 +32,8 @@ def batches(steps: int, part: slice) -> Iterator[Batch]:
         yield Batch(dense, features, labels=(dense[:, 0] + ids[1] % 2 > 0.5).long())
 
 
-def main() -> None:
-    """Train from the seeds."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=100)
-    arguments = parser.parse_args()
-
-    dist.init_process_group("gloo")
+def train(steps: int) -> None:
+    """Train from the seeds on the ranks of the process group."""
     rank, samples = dist.get_rank(), BATCH_SIZE // dist.get_world_size()
     torch.manual_seed(0)
     tables = [
@@ -50,7 +46,7 @@ def main() -> None:
     model = DistributedDataParallel(train)
     optimizer = torch.optim.SGD([weight for _, weight in in_backward_optimizer_filter(model.named_parameters())], lr=LR)
 
-    stream = batches(arguments.steps, slice(rank * samples, (rank + 1) * samples))
+    stream = batches(steps, slice(rank * samples, (rank + 1) * samples))
     for step, batch in enumerate(stream):
         optimizer.zero_grad()
         loss, _ = model(batch)
@@ -59,6 +55,17 @@ def main() -> None:
         dist.all_reduce(loss.detach_())
         if rank == 0:
             print(f"step {step} loss {loss.item() / dist.get_world_size():.8f}")  # noqa: T201
+
+
+def main() -> None:
+    """Train between joining the other ranks and leaving them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=100)
+    arguments = parser.parse_args()
+
+    dist.init_process_group("gloo")
+    train(arguments.steps)
+    gc.collect()  # the model: freed after its process group, it can wait for ever (pytorch 75097)
     dist.destroy_process_group()
 
 

@@ -5,6 +5,7 @@ Started by torchrun's agent, which calls `run_rank` in a process of its own.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -63,6 +64,8 @@ def run_rank(folder: Path) -> None:
         if LOST in outcome.reason:
             time.sleep(_FOUND_S)  # the agent finds the rank that failed first, and ends this one
         os._exit(1)  # a library's exit handlers must not wait for ranks that are gone
+    gc.collect()  # the model: freed after its process group, it can wait for ever (pytorch 75097)
+    dist.destroy_process_group()
 
 
 def _status(error: Exception) -> Status:
