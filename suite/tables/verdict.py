@@ -1,7 +1,8 @@
 """What follows from a group's numbers, in sentences that a person can act on.
 
-No interval is taken to be narrower than the noise floor, and a difference is told only where such an interval leaves
-out 1. Bytes are device bytes by the systems' own account.
+What a system costs or gains lies within its interval, which counts as no narrower than the noise floor. The table has
+the interval; here its ends are rounded outward to steps, so that runs at two hours say the same of one machine. Bytes
+are device bytes by the systems' own account.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import combinations
 from typing import Final
 
 from suite.records.groups import BASELINE, REFERENCE, Group, base_name, is_baseline
@@ -18,8 +19,11 @@ from suite.tables.rows import Row, failure, merged_rows, noise_floor
 from suite.tables.settings import cache_size
 from suite.tables.statistics import Estimate, places, relative_speed
 
-WIDEST: Final = 0.10
-"""The largest difference that may hide in an interval before nothing is said of a system's speed."""
+STEP: Final = 5
+"""Costs and gains are told in steps of so many per cent. Ratios of runs an hour apart differ by half of it."""
+
+WIDEST: Final = 20
+"""The largest difference, in per cent, that may hide in an interval before nothing is said of a system's speed."""
 
 AUROC_TOLERANCE: Final = 1e-3
 """By which systems that train alike may differ: rounding alone moves AUROC by up to 2e-4."""
@@ -88,25 +92,22 @@ class _Rival:
     saved: float | None
 
     @property
-    def hidden(self) -> float:
-        """The largest difference that the interval of a speed allows, where it spans 1; else 0."""
-        low, high = _bounds([self])
-        return max(1 - low, high - 1) if self.speed.spans_one else 0.0
+    def change(self) -> tuple[int, int]:
+        """What it gains at least and at most, in per cent, in steps; costs are below 0."""
+        assert self.speed.low is not None
+        assert self.speed.high is not None
+        return -_up(1 - self.speed.low, STEP), _up(self.speed.high - 1, STEP)
 
     @property
-    def side(self) -> int:
-        """1: faster than the baseline; -1: slower; 0: no difference was seen."""
-        return 0 if self.speed.spans_one else 1 if self.speed.value > 1 else -1
+    def hidden(self) -> int:
+        """The largest difference that the interval of a speed allows, in per cent, where it spans 1; else 0."""
+        return max(map(abs, self.change)) if self.speed.spans_one else 0
 
 
 def _beside(group: Group, rows: Sequence[Row], baseline: Row | None, *, noise: float) -> list[str]:
     """What systems cost and save beside the baseline; its record may be missing, its times are in theirs."""
     rivals = [
-        _Rival(
-            row=row,
-            speed=widened(row.relative, noise),
-            saved=_saved(row, baseline),
-        )
+        _Rival(row=row, speed=widened(row.relative, noise), saved=_saved(row, baseline))
         for row in rows
         if row.relative is not None and row.ratio_low is not None
     ]
@@ -121,7 +122,7 @@ def _beside(group: Group, rows: Sequence[Row], baseline: Row | None, *, noise: f
     if len(standing) > 1:
         said.append(_fastest(standing))
     if vague:
-        most = _up(max(rival.hidden for rival in vague))
+        most = max(rival.hidden for rival in vague)
         said.append(_nothing([rival.row for rival in vague], rows, f"noise hides differences of up to {most} %"))
     single = [row for row in rows if row.ratio_low is None and row.steps_per_s is not None]
     untimed = [row for row in rows if row.steps_per_s is None]
@@ -161,34 +162,48 @@ def _fastest(by_place: Sequence[Sequence[Row]]) -> str:
 
 
 def _clauses(group: Group, rivals: Sequence[_Rival], noise: float) -> list[str]:
-    """What systems of one sort cost and save, the fastest first; those alike share a clause."""
-    by_name = {rival.row.system: rival for rival in rivals}
-    found: list[str] = []
-    for rows in _ranked(group, [rival.row for rival in rivals], noise):
-        alike = sorted((by_name[row.system] for row in rows), key=lambda rival: -rival.side)
-        for _, same in groupby(alike, key=lambda rival: rival.side):
-            found.append(_clause(list(same), first=not found))
-        if len(rows) > 1:
-            # Systems share a place with its first; the others need not be alike.
-            first, *others = (row.system for row in rows)
-            each = "each of " if len(others) > 1 else ""
-            found.append(f"between {first} and {each}{listed(others)} no difference was seen")
-    return found
+    """What systems of one sort cost and save, the least costly first; those alike share a clause."""
+    alike: dict[tuple[str, str], list[_Rival]] = {}
+    for rival in sorted(rivals, key=lambda rival: (-sum(rival.change), rival.row.system)):
+        alike.setdefault(_stand(rival), []).append(rival)
+    return [
+        _clause(group, same, verb, amount, noise=noise, first=not index)
+        for index, ((verb, amount), same) in enumerate(alike.items())
+    ]
 
 
-def _clause(rivals: Sequence[_Rival], *, first: bool) -> str:
-    """What systems on one side of the baseline cost and save; the first clause says of what."""
-    low, high = _bounds(rivals)
-    ending = "s" if len(rivals) == 1 else ""
+def _stand(rival: _Rival) -> tuple[str, str]:
+    """How a system stands to the baseline: a verb, and an amount. A single step to the other side is not told."""
+    least, most = rival.change
+    if max(-least, most) <= STEP or min(-least, most) > STEP:
+        return "stay", f"within {max(-least, most)} % of {BASELINE}"
+    if most <= STEP:
+        return "cost", f"{-most} to {-least} %" if most < 0 else f"up to {-least} %"
+    return "gain", f"{least} to {most} %" if least > 0 else f"up to {most} %"
+
+
+def _clause(group: Group, same: Sequence[_Rival], verb: str, amount: str, *, noise: float, first: bool) -> str:
+    """What systems that stand alike cost and save; the first clause says of what."""
+    ending = "s" if len(same) == 1 else ""
     throughput, device_bytes = (" of throughput", " of the device bytes") if first else ("", "")
-    if rivals[0].side < 0:
-        said = f"cost{ending} {_range(1 - high, 1 - low)}{throughput}"
-    elif rivals[0].side > 0:
-        said = f"gain{ending} {_range(low - 1, high - 1)}{throughput}"
-    else:
-        said = f"show{ending} no difference from {BASELINE} (within {_up(max(1 - low, high - 1))} %)"
-    resident = "" if any(rival.row.offloads or rival.saved is not None for rival in rivals) else ", without offload,"
-    return f"{listed(rival.row.system for rival in rivals)}{resident} {said}{_bytes(rivals, ending, device_bytes)}"
+    resident = "" if any(rival.row.offloads or rival.saved is not None for rival in same) else ", without offload,"
+    said = [f"{verb}{ending} {amount}{'' if verb == 'stay' else throughput}"]
+    apart = _apart(group, same, noise)
+    if apart is not None and apart < max(most - least for least, most in (rival.change for rival in same)):
+        said.append(f"differ by at most {apart} %")
+    if saved := _bytes(same, ending, device_bytes):
+        said.append(saved)
+    return f"{listed(rival.row.system for rival in same)}{resident} {listed(said)}"
+
+
+def _apart(group: Group, rivals: Sequence[_Rival], noise: float) -> int | None:
+    """By how much systems may differ in speed, in per cent; None: there is one, or some cannot be compared."""
+    runs = [group.rounds_by_system[rival.row.system] for rival in rivals]
+    found = [relative_speed(first, second) for first, second in combinations(runs, 2)]
+    ratios = [widened(ratio, noise) for ratio in found if ratio is not None and ratio.low is not None]
+    if not ratios or len(ratios) < len(found):
+        return None
+    return max(_up(end - 1, STEP) for ratio in ratios for end in (ratio.high or 1, 1 / (ratio.low or 1)))
 
 
 def _bytes(rivals: Sequence[_Rival], ending: str, device_bytes: str) -> str:
@@ -196,11 +211,11 @@ def _bytes(rivals: Sequence[_Rival], ending: str, device_bytes: str) -> str:
     if not shares:
         return ""
     if min(shares) < 0:
-        return f" and take{ending} {_up(-min(shares))} % more device bytes"
+        return f"take{ending} {_up(-min(shares))} % more device bytes"
     if _share(max(shares)) == "0":
-        return f" and save{ending} no device bytes"
+        return f"save{ending} no device bytes"
     words = dict.fromkeys(_share(share) for share in sorted(shares))
-    return f" and save{ending} {' to '.join([*words][:: max(len(words) - 1, 1)])} %{device_bytes}"
+    return f"save{ending} {' to '.join([*words][:: max(len(words) - 1, 1)])} %{device_bytes}"
 
 
 def _ranked(group: Group, rows: Sequence[Row], noise: float) -> list[list[Row]]:
@@ -224,12 +239,6 @@ def widened(found: Estimate, noise: float) -> Estimate:
     return Estimate(value=found.value, low=low, high=high)
 
 
-def _bounds(rivals: Iterable[_Rival]) -> tuple[float, float]:
-    """The lowest and the highest speed that the intervals allow."""
-    speeds = [rival.speed for rival in rivals]
-    return min(speed.low or 0.0 for speed in speeds), max(speed.high or math.inf for speed in speeds)
-
-
 def _saved(row: Row, baseline: Row | None) -> float | None:
     """Share of the baseline's device bytes that a system does without."""
     most, own = baseline and baseline.device_bytes, row.device_bytes
@@ -246,15 +255,9 @@ def _where(group: Group) -> str:
     return f"On {device} with {what} {cache_size(group.cell)},"
 
 
-def _range(least: float, most: float) -> str:
-    """Two shares of 1 in per cent, rounded outward."""
-    low = math.floor(round(100 * least, 6))
-    return f"{low} to {_up(most)} %" if low > 0 else f"up to {_up(most)} %"
-
-
-def _up(share: float) -> int:
-    """A share of 1 in per cent, rounded up."""
-    return math.ceil(round(100 * share, 6))
+def _up(share: float, step: int = 1) -> int:
+    """A share of 1 in per cent, rounded up to a step."""
+    return step * math.ceil(round(100 * share / step, 6))
 
 
 def _share(share: float) -> str:

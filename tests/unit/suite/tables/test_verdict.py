@@ -70,62 +70,74 @@ SCENES: dict[str, tuple[list[Record], tuple[str, ...]]] = {
             cpu("no_embeddings", 1.5, checked=verification(passed=False)),
         ],
         (
-            "On this CPU with a cache of 5 %, freq_cache[policy=lfu] and freq_cache cost 5 to 9 % of throughput and "
-            "save 94 % of the device bytes; between freq_cache[policy=lfu] and freq_cache no difference was seen; "
-            "torchrec_uvm, without offload, costs 1 to 5 % of throughput.",
+            "On this CPU with a cache of 5 %, freq_cache and freq_cache[policy=lfu] cost 5 to 10 % of throughput and "
+            "save 94 % of the device bytes; torchrec_uvm, without offload, stays within 5 % of full_gpu.",
         ),
     ),
     "one cache as fast as the baseline": (
         [cpu_baseline(0.01), cpu("freq_cache", 0.995, 0.02)],
         (
-            "On this CPU with a cache of 5 %, freq_cache shows no difference from full_gpu (within 3 %) and saves 94 % "
-            "of the device bytes.",
+            "On this CPU with a cache of 5 %, freq_cache stays within 5 % of full_gpu and saves 94 % of the device "
+            "bytes.",
         ),
     ),
     "one cache faster than the baseline": (
-        [cpu_baseline(0.01), cpu("freq_cache", 1.25, 0.04)],
+        [cpu_baseline(0.01), cpu("freq_cache", 1.27, 0.04)],
         (
-            "On this CPU with a cache of 5 %, freq_cache gains 20 to 30 % of throughput and saves 94 % of the device "
+            "On this CPU with a cache of 5 %, freq_cache gains 20 to 35 % of throughput and saves 94 % of the device "
             "bytes.",
         ),
     ),
     "caches that differ": (
         [cpu_baseline(0.01), cpu("freq_cache", 0.80, 0.02), cpu("freq_cache[policy=lfu]", 0.60, 0.02)],
         (
-            "On this CPU with a cache of 5 %, freq_cache costs 18 to 22 % of throughput and saves 94 % of the device "
-            "bytes; freq_cache[policy=lfu] costs 38 to 42 % and saves 94 %.",
+            "On this CPU with a cache of 5 %, freq_cache costs 15 to 25 % of throughput and saves 94 % of the device "
+            "bytes; freq_cache[policy=lfu] costs 35 to 45 % and saves 94 %.",
         ),
     ),
     "three alike, of which one may be as fast as the baseline": (
         [
             cpu_baseline(0.01),
-            cpu("cache[policy=a]", 0.985, 0.03),
-            cpu("cache[policy=b]", 0.970, 0.01),
-            cpu("cache[policy=c]", 0.969, 0.01),
+            cpu("cache[policy=a]", 0.975, 0.03),
+            cpu("cache[policy=b]", 0.960, 0.02),
+            cpu("cache[policy=c]", 0.945, 0.01),
         ],
         (
-            "On this CPU with a cache of 5 %, cache[policy=a] shows no difference from full_gpu (within 5 %) and saves "
-            "94 % of the device bytes; cache[policy=b] and cache[policy=c] cost 2 to 5 % and save 94 %; between "
-            "cache[policy=a] and each of cache[policy=b] and cache[policy=c] no difference was seen.",
+            "On this CPU with a cache of 5 %, cache[policy=a], cache[policy=b] and cache[policy=c] cost up to 10 % of "
+            "throughput, differ by at most 10 % and save 94 % of the device bytes.",
+        ),
+    ),
+    "a cache and its twin": (
+        [cpu_baseline(0.01), cpu("cache[policy=a]", 0.960, 0.02), cpu("cache[policy=b]", 0.955, 0.02)],
+        (
+            "On this CPU with a cache of 5 %, cache[policy=a] and cache[policy=b] cost up to 10 % of throughput, differ "
+            "by at most 5 % and save 94 % of the device bytes.",
         ),
     ),
     "a copy of the baseline that seems 5 % slower hides a cost of 4 %": (
         [cpu_baseline(0.0, copy=0.95), cpu("freq_cache", 0.96)],
         (
-            "On this CPU with a cache of 5 %, freq_cache shows no difference from full_gpu (within 9 %) and saves 94 % "
-            "of the device bytes.",
+            "On this CPU with a cache of 5 %, freq_cache costs up to 10 % of throughput and saves 94 % of the device "
+            "bytes.",
+        ),
+    ),
+    "noise to both sides": (
+        [cpu_baseline(0.12), cpu("freq_cache", 0.98)],
+        (
+            "On this CPU with a cache of 5 %, freq_cache stays within 15 % of full_gpu and saves 94 % of the device "
+            "bytes.",
         ),
     ),
     "noise above everything": (
         [cpu_baseline(0.3), cpu("freq_cache", 0.93), cpu("torchrec_uvm", 0.9, 0.02)],
-        (f"Nothing can be said: noise hides differences of up to 29 %{AGAIN}",),
+        (f"Nothing can be said: noise hides differences of up to 30 %{AGAIN}",),
     ),
     "noise above one system": (
         [cpu_baseline(0.01), cpu("freq_cache", 0.80, 0.02), cpu("torchrec_uvm", 0.9, 0.4)],
         (
-            "On this CPU with a cache of 5 %, freq_cache costs 18 to 22 % of throughput and saves 94 % of the device "
+            "On this CPU with a cache of 5 %, freq_cache costs 15 to 25 % of throughput and saves 94 % of the device "
             "bytes.",
-            f"Nothing can be said of torchrec_uvm: noise hides differences of up to 36 %{AGAIN}",
+            f"Nothing can be said of torchrec_uvm: noise hides differences of up to 40 %{AGAIN}",
         ),
     ),
     "one build": (
@@ -143,8 +155,8 @@ SCENES: dict[str, tuple[list[Record], tuple[str, ...]]] = {
             gpu("torchrec_uvm", 0.10, 0.01),
         ],
         (
-            "On NVIDIA H100 80GB HBM3 with a cache of 1 %, freq_cache costs 9 to 11 % of throughput and saves 94 % of "
-            "the device bytes; fbgemm_uvm_caching costs 29 to 31 % and saves 94 %; torchrec_uvm costs 89 to 91 % and "
+            "On NVIDIA H100 80GB HBM3 with a cache of 1 %, freq_cache costs 5 to 15 % of throughput and saves 94 % of "
+            "the device bytes; fbgemm_uvm_caching costs 25 to 35 % and saves 94 %; torchrec_uvm costs 85 to 95 % and "
             "saves 100 %.",
             "Of those that offload, freq_cache is the fastest.",
         ),
@@ -157,10 +169,10 @@ SCENES: dict[str, tuple[list[Record], tuple[str, ...]]] = {
             gpu("torchrec_uvm", 0.10, 0.01),
         ],
         (
-            "On NVIDIA H100 80GB HBM3 with a cache of 1 %, freq_cache costs 7 to 9 % of throughput and saves 94 % of "
-            "the device bytes; torchrec_uvm costs 89 to 91 % and saves 100 %.",
+            "On NVIDIA H100 80GB HBM3 with a cache of 1 %, freq_cache costs 5 to 10 % of throughput and saves 94 % of "
+            "the device bytes; torchrec_uvm costs 85 to 95 % and saves 100 %.",
             "Of those that offload, fbgemm_uvm_caching and freq_cache are the fastest, too close to call.",
-            f"Nothing can be said of fbgemm_uvm_caching: noise hides differences of up to 27 %{AGAIN}",
+            f"Nothing can be said of fbgemm_uvm_caching: noise hides differences of up to 30 %{AGAIN}",
         ),
     ),
     "a baseline that did not fit": (
@@ -177,8 +189,8 @@ SCENES: dict[str, tuple[list[Record], tuple[str, ...]]] = {
     "a baseline whose record was not kept": (
         [gpu("freq_cache", 0.9, 0.01), gpu("torchrec_uvm", 0.2, 0.01)],
         (
-            "On NVIDIA H100 80GB HBM3 with a cache of 1 %, freq_cache costs 9 to 11 % of throughput; torchrec_uvm "
-            "costs 79 to 81 %.",
+            "On NVIDIA H100 80GB HBM3 with a cache of 1 %, freq_cache costs 5 to 15 % of throughput; torchrec_uvm "
+            "costs 75 to 85 %.",
             "Of those that offload, freq_cache is the fastest.",
         ),
     ),
@@ -203,7 +215,7 @@ SCENES: dict[str, tuple[list[Record], tuple[str, ...]]] = {
             failed("stranger", Status.WRONG_ANSWER, checked=verification(passed=False)),
         ],
         (
-            "On NVIDIA H100 80GB HBM3 with a cache of 1 %, freq_cache costs 9 to 11 % of throughput and saves 94 % of "
+            "On NVIDIA H100 80GB HBM3 with a cache of 1 %, freq_cache costs 5 to 15 % of throughput and saves 94 % of "
             "the device bytes.",
             "Do not choose caching_halves by speed: its AUROC is 0.7811 where that of full_gpu is 0.7911.",
             "Do not use stranger: wrong answers.",
