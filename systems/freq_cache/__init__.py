@@ -23,7 +23,7 @@ From the outside in; each room says in its `__init__` what is inside, and nobody
 - `sizing`: how many slots fit what a cache is given. `initial_rows`: first values of rows.
 - `cache/`: the acts above for tables of one width, and rows on their way between the slow tier and slots.
 - `planner/` decides which rows leave and enter; it moves none. `tiers/` keeps all rows, in host memory or in a file.
-- `compiled`: how loops are compiled.
+- `compiled`: how loops are compiled; `threads`: how the work on one batch is shared out.
 """
 
 from systems.freq_cache.collection import CachedEmbeddingBagCollection, CachedEmbeddingCollection

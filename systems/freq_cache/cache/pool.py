@@ -11,7 +11,7 @@ from torch import Tensor
 from torchrec import PoolingType
 
 from systems.contract import OptimizerKind, SparseOptimizer
-from systems.freq_cache.tiers import RowLayout, width_of
+from systems.freq_cache.tiers import RowLayout, get_rows, put_rows, width_of
 from systems.tbe import build_shared_tbe, set_tbe_steps, tbe_steps
 
 
@@ -73,19 +73,18 @@ class RowPool:
 
     def fill(self, slots: Tensor, records: Tensor) -> None:
         """Overwrite slots, int32 or int64 `[n]`, with records."""
-        slots = slots.long()
-        self.weights.index_copy_(0, slots, self.layout.weights(records).to(self.weights.dtype))
+        put_rows(self.weights, slots, self.layout.weights(records).to(self.weights.dtype))
         for name, values in self.layout.states(records).items():
-            self.state[name].index_copy_(0, slots, values)
+            put_rows(self.state[name], slots, values)
 
     def read(self, slots: Tensor, records: Tensor) -> Tensor:
         """Write copies of slots, int32 or int64 `[n]`, into records, which are returned."""
-        if not self.state and not self.rounds:
-            torch.index_select(self.weights, 0, slots, out=records.view(self.weights.dtype))
-            return records
-        self.layout.set_weights(records, self.weights.index_select(0, slots))
+        if self.rounds:
+            self.layout.set_weights(records, self.weights.index_select(0, slots))
+        else:
+            get_rows(self.weights, slots, self.layout.weights(records))
         for name, values in self.layout.states(records).items():
-            values.copy_(self.state[name].index_select(0, slots))
+            get_rows(self.state[name], slots, values)
         return records
 
     def records(self, slots: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from systems.freq_cache.planner.order import Order
 from systems.freq_cache.planner.plan_loops import Distinct, Lookups, Moves, Turn
 from systems.freq_cache.planner.policy import Policy
 from systems.freq_cache.planner.ring import Ring
-from systems.freq_cache.planner.threads import in_parts, parts_of, slices_of
+from systems.freq_cache.threads import in_parts, parts_of, slices_of
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]

@@ -1,12 +1,14 @@
 """Keeps the rows of a cache, whole records at a time. Nothing here knows of slots or of a planner.
 
 - `slow_tier`: what all tiers do. `host`, `pinned`, `file`: in host memory, in page-locked memory, in a file.
+- `copies`: rows copied on the host.
 - `layout`: what a record consists of. `int8_rows`: rows in 8 bits.
 - `exchange`: pinned rows that the device itself moves.
 - `row_map`, `positions`, `row_file`, `blocks`: of a file tier, which row lies where, and the file that it lies in.
 """
 
 from systems.freq_cache.tiers.blocks import STAGING_BYTES
+from systems.freq_cache.tiers.copies import get_rows, put_rows
 from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.host import HostTier
 from systems.freq_cache.tiers.layout import RowLayout, width_of
@@ -22,6 +24,8 @@ __all__ = [
     "PinnedTier",
     "RowLayout",
     "SlowTier",
+    "get_rows",
+    "put_rows",
     "sync_directory",
     "width_of",
     "write_synced",

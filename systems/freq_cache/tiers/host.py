@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from systems.contract import Purpose, Tier
+from systems.freq_cache.tiers.copies import get_rows, put_rows
 from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.slow_tier import SlowTier
 
@@ -30,10 +31,10 @@ class HostTier(SlowTier):
         self.records = torch.frombuffer(block, dtype=layout.element).view(rows, layout.width)
 
     def read(self, rows: Tensor, out: Tensor) -> None:
-        torch.index_select(self.records, 0, rows, out=out)
+        get_rows(self.records, rows, out)
 
     def write(self, rows: Tensor, records: Tensor) -> None:
-        self.records.index_copy_(0, rows, records)
+        put_rows(self.records, rows, records)
 
     def memory(self) -> Mapping[tuple[Tier, Purpose], int]:
         weights = self.rows * self.layout.weight_bytes

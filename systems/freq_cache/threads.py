@@ -1,8 +1,8 @@
-"""Threads that the planner shares the work on one large batch with.
+"""Threads that share the work on one large batch.
 
-The parts of a batch have no table in common, so its loops run on them at the same time; compiled loops release the GIL.
-There are as many threads as torch computes with, and the one that calls works too. The planner waits for all of them
-before it goes on: no thread runs between two calls of the planner.
+Compiled loops release the GIL, so they run on several parts at the same time: of tables for the planner, of rows for
+copies. There are as many threads as torch computes with, and the one that calls works too. It waits for all of them
+before it goes on.
 """
 
 from __future__ import annotations
