@@ -43,8 +43,8 @@ class Bags:
     @cached_property
     def one_each(self) -> bool:
         """Whether every bag has one id."""
-        bags = self.offsets.size - 1
-        return bags == self.ids.values.size and np.array_equal(self.offsets, np.arange(bags + 1))
+        none_empty = self.offsets[1:] > self.offsets[:-1]
+        return none_empty.size == self.ids.values.size and bool(none_empty.all())
 
 
 _NO_OFFSETS = np.empty(0, np.int32)

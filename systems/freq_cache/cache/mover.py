@@ -157,7 +157,7 @@ class BatchMover:
         plan = planned.plan
         has = plan.fetch_after <= self._writer.landed
         kept, again = self._leaving_now(plan, has)
-        order = np.argsort((2 * kept + ~(has | kept)).astype(np.int8), kind="stable")
+        order = slice(None) if has.all() else np.argsort((2 * kept + ~(has | kept)).astype(np.int8), kind="stable")
         planned.early, planned.last, planned.before = int(np.count_nonzero(has)), again.size, self._before[0]
         planned.fetch_rows, planned.fetch_slots = plan.fetch_rows[order], plan.fetch_slots[order]
         back_rows = plan.back_rows[: plan.back_rows.size if self._exchanged else 0]
@@ -170,9 +170,12 @@ class BatchMover:
     def _leaving_now(self, plan: Plan, has: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], Int32s]:
         """Which of the rows to fetch leave with the batch before, and their numbers among those, int32."""
         batch, gone = self._before
+        none = np.zeros_like(has), gone[:0]
+        if has.all() or self._exchanged or not 0 < gone.size <= self._exit.rows:
+            return none
         leaves = ~has & (plan.fetch_after == batch)
-        if self._exchanged or not leaves.any() or not 0 < gone.size <= self._exit.rows:
-            return np.zeros_like(has), gone[:0]
+        if not leaves.any():
+            return none
         order = np.argsort(gone)
         wanted = plan.fetch_rows[leaves]
         found = order[np.minimum(np.searchsorted(gone, wanted, sorter=order), gone.size - 1)]

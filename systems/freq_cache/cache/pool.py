@@ -11,7 +11,7 @@ from torch import Tensor
 from torchrec import PoolingType
 
 from systems.contract import OptimizerKind, SparseOptimizer
-from systems.freq_cache.tiers import RowLayout, get_rows, put_rows, width_of
+from systems.freq_cache.tiers import RowLayout, put_rows, width_of
 from systems.tbe import build_shared_tbe, set_tbe_steps, tbe_steps
 
 
@@ -79,12 +79,12 @@ class RowPool:
 
     def read(self, slots: Tensor, records: Tensor) -> Tensor:
         """Write copies of slots, int32 or int64 `[n]`, into records, which are returned."""
-        if self.rounds:
-            self.layout.set_weights(records, self.weights.index_select(0, slots))
-        else:
-            get_rows(self.weights, slots, self.layout.weights(records))
+        if not self.state and not self.rounds:
+            torch.index_select(self.weights, 0, slots, out=records.view(self.weights.dtype))
+            return records
+        self.layout.set_weights(records, self.weights.index_select(0, slots))
         for name, values in self.layout.states(records).items():
-            get_rows(self.state[name], slots, values)
+            values.copy_(self.state[name].index_select(0, slots))
         return records
 
     def records(self, slots: Tensor) -> Tensor:

@@ -8,7 +8,7 @@
 """
 
 from systems.freq_cache.tiers.blocks import STAGING_BYTES
-from systems.freq_cache.tiers.copies import get_rows, put_rows
+from systems.freq_cache.tiers.copies import put_rows
 from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.host import HostTier
 from systems.freq_cache.tiers.layout import RowLayout, width_of
@@ -24,7 +24,6 @@ __all__ = [
     "PinnedTier",
     "RowLayout",
     "SlowTier",
-    "get_rows",
     "put_rows",
     "sync_directory",
     "width_of",

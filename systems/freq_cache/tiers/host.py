@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from systems.contract import Purpose, Tier
-from systems.freq_cache.tiers.copies import get_rows, put_rows
+from systems.freq_cache.tiers.copies import put_rows
 from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.slow_tier import SlowTier
 
@@ -31,7 +31,7 @@ class HostTier(SlowTier):
         self.records = torch.frombuffer(block, dtype=layout.element).view(rows, layout.width)
 
     def read(self, rows: Tensor, out: Tensor) -> None:
-        get_rows(self.records, rows, out)
+        torch.index_select(self.records, 0, rows, out=out)
 
     def write(self, rows: Tensor, records: Tensor) -> None:
         put_rows(self.records, rows, records)

@@ -110,8 +110,8 @@ SCENES: dict[str, tuple[list[Record], tuple[str, ...]]] = {
     "a cache and its twin": (
         [cpu_baseline(0.01), cpu("cache[policy=a]", 0.960, 0.02), cpu("cache[policy=b]", 0.955, 0.02)],
         (
-            "On this CPU with a cache of 5 %, cache[policy=a] and cache[policy=b] cost up to 10 % of throughput, differ "
-            "by at most 5 % and save 94 % of the device bytes.",
+            "On this CPU with a cache of 5 %, cache[policy=a] and cache[policy=b] cost up to 10 % of throughput, "
+            "differ by at most 5 % and save 94 % of the device bytes.",
         ),
     ),
     "a copy of the baseline that seems 5 % slower hides a cost of 4 %": (

@@ -5,7 +5,7 @@ import torch
 
 from systems.freq_cache import threads
 from systems.freq_cache.tiers import copies
-from systems.freq_cache.tiers.copies import get_rows, put_rows
+from systems.freq_cache.tiers.copies import put_rows
 
 ROWS, COUNT = 500, 300
 
@@ -37,9 +37,6 @@ def parts(request, monkeypatch):
 )
 def test_rows_of_any_width_and_type(parts, shape, dtype, numbers):
     table, rows, values = rows_and_values(shape, dtype)
-    out = torch.empty_like(values)
-    get_rows(table, rows.to(numbers), out)
-    assert out.equal(table[rows])
     expected = table.index_copy(0, rows, values)
     put_rows(table, rows.to(numbers), values)
     assert table.equal(expected)
@@ -48,10 +45,6 @@ def test_rows_of_any_width_and_type(parts, shape, dtype, numbers):
 @pytest.mark.parametrize("columns", [slice(0, 8), slice(1, 6), slice(3, 4)])
 def test_some_columns_of_records(parts, columns):
     table, rows, values = rows_and_values((9,), torch.float32)
-    out = torch.zeros(COUNT, 11)
-    get_rows(table[:, columns], rows, out[:, columns])
-    assert out[:, columns].equal(table[rows][:, columns])
-    assert out[:, columns.stop :].eq(0).all()
     expected = table.clone()
     expected[rows, columns] = values[:, columns]
     put_rows(table[:, columns], rows, values[:, columns])
@@ -63,9 +56,8 @@ def test_row_that_is_not_there_is_refused(parts, bad):
     table, rows, values = rows_and_values((8,), torch.float32)
     rows[COUNT // 2] = bad
     before = table.clone()
-    for copy in (get_rows, put_rows):
-        with pytest.raises(IndexError, match=f"a table of 500 rows has no row {bad}$"):
-            copy(table, rows, values)
+    with pytest.raises(IndexError, match=f"a table of 500 rows has no row {bad}$"):
+        put_rows(table, rows, values)
     untouched = torch.ones(ROWS, dtype=torch.bool)
     untouched[rows[(rows >= 0) & (rows < ROWS)]] = False
     assert table[untouched].equal(before[untouched])
@@ -73,5 +65,4 @@ def test_row_that_is_not_there_is_refused(parts, bad):
 
 def test_no_rows():
     table, rows, values = rows_and_values((8,), torch.float32)
-    get_rows(table, rows[:0], values[:0])
     put_rows(table, rows[:0], values[:0])
