@@ -31,7 +31,7 @@ def batches(steps: int, part: slice) -> Iterator[Batch]:
         yield Batch(dense, features, labels=(dense[:, 0] + ids[1] % 2 > 0.5).long())
 
 
-def train(steps: int) -> None:
+def learn(steps: int) -> None:
     """Train from the seeds on the ranks of the process group."""
     rank, samples = dist.get_rank(), BATCH_SIZE // dist.get_world_size()
     torch.manual_seed(0)
@@ -63,7 +63,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     dist.init_process_group("gloo")
-    train(arguments.steps)
+    learn(arguments.steps)
     gc.collect()  # the model: freed after its process group, it can wait for ever (pytorch 75097)
     dist.destroy_process_group()
 

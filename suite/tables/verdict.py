@@ -20,7 +20,7 @@ from suite.tables.settings import cache_size
 from suite.tables.statistics import Estimate, places, relative_speed
 
 STEP: Final = 5
-"""Costs and gains are told in steps of so many per cent. Ratios of runs an hour apart differ by half of it."""
+"""Costs and gains are told in steps of so many per cent. Most ratios of runs an hour apart differ by less."""
 
 WIDEST: Final = 20
 """The largest difference, in per cent, that may hide in an interval before nothing is said of a system's speed."""
@@ -176,7 +176,7 @@ def _stand(rival: _Rival) -> tuple[str, str]:
     """How a system stands to the baseline: a verb, and an amount. A single step to the other side is not told."""
     least, most = rival.change
     if max(-least, most) <= STEP or min(-least, most) > STEP:
-        return "stay", f"within {max(-least, most)} % of {BASELINE}"
+        return "stay", f"within {max(-least, most)} % of {BASELINE}'s throughput"
     if most <= STEP:
         return "cost", f"{-most} to {-least} %" if most < 0 else f"up to {-least} %"
     return "gain", f"{least} to {most} %" if least > 0 else f"up to {most} %"

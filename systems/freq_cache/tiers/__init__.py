@@ -1,7 +1,7 @@
 """Keeps the rows of a cache, whole records at a time. Nothing here knows of slots or of a planner.
 
 - `slow_tier`: what all tiers do. `host`, `pinned`, `file`: in host memory, in page-locked memory, in a file.
-- `copies`: rows copied on the host.
+- `copies`: rows written to random places of a table.
 - `layout`: what a record consists of. `int8_rows`: rows in 8 bits.
 - `exchange`: pinned rows that the device itself moves.
 - `row_map`, `positions`, `row_file`, `blocks`: of a file tier, which row lies where, and the file that it lies in.

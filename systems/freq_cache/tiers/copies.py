@@ -30,7 +30,11 @@ def put_rows(table: Tensor, rows: Tensor, values: Tensor) -> None:
 
     Raises:
         IndexError: the table has no such row; others may be written.
+        ValueError: `values` are of another shape or type.
     """
+    if values.shape != (len(rows), *table.shape[1:]) or values.dtype is not table.dtype:
+        of = f"{values.dtype} {list(values.shape)}"
+        raise ValueError(f"{len(rows):,} rows of a table of {table.dtype} {list(table.shape)} are not given by {of}")
     if table.device.type != "cpu":
         table.index_copy_(0, rows.long(), values)
         return

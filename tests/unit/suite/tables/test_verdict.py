@@ -71,14 +71,14 @@ SCENES: dict[str, tuple[list[Record], tuple[str, ...]]] = {
         ],
         (
             "On this CPU with a cache of 5 %, freq_cache and freq_cache[policy=lfu] cost 5 to 10 % of throughput and "
-            "save 94 % of the device bytes; torchrec_uvm, without offload, stays within 5 % of full_gpu.",
+            "save 94 % of the device bytes; torchrec_uvm, without offload, stays within 5 % of full_gpu's throughput.",
         ),
     ),
     "one cache as fast as the baseline": (
         [cpu_baseline(0.01), cpu("freq_cache", 0.995, 0.02)],
         (
-            "On this CPU with a cache of 5 %, freq_cache stays within 5 % of full_gpu and saves 94 % of the device "
-            "bytes.",
+            "On this CPU with a cache of 5 %, freq_cache stays within 5 % of full_gpu's throughput and saves 94 % of "
+            "the device bytes.",
         ),
     ),
     "one cache faster than the baseline": (
@@ -124,8 +124,8 @@ SCENES: dict[str, tuple[list[Record], tuple[str, ...]]] = {
     "noise to both sides": (
         [cpu_baseline(0.12), cpu("freq_cache", 0.98)],
         (
-            "On this CPU with a cache of 5 %, freq_cache stays within 15 % of full_gpu and saves 94 % of the device "
-            "bytes.",
+            "On this CPU with a cache of 5 %, freq_cache stays within 15 % of full_gpu's throughput and saves 94 % of "
+            "the device bytes.",
         ),
     ),
     "noise above everything": (
