@@ -1,7 +1,5 @@
 """What a system answers: whether it can run, where its rows are, how many bytes they take, and what was moved."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ A system is an `nn.Module` that stands where torchrec's `EmbeddingBagCollection`
 dataset and no harness, and it never reports its own speed.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -169,7 +167,7 @@ class EmbeddingSystem(nn.Module, ABC):
         return 0.0
 
     @classmethod
-    def reference(cls, spec: SystemSpec) -> EmbeddingSystem:
+    def reference(cls, spec: SystemSpec) -> "EmbeddingSystem":
         """The plain system that this one is verified against, built for the same spec."""
         from systems.reference import ReferenceSystem  # it is a system itself
 

@@ -1,7 +1,5 @@
 """Counting a batch's distinct rows on systems that have no counters of their own."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -84,7 +82,7 @@ class UniqueCounter:
             per_table={name: (unique, unique) for name, unique in self._unique.items()},
         )
 
-    def looked_up_in_place(self, elsewhere: Sequence[UniqueCounter]) -> Counters:
+    def looked_up_in_place(self, elsewhere: Sequence["UniqueCounter"]) -> Counters:
         """Counters of a system that moves no row: those that `elsewhere` counted are pooled on the host.
 
         Bytes are not known, because they are those of rows: pooled vectors and their gradients cross the link instead.

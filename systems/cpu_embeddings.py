@@ -1,7 +1,5 @@
 """Rows stay on the host and are pooled there: what offloading without a cache and without UVM looks like."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

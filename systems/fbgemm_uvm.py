@@ -4,8 +4,6 @@
 the host as preferred location. On a CPU neither exists: rows are host-resident and `placement` says so.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

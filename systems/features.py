@@ -1,7 +1,5 @@
 """Cutting a batch's features into groups that share a kernel, and joining what comes out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate

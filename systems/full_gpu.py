@@ -1,7 +1,5 @@
 """The baseline: every row on the device that computes."""
 
-from __future__ import annotations
-
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
 
 from systems.contract import Counters, Support, SystemSpec, Tier, Verdict

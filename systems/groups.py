@@ -1,7 +1,5 @@
 """What the words of `--systems` stand for."""
 
-from __future__ import annotations
-
 import itertools
 
 from systems.registry import SYSTEMS, UnknownSystem, Variant, split_list

@@ -1,7 +1,5 @@
 """The most frequent rows on the device, all others looked up on the host: the placement of FAE and Hotline."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain

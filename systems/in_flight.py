@@ -1,7 +1,5 @@
 """Batches that were looked up and still wait for their backward."""
 
-from __future__ import annotations
-
 import weakref
 from collections import deque
 from collections.abc import Callable

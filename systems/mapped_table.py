@@ -1,7 +1,5 @@
 """Rows in files that are mapped into memory: what people do first when tables do not fit."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import tempfile

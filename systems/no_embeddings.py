@@ -1,7 +1,5 @@
 """A control: the same model with every embedding zero, so that a table shows what the embeddings are worth."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torchrec import KeyedJaggedTensor, KeyedTensor

@@ -1,7 +1,5 @@
 """The right answer: one plain `nn.EmbeddingBag` per table, nothing fused, nothing cached."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import cast
 

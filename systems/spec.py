@@ -1,7 +1,5 @@
 """What a system is built from: tables, an optimizer, a device and a budget."""
 
-from __future__ import annotations
-
 import enum
 import math
 from collections.abc import Collection, Mapping, Sequence

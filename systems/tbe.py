@@ -3,8 +3,6 @@
 Facts used here were read in fbgemm v1.8.0 `split_table_batched_embeddings_ops_training.py` and hold in v1.6.0.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence

@@ -1,7 +1,5 @@
 """Systems whose rows lie in fbgemm TBEs: what they share, and those that build one TBE per pooling and type of rows."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

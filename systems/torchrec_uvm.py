@@ -4,8 +4,6 @@ The plan is written by hand, so no planner can promote a table to the device. On
 silently builds HOST tables for the same plan; `placement` is read off the live TBEs and says so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """fbgemm's device cache in front of UVM, as both fbgemm and torchrec use it: what it takes, and what it counts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any

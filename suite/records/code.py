@@ -1,7 +1,5 @@
 """Digests of code: a cell counts as measured only as long as the code that it was measured with is the same."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Where a cell runs: machine, packages and code, captured without importing torch."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.metadata
 import logging

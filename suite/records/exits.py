@@ -1,7 +1,5 @@
 """How commands end: their exit codes, and errors as a sentence on standard error."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

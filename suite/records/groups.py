@@ -1,11 +1,10 @@
 """Which records may be compared with each other, and the system that each belongs to."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Self
 
 from suite.records.environment import Environment
 from suite.records.record import Cell, Record
@@ -40,7 +39,7 @@ class GroupKey:
     threads: int
 
     @classmethod
-    def of(cls, record: Record) -> GroupKey:
+    def of(cls, record: Record) -> Self:
         """The key of the group that a record belongs to."""
         cell, environment = record.cell, record.environment
         known, dataset = list(SCHEMAS), cell.workload.partition("@")[0]

@@ -1,7 +1,5 @@
 """The parts of what a cell measures: how long its parts took, quality, memory, traffic, its drive and its ranks."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from suite.records.model import Model

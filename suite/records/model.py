@@ -1,7 +1,5 @@
 """What all parts of a record have in common."""
 
-from __future__ import annotations
-
 from pydantic import BaseModel, ConfigDict
 
 

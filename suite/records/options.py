@@ -1,7 +1,5 @@
 """What command lines share: the names that options take, how their values are read, and the error for bad ones."""
 
-from __future__ import annotations
-
 import difflib
 import enum
 import re

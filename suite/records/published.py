@@ -1,7 +1,5 @@
 """The rows that the paper published (arXiv 2208.05321, hpcaitech/CachedEmbedding README @a2af3d7e), as data."""
 
-from __future__ import annotations
-
 import csv
 from functools import cache
 from pathlib import Path

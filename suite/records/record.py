@@ -4,8 +4,6 @@ The models below are the schema of the JSON files under `results/`, published as
 field names.
 """
 
-from __future__ import annotations
-
 import hashlib
 from datetime import datetime
 from typing import Final, Literal

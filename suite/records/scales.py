@@ -1,7 +1,5 @@
 """How large a run is: table rows, model, batch and steps by name."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 

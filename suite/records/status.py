@@ -1,7 +1,5 @@
 """How a cell can end: a closed set."""
 
-from __future__ import annotations
-
 import enum
 
 

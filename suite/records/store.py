@@ -1,7 +1,5 @@
 """Records as files: one JSON file per run of a cell, written whole or not at all."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

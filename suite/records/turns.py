@@ -1,7 +1,5 @@
 """The times of a system from a contest with others, what was read and written, and the machine around it."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from suite.records.model import Model

@@ -1,7 +1,5 @@
 """Systems whose tables are composed of fewer parameters than elements, and what they are verified against."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """How the rows of a table are made of fewer parameters: the definitions that composed systems are verified against."""
 
-from __future__ import annotations
-
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The hashing trick: many rows of a table are one, chosen by a hash of the id. Source: arXiv 0902.2206."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Tables of one kind, looked up and trained together: in fbgemm's kernels, or by autograd in plain PyTorch."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

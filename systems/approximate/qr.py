@@ -1,7 +1,5 @@
 """The quotient-remainder trick: a row is combined from two rows of two small matrices. Source: arXiv 1909.02107."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch

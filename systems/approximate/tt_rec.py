@@ -1,7 +1,5 @@
 """Tensor-train tables: a row is a product of three small matrices. Source: TT-Rec, arXiv 2101.11714."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """One `CachedEmbeddingBag` over concatenated tables, with what its users write around it."""
 
-from __future__ import annotations
-
 import io
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from typing import Any

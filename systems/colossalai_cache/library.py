@@ -1,7 +1,5 @@
 """ColossalAI's cache without the rest of ColossalAI, and without CUDA where there is none."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import importlib.util

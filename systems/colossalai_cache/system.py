@@ -1,7 +1,5 @@
 """ColossalAI's cache as a system of the comparison."""
 
-from __future__ import annotations
-
 import math
 
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Records by number in RocksDB, through rocksdict: opened, filled, read and written within a budget of memory."""
 
-from __future__ import annotations
-
 import errno
 import os
 import tempfile

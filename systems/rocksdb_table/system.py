@@ -1,7 +1,5 @@
 """The system over the store: a batch's distinct rows are read, trained in a pool of their own, and written back."""
 
-from __future__ import annotations
-
 import tempfile
 import weakref
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The systems that torchrec shards itself: `DistributedModelParallel` over the ranks of the default process group."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The cache over ranks, as a module and as a system: each rank keeps its rows behind a cache of its own."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

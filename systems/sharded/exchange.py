@@ -1,7 +1,5 @@
 """Ids to the ranks that have their rows, and pooled vectors back, by torchrec's own distribution."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 

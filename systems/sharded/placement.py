@@ -1,7 +1,5 @@
 """Which rank has which rows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What systems have in common whose rows are spread over ranks."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The quick tests take two optimizers and the default variants; the full matrix is for `make test-all`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

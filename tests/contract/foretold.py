@@ -1,7 +1,5 @@
 """What a collection's counters must say, foretold by brute force: a planner of lists and sets for every cache."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 Nothing here is shared with the systems under test but torchrec's words for a table and a batch.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, PoolingType

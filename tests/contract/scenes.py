@@ -1,7 +1,5 @@
 """What the contract tests share: the systems under test, tables with every oddity, ragged batches, comparisons."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest

@@ -1,7 +1,5 @@
 """Systems of composed tables: each trains as its own definition does, and keeps what the contract says of the rest."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What systems count: lookups, misses and bytes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from plain_training import PlainTraining

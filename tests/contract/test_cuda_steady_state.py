@@ -1,7 +1,5 @@
 """On a CUDA device: in the steady state no call of the training thread waits for the device."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Rows kept in fp16 and batches with per-sample weights, where a system has them; refused with a reason elsewhere."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Rows and optimizer state: loaded, read, trained on, saved and loaded again, the same for every system."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from plain_training import PlainTraining

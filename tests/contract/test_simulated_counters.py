@@ -1,7 +1,5 @@
 """What is simulated is what training counts: every counter of the cache, and of rows read in place, exactly."""
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import replace
 

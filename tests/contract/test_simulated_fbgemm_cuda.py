@@ -1,7 +1,5 @@
 """The simulated cache of fbgemm against the real one on a CUDA device: its own statistics, and the row in every way."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 from typing import cast

@@ -1,7 +1,5 @@
 """Rows kept in fp16 or int8 in the cache's slow tier: how far off they are, that none drifts, what they weigh."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import hypothesis.extra.numpy as arrays

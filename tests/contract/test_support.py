@@ -1,7 +1,5 @@
 """What systems refuse, with which reason, and which byte budgets they keep within."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from dataclasses import replace

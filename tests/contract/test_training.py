@@ -1,7 +1,5 @@
 """Every system trains as plain torch does: what it pools, the rows it leaves, and their optimizer state."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from importlib import metadata
 

@@ -1,7 +1,5 @@
 """What a row of the table says of its system beside numbers: whose kernel it is here, and what it knew."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

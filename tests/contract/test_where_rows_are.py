@@ -1,7 +1,5 @@
 """Where rows are: bytes by tier and purpose, and what a system says of it."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from plain_training import PlainTraining

@@ -1,7 +1,5 @@
 """The wheel by itself: what it holds, and that the cache in it needs five packages and no more."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Small settings for the unit tests of systems; nothing is built from them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

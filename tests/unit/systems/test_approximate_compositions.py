@@ -1,7 +1,5 @@
 """Rows composed of parameters, against the formulas written out in numpy and plain Python."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """ColossalAI's cache as a system: rows that come and go train as in a plain table, and nothing of it leaks."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from collections.abc import Sequence

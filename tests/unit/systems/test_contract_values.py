@@ -1,7 +1,5 @@
 """What the contract's values refuse and compute."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

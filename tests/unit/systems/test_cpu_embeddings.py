@@ -1,7 +1,5 @@
 """Rows looked up where they are kept, on the host."""
 
-from __future__ import annotations
-
 from systems.contract import Counters, OptimizerKind, Purpose, Tier, Verdict
 from systems.cpu_embeddings import CPUEmbeddings
 from tests.contract.scenes import table

@@ -1,7 +1,5 @@
 """Cutting a batch into groups of features and joining what comes out."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torchrec import KeyedJaggedTensor

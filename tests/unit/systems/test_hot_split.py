@@ -1,7 +1,5 @@
 """Rows divided for good between the device and the host: which are hot, what they weigh, what is missed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Rows in mapped files: no memory of their own, on the drive as they are read, a full drive said before a store."""
 
-from __future__ import annotations
-
 import errno
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """The control whose every embedding is zero."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

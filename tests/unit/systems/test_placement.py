@@ -1,7 +1,5 @@
 """Which rank has which rows."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torchrec import EmbeddingBagConfig

@@ -1,7 +1,5 @@
 """The command line's words for systems."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

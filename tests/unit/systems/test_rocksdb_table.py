@@ -1,7 +1,5 @@
 """Rows in RocksDB: what was written last is read, however it came in; its memory is the budget's; a full drive."""
 
-from __future__ import annotations
-
 import errno
 import gc
 import tempfile

@@ -1,7 +1,5 @@
 """What is read off fbgemm's live objects, with stand-ins for those that only a CUDA device can build."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

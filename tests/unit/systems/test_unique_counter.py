@@ -1,7 +1,5 @@
 """Counting distinct rows for systems without counters of their own."""
 
-from __future__ import annotations
-
 from systems.contract import Counters, OptimizerKind, SparseOptimizer
 from systems.counting import UniqueCounter
 from tests.contract.scenes import table

@@ -1,7 +1,5 @@
 """fbgemm's cache arithmetic on CUDA, by hand: nothing is built, so any machine can check it."""
 
-from __future__ import annotations
-
 import pytest
 
 from systems.contract import OptimizerKind, Tier

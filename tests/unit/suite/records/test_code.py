@@ -1,7 +1,5 @@
 """Which changes of code make a measured cell undone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

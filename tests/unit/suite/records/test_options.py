@@ -1,7 +1,5 @@
 """What command lines take for sizes, workloads, datasets and frequencies."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
