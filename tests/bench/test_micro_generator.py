@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from turns import Role, Side, Turns
 
-from results.streams.generator_figures import random_words
 from workloads.batch import Batch, Split
 from workloads.streams.synthetic import SyntheticWorkload
 
@@ -48,6 +48,20 @@ class Made:
         )
 
 
+def random_words(workload: SyntheticWorkload) -> int:
+    """Random words that a batch takes; Philox makes four per step of its counter."""
+    source = workload._source
+    made: list[np.random.Philox] = []
+
+    def generator(*arguments: int) -> np.random.Philox:
+        made.append(type(source).generator(source, *arguments))
+        return made[-1]
+
+    with patch.object(source, "generator", generator):
+        workload.batch(0)
+    return 4 * int(made[-1].state["state"]["counter"][0])
+
+
 def spread(count: int) -> Iterator[int]:
     """Indices below a count, none of them twice."""
     return iter(np.random.default_rng(SEED).choice(count, 2 + 2 * ROUNDS, replace=False).tolist())
@@ -72,6 +86,11 @@ def assert_uniform(found: npt.NDArray[np.float64], words: int) -> None:
     assert found.min() >= 0
     assert found.max() < 1
     assert abs(found.mean() - 0.5) < 6 / np.sqrt(12 * words)  # six standard deviations
+
+
+def test_words_are_all_that_a_batch_draws() -> None:
+    tables, groups, label, dense = 13, 1, 1, 8
+    assert Made("avazu", samples=64).words == 64 * (tables + groups + label + dense)
 
 
 @pytest.mark.benchmark(group="generator")

@@ -45,6 +45,7 @@ RULES: dict[str, Rule] = {
     'make microbench ARGS="--benchmark-save=before"': Prints(MICROBENCH),
     'make microbench ARGS="--benchmark-compare=0001 --benchmark-compare-fail=median:10%"': Prints(MICROBENCH),
     'make microbench ARGS="--benchmark-json=run1.json"': Prints(MICROBENCH),
+    'make microbench ARGS="-k generator"': Prints(MICROBENCH),
     "make setup": Prints("python -m pip install", options="--always-make"),
     ROUNDS: Run(add=f"{SMOKE} --systems full_gpu", swap={"--rounds 3": "--rounds 2"}, says="Turns: 2 rounds x "),
     'make bench ARGS="--systems freq_cache[policy=lfu],full_gpu"': Run(
@@ -261,16 +262,7 @@ RULES: dict[str, Rule] = {
     "python docs/figures/cache_table.py": Run(says="misses against Belady's"),
     "python docs/figures/simulation_tables.py --write": Run(),
     "pytest -m cuda tests/contract/test_simulated_fbgemm_cuda.py": NotHere("needs a CUDA device"),
-    "python results/streams/producer_figures.py --workloads criteo_kaggle --workers 1,2": Run(
-        add="--scale smoke --step-ms 1", swap={"1,2": "1"}, says="| criteo_kaggle | 1 |"
-    ),
     **{command: Elsewhere("tests/unit/results/microbench/test_ratio_gate.py", "ratio_gate.main") for command in RATIOS},
-    "python results/streams/generator_figures.py": Elsewhere(
-        "tests/unit/results/streams/test_generator_figures.py", "generator_figures"
-    ),
-    "python results/streams/generator_figures.py --workloads criteo_1tb,criteo_1tb@drift": Run(
-        add="--batch-size 50 --batches 2", says="criteo_1tb@drift"
-    ),
     "python results/streams/learnable.py": Elsewhere("tests/unit/results/streams/test_learnable.py", "learnable.main"),
     'python results/streams/learnable.py --datasets avazu --seeds 0,1,2 --kinds "all rows,no embeddings" '
     "--out learnable.json": Run(
@@ -285,9 +277,6 @@ RULES: dict[str, Rule] = {
     "python results/tracks/learned_policy.py --other /tmp/libcachesim/bin/python "
     "--out results/tracks/learned_policy.json": Elsewhere(
         "tests/unit/results/tracks/test_track_figures.py", "learned_policy.main"
-    ),
-    "OMP_NUM_THREADS=1 python results/tracks/track_figures.py --out results/tracks/drawing.json": Elsewhere(
-        "tests/unit/results/tracks/test_track_figures.py", "track_figures.main"
     ),
     "python results/streams/fidelity.py": Elsewhere("tests/unit/results/streams/test_fidelity.py", "fidelity"),
     "python results/streams/sample_statistics.py": Elsewhere(

@@ -8,19 +8,11 @@ from pathlib import Path
 import drift_board
 import learned_policy
 import pytest
-import track_figures
 
 from workloads.streams.tracks import TRACKS
 
 TRACKED = ["criteo_kaggle", *(f"criteo_kaggle@{track}" for track in TRACKS)]
 TINY = ["--rows", "20000", "--batch-size", "100"]
-
-
-def test_drawing_leaves_a_record_of_every_track(tmp_path: Path) -> None:
-    track_figures.main([*TINY, "--steps", "8", "--out", str(tmp_path / "record.json")])
-    record = json.loads((tmp_path / "record.json").read_text())
-    assert list(record["results"]) == TRACKED
-    assert record["environment"]["cpu"]
 
 
 @pytest.mark.slow
