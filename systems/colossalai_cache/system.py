@@ -48,7 +48,7 @@ class ColossalAICache(EmbeddingSystem):
     gradients are summed before it is updated, as all systems here do it. Optimizer state would belong to a slot, not to
     a row, so there is none: SGD only.
 
-    It does not share a process: on a CPU, while it builds and looks up, what it calls of CUDA is stood in for.
+    On a CPU, while it builds and looks up, what it calls of CUDA is stood in for.
     """
 
     about = (
@@ -58,7 +58,6 @@ class ColossalAICache(EmbeddingSystem):
     variants = {"policy": ("dataset", "lfu")}
     takes_weights = True
     bypasses = False
-    shares_process = False
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
