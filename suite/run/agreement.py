@@ -1,7 +1,5 @@
 """Whether the exact systems of a setting agree on the rows that their cells read back after training."""
 
-from __future__ import annotations
-
 import math
 import sys
 import zipfile

@@ -1,7 +1,5 @@
 """Watches the machine while systems take turns."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

@@ -3,11 +3,10 @@
 Sources: the kernel's cgroup-v1/memory.rst and cgroup-v2.rst; systemd's CGROUP_DELEGATION.md.
 """
 
-from __future__ import annotations
-
 import errno
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PREFIX = "embedding-suite-"
@@ -41,6 +40,15 @@ class CannotHold(RuntimeError):
         self.remedy = remedy
 
 
+@contextmanager
+def refusals_told(path: Path, remedy: str) -> Iterator[None]:
+    """What the kernel refuses below a group is a `CannotHold`."""
+    try:
+        yield
+    except OSError as error:
+        raise CannotHold(f"no memory control group can be made below {path} ({error.strerror})", remedy) from None
+
+
 def own_group(root: Path) -> tuple[int, Path]:
     """Version and folder of the group that counts this process's memory; a container's is the topmost it sees."""
     try:
@@ -69,15 +77,13 @@ def made_counting(base: Path) -> tuple[Path, Path]:
     Raises:
         CannotHold: it cannot be made.
     """
-    try:
+    with refusals_told(base, REMEDY_2):
         if "memory" not in (base / "cgroup.controllers").read_text().split():
             raise CannotHold(f"memory is not counted in {base}: its cgroup.controllers lack it", REMEDY_2)
         if "memory" not in (base / "cgroup.subtree_control").read_text().split():
             _count_below(base)
         leaf = base / _LEAF
         return made(base), leaf if leaf.exists() else base
-    except OSError as error:
-        raise CannotHold(refusal(base, error), REMEDY_2) from None
 
 
 def _count_below(base: Path) -> None:
@@ -113,14 +119,8 @@ def parent_of_new(own: Path) -> Path:
 
 def is_ours(own: Path) -> bool:
     """Whether systemd leaves this group to those in it."""
-    base = parent_of_new(own)
     for name in _DELEGATED:
         with suppress(OSError):
-            if os.getxattr(base, name) == b"1":
+            if os.getxattr(parent_of_new(own), name) == b"1":
                 return True
     return False
-
-
-def refusal(path: Path, error: OSError) -> str:
-    """What the kernel said, for users."""
-    return f"no memory control group can be made below {path} ({error.strerror})"

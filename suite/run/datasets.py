@@ -1,7 +1,5 @@
 """Prepared datasets, as far as planning needs to know them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """How many random reads the drive under a directory gives, past the page cache."""
 
-from __future__ import annotations
-
 import errno
 import json
 import mmap

@@ -3,8 +3,6 @@
 A lock is an open file: closing it lets go, and the kernel closes it when its process ends, however that comes about.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

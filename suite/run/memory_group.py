@@ -7,8 +7,6 @@ Sources: the kernel's cgroup-v1/memory.rst and cgroup-v2.rst; systemd's CGROUP_D
 org.freedesktop.systemd1(5).
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil
@@ -29,11 +27,9 @@ from suite.run.control_groups import (
     made_counting,
     own_group,
     parent_of_new,
-    refusal,
+    refusals_told,
 )
 from suite.run.ending import runs
-
-__all__ = ["CannotHold", "MemoryGroup", "kills", "remove_left"]
 
 _PATIENCE_S = 30.0
 """For pages that must be written to the drive before they can go."""
@@ -63,7 +59,7 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
         self._peak_file: int | None = None
 
     @staticmethod
-    def make(*, root: Path = Path("/")) -> MemoryGroup:
+    def make(*, root: Path = Path("/")) -> "MemoryGroup":
         """A new, empty group below that of this process.
 
         Args:
@@ -74,10 +70,8 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
         """
         version, own = own_group(root)
         if version == 1:
-            try:
+            with refusals_told(own, REMEDY_1.format(own)):
                 return _Version1(made(own), home=own)
-            except OSError as error:
-                raise CannotHold(refusal(own, error), REMEDY_1.format(own)) from None
         if (root / "run/systemd/system").is_dir() and not is_ours(own):
             return _Scope.ready(root)
         path, home = made_counting(parent_of_new(own))
@@ -102,15 +96,15 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
         Raises:
             CannotHold: more is in use that cannot go, or the kernel refuses it.
         """
-        try:
-            self._hold(limit_bytes)
-        except OSError as error:
-            if error.errno != errno.EBUSY:
-                raise CannotHold(refusal(self._path, error), self._remedy.format(self._home)) from None
-            used, limit = (f"{size / 1e6:,.0f} MB" for size in (self.usage_bytes, limit_bytes))
-            raise CannotHold(
-                f"{used} are in use and cannot go, the limit is {limit}", "give a larger --host-budget"
-            ) from None
+        with refusals_told(self._path, self._remedy.format(self._home)):
+            try:
+                self._hold(limit_bytes)
+            except OSError as error:
+                if error.errno != errno.EBUSY:
+                    raise
+                used, limit = (f"{size / 1e6:,.0f} MB" for size in (self.usage_bytes, limit_bytes))
+                why = f"{used} are in use and cannot go, the limit is {limit}"
+                raise CannotHold(why, "give a larger --host-budget") from None
 
     def _hold(self, limit_bytes: int) -> None:
         raise NotImplementedError
@@ -146,18 +140,18 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
 
     def close(self) -> None:
         """Leave the group and remove it. While others are in, it stays, for `remove_left`."""
-        self._forget_peak()
-        with suppress(OSError):
-            (self._home / "cgroup.procs").write_text(str(os.getpid()))
-            self._path.rmdir()
+        if self._peak_file is not None:
+            os.close(self._peak_file)
+            self._peak_file = None
+        self._leave()
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _forget_peak(self) -> None:
-        if self._peak_file is not None:
-            os.close(self._peak_file)
-            self._peak_file = None
+    def _leave(self) -> None:
+        with suppress(OSError):
+            (self._home / "cgroup.procs").write_text(str(os.getpid()))
+            self._path.rmdir()
 
     def _read(self, name: str) -> str:
         return (self._path / name).read_text()
@@ -175,13 +169,13 @@ class _Version1(MemoryGroup):
     _cached = ("total_cache", "total_shmem")
 
     def _hold(self, limit_bytes: int) -> None:
-        with_swap = "memory.memsw.limit_in_bytes"  # where the kernel counts swap
-        names = ["memory.limit_in_bytes"]
-        if (self._path / with_swap).exists():
+        with_swap = "memory.memsw.limit_in_bytes"
+        counts_swap = (self._path / with_swap).exists()
+        if counts_swap:
             self._write(with_swap, -1)  # it may never be the smaller one
-            names.append(with_swap)
-        for name in names:
-            _patiently(lambda name=name: self._write(name, limit_bytes))  # type: ignore[misc]
+        _patiently(lambda: self._write("memory.limit_in_bytes", limit_bytes))
+        if counts_swap:
+            _patiently(lambda: self._write(with_swap, limit_bytes))
 
 
 class _Version2(MemoryGroup):
@@ -255,8 +249,7 @@ class _Scope(_Version2):
                 )
             time.sleep(_POLL_S)
 
-    def close(self) -> None:
-        self._forget_peak()
+    def _leave(self) -> None:
         with suppress(CannotHold):
             if self._path.name == self._unit:
                 self._write("memory.max", "max")

@@ -1,8 +1,7 @@
 """Memory probes: peak resident set after a reset, and what torch's allocator and the driver say of a CUDA device."""
 
-from __future__ import annotations
-
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +12,7 @@ from suite.records.environment import ask_nvml
 if TYPE_CHECKING:  # the parent process reads host figures without paying for torch
     import torch
 
-_STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
-_RESET_PEAK = "5"
 _CGROUPS = (
     (Path("/sys/fs/cgroup"), "memory.max", "memory.current", ("active_file", "inactive_file")),
     (
@@ -28,7 +25,7 @@ _CGROUPS = (
 """Of cgroup v2 and v1: directory, files with the limit and the use, and which entries of memory.stat are file cache."""
 
 
-def reset_peaks(device: torch.device) -> bool:
+def reset_peaks(device: "torch.device") -> bool:
     """Start measuring peaks anew. Returns whether the host's peak could be reset (it needs a writable clear_refs)."""
     if device.type == "cuda":
         import torch
@@ -36,7 +33,7 @@ def reset_peaks(device: torch.device) -> bool:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
     try:
-        _CLEAR_REFS.write_text(_RESET_PEAK)
+        _CLEAR_REFS.write_text("5")  # the peak alone
     except OSError:
         return False
     return True
@@ -44,10 +41,10 @@ def reset_peaks(device: torch.device) -> bool:
 
 def peak_rss_bytes() -> int:
     """Peak resident set since the last reset (VmHWM), shared pages counted in full."""
-    for line in _STATUS.read_text().splitlines():
+    for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
-    return int(psutil.Process().memory_info().rss)
+    return rss_bytes()
 
 
 def rss_bytes() -> int:
@@ -57,28 +54,22 @@ def rss_bytes() -> int:
 
 def tree_rss_bytes(pid: int) -> int:
     """Resident memory of a process and its descendants, shared pages counted once per process."""
-    try:
-        root = psutil.Process(pid)
-        members = [root, *root.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return 0
     total = 0
-    for member in members:
-        try:
-            total += member.memory_info().rss
-        except psutil.NoSuchProcess:
-            continue
+    with suppress(psutil.NoSuchProcess):
+        root = psutil.Process(pid)
+        for member in (root, *root.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                total += member.memory_info().rss
     return total
 
 
 def drive_traffic() -> tuple[int, int]:
     """Bytes that this process has read from and written to drives so far; zeros where the kernel does not say."""
     try:
-        pairs = [line.split(": ") for line in Path("/proc/self/io").read_text().splitlines()]
-    except OSError:
+        used = psutil.Process().io_counters()
+    except (psutil.AccessDenied, AttributeError):
         return 0, 0
-    counts = {name: int(value) for name, value in pairs}
-    return counts["read_bytes"], counts["write_bytes"]
+    return used.read_bytes, used.write_bytes
 
 
 def pss_bytes() -> int | None:
@@ -89,10 +80,10 @@ def pss_bytes() -> int | None:
         return None
 
 
-def device_peak(device: torch.device) -> dict[str, int | None]:
+def device_peak(device: "torch.device") -> dict[str, int | None]:
     """Peaks of torch's caching allocator since the last reset, and what this process has of the device now.
 
-    By the names that `Memory` has for them. Nothing on a CPU, where torch would answer 0.
+    By the names that `Memory` has for them; nothing on a CPU.
 
     fbgemm's UVM tensors bypass that allocator although they call themselves cuda tensors; the driver's figure holds
     the CUDA context and, of those tensors, device-resident pages only. It is None where NVML does not say, as in many
@@ -131,7 +122,7 @@ def available_host_bytes() -> int:
     return available
 
 
-def total_device_bytes(device: torch.device) -> int:
+def total_device_bytes(device: "torch.device") -> int:
     """Memory of the CUDA device in all."""
     import torch
 

@@ -4,8 +4,6 @@ A worker runs one cell, or is the host of systems that take turns. Answers take 
 stays out of it, so that a system that prints cannot be mistaken for one that reports.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """From options to cells: which system trains on what, for how long, in which setting, in which order."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """A worker in a fresh process of its own: started, asked, listened to, timed out, and killed with all it started."""
 
-from __future__ import annotations
-
 import os
 import selectors
 import time

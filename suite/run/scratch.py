@@ -4,8 +4,6 @@ Whatever a cell keeps in temporary files, as a file tier does, lies in a directo
 and where the run itself was killed, with the next run.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The smallest cells there are, and running them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

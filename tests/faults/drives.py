@@ -1,7 +1,5 @@
 """Drives for tests: one of a few megabytes that can be full or lose its power, and what one with a cache may keep."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import random

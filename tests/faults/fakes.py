@@ -1,7 +1,5 @@
 """Systems that misbehave, each in one way. None takes more than it says, or outlives a test by much."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os
@@ -11,7 +9,6 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from systems.contract import Support, Tier, Verdict, WorkingSetTooLarge
@@ -35,18 +32,6 @@ def tell(*pids: int) -> None:
 
 class Correct(ReferenceSystem):
     """The reference under another name."""
-
-
-class HostHog(ReferenceSystem):
-    """Takes 1.5 GB of host memory."""
-
-    def __init__(self, spec):
-        super().__init__(spec)
-        self._hog = []
-        for _ in range(15):
-            self._hog.append(np.ones(100_000_000, np.uint8))
-            time.sleep(0.02)
-        time.sleep(LONGEST_S)
 
 
 class NoMemory(ReferenceSystem):
@@ -79,22 +64,10 @@ class DiskFull(ReferenceSystem):
         raise RuntimeError("rows could not be written back") from full
 
 
-class Spins(ReferenceSystem):
-    """Never comes back, at full speed."""
-
-    def forward(self, features):
-        end = time.monotonic() + LONGEST_S
-        while time.monotonic() < end:
-            pass
-        raise AssertionError("nobody stopped it")
-
-
 class Sleeps(ReferenceSystem):
     """Never comes back, in silence."""
 
     def forward(self, features):
-        if PID_FILE in os.environ:
-            tell(os.getpid())
         time.sleep(LONGEST_S)
         raise AssertionError("nobody stopped it")
 
@@ -125,13 +98,6 @@ class Segfaults(ReferenceSystem):
     def forward(self, features):
         os.write(2, b"about to follow a bad pointer\n")
         os.kill(os.getpid(), signal.SIGSEGV)
-
-
-class ExitsWithZero(ReferenceSystem):
-    """Ends its process as if all were well."""
-
-    def forward(self, features):
-        os._exit(0)
 
 
 class ExitsWithThree(ReferenceSystem):

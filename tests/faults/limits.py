@@ -1,7 +1,5 @@
 """Limits of the process that a test runs under."""
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Our cache on ranks, made wrong or made to fail, each in one way."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
@@ -19,14 +17,6 @@ PIDS = "RANK_PIDS"
 """Environment variable: a folder in which every rank leaves a file by its number."""
 
 
-class WrongAllToAll(ShardedFreqCache):
-    """The pooled vectors of a sample arrive at another one of the same rank."""
-
-    def forward(self, features):
-        found = super().forward(features)
-        return KeyedTensor(found.keys(), found.length_per_key(), found.values().roll(1, dims=0))
-
-
 class OtherRanksVectors(ShardedFreqCache):
     """Every rank gets the pooled vectors of the next one."""
 
@@ -42,21 +32,13 @@ class OtherRanksVectors(ShardedFreqCache):
 class LostUpdate(ShardedFreqCache):
     """The gradient of the last rank's last sample never leaves it."""
 
-    factor = 0.0
-
     def forward(self, features):
         found = super().forward(features)
         if found.values().requires_grad and dist.get_rank() == dist.get_world_size() - 1:
             factors = torch.ones(found.values().shape[0], 1)
-            factors[-1] = self.factor
+            factors[-1] = 0
             found.values().register_hook(lambda gradient: gradient * factors)
         return found
-
-
-class DoubledUpdate(LostUpdate):
-    """It arrives twice."""
-
-    factor = 2.0
 
 
 class TwoOwners(ShardedFreqCache):
@@ -101,11 +83,6 @@ class Dies(_Tells):
 class Raises(_Tells):
     def fail(self):
         raise ValueError("no table today")
-
-
-class OutOfMemory(_Tells):
-    def fail(self):
-        raise MemoryError("no page left")
 
 
 class Hangs(_Tells):

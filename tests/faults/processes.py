@@ -1,7 +1,5 @@
 """Processes for tests to kill, forked from one that has imported all they need: one starts in some milliseconds."""
 
-from __future__ import annotations
-
 import multiprocessing
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress

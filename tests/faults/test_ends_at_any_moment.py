@@ -11,8 +11,6 @@ shows what the others do not:
 - A drive with a cache of its own, here a model of one: of what was not synced, sectors arrive in any order, or never.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import shutil
@@ -118,8 +116,9 @@ def kill(child: Any) -> None:
     assert child.exitcode == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("times", [5, pytest.param(MANY, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize(
+    ("scene", "times"), [("512 bytes", 5), *(pytest.param(scene, MANY, marks=pytest.mark.slow) for scene in SCENES)]
+)
 def test_killed_at_any_moment_the_directory_opens_at_a_whole_commit(tmp_path: Path, scene: str, times: int) -> None:
     cut_short_many_times(tmp_path / "tables", scene, times, kill)
 
@@ -190,7 +189,7 @@ class Cuts:
         self.opened[counted and self.coming.at != self.returned.at] += 1
 
 
-@pytest.mark.parametrize("share", [0.03, pytest.param(0.2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("share", [0.02, pytest.param(0.1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("scene", SCENES)
 def test_drive_with_a_cache_that_loses_power_opens_at_a_whole_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scene: str, share: float

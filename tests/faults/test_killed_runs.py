@@ -1,7 +1,5 @@
 """A run with rows on a drive that is killed: its files and memory control group go, with the next run at the latest."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -16,8 +14,8 @@ import psutil
 import pytest
 
 from suite.run import memory_group, scratch
-from suite.run.control_groups import PREFIX, own_group, parent_of_new
-from suite.run.memory_group import CannotHold, MemoryGroup
+from suite.run.control_groups import PREFIX, CannotHold, own_group, parent_of_new
+from suite.run.memory_group import MemoryGroup
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
 
@@ -84,24 +82,14 @@ def row_files(temporary: Path) -> list[Path]:
     return [path for path in temporary.rglob("rows.bin") if path.stat().st_size]
 
 
-def kill_run(found: Training) -> None:
-    """Its worker hears of it and ends itself."""
-    os.kill(found.run.pid, signal.SIGKILL)
-
-
-def kill_run_and_worker(found: Training) -> None:
-    os.kill(found.worker, signal.SIGSTOP)
-    os.kill(found.run.pid, signal.SIGKILL)
-    os.kill(found.worker, signal.SIGKILL)
-
-
-@pytest.mark.parametrize("kill", [kill_run, kill_run_and_worker])
-def test_next_run_removes_files_and_group_of_a_run_that_was_killed(
-    training: Training, temporary: Path, kill: Callable[[Training], None]
+def test_next_run_removes_files_and_group_of_a_run_that_was_killed_with_its_worker(
+    training: Training, temporary: Path
 ) -> None:
     assert scratch.remove_left() == []
     assert training.group.name not in memory_group.remove_left()
-    kill(training)
+    os.kill(training.worker, signal.SIGSTOP)  # else it hears of its parent's end and ends itself
+    os.kill(training.run.pid, signal.SIGKILL)
+    os.kill(training.worker, signal.SIGKILL)
     training.run.wait()
     wait_until(lambda: not psutil.pid_exists(training.worker))
     (removed,) = scratch.remove_left()

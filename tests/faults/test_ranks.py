@@ -1,7 +1,5 @@
 """Ranks: two compute what one computes, wrong ones are found out, and failing ones end in their status with all."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time
@@ -12,7 +10,6 @@ import pytest
 
 from suite.records.status import Status
 from suite.run.ending import runs
-from systems.groups import ALL_ON_RANKS
 from tests.faults.cells import GENEROUS, run, tiny_cell
 from tests.faults.on_ranks import PIDS
 
@@ -31,8 +28,13 @@ def on_ranks(name, tmp_path, monkeypatch, limits=GENEROUS, **changes):
 @pytest.mark.parametrize(
     ("system", "ranks"),
     [
+        ("full_gpu", 2),
+        ("full_gpu[sharding=row_wise]", 2),
+        ("freq_cache", 2),
         ("freq_cache[placement=rows]", 1),
-        *((system, 2) for system in (*ALL_ON_RANKS, "freq_cache[look_ahead=2,placement=rows]")),
+        ("freq_cache[look_ahead=2,placement=rows]", 2),
+        ("freq_cache[placement=misses]", 4),
+        ("torchrec_uvm_caching", 2),
     ],
 )
 def test_ranks_compute_what_one_rank_computes(tmp_path, system, ranks):
@@ -49,14 +51,9 @@ def test_ranks_compute_what_one_rank_computes(tmp_path, system, ranks):
     assert all(share.pooled_bytes > 0 for share in shares) == (ranks > 1)
 
 
-def test_four_ranks_compute_what_one_rank_computes(tmp_path):
-    ended = run(tiny_cell("freq_cache[placement=misses]", ranks=4), tmp_path)
-    assert ended.outcome.status is Status.OK, ended.outcome.reason
-
-
 @pytest.mark.parametrize(
     "name",
-    ["WrongAllToAll", "OtherRanksVectors", "LostUpdate", "DoubledUpdate", "TwoOwners[placement=rows]", "LosesState"],
+    ["OtherRanksVectors", "LostUpdate", "TwoOwners[placement=rows]", "LosesState"],
 )
 def test_wrong_ranks_are_found_out(tmp_path, monkeypatch, name):
     ended, _ = on_ranks(name, tmp_path, monkeypatch)
@@ -64,23 +61,22 @@ def test_wrong_ranks_are_found_out(tmp_path, monkeypatch, name):
 
 
 @pytest.mark.parametrize(
-    ("name", "status", "reason"),
+    ("name", "reason"),
     [
-        ("Dies", Status.CRASHED, "rank 1 was killed from outside (SIGKILL)"),
-        ("Raises", Status.CRASHED, "rank 1: ValueError: no table today"),
-        ("OutOfMemory", Status.OOM_HOST, "rank 1: MemoryError: no page left"),
+        ("Dies", "rank 1 was killed from outside (SIGKILL)"),
+        ("Raises", "rank 1: ValueError: no table today"),
     ],
 )
-def test_a_rank_that_fails_ends_the_cell_with_its_reason_and_all_ranks(tmp_path, monkeypatch, name, status, reason):
+def test_a_rank_that_fails_ends_the_cell_with_its_reason_and_all_ranks(tmp_path, monkeypatch, name, reason):
     ended, pids = on_ranks(name, tmp_path, monkeypatch)
-    assert (ended.outcome.status, ended.outcome.reason[: len(reason)]) == (status, reason)
+    assert (ended.outcome.status, ended.outcome.reason[: len(reason)]) == (Status.CRASHED, reason)
     assert ended.wall_s < 60
     assert len(pids) == 2
     assert not any(map(runs, pids))
 
 
 def test_a_rank_that_hangs_ends_the_cell_within_the_bound(tmp_path, monkeypatch):
-    ended, pids = on_ranks("Hangs", tmp_path, monkeypatch, limits=replace(GENEROUS, stall_s=25))
+    ended, pids = on_ranks("Hangs", tmp_path, monkeypatch, limits=replace(GENEROUS, stall_s=15))
     assert ended.outcome.status is Status.TIMEOUT, ended.outcome.reason
     assert ended.wall_s < GENEROUS.wall_s
     assert not any(map(runs, pids))
@@ -91,13 +87,13 @@ def test_a_port_that_is_taken_is_tried_again(tmp_path):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        freed = threading.Timer(12, taken.close)
+        freed = threading.Timer(5, taken.close)
         freed.start()
         started = time.monotonic()
         ended = run(tiny_cell("full_gpu", ranks=1, rendezvous=f"127.0.0.1:{port}"), tmp_path)
         freed.join()
     assert ended.outcome.status is Status.OK, ended.outcome.reason
-    assert time.monotonic() - started > 12
+    assert time.monotonic() - started > 5
 
 
 def test_ranks_of_two_machines_meet_over_a_port_and_both_tell_the_outcome(tmp_path):

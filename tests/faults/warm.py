@@ -3,8 +3,6 @@
 No thread may be left behind: torch computes on the one that is there, and the tier ends its own.
 """
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Verification must find those of `WRONG`; the others go wrong at a size that it does not have.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

@@ -1,7 +1,5 @@
 """What a cell asks of its system, and whether the system and this machine can give it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Self
@@ -44,8 +42,7 @@ class LazyFrequencies(Mapping[str, Tensor]):
 
     def __init__(self, workload: Workload, *, cell: Cell, beat: Callable[[], None] = lambda: None) -> None:
         self._workload = workload
-        self._prefix = cell.frequency_prefix
-        self._sketch_bytes = cell.frequency_sketch_bytes
+        self._cell = cell
         self._beat = beat
         self._counted: Mapping[str, Tensor] | None = None
         self.source: FrequencySource | None = None
@@ -54,30 +51,26 @@ class LazyFrequencies(Mapping[str, Tensor]):
         """Count anew when asked again: the memory is wanted for other things."""
         self._counted = None
 
-    def _all(self) -> Mapping[str, Tensor]:
+    def __getitem__(self, table: str) -> Tensor:
         if self._counted is None:
-            self._counted = self._exact() if self._sketch_bytes is None else self._sketched(self._sketch_bytes)
-        return self._counted
+            self._counted = self._count()
+        return self._counted[table]
 
-    def _exact(self) -> Mapping[str, Tensor]:
-        counted = self._workload.frequencies(self._prefix)
-        samples = prefix_of(self._workload.epoch_rows(), self._prefix)
-        self.source = FrequencySource(prefix=self._prefix, samples=samples)
-        return counted
-
-    def _sketched(self, memory_bytes: int) -> Mapping[str, Tensor]:
-        found = sketched(self._workload, prefix=self._prefix, memory_bytes=memory_bytes, on_batch=self._beat)
+    def _count(self) -> Mapping[str, Tensor]:
+        prefix, size = self._cell.frequency_prefix, self._cell.frequency_sketch_bytes
+        if size is None:
+            samples = prefix_of(self._workload.epoch_rows(), prefix)
+            self.source = FrequencySource(prefix=prefix, samples=samples)
+            return self._workload.frequencies(prefix)
+        found = sketched(self._workload, prefix=prefix, memory_bytes=size, on_batch=self._beat)
         self.source = FrequencySource(
-            prefix=self._prefix,
+            prefix=prefix,
             samples=found.samples,
-            sketch_bytes=memory_bytes,
+            sketch_bytes=size,
             error_accesses=max(found.error.values()),
             error_share=max(error / max(1, found.lookups[name]) for name, error in found.error.items()),
         )
         return found.accesses
-
-    def __getitem__(self, table: str) -> Tensor:
-        return self._all()[table]
 
     def __iter__(self) -> Iterator[str]:
         return (name for name, _ in self._workload.tables)
@@ -88,11 +81,7 @@ class LazyFrequencies(Mapping[str, Tensor]):
 
 @dataclass(frozen=True)
 class Asked:
-    """A cell with all that its system is built from.
-
-    Attributes:
-        frequencies: Those of `spec`, which know where they came from.
-    """
+    """A cell with all that its system is built from; `frequencies` are those of `spec`."""
 
     cell: Cell
     system_class: type[EmbeddingSystem]
@@ -169,18 +158,18 @@ class Asked:
         for tier, available in room.items():
             wanted = needed.get(tier, 0) // (self.cell.nodes if tier is Tier.HOST else self.cell.ranks or 1)
             if wanted > available:
-                return Support(
-                    Verdict.INFEASIBLE,
+                reason = (
                     f"needs at least {wanted / 1e9:.1f} GB of {tier} memory, this machine has {available / 1e9:.1f} GB "
-                    "to give: use a smaller --scale or --embedding-dim",
+                    "to give: use a smaller --scale or --embedding-dim"
                 )
+                return Support(Verdict.INFEASIBLE, reason)
         folder, free = scratch.free_bytes()
         if on_disk > free:
-            return Support(
-                Verdict.INFEASIBLE,
+            reason = (
                 f"needs {on_disk / 1e9:.1f} GB at {folder}, {free / 1e9:.1f} GB are free there: set TMPDIR to a "
-                "directory on a drive with more room, or use a smaller --scale or --embedding-dim",
+                "directory on a drive with more room, or use a smaller --scale or --embedding-dim"
             )
+            return Support(Verdict.INFEASIBLE, reason)
         return support
 
 

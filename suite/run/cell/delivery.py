@@ -1,15 +1,15 @@
 """Batches from a feed to the device: each is copied a step ahead of its own, on a stream that nothing else uses."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
-from dataclasses import dataclass
 
 import torch
 
 from suite.run.cell.feed import Feed, OnBatch
 from workloads.batch import Batch
+
+_Sent = tuple[Batch, torch.cuda.Event | None]
+"""A batch, and the event behind its copy."""
 
 
 class Delivery:
@@ -20,7 +20,6 @@ class Delivery:
     Attributes:
         left: Batches still to be taken.
         waited_s: Seconds that `take` waited for the feed since the last `fill`.
-        ahead: Copies that are under way beyond the batch that is taken.
     """
 
     def __init__(self, feed: Feed, *, total: int, device: torch.device, ids_on_host: bool, on_batch: OnBatch) -> None:
@@ -29,15 +28,15 @@ class Delivery:
         self._ids_on_host = ids_on_host
         self._on_batch = on_batch
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self._coming: deque[_Coming] = deque()
+        self._ahead = 0 if self._stream is None else 1  # copies under way beyond the batch that is taken
+        self._coming: deque[_Sent] = deque()
         self.left = total
         self.waited_s = 0.0
-        self.ahead = 0 if self._stream is None else 1
 
     def fill(self, count: int) -> float:
         """Have the feed ready for `count` more, and the first copies under way. Returns the seconds it took."""
         start = time.perf_counter()
-        self._feed.fill(min(count + self.ahead, self.left) - len(self._coming), self._on_batch)
+        self._feed.fill(min(count + self._ahead, self.left) - len(self._coming), self._on_batch)
         self._start_copies()
         self.waited_s = 0.0
         return time.perf_counter() - start
@@ -46,42 +45,33 @@ class Delivery:
         """The next batch. Work that the current stream is given from here on finds it there; the host does not wait."""
         self._start_copies()
         self.left -= 1
-        return self._arrived(self._coming.popleft())
+        return self._arrived(*self._coming.popleft())
 
     def bring(self, batch: Batch) -> Batch:
         """A batch that is none of the feed's."""
-        return self._arrived(self._sent(batch))
+        return self._arrived(*self._sent(batch))
 
     def _start_copies(self) -> None:
-        while len(self._coming) < min(1 + self.ahead, self.left):
+        while len(self._coming) < min(1 + self._ahead, self.left):
             start = time.perf_counter()
             batch = self._feed.take()
             self.waited_s += time.perf_counter() - start
             self._coming.append(self._sent(batch))
 
-    def _sent(self, batch: Batch) -> _Coming:
+    def _sent(self, batch: Batch) -> _Sent:
         if self._stream is None:
-            return _Coming(batch)
+            return batch, None
         with torch.cuda.stream(self._stream):
             features = batch.features if self._ids_on_host else batch.features.to(self._device, non_blocking=True)
             dense = batch.dense.to(self._device, non_blocking=True)
             labels = batch.labels.to(self._device, non_blocking=True)
-        return _Coming(Batch(dense, features, labels), self._stream.record_event())
+        return Batch(dense, features, labels), self._stream.record_event()
 
-    def _arrived(self, coming: _Coming) -> Batch:
-        batch = coming.batch
-        if coming.event is not None:
+    def _arrived(self, batch: Batch, copied: torch.cuda.Event | None) -> Batch:
+        if copied is not None:
             compute = torch.cuda.current_stream(self._device)
-            compute.wait_event(coming.event)
+            compute.wait_event(copied)
             # allotted on the other stream, which must not take their memory back before this one is done with them
             for part in (batch.dense, batch.labels, *([] if self._ids_on_host else [batch.features])):
                 part.record_stream(compute)
         return batch
-
-
-@dataclass(frozen=True)
-class _Coming:
-    """A batch that was sent; its event comes behind the copy."""
-
-    batch: Batch
-    event: torch.cuda.Event | None = None

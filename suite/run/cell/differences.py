@@ -1,10 +1,8 @@
 """How far apart two systems may be, and are: in rows, in optimizer state, in any number."""
 
-from __future__ import annotations
-
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -59,26 +57,22 @@ def snapshot(system: EmbeddingSystem) -> dict[str, Tensor]:
     return found
 
 
-def _absolute(left: Tensor, right: Tensor) -> Tensor:
-    return (left - right).abs()
-
-
-def _relative(left: Tensor, right: Tensor) -> Tensor:
-    size = right.abs()
-    return (left - right).abs() / (size + _STATE_FLOOR * size.max()).clamp(min=torch.finfo(size.dtype).tiny)
-
-
-def distance(
-    left: dict[str, Tensor], right: dict[str, Tensor], apart: Callable[[Tensor, Tensor], Tensor] = _absolute
-) -> float:
+def distance(left: dict[str, Tensor], right: dict[str, Tensor], *, relative: bool = False) -> float:
     """Largest difference, NaN where there is one; infinite where one side lacks something."""
     if left.keys() != right.keys():
         return float("inf")
-    return float(torch.stack([apart(left[name], right[name]).max() for name in left]).max())
+    largest = []
+    for name, value in right.items():
+        apart = (left[name] - value).abs()
+        if relative:
+            size = value.abs()
+            apart /= (size + _STATE_FLOOR * size.max()).clamp(min=torch.finfo(size.dtype).tiny)
+        largest.append(apart.max())
+    return float(torch.stack(largest).max())
 
 
 def rows_checks(name: str, left: EmbeddingSystem, right: EmbeddingSystem, allowed: float) -> Iterator[Check]:
-    """Compare all rows, and all optimizer state where there is any.
+    """Compare all rows of the system under test with another's, and all optimizer state where there is any.
 
     Args:
         name: Begins the checks' names.
@@ -87,17 +81,14 @@ def rows_checks(name: str, left: EmbeddingSystem, right: EmbeddingSystem, allowe
         allowed: Largest absolute difference of a row; 0 demands that state is equal too.
     """
     ours, theirs = snapshot(left), snapshot(right)
-    (rows, state), (their_rows, their_state) = _parted(ours), _parted(theirs)
+    rows, their_rows = (
+        {name: side.pop(name) for name in list(side) if name.endswith(".weight")} for side in (ours, theirs)
+    )
     yield check_of(f"{name}, rows", distance(rows, their_rows), allowed)
-    if state or their_state:
-        relative = distance(state, their_state, _relative)
-        yield check_of(f"{name}, optimizer state", relative, STATE_TOLERANCE if allowed else 0.0)
-
-
-def _parted(snapshot: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Rows and optimizer state of a snapshot."""
-    rows = {name: value for name, value in snapshot.items() if name.endswith(".weight")}
-    return rows, {name: value for name, value in snapshot.items() if name not in rows}
+    if ours or theirs:  # what is left is state
+        yield check_of(
+            f"{name}, optimizer state", distance(ours, theirs, relative=True), STATE_TOLERANCE if allowed else 0.0
+        )
 
 
 def check_of(name: str, difference: float, allowed: float) -> Check:

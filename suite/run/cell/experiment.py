@@ -1,7 +1,5 @@
 """One cell, top to bottom: support, verify, build, train, count, evaluate, replay for the optimum. Not its speed."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Sequence
@@ -55,9 +53,8 @@ def run_cell(cell: Cell, reporter: Reporter, *, known: Sequence[Optimum] = (), r
         reporter.phase("drive")
         speed, more = drive_of(asked)
         notes += more
-    measurement, slots, more = _train(asked, reporter, None if verification is None else rows)
+    measurement, slots, more = _train(asked, reporter, speed, None if verification is None else rows)
     notes += more
-    measurement = measurement.model_copy(update={"drive": speed})
     optimum: Optimum | None = None
     if slots and measurement.traffic is not None and measurement.traffic.unique_misses is not None:
         # imported only now: what simulators are made of would count as memory of systems that do without it
@@ -69,17 +66,15 @@ def run_cell(cell: Cell, reporter: Reporter, *, known: Sequence[Optimum] = (), r
     return Outcome(status=Status.OK, verification=verification, measurement=measurement, optimum=optimum, notes=notes)
 
 
-def _train(asked: Asked, reporter: Reporter, rows: Path | None) -> tuple[Measurement, int, tuple[str, ...]]:
+def _train(
+    asked: Asked, reporter: Reporter, speed: DriveSpeed | None, rows: Path | None
+) -> tuple[Measurement, int, tuple[str, ...]]:
     """Build the system at full size and measure it. Returns also the slots of its cache, and notes."""
     cell, spec = asked.cell, asked.spec
     notes: tuple[str, ...] = ()
     baseline_bytes = memory_probes.rss_bytes()
-    plan = plan_feed(
-        device=cell.device,
-        lookups=cell.steps * spec.batch_lookups,
-        cores=usable_cores(),
-        threads=torch.get_num_threads(),
-    )
+    lookups, threads = cell.steps * spec.batch_lookups, torch.get_num_threads()
+    plan = plan_feed(device=cell.device, lookups=lookups, cores=usable_cores(), threads=threads)
     torch.set_num_threads(plan.threads)
     reopen = partial(open_workload, cell)
     reporter.phase("feed")
@@ -99,7 +94,7 @@ def _train(asked: Asked, reporter: Reporter, rows: Path | None) -> tuple[Measure
             reporter.phase("read rows")
             sample.read("late")
             notes = sample.save()
-    return measurement.model_copy(update={"held": held}), system.slots, notes
+    return measurement.model_copy(update={"drive": speed, "held": held}), system.slots, notes
 
 
 def measure(
@@ -141,11 +136,10 @@ def measure(
     runs.append(counted)
     traffic = traffic_of(system, cell.counted_steps) if cell.counts else None
     system.count_traffic(False)
-    final_loss = counted.loss
-    if not math.isfinite(final_loss):
-        raise FloatingPointError(f"the loss is {final_loss} after {cell.steps} steps: lower --lr")
+    if not math.isfinite(counted.loss):
+        raise FloatingPointError(f"the loss is {counted.loss} after {cell.steps} steps: lower --lr")
     reporter.phase("evaluate")
-    quality = quality_of(cell, trainer, workload, trained=trained, final_loss=final_loss, beat=reporter.beat)
+    quality = quality_of(cell, trainer, workload, points=trained.points, final_loss=counted.loss, beat=reporter.beat)
     placement = system.placement
     measurement = Measurement(
         placement=placement.label,

@@ -4,15 +4,14 @@ Producers that run during a timed window take cores away from the system under t
 cores to spare; elsewhere every batch of a window is made before its clock starts, and nobody else computes in it.
 """
 
-from __future__ import annotations
-
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from copy import copy
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Protocol
 
@@ -31,6 +30,8 @@ _PINNED_AHEAD = 4
 _WORTH_PRODUCERS = 1_000_000
 """Lookups of a run from which producers pay: they start while the tables are built."""
 _CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+
+OnBatch = Callable[[], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,9 +81,6 @@ def usable_cores() -> int:
     return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))
 
 
-OnBatch = Callable[[], None]
-
-
 class Feed(Protocol):
     """What a trainer takes its batches from."""
 
@@ -94,7 +92,7 @@ class Feed(Protocol):
 
 
 class BeforeTheClock:
-    """Makes batches 0, 1, 2, ... in this process, each once, before a clock starts, and keeps it until all took it.
+    """Makes batches 0, 1, 2, ... in this process, each once, before a clock starts; each waits until all took it.
 
     Args:
         make: Makes the batch of a number.
@@ -104,51 +102,45 @@ class BeforeTheClock:
     def __init__(self, make: Callable[[int], Batch], *, pin_memory: bool) -> None:
         self._make = make
         self._pin_memory = pin_memory
-        self._made: dict[int, Batch] = {}
-        self._readers: list[_Reader] = []
+        self.rewind()
 
     def rewind(self) -> None:
-        """Forget all readers."""
-        self._made.clear()
-        self._readers.clear()
+        """Forget all readers, and begin anew."""
+        self._coming = map(self._make, count())
+        self._waiting: list[deque[Batch]] = []
 
     def reader(self) -> Feed:
         """What one more trainer takes its batches from, beginning with the first. All come before any takes one."""
-        self._readers.append(_Reader(self))
-        return self._readers[-1]
+        self._waiting.append(deque())
+        return _Reader(self, self._waiting[-1])
 
-    def fill(self, indexes: range, on_batch: OnBatch) -> None:
-        """Make those of these batches that are not there."""
-        for index in indexes:
-            if index not in self._made:
-                batch = self._make(index)
-                self._made[index] = pinned(batch) if self._pin_memory else batch
-                on_batch()
-
-    def take(self, index: int) -> Batch:
-        """A batch for the reader that has taken all before it."""
-        batch = self._made[index]
-        if all(reader.taken > index for reader in self._readers):
-            del self._made[index]
-        # features keep what they computed of themselves, such as offsets: every reader computes that anew
-        return Batch(batch.dense, copy(batch.features), batch.labels)
+    def make_one(self) -> None:
+        """Make the next batch, for all readers."""
+        batch = next(self._coming)
+        if self._pin_memory:
+            # cached here and carried along; asked of ids on the device it would wait for them
+            batch.features.length_per_key()
+            batch = Batch(batch.dense.pin_memory(), batch.features.pin_memory(), batch.labels.pin_memory())
+        for waiting in self._waiting:
+            waiting.append(batch)
 
 
 class _Reader:
     """A `Feed` of batches that others may take too."""
 
-    def __init__(self, batches: BeforeTheClock) -> None:
+    def __init__(self, batches: BeforeTheClock, waiting: deque[Batch]) -> None:
         self._batches = batches
-        self.taken = 0
+        self._waiting = waiting
 
     def fill(self, count: int, on_batch: OnBatch = lambda: None) -> None:
-        """Make what is missing of the next `count` batches."""
-        self._batches.fill(range(self.taken, self.taken + count), on_batch)
+        while len(self._waiting) < count:
+            self._batches.make_one()
+            on_batch()
 
     def take(self) -> Batch:
-        """The next batch."""
-        self.taken += 1
-        return self._batches.take(self.taken - 1)
+        batch = self._waiting.popleft()
+        # features keep what they computed of themselves, such as offsets: every reader computes that anew
+        return Batch(batch.dense, copy(batch.features), batch.labels)
 
 
 def in_process(workload: Workload, device: torch.device) -> Feed:
@@ -201,15 +193,8 @@ def open_feed(
         yield in_process(workload, device)
         return
     slots, pin_memory = plan.producers * _SLOTS_PER_PRODUCER, device.type == "cuda"
-    with Producer(reopen, total=total, workers=plan.producers, slots=slots, pin_memory=pin_memory) as producer:
-        feed = DuringTraining(producer, total=total)
-        try:
-            yield feed
-        finally:
-            feed.close()
-
-
-def pinned(batch: Batch) -> Batch:
-    """A copy in pinned memory, from which a CUDA device copies without anybody waiting."""
-    batch.features.length_per_key()  # cached here and carried along; asked of ids on the device it would wait for them
-    return Batch(batch.dense.pin_memory(), batch.features.pin_memory(), batch.labels.pin_memory())
+    with (
+        Producer(reopen, total=total, workers=plan.producers, slots=slots, pin_memory=pin_memory) as producer,
+        closing(DuringTraining(producer, total=total)) as feed,
+    ):
+        yield feed

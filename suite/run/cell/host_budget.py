@@ -5,8 +5,6 @@ hundred of them, in the same process. Whatever the process holds beyond the most
 the page cache of its files included, and the kernel holds it to the budget. Nothing is taken on trust from a system.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import os
@@ -131,9 +129,6 @@ def _return_freed_memory() -> None:
 
 
 def _drop(path: Path) -> None:
-    file = os.open(path, os.O_RDONLY)
-    try:
+    with path.open("rb") as file:
         os.fsync(file)
-        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(file)
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,7 +1,5 @@
 """What is measured of a cell, as its record keeps it: speed, memory, traffic and quality."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from torch import Tensor
@@ -18,14 +16,12 @@ from suite.run.cell.training import Run, Trainer
 from systems.contract import EmbeddingSystem
 from workloads.batch import Split, Workload
 
-OnBatch = Callable[[int, int], None]
-
 
 class Progressive:
     """Quality while training, in so many parts of equal length: every sample is scored before it is trained on."""
 
     def __init__(self, *, parts: int, steps: int, batch_size: int) -> None:
-        self._ends = {round(steps * (part + 1) / parts) for part in range(parts)} if parts else set()
+        self._ends = {round(steps * part / parts) for part in range(1, parts + 1)}
         self._batch_size = batch_size
         self._done = 0
         self._auroc, self._losses = BinaryAUROC(), MeanMetric()
@@ -86,7 +82,13 @@ def traffic_of(system: EmbeddingSystem, steps: int) -> Traffic:
 
 
 def quality_of(
-    cell: Cell, trainer: Trainer, workload: Workload, *, trained: Progressive, final_loss: float, beat: OnBatch
+    cell: Cell,
+    trainer: Trainer,
+    workload: Workload,
+    *,
+    points: Sequence[QualityPoint],
+    final_loss: float,
+    beat: Callable[[int, int], None],
 ) -> Quality:
     """Evaluate on the test split. `beat` is told how many batches are done, and of how many."""
     auroc, accuracy = BinaryAUROC(), BinaryAccuracy()
@@ -105,5 +107,5 @@ def quality_of(
         samples=batches * workload.batch_size,
         best_auroc=workload.best_auroc,
         final_loss=final_loss,
-        points=tuple(trained.points),
+        points=tuple(points),
     )

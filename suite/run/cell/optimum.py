@@ -1,7 +1,5 @@
 """The least that any cache of as many slots could have missed and moved in the counted steps of a cell."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable, Sequence
 

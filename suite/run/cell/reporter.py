@@ -1,7 +1,5 @@
 """What a cell says while it runs: which phase goes on, how far it is, and how long each phase took."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

@@ -3,8 +3,6 @@
 Verification has 300 rows a table. What goes wrong in large tables alone, or after many steps, shows in these.
 """
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Literal

@@ -1,7 +1,5 @@
 """The stream that a cell trains on. Producer processes import this module too: it needs no system."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from suite.records.record import Cell

@@ -1,7 +1,5 @@
 """Training a DLRM around a system: one step, and runs of steps with one device synchronisation at each end."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections import deque
@@ -63,14 +61,12 @@ def load_initial_rows(
 def dense_optimizer(model: nn.Module, optimizer: SparseOptimizer) -> torch.optim.Optimizer:
     """The dense counterpart of the sparse optimizer, over the MLPs: a system owns the update of its rows."""
     parameters = [p for name, p in model.named_parameters() if not name.startswith("sparse_arch.")]
-    match optimizer.kind:
-        case OptimizerKind.SGD:
-            return torch.optim.SGD(parameters, lr=optimizer.lr)
-        case OptimizerKind.ROWWISE_ADAGRAD | OptimizerKind.ADAGRAD:
-            return torch.optim.Adagrad(parameters, lr=optimizer.lr, eps=optimizer.eps)
-        case OptimizerKind.ADAM:
-            betas = (optimizer.beta1, optimizer.beta2)
-            return torch.optim.Adam(parameters, lr=optimizer.lr, eps=optimizer.eps, betas=betas)
+    if optimizer.kind is OptimizerKind.SGD:
+        return torch.optim.SGD(parameters, lr=optimizer.lr)
+    if optimizer.kind is OptimizerKind.ADAM:
+        betas = (optimizer.beta1, optimizer.beta2)
+        return torch.optim.Adam(parameters, lr=optimizer.lr, eps=optimizer.eps, betas=betas)
+    return torch.optim.Adagrad(parameters, lr=optimizer.lr, eps=optimizer.eps)
 
 
 def multiply_in(*, tf32: bool) -> None:
@@ -89,14 +85,12 @@ class Run:
     """A run of steps.
 
     Attributes:
-        steps: How many.
         duration_s: From synchronisation to synchronisation.
         data_s: Spent on batches before the clock started.
         wait_s: Of `duration_s`, spent waiting for batches.
         loss: Of the last step.
     """
 
-    steps: int
     duration_s: float
     data_s: float
     wait_s: float
@@ -156,7 +150,7 @@ class Trainer:
             on_step(step + 1)
         synchronize(self._device)  # work still in flight belongs to this run
         duration_s = time.perf_counter() - start
-        return Run(steps=steps, duration_s=duration_s, data_s=data_s, wait_s=self._batches.waited_s, loss=float(loss))
+        return Run(duration_s=duration_s, data_s=data_s, wait_s=self._batches.waited_s, loss=float(loss))
 
     def logits(self, batch: Batch) -> Tensor:
         """Logits of one batch, `[batch]`, without touching anything."""

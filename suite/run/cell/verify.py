@@ -4,9 +4,6 @@ Compared are the loss of every step, every row and its optimizer state after `fl
 where the cell trains with SGD: SGD barely moves the loss, so alone it is a weak test.
 """
 
-from __future__ import annotations
-
-import itertools
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -42,10 +39,6 @@ tenth of a usual gradient, the step is smooth there; a lost update shows as plai
 """
 
 
-FurtherChecks = Callable[[SystemSpec, Workload], Iterable[Check]]
-"""Made from the shrunken spec and workload."""
-
-
 def verify(
     system: type[EmbeddingSystem],
     *,
@@ -54,7 +47,7 @@ def verify(
     seed: int,
     beat: Callable[[], None],
     bitwise: bool = True,
-    further: FurtherChecks = lambda spec, workload: (),
+    further: Callable[[SystemSpec, Workload], Iterable[Check]] = lambda spec, workload: (),
 ) -> Verification:
     """Run every check that the system supports on the cell's device.
 
@@ -65,7 +58,7 @@ def verify(
         seed: Of rows, dense weights and probes.
         beat: Called often, to show that something happens.
         bitwise: Demand equality where the arithmetic is the same; it is not where a bag's rows are summed in parts.
-        further: Checks to run behind these, for each optimizer.
+        further: Makes checks to run behind these, for each optimizer, from the shrunken spec and workload.
     """
     # a small real dataset must still hold a batch per step, and one more to evaluate; ranks halve them
     batch_size = 1 << (max(1, min(BATCH_SIZE, workload.epoch_rows() // (STEPS + 1))).bit_length() - 1)
@@ -76,10 +69,11 @@ def verify(
         shrunk = _shrunk_spec(spec, workload=small, kind=kind)
         if system.support(shrunk).verdict is not Verdict.YES:
             continue
-        checks_of_kind = _checks(system, spec=shrunk, workload=small, seed=seed, bitwise=bitwise)
-        for check in itertools.chain(checks_of_kind, further(shrunk, small)):
-            checks.append(check)
-            beat()
+        ours = _checks(system, spec=shrunk, workload=small, seed=seed, bitwise=bitwise)
+        for found in (ours, further(shrunk, small)):
+            for check in found:
+                checks.append(check)
+                beat()
     return Verification(checks=tuple(checks))
 
 

@@ -5,8 +5,6 @@ standard input, answers leave through file descriptor FD. Standard input stays o
 when it closes, the worker ends itself.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import signal

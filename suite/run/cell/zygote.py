@@ -9,8 +9,6 @@ worker's number. When a worker has ended, its exit code and CPU seconds are writ
 this process ends, and workers see to themselves.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os
@@ -41,6 +39,10 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     with suppress(Exception):  # what cannot be imported is said by the worker, in answer to a request
         importlib.import_module("suite.run.cell.experiment")
+        from numba.core.registry import cpu_target
+
+        for context in (cpu_target.typing_context, cpu_target.target_context):
+            context.refresh()  # what numba reads before its first loop, half a second of every worker
     exits: dict[int, int] = {}
     while True:
         ready, _, _ = select.select([asked.fileno(), wake_fd], [], [])

@@ -1,7 +1,5 @@
 """What the command line settles before anything is planned: systems, the device, and how to show a run."""
 
-from __future__ import annotations
-
 import enum
 import os
 import sys

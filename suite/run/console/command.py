@@ -1,7 +1,5 @@
 """The command line of `run_bench.py`."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

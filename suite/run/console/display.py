@@ -1,7 +1,5 @@
 """What a run shows while it runs: lines for logs, a live part in a terminal, JSON for programs, or warnings alone."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable
@@ -45,59 +43,70 @@ class Display(AbstractContextManager["Display"]):
     def __exit__(self, *_: object) -> None:
         """Leave the terminal as it was."""
 
+    def _tell(self, event: str, line: str, style: str = "", **values: Any) -> None:  # noqa: ANN401 - whatever belongs to it
+        """Show an event: its line, in a style of rich's, or its values."""
+
     def run_started(self, cells: int, done_already: int) -> None:
         """A run of `cells` planned cells begins; `done_already` of them have records and are not run again."""
         self._cells, self._left = cells, cells - done_already
         self._run_start = self._clock()
-        self._tell("run_started", cells=cells, done_already=done_already)
+        line = f"{cells} cells" + (f", {done_already} of them done already" if done_already else "")
+        self._tell("run_started", line, cells=cells, done_already=done_already)
 
     def cell_started(self, index: int, label: str) -> None:
         """The cell at position `index` of all planned ones, counted from 1, begins."""
         self._index, self._label, self._progress = index, label, Progress(phase="start")
         self._cell_start = self._clock()
-        self._tell("cell_started", index=index, label=label)
+        self._tell("cell_started", f"{self._place}: started", index=index, label=label)
 
     def progress(self, progress: Progress) -> None:
         """How far the cell in hand is; `steps` is 0 where nobody can count them."""
         self._progress = progress
-        self._tell("progress", index=self._index, phase=progress.phase, step=progress.step, steps=progress.steps)
+        line = f"{self._place}: {self._state()} ({self._times()})"
+        self._tell("progress", line, index=self._index, **progress.model_dump(exclude={"kind"}))
 
     def cell_finished(self, label: str, status: Status, *, wall_s: float, summary: str, reason: str = "") -> None:
         """A cell ended; `summary` says what it measured, `reason` why it is not `ok`."""
         self._walls_s.append(wall_s)
         self._left = max(self._left - 1, 0)
         self._cell_start = None
+        found, why = " ".join(summary.split()), " ".join(reason.split())
+        line = f"{self._place}: {status} in {clock_text(wall_s)}"
+        line += (f", {found}" if found else "") + (f"\n    {why}" if why else "")
+        style = "green" if status is Status.OK else "yellow" if status.good else "red"
         ended = {"label": label, "status": status, "wall_s": wall_s, "summary": summary, "reason": reason}
-        self._tell("cell_finished", index=self._index, **ended, remaining_s=self.remaining_s)
+        self._tell("cell_finished", line, style, index=self._index, **ended, remaining_s=self.remaining_s)
 
     def turns_started(self, label: str) -> None:
         """Systems begin to take turns."""
         self._label, self._standing = label, None
         self._cell_start = self._clock()
-        self._tell("turns_started", label=label)
+        self._tell("turns_started", f"{label}: started", label=label)
 
     def turn(self, standing: Standing) -> None:
         """Whose turn it is now, and how the ratios stand."""
         self._standing = standing
-        self._tell("turn", **vars(standing))
+        self._tell("turn", f"{self._label}: {self._turns()}", **vars(standing))
 
     def turns_finished(self) -> None:
         """All have taken all their turns, or failed."""
         took_s, self._cell_start = self._clock() - (self._cell_start or self._clock()), None
-        self._tell("turns_finished", label=self._label, wall_s=took_s)
+        line = f"{self._label}: done in {clock_text(took_s)}; {self._turns()}"
+        self._tell("turns_finished", line, "green", label=self._label, wall_s=took_s)
         self._standing = None
 
     def run_finished(self) -> None:
         """Nothing is left to run."""
-        self._tell("run_finished", elapsed_s=self._clock() - self._run_start)
+        elapsed_s = self._clock() - self._run_start
+        self._tell("run_finished", f"finished in {clock_text(elapsed_s)}", elapsed_s=elapsed_s)
 
     def note(self, text: str) -> None:
         """Something worth knowing."""
-        self._tell("note", text=text)
+        self._tell("note", f"note: {text}", "dim", text=text)
 
     def warn(self, text: str) -> None:
         """Something to act upon; the text says how."""
-        self._tell("warning", text=text)
+        self._tell("warning", f"warning: {text}", "yellow", text=text)
 
     @property
     def remaining_s(self) -> float | None:
@@ -111,39 +120,9 @@ class Display(AbstractContextManager["Display"]):
         # A cell that takes longer than the mean does not eat into the time of those after it.
         return max(self._left * mean - min(in_hand, mean), 0.0)
 
-    def _tell(self, event: str, **values: Any) -> None:  # noqa: ANN401 - whatever belongs to the event
-        """Show an event."""
-
-    def _lines(self, event: str, **values: Any) -> list[tuple[str, str]]:  # noqa: ANN401
-        """What there is to read of an event, with a style of rich's."""
-        place = f"[{self._index}/{self._cells}] {self._label}"
-        style, reason = "", ""
-        match event:
-            case "note":
-                line, style = f"note: {values['text']}", "dim"
-            case "warning":
-                line, style = f"warning: {values['text']}", "yellow"
-            case "run_started":
-                done = values["done_already"]
-                line = f"{self._cells} cells" + (f", {done} of them done already" if done else "")
-            case "cell_started":
-                line = f"{place}: started"
-            case "progress":
-                line = f"{place}: {self._state()} ({self._times()})"
-            case "cell_finished":
-                status, summary = values["status"], " ".join(values["summary"].split())
-                line = f"{place}: {status} in {clock_text(values['wall_s'])}" + (f", {summary}" if summary else "")
-                style = "green" if status is Status.OK else "yellow" if status.good else "red"
-                reason = " ".join(values["reason"].split())
-            case "turns_started":
-                line = f"{self._label}: started"
-            case "turn":
-                line = f"{self._label}: {self._turns()}"
-            case "turns_finished":
-                line, style = f"{self._label}: done in {clock_text(values['wall_s'])}; {self._turns()}", "green"
-            case _:
-                line = f"finished in {clock_text(values['elapsed_s'])}"
-        return [(line, style), *([(f"    {reason}", "")] if reason else [])]
+    @property
+    def _place(self) -> str:
+        return f"[{self._index}/{self._cells}] {self._label}"
 
     def _state(self) -> str:
         count = f" {self._progress.step}/{self._progress.steps}" if self._progress.steps else ""
@@ -171,18 +150,6 @@ def clock_text(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-class JsonDisplay(Display):
-    """One JSON object per event and line, each with its name under `event` and seconds since the start under `at_s`."""
-
-    def __init__(self, stream: TextIO, clock: Clock = time.monotonic) -> None:
-        super().__init__(clock)
-        self._stream = stream
-
-    def _tell(self, event: str, **values: Any) -> None:  # noqa: ANN401
-        line = {"event": event, "at_s": round(self._clock() - self._run_start, 3), **values}
-        print(json.dumps(line), file=self._stream, flush=True)
-
-
 class PlainDisplay(Display):
     """Lines without colour or cursor movement, for logs."""
 
@@ -191,21 +158,28 @@ class PlainDisplay(Display):
         self._stream = stream
         self._last_line = clock()
 
-    def _tell(self, event: str, **values: Any) -> None:  # noqa: ANN401
+    def _tell(self, event: str, line: str, style: str = "", **values: Any) -> None:  # noqa: ANN401
         if event in ("progress", "turn") and self._clock() - self._last_line < PROGRESS_EVERY_S:
             return
         self._last_line = self._clock()
-        for line, _ in self._lines(event, **values):
-            # a log that is followed, or the last line before a crash, must not wait in a buffer
-            print(line, file=self._stream, flush=True)
+        # a log that is followed, or the last line before a crash, must not wait in a buffer
+        print(line, file=self._stream, flush=True)
+
+
+class JsonDisplay(PlainDisplay):
+    """One JSON object per event and line, each with its name under `event` and seconds since the start under `at_s`."""
+
+    def _tell(self, event: str, line: str, style: str = "", **values: Any) -> None:  # noqa: ANN401
+        found = {"event": event, "at_s": round(self._clock() - self._run_start, 3), **values}
+        print(json.dumps(found), file=self._stream, flush=True)
 
 
 class QuietDisplay(PlainDisplay):
     """Warnings alone."""
 
-    def _tell(self, event: str, **values: Any) -> None:  # noqa: ANN401
+    def _tell(self, event: str, line: str, style: str = "", **values: Any) -> None:  # noqa: ANN401
         if event == "warning":
-            super()._tell(event, **values)
+            super()._tell(event, line, style, **values)
 
 
 class LiveDisplay(Display):
@@ -224,10 +198,9 @@ class LiveDisplay(Display):
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def _tell(self, event: str, **values: Any) -> None:  # noqa: ANN401
+    def _tell(self, event: str, line: str, style: str = "", **values: Any) -> None:  # noqa: ANN401
         if event not in ("cell_started", "progress", "turns_started", "turn"):  # the live part shows those
-            for line, style in self._lines(event, **values):
-                self._console.print(Text(line, style=style))
+            self._console.print(Text(line, style=style))
 
     def _render(self) -> Group | Text:
         start = self._cell_start
@@ -236,7 +209,7 @@ class LiveDisplay(Display):
         if self._standing is not None:
             bar = ProgressBar(total=self._standing.total, completed=self._standing.done, width=24)
             return Group(Text(self._label, style="bold"), bar, Text(self._turns()), Text(self._times()))
-        title = Text(f"[{self._index}/{self._cells}] {self._label}", style="bold", no_wrap=True, overflow="ellipsis")
+        title = Text(self._place, style="bold", no_wrap=True, overflow="ellipsis")
         work, progress = Table.grid(padding=(0, 1)), self._progress
         # An unknown number of steps makes the bar pulse.
         work.add_row(ProgressBar(total=progress.steps or None, completed=progress.step, width=24), Text(self._state()))

@@ -1,7 +1,5 @@
 """What every rank did, and what the ranks sent each other."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ all checks of one rank apply, bit for bit where tables pool one id a bag. Then a
 dense layers that are data-parallel, within the tolerance of sums in another order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 

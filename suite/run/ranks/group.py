@@ -1,7 +1,5 @@
 """The process group of a cell's ranks, and the sentences for what goes wrong in it."""
 
-from __future__ import annotations
-
 import os
 from datetime import timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Starting the ranks of a cell with torchrun's agent, and telling how they ended."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import signal

@@ -3,8 +3,6 @@
 Started by torchrun's agent, which calls `run_rank` in a process of its own.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

@@ -1,7 +1,5 @@
 """Data-parallel dense layers around sharded tables: every rank trains on its part of every batch."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

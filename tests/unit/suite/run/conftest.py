@@ -1,7 +1,5 @@
 """A run whose workers are stand-ins."""
 
-from __future__ import annotations
-
 import pytest
 
 from suite.run import runner as module

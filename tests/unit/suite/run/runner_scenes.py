@@ -1,7 +1,5 @@
 """Stand-ins for what a run starts, tells and watches."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from suite.records.status import Status
@@ -28,7 +26,7 @@ class Notebook(Display):
         super().__init__()
         self.warnings, self.notes, self.finished, self.opening = [], [], [], None
 
-    def _tell(self, event, **values):
+    def _tell(self, event, line, style="", **values):
         if event == "note":
             self.notes.append(values["text"])
         elif event == "warning":

@@ -1,7 +1,5 @@
 """Systems of a setting are compared in the rows that their cells read back: one wrong row of 4,096 is found."""
 
-from __future__ import annotations
-
 import io
 import math
 

@@ -1,7 +1,5 @@
 """What is seen of the machine around a cell, and when that counts as a disturbance."""
 
-from __future__ import annotations
-
 import os
 import types
 

@@ -1,7 +1,5 @@
 """The measurement of a drive: by fio, by the suite itself, and where it cannot be done."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -1,7 +1,5 @@
 """How a memory control group is found, made and limited: on fabricated trees, and for real where one can be made."""
 
-from __future__ import annotations
-
 import mmap
 import multiprocessing
 import os
@@ -12,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from suite.run import memory_group
-from suite.run.memory_group import CannotHold, MemoryGroup, kills, remove_left
+from suite.run.control_groups import CannotHold
+from suite.run.memory_group import MemoryGroup, kills, remove_left
 
 NAME = f"embedding-suite-{os.getpid()}"
 DEAD = 4194305  # above the largest number that Linux gives a process

@@ -1,7 +1,5 @@
 """Memory probes."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

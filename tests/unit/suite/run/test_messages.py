@@ -1,7 +1,5 @@
 """Messages between a worker and its parent."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """From options to cells."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path

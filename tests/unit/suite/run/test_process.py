@@ -1,7 +1,5 @@
 """Starting, listening to and ending a worker, with cheap stand-ins for it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What `--ranks` may be, and what is planned for it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Which cells run, what is kept of them, and how a run ends, without a single worker."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 

@@ -1,7 +1,5 @@
 """What a run does when it is interrupted, when drives are full, and when others have what it needs."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import subprocess

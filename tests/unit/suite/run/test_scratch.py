@@ -1,7 +1,5 @@
 """Temporary directories of cells: whose they are, and when they go."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tempfile

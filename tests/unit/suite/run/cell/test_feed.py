@@ -1,7 +1,5 @@
 """Where batches come from: who makes them is a rule, and they are the same whoever does."""
 
-from __future__ import annotations
-
 import threading
 import time
 

@@ -1,7 +1,5 @@
 """Cells on workloads with bags: verified, counted by ids and not by samples, the same on every system."""
 
-from __future__ import annotations
-
 import io
 
 import pytest
@@ -14,8 +12,7 @@ from tests.faults.cells import tiny_cell
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dataset", ["mlperf_dlrm_v2", "criteo_kaggle_bags"])
-@pytest.mark.parametrize("system", ["full_gpu", "freq_cache"])
+@pytest.mark.parametrize(("dataset", "system"), [("mlperf_dlrm_v2", "freq_cache"), ("criteo_kaggle_bags", "full_gpu")])
 def test_cell_on_bags_is_verified_and_counts_every_id(dataset, system):
     cell = tiny_cell(system, workload=dataset, lr=0.05, train_steps=5, counted_steps=2)
     outcome = run_cell(cell, Reporter(io.BytesIO()))

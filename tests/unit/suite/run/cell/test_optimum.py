@@ -1,7 +1,5 @@
 """The least that a cell's cache could have missed, and which cells have such a figure."""
 
-from __future__ import annotations
-
 import errno
 import io
 from pathlib import Path

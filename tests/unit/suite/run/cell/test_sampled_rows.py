@@ -1,7 +1,5 @@
 """Which rows a cell reads back after training, and what it writes of them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

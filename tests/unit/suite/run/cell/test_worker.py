@@ -1,7 +1,5 @@
 """What a worker makes of an exception, and that a whole cell in this process ends in its exact status."""
 
-from __future__ import annotations
-
 import errno
 import io
 
@@ -42,13 +40,7 @@ def outcome(system, **changes):
         (fake("Unsupported"), Status.UNSUPPORTED, "no row-wise Adagrad: use --optimizer sgd"),
         (fake("NeedsMoreThanThereIs"), Status.INFEASIBLE, "use a smaller --scale or --embedding-dim"),
         (fake("NeedsMoreDiskThanThereIs"), Status.INFEASIBLE, "needs 1000000000.0 GB at "),
-        (
-            fake("NeedsMoreDiskThanThereIs"),
-            Status.INFEASIBLE,
-            "GB are free there: set TMPDIR to a directory on a drive",
-        ),
         ("tests.faults.wrong:NanOutput", Status.WRONG_ANSWER, "sgd: losses: differs by nan"),
-        ("tests.faults.wrong:StaleAfterEviction", Status.WRONG_ANSWER, "differs by"),
     ],
     ids=lambda value: value.rpartition(":")[2] if isinstance(value, str) and value.startswith("tests.") else "",
 )
@@ -58,6 +50,7 @@ def test_cell_of_a_faulty_system_ends_as(system, status, reason):
     assert reason in ended.reason
     assert "\n" not in ended.reason
     assert ended.measurement is None
+    assert (ended.verification is not None) == (status is Status.WRONG_ANSWER)
 
 
 @pytest.mark.slow
@@ -66,13 +59,6 @@ def test_diverging_loss_crashes_the_cell_and_names_the_learning_rate():
     assert ended.status is Status.CRASHED
     assert "the loss is " in ended.reason
     assert "lower --lr" in ended.reason
-
-
-def test_wrong_answer_keeps_its_verification_and_is_not_measured():
-    ended = outcome("tests.faults.wrong:WrongForDuplicates")
-    assert ended.status is Status.WRONG_ANSWER
-    assert not ended.verification.passed
-    assert ended.measurement is None
 
 
 def test_correct_system_of_ones_own_is_ok():
@@ -105,27 +91,20 @@ def test_missing_part_of_an_installed_package_is_not_told_to_be_installed():
     assert "pip install" not in describe(error)
 
 
-def test_reporter_sends_every_phase_but_few_beats():
-    pipe = io.BytesIO()
-    reporter = Reporter(pipe)
-    reporter.phase("build")
-    for step in range(1000):
-        reporter.beat(step, 1000)
-    reporter.phase("train")
-    reporter.send(Outcome(status=Status.OK))
-    sent = [ANSWERS.validate_json(line) for line in pipe.getvalue().splitlines()]
-    assert [m.phase for m in sent if isinstance(m, Progress) and m.steps == 0] == ["build", "train"]
-    assert len(sent) < 100
-    assert sent[-1] == Outcome(status=Status.OK)
-
-
-def test_beat_after_a_pause_is_sent_at_once(monkeypatch):
+def test_reporter_sends_every_phase_and_beats_after_a_pause_alone(monkeypatch):
     now = [100.0]
     monkeypatch.setattr("suite.run.cell.reporter.time.monotonic", lambda: now[0])
     pipe = io.BytesIO()
     reporter = Reporter(pipe)
+    reporter.phase("build")
     reporter.phase("train")
     reporter.beat(1, 9)
     now[0] += 0.3
     reporter.beat(2, 9)
-    assert ANSWERS.validate_json(pipe.getvalue().splitlines()[-1]) == Progress(phase="train", step=2, steps=9)
+    reporter.send(Outcome(status=Status.OK))
+    assert [ANSWERS.validate_json(line) for line in pipe.getvalue().splitlines()] == [
+        Progress(phase="build"),
+        Progress(phase="train"),
+        Progress(phase="train", step=2, steps=9),
+        Outcome(status=Status.OK),
+    ]

@@ -1,7 +1,5 @@
 """Calling the command line, and data small enough for it."""
 
-from __future__ import annotations
-
 import random
 
 from typer.testing import CliRunner

@@ -1,7 +1,5 @@
 """The command line: what it lists, plans, refuses and runs."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What `--list` says of systems, in words of people who choose one."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

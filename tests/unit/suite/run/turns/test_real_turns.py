@@ -1,13 +1,15 @@
 """A contest among real processes: times and losses arrive, and a system that dies takes nobody along."""
 
-from __future__ import annotations
+import io
 
 import pytest
 
 from suite.records.status import Status
+from suite.run.cell.experiment import run_cell
+from suite.run.cell.reporter import Reporter
 from suite.run.turns import session as module
 from suite.run.turns.session import Session
-from tests.faults.cells import fake, run, tiny_cell
+from tests.faults.cells import fake, tiny_cell
 from tests.unit.suite.fabricate import environment, record
 from tests.unit.suite.run.runner_scenes import Notebook, QuietMachine
 
@@ -22,7 +24,7 @@ def take_turns(tmp_path, monkeypatch):
         """Systems take turns with records as a cell leaves them; `like`: whose measurement all of them take."""
         records = []
         for system in systems:
-            ended = run(tiny_cell(like or system), tmp_path).outcome
+            ended = run_cell(tiny_cell(like or system), Reporter(io.BytesIO()))
             made = record(system, where=environment(gpu=False))
             outcome = {"measurement": ended.measurement, "verification": ended.verification, "turns": None}
             records.append(made.model_copy(update={"cell": tiny_cell(system), **outcome}))
@@ -34,7 +36,8 @@ def take_turns(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_systems_take_turns_in_one_process_on_the_same_batches(take_turns):
+def test_systems_take_turns_in_one_process_on_the_same_batches_and_say_what_disturbed_them(take_turns, monkeypatch):
+    monkeypatch.setattr(QuietMachine, "seen", QuietMachine.seen.model_copy(update={"others_cpu_share": 0.4}))
     found = take_turns("full_gpu", "freq_cache")
     assert set(found) == {"full_gpu", "freq_cache"}
     for one in found.values():
@@ -43,6 +46,8 @@ def test_systems_take_turns_in_one_process_on_the_same_batches(take_turns):
         assert [len(build) for build in turns.system_s] == [len(build) for build in turns.baseline_s] == [2, 2]
         assert min(second for build in (*turns.system_s, *turns.baseline_s) for second in build) > 0
         assert one.conditions == QuietMachine.seen
+        sentence = "other processes took 40% of the CPUs while turns were taken (load 0.5 at the start)"
+        assert one.disturbed == (sentence,)
     assert found["full_gpu"].turns.contest == found["freq_cache"].turns.contest
     assert found["full_gpu"].turns.system_s == found["freq_cache"].turns.baseline_s
 
@@ -55,12 +60,3 @@ def test_system_that_dies_in_its_turns_fails_alone(take_turns):
     assert (fell.status, fell.phase, fell.turns) == (Status.CRASHED, "turns", None)
     assert fell.reason.startswith("the worker died of SIGSEGV")
     assert fell.measurement is not None
-
-
-@pytest.mark.slow
-def test_machine_that_others_use_while_turns_are_taken_is_said_in_every_record(take_turns, monkeypatch):
-    monkeypatch.setattr(QuietMachine, "seen", QuietMachine.seen.model_copy(update={"others_cpu_share": 0.4}))
-    found = take_turns("reference")
-    sentence = "other processes took 40% of the CPUs while turns were taken (load 0.5 at the start)"
-    assert found["reference"].disturbed == (sentence,)
-    assert (found["reference"].turns.way, found["reference"].turns.baseline) == ("alone", None)

@@ -1,7 +1,5 @@
 """Who takes turns with whom, in which order and process, and what their records keep."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
