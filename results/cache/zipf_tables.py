@@ -1,7 +1,5 @@
 """Ids by Zipf's law with one exponent for every table, ranks scrambled over the rows: the stream of the figures."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,7 +7,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from workloads.schema import CRITEO_1TB
 from workloads.streams.bijection import RankScrambler
 from workloads.streams.zipf import RankLaw, RankSampler
 
@@ -43,14 +40,6 @@ class ZipfTables:
                 counts[where] = law.probabilities(start, stop) * accesses
             made.append(torch.from_numpy(counts))
         return made
-
-
-def criteo_1tb_sizes(rows: int) -> list[int]:
-    """The 26 tables of Criteo 1TB, scaled to so many rows in all."""
-    published = [size for _, size in CRITEO_1TB.categorical]
-    sizes = [max(1, round(size * rows / sum(published))) for size in published]
-    sizes[int(np.argmax(sizes))] += rows - sum(sizes)
-    return sizes
 
 
 def _zipf(rows: int) -> RankLaw:
