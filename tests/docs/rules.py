@@ -206,10 +206,10 @@ RULES: dict[str, Rule] = {
         swap={"--scale full": "--scale smoke", "results/simulate": "simulated"},
         leaves=("simulated/advice/advice.json", "simulated/advice/advice.svg"),
     ),
-    "python -m suite advise": Run(add="--workload avazu --scale smoke --seconds 1 --batches 6"),
+    "python -m suite advise": Run(add="--workload avazu --scale smoke --seconds 0.1 --batches 6"),
     "python -m suite advise --against results": Run(add="--seconds 0.2", after=(ROUNDS,), says="error"),
-    "python -m suite advise --workload criteo_kaggle": Run(add="--scale smoke --seconds 1 --batches 6"),
-    "python -m suite advise --workload avazu --device-memory 64MiB": Run(add="--scale smoke --seconds 1 --batches 6"),
+    "python -m suite advise --workload criteo_kaggle": Run(add="--scale smoke --seconds 0.1 --batches 6"),
+    "python -m suite advise --workload avazu --device-memory 64MiB": Run(add="--scale smoke --seconds 0.1 --batches 6"),
     "python -m suite advise --hardware my_gpu.json --row-types all": Run(add="--scale smoke --batches 6", says="fp16"),
     # results
     "python -m suite doctor": Run(add="--seconds 0.1", codes=(0, 1)),
