@@ -7,6 +7,8 @@ VENV ?= .venv
 ARGS ?=
 # fbgemm's build follows the machine: CUDA where the driver shows a device, else CPU.
 BUILD ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo cuda || echo cpu)
+# Modules are compiled when they are first imported: most never are, and pip would compile all on one core.
+INSTALL = $(RUN) -m pip install --disable-pip-version-check --quiet --no-compile
 # Test files are shared out to a process per core, four at most; where tests measure a GPU's memory there is one process.
 JOBS ?= $(if $(filter cuda,$(BUILD)),0,auto)
 
@@ -49,12 +51,12 @@ $(READY): requirements/base.txt requirements/$(BUILD).txt requirements/no-deps.t
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "$(PYTHON) is older than Python 3.11: run make PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --disable-pip-version-check --quiet -r requirements/base.txt -r requirements/$(BUILD).txt
-	$(RUN) -m pip install --disable-pip-version-check --quiet --no-deps -r requirements/no-deps.txt
+	$(INSTALL) -r requirements/base.txt -r requirements/$(BUILD).txt
+	$(INSTALL) --no-deps -r requirements/no-deps.txt
 	@rm -f $(VENV)/.ready-* && touch $(READY)
 	@echo "Installed for $(BUILD) in $(VENV)."
 
 $(TOOLS): $(READY) requirements/dev.txt
-	$(RUN) -m pip install --disable-pip-version-check --quiet -r requirements/base.txt -r requirements/dev.txt
-	$(RUN) -m pip install --disable-pip-version-check --quiet --no-deps --editable .
+	$(INSTALL) -r requirements/base.txt -r requirements/dev.txt
+	$(INSTALL) --no-deps --editable .
 	@touch $(TOOLS)

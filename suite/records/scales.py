@@ -1,6 +1,7 @@
 """How large a run is: table rows, model, batch and steps by name."""
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +38,10 @@ class Scale:
     turns: int
     turn_steps: int
     epoch_samples: int | None
-    lr: dict[str, float]
     timeout_s: float
     stall_s: float
     host_budgets: tuple[int, ...] = ()
+    lr: ClassVar[dict[str, float]] = {"sgd": 1.0, "rowwise_adagrad": 0.01, "adagrad": 0.01, "adam": 0.001}
 
 
 _HOST_OVERHEAD = 1.25
@@ -63,7 +64,6 @@ SMOKE = Scale(
     turns=8,
     turn_steps=1,
     epoch_samples=512_000,
-    lr={"sgd": 1.0, "rowwise_adagrad": 0.01, "adagrad": 0.01, "adam": 0.001},
     timeout_s=120,
     stall_s=60,
 )
@@ -81,10 +81,9 @@ SMALL = Scale(
     evaluation_batches=40,
     builds=6,
     warmup_steps=4,
-    turns=20,
+    turns=28,
     turn_steps=1,
     epoch_samples=8_192_000,
-    lr={"sgd": 1.0, "rowwise_adagrad": 0.01, "adagrad": 0.01, "adam": 0.001},
     timeout_s=300,
     stall_s=60,
 )
@@ -105,7 +104,6 @@ FULL = Scale(
     turns=12,
     turn_steps=20,
     epoch_samples=None,
-    lr={"sgd": 1.0, "rowwise_adagrad": 0.01, "adagrad": 0.01, "adam": 0.001},
     timeout_s=7200,
     stall_s=900,
 )
