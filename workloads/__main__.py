@@ -1,7 +1,5 @@
 """Command line: `python -m workloads` with `prepare`, `verify` or `describe`."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Annotated

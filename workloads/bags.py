@@ -1,8 +1,7 @@
 """How many ids a sample has in every column of a multi-hot dataset."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -49,12 +48,12 @@ class BagLaw:
             raise ValueError(f"more runs from {min(self.more)} to {max(self.more)}: it is a probability, 0 to 1")
 
     @classmethod
-    def fixed(cls, hotness: tuple[int, ...]) -> BagLaw:
+    def fixed(cls, hotness: tuple[int, ...]) -> Self:
         """Bags of one length per column, none of them empty."""
         return cls(longest=hotness, more=(1.0,) * len(hotness), missing_is_empty=False)
 
     @classmethod
-    def geometric(cls, mean: tuple[int, ...], *, times: int) -> BagLaw:
+    def geometric(cls, mean: tuple[int, ...], *, times: int) -> Self:
         """Bags of varying length, empty where the value is missing.
 
         Args:

@@ -1,11 +1,9 @@
 """A batch, and the protocol of a workload: what the harness trains on."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -48,7 +46,7 @@ class Batch:
         lengths: npt.NDArray[np.int64] | None,
         dense: npt.NDArray[np.float32],
         labels: npt.NDArray[np.float32],
-    ) -> Batch:
+    ) -> Self:
         """A batch that uses the memory of arrays.
 
         Args:
@@ -137,5 +135,5 @@ class Workload(Protocol):
             ValueError: the prefix is out of range.
         """
 
-    def shrunk(self, *, max_table_rows: int, batch_size: int) -> Workload:
+    def shrunk(self, *, max_table_rows: int, batch_size: int) -> "Workload":
         """A small copy for verification: table sizes capped (ids folded into them), another batch size."""

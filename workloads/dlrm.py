@@ -1,7 +1,5 @@
 """The model that every system trains: torchrec's DLRM with the system in the embedding collection's place."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -3,9 +3,7 @@
 Only the training split is counted: no row of validation or test can reach a frequency.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -88,14 +86,16 @@ class FrequencySketch:
         self._rows = dict(table_rows)
         # the smallest map that holds so many rows exactly
         wanted = {name: max(_LEAST_LG, int(np.ceil(np.log2(rows / _LOAD)))) for name, rows in self._rows.items()}
-        if _bytes(wanted.values(), _LEAST_LG) > memory_bytes:
+        sizes = {
+            cap: sum(_ENTRY_BYTES << min(lg, cap) for lg in wanted.values())
+            for cap in range(_LEAST_LG, max(wanted.values()) + 1)
+        }
+        if sizes[_LEAST_LG] > memory_bytes:
             raise DataError(
                 f"{memory_bytes:,} bytes are too few for a frequency sketch of {len(wanted)} tables: "
-                f"give at least {_bytes(wanted.values(), _LEAST_LG):,}"
+                f"give at least {sizes[_LEAST_LG]:,}"
             )
-        cap = _LEAST_LG
-        while cap < max(wanted.values()) and _bytes(wanted.values(), cap + 1) <= memory_bytes:
-            cap += 1
+        cap = max(cap for cap, size in sizes.items() if size <= memory_bytes)
         self._sketches = {name: frequent_items_sketch(min(lg, cap)) for name, lg in wanted.items()}
         self._waiting: dict[str, list[Ints]] = {name: [] for name in wanted}
         self._waiting_ids = 0
@@ -161,7 +161,3 @@ def sketched(
         seen += features.stride()
         on_batch()
     return sketch.result(samples=seen)
-
-
-def _bytes(wanted: Iterable[int], cap: int) -> int:
-    return sum(_ENTRY_BYTES << min(lg, cap) for lg in wanted)

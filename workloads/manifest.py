@@ -1,13 +1,7 @@
 """manifest.json of a prepared dataset: tables, splits and settings, and the checksums of all files read and written."""
 
-from __future__ import annotations
-
 import enum
-import io
-import os
 import shlex
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -130,45 +124,19 @@ class Manifest(_Record):
         """Write manifest.json."""
         (folder / MANIFEST).write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
 
-    def array(self, name: str) -> ArrayFile:
+    def array(self, name: str) -> tuple[tuple[int, ...], np.dtype[np.generic]]:
         """Shape and dtype that one of `DATA_FILES` must have."""
         if name == COUNTS:
-            return ArrayFile((sum(table.rows for table in self.tables),), np.dtype(np.int64))
+            return (sum(table.rows for table in self.tables),), np.dtype(np.int64)
         split, part = name.removesuffix(".npy").split("_")
-        return ArrayFile.of(part, self.splits[split].rows, dense=len(self.dense_columns), tables=len(self.tables))
+        return array_shape(part, self.splits[split].rows, dense=len(self.dense_columns), tables=len(self.tables))
 
 
-@dataclass(frozen=True)
-class ArrayFile:
-    """An .npy file of known shape, to be written in pieces at any place."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[np.generic]
-
-    @classmethod
-    def of(cls, part: str, rows: int, *, dense: int, tables: int) -> ArrayFile:
-        """That of one of `PARTS`, given the rows of its split and the columns of the dataset."""
-        widths = {"dense": (np.float32, (dense,)), "ids": (np.int32, (tables,)), "labels": (np.uint8, ())}
-        dtype, width = widths[part]
-        return cls((rows, *width), np.dtype(dtype))
-
-    @cached_property
-    def header(self) -> bytes:
-        """The bytes of the file before its values."""
-        stream = io.BytesIO()
-        descr = np.lib.format.dtype_to_descr(self.dtype)
-        np.lib.format.write_array_header_1_0(stream, {"descr": descr, "fortran_order": False, "shape": self.shape})
-        return stream.getvalue()
-
-    def offset(self, row: int) -> int:
-        """Where a row begins in the file; of the row after the last one: the size of the file."""
-        return len(self.header) + row * int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize
-
-    def create(self, path: Path) -> None:
-        """Make the file in its full size; one that is there already keeps its values."""
-        with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as stream:
-            stream.write(self.header)
-            stream.truncate(self.offset(self.shape[0]))
+def array_shape(part: str, rows: int, *, dense: int, tables: int) -> tuple[tuple[int, ...], np.dtype[np.generic]]:
+    """Shape and dtype of one of `PARTS`, given the rows of its split and the columns of the dataset."""
+    widths = {"dense": (np.float32, (dense,)), "ids": (np.int32, (tables,)), "labels": (np.uint8, ())}
+    dtype, width = widths[part]
+    return (rows, *width), np.dtype(dtype)
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -201,19 +169,14 @@ def read_manifest(folder: Path) -> Manifest:
 
 def prepare_command(folder: Path, manifest: Manifest | None = None) -> str:
     """The command that makes the prepared dataset in `folder`, raw files by name where a manifest knows them."""
-    dataset = folder.name if folder.name in DATASETS else "DATASET"
-    inputs, settings = ["FILE..."], Settings()
-    words = ["python", "-m", "workloads", "prepare"]
-    described = None
+    source, inputs, settings = [folder.name if folder.name in DATASETS else "DATASET"], ["FILE..."], Settings()
     if manifest is not None:
-        dataset, inputs, settings = manifest.dataset, [file.name for file in manifest.inputs], manifest.settings
         described = manifest.schema_file
-    words += [dataset] if described is None else ["--schema", described.name]
-    words += ["--input", *inputs, "--out", str(folder.parent)]
-    words += ["--ids", settings.ids] * (settings.ids is not IdRule.RANK)
-    words += ["--table-rows", str(settings.table_rows)] * (settings.table_rows is not None)
-    words += ["--min-count", str(settings.min_count)] * (settings.min_count != 1)
-    words += ["--skip-bad-rows", str(settings.skip_bad_rows)] * (settings.skip_bad_rows != 0)
+        source = [manifest.dataset] if described is None else ["--schema", described.name]
+        inputs, settings = [file.name for file in manifest.inputs], manifest.settings
+    words = ["python", "-m", "workloads", "prepare", *source, "--input", *inputs, "--out", str(folder.parent)]
+    for name, value in settings.model_dump(exclude_defaults=True).items():
+        words += [f"--{name.replace('_', '-')}", str(value)]
     words += ["--overwrite"] * folder.exists()
     return shlex.join(words)
 

@@ -1,12 +1,10 @@
 """A prepared dataset as a workload: batches are rows of arrays that are mapped into memory."""
 
-from __future__ import annotations
-
 import hashlib
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +16,6 @@ from workloads.errors import DataError
 from workloads.frequency import counted
 from workloads.manifest import (
     COUNTS,
-    DATA_FILES,
     MANIFEST,
     PARTS,
     TEMPORARY,
@@ -29,11 +26,9 @@ from workloads.manifest import (
 )
 from workloads.split import prefix_of
 
-_LOG = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True)
-class _SplitArrays:
+class SplitArrays:
     """Mapped arrays of a split: dense fp32 `[rows, columns]`, ids int32 `[rows, tables]`, labels uint8 `[rows]`."""
 
     dense: npt.NDArray[np.generic]
@@ -45,7 +40,9 @@ class PreparedWorkload:
     """A prepared dataset cut to one batch size: a `Workload` whose batches are real rows in time order.
 
     Attributes:
+        folder: Where it lies.
         manifest: Where the data came from and how they were prepared.
+        arrays: The mapped files by split; `max_table_rows` does not apply to them.
     """
 
     kind = DataKind.REAL
@@ -61,15 +58,15 @@ class PreparedWorkload:
         self.tables = tuple((table.name, min(table.rows, max_table_rows or table.rows)) for table in manifest.tables)
         self.dense_columns = len(manifest.dense_columns)
         self.batch_lookups = batch_size * len(manifest.tables)
-        self._folder = folder
+        self.folder = folder
         self._max_table_rows = max_table_rows
-        self._arrays = {
-            split: _SplitArrays(*(_map(folder, manifest, array_file(split, part)) for part in PARTS)) for split in Split
+        self.arrays = {
+            split: SplitArrays(*(_map(folder, manifest, array_file(split, part)) for part in PARTS)) for split in Split
         }
         self._counts = _map(folder, manifest, COUNTS)
 
     @classmethod
-    def open(cls, path: Path, *, batch_size: int, seed: int = 0) -> PreparedWorkload:
+    def open(cls, path: Path, *, batch_size: int, seed: int = 0) -> Self:
         """Open the directory that holds manifest.json; sizes and headers are checked, contents by `verify` only.
 
         The seed is for a signature that all workloads share: real rows have one order, that of time.
@@ -83,26 +80,19 @@ class PreparedWorkload:
     @property
     def digest(self) -> str:
         """sha256 of manifest.json, which itself holds the sums of all files: equal digests, equal data."""
-        return hashlib.sha256((self._folder / MANIFEST).read_bytes()).hexdigest()
+        return hashlib.sha256((self.folder / MANIFEST).read_bytes()).hexdigest()
 
     def epoch_rows(self) -> int:
-        """Samples of the training split."""
         return self.manifest.splits[Split.TRAIN].rows
 
     def batches(self, split: Split) -> int:
-        """Full batches of a split; the rows that do not fill one are left out."""
         return self.manifest.splits[split].rows // self.batch_size
 
     def batch(self, index: int, split: Split = Split.TRAIN) -> Batch:
-        """Rows `index * batch_size` to `(index + 1) * batch_size` of a split, copied out of the mapped files.
-
-        Raises:
-            IndexError: the split has no batch of that index.
-        """
         if not 0 <= index < self.batches(split):
             raise IndexError(f"{self.name}: batch {index} of {self.batches(split)} in the {split} split")
         rows = slice(index * self.batch_size, (index + 1) * self.batch_size)
-        arrays = self._arrays[split]
+        arrays = self.arrays[split]
         ids = np.ascontiguousarray(arrays.ids[rows].T, dtype=np.int64)
         if self._max_table_rows is not None:
             ids %= np.array([count for _, count in self.tables])[:, None]
@@ -115,26 +105,20 @@ class PreparedWorkload:
         )
 
     def frequencies(self, prefix: float = 1.0) -> Mapping[str, Tensor]:
-        """Accesses per row counted on the first such share of the training split, int64 `[rows]` by table.
-
-        Raises:
-            ValueError: the prefix is out of range.
-        """
         counts: list[npt.NDArray[np.int64]]
         if prefix == 1:  # counted when the data were prepared
             stops = np.cumsum([table.rows for table in self.manifest.tables])
             counts = np.split(self._counts, stops[:-1])
         else:
-            ids = self._arrays[Split.TRAIN].ids
+            ids = self.arrays[Split.TRAIN].ids
             counts = counted(ids[: prefix_of(len(ids), prefix)], [table.rows for table in self.manifest.tables])
         return {name: _folded(part, rows) for (name, rows), part in zip(self.tables, counts, strict=True)}
 
-    def shrunk(self, *, max_table_rows: int, batch_size: int) -> PreparedWorkload:
-        """The same rows with ids folded, modulo the table size, into tables of at most `max_table_rows`."""
+    def shrunk(self, *, max_table_rows: int, batch_size: int) -> "PreparedWorkload":
         if max_table_rows < 1:
             raise ValueError(f"max_table_rows {max_table_rows}: must be at least 1")
         limit = max_table_rows if self._max_table_rows is None else min(max_table_rows, self._max_table_rows)
-        return PreparedWorkload(self._folder, self.manifest, batch_size=batch_size, max_table_rows=limit)
+        return PreparedWorkload(self.folder, self.manifest, batch_size=batch_size, max_table_rows=limit)
 
     def verify(self) -> None:
         """Read every file and compare its sha256 with the manifest's; minutes on a full dataset.
@@ -144,18 +128,16 @@ class PreparedWorkload:
         """
         changed = []
         for record in self.manifest.files:
-            with (self._folder / record.name).open("rb") as stream:
+            with (self.folder / record.name).open("rb") as stream:
                 if hashlib.file_digest(stream, "sha256").hexdigest() != record.sha256:
-                    changed.append(str(self._folder / record.name))
+                    changed.append(str(self.folder / record.name))
         if changed:
-            remedy = prepare_command(self._folder, self.manifest)
+            remedy = prepare_command(self.folder, self.manifest)
             raise DataError(f"{', '.join(changed)} changed since preparation. Make the data again: {remedy}")
 
 
 def find_prepared(data_dir: Path) -> dict[str, Path]:
     """Prepared datasets by name: `data_dir` itself, or those of its subdirectories that hold a manifest.
-
-    Directories of preparations that were cut short are logged as warnings.
 
     Raises:
         DataError: nothing is there, two directories hold the same dataset, or a manifest cannot be read.
@@ -163,29 +145,18 @@ def find_prepared(data_dir: Path) -> dict[str, Path]:
     if (data_dir / MANIFEST).exists():
         return {read_manifest(data_dir).dataset: data_dir}
     folders = sorted(entry for entry in data_dir.iterdir() if entry.is_dir()) if data_dir.is_dir() else []
-    half = [str(folder) for folder in (data_dir, *folders) if _half_prepared(folder)]
     found: dict[str, Path] = {}
     for folder in folders:
         if TEMPORARY in folder.name or not (folder / MANIFEST).exists():
-            continue
+            continue  # not prepared, or not completely
         dataset = read_manifest(folder).dataset
         if dataset in found:
             raise DataError(f"{found[dataset]} and {folder} both hold {dataset}: keep one, or name its directory")
         found[dataset] = folder
-    note = (
-        f"preparation was cut short in {', '.join(half)}: run its command again to go on, or delete it" if half else ""
-    )
     if not found:
-        problem = f"{data_dir} holds no prepared dataset{'; ' + note if note else ''}"
-        raise DataError(f"{problem}. Make one: {prepare_command(data_dir / 'DATASET')}")
-    if note:
-        _LOG.warning(note)
+        make = f"Make one: {prepare_command(data_dir / 'DATASET')}"
+        raise DataError(f"{data_dir} holds no prepared dataset. {make}")
     return found
-
-
-def _half_prepared(folder: Path) -> bool:
-    arrays = any((folder / name).exists() for name in DATA_FILES)
-    return TEMPORARY in folder.name or (arrays and not (folder / MANIFEST).exists())
 
 
 def _map(folder: Path, manifest: Manifest, name: str) -> npt.NDArray[np.generic]:
@@ -195,20 +166,16 @@ def _map(folder: Path, manifest: Manifest, name: str) -> npt.NDArray[np.generic]
     size = next(record.bytes for record in manifest.files if record.name == name)
     try:
         found = path.stat().st_size
-        if found != size:
-            raise DataError(f"{path} has {found} bytes, expected {size}. {remedy}")
-        array: npt.NDArray[np.generic] = np.load(path, mmap_mode="r")
+        array: npt.NDArray[np.generic] | None = np.load(path, mmap_mode="r") if found == size else None
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror}). {remedy}") from error
     except ValueError as error:
-        if isinstance(error, DataError):
-            raise
         raise DataError(f"{path} is not an array file ({error}). {remedy}") from error
-    expected = manifest.array(name)
-    if array.shape != expected.shape or array.dtype != expected.dtype:
-        raise DataError(
-            f"{path} holds {array.dtype} {array.shape}, expected {expected.dtype} {expected.shape}. {remedy}"
-        )
+    if array is None:
+        raise DataError(f"{path} has {found} bytes, expected {size}. {remedy}")
+    shape, dtype = manifest.array(name)
+    if (array.shape, array.dtype) != (shape, dtype):
+        raise DataError(f"{path} holds {array.dtype} {array.shape}, expected {dtype} {shape}. {remedy}")
     return array
 
 

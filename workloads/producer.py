@@ -4,8 +4,6 @@ The memory is a ring of slots that grow with what they hold, so bags may have an
 copy of its own, valid for as long as it is kept.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import pickle
@@ -14,10 +12,10 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
-from types import TracebackType
 from typing import Self
 
 import torch
@@ -38,21 +36,6 @@ one."""
 
 class ProducerDied(RuntimeError):
     """A producer process ended although batches were still wanted of it."""
-
-
-class WorkerTraceback(Exception):
-    """The cause of an exception that came from a worker: where it was raised there, as text."""
-
-    def __str__(self) -> str:
-        return f"\n{self.args[0]}"
-
-
-@dataclass(frozen=True)
-class _Failure:
-    """An exception on its way to the trainer."""
-
-    error: Exception
-    where: str
 
 
 @dataclass
@@ -88,7 +71,7 @@ class Producer:
         self._total = total
         self._pin_memory = pin_memory
         self._wanted = self._asked = self._taken = 0
-        self._made: dict[int, tuple[int, Contents | _Failure]] = {}
+        self._made: dict[int, tuple[int, Contents | Exception]] = {}
         self._ones: dict[int, tuple[Tensor, Tensor]] = {}
         self._slots = [Slot() for _ in range(slots)]
         self._free = deque(range(slots))
@@ -116,7 +99,7 @@ class Producer:
         Raises:
             IndexError: it was not requested.
             ProducerDied: the worker that had to make it is gone.
-            Exception: whatever making it raised, with the worker's traceback as its cause.
+            Exception: whatever making it raised, with the worker's traceback as a note.
         """
         index = self._taken
         if index >= self._wanted:
@@ -125,9 +108,9 @@ class Producer:
             self._listen()
         slot, contents = self._made.pop(index)
         self._taken += 1
-        if isinstance(contents, _Failure):
+        if isinstance(contents, Exception):
             self._give(slot)
-            raise contents.error from WorkerTraceback(contents.where)
+            raise contents
         batch = self._batch(self._slots[slot].get(contents, pin_memory=self._pin_memory), contents)
         self._give(slot)
         return batch
@@ -149,15 +132,8 @@ class Producer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
-
-    @property
-    def pids(self) -> tuple[int, ...]:
-        """Process ids of the workers."""
-        return tuple(worker.process.pid or 0 for worker in self._workers)
 
     def _give(self, slot: int) -> None:
         self._free.append(slot)
@@ -171,7 +147,7 @@ class Producer:
             worker.asked.add(self._asked)
             try:
                 worker.pipe.send((self._asked, slot))
-            except (BrokenPipeError, ConnectionResetError):
+            except ConnectionError:
                 raise _death(worker) from None
             self._asked += 1
 
@@ -182,7 +158,7 @@ class Producer:
             worker = busy[pipe]  # type: ignore[index]  # `wait` gives back what it was given
             try:
                 index, slot, contents = worker.pipe.recv()
-            except (EOFError, ConnectionResetError):
+            except (EOFError, ConnectionError):
                 raise _death(worker) from None
             worker.asked.discard(index)
             self._made[index] = (slot, contents)
@@ -232,42 +208,34 @@ def _work(pipe: Connection, slots: list[Slot], open_workload: OpenWorkload) -> N
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the trainer to handle; its end closes the pipe
     torch.set_num_threads(1)
     os.nice(_NICENESS)
-    batch_of = _opened(open_workload)
-    contents: Contents | _Failure
+    try:
+        batch_of: Callable[[int], Batch] = partial(open_workload().batch, split=Split.TRAIN)
+    except Exception as error:
+        batch_of = partial(_refuse, error)  # each batch asked for says so
     while True:
         try:
             index, slot = pipe.recv()
-        except (EOFError, ConnectionResetError):
-            return
-        try:
-            contents = slots[slot].put(batch_of(index))
-        except Exception as error:
-            contents = _failure(error)
-        try:
-            pipe.send((index, slot, contents))
-        except (BrokenPipeError, ConnectionResetError):
+            pipe.send((index, slot, _made(batch_of, index, slots[slot])))
+        except (EOFError, ConnectionError):
             return
 
 
-def _opened(open_workload: OpenWorkload) -> Callable[[int], Batch]:
-    """What makes batches by index; where the workload cannot be opened, each batch asked for says so."""
+def _refuse(error: Exception, _index: int) -> Batch:
+    raise error
+
+
+def _made(batch_of: Callable[[int], Batch], index: int, slot: Slot) -> Contents | Exception:
+    """What it takes to read a batch from its slot, or the exception that making it raised, with its traceback.
+
+    An exception that cannot be pickled becomes a RuntimeError with its name and message.
+    """
     try:
-        workload = open_workload()
-    except Exception as problem:
-        error = problem  # Python forgets `problem` at the end of this block
-
-        def refuse(index: int) -> Batch:
-            raise error
-
-        return refuse
-    return lambda index: workload.batch(index, Split.TRAIN)
-
-
-def _failure(error: Exception) -> _Failure:
-    """An exception with its traceback; one that cannot be pickled becomes a RuntimeError with its name and message."""
-    where = "".join(traceback.format_exception(error))
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        error = RuntimeError(f"{type(error).__name__}: {error}")
-    return _Failure(error, where)
+        return slot.put(batch_of(index))
+    except Exception as error:
+        sent: Exception = error
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:
+            sent = RuntimeError(f"{type(error).__name__}: {error}")
+        sent.add_note("".join(traceback.format_exception(error)))
+        return sent

@@ -1,10 +1,7 @@
 """Progress of long commands on standard error: a bar on a terminal, a line now and then elsewhere."""
 
-from __future__ import annotations
-
 import time
 from datetime import timedelta
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -78,7 +75,5 @@ class Shown:
         self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bar.stop()

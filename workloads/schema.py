@@ -6,8 +6,6 @@ openbenchmark/BARS LR/FM logs (positives of Criteo Kaggle and Avazu), mlcommons/
 `recommendation_v2/torchrec_dlrm/README.MD` @3e2f7317 (table sizes and bags of MLPerf's DLRM v2).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from workloads.bags import MLPERF_HOTNESS, BagLaw

@@ -4,8 +4,6 @@ The memory has no name (`memfd_create`): nothing can be left behind in /dev/shm 
 that containers give to /dev/shm do not limit it.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 from collections.abc import Callable
@@ -42,7 +40,7 @@ class Slot:
         self._handle = os.memfd_create("batch") if handle is None else handle
         self._map: mmap.mmap | None = None
 
-    def __reduce__(self) -> tuple[Callable[[Any], Slot], tuple[Any]]:
+    def __reduce__(self) -> tuple[Callable[[Any], "Slot"], tuple[Any]]:
         """Into a process that is being spawned, the file descriptor goes along."""
         return _received, (reduction.DupFd(self._handle),)
 

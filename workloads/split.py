@@ -1,7 +1,5 @@
 """The three parts of a dataset, and how many rows a share of one is."""
 
-from __future__ import annotations
-
 import enum
 
 

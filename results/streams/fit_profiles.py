@@ -29,6 +29,8 @@ STATISTICS_FILE = Path(__file__).with_name("statistics.json")
 
 _HEAD = 10
 _STEEPEST = 6.0
+_EXACT_RANKS = 1 << 12
+_BINS_PER_OCTAVE = 64
 _SHIFTS = np.concatenate([[0.0], np.geomspace(1.0, 1e4, 33)])
 _DISTINCT_FACTORS = (0.94, 0.97, 1.0, 1.03, 1.06)
 """Factors on the number of distinct ids of the whole sample that are tried, because the parts may then fit better."""
@@ -171,7 +173,7 @@ def fit_table(measured: MeasuredTable, *, rows: int, draws: int, forced: float, 
     share = (measured["top1_percent"] - counted) / (1.0 - counted)
 
     def misfit(law: RankLaw) -> float:
-        off = [law.expected_distinct(taken * (1.0 - forced)) / max(ids, 1.0) - 1.0 for taken, ids in growth.items()]
+        off = [expected_distinct(law, taken * (1.0 - forced)) / max(ids, 1.0) - 1.0 for taken, ids in growth.items()]
         off_share = abs(float(law.probabilities(0, first_percent).sum()) - share)
         return float(np.sqrt(np.mean(np.square(off)))) + _SHARE_WEIGHT * off_share
 
@@ -183,12 +185,23 @@ def fit_table(measured: MeasuredTable, *, rows: int, draws: int, forced: float, 
     return min(laws, key=misfit)
 
 
+def expected_distinct(law: RankLaw, draws: float) -> float:
+    """Expected number of different ranks in independent draws; ranks far behind count in bins of nearly equal ones."""
+    edges = np.arange(min(law.rows, _EXACT_RANKS) + 1, dtype=np.float64)
+    if law.rows > _EXACT_RANKS:
+        bins = int(np.ceil(np.log2(law.rows / _EXACT_RANKS) * _BINS_PER_OCTAVE)) + 1
+        edges = np.concatenate([edges, np.geomspace(_EXACT_RANKS, law.rows, bins + 1)[1:]])
+    ranks = np.diff(edges)
+    probabilities = np.minimum(law.between(edges) / ranks, 1.0 - 1e-15)
+    return float((-np.expm1(draws * np.log1p(-probabilities)) * ranks).sum())
+
+
 def _solve_exponent(law: RankLaw, *, draws: float, distinct: float) -> RankLaw:
     """The law with the exponent that gives the number of distinct ids, or the nearest end of the range."""
     low, high = 0.0, _STEEPEST
     for _ in range(30):
         law = replace(law, exponent=(low + high) / 2)
-        low, high = (law.exponent, high) if law.expected_distinct(draws) > distinct else (low, law.exponent)
+        low, high = (law.exponent, high) if expected_distinct(law, draws) > distinct else (low, law.exponent)
     return law
 
 

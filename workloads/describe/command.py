@@ -1,7 +1,5 @@
 """Command line: `python -m workloads describe`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -64,7 +62,7 @@ def describe_command(
         raise typer.Exit(USER_ERROR) from error
 
 
-def _source(folder: Path | None, synthetic: str | None, *, batch_size: int, rows: int | None, seed: int) -> RowSource:
+def _source(folder: Path | None, synthetic: str | None, *, batch_size: int, rows: int | None, seed: int) -> "RowSource":
     from workloads.describe.rows import PreparedRows, SyntheticRows
 
     if (folder is None) == (synthetic is None):

@@ -1,7 +1,5 @@
 """What `describe` says of a dataset. Everything printed, written and drawn is taken from here."""
 
-from __future__ import annotations
-
 from pydantic import BaseModel, ConfigDict
 
 from workloads.batch import DataKind

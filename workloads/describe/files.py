@@ -1,7 +1,5 @@
 """Writes a description into a directory: JSON, CSV and a figure."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

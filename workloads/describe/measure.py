@@ -1,7 +1,5 @@
 """Measures a dataset in one pass over its rows, training first."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -1,11 +1,8 @@
 """Where the described rows come from: a prepared directory, or a synthetic stream."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -49,23 +46,27 @@ class Block:
         return self.values[offsets[0] : offsets[-1]], offsets - offsets[0]
 
 
-class RowSource(Protocol):
-    """Rows of a dataset, in blocks.
+class PreparedRows:
+    """Rows of a prepared dataset. A `RowSource`."""
 
-    Attributes:
-        name: Name of the dataset.
-        kind: Real or synthetic.
-        tables: Table names with their rows.
-        row_0: What row 0 of every table stands for; None where it is a row like any other.
-    """
+    kind = DataKind.REAL
 
-    name: str
-    kind: DataKind
-    tables: tuple[tuple[str, int], ...]
-    row_0: str | None
+    def __init__(self, folder: Path) -> None:
+        """Open a directory that holds manifest.json, or whose only subdirectory with one is meant.
+
+        Raises:
+            DataError: there is no prepared dataset, more than one, or it is damaged.
+        """
+        found = find_prepared(folder)
+        if len(found) > 1:
+            raise DataError(f"{folder} holds several datasets: name one, {' or '.join(map(str, found.values()))}")
+        self._workload = PreparedWorkload.open(*found.values(), batch_size=1)
+        self.name, self.tables = self._workload.name, self._workload.tables
+        self.row_0: str | None = _ROW_0[self._workload.manifest.settings.ids]
 
     def samples(self, split: Split) -> int:
         """Rows of a split."""
+        return self._workload.batches(split)
 
     def blocks(self, split: Split, *, limit: int) -> Iterator[Block]:
         """The first rows of a split, in order, `limit` at most.
@@ -73,45 +74,12 @@ class RowSource(Protocol):
         Raises:
             DataError: an id lies outside its table; the message names file, row and table.
         """
-
-
-class PreparedRows:
-    """Rows of a prepared directory, read from its mapped arrays. A `RowSource`."""
-
-    kind = DataKind.REAL
-
-    def __init__(self, folder: Path) -> None:
-        """Open a directory that holds a manifest, or whose only prepared subdirectory does.
-
-        Raises:
-            DataError: nothing prepared is there, or more than one dataset, or it is damaged.
-        """
-        found = find_prepared(folder)
-        if len(found) > 1:
-            raise DataError(f"{folder} holds several datasets: name one, {' or '.join(map(str, found.values()))}")
-        (folder,) = found.values()
-        workload = PreparedWorkload.open(folder, batch_size=1)
-        self._folder, self._manifest = folder, workload.manifest
-        self.name, self.tables = workload.name, workload.tables
-        self.row_0: str | None = _ROW_0[self._manifest.settings.ids]
-
-    def samples(self, split: Split) -> int:
-        """Rows of a split."""
-        return self._manifest.splits[split].rows
-
-    def blocks(self, split: Split, *, limit: int) -> Iterator[Block]:
-        """The first rows of a split, `limit` at most; see `RowSource`."""
-        ids = np.load(self._folder / array_file(split, "ids"), mmap_mode="r")
-        labels = np.load(self._folder / array_file(split, "labels"), mmap_mode="r")
-        for start in range(0, min(limit, len(labels)), _BLOCK_ROWS):
-            part = slice(start, min(start + _BLOCK_ROWS, limit, len(labels)))
-            values = np.ascontiguousarray(ids[part].T, dtype=np.int64)
+        arrays = self._workload.arrays[split]
+        for start in range(0, limit, _BLOCK_ROWS):
+            part = slice(start, min(start + _BLOCK_ROWS, limit))
+            values = np.ascontiguousarray(arrays.ids[part].T, dtype=np.int64)
             self._check(values, split, start)
-            yield Block(
-                values=values.reshape(-1),
-                offsets=np.arange(values.size + 1, dtype=np.int64),
-                labels=labels[part] != 0,
-            )
+            yield Block(values.reshape(-1), np.arange(values.size + 1), arrays.labels[part] != 0)
 
     def _check(self, values: Ints, split: Split, start: int) -> None:
         rows = np.array([count for _, count in self.tables])[:, None]
@@ -119,9 +87,10 @@ class PreparedRows:
             return
         table, sample = np.argwhere((values < 0) | (values >= rows))[0]
         name, count = self.tables[table]
-        path = self._folder / array_file(split, "ids")
+        folder, manifest = self._workload.folder, self._workload.manifest
+        path = folder / array_file(split, "ids")
         problem = f"{path}, row {start + sample}: id {values[table, sample]} is outside table {name} of {count} rows"
-        raise DataError(f"{problem}. Make the data again: {prepare_command(self._folder, self._manifest)}")
+        raise DataError(f"{problem}. Make the data again: {prepare_command(folder, manifest)}")
 
 
 class SyntheticRows:
@@ -147,11 +116,13 @@ class SyntheticRows:
         return self._workload.batches(split) * self._workload.batch_size
 
     def blocks(self, split: Split, *, limit: int) -> Iterator[Block]:
-        """The first full batches of a split that hold `limit` rows at most; see `RowSource`."""
+        """The first full batches of a split that hold `limit` rows at most."""
         for index in range(min(limit, self.samples(split)) // self._workload.batch_size):
             batch = self._workload.batch(index, split)
-            yield Block(
-                values=batch.features.values().numpy(),
-                offsets=batch.features.offsets().numpy(),
-                labels=batch.labels.numpy() != 0,
-            )
+            features = batch.features
+            yield Block(features.values().numpy(), features.offsets().numpy(), batch.labels.numpy() != 0)
+
+
+RowSource = PreparedRows | SyntheticRows
+"""Where rows come from: `name`, `kind`, `tables` with their rows, and what `row_0` of every table stands for, None
+where it is a row like any other."""

@@ -1,10 +1,9 @@
 """How many ids were accessed how often: enough for shares, curves and exponents, and far smaller than all counts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import polars as pl
@@ -29,18 +28,18 @@ class Spectrum:
     ids: Ints
 
     @classmethod
-    def of(cls, counts: Ints) -> Spectrum:
+    def of(cls, counts: Ints) -> Self:
         """The spectrum of accesses per id, int64 `[rows]`; ids never accessed are left out."""
         return cls._sorted(pl.Series("frequencies", counts).value_counts(name="ids"))
 
     @classmethod
-    def merged(cls, spectra: Iterable[Spectrum]) -> Spectrum:
+    def merged(cls, spectra: Iterable["Spectrum"]) -> Self:
         """The spectrum of all ids of several tables, at least one."""
         frames = (pl.DataFrame({"frequencies": part.frequencies, "ids": part.ids}) for part in spectra)
         return cls._sorted(pl.concat(frames).group_by("frequencies").sum())
 
     @classmethod
-    def _sorted(cls, frame: pl.DataFrame) -> Spectrum:
+    def _sorted(cls, frame: pl.DataFrame) -> Self:
         accessed = frame.filter(pl.col("frequencies") > 0).sort("frequencies", descending=True).cast(pl.Int64)
         return cls(frequencies=accessed["frequencies"].to_numpy(), ids=accessed["ids"].to_numpy())
 

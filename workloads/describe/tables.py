@@ -1,7 +1,5 @@
 """A description as tables: printed within 80 columns, or as a data frame."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pandas as pd

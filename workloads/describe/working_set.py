@@ -1,7 +1,5 @@
 """Working sets: the distinct rows that a batch, or a window of consecutive batches, needs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

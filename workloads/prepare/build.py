@@ -1,7 +1,5 @@
 """The steps of a preparation, in order: stage, count, rank or hash, encode, sum up."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +14,6 @@ from workloads.errors import DataError
 from workloads.manifest import (
     COUNTS,
     DATA_FILES,
-    ArrayFile,
     ColumnRecord,
     FileRecord,
     IdRule,
@@ -25,16 +22,15 @@ from workloads.manifest import (
     Settings,
     SplitRecord,
     TableRecord,
-    array_file,
 )
 from workloads.prepare.cluster import Advance, Meter, OnCluster, Progress, run_here, unheard
 from workloads.prepare.counting import TrainingPart, count
-from workloads.prepare.encoding import Arrays, array_shapes, encode
+from workloads.prepare.encoding import Arrays, create_arrays, encode
 from workloads.prepare.read.checks import too_many_bad_rows
 from workloads.prepare.splits import split_rows
 from workloads.prepare.staging import stage
 from workloads.prepare.vocabulary import Vocabulary, build_vocabulary
-from workloads.prepare.workspace import Job, PlacedFile, done, key_of, threads
+from workloads.prepare.workspace import UNFINISHED, Job, PlacedFile, done, key_of, threads
 from workloads.split import Split
 
 _Task = TypeVar("_Task")
@@ -117,25 +113,27 @@ class Build:
         return tuple(self._run(what, build, columns, totals=[training] * len(columns), each=True))
 
     def _create(self, splits: Mapping[Split, int], vocabularies: Sequence[Vocabulary]) -> Path:
-        """The folder of the arrays, which get their full size."""
-        work = self.job.work
+        """The folder of the arrays, which get their full size; one that an earlier run has made keeps its values."""
         names = [vocabulary.folder.name for vocabulary in vocabularies]
-        made = work / f"made-{key_of(names, [[str(split), rows] for split, rows in splits.items()])}"
+        made = self.job.work / f"made-{key_of(names, [[str(split), rows] for split, rows in splits.items()])}"
         if not made.exists():
-            for mark in work.glob("encoded-*"):  # says that rows are in arrays, and these are gone
+            for mark in self.job.work.glob("encoded-*"):  # says that rows are in arrays, and these are gone
                 shutil.rmtree(mark)
-            made.mkdir()
-        for (split, part), array in array_shapes(self.job.raw, splits).items():
-            array.create(made / array_file(split, part))
+            empty = made.with_name(made.name + UNFINISHED)
+            shutil.rmtree(empty, ignore_errors=True)
+            empty.mkdir()
+            create_arrays(empty, self.job.raw, splits)
+            empty.rename(made)
         return made
 
     def _write_counts(self, arrays: Arrays) -> None:
         rows = sum(vocabulary.table_rows for vocabulary in arrays.vocabularies)
         with (arrays.made / COUNTS).open("wb") as stream:
-            stream.write(ArrayFile((rows,), np.dtype(np.int64)).header)
+            header = {"descr": "<i8", "fortran_order": False, "shape": (rows,)}
+            np.lib.format.write_array_header_1_0(stream, header)
             for vocabulary in arrays.vocabularies:
-                for part in vocabulary.counts(self.job.memory.ranked_ids):
-                    stream.write(part.data)
+                with (vocabulary.folder / "counts").open("rb") as part:
+                    shutil.copyfileobj(part, stream)
 
     def _manifest(
         self,
@@ -146,7 +144,7 @@ class Build:
         positives: Mapping[Split, int],
         files: tuple[FileRecord, ...],
     ) -> Manifest:
-        raw, notes = arrays.raw, [_note(folder) for folder in staged]
+        raw, notes = self.job.raw, [_note(folder) for folder in staged]
         return Manifest(
             dataset=raw.dataset,
             label=raw.label.name,

@@ -1,9 +1,8 @@
 """Where the tasks of a step run, in this process or on the workers of a Dask cluster, and how far they are."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from workloads.errors import DataError
@@ -25,23 +24,15 @@ class Meter:
     """Adds up how far the tasks of a step are, and reports the sum; `totals` has the bytes or rows of each task."""
 
     def __init__(self, step: str, totals: Sequence[int], progress: Progress) -> None:
-        self._step = step
-        self._total = sum(totals)
-        self._totals = totals
-        self._done = [0] * len(totals)
-        self._rows = [0] * len(totals)
-        self._progress = progress
+        self._step, self._totals, self._progress = step, totals, progress
+        self._done, self._rows = [0] * len(totals), [0] * len(totals)
         self._report()
 
-    def advance(self, position: int) -> Advance:
-        """What the task at this position calls to say how far it is."""
-
-        def listen(read: int, rows: int) -> None:
-            self._done[position] = read or min(rows, self._totals[position])
-            self._rows[position] = rows
-            self._report()
-
-        return listen
+    def advance(self, position: int, read: int, rows: int) -> None:
+        """Take note of how far the task at this position is, in bytes (0 where it counts rows alone) and rows."""
+        self._done[position] = read or min(rows, self._totals[position])
+        self._rows[position] = rows
+        self._report()
 
     def finish(self, position: int) -> None:
         """Take the task at this position for done: one that runs elsewhere does not say how far it is."""
@@ -49,11 +40,11 @@ class Meter:
         self._report()
 
     def _report(self) -> None:
-        self._progress(self._step, sum(self._done), self._total, sum(self._rows))
+        self._progress(self._step, sum(self._done), sum(self._totals), sum(self._rows))
 
 
 if TYPE_CHECKING:
-    from distributed import Client
+    pass
 
 CONNECT_S = 10
 Task = TypeVar("Task")
@@ -68,9 +59,9 @@ def run_here(
     `at_once` is 1 for tasks that use all cores themselves. A task skips what an earlier run has finished.
     """
     if at_once == 1:  # not in a pool: a Ctrl-C must not wait for the task
-        return [function(task, meter.advance(position)) for position, task in enumerate(tasks)]
+        return [function(task, partial(meter.advance, position)) for position, task in enumerate(tasks)]
     with ThreadPoolExecutor(at_once) as pool:
-        return list(pool.map(function, tasks, map(meter.advance, range(len(tasks)))))
+        return list(pool.map(function, tasks, [partial(meter.advance, position) for position in range(len(tasks))]))
 
 
 class OnCluster:

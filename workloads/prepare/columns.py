@@ -1,7 +1,5 @@
 """Formats of raw files: their columns, what each may hold, and what it becomes."""
 
-from __future__ import annotations
-
 import enum
 import hashlib
 import json

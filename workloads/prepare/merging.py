@@ -3,12 +3,10 @@
 Lists are merged range of values by range of values; a range is as large as the memory allows.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,50 +14,51 @@ import polars as pl
 
 
 class Counted(NamedTuple):
-    """Distinct ids: values uint64 `[ids]`, accesses int64 `[ids]`, first row of each int64 `[ids]`."""
+    """Distinct ids: values uint64 `[ids]`, accesses `[ids]`, first row of each `[ids]`; the latter are integers."""
 
     values: npt.NDArray[np.uint64]
-    counts: npt.NDArray[np.int64]
-    first: npt.NDArray[np.int64]
-
-
-class Run(Protocol):
-    """Distinct ids sorted by value, on disk or in memory."""
-
-    @property
-    def length(self) -> int:
-        """Distinct ids."""
-
-    def values(self) -> npt.NDArray[np.uint64]:
-        """All values, mapped into memory or in it."""
-
-    def read(self, start: int, stop: int) -> Counted:
-        """Some of the ids."""
+    counts: npt.NDArray[np.integer]
+    first: npt.NDArray[np.integer]
 
 
 @dataclass(frozen=True)
-class FileRun:
-    """Counted ids of one column of one raw file; `start` is the row of the dataset at which that file begins."""
+class Run:
+    """Distinct ids of one column, sorted by value, in files: of a raw file, or of one block of it.
+
+    Attributes:
+        begin: Entry of the files with which the run begins; it has `length`.
+        start: Added to the first rows that the file has.
+        counts_dtype: Of the accesses and first rows in the files.
+    """
 
     folder: Path
     column: int
+    begin: int
+    length: int
     start: int
+    counts_dtype: type[np.integer] = np.int64
 
-    @property
-    def length(self) -> int:
-        """Distinct ids."""
-        return column_file(self.folder, self.column, "values").stat().st_size // 8
+    @classmethod
+    def whole(cls, folder: Path, column: int, *, start: int = 0) -> Self:
+        """All entries of the files of a column."""
+        return cls(folder, column, 0, column_file(folder, column, "values").stat().st_size // 8, start)
 
     def values(self) -> npt.NDArray[np.uint64]:
         """All values, mapped into memory."""
-        return np.memmap(column_file(self.folder, self.column, "values"), np.uint64, mode="r")
+        if not self.length:
+            return np.empty(0, np.uint64)
+        path = column_file(self.folder, self.column, "values")
+        return np.memmap(path, np.uint64, "r", offset=8 * self.begin, shape=self.length)
 
     def read(self, start: int, stop: int) -> Counted:
-        """Some of the ids."""
-        paths = [column_file(self.folder, self.column, part) for part in Counted._fields]
-        values = np.fromfile(paths[0], np.uint64, stop - start, offset=8 * start)
-        counts, first = (np.fromfile(path, np.int64, stop - start, offset=8 * start) for path in paths[1:])
-        return Counted(values, counts, first + self.start)
+        """Some of the entries; accesses and first rows as int64."""
+
+        def part(name: str, dtype: type[np.integer]) -> npt.NDArray[np.integer]:
+            offset = (self.begin + start) * np.dtype(dtype).itemsize
+            return np.fromfile(column_file(self.folder, self.column, name), dtype, stop - start, offset=offset)
+
+        counts, first = (part(name, self.counts_dtype).astype(np.int64) for name in ("counts", "first"))
+        return Counted(part("values", np.uint64), counts, first + self.start)  # type: ignore[arg-type]
 
 
 def merged(runs: Sequence[Run], *, limit: int) -> Iterator[Counted]:
@@ -72,7 +71,7 @@ def merged(runs: Sequence[Run], *, limit: int) -> Iterator[Counted]:
     # Every `stride`-th value of each run tells where to cut: a range then holds at most half the limit by the sample,
     # and at most one stride more from each run, together another quarter.
     stride = max(1, limit // (4 * len(runs)))
-    sample = np.sort(np.concatenate([run.values()[::stride] for run in runs]))
+    sample = np.sort(np.concatenate([run.values()[::stride].copy() for run in runs]))
     bounds = np.unique(sample[:: max(1, limit // (2 * stride))][1:])
     cuts = [np.concatenate(([0], np.searchsorted(run.values(), bounds), [run.length])) for run in runs]
     for part in range(len(bounds) + 1):
@@ -90,7 +89,7 @@ def _added(parts: Sequence[Counted]) -> Counted:
     return Counted(*(grouped[name].to_numpy() for name in Counted._fields))
 
 
-def write_runs(folder: Path, column: int, lists: Iterator[Counted]) -> int:
+def write_run(folder: Path, column: int, lists: Iterable[Counted]) -> int:
     """Write lists one after the other; returns the ids."""
     ids = 0
     paths = [column_file(folder, column, part) for part in Counted._fields]
@@ -103,5 +102,5 @@ def write_runs(folder: Path, column: int, lists: Iterator[Counted]) -> int:
 
 
 def column_file(folder: Path, column: int, part: str) -> Path:
-    """The file of one `part`, a field of `Counted`, of a column's ids."""
+    """The file of one `part` of a column's ids: a field of `Counted`, or another."""
     return folder / f"{column:03}_{part}"

@@ -4,9 +4,6 @@ Every step is a list of independent tasks: one per raw file, or one per table. A
 name says what it depends on, so that a killed run goes on where it stopped, and a cluster can share the work.
 """
 
-from __future__ import annotations
-
-import difflib
 import errno
 import re
 from collections.abc import Sequence
@@ -86,9 +83,7 @@ def known_format(dataset: str) -> RawFormat:
         DataError: there is none of that name.
     """
     if dataset not in FORMATS:
-        near = difflib.get_close_matches(dataset, FORMATS, n=3, cutoff=0.4)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
-        raise DataError(f"unknown dataset '{dataset}'{hint} (known: {', '.join(FORMATS)})")
+        raise DataError(f"unknown dataset '{dataset}' (known: {', '.join(FORMATS)})")
     return FORMATS[dataset]
 
 

@@ -1,7 +1,5 @@
 """Counted ids of one column to rows by rank, range of counts by range of counts, as many at a time as memory allows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO

@@ -1,7 +1,5 @@
 """Which rows train, validate and test."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from workloads.errors import DataError

@@ -1,10 +1,9 @@
 """The third step: the counted ids of all files to the rows of a table, on disk, by rank or hashed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +12,7 @@ from workloads.errors import DataError
 from workloads.manifest import IdRule, Settings
 from workloads.prepare.cluster import Advance, unheard
 from workloads.prepare.columns import Column, Kind
-from workloads.prepare.merging import Counted, FileRun, column_file, merged, write_runs
+from workloads.prepare.merging import Counted, Run, column_file, merged, write_run
 from workloads.prepare.ranking import rank
 from workloads.prepare.workspace import Job, PlacedFile, done, key_of, step
 
@@ -40,56 +39,38 @@ class Vocabulary:
     hashed: bool
     signed: bool
 
-    def counts(self, limit: int) -> Iterator[npt.NDArray[np.int64]]:
-        """Accesses of all rows, int64, some at a time."""
-        for start in range(0, self.table_rows, limit):
-            length = min(limit, self.table_rows - start)
-            yield np.fromfile(self.folder / "counts", np.int64, length, offset=8 * start)
+    def look_up(self, runs: Sequence[Run], stream: BinaryIO, *, limit: int) -> None:
+        """Write the rows of the ids of some runs, int32, run after run; 0 for ids that the training split lacks.
 
-    def slices(self, limit: int) -> Iterator[VocabularySlice]:
-        """The ids in order of their values, some at a time: together they answer for every possible value."""
+        So many ids of the vocabulary as `limit` are in memory at a time.
+        """
         if self.hashed:
-            yield VocabularySlice(None, None, modulus=self.table_rows, signed=self.signed)
+            for run in runs:
+                stream.write(hashed(run.values(), self.table_rows, signed=self.signed).astype(np.int32).data)
             return
-        previous: int | None = None
+        begins = np.cumsum([0, *(run.length for run in runs)])
+        found = [0] * len(runs)
         for start in range(0, max(self.values, 1), limit):
             length = min(limit, self.values - start)
             values = np.fromfile(self.folder / "values", np.uint64, length, offset=8 * start)
             rows = np.fromfile(self.folder / "rows", np.int32, length, offset=4 * start)
             last = start + length >= self.values
-            yield VocabularySlice(values, rows, above=previous, up_to=None if last else int(values[-1]))
-            previous = int(values[-1]) if length else None
+            for number, run in enumerate(runs):
+                wanted = run.values()[found[number] :]
+                wanted = wanted if last else wanted[: np.searchsorted(wanted, values[-1], side="right")]
+                stream.seek(4 * (int(begins[number]) + found[number]))
+                stream.write(_rows_of(wanted, values, rows).data)
+                found[number] += len(wanted)
 
 
-@dataclass(frozen=True)
-class VocabularySlice:
-    """Rows of the ids in a range of values, from above `above` up to `up_to`; None where it is open.
-
-    `values` are uint64 `[ids]`, sorted, and None where rows are values modulo `modulus`; `rows` are int32 `[ids]`.
-    """
-
-    values: npt.NDArray[np.uint64] | None
-    rows: npt.NDArray[np.int32] | None
-    above: int | None = None
-    up_to: int | None = None
-    modulus: int = 0
-    signed: bool = False
-
-    def span(self, values: npt.NDArray[np.uint64]) -> slice:
-        """Which of some sorted values this slice answers for."""
-        start = 0 if self.above is None else int(np.searchsorted(values, np.uint64(self.above), side="right"))
-        stop = len(values) if self.up_to is None else int(np.searchsorted(values, np.uint64(self.up_to), side="right"))
-        return slice(start, stop)
-
-    def look_up(self, values: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
-        """Rows of sorted values of the range, int32 `[n]`; 0 for ids that the training split does not have."""
-        if self.values is None or self.rows is None:
-            return hashed(values, self.modulus, signed=self.signed).astype(np.int32)
-        if not len(self.values):
-            return np.zeros(len(values), np.int32)
-        position = np.searchsorted(self.values, values)
-        np.minimum(position, len(self.values) - 1, out=position)
-        return np.where(self.values[position] == values, self.rows[position], np.int32(0))
+def _rows_of(
+    wanted: npt.NDArray[np.uint64], values: npt.NDArray[np.uint64], rows: npt.NDArray[np.int32]
+) -> npt.NDArray[np.int32]:
+    """Rows of wanted values, int32 `[n]`, given sorted values and their rows; 0 for others."""
+    if not len(values):
+        return np.zeros(len(wanted), np.int32)
+    position = np.minimum(np.searchsorted(values, wanted), len(values) - 1)
+    return np.where(values[position] == wanted, rows[position], np.int32(0))
 
 
 def hashed(values: npt.NDArray[np.uint64], rows: int, *, signed: bool) -> npt.NDArray[np.int64]:
@@ -120,10 +101,6 @@ def build_vocabulary(
 ) -> Vocabulary:
     """Merge the counts of all files and give every id of one column its row, unless an earlier run has.
 
-    Ranked: rows 1, 2, ... in order of decreasing count, ties by first appearance; the missing id is ranked too; row 0
-    is for ids below `min_count` and for those that training lacks. Hashed: the value modulo the size of the table; a
-    missing id counts as 0, as in torchrec.
-
     `counted` is what `count` made of the files, in time order.
 
     Raises:
@@ -135,7 +112,9 @@ def build_vocabulary(
     folder = job.work / f"vocabulary-{key_of(LAYOUT, column, files, job.settings.min_count, table_rows, signed)}"
     note = done(folder)
     if note is None:
-        lists = merged([FileRun(file.folder, column, file.start) for file in counted], limit=job.memory.merged_ids)
+        lists = merged(
+            [Run.whole(file.folder, column, start=file.start) for file in counted], limit=job.memory.merged_ids
+        )
         missing = _missing(counted, column)
         with step(folder) as (made, note):
             if table_rows is None:
@@ -165,7 +144,7 @@ def _ranked(
     job: Job, lists: Iterator[Counted], made: Path, *, missing: tuple[int, int], training_rows: int, name: str
 ) -> dict[str, int]:
     """Rank the ids of a column; returns what `Vocabulary` has to know."""
-    ids = write_runs(made, 0, lists)
+    ids = write_run(made, 0, lists)
     entries = ids + bool(missing[0])
     if missing[0]:  # it is ranked like any other id, as the last entry
         for part, number in zip(("counts", "first"), missing, strict=True):

@@ -1,7 +1,5 @@
 """The work folder of a preparation, whose finished steps the next run uses again, and its bound on memory."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json
@@ -11,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
@@ -48,14 +46,14 @@ class Memory:
             raise DataError(f"--memory must be at least {SMALLEST_BYTES >> 20}MiB: the program alone takes half of it")
 
     @classmethod
-    def parse(cls, text: str) -> Memory:
+    def parse(cls, text: str) -> Self:
         """A size such as `8GB`, `512MiB` or a number of bytes."""
         try:
             return cls(TypeAdapter(ByteSize).validate_python(text.strip()))
         except ValidationError as error:
             raise DataError(f"--memory {text!r} is not a size: write it like 8GB or 512MiB") from error
 
-    def divided(self, parts: int) -> Memory:
+    def divided(self, parts: int) -> Self:
         """The share of each of several tasks that run at the same time."""
         return replace(self, parts=self.parts * parts)
 

@@ -1,7 +1,5 @@
 """A fixed scrambling of every table's ranks into row ids, so that the order of ids says nothing about frequency."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

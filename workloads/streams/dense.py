@@ -1,7 +1,5 @@
 """Dense features of the synthetic streams."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -3,8 +3,6 @@
 Flat arrays of lookups hold one table after another, in a table one sample after another, in a bag one id after another.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,8 +1,7 @@
 """The model behind synthetic labels: a logistic regression, calibrated to a click rate and an AUROC."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -63,7 +62,7 @@ class PlantedModel:
         ctr: float,
         auroc: float,
         lengths: Ints | None = None,
-    ) -> PlantedModel:
+    ) -> Self:
         """Draw a model and set its intercept and scale on a stream of its own.
 
         Args:
@@ -115,7 +114,7 @@ class PlantedModel:
                 scores += (standard * standard - 1.0) * self.square
         return scores
 
-    def _fitted(self, scores: Floats, *, ctr: float, auroc: float) -> PlantedModel:
+    def _fitted(self, scores: Floats, *, ctr: float, auroc: float) -> Self:
         """Bisect the scale, with the intercept that meets the CTR at each; `scores` ascend."""
         low, high = np.log(_SCALE_RANGE)
         intercept = scale = reached = 0.0

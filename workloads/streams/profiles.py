@@ -1,7 +1,5 @@
 """The fitted access patterns of the three datasets, from profiles.json; results/streams/fit_profiles.py makes it."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Samples of a synthetic stream before they become a batch: ranks, bags, dense features, and thresholds for labels."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,8 +1,7 @@
 """Synthetic click logs: the table sizes, access skew and click rate of a real dataset, with labels to learn."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -67,7 +66,7 @@ class SyntheticWorkload:
         self.best_auroc = self._planted.best_auroc
 
     @classmethod
-    def create(cls, dataset: str, *, batch_size: int, seed: int, max_rows: int | None = None) -> SyntheticWorkload:
+    def create(cls, dataset: str, *, batch_size: int, seed: int, max_rows: int | None = None) -> Self:
         """A stream at the published table sizes, or at smaller ones.
 
         Args:
@@ -89,11 +88,9 @@ class SyntheticWorkload:
         return cls(schema=schema, rows=rows, batch_size=batch_size, seed=seed, track=track)
 
     def epoch_rows(self) -> int:
-        """Samples of the published training split."""
         return self._schema.train_rows
 
     def batches(self, split: Split) -> int:
-        """Full batches of the published split."""
         rows = {
             Split.TRAIN: self._schema.train_rows,
             Split.VALIDATION: self._schema.validation_rows,
@@ -102,11 +99,6 @@ class SyntheticWorkload:
         return rows[split] // self.batch_size
 
     def batch(self, index: int, split: Split = Split.TRAIN) -> Batch:
-        """Batch `index` of a split, at the same cost for every index.
-
-        Raises:
-            IndexError: the split has no batch of that index.
-        """
         samples = self._samples(index, split)
         labels = samples.thresholds < self._probabilities(samples)
         ids = self._scrambler.jagged_ids(samples.ranks.reshape(-1), samples.starts)
@@ -127,16 +119,7 @@ class SyntheticWorkload:
         return torch.from_numpy(self._probabilities(self._samples(index, split)))
 
     def frequencies(self, prefix: float = 1.0) -> Mapping[str, Tensor]:
-        """Expected accesses per row over the training split, rounded, int64 `[rows]` by table.
-
-        Worked out from the law and the track, nothing is drawn. Beside the result it takes a few chunks of 2**16 ranks.
-
-        Args:
-            prefix: Only the first such share of the training split is counted, above 0 to 1.
-
-        Raises:
-            ValueError: the prefix is out of range.
-        """
+        # Worked out from the law and the track, nothing is drawn; beside the result it takes a few chunks of ranks.
         samples = prefix_of(self._schema.train_rows, prefix)
         frequencies: dict[str, Tensor] = {}
         bags = self._schema.bags
@@ -155,12 +138,7 @@ class SyntheticWorkload:
             frequencies[name] = torch.from_numpy(accesses)
         return frequencies
 
-    def shrunk(self, *, max_table_rows: int, batch_size: int) -> SyntheticWorkload:
-        """A small copy for verification: the same heavy hitters on tables of `max_table_rows` rows at most.
-
-        Raises:
-            ValueError: a number is below 1.
-        """
+    def shrunk(self, *, max_table_rows: int, batch_size: int) -> "SyntheticWorkload":
         if max_table_rows < 1:
             raise ValueError(f"max_table_rows is {max_table_rows}: give at least 1 row per table")
         rows = {name: min(count, max_table_rows) for name, count in self._rows.items()}

@@ -6,12 +6,10 @@ Tables of at least `MOVING_ROWS` published rows follow the track, smaller ones d
 that stands for a missing value. What the defaults rest on is in docs/tracks.md.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import ClassVar
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
 
 from workloads.errors import DataError
 
@@ -21,8 +19,30 @@ MOVING_ROWS = 1000
 _NAME = re.compile(r"^(?P<name>\w+)(?:\[(?P<parameters>[^\[\]]*)\])?$")
 
 
+def _parameter(default: float, low: float, high: float) -> Any:  # noqa: ANN401 - as dataclasses.field
+    return field(default=default, metadata={"range": (low, high)})
+
+
 @dataclass(frozen=True, kw_only=True)
-class Recency:
+class Track:
+    """How a stream depends on time; the fields are its parameters.
+
+    Raises:
+        DataError: a parameter is out of range.
+    """
+
+    name: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        for parameter in fields(self):
+            value, (low, high) = getattr(self, parameter.name), parameter.metadata["range"]
+            if not low <= value <= high:
+                raise DataError(f"{parameter.name} of @{self.name} is {value}: give {low:g} to {high:g}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recency(Track):
     """Ids come back sooner than by chance: some are copied from an earlier sample of the stream.
 
     A lookup copies with `probability`. The number of samples back is log-uniform, `2 ** octaves` at most. What is
@@ -30,17 +50,12 @@ class Recency:
     """
 
     name: ClassVar[str] = "recency"
-    probability: float = 0.1
-    octaves: int = 20
-
-    def __post_init__(self) -> None:
-        """Check the parameters."""
-        _within(self, "probability", low=0.0, high=0.9)
-        _within(self, "octaves", low=1, high=40)
+    probability: float = _parameter(0.1, 0.0, 0.9)
+    octaves: int = _parameter(20, 1, 40)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drift:
+class Drift(Track):
     """Which ids are popular changes; how popular the first, the second, ... of them is does not.
 
     Each popular place of a table is held by `takers` ids in turn, each for one `lifetime`, in training splits; while it
@@ -49,17 +64,12 @@ class Drift:
     """
 
     name: ClassVar[str] = "drift"
-    lifetime: float = 0.1
-    takers: int = 16
-
-    def __post_init__(self) -> None:
-        """Check the parameters."""
-        _within(self, "lifetime", low=1e-3, high=1e3)
-        _within(self, "takers", low=2, high=1 << 16)
+    lifetime: float = _parameter(0.1, 1e-3, 1e3)
+    takers: int = _parameter(16, 2, 1 << 16)
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlashCrowd:
+class FlashCrowd(Track):
     """At known times a few rare ids become hot for a while, then fade.
 
     Time is cut into periods of `every` samples, a multiple of 4. After a quiet quarter of a period a crowd comes to
@@ -69,40 +79,30 @@ class FlashCrowd:
     """
 
     name: ClassVar[str] = "flash"
-    every: int = 1 << 19
-    peak: float = 0.15
-    ids: int = 256
-    tables: float = 0.5
+    every: int = _parameter(1 << 19, 4, 1 << 40)
+    peak: float = _parameter(0.15, 0.0, 1.0)
+    ids: int = _parameter(256, 1, 1 << 20)
+    tables: float = _parameter(0.5, 0.0, 1.0)
 
     def __post_init__(self) -> None:
-        """Check the parameters."""
-        _within(self, "every", low=4, high=1 << 40)
+        """Check the parameters, and that a period has four quarters."""
+        super().__post_init__()
         if self.every % 4:
             raise DataError(f"every of @{self.name} is {self.every}: give a multiple of 4, a crowd has four quarters")
-        _within(self, "peak", low=0.0, high=1.0)
-        _within(self, "ids", low=1, high=1 << 20)
-        _within(self, "tables", low=0.0, high=1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Growth:
+class Growth(Track):
     """New ids keep appearing: of the rare ones a share `start` exists when training begins, all when it ends.
 
     Ids appear in an order that has nothing to do with their frequency, at a constant rate of `(1 - start) * rare ids /
     training samples` per table and sample. An id that does not exist yet is never drawn; its share goes to the rare ids
     that do, in proportion. The heavy hitters of a table, the explicit head of its law, exist from the beginning.
-
     """
 
     name: ClassVar[str] = "growth"
-    start: float = 0.5
+    start: float = _parameter(0.5, 0.25, 1.0)
 
-    def __post_init__(self) -> None:
-        """Check the parameters."""
-        _within(self, "start", low=0.25, high=1.0)
-
-
-Track = Recency | Drift | FlashCrowd | Growth
 
 TRACKS: Mapping[str, type[Track]] = {track.name: track for track in (Recency, Drift, FlashCrowd, Growth)}
 """Tracks by name; their parameters have defaults."""
@@ -124,7 +124,7 @@ def parse_track(text: str) -> Track:
     if match is None or match["name"] not in TRACKS:
         raise DataError(f"unknown track {text!r}: choose one of {', '.join(TRACKS)}, or leave out the @")
     track = TRACKS[match["name"]]
-    kinds = {field.name: int if isinstance(field.default, int) else float for field in fields(track)}
+    kinds = {known.name: int if isinstance(known.default, int) else float for known in fields(track)}
     values: dict[str, float] = {}
     for part in filter(None, (part.strip() for part in (match["parameters"] or "").split(","))):
         key, _, value = (piece.strip() for piece in part.partition("="))
@@ -137,20 +137,11 @@ def parse_track(text: str) -> Track:
         except ValueError:
             wanted = "a whole number" if kinds[key] is int else "a number"
             raise DataError(f"{key} of @{track.name} is {value!r}: give {wanted}") from None
-    return track(**values)  # type: ignore[arg-type]
+    return track(**values)
 
 
 def label(track: Track) -> str:
     """The track as `parse_track` reads it: its name, and the parameters that are not the default ones."""
-    changed = [
-        f"{field.name}={getattr(track, field.name)!r}"
-        for field in fields(track)
-        if getattr(track, field.name) != field.default
-    ]
+    values = {known.name: getattr(track, known.name) for known in fields(track)}
+    changed = [f"{known.name}={values[known.name]!r}" for known in fields(track) if values[known.name] != known.default]
     return f"{track.name}[{','.join(changed)}]" if changed else track.name
-
-
-def _within(track: Track, name: str, *, low: float, high: float) -> None:
-    value = getattr(track, name)
-    if not low <= value <= high:
-        raise DataError(f"{name} of @{track.name} is {value}: give {low:g} to {high:g}")

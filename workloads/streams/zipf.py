@@ -5,10 +5,9 @@ Ranks count from 0. The first ranks carry explicit probabilities; the others sha
 than a per cent beyond the tenth rank, and unlike it has an inverse in closed form: one power per draw, any table size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +17,6 @@ from workloads.streams.draws import RankTables, to_power, to_ranks
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-_EXACT_RANKS = 1 << 12
-_BINS_PER_OCTAVE = 64
 _SINGULAR = 1e-6
 
 
@@ -65,7 +62,7 @@ class RankLaw:
         power = 1.0 - self.exponent
         return power if abs(power) > _SINGULAR else _SINGULAR
 
-    def resized(self, rows: int) -> RankLaw:
+    def resized(self, rows: int) -> Self:
         """The same law on a table of another size: the head keeps its shares, the tail its mass on other ranks."""
         if rows == self.rows:
             return self
@@ -77,14 +74,9 @@ class RankLaw:
 
     def probabilities(self, start: int, stop: int) -> Floats:
         """Probabilities of ranks `start` to `stop`, float64 `[stop - start]`, so that big tables go in chunks."""
-        return self._between(np.arange(start, stop + 1, dtype=np.float64))
+        return self.between(np.arange(start, stop + 1, dtype=np.float64))
 
-    def expected_distinct(self, draws: float) -> float:
-        """Expected number of different ranks in independent draws, each rank counted with its own probability."""
-        probabilities, ranks = self._grouped()
-        return float((-np.expm1(draws * np.log1p(-probabilities)) * ranks).sum())
-
-    def _between(self, edges: Floats) -> Floats:
+    def between(self, edges: Floats) -> Floats:
         """Probability between each edge and the next, edges in ranks, ascending, whole below the head's end."""
         head = np.asarray(self.head)
         first = len(self.head)
@@ -96,15 +88,6 @@ class RankLaw:
         in_head = edges[:-1] < first
         masses[in_head] = head[edges[:-1][in_head].astype(np.int64)]
         return masses
-
-    def _grouped(self) -> tuple[Floats, Floats]:
-        """Probability per rank and ranks for every rank at the start and for bins of nearly equal ranks behind."""
-        edges = np.arange(min(self.rows, _EXACT_RANKS) + 1, dtype=np.float64)
-        if self.rows > _EXACT_RANKS:
-            bins = int(np.ceil(np.log2(self.rows / _EXACT_RANKS) * _BINS_PER_OCTAVE)) + 1
-            edges = np.concatenate([edges, np.geomspace(_EXACT_RANKS, self.rows, bins + 1)[1:]])
-        ranks = np.diff(edges)
-        return np.minimum(self._between(edges) / ranks, 1.0 - 1e-15), ranks
 
 
 class RankSampler:

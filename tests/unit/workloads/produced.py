@@ -1,7 +1,5 @@
 """Workloads for producer processes to open: in a module of their own, which they import without pytest."""
 
-from __future__ import annotations
-
 import time
 
 import torch

@@ -1,7 +1,5 @@
 """Frequencies of rows: counted or sketched, on the training split alone."""
 
-from __future__ import annotations
-
 import random
 import shutil
 
@@ -14,10 +12,9 @@ from torchrec import KeyedJaggedTensor
 
 from workloads.batch import Split
 from workloads.errors import DataError
-from workloads.frequency import FrequencySketch, counted, sketched
+from workloads.frequency import FrequencySketch, sketched
 from workloads.prepare.prepare import prepare
 from workloads.prepared import PreparedWorkload
-from workloads.split import prefix_of
 
 ROWS, TRAIN = 196, 168
 BATCH = 7
@@ -68,10 +65,7 @@ def test_prefix_counts_are_those_of_its_rows(prepared, prefix):
 
 def test_no_row_behind_the_prefix_and_none_of_validation_or_test_can_change_a_frequency(prepared, tmp_path):
     def found(workload):
-        return (
-            workload.frequencies(0.25),
-            sketched(workload, prefix=0.25, memory_bytes=10**6).accesses,
-        )
+        return workload.frequencies(0.25), sketched(workload, prefix=0.25, memory_bytes=10**6).accesses
 
     before = found(PreparedWorkload.open(prepared, batch_size=BATCH))
     outside = [("later", TRAIN // 4, TRAIN, "train"), ("validation", 0, 14, "validation"), ("test", 0, 14, "test")]
@@ -80,13 +74,6 @@ def test_no_row_behind_the_prefix_and_none_of_validation_or_test_can_change_a_fr
         assert all(same(*pair) for pair in zip(before, after, strict=True)), name
     inside = found(with_other_rows(prepared, tmp_path / "inside", first=0, last=1))
     assert not any(same(*pair) for pair in zip(before, inside, strict=True))
-
-
-def test_whole_training_split_is_blind_to_validation_and_test_too(prepared, tmp_path):
-    before = PreparedWorkload.open(prepared, batch_size=BATCH).frequencies()
-    for split in ("validation", "test"):
-        changed = with_other_rows(prepared, tmp_path / split, first=0, last=14, split=split)
-        assert same(changed.frequencies(), before)
 
 
 def test_sketch_reads_training_batches_alone(prepared):
@@ -116,19 +103,6 @@ def test_prefix_out_of_range_is_refused(prepared, prefix):
         workload.frequencies(prefix)
     with pytest.raises(ValueError, match="prefix is"):
         sketched(workload, prefix=prefix, memory_bytes=10**6)
-
-
-@given(st.integers(1, 10**9), st.floats(1e-12, 1.0))
-def test_prefix_is_at_least_one_row_and_at_most_all(count, share):
-    assert 1 <= prefix_of(count, share) <= count
-    assert abs(prefix_of(count, share) - max(1, share * count)) <= 0.5
-
-
-def test_counting_in_blocks_is_counting_at_once():
-    ids = np.random.default_rng(1).integers(0, 50, (150_000, 2)).astype(np.int32)
-    counts = counted(ids[: prefix_of(len(ids), 0.9)], [50, 60])
-    for column, rows in ((0, 50), (1, 60)):
-        assert np.array_equal(counts[column], np.bincount(ids[:135_000, column], minlength=rows))
 
 
 def one_table(ids, lengths=None):
@@ -163,19 +137,6 @@ def test_sketch_larger_than_its_tables_is_exact_and_equal_inputs_give_equal_byte
     tight = [sketched(workload, prefix=1.0, memory_bytes=15_000) for _ in range(2)]
     assert max(tight[0].error.values()) > 0
     assert same(tight[0].accesses, tight[1].accesses)
-
-
-def test_hot_rows_of_a_long_stream_are_found_in_a_small_sketch(monkeypatch):
-    monkeypatch.setattr("workloads.frequency._BLOCK_IDS", 5_000)
-    draw, rows = np.random.default_rng(0), 10**6
-    sketch = FrequencySketch({"t": rows}, memory_bytes=100_000)
-    truth = np.zeros(rows, dtype=np.int64)
-    for _ in range(40):
-        ids = np.minimum(draw.zipf(1.3, 2_000) - 1, rows - 1)
-        sketch.add(one_table(ids.tolist()))
-        np.add.at(truth, ids, 1)
-    hottest = np.argsort(-sketch.result(samples=1).accesses["t"].numpy(), kind="stable")[:50]
-    assert set(hottest) == set(np.argsort(-truth, kind="stable")[:50])
 
 
 def test_sketch_without_memory_for_its_tables_names_the_least_that_works():

@@ -1,7 +1,5 @@
 """Rows that are refused: malformed ones, counted against an allowance, and rows that go back in time."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from pathlib import Path

@@ -1,16 +1,15 @@
 """Lines of raw text files, plain or compressed, in blocks that end at line ends; every file is read once."""
 
-from __future__ import annotations
-
 import hashlib
 import queue
 import threading
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, Protocol, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import zstandard
 
@@ -28,17 +27,7 @@ _PACKED_FORMATS = {
 }
 
 
-class _Decompressor(Protocol):
-    """What the decompressors of zlib and zstandard have in common."""
-
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, /) -> bytes: ...
-
-
-_COMPRESSIONS: dict[bytes, Callable[[], _Decompressor]] = {
+_COMPRESSIONS: dict[bytes, Callable[[], Any]] = {  # the decompressors have what `_decompressed` uses in common
     b"\x1f\x8b": lambda: zlib.decompressobj(wbits=31),
     b"\x28\xb5\x2f\xfd": lambda: zstandard.ZstdDecompressor().decompressobj(),
 }
@@ -118,12 +107,9 @@ class RawFile:
                 for magic, what in _PACKED_FORMATS.items():
                     if start.startswith(magic):
                         raise DataError(f"{self.path} is {what}: unpack it first (plain, gzip and zstd are read)")
-                if start.startswith(PARQUET_MAGIC):
-                    raise DataError(f"{self.path} is a Parquet file: describe its columns in a file and give --schema")
                 new = next((new for magic, new in _COMPRESSIONS.items() if start.startswith(magic)), None)
                 whole = chain((start,), raw)
-                blocks = whole if new is None else _decompressed(whole, new)
-                for block in blocks:
+                for block in whole if new is None else _decompressed(whole, new):
                     if block[257:262] == b"ustar":  # no line of these formats holds a word there
                         raise DataError(f"{self.path} is a tar archive: unpack it first (tar -xf {self.path})")
                     yield block
@@ -157,7 +143,7 @@ def _first_line_end(text: bytes) -> bytes:
     return b"\r\n" if end > 0 and text[end - 1 : end] == b"\r" else b"\n"
 
 
-def _decompressed(blocks: Iterator[bytes], new: Callable[[], _Decompressor]) -> Iterator[bytes]:
+def _decompressed(blocks: Iterator[bytes], new: Callable[[], Any]) -> Iterator[bytes]:
     """Text of one or several compressed members; EOFError where the last one is cut off."""
     member = new()
     for compressed in blocks:
@@ -181,11 +167,9 @@ def ahead(items: Iterator[_Item]) -> Iterator[_Item]:
 
     def put(item: _Item | BaseException | None) -> bool:
         while not stop.is_set():
-            try:
+            with suppress(queue.Full):
                 ready.put(item, timeout=0.1)
-            except queue.Full:
-                continue
-            return True
+                return True
         return False
 
     def read() -> None:
@@ -201,10 +185,8 @@ def ahead(items: Iterator[_Item]) -> Iterator[_Item]:
     def get() -> _Item | BaseException | None:
         # Not an endless wait: polars' handler has the system take up such a wait again after a Ctrl-C.
         while True:
-            try:
+            with suppress(queue.Empty):
                 return ready.get(timeout=0.1)
-            except queue.Empty:
-                continue
 
     # A daemon: a reader that waits for a pipe must not keep an interrupted program alive.
     threading.Thread(target=read, daemon=True).start()

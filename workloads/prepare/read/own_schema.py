@@ -1,7 +1,5 @@
 """A dataset of the user's own: a TOML file that says what the columns of Parquet or CSV files hold."""
 
-from __future__ import annotations
-
 import hashlib
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Parquet files to the same typed columns as text files."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

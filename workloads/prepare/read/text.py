@@ -1,7 +1,5 @@
 """Text files to typed columns: whole blocks at once where every line is good, line by line where one may not be."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -39,16 +37,6 @@ class TextRows:
     def __post_init__(self) -> None:
         """Begin at a file."""
         self._order = TimeOrder(self.raw.time)
-
-    @property
-    def bytes_read(self) -> int:
-        """Bytes of the file taken from the disk so far."""
-        return self.file.bytes_read
-
-    @property
-    def sha256(self) -> str:
-        """Sum of the whole file once `frames` is exhausted."""
-        return self.file.sha256
 
     def frames(self, block_bytes: int) -> Iterator[pl.DataFrame]:
         """The good rows, in order, about `block_bytes` of text at a time.

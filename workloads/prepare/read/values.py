@@ -1,7 +1,5 @@
 """Columns of text to columns of numbers, with the same checks and types for every kind of file."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pandas as pd

@@ -4,10 +4,7 @@ A stream draws a popularity rank for every lookup. A timeline turns the rank of 
 that the row id and the effect on labels come from. In a table that keeps still, an id's identity is its rank.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import Any
 
 from workloads.streams.timelines.crowds import FlashTimeline
 from workloads.streams.timelines.drift import DriftTimeline
@@ -16,7 +13,7 @@ from workloads.streams.timelines.recency import RecencyTimeline
 from workloads.streams.timelines.timeline import TimedTable, Timeline, Words
 from workloads.streams.tracks import Drift, FlashCrowd, Growth, Recency, Track
 
-_TIMELINES: dict[type[Track], type[Timeline[Any]]] = {
+_TIMELINES: dict[type[Track], type[Timeline]] = {
     Recency: RecencyTimeline,
     Drift: DriftTimeline,
     FlashCrowd: FlashTimeline,
@@ -24,9 +21,7 @@ _TIMELINES: dict[type[Track], type[Timeline[Any]]] = {
 }
 
 
-def timeline_of(
-    track: Track | None, tables: Sequence[TimedTable], *, keys: Words, train_samples: int
-) -> Timeline[Track | None]:
+def timeline_of(track: Track | None, tables: Sequence[TimedTable], *, keys: Words, train_samples: int) -> Timeline:
     """The timeline of a track on the tables of a stream; arguments as for `Timeline`."""
-    kind: type[Timeline[Any]] = Timeline if track is None else _TIMELINES[type(track)]
+    kind = Timeline if track is None else _TIMELINES[type(track)]
     return kind(track, tables, keys=keys, train_samples=train_samples)

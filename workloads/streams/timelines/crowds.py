@@ -1,7 +1,5 @@
 """Crowds: at known times a few rare ids become hot, then fade."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -45,8 +43,10 @@ class _Crowds(NamedTuple):
     probability: float
 
 
-class FlashTimeline(Timeline[FlashCrowd]):
+class FlashTimeline(Timeline):
     """Crowds at known times; see `FlashCrowd`. Ids of crowds are of the less frequent half of a table."""
+
+    _track: FlashCrowd
 
     def _can_move(self, table: TimedTable) -> bool:
         return table.law.rows > 1
@@ -64,25 +64,18 @@ class FlashTimeline(Timeline[FlashCrowd]):
         return ids
 
     def _crowds(self, table: int) -> _Crowds:
+        track, (law, pinned, _) = self._track, self._tables[table]
         coin_key, crowd_key = self._keys[table]
-        rows = self._tables[table].law.rows
+        rare_from = (law.rows + 1) // 2
         return _Crowds(
-            coin_key=coin_key,
-            crowd_key=crowd_key,
-            pinned=self._tables[table].pinned,
-            rare_from=(rows + 1) // 2,
-            rows=rows,
-            every=self._track.every,
-            peak=self._track.peak,
-            ids=self._track.ids,
-            probability=self._track.tables,
+            coin_key, crowd_key, pinned, rare_from, law.rows, track.every, track.peak, track.ids, track.tables
         )
 
     def _identify(self, table: int, ranks: Ints, samples: Ints) -> None:
         _join_crowds(samples, self._crowds(table), ranks)
 
     def _moving_shares(self, table: int, samples: int) -> Iterator[tuple[int, Floats]]:
-        law, pinned = self._tables[table].law, self._tables[table].pinned
+        law, pinned, _ = self._tables[table]
         drawn = 1.0 - float(law.probabilities(0, pinned).sum())
         ids, gained = [], []
         for number in range(-(-samples // self._track.every)):

@@ -1,7 +1,5 @@
 """Ids that take turns on the popular ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -21,7 +19,7 @@ from workloads.streams.timelines.timeline import (
 from workloads.streams.tracks import Drift
 
 
-class DriftTimeline(Timeline[Drift]):
+class DriftTimeline(Timeline):
     """Ids that take turns on popular ranks; see `Drift`.
 
     With `takers` times `places` ranks, rank `place + depth * places` belongs to one place, and identities
@@ -41,13 +39,11 @@ class DriftTimeline(Timeline[Drift]):
         return (table.law.rows - table.pinned) // self._takers
 
     def _identify(self, table: int, ranks: Ints, samples: Ints) -> None:
-        moved = self._tables[table]
-        _hand_over(
-            samples, self._keys[table, 0], moved.pinned, self._places(moved), self._takers, self._lifetime, ranks
-        )
+        moved, key = self._tables[table], self._keys[table, 0]
+        _hand_over(samples, key, moved.pinned, self._places(moved), self._takers, self._lifetime, ranks)
 
     def _moving_shares(self, table: int, samples: int) -> Iterator[tuple[int, Floats]]:
-        law, pinned = self._tables[table].law, self._tables[table].pinned
+        law, pinned, _ = self._tables[table]
         places, takers = self._places(self._tables[table]), self._takers
         if pinned:
             yield 0, law.probabilities(0, pinned)

@@ -1,7 +1,5 @@
 """Ids that come to exist during the training split."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -56,7 +54,7 @@ class _GrowingTable(NamedTuple):
     limits: Ints
 
 
-class GrowthTimeline(Timeline[Growth]):
+class GrowthTimeline(Timeline):
     """Ids that come to exist during the training split, in steps of equal length; see `Growth`."""
 
     def __init__(self, track: Growth, tables: Sequence[TimedTable], *, keys: Words, train_samples: int) -> None:
@@ -74,18 +72,9 @@ class GrowthTimeline(Timeline[Growth]):
         head = len(law.head)
         ends = np.empty(2)
         to_power(np.array([head, law.rows]) + law.shift, np.full(2, law.power), ends)
-        birth_key, redraw_key = self._keys[table]
+        (birth_key, redraw_key), (low, high), inverse = self._keys[table], ends.tolist(), 1.0 / law.power
         growing = _GrowingTable(
-            birth_key=birth_key,
-            redraw_key=redraw_key,
-            head=head,
-            rows=law.rows,
-            low=float(ends[0]),
-            high=float(ends[1]),
-            shift=law.shift,
-            inverse_power=1.0 / law.power,
-            begins=self._begins,
-            limits=self._limits,
+            birth_key, redraw_key, head, law.rows, low, high, law.shift, inverse, self._begins, self._limits
         )
         _draw_existing(samples, growing, ranks)
 

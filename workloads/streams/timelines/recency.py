@@ -1,7 +1,5 @@
 """Lookups that copy what an earlier sample looked up."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from workloads.compiled import compiled
@@ -24,8 +22,10 @@ MAX_COPIES = 16
 _HIGH_HALF = np.uint64(32)
 
 
-class RecencyTimeline(Timeline[Recency]):
+class RecencyTimeline(Timeline):
     """Lookups copied from earlier samples; see `Recency`."""
+
+    _track: Recency
 
     def _can_move(self, _table: TimedTable) -> bool:
         return True

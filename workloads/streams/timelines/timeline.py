@@ -1,10 +1,7 @@
 """The stream without a track, and what every track has to say: draws, identities, and how often each identity comes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +13,6 @@ from workloads.streams.zipf import RankLaw
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
-TrackT_co = TypeVar("TrackT_co", bound=Track | None, covariant=True)
 
 KEYS = 2
 """Random words that a timeline takes per table."""
@@ -25,8 +21,7 @@ CHUNK = 1 << 16
 """Ranks whose shares are worked out at a time."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TimedTable:
+class TimedTable(NamedTuple):
     """A table as a timeline sees it.
 
     Attributes:
@@ -40,7 +35,7 @@ class TimedTable:
     moves: bool
 
 
-class Timeline(Generic[TrackT_co]):
+class Timeline:
     """Independent draws, the stream without a track. Tracks redefine what they change, for one table at a time.
 
     Args:
@@ -50,7 +45,7 @@ class Timeline(Generic[TrackT_co]):
         train_samples: Length of the training split.
     """
 
-    def __init__(self, track: TrackT_co, tables: Sequence[TimedTable], *, keys: Words, train_samples: int) -> None:
+    def __init__(self, track: Track | None, tables: Sequence[TimedTable], *, keys: Words, train_samples: int) -> None:
         self._track = track
         self._tables = tuple(tables)
         self._keys = keys

@@ -39,14 +39,6 @@ def test_every_figure_of_the_stream_is_within_its_bound_of_the_whole_sample_and_
     assert [line for line in lines if not line.holds] == []
 
 
-def test_columns_of_a_group_go_missing_in_the_same_rows(dataset, real):
-    drawn = draw_rows(dataset, rows=20_000, seed=7)
-    masks = {name: jointly_missing(real, drawn, tables) for name, tables in groups(dataset).items() if len(tables) > 1}
-    assert masks
-    for name, (theirs, ours) in masks.items():
-        assert ours.mean() == pytest.approx(theirs.mean(), abs=0.05), name
-
-
 def test_columns_that_go_missing_apart_are_no_group(real, dataset):
     tables = next(tables for tables in groups(dataset).values() if len(tables) > 1)
     drawn = draw_rows(dataset, rows=20_000, seed=7)

@@ -3,10 +3,11 @@ import json
 
 import numpy as np
 import pytest
-from fit_profiles import STATISTICS_FILE, fit_dataset, fit_missing
+from fit_profiles import STATISTICS_FILE, expected_distinct, fit_dataset, fit_missing
 
-from workloads.schema import SCHEMAS
+from workloads.schema import CRITEO_1TB, MLPERF_DLRM_V2, SCHEMAS
 from workloads.streams.profiles import PROFILES_FILE, load_profile
+from workloads.streams.zipf import RankLaw
 
 DATASETS = ("criteo_kaggle", "avazu", "criteo_1tb")
 
@@ -67,10 +68,10 @@ def test_fitted_law_gives_the_measured_distinct_ids_and_heavy_hitters(dataset, m
         column = figures["tables"][name]
         draws = figures["rows"] * (1.0 - table.forced)
         if column["distinct"] > 100:
-            assert table.law.expected_distinct(draws) == pytest.approx(column["distinct"], rel=0.10), name
+            assert expected_distinct(table.law, draws) == pytest.approx(column["distinct"], rel=0.10), name
         if column["distinct"] > 1000:
             for rows, distinct in column["growth"].items():
-                drawn = table.law.expected_distinct(int(rows) * (1.0 - table.forced))
+                drawn = expected_distinct(table.law, int(rows) * (1.0 - table.forced))
                 assert drawn == pytest.approx(distinct, rel=0.15), (name, rows)
         first = 1 if table.group is not None and not figures["groups_are_defaults"] else 0
         share = table.law.head[first]
@@ -82,3 +83,21 @@ def test_fitted_law_gives_the_measured_distinct_ids_and_heavy_hitters(dataset, m
 def test_profile_of_an_unknown_table_is_refused():
     with pytest.raises(KeyError, match="C99"):
         load_profile("avazu", rows={"C99": 5})
+
+
+@pytest.mark.parametrize("rows", [900, 60_000])
+def test_expected_distinct_matches_the_sum_over_all_ranks(rows):
+    law = RankLaw(rows=rows, head=(0.3, 0.1, 0.05), exponent=1.05, shift=10.0)
+    probabilities = law.probabilities(0, rows)
+    draws = 5000
+    assert expected_distinct(law, draws) == pytest.approx((1 - (1 - probabilities) ** draws).sum(), rel=1e-3)
+
+
+def test_laws_of_other_table_sizes_give_the_distinct_ids_measured_on_criteo_1tb():
+    draws = 80_000
+    criteo = load_profile("criteo_1tb", rows=dict(CRITEO_1TB.categorical))
+    resized = load_profile(MLPERF_DLRM_V2.profile, rows=dict(MLPERF_DLRM_V2.categorical))
+    for name, table in resized.tables.items():
+        expected = expected_distinct(criteo.tables[name].law, draws)
+        assert expected_distinct(table.law, draws) == pytest.approx(expected, rel=0.05), name
+        assert table.law.head == criteo.tables[name].law.head

@@ -1,7 +1,5 @@
 """The programs about tracks run, at sizes that say little: what they measure is for full streams."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The drift board's sentences follow from its numbers: made-up streams whose verdicts are known."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

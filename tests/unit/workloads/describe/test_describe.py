@@ -113,23 +113,6 @@ def test_blocks_do_not_show_in_the_description(train, test, block, batch_size):
     assert describe(Listed(tables, rows, block=block), batch_size=batch_size) == whole
 
 
-def test_row_0_is_a_row_like_any_other_where_it_stands_for_nothing():
-    plain = Listed({"a": 4}, {Split.TRAIN: [(1, [0])], Split.TEST: [(1, [0])]})
-    plain.row_0 = None
-    description = describe(plain, batch_size=1)
-    assert {figures.row_0_share for figures in (*description.splits, *description.tables)} == {None}
-
-
-def test_progress_ends_each_stage_at_its_total():
-    calls = []
-    describe(HAND_MADE, batch_size=2, progress=lambda *call: calls.append(call))
-    assert {stage: (done, total) for stage, done, total in calls} == {
-        "reading train": (5, 5),
-        "reading validation": (2, 2),
-        "reading test": (1, 1),
-    }
-
-
 @pytest.mark.parametrize(
     ("numbers", "message"),
     [
@@ -187,12 +170,6 @@ def test_tables_are_plain_text_of_80_columns_with_nothing_cut(widest):
     assert "\x1b" not in text
     assert "48,937,457,123" in text
     assert "device_conn_type" in text
-
-
-def test_bags_are_printed_only_where_there_are_any():
-    assert "ids/bag" in printed(describe(HAND_MADE, batch_size=2))
-    one_hot = Listed({"a": 4}, {Split.TRAIN: [(1, [0]), (0, [2])]})
-    assert "ids/bag" not in printed(describe(one_hot, batch_size=1))
 
 
 # Written

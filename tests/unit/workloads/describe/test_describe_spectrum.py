@@ -51,12 +51,3 @@ def test_exponent_leaves_out_ids_seen_once_and_needs_ten_others():
     law = [2000 // rank for rank in range(1, 11)]
     assert of([*law, *[1] * 50_000]).zipf_exponent() == of(law).zipf_exponent()
     assert of([*law[:9], *[1] * 50_000]).zipf_exponent() is None
-
-
-@given(st.integers(1, 10**6), st.integers(2, 50))
-def test_ranks_of_a_curve_rise_from_the_first_to_the_last(ids, points):
-    ranks, accesses = Spectrum(np.array([1]), np.array([ids])).curve(points)
-    assert (ranks[0], ranks[-1]) == (1, ids)
-    assert (np.diff(ranks) > 0).all()
-    assert len(ranks) <= points
-    assert set(accesses.tolist()) == {1}

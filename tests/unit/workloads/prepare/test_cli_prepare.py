@@ -54,7 +54,7 @@ def test_inputs_may_be_listed_or_repeated_and_keep_their_order(tmp_path, days):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["criteo_1tbb", "--input", "day_0"], "unknown dataset 'criteo_1tbb'; did you mean criteo_1tb"),
+        (["criteo_1tbb", "--input", "day_0"], "unknown dataset 'criteo_1tbb' (known: criteo_kaggle, avazu"),
         (["criteo_1tb", "--input", "day_0", "absent"], "absent: no such file"),
         (["criteo_1tb", "--input", "day_0", "bad"], "bad:2: column I1: found 'x', expected an integer"),
         (["criteo_1tb", "--input", "day_0", "--min-count", "0"], "--min-count must be at least 1"),
@@ -83,21 +83,6 @@ def test_verify_tells_what_changed(tmp_path, days):
     result = run("verify", path.parent)
     assert result.exit_code == 2
     assert "train_labels.npy changed since preparation" in result.stderr
-
-
-def start(*words):
-    return subprocess.Popen(
-        [sys.executable, "-m", "workloads", *map(str, words)],
-        cwd=Path(__file__).parents[4],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def wait_for(process, path):
-    while not path.exists() and process.poll() is None:
-        time.sleep(0.02)
-    assert path.exists(), process.communicate()
 
 
 @pytest.mark.slow

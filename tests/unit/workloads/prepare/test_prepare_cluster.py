@@ -57,12 +57,11 @@ def test_two_workers_make_the_same_bytes_as_one_process(tmp_path, days, cluster)
 def test_errors_of_workers_reach_the_user_as_they_are(tmp_path, days, cluster):
     days[1].write_text(days[1].read_text() + "junk\n")
     days[2].write_text("junk\n" + days[2].read_text())
-    for scheduler in (None, cluster.scheduler_address):
-        with pytest.raises(DataError, match=r"day_1:61: 1 columns found.*Mend the row"):
-            prepare("criteo_1tb", days, out=tmp_path / str(bool(scheduler)), scheduler=scheduler)
-        with pytest.raises(DataError, match=r"day_2:1: 1 columns found.*\(bad row 2; --skip-bad-rows allows 1\)"):
-            settings = Settings(skip_bad_rows=1)
-            prepare("criteo_1tb", days, out=tmp_path / str(bool(scheduler)), scheduler=scheduler, settings=settings)
+    scheduler, settings = cluster.scheduler_address, Settings(skip_bad_rows=1)
+    with pytest.raises(DataError, match=r"day_1:61: 1 columns found.*Mend the row"):
+        prepare("criteo_1tb", days, out=tmp_path, scheduler=scheduler)
+    with pytest.raises(DataError, match=r"day_2:1: 1 columns found.*\(bad row 2; --skip-bad-rows allows 1\)"):
+        prepare("criteo_1tb", days, out=tmp_path, scheduler=scheduler, settings=settings)
 
 
 def test_no_scheduler_or_no_dask_is_an_error_with_the_remedy(tmp_path, days, monkeypatch):

@@ -170,16 +170,6 @@ def test_rows_out_of_time_order_are_refused_within_and_across_files(tmp_path, sc
     assert rows_of(tmp_path / "out", "labels").tolist() == ROWS["bought"]
 
 
-@pytest.mark.parametrize("slow", [False, True])
-def test_line_that_goes_back_in_time_is_named_also_behind_lines_left_out(tmp_path, schema, slow):
-    lines = changed("when", 6, 7).write_csv().splitlines()
-    if slow:
-        lines[3] = "bad"
-    (tmp_path / "rows").write_text("\n".join([*lines, ""]))
-    with pytest.raises(DataError, match=r"rows:8: column when: earlier"):
-        own(schema, [tmp_path / "rows"], tmp_path / "out", settings=Settings(skip_bad_rows=1))
-
-
 @pytest.mark.parametrize(
     ("frame", "message"),
     [

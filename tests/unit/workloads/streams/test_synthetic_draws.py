@@ -2,8 +2,8 @@
 
 import subprocess
 import sys
-import threading
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,8 +15,9 @@ from workloads.schema import SCHEMAS
 from workloads.streams.bijection import RankScrambler
 from workloads.streams.dense import DenseSampler
 from workloads.streams.draws import sum_bag_effects, sum_effects, to_power, to_uniform
-from workloads.streams.profiles import DenseProfile, load_profile
+from workloads.streams.profiles import load_profile
 from workloads.streams.synthetic import SyntheticWorkload
+from workloads.streams.tracks import TRACKS
 from workloads.streams.zipf import RankLaw, RankSampler
 
 SIZE = 5000  # no multiple of the loops' blocks
@@ -69,12 +70,6 @@ def test_power_is_close_to_the_exact_one_whatever_the_exponent(exponent):
     assert float(np.abs(found / exact - 1).max()) < 3e-14
 
 
-def test_power_of_one_is_one_and_powers_of_two_are_exact():
-    found = np.empty(4)
-    to_power(np.array([1.0, 2.0, 0.25, 4.0]), np.array([7.3, 10.0, 3.0, -0.5]), found)
-    assert found.tolist() == [1.0, 1024.0, 2.0**-6, 0.5]
-
-
 def test_uniform_numbers_are_the_words_highest_bits():
     words = np.array([0, 2**64 - 1, 2**63, 2**11, 2**11 - 1], dtype=np.uint64)
     uniform = np.empty(words.size)
@@ -113,16 +108,6 @@ def test_row_ids_are_those_of_plain_numpy(rows):
     assert np.array_equal(found, expected)
 
 
-def test_row_ids_of_tables_of_unequal_numbers_of_lookups_are_those_of_each_table():
-    rows, counts = [1000, 7, 2**20 + 1], [1500, 0, 3]
-    scramble = RankScrambler(rows, generator=np.random.Philox(key=2))
-    starts = np.concatenate([[0], np.cumsum(counts)])
-    ranks = np.concatenate([np.random.default_rng(6).integers(0, r, c) for r, c in zip(rows, counts, strict=True)])
-    ids = scramble.jagged_ids(ranks, starts)
-    for table, (start, stop) in enumerate(pairwise(starts)):
-        assert np.array_equal(ids[start:stop], scramble.table_ids(table, ranks[start:stop]))
-
-
 def test_dense_features_are_those_of_plain_numpy():
     columns = list(profile_of("criteo_kaggle").dense.values())
     coins = np.random.default_rng(3).random(SIZE)
@@ -146,18 +131,6 @@ def test_dense_features_are_those_of_plain_numpy():
     assert values.dtype == by_column.dtype == by_sample.dtype == np.float32
     assert np.array_equal(by_column, values)
     assert np.array_equal(by_sample, values.T)
-
-
-def test_value_is_missing_where_the_coin_lies_in_one_of_its_ranges_and_nowhere_else():
-    ranges = [((0.0, 0.25), (0.75, 1.0)), ((0.25, 0.5),), ()]
-    columns = [DenseProfile(mean=1000.0, std=1.0, missing=missing) for missing in ranges]
-    coins = np.array([0.0, 0.2499, 0.25, 0.4999, 0.5, 0.7499, 0.75, np.nextafter(1.0, 0.0)])
-    by_column, _ = DenseSampler(columns).draw(np.random.Philox(key=1), coins)
-    assert (by_column == 0).tolist() == [
-        [True, True, False, False, False, False, True, True],
-        [False, False, True, True, False, False, False, False],
-        [False] * 8,
-    ]
 
 
 def test_effects_on_labels_are_those_of_plain_numpy():
@@ -194,31 +167,27 @@ def crc_of(batch):
 
 def test_batches_made_on_many_threads_at_once_are_those_of_one():
     workload = SyntheticWorkload.create("criteo_kaggle_bags", batch_size=300, seed=2, max_rows=50_000)
-    alone = {index: crc_of(workload.batch(index)) for index in range(8)}
-    together = {}
-    threads = [
-        threading.Thread(target=lambda index=index: together.update({index: crc_of(workload.batch(index))}))
-        for index in alone
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert together == alone
+    alone = [crc_of(workload.batch(index)) for index in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda index: crc_of(workload.batch(index)), range(8))) == alone
 
 
 @pytest.mark.slow  # compiles everything anew
-def test_batch_is_the_same_where_loops_are_compiled_anew_and_torch_has_two_threads(tmp_path):
+def test_batches_are_the_same_in_a_process_that_compiles_anew_with_two_threads_of_torch(tmp_path):
+    names = ["mlperf_dlrm_v2", *(f"avazu@{track}" for track in TRACKS)]
     code = (
-        "import zlib, torch; torch.set_num_threads(2); from workloads.streams.synthetic import SyntheticWorkload as W;"
-        "b = W.create('mlperf_dlrm_v2', batch_size=64, seed=3).batch(12345); f = b.features;"
-        "print(*(zlib.crc32(p.numpy().tobytes()) for p in (f.values(), f.lengths(), b.dense, b.labels)))"
+        "import zlib, torch; torch.set_num_threads(2)\n"
+        "from workloads.streams.synthetic import SyntheticWorkload as W\n"
+        f"for name in {names}:\n"
+        "    b = W.create(name, batch_size=64, seed=3).batch(12345)\n"
+        "    parts = (b.features.values(), b.features.lengths(), b.dense, b.labels)\n"
+        "    print(*(zlib.crc32(p.numpy().tobytes()) for p in parts))"
     )
     environment = {"PYTHONPATH": str(Path(__file__).parents[4]), "NUMBA_CACHE_DIR": str(tmp_path)}
     run = [sys.executable, "-c", code]
     other = subprocess.run(run, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-    here = SyntheticWorkload.create("mlperf_dlrm_v2", batch_size=64, seed=3)
-    assert tuple(map(int, other.stdout.split())) == crc_of(here.batch(12345))
+    here = [SyntheticWorkload.create(name, batch_size=64, seed=3).batch(12345) for name in names]
+    assert [tuple(map(int, line.split())) for line in other.stdout.splitlines()] == [crc_of(batch) for batch in here]
 
 
 def test_ranks_and_row_ids_are_those_that_earlier_releases_drew():

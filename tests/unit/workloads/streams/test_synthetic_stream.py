@@ -1,7 +1,4 @@
-import subprocess
-import sys
 import zlib
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -35,6 +32,9 @@ def test_batch_has_the_shapes_and_types_of_the_schema(dataset):
     batch = workload.batch(3)
     assert (workload.name, workload.kind, workload.batch_size) == (dataset, DataKind.SYNTHETIC, 100)
     assert workload.tables == schema.categorical
+    assert workload.epoch_rows() == schema.train_rows
+    rows = (schema.train_rows, schema.validation_rows, schema.test_rows)
+    assert [workload.batches(split) for split in Split] == [count // 100 for count in rows]
     assert batch.features.keys() == [name for name, _ in schema.categorical]
     assert batch.features.stride() == 100
     assert batch.dense.shape == (100, workload.dense_columns) == (100, len(schema.dense))
@@ -44,33 +44,6 @@ def test_batch_has_the_shapes_and_types_of_the_schema(dataset):
     assert set(batch.labels.unique().tolist()) <= {0.0, 1.0}
     for table, (_, rows) in zip(batch.features.values().view(-1, 100), workload.tables, strict=True):
         assert 0 <= int(table.min()) <= int(table.max()) < rows
-
-
-def test_splits_have_the_published_sizes():
-    workload = create(batch_size=2048)
-    schema = SCHEMAS["criteo_kaggle"]
-    assert workload.epoch_rows() == schema.train_rows
-    assert workload.batches(Split.TRAIN) == schema.train_rows // 2048
-    assert workload.batches(Split.VALIDATION) == schema.validation_rows // 2048
-    assert workload.batches(Split.TEST) == schema.test_rows // 2048
-
-
-def test_equal_arguments_give_equal_batches_in_any_order():
-    first, second = create(), create()
-    backwards = {index: fingerprint(second, index) for index in (9, 5, 0)}
-    assert {index: fingerprint(first, index) for index in (0, 5, 9)} == backwards
-
-
-@pytest.mark.slow
-def test_another_process_sees_the_same_batch():
-    root = Path(__file__).parents[4]
-    code = (
-        "import zlib; from workloads.streams.synthetic import SyntheticWorkload as W;"
-        "b = W.create('avazu', batch_size=256, seed=11, max_rows=100_000).batch(5);"
-        "print(*(zlib.crc32(p.numpy().tobytes()) for p in (b.features.values(), b.dense, b.labels)))"
-    )
-    other = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
-    assert tuple(map(int, other.stdout.split())) == fingerprint(create("avazu"), 5)
 
 
 @pytest.mark.parametrize(
@@ -117,8 +90,6 @@ def test_click_rate_and_auroc_of_the_stream_are_the_planted_ones(dataset):
     ("dataset", "columns", "share"),
     [
         ("criteo_kaggle", ("C3", "C4", "C12", "C16", "C21", "C24"), 0.0331),
-        ("criteo_kaggle", ("C19", "C20", "C25", "C26"), 0.4529),
-        ("criteo_1tb", ("C1", "C10", "C11", "C20", "C21", "C22"), 0.0408),
         ("criteo_1tb", ("C14", "C16", "C17", "C23"), 0.4204),
     ],
 )
@@ -165,26 +136,6 @@ def test_frequencies_are_what_the_stream_draws(dataset):
         assert float(standard.abs().max()) < 6.0, name
 
 
-def test_dense_features_have_the_measured_missing_rates():
-    dense = create(batch_size=20_000).batch(0).dense
-    assert float(dense.min()) == 0.0
-    assert float(dense.max()) < 20.0
-    zeros = (dense == 0).float().mean(0)
-    assert float(zeros[11]) > 0.765, "I12 is missing in 77.7 % of the rows"
-    assert float(zeros[4]) == pytest.approx(0.05, abs=0.02), "I5 is missing in 5 % of the rows and rarely 0"
-
-
-def test_integer_columns_go_missing_with_one_another_and_with_ids():
-    workload = create(batch_size=20_000)
-    batch = workload.batch(0)
-    zero = (batch.dense == 0).T
-    # I5 and I6 have means far above 0; where I5 is missing, I6 is, in 99.6 % of the real rows.
-    assert float(zero[5][zero[4]].float().mean()) > 0.85
-    # I3 is missing in 31.3 % of the rows that lack C19, and in 10.9 % of the others.
-    lacks = batch.features["C19"].values() == missing_id(workload, "C19")
-    assert float(zero[2][lacks].float().mean() - zero[2][~lacks].float().mean()) == pytest.approx(0.2, abs=0.04)
-
-
 def test_max_rows_caps_large_tables_and_leaves_small_ones():
     workload = create(max_rows=1_000_000)
     sizes = dict(workload.tables)
@@ -193,11 +144,7 @@ def test_max_rows_caps_large_tables_and_leaves_small_ones():
     assert 1_000_000 - len(sizes) <= sum(sizes.values()) <= 1_000_000
 
 
-def test_max_rows_above_the_published_sizes_changes_nothing():
-    assert create(max_rows=10**9).tables == SCHEMAS["criteo_kaggle"].categorical
-
-
-@pytest.mark.parametrize("cap", [1, 2, 10, 11, 300])
+@pytest.mark.parametrize("cap", [1, 11])
 @pytest.mark.parametrize("dataset", DATASETS)
 def test_shrunk_copy_stays_within_its_tables(dataset, cap):
     workload = create(dataset).shrunk(max_table_rows=cap, batch_size=128)
@@ -225,17 +172,14 @@ def test_impossible_argument_is_refused_with_value_and_remedy(arguments, message
 
 
 @pytest.mark.parametrize("index", [-1, 3_274_331 // 256])
-def test_index_outside_the_split_is_refused(index):
+def test_index_outside_the_split_and_a_table_without_rows_are_refused(index):
     workload = create()
+    with pytest.raises(ValueError, match="max_table_rows is 0"):
+        workload.shrunk(max_table_rows=0, batch_size=8)
     with pytest.raises(IndexError, match=f"batch {index} of the test split"):
         workload.batch(index, Split.TEST)
     with pytest.raises(IndexError, match="12790 batches"):
         workload.probabilities(index, Split.TEST)
-
-
-def test_shrinking_to_no_rows_is_refused():
-    with pytest.raises(ValueError, match="max_table_rows is 0"):
-        create().shrunk(max_table_rows=0, batch_size=8)
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")

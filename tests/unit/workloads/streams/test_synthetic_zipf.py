@@ -55,7 +55,7 @@ def test_random_draws_of_a_large_table_pass_chi_square(exponent):
     count = 200_000
     ranks = RankSampler([law]).ranks(np.random.default_rng(7).random((1, count)))[0]
     edges = np.unique(np.concatenate([np.arange(13), np.geomspace(13, law.rows, 30).astype(np.int64)]))
-    expected = count * law._between(edges.astype(np.float64))
+    expected = count * law.between(edges.astype(np.float64))
     observed = np.histogram(ranks, bins=edges)[0]
     chi_square = ((observed - expected) ** 2 / expected).sum()
     assert chi_square < len(expected) + 4 * np.sqrt(2 * len(expected))
@@ -68,23 +68,6 @@ def test_first_and_last_numbers_stay_within_the_table():
     assert ranks[:, 1].tolist() == [1, 16, 48_937_456]
 
 
-@pytest.mark.parametrize("rows", [900, 60_000])
-def test_expected_distinct_matches_the_sum_over_all_ranks(rows):
-    law = RankLaw(rows=rows, head=(0.3, 0.1, 0.05), exponent=1.05, shift=10.0)
-    probabilities = law.probabilities(0, rows)
-    draws = 5000
-    assert law.expected_distinct(draws) == pytest.approx((1 - (1 - probabilities) ** draws).sum(), rel=1e-3)
-
-
-def test_capped_law_keeps_its_heavy_hitters_and_its_tail_mass():
-    law = RankLaw(rows=1000, head=(0.4, 0.2), exponent=1.2, shift=0.0)
-    capped = law.resized(50)
-    assert capped.rows == 50
-    assert capped.head == law.head
-    assert capped.tail_mass == pytest.approx(law.tail_mass)
-    assert law.resized(1000) is law
-
-
 def test_law_of_a_larger_table_spreads_the_same_tail_mass_over_more_ranks():
     law = RankLaw(rows=1000, head=(0.4, 0.2), exponent=1.2, shift=3.0)
     larger = law.resized(50_000).probabilities(0, 50_000)
@@ -95,13 +78,11 @@ def test_law_of_a_larger_table_spreads_the_same_tail_mass_over_more_ranks():
     assert larger[2:1000].sum() < law.tail_mass
 
 
-@pytest.mark.parametrize(("rows", "head"), [(2, (2 / 3, 1 / 3)), (1, (1.0,))])
-def test_law_capped_inside_its_head_still_sums_to_one(rows, head):
+@pytest.mark.parametrize(("rows", "head"), [(50, (0.4, 0.2, 0.1)), (2, (2 / 3, 1 / 3)), (1, (1.0,))])
+def test_law_of_a_smaller_table_keeps_its_heavy_hitters_and_inside_them_still_sums_to_one(rows, head):
     law = RankLaw(rows=1000, head=(0.4, 0.2, 0.1), exponent=1.2, shift=0.0)
     assert law.resized(rows).head == pytest.approx(head)
-
-
-def test_law_capped_to_an_impossible_rank_makes_it_certain():
+    assert law.resized(rows).tail_mass == pytest.approx(0.3 if rows == 50 else 0.0)
     assert RankLaw(rows=1000, head=(0.0, 0.4), exponent=1.2, shift=0.0).resized(1).head == (1.0,)
 
 

@@ -33,30 +33,21 @@ def test_compression_is_told_by_content_not_by_name(tmp_path, packed):
 
 
 @pytest.mark.parametrize("packed", [bytes, gzip.compress, zstandard.compress], ids=["plain", "gzip", "zstd"])
-def test_lines_of_a_file_longer_than_a_block_keep_order_and_numbers(tmp_path, packed):
+def test_lines_of_a_file_longer_than_a_block_keep_order_and_numbers_and_the_file_its_sum(tmp_path, packed):
     generator = random.Random(1)
     lines = [generator.randbytes(generator.randrange(400)).hex().encode() for _ in range(4000)]
     path = tmp_path / "big"
     path.write_bytes(packed(b"\n".join(lines) + b"\n"))
     assert path.stat().st_size > 2 * READ_BYTES
     assert lines_of(path) == list(enumerate(lines, start=1))
-
-
-@pytest.mark.parametrize("packed", [bytes, gzip.compress, zstandard.compress], ids=["plain", "gzip", "zstd"])
-def test_size_and_sum_are_those_of_the_file_on_disk(tmp_path, packed):
-    path = tmp_path / "rows"
-    path.write_bytes(packed(b"some\nrows\n" * 100_000))
     file = RawFile(path)
     for _ in file.blocks(1 << 16):
         pass
-    assert (file.bytes_read, file.sha256) == (
-        path.stat().st_size,
-        hashlib.sha256(path.read_bytes()).hexdigest(),
-    )
+    assert (file.bytes_read, file.sha256) == (path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest())
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, zstandard.compress], ids=["gzip", "zstd"])
-@pytest.mark.parametrize("kept", [0.05, 0.5, 0.999])
+@pytest.mark.parametrize("kept", [0.5, 0.999])
 def test_truncated_compression_is_reported_and_says_download_again(tmp_path, compress, kept):
     data = compress(random.Random(2).randbytes(5000).hex().encode())
     path = tmp_path / "cut"
@@ -97,12 +88,6 @@ def test_file_without_line_ends_stops_before_it_fills_the_memory(tmp_path):
     (tmp_path / "zeros").write_bytes(b"ok\n" + bytes(3 << 20))
     with pytest.raises(DataError, match=r"zeros:2: .*without a line end"):
         lines_of(tmp_path / "zeros")
-
-
-def test_parquet_file_is_named_with_the_remedy(tmp_path):
-    (tmp_path / "rows").write_bytes(b"PAR1")
-    with pytest.raises(DataError, match=r"rows is a Parquet file: .* give --schema"):
-        lines_of(tmp_path / "rows")
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
