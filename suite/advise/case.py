@@ -1,13 +1,12 @@
 """What is predicted: a system variant with a budget on the tables of a workload, and the device bytes it takes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 import torch
 
-from suite.advise.calibrate.calibration import Kernel, RowType, configs, kernel_of
+from suite.advise.kernel import Kernel, RowType, configs
 from suite.advise.shape import Shape
 from suite.records.record import Cell
 from systems import registry
@@ -51,23 +50,19 @@ class Case:
     budget: Budget
 
     @classmethod
-    def of(cls, cell: Cell, workload: Workload) -> Case:
+    def of(cls, cell: Cell, workload: Workload) -> Self:
         """The case that a cell is, whose workload is `workload`."""
-        budget: Budget = (
-            DeviceBytes(total_bytes=cell.device_budget_bytes)
-            if cell.device_budget_bytes is not None
-            else CacheRatio(ratio=cell.cache_ratio or 1.0)
-        )
+        budget = cell.device_budget_bytes
         return cls(
             system=cell.system,
             row_type=RowType.FP32,
             shape=Shape.of(cell, workload),
             tables=workload.tables,
             batch_lookups=workload.batch_lookups,
-            budget=budget,
+            budget=CacheRatio(ratio=cell.cache_ratio or 1.0) if budget is None else DeviceBytes(total_bytes=budget),
         )
 
-    def with_budget(self, budget: Budget) -> Case:
+    def with_budget(self, budget: Budget) -> Self:
         """The same with another budget."""
         return replace(self, budget=budget)
 
@@ -82,8 +77,8 @@ class Case:
 
     @property
     def kernel(self) -> Kernel:
-        """What it computes with."""
-        return kernel_of(self.system, device=self.shape.device, row_type=self.row_type)
+        """What it computes with. Raises as `Kernel.of`."""
+        return Kernel.of(self._variant, device=self.shape.device, row_type=self.row_type)
 
     @cached_property
     def parameters(self) -> dict[str, str]:
@@ -150,14 +145,12 @@ class Case:
     @cached_property
     def device_bytes(self) -> dict[str, int]:
         """Device memory by purpose, the model included. On a CPU the device is the memory that computes."""
-        sizes = self._embedding_bytes() | {"model and activations": self.shape.model_bytes}
+        sizes = self._embedding_bytes(self.spec) | {"model and activations": self.shape.model_bytes}
         return {name: size for name, size in sizes.items() if size}
 
-    def _embedding_bytes(self) -> dict[str, int]:
-        spec = self.spec
-        resident = {"all rows": spec.row_bytes, "optimizer state of all rows": spec.state_bytes}
+    def _embedding_bytes(self, spec: SystemSpec) -> dict[str, int]:
         if self.name in _RESIDENT or (self.shape.device == "cpu" and self.name in _UVM | CACHING and not self.caches):
-            return resident
+            return {"all rows": spec.row_bytes, "optimizer state of all rows": spec.state_bytes}
         if self.name == "freq_cache":
             groups = sizing.groups_of(spec, {}).groups
             staged = sum(sizing.device_bytes(spec, group, sizing.slots_of(spec, group, {})) for group in groups)
@@ -168,16 +161,11 @@ class Case:
                 "slots of the ids of a batch": sizing.SLOT_ID_BYTES * spec.batch_lookups,
             }
         if self.name in CACHING:
-            least = uvm_required_bytes(spec, caching=True)[Tier.DEVICE]
-            rest = least - WAYS * slot_bytes(spec, spec.tables)
-            return {
-                "cached rows": self.slots * slot_bytes(spec, spec.tables),
-                "index and row-wise state of all rows": rest,
-            }
+            slot, least = slot_bytes(spec, spec.tables), uvm_required_bytes(spec, caching=True)[Tier.DEVICE]
+            return {"cached rows": self.slots * slot, "index and row-wise state of all rows": least - WAYS * slot}
         if self.name in _UVM:
             return {"row-wise state of all rows": uvm_required_bytes(spec)[Tier.DEVICE]}
-        needed = self.system_class.required_bytes(spec)
-        return {"what the system says it needs": needed.get(Tier.DEVICE, 0)}
+        return {"what the system says it needs": self.system_class.required_bytes(spec).get(Tier.DEVICE, 0)}
 
     @property
     def total_device_bytes(self) -> int:

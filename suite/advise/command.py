@@ -1,20 +1,18 @@
 """Command line: `python -m suite advise`."""
 
-from __future__ import annotations
-
 import enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 from suite.advise import tables
-from suite.advise.advising import SYSTEMS, Advice, Asked, Machine, advise
-from suite.advise.against import Accuracy, predicted_again
+from suite.advise.advising import advise
+from suite.advise.against import predicted_again
 from suite.advise.calibrate.calibrate import CalibrationFailed
-from suite.advise.calibrate.calibration import RowType, kernel_of
-from suite.advise.described import EXAMPLES, Hardware, Matmul, load_hardware
+from suite.advise.described import EXAMPLES, DescribedCosts, Matmul, load_hardware
+from suite.advise.kernel import RowType
 from suite.records.environment import visible_gpu
 from suite.records.exits import errors_told
 from suite.records.options import BadOption, OptimizerName, ScaleName, parse_bytes, parse_workloads
@@ -26,8 +24,12 @@ from suite.run.plan import Options, check_options, plan_cells
 from suite.simulate.options import (
     RATIO_POINTS,
     BatchSizeOption,
+    DataDirOption,
+    JsonOption,
+    OutOption,
     QuietOption,
     SeedOption,
+    WorkloadOption,
     check_output,
     parse_ratios,
 )
@@ -35,6 +37,29 @@ from systems import registry
 from systems.registry import Variant, split_list
 from workloads.progress import Shown
 
+SYSTEMS = {
+    "cpu": (
+        "full_gpu",
+        "torchrec_uvm",
+        "reference",
+        "freq_cache[policy=static]",
+        "freq_cache[policy=lfu]",
+        "freq_cache[policy=lru]",
+        "freq_cache[policy=lfu,look_ahead=16]",
+    ),
+    "cuda": (
+        "full_gpu",
+        "fbgemm_uvm",
+        "fbgemm_uvm_caching[policy=lru]",
+        "fbgemm_uvm_caching[policy=lfu]",
+        "fbgemm_uvm_caching[prefetch=on]",
+        "freq_cache[policy=static]",
+        "freq_cache[policy=lfu]",
+        "freq_cache[policy=static,look_ahead=16]",
+        "freq_cache[policy=lfu,look_ahead=16]",
+    ),
+}
+"""What `all` weighs by device. On a CPU fbgemm's UVM variants are what `full_gpu` is."""
 _RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 
 
@@ -49,15 +74,11 @@ class RowTypes(enum.StrEnum):
 def advise_command(
     context: typer.Context,
     *,
-    workload: Annotated[
-        str, typer.Option(help="One workload, as run_bench.py --workloads takes it: avazu, criteo_kaggle@drift")
-    ] = "criteo_kaggle",
+    workload: WorkloadOption = "criteo_kaggle",
     scale: Annotated[
         ScaleName | None, typer.Option(help="Size of tables and model; default: small on a CPU, full with --hardware")
     ] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="A dataset made by `python -m workloads prepare`; default: synthetic")
-    ] = None,
+    data_dir: DataDirOption = None,
     device_memory: Annotated[
         str | None,
         typer.Option(help="What rows, model and activations may take, e.g. 8GiB; default: the device's, none on a CPU"),
@@ -77,18 +98,16 @@ def advise_command(
     batch_size: BatchSizeOption = None,
     embedding_dim: Annotated[int | None, typer.Option(help="Width of every row; default: the scale's")] = None,
     batches: Annotated[
-        int | None, typer.Option(help="Replayed to count misses, a third of them uncounted; default: 150")
+        int | None, typer.Option(min=2, help="Replayed to count misses, a third of them uncounted; default: 150")
     ] = None,
     seed: SeedOption = 0,
-    seconds: Annotated[float, typer.Option(help="How long to calibrate")] = 45.0,
+    seconds: Annotated[float, typer.Option(min=0.01, help="How long to calibrate")] = 45.0,
     against: Annotated[
         Path | None,
         typer.Option(help="A results directory: predict its cells, and say how far the predictions are off"),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Directory that gets advice.json, advice.csv and advice.svg")] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="The advice as JSON on standard output, nothing else")
-    ] = False,
+    out: OutOption = None,
+    as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Predict step time and device memory of every system and cache size, and recommend one.
@@ -105,45 +124,56 @@ def advise_command(
     """
     shown = Shown(quiet=quiet or as_json)
     with errors_told(CalibrationFailed):
-        if not seconds > 0:  # NaN compares false with everything
-            raise BadOption(f"--seconds: {seconds} is out of range, it must be above 0")
-        if batches is not None and batches < 2:
-            raise BadOption(f"--batches: {batches} is out of range, it must be at least 2")
-        described = None if hardware is None else load_hardware(hardware)
-        machine = Machine(described=described, matmul=matmul, seconds=seconds)
-        if out is not None:
-            check_output(out)
+        described = None if hardware is None else DescribedCosts(load_hardware(hardware), matmul)
         if against is not None:
             _check_alone(context)
             with shown:
-                accuracy = predicted_again(against, machine, on_progress=shown)
-            _present(accuracy, out=out, as_json=as_json)
+                accuracy = predicted_again(against, described, seconds=seconds, on_progress=shown)
+            if as_json:
+                typer.echo(accuracy.model_dump_json(indent=1))
+            else:
+                tables.show_accuracy(accuracy, Console(markup=False, highlight=False))
             return
+        if out is not None:
+            check_output(out)
+        gpu = visible_gpu()
         cell = _cell(
             workload,
             data_dir=data_dir,
-            on_gpu=hardware is not None or visible_gpu() is not None,
-            options={
-                "scale": scale.value if scale else "full" if hardware else None,
-                "optimizer": optimizer.value,
-                "batch_size": batch_size,
-                "embedding_dim": embedding_dim,
-                "seed": seed,
-            },
+            device="cpu" if described is None and gpu is None else "cuda",
+            scale=scale.value if scale else "full" if described else None,
+            optimizer=optimizer.value,
+            batch_size=batch_size,
+            embedding_dim=embedding_dim,
+            seed=seed,
         )
-        asked = Asked(
-            systems=_systems(systems, cell.device),
-            row_types=list(RowType) if row_types is RowTypes.ALL else [RowType(row_types.value)],
-            ratios=_RATIOS if cache_ratio is None else parse_ratios(cache_ratio, points=RATIO_POINTS),
-            budget=_budget(device_memory, machine.described),
-            batches=batches,
-        )
+        budget = described.hardware.device_memory_bytes if described else gpu.memory_bytes if gpu else None
         with shown:
-            advice = advise(cell, asked, machine, on_progress=shown)
-        _present(advice, out=out, as_json=as_json)
+            advice = advise(
+                cell,
+                described,
+                systems=_systems(systems, cell.device),
+                row_types=list(RowType) if row_types is RowTypes.ALL else [RowType(row_types.value)],
+                ratios=_RATIOS if cache_ratio is None else parse_ratios(cache_ratio, points=RATIO_POINTS),
+                budget=parse_bytes(device_memory, flag="--device-memory") if device_memory is not None else budget,
+                batches=batches,
+                seconds=seconds,
+                on_progress=shown,
+            )
+        if out is not None:
+            write_atomically(out / "advice.json", advice.model_dump_json(indent=1) + "\n")
+            write_atomically(out / "advice.csv", tables.frame(advice).to_csv(index=False, lineterminator="\n"))
+            tables.draw(advice, out / "advice.svg")
+        if as_json:
+            typer.echo(advice.model_dump_json(indent=1))
+            return
+        console = Console(markup=False, highlight=False)
+        tables.show(advice, console)
+        if out is not None:
+            console.print(f"\nWrote advice.json, advice.csv and advice.svg to {out}", soft_wrap=True)
 
 
-_WITH_AGAINST = {"against", "hardware", "matmul", "seconds", "out", "as_json", "quiet"}
+_WITH_AGAINST = {"against", "hardware", "matmul", "seconds", "as_json", "quiet"}
 
 
 def _check_alone(context: typer.Context) -> None:
@@ -154,33 +184,13 @@ def _check_alone(context: typer.Context) -> None:
             raise BadOption(f"{option.opts[0]} and --against exclude each other: the records say what to predict")
 
 
-def _present(found: Advice | Accuracy, *, out: Path | None, as_json: bool) -> None:
-    """Write the files, if they are asked for, then print."""
-    files = [] if out is None else write(found, out)
-    if as_json:
-        typer.echo(found.model_dump_json(indent=1))
-        return
-    console = Console(markup=False, highlight=False)
-    if isinstance(found, Advice):
-        tables.show(found, console)
-    else:
-        tables.show_accuracy(found, console)
-    if out is not None:
-        console.print(f"\nWrote {', '.join(files)} to {out}", soft_wrap=True)
-
-
-def _cell(workload: str, *, data_dir: Path | None, on_gpu: bool, options: dict[str, object]) -> Cell:
+def _cell(workload: str, *, data_dir: Path | None, **options: Any) -> Cell:  # noqa: ANN401 - fields of `Options`
     """The setting, as run_bench.py would plan it; its system is filled in later."""
     datasets = None if data_dir is None else open_datasets(data_dir, workload)
     names = parse_workloads(workload) if datasets is None else tuple(datasets)
     if len(names) != 1:
         raise BadOption(f"--workload: give one of {', '.join(names)}")
-    asked = Options(
-        systems=(Variant("full_gpu"),),
-        workloads=names,
-        device="cuda" if on_gpu else "cpu",
-        **options,  # type: ignore[arg-type] # checked by name above
-    )
+    asked = Options(systems=(Variant("full_gpu"),), workloads=names, **options)
     check_options(asked)
     cells, _ = plan_cells(asked, datasets=datasets, host_bytes=available_host_bytes())
     return cells[0]
@@ -191,41 +201,12 @@ def _systems(text: str, device: str) -> list[str]:
     entries = [name for part in split_list(text) for name in (SYSTEMS[device] if part == "all" else (part,))]
     if not entries:
         raise BadOption(f"--systems: none named: give all, or some of {', '.join(registry.SYSTEMS)}")
-    variants = list(dict.fromkeys(str(Variant.parse(entry)) for entry in entries))
+    variants = list(dict.fromkeys(Variant.parse(entry) for entry in entries))
     for variant in variants:
         try:
-            kernel_of(variant, device=device)
-            registry.load(Variant.parse(variant))
+            registry.load(variant)
         except ImportError as error:
             raise BadOption(
                 f"--systems: {variant} needs {error.name}, which is not installed: run make setup"
             ) from None
-    return variants
-
-
-def _budget(text: str | None, machine: Hardware | None) -> int | None:
-    if text is not None:
-        return parse_bytes(text, flag="--device-memory")
-    if machine is not None:
-        return machine.device_memory_bytes
-    gpu = visible_gpu()
-    return None if gpu is None else gpu.memory_bytes
-
-
-def write(found: Advice | Accuracy, folder: Path) -> list[str]:
-    """Write JSON, CSV and, of advice, a figure, each whole or not at all. Returns the names of the files.
-
-    Raises:
-        StoreError: a file cannot be written.
-    """
-    name = "advice" if isinstance(found, Advice) else "against"
-    files = {
-        f"{name}.json": found.model_dump_json(indent=1) + "\n",
-        f"{name}.csv": tables.frame(found).to_csv(index=False, lineterminator="\n"),
-    }
-    for file, text in files.items():
-        write_atomically(folder / file, text)
-    if isinstance(found, Advice) and found.predictions:
-        tables.draw(found, folder / "advice.svg")
-        return [*files, "advice.svg"]
-    return list(files)
+    return [str(variant) for variant in variants]

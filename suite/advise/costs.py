@@ -1,15 +1,20 @@
-"""Named costs of a step: each a line over what the step counts, with its calibration."""
-
-from __future__ import annotations
+"""What a step counts, and what that costs: each named cost is a line over the counts."""
 
 from collections.abc import Sequence
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
-from pydantic import Field
+from pydantic import NonNegativeFloat
 
 from suite.records.model import Model
 from suite.simulate.models.model import Tally
+
+Basis = Literal["calibrated", "modelled"]
+"""Whether costs were measured on this machine, or follow from the description of another."""
+
+
+class NotCalibrated(LookupError):
+    """No cost is known for a case; the message says which, and why."""
 
 
 class Counts(Model):
@@ -53,45 +58,41 @@ class Counts(Model):
         return self.model_copy(update={name: by * getattr(self, name) for name in names})
 
 
-COUNTED = {"lookups": "per_lookup_s", "distinct": "per_distinct_s", "misses": "per_miss_s", "moved": "per_moved_s"}
-"""What a line may depend on, and its coefficient of each."""
+class Terms(Model):
+    """Seconds of a step by name. What is `exposed` adds up to the step; what is `hidden` goes on beside it."""
+
+    exposed_s: dict[str, float]
+    hidden_s: dict[str, float] = {}
+
+    @classmethod
+    def of(cls, exposed_s: dict[str, float], hidden_s: dict[str, float]) -> Self:
+        """Those that cost something."""
+        found = ({name: value for name, value in some.items() if value > 0} for some in (exposed_s, hidden_s))
+        return cls(exposed_s=next(found), hidden_s=next(found))
 
 
 class Line(Model):
-    """Seconds of one cost: a part that every step pays, and one for each thing counted. None is negative."""
+    """Seconds of one cost: a part that every step pays, and one for each thing counted, by its name in `Counts`."""
 
-    fixed_s: float = Field(default=0.0, ge=0)
-    per_lookup_s: float = Field(default=0.0, ge=0)
-    per_distinct_s: float = Field(default=0.0, ge=0)
-    per_miss_s: float = Field(default=0.0, ge=0)
-    per_moved_s: float = Field(default=0.0, ge=0)
-    error: float = Field(default=0.0, ge=0)
-    """How far the points of the calibration lie from the line: root of the mean square, relative to their mean."""
+    fixed_s: NonNegativeFloat = 0.0
+    per_s: dict[str, NonNegativeFloat] = {}
+
+    @classmethod
+    def through(cls, points: Sequence[Counts], seconds: Sequence[float], *, over: Sequence[str]) -> Self:
+        """The line that comes closest to points, by least squares; it depends on what `over` names of `Counts`."""
+        from scipy.optimize import nnls
+
+        matrix = np.array([[1.0, *(getattr(counts, name) for name in over)] for counts in points])
+        # columns and seconds of one size: what counts as 0 must not depend on units
+        scale, unit = np.maximum(matrix.max(axis=0), 1.0), max(*seconds, 1e-12)
+        found, _ = nnls(matrix / scale, np.array(seconds) / unit)
+        fixed, *per = (unit * found / scale).tolist()
+        return cls(fixed_s=fixed, per_s=dict(zip(over, per, strict=True)))
+
+    def varying_s(self, counts: Counts) -> float:
+        """The cost of a step without what every step pays."""
+        return sum(per * float(getattr(counts, name)) for name, per in self.per_s.items())
 
     def seconds(self, counts: Counts) -> float:
         """The cost of a step."""
         return self.fixed_s + self.varying_s(counts)
-
-    def varying_s(self, counts: Counts) -> float:
-        """The same without what every step pays."""
-        return float(sum(getattr(self, per) * getattr(counts, name) for name, per in COUNTED.items()))
-
-
-def fitted(points: Sequence[tuple[Counts, float]], *, over: Sequence[str]) -> Line:
-    """The line that comes closest to points, by least squares, no coefficient being negative.
-
-    Args:
-        points: Counts, and the seconds measured.
-        over: Which of `COUNTED` it depends on.
-    """
-    from scipy.optimize import nnls
-
-    seconds = np.array([value for _, value in points])
-    matrix = np.array([[1.0, *(getattr(counts, name) for name in over)] for counts, _ in points])
-    # columns and seconds of one size: what counts as 0 must not depend on units
-    scale, unit = np.maximum(matrix.max(axis=0), 1.0), max(float(seconds.max()), 1e-12)
-    found, distance = nnls(matrix / scale, seconds / unit)
-    names = ["fixed_s", *(COUNTED[name] for name in over)]
-    spread = unit * distance / len(points) ** 0.5
-    coefficients = dict(zip(names, (unit * found / scale).tolist(), strict=True))
-    return Line(**coefficients, error=spread / max(float(seconds.mean()), 1e-12))

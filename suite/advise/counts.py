@@ -1,7 +1,5 @@
 """What steps count, from replays: distinct rows of batches, misses and moved rows of caches."""
 
-from __future__ import annotations
-
 from functools import cached_property
 
 from suite.advise.case import Case
@@ -9,7 +7,7 @@ from suite.advise.costs import Counts
 from suite.records.record import Cell
 from suite.records.turns import Turns
 from suite.simulate.models import registry as models
-from suite.simulate.models.model import CannotReplay, Setting, Span, replay
+from suite.simulate.models.model import Setting, Span, replay
 from suite.simulate.traces.trace import Trace, replayed
 from systems.registry import Variant
 
@@ -17,17 +15,12 @@ _STEADY_BATCHES, _COUNTED_BATCHES = 50, 100
 
 
 class Replays:
-    """Replays a trace, each cache once.
-
-    Args:
-        trace: Its ids.
-        span: Which batches are replayed, and from which on they are counted.
-    """
+    """Replays the batches `span` of a trace, each cache once."""
 
     def __init__(self, trace: Trace, span: Span) -> None:
         self.trace = trace
         self.span = span
-        self._found: dict[tuple[str, int], Counts | CannotReplay] = {}
+        self._found: dict[tuple[Variant, int], Counts] = {}
 
     @cached_property
     def uncached(self) -> Counts:
@@ -46,17 +39,11 @@ class Replays:
         model = model_of(case)
         if model is None:
             return self.uncached
-        key = str(model), case.slots
+        key = model, case.slots
         if key not in self._found:
             setting = Setting(trace=self.trace, span=self.span, slots=case.slots)
-            try:
-                self._found[key] = Counts.of(replay(models.build(model, setting)), largest=self.uncached.largest)
-            except CannotReplay as reason:
-                self._found[key] = reason
-        found = self._found[key]
-        if isinstance(found, CannotReplay):
-            raise found
-        return found
+            self._found[key] = Counts.of(replay(models.build(model, setting)), largest=self.uncached.largest)
+        return self._found[key]
 
 
 def model_of(case: Case) -> Variant | None:

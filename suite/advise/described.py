@@ -5,18 +5,17 @@ it takes: the device's memory, the link, or the host's memory. What caches of th
 that terms are upper bounds where rows repeat.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from importlib.resources import files
 from pathlib import Path
+from typing import ClassVar, Self
 
 from pydantic import Field, ValidationError
 
 from suite.advise.case import Case
-from suite.advise.costs import Counts
-from suite.advise.model import Basis, NotCalibrated, Terms, positive
+from suite.advise.costs import Basis, Counts, NotCalibrated, Terms
 from suite.records.model import Model
 from suite.records.options import BadOption
 from systems.contract import OptimizerKind
@@ -62,27 +61,18 @@ def load_hardware(name: str) -> Hardware:
     Raises:
         BadOption: it cannot be read, or a field is missing, unknown or out of range; the message names file and field.
     """
-    if name in EXAMPLES:
-        text = files("suite.advise").joinpath("hardware", f"{name}.json").read_text(encoding="utf-8")
-    else:
-        text = _read(Path(name))
+    example = files("suite.advise").joinpath("hardware", f"{name}.json")
     try:
-        return Hardware.model_validate_json(text)
+        return Hardware.model_validate_json((example if name in EXAMPLES else Path(name)).read_text(encoding="utf-8"))
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
         what = f"field {field}: {first['msg']}" if field else f"not a JSON object: {first['msg']}"
         raise BadOption(f"--hardware {name}: {what}; compare suite/advise/hardware/a100.json") from None
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise BadOption(f"--hardware {path}: it is not text; give a JSON file, or {', '.join(EXAMPLES)}") from None
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise BadOption(
-            f"--hardware {path} cannot be read ({error.strerror}): give a JSON file, or {', '.join(EXAMPLES)}"
+            f"--hardware {name} cannot be read ({why}): give a JSON file, or {', '.join(EXAMPLES)}"
         ) from None
 
 
@@ -109,12 +99,7 @@ _LAUNCHES_CACHING = 60
 """Lookup, a fused backward (sort, segments, update); torchrec's input distribution; population of a cache."""
 
 
-_NO_MODEL_OF_TIER = {
-    "file": "the disk is not described",
-    "pinned": "how fast a GPU reads single rows across the link is not described",
-}
-
-
+@dataclass(frozen=True)
 class DescribedCosts:
     """Costs on a described machine, by the same names as calibrated ones, and `launches`.
 
@@ -127,19 +112,23 @@ class DescribedCosts:
     - launches: what queueing all operations takes longer than the device computes.
     """
 
-    basis: Basis = "modelled"
+    hardware: Hardware
+    matmul: Matmul = Matmul.FP32
+    basis: ClassVar[Basis] = "modelled"
 
-    def __init__(self, hardware: Hardware, *, matmul: Matmul = Matmul.FP32) -> None:
-        self.hardware = hardware
-        self._matmul = matmul
-        self._flops = hardware.fp32_flops if matmul is Matmul.FP32 else hardware.tf32_flops or hardware.fp32_flops
+    @property
+    def machine(self) -> str:
+        """The machine's name."""
+        return self.hardware.name
 
-    def on(self, hardware: Hardware) -> DescribedCosts:
-        """The same on another machine."""
-        return DescribedCosts(hardware, matmul=self._matmul)
+    def with_link(self, factor: float) -> Self:
+        """The same on a machine whose link is so many times as fast."""
+        names = ("link_to_device_gb_per_s", "link_to_host_gb_per_s")
+        link = {name: factor * getattr(self.hardware, name) for name in names}
+        return replace(self, hardware=self.hardware.model_copy(update=link))
 
     def terms(self, case: Case, counts: Counts) -> Terms:
-        """As `Costs.terms`."""
+        """The named costs of a step. Raises `NotCalibrated` if they are not known."""
         models: dict[str, Callable[[Case, Counts], dict[str, float]]] = {
             "full_gpu": self._resident,
             "fbgemm_uvm": self._in_place,
@@ -152,10 +141,9 @@ class DescribedCosts:
             raise NotCalibrated(
                 f"{case.name} has no model of its costs on a described machine: name {', '.join(models)}"
             )
-        tier = case.parameters.get("tier", "host")
-        if tier in _NO_MODEL_OF_TIER:
+        if case.parameters.get("tier", "host") != "host":
             raise NotCalibrated(
-                f"freq_cache[tier={tier}] has no model on a described machine: {_NO_MODEL_OF_TIER[tier]}"
+                f"{case.system} has no model: a disk, and single rows across the link, are not described"
             )
         terms = {"dense": self._dense_s(case)} | models[case.name](case, counts)
         beside = {name: terms.pop(name, 0.0) for name in ("planning", "moving")}
@@ -167,16 +155,16 @@ class DescribedCosts:
             hidden[name] = min(seconds, room_s)
             room_s -= hidden[name]
             terms[name] = seconds - hidden[name]
-        return Terms(exposed_s=positive(terms), hidden_s=positive(hidden))
+        return Terms.of(terms, hidden)
 
     def _dense_s(self, case: Case) -> float:
-        activations = _ACTIVATION_PASSES * 4 * case.shape.activation_values
-        return case.shape.dense_flops / (self._flops * self.hardware.attained.flops) + self._memory_s(activations)
+        machine, activations = self.hardware, _ACTIVATION_PASSES * 4 * case.shape.activation_values
+        flops = machine.fp32_flops if self.matmul is Matmul.FP32 else machine.tf32_flops or machine.fp32_flops
+        return case.shape.dense_flops / (flops * machine.attained.flops) + self._memory_s(activations)
 
     def _resident(self, case: Case, counts: Counts) -> dict[str, float]:
-        pooled = _pooled_bytes(case)
         return {
-            "lookup": self._memory_s(counts.lookups * case.row_bytes + pooled),
+            "lookup": self._memory_s(counts.lookups * case.row_bytes + _pooled_bytes(case)),
             "update": self._memory_s(_sorting_bytes(case, counts) + 2 * counts.distinct * case.record_bytes),
         }
 

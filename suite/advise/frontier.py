@@ -1,11 +1,9 @@
 """The smallest device at which a system still trains, and what takes most of it there."""
 
-from __future__ import annotations
-
 from functools import partial
 
-from suite.advise.calibrate.calibration import RowType
 from suite.advise.case import CACHING, Case
+from suite.advise.kernel import RowType
 from suite.records.model import Model
 from systems.contract import CacheRatio, DeviceBytes, Tier, Verdict
 from systems.freq_cache import sizing
@@ -39,9 +37,7 @@ class Frontier(Model):
 def frontier(case: Case, *, largest: int) -> Frontier:
     """The smallest device memory at which a case's system trains, and why.
 
-    Args:
-        case: Its budget is ignored.
-        largest: Most distinct rows of a batch: our cache trains within a byte budget only if they fit together.
+    `largest` is the most distinct rows of a batch: our cache trains within a byte budget only if they fit together.
     """
     of_system = partial(Frontier, system=case.system, row_type=case.row_type)
     at_any = case.with_budget(CacheRatio(ratio=1.0))

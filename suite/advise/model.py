@@ -1,43 +1,14 @@
 """Predicting a step: named costs, each times what the step counts."""
 
-from __future__ import annotations
-
-from typing import Literal, Protocol
-
-from suite.advise.calibrate.calibration import Calibration, RowType, labelled
+from suite.advise.calibrate.calibration import Calibration
 from suite.advise.case import Case
-from suite.advise.costs import Counts
+from suite.advise.costs import Basis, Counts
+from suite.advise.described import DescribedCosts
+from suite.advise.kernel import RowType, labelled
 from suite.records.model import Model
 
-
-class NotCalibrated(LookupError):
-    """No cost is known for a case; the message says which, and why."""
-
-
-Basis = Literal["calibrated", "modelled"]
-"""Whether costs were measured on this machine, or follow from the description of another."""
-
-
-class Terms(Model):
-    """Seconds of a step by name. What is `exposed` adds up to the step; what is `hidden` goes on beside it."""
-
-    exposed_s: dict[str, float]
-    hidden_s: dict[str, float] = {}
-
-
-class Costs(Protocol):
-    """What a step costs on some machine."""
-
-    @property
-    def basis(self) -> Basis:
-        """Where they come from."""
-
-    def terms(self, case: Case, counts: Counts) -> Terms:
-        """The named costs of a step.
-
-        Raises:
-            NotCalibrated: they are not known.
-        """
+Costs = Calibration | DescribedCosts
+"""What a step costs on some machine: measured on this one, or modelled of another."""
 
 
 class Prediction(Model):
@@ -74,6 +45,10 @@ class Prediction(Model):
         """The variant for people."""
         return labelled(self.system, self.row_type)
 
+    def fits(self, budget: int | None) -> bool:
+        """Whether it is within so many bytes of the device, the model included; None: whatever it takes."""
+        return budget is None or self.device_bytes <= budget
+
 
 def predict(case: Case, counts: Counts, costs: Costs) -> Prediction:
     """Predict a case from what its step counts and what the machine asks for that.
@@ -97,48 +72,3 @@ def predict(case: Case, counts: Counts, costs: Costs) -> Prediction:
         counts=counts,
         basis=costs.basis,
     )
-
-
-class CalibratedCosts:
-    """The costs that were measured of this machine. See `suite.advise.calibrate.calibration.KernelCosts`.
-
-    - dense: forward, backward and optimizer of the MLPs and the interaction, the very shape, measured;
-    - calls: what looking up and updating cost whatever the ids: features are cut, kernels called, tables gone through;
-    - lookup, update: the same per id and per distinct row;
-    - planning: finding distinct rows and misses and choosing victims, on the training thread; with a look-ahead what
-      training loses to the thread that plans, the rest of which is hidden;
-    - moving: rows into the cache and out of it.
-    """
-
-    basis: Basis = "calibrated"
-
-    def __init__(self, calibration: Calibration) -> None:
-        self._calibration = calibration
-
-    def terms(self, case: Case, counts: Counts) -> Terms:
-        """As `Costs.terms`."""
-        shape = self._calibration.of(case.shape)
-        if shape is None:
-            raise NotCalibrated(
-                f"steps of {case.shape.tables} tables and {case.shape.batch_size:,} samples were not calibrated"
-            )
-        costs = shape.of(case.kernel)
-        if costs is None:
-            why = shape.refused.get(str(case.kernel), "it was not asked for")
-            raise NotCalibrated(f"{case.kernel} was not calibrated: {why}")
-        slowed_s = costs.slowed.seconds(counts)
-        exposed = {
-            "dense": costs.dense_s,
-            "calls": costs.lookup.fixed_s + costs.update.fixed_s,
-            "lookup": costs.lookup.varying_s(counts),
-            "update": costs.update.varying_s(counts),
-            "planning": costs.planning.seconds(counts) + slowed_s,
-            "moving": costs.moving.seconds(counts),
-        }
-        hidden = {"planning": max(0.0, costs.beside.seconds(counts) - slowed_s)}
-        return Terms(exposed_s=positive(exposed), hidden_s=positive(hidden))
-
-
-def positive(seconds: dict[str, float]) -> dict[str, float]:
-    """The terms that cost something."""
-    return {name: value for name, value in seconds.items() if value > 0}

@@ -1,12 +1,11 @@
 """The recommendation: the fastest case within the budget, the runner-up, why, and what would change it."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import NamedTuple
 
 from suite.advise.case import Case
-from suite.advise.costs import Counts
 from suite.advise.described import DescribedCosts
 from suite.advise.model import Costs, Prediction, predict
 from suite.records.model import Model
@@ -20,8 +19,7 @@ _CLOSE = 0.05
 """A lead below this is within the error of predictions."""
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A predicted case."""
 
     case: Case
@@ -40,39 +38,30 @@ class Choice(Model):
 
 
 def choose(candidates: Sequence[Candidate], costs: Costs, *, budget: int | None) -> Choice | None:
-    """The fastest candidate within the budget, of equally fast ones the smallest; None: none fits.
+    """The fastest candidate within a budget in bytes, of equally fast ones the smallest; None: none fits.
 
-    Caches that some batch exceeds are passed over: what goes past them is not in the model.
-
-    Args:
-        candidates: Predicted cases.
-        costs: What they were predicted with; predicts them again as the machine or the stream changes.
-        budget: Bytes of the device, the model included; None: whatever they take.
+    Caches that some batch exceeds are passed over: what goes past them is not in the model. `costs` predict the
+    candidates again as the machine or the stream changes.
     """
     best = _winner(candidates, budget)
     if best is None:
         return None
     other = _winner([one for one in candidates if one.prediction.label != best.prediction.label], budget)
+    runner_up = None if other is None else other.prediction
     return Choice(
         best=best.prediction,
-        runner_up=None if other is None else other.prediction,
-        reason=_reason(best.prediction, None if other is None else other.prediction, budget),
-        changes=tuple(filter(None, _changes(candidates, best, costs, budget))),
+        runner_up=runner_up,
+        reason=_reason(best.prediction, runner_up, budget),
+        changes=tuple(_changes(candidates, best, costs, budget)),
     )
 
 
 def _winner(candidates: Sequence[Candidate], budget: int | None) -> Candidate | None:
     """The smallest of those that are as good as the fastest."""
-    fitting = [
-        candidate
-        for candidate in candidates
-        if not candidate.prediction.overflows and (budget is None or candidate.prediction.device_bytes <= budget)
-    ]
-    if not fitting:
-        return None
-    bar = min(candidate.prediction.step_s for candidate in fitting) * (1 + _EQUAL)
-    equal = [candidate for candidate in fitting if candidate.prediction.step_s <= bar]
-    return min(equal, key=lambda one: (one.prediction.device_bytes, one.prediction.step_s))
+    fitting = [one for one in candidates if one.prediction.fits(budget) and not one.prediction.overflows]
+    bar = min((one.prediction.step_s for one in fitting), default=0.0) * (1 + _EQUAL)
+    equal = [one for one in fitting if one.prediction.step_s <= bar]
+    return min(equal, key=lambda one: (one.prediction.device_bytes, one.prediction.step_s), default=None)
 
 
 def _reason(best: Prediction, other: Prediction | None, budget: int | None) -> str:
@@ -99,76 +88,64 @@ def _reason(best: Prediction, other: Prediction | None, budget: int | None) -> s
     )
 
 
-def _changes(candidates: Sequence[Candidate], best: Candidate, costs: Costs, budget: int | None) -> list[str]:
-    found = [
-        _by_misses(candidates, best, costs, budget, more=True),
-        _by_misses(candidates, best, costs, budget, more=False),
-        _by_budget(candidates, best, budget),
-        _by_less(candidates, best),
-    ]
+def _changes(candidates: Sequence[Candidate], best: Candidate, costs: Costs, budget: int | None) -> Iterator[str]:
+    """Misses of all caches, more or fewer by one factor; more and less memory; a slower and a faster link."""
+
+    def with_misses(by: float) -> list[Candidate]:
+        return [_again(one, costs, misses=by) for one in candidates]
+
+    for side, up in (("at most", True), ("at least", False)):
+        for winner, by in _other_winners(with_misses, best, budget, up=up):
+            shown = best if best.case.caches else winner  # whose hit rate the sentence is about
+            before = next(one for one in candidates if one.case is shown.case)
+            now, then = before.prediction.hit_rate, _again(before, costs, misses=by).prediction.hit_rate
+            if now is not None and then is not None:
+                rate = f"with a hit rate of {before.prediction.label} of {side} {then:.1%} (now {now:.1%})"
+                yield f"{rate}: {_named(winner)}"
+                break
+    yield from _by_memory(candidates, best, budget)
     if isinstance(costs, DescribedCosts):
-        found += [_by_link(candidates, best, costs, budget, faster=faster) for faster in (False, True)]
-    return found
+        for side, up in (("at most", False), ("at least", True)):
+            links = _other_winners(partial(_with_link, candidates, costs), best, budget, up=up)
+            for winner, by in islice(links, 1):
+                speed = by * costs.hardware.link_to_device_gb_per_s
+                yield f"with a link of {side} {speed:.3g} GB/s: {_named(winner)}"
 
 
-def _by_misses(
-    candidates: Sequence[Candidate], best: Candidate, costs: Costs, budget: int | None, *, more: bool
-) -> str:
-    """At which hit rate another one would be chosen, were the misses of all caches more or fewer by one factor."""
+def _with_link(candidates: Sequence[Candidate], costs: DescribedCosts, by: float) -> list[Candidate]:
+    return [_again(one, costs.with_link(by)) for one in candidates]
+
+
+def _other_winners(
+    again: Callable[[float], list[Candidate]], best: Candidate, budget: int | None, *, up: bool
+) -> Iterator[tuple[Candidate, float]]:
+    """Winners of another label than the best one's as something grows or shrinks, with the factor."""
     for factor in _FACTORS:
-        by = factor if more else 1 / factor
-        again = [_again(one.case, one.prediction.counts.with_misses(by), costs) for one in candidates]
-        winner = _winner(again, budget)
-        if winner is None or winner.prediction.label == best.prediction.label:
-            continue
-        shown = best if best.case.caches else winner  # whose hit rate the sentence is about
-        rates = [one.prediction.hit_rate for some in (candidates, again) for one in some if one.case is shown.case]
-        before, after = rates[0], rates[-1]
-        if before is None or after is None:
-            continue
-        side = "at most" if more else "at least"
-        return f"with a hit rate of {shown.prediction.label} of {side} {after:.1%} (now {before:.1%}): {_named(winner)}"
-    return ""
+        by = factor if up else 1 / factor
+        winner = _winner(again(by), budget)
+        if winner is not None and winner.prediction.label != best.prediction.label:
+            yield winner, by
 
 
-def _by_budget(candidates: Sequence[Candidate], best: Candidate, budget: int | None) -> str:
-    """With how much more memory another one would be chosen."""
-    if budget is None:
-        return ""
-    for size in sorted({one.prediction.device_bytes for one in candidates if one.prediction.device_bytes > budget}):
+def _by_memory(candidates: Sequence[Candidate], best: Candidate, budget: int | None) -> Iterator[str]:
+    """With how much more memory another one would be chosen, and what is left with less than the best one takes."""
+    taken = best.prediction.device_bytes
+    larger = sorted({one.prediction.device_bytes for one in candidates if not one.prediction.fits(budget)})
+    for size in larger:
         winner = _winner(candidates, size)
         if winner is not None and winner.prediction.step_s < best.prediction.step_s * (1 - _EQUAL):
-            return f"with {binary_bytes(size)} of device memory: {_named(winner)}"
-    return ""
+            yield f"with {binary_bytes(size)} of device memory: {_named(winner)}"
+            break
+    smaller = _winner(candidates, taken - 1)
+    if smaller is None:
+        yield f"with less than {binary_bytes(taken)} of device memory none of these fits"
+    else:
+        left = binary_bytes(smaller.prediction.device_bytes)
+        yield f"with less than {binary_bytes(taken)} of device memory: {_named(smaller)} in {left}"
 
 
-def _by_less(candidates: Sequence[Candidate], best: Candidate) -> str:
-    """What is left with less memory than the recommended one takes."""
-    taken = best.prediction.device_bytes
-    winner = _winner(candidates, taken - 1)
-    if winner is None:
-        return f"with less than {binary_bytes(taken)} of device memory none of these fits"
-    size = binary_bytes(winner.prediction.device_bytes)
-    return f"with less than {binary_bytes(taken)} of device memory: {_named(winner)} in {size}"
-
-
-def _by_link(
-    candidates: Sequence[Candidate], best: Candidate, costs: DescribedCosts, budget: int | None, *, faster: bool
-) -> str:
-    """At which speed of the link another one would be chosen."""
-    for factor in _FACTORS:
-        by = factor if faster else 1 / factor
-        links = ("link_to_device_gb_per_s", "link_to_host_gb_per_s")
-        hardware = costs.hardware.model_copy(update={name: by * getattr(costs.hardware, name) for name in links})
-        winner = _winner([_again(one.case, one.prediction.counts, costs.on(hardware)) for one in candidates], budget)
-        if winner is not None and winner.prediction.label != best.prediction.label:
-            side = "at least" if faster else "at most"
-            return f"with a link of {side} {hardware.link_to_device_gb_per_s:.3g} GB/s: {_named(winner)}"
-    return ""
-
-
-def _again(case: Case, counts: Counts, costs: Costs) -> Candidate:
-    return Candidate(case, predict(case, counts, costs))
+def _again(one: Candidate, costs: Costs, *, misses: float = 1.0) -> Candidate:
+    return Candidate(one.case, predict(one.case, one.prediction.counts.with_misses(misses), costs))
 
 
 def _named(candidate: Candidate) -> str:

@@ -1,10 +1,7 @@
 """What the cost of a training step depends on beside its ids: the model, the batch and the size of the tables."""
 
-from __future__ import annotations
-
 from itertools import pairwise
-from math import floor, log10
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field
 
@@ -33,12 +30,11 @@ class Shape(Model):
     device: Literal["cpu", "cuda"]
 
     @classmethod
-    def of(cls, cell: Cell, workload: Workload) -> Shape:
+    def of(cls, cell: Cell, workload: Workload) -> Self:
         """The shape of a cell, whose workload is `workload`."""
-        rows = sum(count for _, count in workload.tables)
         return cls(
             tables=len(workload.tables),
-            rows=_two_digits(rows),
+            rows=int(float(f"{sum(rows for _, rows in workload.tables):.1e}")),
             hotness=-(-workload.batch_lookups // (workload.batch_size * len(workload.tables))),
             embedding_dim=cell.embedding_dim,
             batch_size=cell.batch_size,
@@ -86,8 +82,3 @@ class Shape(Model):
         """Device memory of the dense part: parameters with gradients and optimizer state, activations with theirs."""
         states = {"sgd": 0, "rowwise_adagrad": 1, "adagrad": 1, "adam": 2}[self.optimizer]
         return 4 * ((2 + states) * self.dense_parameters + 2 * self.activation_values)
-
-
-def _two_digits(rows: int) -> int:
-    unit: int = 10 ** max(0, floor(log10(rows)) - 1)
-    return max(1, round(rows / unit)) * unit

@@ -1,16 +1,14 @@
 """Advice as tables that hold in 80 columns, as rows of a CSV file, and as a figure."""
 
-from __future__ import annotations
-
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from pathlib import Path
 
 import pandas as pd
 from rich.console import Console
 
 from suite.advise.advising import Advice
-from suite.advise.against import Accuracy, Compared
-from suite.advise.calibrate.calibration import labelled
+from suite.advise.against import Accuracy
+from suite.advise.kernel import labelled
 from suite.advise.model import Prediction
 from suite.advise.recommend import Choice
 from suite.tables.quantities import amount, binary_bytes
@@ -47,23 +45,18 @@ def show(advice: Advice, console: Console) -> None:
         console.line()
     if advice.choice is not None:
         _say_choice(advice.choice, console)
-        return
-    print_line(console, "Nothing fits. The smallest device memory at which each system trains:", style="bold")
-    console.line()
-    _show_frontier(advice, console)
-    reasons = {row.dominated_by or labelled(row.system, row.row_type): row.why for row in advice.frontier}
-    for what, why in reasons.items():
-        print_line(console, f"{what}: {why}", style="dim")
+    else:
+        _show_frontier(advice, console)
 
 
 def show_accuracy(accuracy: Accuracy, console: Console) -> None:
     """Print every setting's systems, predicted and measured, then the median error."""
-    settings: dict[str, list[Compared]] = {}
-    for cell in accuracy.cells:
-        data = f"{cell.workload}, {cell.data} data, scale {cell.scale}"
-        setting = f"{data}, batch {cell.batch_size:,}, {cell.optimizer}"
-        settings.setdefault(setting, []).append(cell)
-    for setting, cells in settings.items():
+    for setting, cells in groupby(
+        accuracy.cells,
+        lambda cell: (
+            f"{cell.workload}, {cell.data} data, scale {cell.scale}, batch {cell.batch_size:,}, {cell.optimizer}"
+        ),
+    ):
         print_line(console, setting, style="bold")
         lines = [
             [
@@ -94,21 +87,19 @@ def show_accuracy(accuracy: Accuracy, console: Console) -> None:
     )
 
 
-def frame(found: Advice | Accuracy) -> pd.DataFrame:
-    """A row per prediction, seconds by term; or a row per system and setting that was predicted and measured."""
-    if isinstance(found, Accuracy):
-        return pd.DataFrame([cell.model_dump() for cell in found.cells])
+def frame(advice: Advice) -> pd.DataFrame:
+    """A row per prediction, seconds by term."""
     plain = ("basis", "cache_ratio", "slots", "device_bytes")
     measured = ("overflows", "step_s", "samples_per_s", "hit_rate")
     return pd.DataFrame(
         [
-            {"workload": found.workload, "system": one.system, "row_type": str(one.row_type)}
+            {"workload": advice.workload, "system": one.system, "row_type": str(one.row_type)}
             | {name: getattr(one, name) for name in plain}
-            | {"fits": found.fits(one)}
+            | {"fits": one.fits(advice.budget_bytes)}
             | {name: getattr(one, name) for name in measured}
             | {f"{term}_s": one.terms_s.get(term, 0.0) for term in TERMS}
             | {f"hidden_{term}_s": one.hidden_s.get(term, 0.0) for term in ("planning", "moving")}
-            for one in found.predictions
+            for one in advice.predictions
         ]
     )
 
@@ -148,40 +139,38 @@ def _where(found: Advice | Accuracy) -> str:
 
 def _show_predictions(advice: Advice, console: Console) -> None:
     """The fastest systems first, the sizes of each below its name."""
+
+    def figures(one: Prediction) -> list[str]:
+        return [
+            "" if one.cache_ratio is None else f"{one.cache_ratio:.2%}",
+            binary_bytes(one.device_bytes),
+            "" if one.hit_rate is None else f"{one.hit_rate:.1%}",
+            amount(one.step_s * 1e3),
+            f"{one.samples_per_s:,.0f}",
+            "overflow" if one.overflows else "" if one.fits(advice.budget_bytes) else "too big",
+        ]
+
     lines = [
-        [name or "", *([""] * 6 if one is None else _figures(advice, one))]
+        [name or "", *([""] * 6 if one is None else figures(one))]
         for label, sizes in advice.by_label().items()
         for name, one in zip_longest(label.replace("[", "\n [").split("\n"), sizes, fillvalue=None)
     ]
     print_table(console, ["system", "cached", "device", "hits", "ms", "samples/s", ""], lines, text=(0, 6))
 
 
-def _figures(advice: Advice, one: Prediction) -> list[str]:
-    return [
-        "" if one.cache_ratio is None else f"{one.cache_ratio:.2%}",
-        binary_bytes(one.device_bytes),
-        "" if one.hit_rate is None else f"{one.hit_rate:.1%}",
-        amount(one.step_s * 1e3),
-        f"{one.samples_per_s:,.0f}",
-        "overflow" if one.overflows else "" if advice.fits(one) else "too big",
-    ]
-
-
 def _show_where_time_goes(advice: Advice, console: Console) -> None:
     """Terms of the fastest size of each system; those that nobody pays are left out."""
+
+    def milliseconds(seconds: float) -> str:
+        return "" if not seconds else f"{seconds * 1e3:.2f}" if seconds >= _SHOWN_S else "<0.01"
+
     fastest = [min(sizes, key=lambda one: one.step_s) for sizes in advice.by_label().values()]
     terms = [term for term in TERMS if any(one.terms_s.get(term) for one in fastest)]
     lines = [
-        [one.label, *map(_milliseconds, (*(one.terms_s.get(term, 0.0) for term in terms), sum(one.hidden_s.values())))]
+        [one.label, *map(milliseconds, (*(one.terms_s.get(term, 0.0) for term in terms), sum(one.hidden_s.values())))]
         for one in fastest
     ]
     print_table(console, ["ms of a step", *(TERMS[term] for term in terms), "hidden"], lines)
-
-
-def _milliseconds(seconds: float) -> str:
-    if not seconds:
-        return ""
-    return f"{seconds * 1e3:.2f}" if seconds >= _SHOWN_S else "<0.01"
 
 
 def _say_choice(choice: Choice, console: Console) -> None:
@@ -201,6 +190,8 @@ def _say_choice(choice: Choice, console: Console) -> None:
 
 
 def _show_frontier(advice: Advice, console: Console) -> None:
+    print_line(console, "Nothing fits. The smallest device memory at which each system trains:", style="bold")
+    console.line()
     lines = [
         [
             labelled(row.system, row.row_type),
@@ -211,3 +202,6 @@ def _show_frontier(advice: Advice, console: Console) -> None:
         for row in sorted(advice.frontier, key=lambda one: (one.device_bytes is None, one.device_bytes or 0))
     ]
     print_table(console, ["system", "device from", "mostly", "host"], lines, text=(0, 2))
+    reasons = {row.dominated_by or labelled(row.system, row.row_type): row.why for row in advice.frontier}
+    for what, why in reasons.items():
+        print_line(console, f"{what}: {why}", style="dim")

@@ -1,11 +1,8 @@
 """A training step cut where rows are pooled: looking up, the dense part, updating, each with a clock of its own."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,20 +15,6 @@ from systems.contract import EmbeddingSystem, SparseOptimizer
 from systems.freq_cache.cache import Cache
 from workloads.batch import Batch
 from workloads.dlrm import build_dlrm
-
-
-@dataclass(frozen=True, kw_only=True)
-class Clocks:
-    """Seconds of one step: announcing a batch, forward of the embeddings, all but the embeddings, their backward.
-
-    `stages_s` is what the system did meanwhile, by stage, whichever thread did it.
-    """
-
-    announce_s: float
-    lookup_s: float
-    dense_s: float
-    update_s: float
-    stages_s: dict[str, float]
 
 
 class _Given(nn.Module):
@@ -55,53 +38,38 @@ class _Given(nn.Module):
 class DensePart:
     """The DLRM of a shape without its embeddings: pooled rows go in, their gradient comes out."""
 
-    def __init__(
-        self, shape: Shape, tables: tuple[EmbeddingBagConfig, ...], optimizer: SparseOptimizer, seed: int = 0
-    ) -> None:
+    def __init__(self, shape: Shape, tables: tuple[EmbeddingBagConfig, ...], optimizer: SparseOptimizer) -> None:
         self._given = _Given(tables)
-        self._device = torch.device(shape.device)
-        self._model = build_dlrm(
+        self.model: nn.Module = build_dlrm(
             self._given,
             dense_columns=shape.dense_columns,
             embedding_dim=shape.embedding_dim,
             bottom_mlp=shape.bottom_mlp,
             top_mlp=shape.top_mlp,
-            seed=seed,
-            device=self._device,
+            seed=0,
+            device=torch.device(shape.device),
         )
-        self._optimizer = dense_optimizer(self._model, optimizer)
+        self._optimizer = dense_optimizer(self.model, optimizer)
         self._criterion = nn.BCEWithLogitsLoss()
-
-    @property
-    def model(self) -> nn.Module:
-        """The DLRM."""
-        model: nn.Module = self._model
-        return model
 
     def step(self, batch: Batch, pooled: KeyedTensor) -> tuple[Tensor, Tensor]:
         """Train the dense part on one batch. Returns the gradient of the pooled rows, and the loss."""
         leaf = pooled.values().detach().requires_grad_(True)
         self._given.pooled = KeyedTensor(pooled.keys(), pooled.length_per_key(), leaf)
         self._optimizer.zero_grad(set_to_none=True)
-        logits = self._model(dense_features=batch.dense, sparse_features=batch.features)
+        logits = self.model(dense_features=batch.dense, sparse_features=batch.features)
         loss = self._criterion(logits.squeeze(-1), batch.labels)
         loss.backward()
         self._optimizer.step()
-        gradient = leaf.grad
-        assert gradient is not None
-        return gradient, loss.detach()
+        assert leaf.grad is not None
+        return leaf.grad, loss.detach()
 
 
 class CutTrainer:
-    """Trains a system on batches in order, announced as far ahead as it looks; every step leaves its clocks.
+    """Trains a system on batches (on the host) in order, announced as far ahead as it looks.
 
     The step is the real one, in the real order, so that each part finds the processor's caches as it would.
     On a CUDA device every cut waits for the device: work that would overlap there is counted in full.
-
-    Args:
-        system: What is measured.
-        dense: The rest of the model.
-        batches: All of them, on the host.
     """
 
     def __init__(self, system: EmbeddingSystem, dense: DensePart, batches: Iterator[Batch]) -> None:
@@ -110,12 +78,18 @@ class CutTrainer:
         self._batches = batches
         self._device = system.spec.device
         self._announced: deque[Batch] = deque()
-        self._stages: dict[str, float] = {}
-        _clock_stages(system, self._stages)
+        self._stages_s: dict[str, float] = {}
+        _clock_stages(system, self._stages_s)
 
-    def step(self) -> tuple[Batch, Clocks]:
-        """Train on the next batch."""
-        self._stages.clear()
+    def step(self) -> dict[str, float]:
+        """Train on the next batch.
+
+        Returns:
+            Seconds of announcing a batch, of the embeddings' forward, of all but the embeddings, and of their backward:
+            `announce_s`, `lookup_s`, `dense_s`, `update_s`; and of what our own cache did meanwhile, whichever thread
+            did it: `planning_s`, `moving_s`.
+        """
+        self._stages_s.update(planning_s=0.0, moving_s=0.0)
         start = self._now()
         while len(self._announced) <= self._system.look_ahead:
             batch = next(self._batches, None)
@@ -134,13 +108,13 @@ class CutTrainer:
         if pooled.values().requires_grad:
             pooled.values().backward(gradient)
         updated = self._now()
-        return batch, Clocks(
-            announce_s=announced - start,
-            lookup_s=looked_up - announced,
-            dense_s=trained - looked_up,
-            update_s=updated - trained,
-            stages_s=dict(self._stages),
-        )
+        return {
+            "announce_s": announced - start,
+            "lookup_s": looked_up - announced,
+            "dense_s": trained - looked_up,
+            "update_s": updated - trained,
+            **self._stages_s,
+        }
 
     def _now(self) -> float:
         synchronize(self._device)
@@ -153,8 +127,7 @@ class CutTrainer:
         return Batch(batch.dense.to(self._device), features, batch.labels.to(self._device))
 
 
-PLANNING, MOVING = "planning", "moving"
-_STAGES = {"check": PLANNING, "announce": PLANNING, "plan": PLANNING, "move": MOVING}
+_STAGES = {"check": "planning_s", "announce": "planning_s", "plan": "planning_s", "move": "moving_s"}
 """Of a `Cache`, by method."""
 
 
@@ -172,6 +145,6 @@ def _clocked(method: Callable[..., Any], stage: str, seconds: dict[str, float]) 
         try:
             return method(*arguments, **named)
         finally:
-            seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - start
+            seconds[stage] += time.perf_counter() - start
 
     return clocked

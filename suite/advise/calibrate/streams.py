@@ -1,15 +1,14 @@
 """Streams that costs are calibrated on: no dataset's, with few and with many distinct rows for as many ids."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
+from torchrec import EmbeddingBagConfig
 
-from suite.advise.calibrate.calibration import RowType, configs
+from suite.advise.kernel import RowType, configs
 from suite.advise.shape import Shape
 from workloads.batch import Batch
 from workloads.streams.bijection import RankScrambler
@@ -26,23 +25,24 @@ _CLICKS = 0.3
 
 @dataclass(frozen=True)
 class Stream:
-    """A law of ids.
+    """A law of ids: `skew` is the exponent of a power law over the ranks of a table, 0 being uniform.
 
-    Attributes:
-        name: For people.
-        skew: Exponent of a power law over the ranks of a table; 0: uniform.
-        share: Samples per batch, as a share of the shape's.
+    A batch has a `share` of the shape's samples.
     """
 
     name: str
     skew: float
-    share: float
+    share: float = 1.0
+
+    def law(self, rows: int) -> RankLaw:
+        """The power law over ranks 1 to `rows`; rank 0 is never drawn."""
+        return RankLaw(rows=rows + 1, head=(0.0,), exponent=self.skew, shift=0.0)
 
 
 STREAMS = (
-    Stream("uniform", 0.0, 1.0),
-    Stream("power law 0.9", 0.9, 1.0),
-    Stream("power law 1.3", 1.3, 1.0),
+    Stream("uniform", 0.0),
+    Stream("power law 0.9", 0.9),
+    Stream("power law 1.3", 1.3),
     Stream("uniform, a quarter of the batch", 0.0, 0.25),
 )
 
@@ -54,19 +54,22 @@ class CalibrationTables:
     is larger than the one before by the same factor, from a few rows on.
     """
 
-    def __init__(self, shape: Shape, *, row_type: RowType = RowType.FP32) -> None:
+    def __init__(self, shape: Shape) -> None:
         most = _MOST_ROWS_BYTES // (4 * shape.embedding_dim)
         self.shape = shape
         self.rows = geometric_sizes(min(shape.rows, most), tables=shape.tables)
         self._scrambler = RankScrambler(self.rows, generator=np.random.Philox(0))
         self._names = [f"table_{index}" for index in range(shape.tables)]
-        self.tables = configs(zip(self._names, self.rows, strict=True), dim=shape.embedding_dim, row_type=row_type)
+
+    def configs(self, row_type: RowType = RowType.FP32) -> tuple[EmbeddingBagConfig, ...]:
+        """The tables as torchrec describes them."""
+        return configs(zip(self._names, self.rows, strict=True), dim=self.shape.embedding_dim, row_type=row_type)
 
     def batch(self, stream: Stream, generator: np.random.Generator) -> Batch:
         """A fresh batch."""
         samples, tables = max(1, int(self.shape.batch_size * stream.share)), self.shape.tables
         uniform = generator.random((tables, samples * self.shape.hotness))
-        ranks = RankSampler([_law(stream, rows) for rows in self.rows]).ranks(uniform) - 1
+        ranks = RankSampler([stream.law(rows) for rows in self.rows]).ranks(uniform) - 1
         return Batch.of(
             keys=self._names,
             ids=self._scrambler.ids(ranks).reshape(-1),
@@ -80,16 +83,11 @@ class CalibrationTables:
         steepest = max(STREAMS, key=lambda stream: stream.skew)
         found = {}
         for table, (name, rows) in enumerate(zip(self._names, self.rows, strict=True)):
-            expected = _law(steepest, rows).probabilities(1, rows + 1) * self.shape.batch_size * _EXPECTED_BATCHES
+            expected = steepest.law(rows).probabilities(1, rows + 1) * self.shape.batch_size * _EXPECTED_BATCHES
             accesses = np.empty(rows, np.int64)
             accesses[self._scrambler.table_ids(table, np.arange(rows))] = np.rint(expected).astype(np.int64)
             found[name] = torch.from_numpy(accesses)
         return found
-
-
-def _law(stream: Stream, rows: int) -> RankLaw:
-    """The power law over ranks 1 to `rows`; rank 0 is never drawn."""
-    return RankLaw(rows=rows + 1, head=(0.0,), exponent=stream.skew, shift=0.0)
 
 
 def geometric_sizes(rows: int, *, tables: int) -> tuple[int, ...]:

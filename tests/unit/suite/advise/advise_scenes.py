@@ -1,12 +1,11 @@
 """What the tests of the advisor share: a small shape, a stream, costs made by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 
-from suite.advise.calibrate.calibration import Calibration, Kernel, KernelCosts, RowType, ShapeCosts
+from suite.advise.calibrate.calibration import Calibration, KernelCosts
 from suite.advise.case import Case
 from suite.advise.costs import Line
+from suite.advise.kernel import Kernel, RowType
 from suite.advise.shape import Shape
 from suite.simulate.traces.trace import Trace
 from systems.contract import Budget, CacheRatio
@@ -46,20 +45,19 @@ def case(system: str, *, budget: Budget | None = None, row_type: RowType = RowTy
 
 
 class PowerTrace(Trace):
-    """Ids of three tables by a power law."""
+    """Ids of three tables by a power law. `asked` counts the batches that were made."""
 
-    def __init__(self, *, batches: int, samples: int = 64, seed: int = 0) -> None:
+    def __init__(self, *, batches: int, samples: int = 64) -> None:
         self.name = "power"
         self.tables = TABLES
         self.length = batches
         self.batch_lookups = 3 * samples
+        self.asked = 0
         self._samples = samples
-        self._seed = seed
 
     def ids(self, index: int) -> Ids:
-        if not 0 <= index < self.length:
-            raise IndexError(index)
-        generator = np.random.default_rng([self._seed, index])
+        self.asked += 1
+        generator = np.random.default_rng([0, index])
         values = [(rows * generator.random(self._samples) ** 3).astype(np.int64) for _, rows in self.tables]
         ends = self._samples * np.arange(1, 4, dtype=np.int64)
         return Ids(np.concatenate(values), ends, self.table_starts)
@@ -68,31 +66,27 @@ class PowerTrace(Trace):
         return [np.arange(rows, 0, -1, dtype=np.int64) for _, rows in self.tables]
 
 
-LINES = KernelCosts(
-    kernel=Kernel(variant="freq_cache"),
-    dense_s=0.01,
-    lookup=Line(fixed_s=1e-3, per_lookup_s=1e-6),
-    update=Line(fixed_s=2e-3, per_distinct_s=2e-6),
-    planning=Line(per_miss_s=3e-6),
-    moving=Line(per_moved_s=4e-6),
-)
-RESIDENT = KernelCosts(
-    kernel=Kernel(variant="full_gpu"),
-    dense_s=0.01,
-    lookup=Line(fixed_s=1e-3, per_lookup_s=1e-6),
-    update=Line(fixed_s=2e-3, per_distinct_s=2e-6),
-)
-AHEAD = KernelCosts(
-    kernel=Kernel(variant="freq_cache[look_ahead=4]"),
-    dense_s=0.01,
-    lookup=Line(fixed_s=1e-3),
-    update=Line(fixed_s=2e-3),
-    beside=Line(per_miss_s=5e-6),
-    slowed=Line(per_miss_s=1e-6),
-)
-
-
-def calibration(*kernels: KernelCosts, of: Shape | None = None) -> Calibration:
-    """Made by hand, dense part 10 ms."""
-    costs = ShapeCosts(shape=of or shape(), kernels=kernels, refused={"reference": "no such thing"})
-    return Calibration(cpu="a cpu", gpu=None, shapes=(costs,))
+def calibration(of: Shape | None = None) -> Calibration:
+    """Costs made by hand of three kernels, the dense part 10 ms."""
+    shared = {"shape": of or shape(), "dense_s": 0.01}
+    plain = {
+        "lookup": Line(fixed_s=1e-3, per_s={"lookups": 1e-6}),
+        "update": Line(fixed_s=2e-3, per_s={"distinct": 2e-6}),
+    }
+    resident = KernelCosts(kernel=Kernel(variant="full_gpu"), **plain, **shared)
+    cached = KernelCosts(
+        kernel=Kernel(variant="freq_cache"),
+        **plain,
+        planning=Line(per_s={"misses": 3e-6}),
+        moving=Line(per_s={"moved": 4e-6}),
+        **shared,
+    )
+    ahead = KernelCosts(
+        kernel=Kernel(variant="freq_cache[look_ahead=4]"),
+        lookup=Line(fixed_s=1e-3),
+        update=Line(fixed_s=2e-3),
+        beside=Line(per_s={"misses": 5e-6}),
+        slowed=Line(per_s={"misses": 1e-6}),
+        **shared,
+    )
+    return Calibration(machine="a cpu", costs=(cached, resident, ahead), refused={"reference": "no such thing"})

@@ -1,101 +1,192 @@
-"""Calibrating for real, at a size that says little."""
+"""Calibrating for real, at a size that says little; the step that is cut, its streams and its lines."""
 
-from __future__ import annotations
-
+import numpy as np
+import pandas as pd
 import pytest
+import torch
 from advise_scenes import shape
 
 from suite.advise.calibrate import calibrate, lines, measure
 from suite.advise.calibrate.calibrate import CalibrationFailed, Order
-from suite.advise.calibrate.calibration import Calibration, Kernel, RowType, kernel_of
-from suite.advise.calibrate.streams import STREAMS
+from suite.advise.calibrate.calibration import Calibration
+from suite.advise.calibrate.cut import CutTrainer, DensePart
+from suite.advise.calibrate.streams import STREAMS, CalibrationTables, geometric_sizes
 from suite.advise.costs import Counts
-from suite.records import environment
-from systems.contract import Purpose, Tier
+from suite.advise.kernel import Kernel, RowType
+from suite.advise.shape import Shape
+from suite.records.record import Cell
+from suite.run.cell.feed import in_process
+from suite.run.cell.stream import open_workload
+from suite.run.cell.training import Trainer, load_initial_rows, tables_of
+from suite.run.plan import Options, plan_cells
+from systems import registry
+from systems.contract import CacheRatio, EmbeddingSystem, OptimizerKind, Purpose, SparseOptimizer, SystemSpec, Tier
+from workloads.batch import Workload
+from workloads.dlrm import build_dlrm
 
-KERNELS = tuple(
-    kernel_of(name, device="cpu")
-    for name in ("full_gpu", "reference", "freq_cache", "freq_cache[look_ahead=2,policy=lru]", "no_embeddings")
-)
+PLAIN, CACHE, AHEAD = (Kernel(variant=name) for name in ("full_gpu", "freq_cache", "freq_cache[look_ahead=2]"))
+HALF = Kernel(variant="reference", row_type=RowType.FP16)
 SHAPE = shape(rows=9000, batch_size=32)
+COUNTS = Counts(lookups=96, distinct=80, misses=40, rows_fetched=40, rows_written_back=40)
+STEPS = 6
 
 
-@pytest.fixture(scope="module")
-def measured() -> Calibration:
+def _measured(*kernels: Kernel) -> tuple[Calibration, list[int]]:
+    """A calibration in this process, and the rounds it told of."""
     told = []
-    found = measure.measured(
-        Order(shapes=(SHAPE,), kernels=(*KERNELS, Kernel(variant="reference", row_type=RowType.FP16)), seconds=0.01),
-        on_progress=lambda what, done, total: told.append((what, done, total)),
-    )
-    assert [done for _, done, _ in told] == [0, 1, 2]  # three rounds at least, however little time there is
-    return found
+    order = Order(shapes=(SHAPE,), kernels=kernels, seconds=0.01)
+    return measure.measured(order, on_progress=lambda what, done, total: told.append(done)), told
+
+
+def test_every_kernel_has_its_costs_by_stage_or_a_reason() -> None:
+    found, told = _measured(PLAIN, CACHE, AHEAD, HALF)
+    assert told == [0, 1, 2]  # three rounds at least, however little time there is
+    assert "keeps rows in float32" in found.refused["reference fp16"]
+    plain, own, ahead = found.costs
+    assert [costs.kernel for costs in found.costs] == [PLAIN, CACHE, AHEAD]
+    assert all(costs.dense_s > 0 for costs in found.costs)
+    assert plain.lookup.seconds(COUNTS) > 0 < plain.update.seconds(COUNTS)
+    assert plain.planning.seconds(COUNTS) == plain.moving.seconds(COUNTS) == plain.beside.seconds(COUNTS) == 0
+    assert own.planning.seconds(COUNTS) > 0 < own.moving.seconds(COUNTS)
+    assert own.beside.seconds(COUNTS) == 0
+    assert ahead.planning.seconds(COUNTS) == 0 < ahead.beside.seconds(COUNTS)
+
+
+def test_system_that_looks_ahead_can_be_calibrated_alone() -> None:
+    found, _ = _measured(AHEAD)
+    assert found.costs[0].dense_s > 0
 
 
 def test_rows_of_a_file_tier_are_in_the_file_before_they_are_timed() -> None:
-    run = measure._ShapeRun(SHAPE, (), seconds=0.01)
-    rows = sum(run._tables[RowType.FP32].rows)
-    (few, many) = run._built(kernel_of("freq_cache[tier=file]", device="cpu"))
-    for subject in (few, many):
-        assert subject.system.memory()[Tier.DISK, Purpose.ROWS] >= rows * SHAPE.embedding_dim * 4
+    run = measure._ShapeRun(SHAPE, Order(shapes=(SHAPE,), kernels=(), seconds=0.01))
+    for subject in run._subjects(0, Kernel(variant="freq_cache[tier=file]")):
+        held = subject.system.memory()[Tier.DISK, Purpose.ROWS]
+        assert held >= sum(run._tables.rows) * SHAPE.embedding_dim * 4
         subject.system.close()
 
 
-def test_every_kernel_has_its_costs_or_a_reason(measured: Calibration) -> None:
-    (costs,) = measured.shapes
-    assert {found.kernel for found in costs.kernels} == set(KERNELS)
-    assert "keeps rows in float32" in costs.refused["reference fp16"]
-    assert all(found.dense_s > 0 for found in costs.kernels)
-
-
 def test_streams_tell_misses_and_rows_apart() -> None:
-    run = measure._ShapeRun(SHAPE, (), seconds=0.01)
-    run._make_batches(len(STREAMS) * lines.BLOCK_STEPS)
-    (resident,), (few, many) = run._built(KERNELS[0]), run._built(KERNELS[2])
-    for subject in (resident, few, many):
-        run._turn(subject)
-        counts = [one for stream in STREAMS for one in subject.counts[stream.name]]
-        assert len(counts) == len(STREAMS) * (lines.BLOCK_STEPS - 1)
-        assert all(0 < one.distinct <= one.lookups for one in counts)
-        assert any(one.misses > 0 for one in counts) == (subject is not resident)
-    misses = [sum(one.misses for counts in cache.counts.values() for one in counts) for cache in (few, many)]
-    assert misses[0] > misses[1]
-
-
-def test_own_cache_is_told_by_stage_and_others_by_lookup_and_update(measured: Calibration) -> None:
-    (costs,) = measured.shapes
-    counts = Counts(lookups=96, distinct=80, misses=40, rows_fetched=40, rows_written_back=40)
-    plain = costs.of(KERNELS[0])
-    assert plain is not None
-    assert plain.lookup.seconds(counts) > 0 < plain.update.seconds(counts)
-    assert plain.planning.seconds(counts) == plain.moving.seconds(counts) == plain.beside.seconds(counts) == 0
-    own, ahead = costs.of(KERNELS[2]), costs.of(KERNELS[3])
-    assert own is not None
-    assert ahead is not None
-    assert own.planning.seconds(counts) > 0 < own.moving.seconds(counts)
-    assert own.beside.seconds(counts) == 0
-    assert ahead.planning.seconds(counts) == 0 < ahead.beside.seconds(counts)
-
-
-@pytest.mark.slow
-def test_process_of_its_own_answers_an_order() -> None:
-    told = []
-    found = calibrate.calibrate(
-        [SHAPE], [KERNELS[0], KERNELS[0]], seconds=0.01, on_progress=lambda *progress: told.append(progress)
-    )
-    assert [costs.kernel for costs in found.shapes[0].kernels] == [KERNELS[0]]
-    assert found.cpu == environment.capture(threads=1).cpu
-    assert told
+    run = measure._ShapeRun(SHAPE, Order(shapes=(SHAPE,), kernels=(), seconds=0.01))
+    run._make_batches(len(STREAMS) * measure._BLOCK_STEPS)
+    misses = []
+    for subject in (*run._subjects(0, PLAIN), *run._subjects(1, CACHE)):
+        steps = list(run._turn(subject, 0))
+        assert len(steps) == len(STREAMS) * (measure._BLOCK_STEPS - 1)
+        assert all(0 < step["distinct"] <= step["lookups"] for step in steps)
+        misses.append(sum(step["misses"] for step in steps))
+    resident, few, many = misses
+    assert few > many > resident == 0
 
 
 @pytest.mark.slow
 def test_process_that_fails_leaves_its_last_words() -> None:
     with pytest.raises(CalibrationFailed, match=r"exit code 1 .* no result; its last line: .*NoSuchThing"):
-        calibrate.calibrate([SHAPE], [Kernel(variant="suite.advise:NoSuchThing")], seconds=0.01)
+        calibrate.calibrate(
+            [SHAPE], [Kernel(variant="suite.advise:NoSuchThing")], seconds=0.01, on_progress=lambda *_: None
+        )
 
 
-def test_slow_blocks_do_not_decide_until_they_are_half_of_all() -> None:
-    assert lines.BLOCK_STEPS == 3
-    assert lines.typical([1.0]) == 1.0
-    assert lines.typical([1.0, 3.0]) == 2.0
-    assert lines.typical([1.0, 3.0, 900.0, 900.0, 2.0, 2.0]) == 2.0
-    assert lines.typical([1.0, 3.0, 900.0, 900.0]) == 451.0
+@pytest.mark.parametrize(
+    ("blocks", "typical"),
+    [([(9, 9), (1, 3), (900, 900), (2, 2)], 2), ([(9, 9), (1, 3), (900, 900)], 451), ([(1, 3)], 2)],
+)
+def test_slow_blocks_do_not_decide_until_they_are_half_of_all(blocks: list[tuple[int, int]], typical: float) -> None:
+    clocks = dict.fromkeys(("announce_s", "lookup_s", "update_s", "planning_s", "moving_s"), 0.0)
+    same = {"kernel": 0, "system": 0, "stream": STREAMS[0].name, "ahead": False} | clocks | COUNTS.model_dump()
+    steps = [same | {"round": number, "dense_s": float(s)} for number, block in enumerate(blocks) for s in block]
+    assert lines.typical(pd.DataFrame(steps))["dense"].tolist() == [typical]
+
+
+# the step that is cut
+
+
+def _cell() -> Cell:
+    options = Options(systems=(registry.Variant("full_gpu"),), workloads=("avazu",), device="cpu", scale="smoke")
+    return plan_cells(options, datasets=None, host_bytes=1 << 34)[0][0].model_copy(update={"lr": 0.05})
+
+
+def _system(name: str, cell: Cell, workload: Workload) -> EmbeddingSystem:
+    variant = registry.Variant.parse(name)
+    found = registry.load(variant)
+    spec = SystemSpec(
+        tables=tables_of(workload, cell.embedding_dim),
+        optimizer=SparseOptimizer(kind=OptimizerKind.SGD, lr=cell.lr),
+        device=torch.device("cpu"),
+        budget=CacheRatio(ratio=0.2),
+        batch_lookups=workload.batch_lookups,
+        parameters=registry.resolved_parameters(variant, found),
+    )
+    system = found(spec)
+    load_initial_rows(system, seed=0)
+    return system
+
+
+@pytest.mark.parametrize("name", ["full_gpu", "freq_cache[policy=lfu]", "freq_cache[policy=lfu,look_ahead=4]"])
+def test_training_cut_at_the_pooled_rows_gives_the_same_bits(name: str) -> None:
+    cell = _cell()
+    workload = open_workload(cell)
+    whole, cut = (_system(name, cell, workload) for _ in range(2))
+    model = build_dlrm(
+        whole,
+        dense_columns=workload.dense_columns,
+        embedding_dim=cell.embedding_dim,
+        bottom_mlp=cell.bottom_mlp,
+        top_mlp=cell.top_mlp,
+        seed=0,
+        device=torch.device("cpu"),
+    )
+    feed = in_process(workload, torch.device("cpu"))
+    trained = Trainer(model, whole, feed=feed, total_steps=STEPS).run(STEPS)
+    dense = DensePart(Shape.of(cell, workload), cut.spec.tables, cut.spec.optimizer)
+    trainer = CutTrainer(cut, dense, map(workload.batch, range(STEPS)))
+    for _ in range(STEPS):
+        clocks = trainer.step()
+        assert min(clocks["lookup_s"], clocks["dense_s"], clocks["update_s"]) > 0
+        stages_s = clocks["planning_s"], clocks["moving_s"]
+        if name == "freq_cache[policy=lfu]":
+            assert 0 < min(stages_s) < sum(stages_s) <= clocks["lookup_s"]
+        elif name == "full_gpu":
+            assert stages_s == (0, 0)
+    assert float(trainer.loss) == trained.loss
+    for table, rows in workload.tables:
+        ids = torch.arange(rows)
+        assert torch.equal(whole.read_rows(table, ids).weights, cut.read_rows(table, ids).weights)
+
+
+# its streams
+
+
+def test_batches_are_fresh_and_within_their_tables() -> None:
+    tables = CalibrationTables(shape(hotness=3))
+    generator = np.random.default_rng(0)
+    first, second = (tables.batch(STREAMS[1], generator) for _ in range(2))
+    assert first.features.lengths().tolist() == [3] * 64 * 3
+    assert not first.features.values().equal(second.features.values())
+    for name, rows in zip(first.features.keys(), tables.rows, strict=True):
+        ids = first.features.to_dict()[name].values()
+        assert 0 <= int(ids.min()) <= int(ids.max()) < rows
+    assert tables.batch(STREAMS[3], generator).dense.shape == (16, 4)
+
+
+def test_frequencies_are_those_of_the_steepest_stream() -> None:
+    tables = CalibrationTables(shape(batch_size=20_000))
+    batch = tables.batch(max(STREAMS, key=lambda stream: stream.skew), np.random.default_rng(0))
+    counted = np.bincount(batch.features.to_dict()["table_1"].values().numpy(), minlength=tables.rows[1])
+    expected = tables.frequencies()["table_1"].numpy()
+    assert counted.argmax() == expected.argmax()
+    assert np.corrcoef(counted, expected)[0, 1] > 0.99
+
+
+@pytest.mark.parametrize(("rows", "tables"), [(1_000_000, 26), (820, 3), (30, 7)])
+def test_tables_rise_by_one_factor_to_the_rows_asked_for(rows: int, tables: int) -> None:
+    sizes = geometric_sizes(rows, tables=tables)
+    assert len(sizes) == tables
+    assert rows - 2 * tables <= sum(sizes) <= rows
+    assert list(sizes) == sorted(sizes)
+    factors = [after / before for before, after in zip(sizes[-4:], sizes[-3:], strict=False) if before > 100]
+    assert factors == pytest.approx([factors[0]] * len(factors) if factors else [], rel=0.02)
+
+
+def test_large_tables_are_cut_to_half_a_gigabyte() -> None:
+    tables = CalibrationTables(shape(tables=4, rows=10**9, embedding_dim=128))
+    assert sum(tables.rows) * 128 * 4 <= 1 << 29

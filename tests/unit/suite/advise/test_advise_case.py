@@ -1,16 +1,25 @@
-"""Device bytes of a case are those of the live system."""
+"""Bytes of a case are those of the live system, its shape's those of the live model; the smallest that trains."""
 
-from __future__ import annotations
-
+import numpy as np
 import pytest
 import torch
-from advise_scenes import case, shape
-from torchrec import KeyedJaggedTensor
+from advise_scenes import TABLES, case, shape
+from torch.utils.flop_counter import FlopCounterMode
+from torchrec import KeyedJaggedTensor, KeyedTensor
 
-from suite.advise.calibrate.calibration import Kernel, RowType, canonical, kernel_of
+from suite.advise.calibrate.cut import DensePart
+from suite.advise.calibrate.streams import STREAMS, CalibrationTables
+from suite.advise.case import Case
+from suite.advise.frontier import frontier, least_embedding_bytes
+from suite.advise.kernel import Kernel, RowType
+from suite.advise.shape import Shape
+from suite.run.cell.stream import open_workload
+from suite.run.plan import Options, plan_cells
 from systems import registry
-from systems.contract import CacheRatio, DeviceBytes, Tier
+from systems.contract import CacheRatio, DeviceBytes, OptimizerKind, SparseOptimizer, Tier, WorkingSetTooLarge
 from systems.registry import UnknownSystem, Variant
+
+LARGEST = 150
 
 
 def _embeddings(sizes: dict[str, int]) -> int:
@@ -65,11 +74,93 @@ def test_model_weighs_parameters_gradients_and_activations() -> None:
 
 
 def test_systems_that_compute_alike_share_a_kernel() -> None:
-    on_cpu = {kernel_of(name, device="cpu") for name in ("full_gpu", "fbgemm_uvm", "fbgemm_uvm_caching[policy=lfu]")}
-    assert on_cpu == {Kernel(variant="full_gpu")}
-    assert kernel_of("torchrec_uvm_caching", device="cpu") == Kernel(variant="torchrec_uvm")
-    assert kernel_of("fbgemm_uvm", device="cuda") == Kernel(variant="fbgemm_uvm")
-    assert canonical(Variant.parse("freq_cache[policy=static,look_ahead=4]")) == "freq_cache[look_ahead=4]"
-    assert str(kernel_of("freq_cache", device="cpu", row_type=RowType.FP16)) == "freq_cache fp16"
+    for name in ("full_gpu", "fbgemm_uvm", "fbgemm_uvm_caching[policy=lfu]"):
+        assert case(name).kernel == Kernel(variant="full_gpu")
+    assert case("torchrec_uvm_caching").kernel == Kernel(variant="torchrec_uvm")
+    assert case("fbgemm_uvm", device="cuda").kernel == Kernel(variant="fbgemm_uvm")
+    assert str(case("freq_cache", row_type=RowType.FP16).kernel) == "freq_cache fp16"
     with pytest.raises(UnknownSystem, match="no parameter"):
-        kernel_of("freq_cache[colour=red]", device="cpu")
+        _ = case("freq_cache[colour=red]").kernel
+
+
+# shapes
+
+
+def test_parameters_and_flops_are_those_that_torch_counts() -> None:
+    of = shape(bottom_mlp=(64, 32), top_mlp=(64, 32, 1), dense_columns=13)
+    tables = CalibrationTables(of)
+    dense = DensePart(of, tables.configs(), SparseOptimizer(kind=OptimizerKind.SGD, lr=0.1))
+    assert of.dense_parameters == sum(parameter.numel() for parameter in dense.model.parameters())
+    batch = tables.batch(STREAMS[0], np.random.default_rng(0))
+    pooled = KeyedTensor([table.name for table in tables.configs()], [16] * 3, torch.rand(64, 48))
+    with FlopCounterMode(display=False) as counter:
+        dense.step(batch, pooled)
+    first_layer = 2 * 64 * 13 * 64  # whose input needs no gradient
+    assert counter.get_total_flops() == pytest.approx(of.dense_flops - first_layer, rel=0.01)
+
+
+def _shapes(*workloads: str, batch_size: int | None = None) -> list[Shape]:
+    options = Options(
+        systems=(Variant("full_gpu"),), workloads=workloads, device="cpu", scale="smoke", batch_size=batch_size
+    )
+    cells, _ = plan_cells(options, datasets=None, host_bytes=1 << 34)
+    return [Shape.of(cell, open_workload(cell)) for cell in cells]
+
+
+def test_cells_of_nearly_equal_tables_share_a_shape_and_bags_make_it_hotter() -> None:
+    kaggle, terabyte, avazu = _shapes("criteo_kaggle", "criteo_1tb", "avazu")
+    assert kaggle == terabyte != avazu
+    assert (kaggle.rows, kaggle.batch_lookups) == (50_000, 26 * 256)
+    (multi_hot,) = _shapes("mlperf_dlrm_v2", batch_size=8)
+    assert multi_hot.hotness == 9  # 214 ids in 26 bags, rounded up
+
+
+# the frontier
+
+
+def _train(found: Case, budget: int) -> None:
+    """One batch of `LARGEST` distinct rows within a byte budget."""
+    sized = found.with_budget(DeviceBytes(total_bytes=budget))
+    system = registry.load(Variant.parse(found.system))(sized.spec)
+    ids = torch.cat([torch.arange(64) % 64, torch.arange(64) % 66, torch.arange(64) % 22 % 20])
+    assert sum(ids[64 * t : 64 * t + 64].unique().numel() for t in range(3)) == 148
+    ids[2 * 64 - 1] = 299
+    names = [name for name, _ in TABLES]
+    pooled = system(KeyedJaggedTensor.from_offsets_sync(names, ids, torch.arange(193))).values()
+    pooled.backward(torch.ones_like(pooled))
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
+def test_own_cache_trains_at_its_frontier_and_not_with_a_row_less(optimizer: str) -> None:
+    found = case("freq_cache[policy=lru]", optimizer=optimizer)
+    least = least_embedding_bytes(found, largest=148)
+    _train(found, least)
+    with pytest.raises(WorkingSetTooLarge):
+        _train(found, least - found.record_bytes)
+
+
+def test_frontier_adds_the_model_and_names_what_dominates() -> None:
+    found = frontier(case("freq_cache[policy=lru]"), largest=LARGEST)
+    whole = case("freq_cache[policy=lru]")
+    assert found.device_bytes is not None
+    embeddings = least_embedding_bytes(whole, largest=LARGEST)
+    assert embeddings - whole.record_bytes < found.device_bytes - whole.shape.model_bytes <= embeddings
+    assert found.dominated_by == "model and activations"
+    resident = frontier(case("full_gpu", batch_size=1), largest=3)
+    assert resident.dominated_by == "all rows"
+    assert resident.device_bytes == 820 * 64 + case("full_gpu", batch_size=1).shape.model_bytes
+
+
+def test_uvm_trains_with_next_to_nothing_but_counts_every_row() -> None:
+    plain = frontier(case("fbgemm_uvm", device="cuda", optimizer="rowwise_adagrad"), largest=LARGEST)
+    of = case("fbgemm_uvm", device="cuda", optimizer="rowwise_adagrad").shape
+    assert plain.device_bytes == 4 * 820 + of.model_bytes
+    assert plain.host_bytes == 820 * 64
+    cached = frontier(case("fbgemm_uvm_caching", device="cuda"), largest=LARGEST)
+    assert cached.device_bytes == 4 * 820 + 32 * (64 + 16) + case("full_gpu").shape.model_bytes
+
+
+def test_system_that_never_trains_says_why() -> None:
+    found = frontier(case("full_gpu", optimizer="adam"), largest=LARGEST)
+    assert found.device_bytes is None
+    assert "no Adam on a CPU" in found.why

@@ -1,13 +1,15 @@
-"""Costs on a described machine, worked out by hand."""
+"""Described machines: their files, and costs on them, worked out by hand."""
 
-from __future__ import annotations
+import json
+from pathlib import Path
 
 import pytest
 from advise_scenes import case
 
-from suite.advise.costs import Counts
-from suite.advise.described import Attained, DescribedCosts, Hardware, Matmul
-from suite.advise.model import NotCalibrated, Terms, predict
+from suite.advise.costs import Counts, NotCalibrated, Terms
+from suite.advise.described import EXAMPLES, Attained, DescribedCosts, Hardware, Matmul, load_hardware
+from suite.advise.model import predict
+from suite.records.options import BadOption
 
 COUNTS = Counts(lookups=192, distinct=100, misses=30, rows_fetched=30, rows_written_back=20)
 
@@ -105,7 +107,58 @@ def test_tf32_multiplies_faster_where_the_device_has_it() -> None:
 def test_system_without_a_model_is_refused() -> None:
     with pytest.raises(NotCalibrated, match=r"reference has no model .* name full_gpu"):
         predict(case("reference", device="cuda"), COUNTS, DescribedCosts(_machine()))
-    with pytest.raises(NotCalibrated, match="disk is not described"):
+    with pytest.raises(NotCalibrated, match=r"freq_cache\[tier=file\] has no model: a disk, .* are not described"):
         predict(case("freq_cache[tier=file]", device="cuda"), COUNTS, DescribedCosts(_machine()))
-    with pytest.raises(NotCalibrated, match=r"tier=pinned\] .* single rows across the link is not described"):
-        predict(case("freq_cache[tier=pinned]", device="cuda"), COUNTS, DescribedCosts(_machine()))
+
+
+# files
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_are_complete_and_every_figure_has_a_source(name: str) -> None:
+    found = load_hardware(name)
+    named = {field.strip() for key in found.sources for field in key.split(",")}
+    assert named == set(Hardware.model_fields) - {"name", "sources"}
+    assert found.device_memory_bytes >= 80e9
+
+
+def _written(folder: Path, **changes: object) -> Path:
+    content = load_hardware("a100").model_dump(mode="json") | changes
+    path = folder / "mine.json"
+    path.write_text(json.dumps({key: value for key, value in content.items() if value is not ...}))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"launch_s": ...}, "mine.json: field launch_s: Field required"),
+        ({"memory_gb_per_s": -1.0}, "field memory_gb_per_s: Input should be greater than 0"),
+        ({"memory_gb_per_s": "fast"}, "field memory_gb_per_s: Input should be a valid number"),
+        ({"colour": "green"}, "field colour: Extra inputs are not permitted"),
+        ({"attained": {"memory": 2.0, "flops": 0.5}}, "field attained.memory: Input should be less than or equal to 1"),
+        ({"sources": {}}, "field sources: "),
+    ],
+)
+def test_wrong_field_is_named_with_its_file(tmp_path: Path, changes: dict[str, object], message: str) -> None:
+    path = _written(tmp_path, **changes)
+    with pytest.raises(BadOption) as refused:
+        load_hardware(str(path))
+    assert message in str(refused.value)
+    assert "compare suite/advise/hardware/a100.json" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, r"--hardware .*mine.json cannot be read .*give a JSON file, or a100, h100"),
+        (b"[1]", "not a JSON object"),
+        (b'{"name":', "Invalid JSON"),
+        (b"\xff\xfe\x00", "it is not text"),
+    ],
+)
+def test_unreadable_files_are_refused(tmp_path: Path, content: bytes | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / "mine.json").write_bytes(content)
+    with pytest.raises(BadOption, match=message):
+        load_hardware(str(tmp_path / "mine.json"))

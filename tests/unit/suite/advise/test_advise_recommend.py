@@ -1,22 +1,20 @@
 """What is recommended, and what would change it."""
 
-from __future__ import annotations
+from advise_scenes import calibration, case
 
-from advise_scenes import LINES, RESIDENT, calibration, case
-
-from suite.advise.advising import Asked, cases, weigh
-from suite.advise.calibrate.calibration import RowType
+from suite.advise.advising import sizes, weigh
 from suite.advise.case import Case
 from suite.advise.costs import Counts
 from suite.advise.counts import Replays
 from suite.advise.described import DescribedCosts, load_hardware
-from suite.advise.model import CalibratedCosts, Costs, predict
+from suite.advise.kernel import RowType
+from suite.advise.model import Costs, predict
 from suite.advise.recommend import Candidate, choose
 from suite.simulate.models.model import CannotReplay
 from suite.tables.quantities import binary_bytes
 from systems.contract import CacheRatio
 
-COSTS = CalibratedCosts(calibration(LINES, RESIDENT))
+COSTS = calibration()
 PLAIN = Counts(lookups=192, distinct=100)
 
 
@@ -104,26 +102,14 @@ def test_slower_link_turns_the_answer_to_what_moves_less() -> None:
     assert any(change.startswith("with a link of at most ") and "freq_cache" in change for change in found.changes)
 
 
-def test_every_cache_is_weighed_at_every_size_and_at_the_budget() -> None:
-    pattern = case("full_gpu")
-    budget = pattern.shape.model_bytes + 30_000
-    found = list(
-        cases(
-            pattern,
-            Asked(
-                systems=("full_gpu", "freq_cache[policy=lru]"),
-                row_types=list(RowType),
-                ratios=(0.1, 0.2),
-                budget=budget,
-            ),
-        )
-    )
-    assert [one.system for one in found].count("full_gpu") == 2
-    caches = [one for one in found if one.caches]
-    assert len(caches) == 2 * 3
-    filled = [one for one in caches if not isinstance(one.budget, CacheRatio)]
-    assert all(0.9 * budget < one.total_device_bytes <= budget for one in filled)
-    assert filled[1].slots > 1.5 * filled[0].slots  # fp16 rows are half as long
+def test_caches_are_weighed_at_every_size_and_at_the_budget_and_others_once() -> None:
+    budget = case("full_gpu").shape.model_bytes + 30_000
+    assert len(list(sizes(case("full_gpu"), (0.1, 0.2), budget))) == 1
+    wide, narrow = (list(sizes(case("freq_cache[policy=lru]", row_type=of), (0.1, 0.2), budget)) for of in RowType)
+    assert [one.slots for one in wide[:2]] == [82, 164]
+    assert all(0.9 * budget < one.total_device_bytes <= budget for one in (wide[2], narrow[2]))
+    assert narrow[2].slots > 1.5 * wide[2].slots  # fp16 rows are half as long
+    assert len(list(sizes(case("freq_cache"), (0.1, 0.2), None))) == 2
 
 
 def test_cases_that_cannot_be_predicted_are_refused_once_with_the_reason() -> None:
@@ -136,16 +122,10 @@ def test_cases_that_cannot_be_predicted_are_refused_once_with_the_reason() -> No
                 raise CannotReplay("too many rows")
             return PLAIN
 
-    pattern = case("full_gpu")
-    found = list(
-        cases(
-            pattern,
-            Asked(systems=("full_gpu", "freq_cache", "torchrec_uvm"), row_types=[RowType.FP32], ratios=(0.1, 0.2)),
-        )
-    )
-    weighed, refused = weigh(found, Refusing(), COSTS)
+    found = [case(name) for name in ("full_gpu", "freq_cache", "freq_cache", "torchrec_uvm")]
+    weighed, refused = weigh(found, Refusing(), COSTS, on_progress=lambda *_: None)
     assert [one.prediction.system for one in weighed] == ["full_gpu"]
-    assert {(one.system, one.reason) for one in refused} == {
+    assert [(one.system, one.reason) for one in refused] == [
         ("freq_cache", "too many rows"),
         ("torchrec_uvm", "torchrec_uvm was not calibrated: it was not asked for"),
-    }
+    ]
