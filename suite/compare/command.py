@@ -1,14 +1,11 @@
 """Command line: `python -m suite compare`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from suite.compare.as_json import to_json
 from suite.compare.compare import compare
 from suite.compare.gate import NOTHING_JUDGED, judge, parse_share
 from suite.compare.runs import NoComparison, read_run
@@ -49,7 +46,7 @@ def compare_command(
         comparison = compare(before, after)
     verdict = None if threshold is None else judge(comparison, threshold)
     if as_json:
-        typer.echo(to_json(comparison, verdict), nl=False)
+        typer.echo(comparison.to_json(None if verdict is None else verdict.content()), nl=False)
     else:
         show(comparison, verdict, Console(markup=False, highlight=False), everything=all_)
     if verdict is None:

@@ -1,28 +1,25 @@
 """The gate of `--fail-if-slower`: what it fails, what it cannot judge, and that it never passes without judging."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from suite.compare.changes import Unjudged
 from suite.compare.compare import Compared, Comparison
 from suite.compare.runs import NoComparison
+from suite.compare.speeds import Unjudged
 
 PASSED, FAILED, NOTHING_JUDGED = 0, 1, 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What the gate found.
+    """What the gate found, where the share `threshold` of speed may be lost.
 
     Attributes:
-        threshold: Share of speed that may be lost.
-        judged: Cells whose change of speed could be told from noise.
+        judged: How many cells have a change of speed that could be told from noise.
         failures: One sentence each.
-        noisy: Labels of judged cells whose interval is so wide that a loss of `threshold` would not have been seen.
-        unjudged: Labels of cells that have a speed in both runs which decides nothing, by reason.
+        noisy: Labels of judged cells whose interval is so wide that such a loss would not have been seen.
+        unjudged: Labels of cells whose speed decides nothing, by reason.
     """
 
     threshold: float
@@ -40,6 +37,17 @@ class Verdict:
     def remedies(self) -> list[str]:
         """What to do so that the gate can judge."""
         return [f"{reason.reason}: {reason.remedy}" for reason in self.unjudged]
+
+    def content(self) -> dict[str, object]:
+        """All of it for JSON."""
+        return {
+            "fail_if_slower": self.threshold,
+            "exit_code": self.exit_code,
+            "judged": self.judged,
+            "failures": self.failures,
+            "too_noisy": self.noisy,
+            "not_judged": {reason.reason: labels for reason, labels in self.unjudged.items()},
+        }
 
 
 def parse_share(text: str) -> float:

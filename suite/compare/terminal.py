@@ -1,21 +1,17 @@
 """A comparison for people: within 80 columns, in a terminal, a pipe or the log of a CI job."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from suite.compare.changes import Kind, Speed, Unjudged
+from suite.compare.changes import Kind
 from suite.compare.compare import Compared, Comparison
 from suite.compare.gate import FAILED, PASSED, Verdict
 from suite.compare.runs import Run
+from suite.compare.speeds import Speed, Unjudged
 from suite.tables.quantities import MISSING, amount
-from suite.tables.terminal import print_line
+from suite.tables.terminal import print_line, print_table
 
 _LEGEND = (
     "Speeds are relative to the baseline that took turns with the system in the same run: what slows both, the machine "
@@ -28,14 +24,7 @@ _LISTED = 12
 
 
 def show(comparison: Comparison, verdict: Verdict | None, console: Console, *, everything: bool) -> None:
-    """Print a comparison.
-
-    Args:
-        comparison: What to print.
-        verdict: Of the gate; None: there was none.
-        console: Where to.
-        everything: List cells without a change, too.
-    """
+    """Print a comparison, and the gate's verdict if there was one; with `everything` cells without a change, too."""
     _show_runs(comparison, console)
     _show_speeds(comparison, console)
     for kind in Kind:
@@ -56,21 +45,16 @@ def _show_runs(comparison: Comparison, console: Console) -> None:
         print_line(console, f"{run.name}: {run.path}, {_counted(run)}", style="bold")
     if not comparison.differences:
         print_line(console, "Machine, packages and code are the same.")
-    where = ""
     for difference in comparison.differences:
-        if difference.where != where:
-            where = difference.where
-            print_line(console, f"On {where}:")
         print_line(console, f"{difference}", indent=2)
     for warning in comparison.warnings:
         print_line(console, warning, style="yellow")
 
 
 def _counted(run: Run) -> str:
-    started = sorted(record.started_at for group in run.groups for record in group.records)
-    first, last = started[0][:10], started[-1][:10]
-    files = f"{len(started)} record{'s' if len(started) > 1 else ''}"
-    return f"{files} of {first}{f' to {last}' if last != first else ''}"
+    started = sorted(record.started_at[:10] for side in run.sides for record in side.records)
+    first, last = started[0], started[-1]
+    return f"{_count(len(started), 'record')} of {first}{f' to {last}' if last != first else ''}"
 
 
 def _show_speeds(comparison: Comparison, console: Console) -> None:
@@ -81,30 +65,29 @@ def _show_speeds(comparison: Comparison, console: Console) -> None:
         _show_table(changed, console)
     else:
         _heading(console, "Relative speed: no change beyond noise")
-    if comparison.baselines:
+    baselines = [cell for cell in comparison.cells if cell.speed.unjudged is Unjudged.IS_THE_BASELINE]
+    if baselines:
         _heading(console, _BASELINE)
-    for cell in comparison.baselines:
+    for cell in baselines:
         before, after = (side.row.steps_per_s or math.nan for side in cell.pair)
         change = 100 * (after / before - 1)
         print_line(console, f"{cell.label}: {amount(before)} -> {amount(after)} it/s ({change:+.0f} %)", indent=2)
 
 
 def _show_table(cells: Sequence[Compared], console: Console) -> None:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("cell", overflow="fold")
-    for header in ("RUN_A\nrelative", "RUN_B\nrelative", "B / A", "95 % interval", "builds"):
-        table.add_column(header, justify="right", no_wrap=True)
-    for cell in cells:
-        speed = cell.speed
-        table.add_row(
-            Text(cell.label),
-            amount(speed.before),
-            amount(speed.after),
-            MISSING if speed.ratio is None else _ratio(speed.ratio.value),
-            _interval(speed),
-            f"{speed.builds[0]}, {speed.builds[1]}",
-        )
-    console.print(table, highlight=False)
+    heads = ["cell", "RUN_A\nrelative", "RUN_B\nrelative", "B / A", "95 % interval", "builds"]
+    lines = [
+        [
+            cell.label,
+            amount(cell.speed.before),
+            amount(cell.speed.after),
+            MISSING if cell.speed.ratio is None else _ratio(cell.speed.ratio.value),
+            _interval(cell.speed),
+            "{}, {}".format(*cell.speed.builds),
+        ]
+        for cell in cells
+    ]
+    print_table(console, heads, lines)
 
 
 def _interval(speed: Speed) -> str:
@@ -122,17 +105,17 @@ def _ratio(value: float) -> str:
 
 def _show_the_rest(comparison: Comparison, console: Console, *, everything: bool) -> None:
     console.line()
-    quiet = comparison.quiet
+    quiet = [cell for cell in comparison.cells if cell.quiet]
     hint = "" if everything or not quiet else " (--all lists them)"
-    print_line(console, f"No change beyond noise: {_count(len(quiet))}{hint}")
+    print_line(console, f"No change beyond noise: {_count(len(quiet), 'cell')}{hint}")
     if everything and quiet:
         _show_table(quiet, console)
     untold = comparison.unjudged(Unjudged.SAME_RECORDS, Unjudged.NO_BASELINE, Unjudged.NO_INTERVAL)
     for reason, labels in untold.items():
-        print_line(console, f"Speed not compared, {reason.reason}: {_names(labels, all_of_them=everything)}")
+        print_line(console, f"Speed not compared, {reason.reason}: {_names(labels, everything=everything)}")
     for name, cells in (("RUN_A", comparison.only_before), ("RUN_B", comparison.only_after)):
         if cells:
-            print_line(console, f"Only in {name}: {_count(len(cells))}")
+            print_line(console, f"Only in {name}: {_count(len(cells), 'cell')}")
         for label, side in cells:
             print_line(console, f"{label}: {side.row.status}", indent=2)
 
@@ -141,29 +124,25 @@ def _show_verdict(verdict: Verdict, console: Console, *, everything: bool) -> No
     limit = f"--fail-if-slower {100 * verdict.threshold:g}%"
     console.line()
     for reason, labels in verdict.unjudged.items():
-        print_line(console, f"Not judged, {reason.reason}: {_names(labels, all_of_them=everything)}")
+        print_line(console, f"Not judged, {reason.reason}: {_names(labels, everything=everything)}")
     if verdict.noisy:
-        print_line(
-            console,
-            f"Too noisy to show a loss of {100 * verdict.threshold:g} %, measure more rounds: "
-            f"{_names(verdict.noisy, all_of_them=everything)}",
-        )
+        loss, names = f"{100 * verdict.threshold:g} %", _names(verdict.noisy, everything=everything)
+        print_line(console, f"Too noisy to show a loss of {loss}, measure more rounds: {names}")
     if verdict.exit_code == FAILED:
-        count = len(verdict.failures)
-        print_line(console, f"{limit}: failed, {count} reason{'s' if count > 1 else ''}", style="bold red")
+        print_line(console, f"{limit}: failed, {_count(len(verdict.failures), 'reason')}", style="bold red")
         for failure in verdict.failures:
             print_line(console, failure, indent=2, style="red")
     elif verdict.exit_code == PASSED:
         noisy = f", {len(verdict.noisy)} of them too noisy" if verdict.noisy else ""
-        print_line(console, f"{limit}: passed, {_count(verdict.judged)} judged{noisy}", style="bold green")
+        print_line(console, f"{limit}: passed, {_count(verdict.judged, 'cell')} judged{noisy}", style="bold green")
 
 
-def _count(cells: int) -> str:
-    return f"{cells} cell{'' if cells == 1 else 's'}"
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _names(labels: Sequence[str], *, all_of_them: bool) -> str:
-    shown = labels if all_of_them else labels[:_LISTED]
+def _names(labels: Sequence[str], *, everything: bool) -> str:
+    shown = labels if everything else labels[:_LISTED]
     more = len(labels) - len(shown)
     return "; ".join(shown) + (f"; and {more} more (--all lists them)" if more else "")
 

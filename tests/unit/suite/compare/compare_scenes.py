@@ -3,8 +3,6 @@
 Speeds are samples per second beside the baseline's, which is the same in all of them: ratios compare as speeds do.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,13 +1,9 @@
-from __future__ import annotations
-
 import math
 
 import pytest
-from compare_scenes import STEADY, compared, later, run_at
+from compare_scenes import STEADY, compared, later
 
 from suite.compare.changes import Kind
-from suite.compare.compare import compare
-from suite.compare.runs import read_run
 from suite.records.record import Record
 from suite.records.status import Status
 from tests.unit.suite.fabricate import environment, record, rounds, verification
@@ -31,8 +27,8 @@ def changes_of(tmp_path, after, before=None):
 
 def test_equal_runs_have_no_change(tmp_path):
     found = compared(tmp_path, rounds("cache", STEADY), later("cache", STEADY))
-    assert [cell.changes for cell in found.cells] == [()]
-    assert len(found.quiet) == 1
+    assert [(cell.changes, cell.quiet) for cell in found.cells] == [((), True)]
+    assert found.differences == ()
 
 
 @pytest.mark.parametrize(
@@ -47,14 +43,6 @@ def test_equal_runs_have_no_change(tmp_path):
             1_375_000_000,
             "device_allocated_bytes",
             "peak allocated 1,250 MB -> 1,375 MB (+10.00 %)",
-        ),
-        (
-            "memory",
-            "device_reserved_bytes",
-            1_981_000_000,
-            1_900_000_000,
-            "device_reserved_bytes",
-            "peak reserved 2,000 MB -> 1,900 MB (-5.00 %)",
         ),
         (
             "memory",
@@ -141,15 +129,6 @@ def test_distance_within_the_tolerance_may_differ(tmp_path):
     assert changes_of(tmp_path, after, before) == {}
 
 
-def test_changes_of_a_kind_are_listed_largest_first(tmp_path):
-    before = [one for name in "abc" for one in rounds(name, STEADY, auroc=0.75)]
-    after = [
-        one for name, auroc in (("a", 0.7502), ("b", 0.74), ("c", 0.751)) for one in later(name, STEADY, auroc=auroc)
-    ]
-    found = compared(tmp_path, before, after).changed(Kind.QUALITY)
-    assert [label[0] for label, _ in found] == ["b", "c", "a"]
-
-
 def test_everything_that_differs_between_environments_is_called_out(tmp_path):
     other = environment(
         cpu="Intel Xeon 6980P",
@@ -168,19 +147,19 @@ def test_everything_that_differs_between_environments_is_called_out(tmp_path):
     ).model_copy(update={"gpu": "NVIDIA H200"})
     found = compared(tmp_path, rounds("cache", STEADY), later("cache", STEADY, where=other))
     assert [str(one) for one in found.differences] == [
-        "CPU: AMD EPYC 7543 32-Core Processor -> Intel Xeon 6980P",
+        "cpu: AMD EPYC 7543 32-Core Processor -> Intel Xeon 6980P",
         "cores: 16 -> 32",
         "memory: 128.0 GB -> 256.0 GB",
-        "GPU: NVIDIA H100 80GB HBM3 -> NVIDIA H200",
-        "GPU memory: 84.00 GB -> 141.0 GB",
+        "gpu: NVIDIA H100 80GB HBM3 -> NVIDIA H200",
+        "gpu memory: 84.00 GB -> 141.0 GB",
         "driver: 570.10 -> 580.1",
-        "CUDA: 12.8 -> 13.0",
-        "OS: Linux -> Debian",
-        "Python: 3.11.7 -> 3.12.1",
-        "threads: 16 -> 32",
+        "cuda: 12.8 -> 13.0",
+        "os: Linux -> Debian",
+        "python: 3.11.7 -> 3.12.1",
         "code: c0de -> beef",
-        "commit: 0123456789 -> fedcba9876",
-        "changed since the commit: no -> yes",
+        "commit: 0123456789abcdef -> fedcba9876543210",
+        "dirty: False -> True",
+        "threads: 16 -> 32",
         "torch: 2.13.0 -> 2.14.0",
         "torchrec: 1.8.0 -> none",
         "numba: none -> 0.66.0",
@@ -192,19 +171,9 @@ def test_quality_is_compared_over_the_rounds_that_both_have(tmp_path):
     assert changes_of(tmp_path, later("cache", STEADY[:2]), before) == {}
 
 
-def test_equal_environments_have_no_difference(tmp_path):
-    assert compared(tmp_path, rounds("cache", STEADY), later("cache", STEADY)).differences == ()
-
-
-def test_how_turns_were_taken_and_batches_made_belongs_to_the_environment(tmp_path):
-    apart = later("cache", STEADY, timed={"way": "own process"})
-    after = measured(apart, "timing", batches_made="by 2 processes", producers=2)
-    found = compared(tmp_path, rounds("cache", STEADY), after)
-    assert [str(one) for one in found.differences] == [
-        "turns taken: one process -> own process",
-        "batches made: by the training process, before the clock -> by 2 processes",
-        "processes that made batches: 0 -> 2",
-    ]
+def test_how_turns_were_taken_belongs_to_the_environment(tmp_path):
+    found = compared(tmp_path, rounds("cache", STEADY), later("cache", STEADY, timed={"way": "own process"}))
+    assert [str(one) for one in found.differences] == ["turns taken: one process -> own process"]
 
 
 def test_records_of_a_disturbed_machine_are_said_before_the_numbers(tmp_path):
@@ -229,15 +198,3 @@ def test_values_that_a_run_mixes_are_all_named_in_order_of_time(tmp_path):
     after = [*later("a", STEADY, where=environment(code="new")), *later("b", STEADY, where=environment(code="new"))]
     found = compared(tmp_path, before, after)
     assert [str(one) for one in found.differences] == ["code: old, new -> new"]
-
-
-def test_comparison_is_the_same_in_any_order_of_records(tmp_path):
-    after = [*later("b", STEADY), *later("a", [0.5 * speed for speed in STEADY])]
-    texts = []
-    for name, records in (("one", after), ("two", after[::-1])):
-        runs = [
-            read_run("RUN_A", run_at(tmp_path / f"{name}_a", [*rounds("a", STEADY), *rounds("b", STEADY)])),
-            read_run("RUN_B", run_at(tmp_path / f"{name}_b", records)),
-        ]
-        texts.append([(cell.label, cell.speed) for cell in compare(*runs).cells])
-    assert texts[0] == texts[1]

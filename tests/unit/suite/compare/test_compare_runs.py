@@ -1,10 +1,8 @@
-from __future__ import annotations
-
 import json
 import math
 
 import pytest
-from compare_scenes import NEXT_DAY, STEADY, later, run_at
+from compare_scenes import NEXT_DAY, STEADY, run_at
 
 from suite.compare.runs import NoComparison, read_run
 from suite.records.status import Status
@@ -12,14 +10,10 @@ from suite.records.store import RecordStore
 from tests.unit.suite.fabricate import BASELINE, record, rounds, shuffled
 
 
-def test_results_directory_and_its_records_are_the_same_run(tmp_path):
+def test_run_is_a_results_directory_or_a_directory_of_records_of_any_name(tmp_path):
     root = run_at(tmp_path / "results", rounds("cache", STEADY))
     assert read_run("RUN_A", root).files == read_run("RUN_A", root / "records").files
     assert len(read_run("RUN_A", root).files) == 3
-
-
-def test_records_may_lie_in_a_directory_of_any_name(tmp_path):
-    root = run_at(tmp_path / "results", rounds("cache", STEADY))
     (root / "records").rename(tmp_path / "nightly")
     assert len(read_run("RUN_A", tmp_path / "nightly").files) == 3
 
@@ -57,8 +51,7 @@ def test_files_that_cannot_be_read_are_named_and_the_rest_counts(tmp_path):
     assert {problem.path.stem for problem in run.problems} == {"torn", "foreign", "newer"}
 
 
-@pytest.mark.parametrize("seconds", [0.0, -1.0, math.inf, math.nan])
-@pytest.mark.parametrize("whose", ["system_s", "baseline_s"])
+@pytest.mark.parametrize(("seconds", "whose"), [(0.0, "system_s"), (math.inf, "system_s"), (math.nan, "baseline_s")])
 def test_record_with_a_turn_of_no_duration_is_a_problem_and_not_an_exception(tmp_path, seconds, whose):
     times = ((1.0,), (seconds,), (1.0,))
     broken = record("cache", round=2, timed={"system_s": [(1.0,)] * 3, "baseline_s": [(1.0,)] * 3, whose: times})
@@ -68,27 +61,17 @@ def test_record_with_a_turn_of_no_duration_is_a_problem_and_not_an_exception(tmp
     assert "no duration" in str(run.problems[0])
 
 
-def test_path_that_does_not_exist_is_named(tmp_path):
-    with pytest.raises(NoComparison, match=r"RUN_B: there is no .*gone; give a results directory"):
-        read_run("RUN_B", tmp_path / "gone")
-
-
-def test_directory_without_records_says_what_to_give(tmp_path):
-    with pytest.raises(NoComparison, match=r"RUN_A: .* holds no record .*run_bench.py --out"):
-        read_run("RUN_A", tmp_path)
-
-
-def test_directory_with_foreign_files_only_names_the_first(tmp_path):
-    (tmp_path / "package.json").write_text("{}")
-    with pytest.raises(NoComparison, match=r"\(skipped: .*package\.json: is JSON but no record.*\); give"):
-        read_run("RUN_A", tmp_path)
-
-
-def test_single_file_that_is_no_record_says_why(tmp_path):
-    file = RecordStore(tmp_path).write(later("cache", STEADY)[0])
-    file.write_text("[]")
-    with pytest.raises(NoComparison, match="is JSON but no record"):
-        read_run("RUN_A", file)
-    with pytest.raises(NoComparison, match=r"ends in \.json"):
-        (tmp_path / "table.csv").write_text("a,b")
-        read_run("RUN_A", tmp_path / "table.csv")
+def test_path_without_a_record_says_what_to_give(tmp_path):
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "package.json").write_text("{}")
+    (tmp_path / "list.json").write_text("[]")
+    (tmp_path / "table.csv").write_text("a,b")
+    for name, message in (
+        ("gone", r"RUN_B: there is no .*gone; give a results directory"),
+        ("", r"RUN_B: .* holds no record .*run_bench.py --out"),
+        ("foreign", r"\(skipped: .*package\.json: is JSON but no record.*\); give"),
+        ("list.json", "is JSON but no record"),
+        ("table.csv", r"ends in \.json"),
+    ):
+        with pytest.raises(NoComparison, match=message):
+            read_run("RUN_B", tmp_path / name)

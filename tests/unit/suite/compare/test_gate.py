@@ -1,11 +1,9 @@
-from __future__ import annotations
-
 import pytest
 from compare_scenes import OTHER_MACHINE, STEADY, compared, later, scaled
 
-from suite.compare.changes import Unjudged
 from suite.compare.gate import judge, parse_share
 from suite.compare.runs import NoComparison
+from suite.compare.speeds import Unjudged
 from suite.records.status import Status
 from tests.unit.suite.fabricate import BASELINE, record, rounds, verification
 
@@ -14,14 +12,12 @@ def verdict(tmp_path, before, after, threshold=0.10):
     return judge(compared(tmp_path, before, after), threshold)
 
 
-@pytest.mark.parametrize(
-    ("text", "share"), [("10%", 0.1), ("10 %", 0.1), ("0.1", 0.1), (" 2.5% ", 0.025), ("0", 0.0), ("0%", 0.0)]
-)
+@pytest.mark.parametrize(("text", "share"), [("10%", 0.1), ("10 %", 0.1), ("0.1", 0.1), (" 2.5% ", 0.025), ("0", 0.0)])
 def test_share_is_read_in_percent_or_plain(text, share):
     assert parse_share(text) == pytest.approx(share)
 
 
-@pytest.mark.parametrize("text", ["10", "1", "100%", "-5%", "nan", "inf", "", "%", "ten", "10%%", "10% or so"])
+@pytest.mark.parametrize("text", ["10", "100%", "-5%", "nan", "", "ten", "10% or so"])
 def test_what_is_no_share_is_refused_with_examples(text):
     with pytest.raises(NoComparison, match=r"--fail-if-slower: '.*' is no share of speed: write 10% or 0\.1"):
         parse_share(text)
@@ -33,12 +29,7 @@ def test_loss_beyond_the_threshold_and_noise_fails(tmp_path):
     assert found.failures == ("cache x criteo_kaggle: slower by 15.0 %, more than 10 %",)
 
 
-def test_loss_within_the_threshold_passes(tmp_path):
-    found = verdict(tmp_path, rounds("cache", STEADY), later("cache", scaled(0.92)))
-    assert (found.exit_code, found.failures, found.judged) == (0, (), 1)
-
-
-@pytest.mark.parametrize(("factor", "code"), [(0.901, 0), (0.899, 1)])
+@pytest.mark.parametrize(("factor", "code"), [(0.899, 1), (0.901, 0), (2.0, 0)])
 def test_threshold_is_a_ratio_of_throughputs_of_one_less_the_share(tmp_path, factor, code):
     assert verdict(tmp_path, rounds("cache", STEADY), later("cache", scaled(factor))).exit_code == code
 
@@ -56,21 +47,12 @@ def test_any_loss_beyond_noise_fails_at_threshold_zero(tmp_path):
     assert verdict(tmp_path / "lenient", before, after, 0.02).exit_code == 0
 
 
-def test_faster_passes(tmp_path):
-    assert verdict(tmp_path, rounds("cache", STEADY), later("cache", scaled(2.0))).exit_code == 0
-
-
-@pytest.mark.parametrize("status", [Status.CRASHED, Status.UNSUPPORTED, Status.TIMEOUT, Status.WRONG_ANSWER])
+@pytest.mark.parametrize("status", [Status.CRASHED, Status.UNSUPPORTED])
 def test_cell_that_is_no_longer_ok_fails(tmp_path, status):
     before = [*rounds("cache", STEADY), *rounds("other", STEADY)]
     found = verdict(tmp_path, before, [record("cache", status=status), *later("other", STEADY)])
     assert found.exit_code == 1
     assert found.failures == (f"cache x criteo_kaggle: ok in RUN_A, {status} in RUN_B",)
-
-
-def test_one_round_that_is_no_longer_ok_fails_the_cell(tmp_path):
-    after = [*later("cache", STEADY[:2]), record("cache", round=2, status=Status.CRASHED)]
-    assert verdict(tmp_path, rounds("cache", STEADY), after).exit_code == 1
 
 
 def test_cell_that_is_no_longer_verified_fails(tmp_path):
@@ -92,24 +74,21 @@ def test_cell_that_never_was_ok_fails_nothing(tmp_path):
     assert verdict(tmp_path, before, after).exit_code == 0
 
 
-def test_baseline_alone_is_listed_and_not_judged(tmp_path):
-    found = verdict(tmp_path, rounds("full_gpu", STEADY), later("full_gpu", scaled(0.5), baseline=BASELINE / 2))
-    assert (found.exit_code, found.judged) == (2, 0)
-    assert found.unjudged == {Unjudged.IS_THE_BASELINE: ["full_gpu x criteo_kaggle"]}
-    assert found.remedies == ["the baseline itself: add the systems in question to both runs"]
-
-
-def test_single_builds_are_listed_and_not_judged(tmp_path):
-    once = {"setting": {"builds": 1}}
-    before = [*rounds("cache", STEADY), *rounds("once", [BASELINE], **once)]
-    found = verdict(tmp_path, before, [*later("cache", STEADY), *later("once", [0.01 * BASELINE], **once)])
-    assert (found.exit_code, found.judged) == (0, 1)
-    assert list(found.unjudged) == [Unjudged.NO_INTERVAL]
-
-
-def test_slower_machine_fails_nothing_by_itself(tmp_path):
-    found = verdict(tmp_path, rounds("cache", STEADY), later("cache", scaled(0.5), where=OTHER_MACHINE))
-    assert (found.exit_code, found.failures) == (2, ())
+@pytest.mark.parametrize(
+    ("system", "setting", "after", "reason"),
+    [
+        ("full_gpu", None, {"baseline": BASELINE / 2}, Unjudged.IS_THE_BASELINE),
+        ("cache", {"builds": 1}, {}, Unjudged.NO_INTERVAL),
+        ("cache", None, {"where": OTHER_MACHINE}, Unjudged.ANOTHER_MACHINE),
+        ("cache", None, {"baseline": None}, Unjudged.NO_BASELINE),
+    ],
+)
+def test_speed_that_decides_nothing_is_listed_with_a_remedy(tmp_path, system, setting, after, reason):
+    before, now = [BASELINE], [0.5 * BASELINE]
+    found = verdict(tmp_path, rounds(system, before, setting=setting), later(system, now, setting=setting, **after))
+    assert (found.exit_code, found.judged, found.failures) == (2, 0, ())
+    assert found.unjudged == {reason: [f"{system} x criteo_kaggle"]}
+    assert found.remedies == [f"{reason.reason}: {reason.remedy}"]
 
 
 def test_failure_counts_even_where_no_speed_could_be_judged(tmp_path):
