@@ -1,7 +1,5 @@
 """Command line: `python -m suite doctor`."""
 
-from __future__ import annotations
-
 import textwrap
 from collections import Counter
 from collections.abc import Mapping

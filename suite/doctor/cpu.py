@@ -1,7 +1,5 @@
 """Checks: what else computes here, and whether cores keep their clock."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 

@@ -1,7 +1,5 @@
 """All checks, in the order in which they run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

@@ -1,9 +1,8 @@
 """What a check says."""
 
-from __future__ import annotations
-
 import enum
 from dataclasses import dataclass
+from functools import partial
 
 
 class Level(enum.StrEnum):
@@ -36,16 +35,4 @@ class Unsaid(Exception):
     """The machine does not say; the text says why."""
 
 
-def ok(seen: str, note: str = "") -> Finding:
-    """Nothing to do; a note is for what stays as it is and should be borne in mind."""
-    return Finding(Level.OK, seen, note)
-
-
-def warning(seen: str, remedy: str) -> Finding:
-    """Measuring is possible."""
-    return Finding(Level.WARNING, seen, remedy)
-
-
-def problem(seen: str, remedy: str) -> Finding:
-    """Measuring makes no sense yet."""
-    return Finding(Level.PROBLEM, seen, remedy)
+ok, warning, problem = (partial(Finding, level) for level in (Level.OK, Level.WARNING, Level.PROBLEM))

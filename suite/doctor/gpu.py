@@ -1,7 +1,5 @@
 """Checks: the GPU, its link and who else uses it."""
 
-from __future__ import annotations
-
 import os
 
 from suite.doctor.finding import Finding, Unsaid, ok, problem, warning

@@ -1,7 +1,5 @@
 """Facts about a machine that the checks judge, and how they are read."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import shutil
@@ -82,7 +80,8 @@ print(torch.version.cuda or "", int(torch.cuda.is_available()), sep="/", file=ou
 """
 _IMPORTS_TIMEOUT_S = 60.0
 _HOLD = """
-from suite.run.memory_group import CannotHold, MemoryGroup
+from suite.run.control_groups import CannotHold
+from suite.run.memory_group import MemoryGroup
 try:
     with MemoryGroup.make() as group:
         group.enter()

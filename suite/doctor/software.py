@@ -1,7 +1,5 @@
 """Checks: whether the installed packages belong together, and what in the environment slows them down."""
 
-from __future__ import annotations
-
 from suite.doctor.finding import Finding, ok, problem, warning
 from suite.doctor.machine import Machine
 

@@ -1,7 +1,5 @@
 """Checks: whether tables fit in memory and stay there, and where records and temporary files go."""
 
-from __future__ import annotations
-
 from suite.doctor.finding import Finding, ok, problem, warning
 from suite.doctor.machine import Disk, Machine
 from suite.records.scales import FULL

@@ -1,8 +1,5 @@
 """What no schema can say of a record: whether its parts agree with each other, and with the name of its file."""
 
-from __future__ import annotations
-
-import json
 import math
 import re
 from collections.abc import Iterator
@@ -31,7 +28,7 @@ def disagreements(record: Record, path: Path) -> list[Finding]:
 
 
 def warnings(content: dict[str, Any]) -> list[Finding]:
-    """What a valid record had better not hold when it is published: paths of a machine, numbers that are no JSON."""
+    """What a valid record had better not hold when it is published: paths of a machine."""
     return list(_unfit_to_publish(content, ""))
 
 
@@ -44,9 +41,6 @@ def _unfit_to_publish(value: object, where: str) -> Iterator[Finding]:
             yield from _unfit_to_publish(inner, f"{where}[{index}]")
     elif isinstance(value, str) and (named := _PATH.search(value)):
         yield Finding(where, f"names a path of its machine, {shown(named[0])}")
-    elif isinstance(value, float) and not math.isfinite(value):
-        text = json.dumps(value)
-        yield Finding(where, f'{text} without quotes is no JSON; write "{text}"')
 
 
 def _identity(record: Record, path: Path) -> Iterator[Finding]:

@@ -1,9 +1,7 @@
 """Command line: `python -m suite validate`."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -42,61 +40,32 @@ def validate_command(
 
     The exit code is 0 where every record is valid, 1 where one is not, 2 for a wrong option or a path without records.
     """
-    with errors_told(usage=BadOption):
-        if print_schema and (paths or as_json):
-            raise BadOption("--print-schema goes alone: leave out paths and other options")
-        files = [] if print_schema else find_files(paths or [_DEFAULT])
     if print_schema:
         typer.echo(schema_text(), nl=False)
         return
-    checked = check_files(files)
+    with errors_told(usage=BadOption):
+        checked = check_files(find_files(paths or [_DEFAULT]))
+    valid = sum(file.valid for file in checked)
     if as_json:
-        typer.echo(_as_json(checked))
+        counts = {"records": len(checked), "valid": valid, "invalid": len(checked) - valid}
+        files = [{"path": str(file.path), "valid": file.valid, **_findings(file)} for file in checked]
+        typer.echo(json.dumps({"schema_version": SCHEMA_VERSION, **counts, "files": files}, indent=2))
     else:
-        for line in _lines(checked):
-            typer.echo(_printable(line))
-    if not all(file.valid for file in checked):
+        for file in checked:
+            _tell(f"{file.path}: ", file.problems)
+            _tell(f"{file.path}: warning: ", file.warnings)
+        invalid = f", {len(checked) - valid} invalid" if valid < len(checked) else ""
+        typer.echo(f"{len(checked)} record{'s' if len(checked) > 1 else ''}: {valid} valid{invalid}")
+    if valid < len(checked):
         raise typer.Exit(FAILED)
 
 
-def _lines(checked: Sequence[Checked]) -> Iterator[str]:
-    for file in checked:
-        yield from _of_file(f"{file.path}: ", file.problems)
-        yield from _of_file(f"{file.path}: warning: ", file.warnings)
-    valid = sum(file.valid for file in checked)
-    summary = f"{len(checked)} record{'s' if len(checked) > 1 else ''}: {valid} valid"
-    yield summary + (f", {len(checked) - valid} invalid" if valid < len(checked) else "")
-
-
-def _of_file(head: str, findings: Sequence[Finding]) -> Iterator[str]:
+def _tell(head: str, findings: Sequence[Finding]) -> None:
     for finding in findings[:_MOST_SHOWN]:
-        yield f"{head}{finding}"
+        typer.echo(f"{head}{finding}")
     if len(findings) > _MOST_SHOWN:
-        yield f"{head}and {len(findings) - _MOST_SHOWN} more"
+        typer.echo(f"{head}and {len(findings) - _MOST_SHOWN} more")
 
 
-def _as_json(checked: Sequence[Checked]) -> str:
-    valid = sum(file.valid for file in checked)
-    return json.dumps(
-        {
-            "schema_version": SCHEMA_VERSION,
-            "records": len(checked),
-            "valid": valid,
-            "invalid": len(checked) - valid,
-            "files": [
-                {
-                    "path": str(file.path),
-                    "valid": file.valid,
-                    "problems": [vars(finding) for finding in file.problems],
-                    "warnings": [vars(finding) for finding in file.warnings],
-                }
-                for file in checked
-            ],
-        },
-        indent=2,
-    )
-
-
-def _printable(line: str) -> str:
-    """A line for a terminal, whatever the names of files and fields hold."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in line)
+def _findings(file: Checked) -> dict[str, list[dict[str, str]]]:
+    return {name: [vars(finding) for finding in getattr(file, name)] for name in ("problems", "warnings")}

@@ -1,7 +1,5 @@
 """Which files are record files, and what is found in each."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -19,12 +17,7 @@ _RECORDS = "records"
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """A record file after its check.
-
-    Attributes:
-        record: None: it could not be read.
-        problems: Why it is not valid; empty where it is.
-    """
+    """A record file after its check; `record` is None where it could not be read."""
 
     path: Path
     record: Record | None = None

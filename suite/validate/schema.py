@@ -1,7 +1,5 @@
 """The JSON Schema of record files: as the models give it, as published, and where a record does not fit it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,11 +18,9 @@ _SHOWN = 60
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is wrong with a record, or worth a warning.
+    """Something that is wrong with a record, or worth a warning: the place, as in `turns.system_s[1][3]`, and what is.
 
-    Attributes:
-        where: The place in the file, as in `turns.system_s[1][3]`; empty for the file itself.
-        what: What was found there, and what belongs there.
+    The place is empty for the file itself.
     """
 
     where: str
@@ -39,8 +35,6 @@ def shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
-
-Schema = dict[str, Any]
 
 FILE: Final = Path(__file__).resolve().parents[1] / "records" / "schema" / f"record-{SCHEMA_VERSION}.json"
 """The published schema."""
@@ -57,20 +51,15 @@ class _RecordSchema(GenerateJsonSchema):
         return False
 
 
-def current_schema() -> Schema:
-    """JSON Schema, draft 2020-12, of what the suite writes: every field is there."""
+def schema_text() -> str:
+    """JSON Schema, draft 2020-12, of what the suite writes, as it is published: every field is there."""
     made = Record.model_json_schema(mode="serialization", schema_generator=_RecordSchema)
     head = {
         "$schema": _RecordSchema.schema_dialect,
         "title": f"Record, schema version {SCHEMA_VERSION}",
         "description": "One run of one cell of the embedding offload benchmark; units end the names of fields.",
     }
-    return {**head, **{name: value for name, value in made.items() if name not in head}}
-
-
-def schema_text() -> str:
-    """`current_schema` as it is published."""
-    return json.dumps(current_schema(), indent=2) + "\n"
+    return json.dumps(head | {name: value for name, value in made.items() if name not in head}, indent=2) + "\n"
 
 
 @cache
@@ -79,7 +68,7 @@ def validator() -> Draft202012Validator:
     return Draft202012Validator(json.loads(FILE.read_text(encoding="utf-8")))
 
 
-def misfits(content: Schema) -> list[Finding]:
+def misfits(content: dict[str, Any]) -> list[Finding]:
     """Every place at which a record's content breaks the published schema, in the words of `jsonschema`."""
     return [
         Finding(inner.json_path.removeprefix("$").removeprefix("."), _message(inner))

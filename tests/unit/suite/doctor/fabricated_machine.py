@@ -1,7 +1,5 @@
 """A healthy machine of four cores, made of files and facts; tests spoil one thing at a time."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

