@@ -1,7 +1,5 @@
 """Command line: `python -m suite simulate`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from typing import Annotated
@@ -28,14 +26,13 @@ from suite.simulate.options import (
     TraceOption,
     WarmupOption,
     WorkloadOption,
-    check_counts,
     check_output,
     open_trace,
     parse_ratios,
     span_of,
 )
-from suite.simulate.results import Configuration, Simulation, Stream, bound_of, row_of
-from suite.simulate.sweep import Outcome, SimulatedCell, plan_jobs, run_cells, slots_of
+from suite.simulate.results import Configuration, Outcome, Simulation, Stream
+from suite.simulate.sweep import SimulatedCell, bound_of, plan_jobs, row_of, run_cells, slots_of
 from suite.simulate.traces.trace import Trace
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.registry import Variant
@@ -92,10 +89,12 @@ def simulate_command(
     with errors_told() as errors:
         variants = parse_policies(policies)
         ratios = parse_ratios(str(SCALES[scale].cache_ratio) if cache_ratio is None else cache_ratio, points=points)
-        row = _row(optimizer, SCALES[scale].embedding_dim if embedding_dim is None else embedding_dim)
+        dim = SCALES[scale].embedding_dim if embedding_dim is None else embedding_dim
+        if dim < 4 or dim % 4:
+            raise BadOption(f"--embedding-dim: {dim} is out of range, it must be a multiple of 4")
+        row = RowBytes(weights=4 * dim, optimizer=SparseOptimizer(kind=optimizer, lr=0.0), dim=dim)
         if jobs is not None and jobs < 1:
             raise BadOption(f"--jobs: {jobs} is out of range, it must be at least 1")
-        check_counts(batches=batches, warmup=warmup, epoch=epoch)
         if out is not None:
             check_output(out)
         opened = open_trace(
@@ -107,7 +106,6 @@ def simulate_command(
             seed=seed,
             frequency_prefix=frequency_prefix,
         )
-        samples = SCALES[scale].batch_size if batch_size is None else batch_size
         span = span_of(opened, batches=batches, warmup=warmup, epoch=epoch)
         cells = {
             (policy, ratio): SimulatedCell(policy=policy, slots=slots_of(opened.rows, ratio))
@@ -115,11 +113,9 @@ def simulate_command(
             for ratio in ratios
         }
         cores = len(os.sched_getaffinity(0))
-        side_by_side = jobs or plan_jobs(rows=opened.rows, cores=cores)
+        jobs = jobs or plan_jobs(rows=opened.rows, cores=cores)
         with Shown(quiet=quiet) as shown:
-            found, complete = _replayed(
-                list(cells.values()), opened, span=span, row=row, jobs=side_by_side, shown=shown
-            )
+            found, complete = _replayed(list(cells.values()), opened, span=span, row=row, jobs=jobs, shown=shown)
         simulation = Simulation(
             stream=Stream(
                 name=opened.name,
@@ -127,7 +123,7 @@ def simulate_command(
                 trace_file=None if trace is None else str(trace),
                 data_dir=None if data_dir is None else str(data_dir),
                 scale=scale.value,
-                batch_size=samples,
+                batch_size=SCALES[scale].batch_size if batch_size is None else batch_size,
                 seed=seed,
                 frequency_prefix=frequency_prefix,
                 tables=dict(opened.tables),
@@ -145,7 +141,7 @@ def simulate_command(
             environment=capture(threads=cores),
             complete=complete,
             rows=tuple(
-                row_of(found[cell], ratio=ratio, trace=opened, found=found, per_table=per_table)
+                row_of(cell, ratio=ratio, rows=opened.rows, found=found, per_table=per_table)
                 for ratio in ratios
                 for policy in variants
                 if (cell := cells[policy, ratio]) in found
@@ -163,12 +159,6 @@ def simulate_command(
     raise typer.Exit(FAILED if any(row.status == "failed" for row in simulation.rows) else 0)
 
 
-def _row(optimizer: OptimizerKind, dim: int) -> RowBytes:
-    if dim < 4 or dim % 4:
-        raise BadOption(f"--embedding-dim: {dim} is out of range, it must be a multiple of 4")
-    return RowBytes(weights=4 * dim, optimizer=SparseOptimizer(kind=optimizer, lr=0.0), dim=dim)
-
-
 def _replayed(
     cells: Sequence[SimulatedCell], trace: Trace, *, span: Span, row: RowBytes, jobs: int, shown: Shown
 ) -> tuple[dict[SimulatedCell, Outcome], bool]:
@@ -183,14 +173,13 @@ def _replayed(
             replayed += batches
             shown(f"batches of {len(wanted)} {what}", replayed, len(wanted) * span.stop)
 
-        for outcome in run_cells(wanted, trace=trace, span=span, row=row, jobs=jobs, on_batches=on_batches):
-            found[outcome.cell] = outcome
+        found.update(run_cells(wanted, trace=trace, span=span, row=row, jobs=jobs, on_batches=on_batches))
 
     # The optimum goes first: if the run is cut short, what is there can be compared with it.
     optima = [SimulatedCell(policy=Variant("belady"), slots=cell.slots) for cell in cells]
     try:
         run("replays", list(dict.fromkeys([*optima, *cells])))
-        bounds = dict.fromkeys(bound_of(outcome, trace.rows) for outcome in found.values())
+        bounds = dict.fromkeys(bound_of(cell, outcome, trace.rows) for cell, outcome in found.items())
         run("replays of the optimum", [cell for cell in bounds if cell is not None and cell not in found])
     except KeyboardInterrupt:
         return found, False

@@ -1,7 +1,5 @@
 """A simulation as a figure: miss rate by cache size, a line per policy, with the optimum."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

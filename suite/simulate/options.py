@@ -1,20 +1,22 @@
 """What the commands that replay streams share: their options, and the stream that these name."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import numpy as np
 import typer
+from pydantic import ValidationError
 
+from suite.records.model import Model
 from suite.records.options import BadOption, parse_prepared, parse_workloads
 from suite.records.scales import SCALES
 from suite.simulate.models.model import Span
 from suite.simulate.traces.trace import Trace, WorkloadTrace
 from workloads.prepared import PreparedWorkload, find_prepared
 from workloads.streams.synthetic import SyntheticWorkload
+
+_M = TypeVar("_M", bound=Model)
 
 WARMUP_BATCHES = 50
 COUNTED_BATCHES = 100
@@ -89,18 +91,14 @@ def _only_one(names: tuple[str, ...]) -> str:
     return names[0]
 
 
-def check_counts(*, batches: int | None, warmup: int | None, epoch: bool = False) -> None:
-    """Refuse numbers of batches that cannot be. Raises `BadOption`."""
+def span_of(trace: Trace, *, batches: int | None, warmup: int | None, epoch: bool = False) -> Span:
+    """What to replay of a trace; defaults shrink to what it has. Raises `BadOption`: there is no such span of it."""
     if epoch and batches is not None:
         raise BadOption("--epoch and --batches exclude each other")
     if batches is not None and batches < 1:
         raise BadOption(f"--batches: {batches} is out of range, it must be at least 1")
     if warmup is not None and warmup < 0:
         raise BadOption(f"--warmup: {warmup} is out of range, it must be at least 0")
-
-
-def span_of(trace: Trace, *, batches: int | None, warmup: int | None, epoch: bool = False) -> Span:
-    """What to replay of a trace; defaults shrink to what it has. Raises `BadOption`: it has too few batches."""
     if not trace.length:
         raise BadOption(f"--batch-size: {trace.name} has not one full batch: give a smaller one")
     before = min(WARMUP_BATCHES, trace.length // 3) if warmup is None else warmup
@@ -157,3 +155,15 @@ def check_output(out: Path) -> None:
         raise BadOption(f"--out: cannot make {out} ({error.strerror or error}): choose another directory") from None
     if not os.access(out, os.W_OK):
         raise BadOption(f"--out: {out} cannot be written: choose another directory")
+
+
+def read_input(kind: type[_M], path: Path, *, flag: str = "", remedy: str) -> _M:
+    """A file of JSON that an option or a call names. Raises `BadOption`: there is none, or it holds something else."""
+    try:
+        return kind.model_validate_json(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        reason = error.strerror or str(error)
+    except ValidationError as error:
+        first = error.errors()[0]
+        reason = f"{'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}"
+    raise BadOption(f"{flag}{path}: {reason}: {remedy}")

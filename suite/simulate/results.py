@@ -1,20 +1,16 @@
 """What a simulation leaves behind: its configuration, its stream, and a row per policy and cache size."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 import pandas as pd
 
 from suite.records.environment import Environment
 from suite.records.model import Model
 from suite.records.store import write_atomically
-from suite.simulate.sweep import Outcome, SimulatedCell
-from suite.simulate.traces.trace import Trace
-from systems.registry import Variant
+from suite.simulate.models.model import CacheModel, RowBytes, Tally
 
 SCHEMA_VERSION: Final = 1
 
@@ -70,6 +66,18 @@ class Traffic(Model):
     per_table: dict[str, tuple[int, int]] | None = None
     """Unique ids and unique misses by table, where asked for."""
 
+    @classmethod
+    def of(cls, tally: Tally, model: CacheModel, row: RowBytes) -> Self:
+        """What a model counted, of rows that weigh so much."""
+        fetched, back = model.bytes_moved(tally, row)
+        names = [name for name, _ in model.setting.trace.tables]
+        return cls(
+            **{name: count for name, count in vars(tally).items() if name in cls.model_fields},
+            bytes_fetched=fetched,
+            bytes_written_back=back,
+            per_table=dict(zip(names, tally.by_table.tolist(), strict=True)),
+        )
+
     @property
     def hit_rate(self) -> float:
         """1 - unique misses / unique ids, before anything is fetched."""
@@ -92,38 +100,47 @@ class Least(Model):
     bytes_moved: int
 
 
-class Row(Model):
+class Outcome(Model):
+    """What became of one policy with so many slots."""
+
+    slots: int = 0
+    """What the policy's geometry makes of those that were asked for."""
+    status: Literal["ok", "cannot_replay", "failed"] = "ok"
+    """`cannot_replay`: the policy cannot run with so few slots. `failed`: it should have."""
+    reason: str = ""
+    traffic: Traffic | None = None
+    replay_s: float | None = None
+    ids_per_s: float | None = None
+    """Speed of the simulator, on the machine of the record; all else is the same on every machine. A first replay
+    compiles its loops or loads them, so that of a short one says nothing."""
+
+
+class Row(Outcome):
     """One policy at one cache size."""
 
     policy: str
     cache_ratio: float
     slots_asked: int
     """What the ratio gives."""
-    slots: int
-    """What the policy's geometry makes of that."""
-    status: Literal["ok", "cannot_replay", "failed"]
-    reason: str = ""
-    traffic: Traffic | None = None
     least: Least | None = None
     """None: there is none to compare with, because the policy or the optimum cannot run with so many slots."""
-    replay_s: float | None = None
-    ids_per_s: float | None = None
-    """Speed of the simulator, on the machine of the record; all else is the same on every machine. A first replay
-    compiles its loops or loads them, so that of a short one says nothing."""
 
     @property
     def of_least_misses(self) -> float | None:
         """Unique misses relative to the least."""
-        if self.traffic is None or self.least is None:
-            return None
-        return _ratio(self.traffic.unique_misses, self.least.unique_misses)
+        return self._of_least("unique_misses")
 
     @property
     def of_least_bytes(self) -> float | None:
         """Bytes moved relative to the least."""
+        return self._of_least("bytes_moved")
+
+    def _of_least(self, count: str) -> float | None:
+        """None also where nothing need be missed and something is."""
         if self.traffic is None or self.least is None:
             return None
-        return _ratio(self.traffic.bytes_moved, self.least.bytes_moved)
+        value, least = getattr(self.traffic, count), getattr(self.least, count)
+        return value / least if least else 1.0 if value == 0 else None
 
 
 class Simulation(Model):
@@ -136,75 +153,6 @@ class Simulation(Model):
     complete: bool
     """Whether every planned row is there: Ctrl-C leaves those that were done."""
     rows: tuple[Row, ...]
-
-
-def row_of(
-    outcome: Outcome,
-    *,
-    ratio: float,
-    trace: Trace,
-    found: Mapping[SimulatedCell, Outcome],
-    per_table: bool = False,
-) -> Row:
-    """A row of results.
-
-    Args:
-        outcome: What became of the cell.
-        ratio: That gave its slots.
-        trace: What it replayed.
-        found: All outcomes, those of the optimum among them; see `bound_of`.
-        per_table: Keep counts by table.
-    """
-    tally = outcome.tally
-    asked = outcome.cell.slots
-    cell = bound_of(outcome, trace.rows)
-    bound = None if cell is None else found.get(cell)
-    fetched, back = outcome.bytes_moved
-    return Row(
-        policy=str(outcome.cell.policy),
-        cache_ratio=ratio,
-        slots_asked=asked,
-        slots=outcome.slots,
-        status=outcome.status,
-        reason=outcome.reason,
-        traffic=None
-        if tally is None
-        else Traffic(
-            **{name: count for name, count in vars(tally).items() if name not in ("by_table", "over_time")},
-            bytes_fetched=fetched,
-            bytes_written_back=back,
-            per_table={
-                name: (int(unique), int(missed))
-                for (name, _), (unique, missed) in zip(trace.tables, tally.by_table, strict=True)
-            }
-            if per_table
-            else None,
-        ),
-        least=None
-        if bound is None or bound.tally is None or tally is None
-        else Least(
-            policy=str(bound.cell.policy),
-            slots=bound.cell.slots,
-            unique_misses=bound.tally.unique_misses,
-            bytes_moved=sum(bound.bytes_moved),
-        ),
-        replay_s=outcome.replay_s if tally is not None else None,
-        ids_per_s=outcome.replayed_lookups / outcome.replay_s if outcome.replay_s else None,
-    )
-
-
-def bound_of(outcome: Outcome, rows: int) -> SimulatedCell | None:
-    """The optimum that a policy is compared with; None: it has no use for slots, or did not run.
-
-    It has as many slots, to which a geometry may have rounded up what was asked for, and may read rows past the cache
-    if the policy may.
-    """
-    if outcome.tally is None or outcome.cell.policy.name == "compulsory":
-        return None
-    policy = Variant("belady", (("bypass", "on"),)) if outcome.bypasses else Variant("belady")
-    if outcome.cell.policy.name == "belady":
-        policy = outcome.cell.policy
-    return SimulatedCell(policy=policy, slots=min(rows, max(outcome.cell.slots, outcome.slots)))
 
 
 def write(simulation: Simulation, folder: Path) -> list[Path]:
@@ -226,20 +174,17 @@ def write(simulation: Simulation, folder: Path) -> list[Path]:
 
 
 def _flat(row: Row) -> dict[str, object]:
-    found = row.traffic
-    counted = {} if found is None else found.model_dump(exclude={"details", "per_table"})
+    counts: dict[str, object] = dict.fromkeys(Traffic.model_fields)
+    details: dict[str, int] = {}
+    if row.traffic is not None:
+        counts, details = row.traffic.model_dump(), row.traffic.details
     return {
-        "policy": row.policy,
-        "cache_ratio": row.cache_ratio,
-        "slots_asked": row.slots_asked,
-        "slots": row.slots,
-        "status": row.status,
-        "reason": row.reason,
-        "hit_rate": None if found is None else found.hit_rate,
+        **{name: getattr(row, name) for name in ("policy", "cache_ratio", "slots_asked", "slots", "status", "reason")},
+        "hit_rate": None if row.traffic is None else row.traffic.hit_rate,
         "misses_of_least": row.of_least_misses,
         "bytes_of_least": row.of_least_bytes,
-        **{name: counted.get(name) for name in Traffic.model_fields if name not in ("details", "per_table")},
-        "details": ";".join(f"{name}={count}" for name, count in found.details.items()) if found else "",
+        **{name: count for name, count in counts.items() if name not in ("details", "per_table")},
+        "details": ";".join(f"{name}={count}" for name, count in details.items()),
         "ids_per_s": row.ids_per_s,
     }
 
@@ -257,10 +202,3 @@ def _by_table(row: Row) -> list[dict[str, object]]:
 def _csv(lines: Sequence[Mapping[str, object]]) -> str:
     # As objects: a column of whole numbers in which one is missing stays one of whole numbers.
     return str(pd.DataFrame(lines, dtype=object).to_csv(index=False, lineterminator="\n"))
-
-
-def _ratio(value: int, least: int) -> float | None:
-    """None where nothing need be missed and something is."""
-    if least == 0:
-        return 1.0 if value == 0 else None
-    return value / least

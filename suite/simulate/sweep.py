@@ -1,16 +1,14 @@
 """Policies times cache sizes, each pair replayed on its own, several side by side."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from threading import Event, Lock
-from typing import Literal
 
-from suite.simulate.models.model import CannotReplay, RowBytes, Setting, Span, Tally, replay
-from suite.simulate.models.registry import build
+from suite.simulate.models.model import CannotReplay, RowBytes, Setting, Span, replay
+from suite.simulate.models.registry import build, load
+from suite.simulate.results import Least, Outcome, Row, Traffic
 from suite.simulate.traces.trace import Trace
 from systems.registry import Variant
 from workloads.errors import DataError
@@ -18,7 +16,7 @@ from workloads.errors import DataError
 ROW_BYTES = 20
 """What a replay takes on the host per row of the tables, at most."""
 MEMORY_BYTES = 4_000_000_000
-_TELL_EVERY_S = 0.25
+_WAIT_S = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,32 +25,6 @@ class SimulatedCell:
 
     policy: Variant
     slots: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """How a cell ended.
-
-    Attributes:
-        status: `cannot_replay`: the policy cannot run with so few slots. `failed`: it should have.
-        reason: Why it is not `ok`.
-        slots: Rows that the modelled cache holds, which its geometry may round.
-        bypasses: See `CacheModel`.
-        tally: What was counted.
-        bytes_moved: Bytes fetched and written back in the counted batches.
-        replay_s: Duration of the replay, the making of batches included.
-        replayed_lookups: Ids replayed, those before the counted batches included.
-    """
-
-    cell: SimulatedCell
-    status: Literal["ok", "cannot_replay", "failed"]
-    reason: str = ""
-    slots: int = 0
-    bypasses: bool = False
-    tally: Tally | None = None
-    bytes_moved: tuple[int, int] = (0, 0)
-    replay_s: float = 0.0
-    replayed_lookups: int = 0
 
 
 OnBatches = Callable[[int], None]
@@ -65,12 +37,7 @@ def slots_of(rows: int, ratio: float) -> int:
 
 
 def plan_jobs(*, rows: int, cores: int) -> int:
-    """Replays side by side: as many as cores, unless they took more than 4 GB.
-
-    Args:
-        rows: Of all tables.
-        cores: That may be used.
-    """
+    """Replays side by side of tables with so many rows: as many as cores, unless they took more than 4 GB."""
     return max(1, min(cores, MEMORY_BYTES // (ROW_BYTES * rows)))
 
 
@@ -86,8 +53,8 @@ def run_cells(
     row: RowBytes,
     jobs: int,
     on_batches: OnBatches = lambda _: None,
-) -> Iterator[Outcome]:
-    """Replay cells, and give each as it ends. What is counted does not depend on `jobs`.
+) -> Iterator[tuple[SimulatedCell, Outcome]]:
+    """Replay cells, and give each with its outcome as it ends. What is counted does not depend on `jobs`.
 
     Args:
         cells: In the order in which they start.
@@ -109,14 +76,13 @@ def run_cells(
             on_batches(batches)
 
     with ThreadPoolExecutor(jobs, thread_name_prefix="replay") as pool:
-        coming = [pool.submit(run_cell, cell, trace=trace, span=span, row=row, on_batches=tell) for cell in cells]
+        coming = {pool.submit(run_cell, cell, trace=trace, span=span, row=row, on_batches=tell): cell for cell in cells}
         try:
             while coming:
                 # Not an endless wait: a library's handler may have the system take up such a wait again after a Ctrl-C.
-                ended, _ = wait(coming, timeout=_TELL_EVERY_S, return_when=FIRST_COMPLETED)
+                ended, _ = wait(coming, timeout=_WAIT_S, return_when=FIRST_COMPLETED)
                 for replayed in [one for one in coming if one in ended]:
-                    coming.remove(replayed)
-                    yield replayed.result()
+                    yield coming.pop(replayed), replayed.result()
         finally:
             stopped.set()
             pool.shutdown(cancel_futures=True)
@@ -130,35 +96,53 @@ def run_cell(
     Raises:
         DataError: the stream is damaged.
     """
-    start = time.perf_counter()
-    told, batches = start, 0
-
-    def on_replayed(more: int) -> None:
-        nonlocal told, batches
-        batches += more
-        if time.perf_counter() - told >= _TELL_EVERY_S:
-            on_batches(batches)
-            told, batches = time.perf_counter(), 0
-
     try:
         model = build(cell.policy, Setting(trace=trace, span=span, slots=cell.slots))
         start = time.perf_counter()
-        tally = replay(model, on_batches=on_replayed)
-        outcome = Outcome(
-            cell=cell,
-            status="ok",
-            slots=model.slots,
-            bypasses=model.bypasses,
-            tally=tally,
-            bytes_moved=model.bytes_moved(tally, row),
-            replay_s=time.perf_counter() - start,
-            replayed_lookups=tally.lookups * span.stop // max(1, tally.batches),
-        )
+        tally = replay(model, on_batches=on_batches)
+        took_s = time.perf_counter() - start
+        lookups = tally.lookups * span.stop // max(1, tally.batches)  # those before the counted batches included
+        traffic = Traffic.of(tally, model, row)
+        return Outcome(slots=model.slots, traffic=traffic, replay_s=took_s, ids_per_s=lookups / took_s)
     except CannotReplay as error:
-        outcome = Outcome(cell=cell, status="cannot_replay", reason=str(error))
+        return Outcome(status="cannot_replay", reason=str(error))
     except DataError:
         raise
     except Exception as error:  # one policy that fails must not take the others along
-        outcome = Outcome(cell=cell, status="failed", reason=f"{type(error).__name__}: {error}")
-    on_batches(batches)
-    return outcome
+        return Outcome(status="failed", reason=f"{type(error).__name__}: {error}")
+
+
+def row_of(
+    cell: SimulatedCell, *, ratio: float, rows: int, found: Mapping[SimulatedCell, Outcome], per_table: bool = False
+) -> Row:
+    """A row of results.
+
+    Args:
+        cell: One that was replayed.
+        ratio: That gave its slots.
+        rows: Of the trace.
+        found: All outcomes, those of the optimum among them; see `bound_of`.
+        per_table: Keep counts by table.
+    """
+    outcome, bound = found[cell], bound_of(cell, found[cell], rows)
+    least = None
+    if bound is not None and bound in found and (optimum := found[bound].traffic) is not None:
+        misses, moved = optimum.unique_misses, optimum.bytes_moved
+        least = Least(policy=str(bound.policy), slots=bound.slots, unique_misses=misses, bytes_moved=moved)
+    if outcome.traffic is not None and not per_table:
+        outcome = outcome.model_copy(update={"traffic": outcome.traffic.model_copy(update={"per_table": None})})
+    return Row(policy=str(cell.policy), cache_ratio=ratio, slots_asked=cell.slots, least=least, **dict(outcome))
+
+
+def bound_of(cell: SimulatedCell, outcome: Outcome, rows: int) -> SimulatedCell | None:
+    """The optimum that a policy is compared with; None: it has no use for slots, or did not run.
+
+    It has as many slots, to which a geometry may have rounded up what was asked for, and may read rows past the cache
+    if the policy may.
+    """
+    if outcome.traffic is None or cell.policy.name == "compulsory":
+        return None
+    policy = Variant("belady", (("bypass", "on"),)) if load(cell.policy).bypasses else Variant("belady")
+    if cell.policy.name == "belady":
+        policy = cell.policy
+    return SimulatedCell(policy=policy, slots=min(rows, max(cell.slots, outcome.slots)))

@@ -1,13 +1,11 @@
 """A simulation in a terminal, whatever its width."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import Console
 
 from suite.simulate.models.registry import MODELS
-from suite.simulate.results import Row, Simulation
+from suite.simulate.results import Row, Simulation, Traffic
 from suite.tables.quantities import MISSING, amount
 from suite.tables.terminal import print_line, print_table
 
@@ -23,6 +21,36 @@ _LEGEND = (
     "bytes per batch, optimizer state included; the column behind them is both ways."
 )
 
+Value = Callable[[Row, Traffic], str]
+
+
+def _of_least(share: float | None) -> str:
+    return MISSING if share is None else f"{100 * share:.1f}"
+
+
+def _speed(row: Row, _: Traffic) -> str:
+    """In millions of ids; of a short replay it says more of the compiler."""
+    if row.ids_per_s is None or row.replay_s is None or row.replay_s < _LEAST_TIMED_S:
+        return MISSING
+    return amount(row.ids_per_s / 1e6)
+
+
+_COLUMNS: tuple[tuple[str, Value], ...] = (
+    ("hit\nrate %", lambda _, traffic: f"{100 * traffic.hit_rate:.2f}"),
+    ("misses\nper batch", lambda _, traffic: amount(traffic.unique_misses / traffic.batches)),
+    ("% of\nleast", lambda row, _: _of_least(row.of_least_misses)),
+    ("MB\nin", lambda _, traffic: amount(traffic.bytes_fetched / traffic.batches / 1e6)),
+    ("MB\nout", lambda _, traffic: amount(traffic.bytes_written_back / traffic.batches / 1e6)),
+    ("% of\nleast", lambda row, _: _of_least(row.of_least_bytes)),
+    ("M ids/s\nreplayed", _speed),
+)
+_BY_SIZE = {0: "Hit rate in %", 2: "Misses in % of the least", 5: "Bytes moved in % of the least"}
+"""Columns that have a table of their own where there are many sizes."""
+
+
+def _cell(row: Row, value: Value) -> str:
+    return MISSING if row.traffic is None else value(row, row.traffic)
+
 
 def show(simulation: Simulation, console: Console) -> None:
     """Print what was replayed, the rows, what could not run, and the legend."""
@@ -33,8 +61,8 @@ def show(simulation: Simulation, console: Console) -> None:
         for ratio in ratios:
             _show_size(console, ratio, [row for row in simulation.rows if row.cache_ratio == ratio])
     else:
-        for title, value in _BY_SIZE.items():
-            _show_sizes(console, title, simulation, value)
+        for column, title in _BY_SIZE.items():
+            _show_sizes(console, title, simulation, _COLUMNS[column][1])
     for policy in simulation.configuration.policies:
         _show_refusals(console, [row for row in simulation.rows if row.policy == policy and row.status != "ok"])
     for note in _notes(simulation):
@@ -68,7 +96,8 @@ def _show_refusals(console: Console, rows: Sequence[Row]) -> None:
 def _notes(simulation: Simulation) -> Iterator[str]:
     """What to know of sizes that a stream of so many batches says little about."""
     for ratio in simulation.configuration.cache_ratios:
-        most = max((_overflow(row) for row in simulation.rows if row.cache_ratio == ratio), default=0)
+        replayed = [row.traffic for row in simulation.rows if row.cache_ratio == ratio and row.traffic is not None]
+        most = max((traffic.overflow_batches for traffic in replayed), default=0)
         if most:
             yield f"At {_percent(ratio)} %, {most:,} batches have more distinct rows than there are slots."
     short = [row for row in simulation.rows if row.least and row.least.slots > _FREE_START * row.least.unique_misses]
@@ -84,21 +113,8 @@ def _show_size(console: Console, ratio: float, rows: Sequence[Row]) -> None:
     if not rows:
         return
     print_line(console, f"Cache of {_percent(ratio)} % of the rows: {rows[0].slots_asked:,} slots", style="bold")
-    header = ["policy", "hit\nrate %", "misses\nper batch", "% of\nleast", "MB\nin", "MB\nout", "% of\nleast"]
-    lines = [
-        [
-            row.policy,
-            _hit_rate(row),
-            _per_batch(row, lambda traffic: traffic.unique_misses),
-            _of_least(row.of_least_misses),
-            _per_batch(row, lambda traffic: traffic.bytes_fetched / 1e6),
-            _per_batch(row, lambda traffic: traffic.bytes_written_back / 1e6),
-            _of_least(row.of_least_bytes),
-            _speed(row),
-        ]
-        for row in rows
-    ]
-    print_table(console, [*header, "M ids/s\nreplayed"], lines, sections=_first_bound(lines))
+    lines = [[row.policy, *(_cell(row, value) for _, value in _COLUMNS)] for row in rows]
+    print_table(console, ["policy", *(header for header, _ in _COLUMNS)], lines, sections=_first_bound(lines))
     for row in rows:
         if row.traffic is not None and row.traffic.details:
             counts = ", ".join(
@@ -128,45 +144,15 @@ def _show_tables(console: Console, rows: Sequence[Row]) -> None:
     print_table(console, header, lines)
 
 
-def _show_sizes(console: Console, title: str, simulation: Simulation, value: Callable[[Row], str]) -> None:
+def _show_sizes(console: Console, title: str, simulation: Simulation, value: Value) -> None:
     print_line(console, f"{title}, by cached share of the rows in %", style="bold")
-    found = {(row.policy, row.cache_ratio): value(row) for row in simulation.rows}
+    found = {(row.policy, row.cache_ratio): _cell(row, value) for row in simulation.rows}
     ratios = simulation.configuration.cache_ratios
     lines = [
         [policy, *(found.get((policy, ratio), MISSING) for ratio in ratios)]
         for policy in simulation.configuration.policies
     ]
     print_table(console, ["policy", *(_percent(ratio) for ratio in ratios)], lines, sections=_first_bound(lines))
-
-
-def _speed(row: Row) -> str:
-    """In millions of ids; of a short replay it says more of the compiler."""
-    if row.ids_per_s is None or row.replay_s is None or row.replay_s < _LEAST_TIMED_S:
-        return MISSING
-    return amount(row.ids_per_s / 1e6)
-
-
-def _overflow(row: Row) -> int:
-    return 0 if row.traffic is None else row.traffic.overflow_batches
-
-
-def _hit_rate(row: Row) -> str:
-    return MISSING if row.traffic is None else f"{100 * row.traffic.hit_rate:.2f}"
-
-
-def _of_least(value: float | None) -> str:
-    return MISSING if value is None else f"{100 * value:.1f}"
-
-
-def _per_batch(row: Row, value: Callable[..., float]) -> str:
-    return MISSING if row.traffic is None else amount(value(row.traffic) / row.traffic.batches)
-
-
-_BY_SIZE: dict[str, Callable[[Row], str]] = {
-    "Hit rate in %": _hit_rate,
-    "Misses in % of the least": lambda row: _of_least(row.of_least_misses),
-    "Bytes moved in % of the least": lambda row: _of_least(row.of_least_bytes),
-}
 
 
 def _first_bound(lines: Sequence[Sequence[str]]) -> list[int]:

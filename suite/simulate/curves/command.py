@@ -1,7 +1,5 @@
 """Command line: `python -m suite curves`."""
 
-from __future__ import annotations
-
 import os
 from functools import partial
 from pathlib import Path
@@ -31,12 +29,14 @@ from suite.simulate.options import (
     TraceOption,
     WarmupOption,
     WorkloadOption,
-    check_counts,
     check_output,
     open_trace,
+    read_input,
     span_of,
 )
 from workloads.progress import Shown
+
+_COUNTED = "docs/torchrec-planner.md shows what to write"
 
 
 def curves_command(
@@ -91,11 +91,10 @@ def curves_command(
     from suite.simulate.curves.figure import draw
 
     with errors_told() as errors:
-        check_counts(batches=batches, warmup=warmup)
         if torchrec is None and (prefetch or reserved_memory is not None):
             raise BadOption("--prefetch and --reserved-memory say what --torchrec writes: give --torchrec too")
         reserved = 0 if reserved_memory is None else parse_bytes(reserved_memory, flag="--reserved-memory")
-        measured = None if counted is None else Counted.read(counted)
+        measured = None if counted is None else read_input(Counted, counted, flag="--counted: ", remedy=_COUNTED)
         if out is not None:
             check_output(out)
         if torchrec is not None:

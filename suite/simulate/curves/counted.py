@@ -1,11 +1,6 @@
 """What fbgemm's caches counted on a device, beside what was predicted for the same batches."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Self
-
-from pydantic import Field, ValidationError
+from pydantic import Field
 from rich.console import Console
 
 from suite.records.model import Model
@@ -22,47 +17,27 @@ Row = tuple[str, int, int, int | None]
 
 
 class CountedCache(Model):
-    """One table-batched embedding (TBE) with an LRU cache.
-
-    Attributes:
-        tables: Its cached tables, in its order.
-        slots: Rows of its cache, `tbe.lxu_cache_weights.shape[0]`.
-        prefetch: Whether it was made with `prefetch_pipeline`.
-        uvm_cache_stats: `tbe.get_uvm_cache_stats(use_local_cache=False).tolist()`.
-    """
+    """One table-batched embedding (TBE) with an LRU cache."""
 
     tables: list[str] = Field(min_length=1)
+    """Its cached tables, in its order."""
     slots: int = Field(gt=0)
+    """Rows of its cache, `tbe.lxu_cache_weights.shape[0]`."""
     prefetch: bool = False
+    """Whether it was made with `prefetch_pipeline`."""
     uvm_cache_stats: list[int] = Field(min_length=6, max_length=6)
+    """`tbe.get_uvm_cache_stats(use_local_cache=False).tolist()`."""
 
 
 class Counted(Model):
-    """What a run counted, from the first batch of the stream on.
-
-    Attributes:
-        warmup_batches: Trained before `tbe.reset_uvm_cache_stats()`.
-        counted_batches: Trained after it.
-        caches: Of every TBE that has one.
-    """
+    """What a run counted, from the first batch of the stream on."""
 
     warmup_batches: int = Field(default=0, ge=0)
+    """Trained before `tbe.reset_uvm_cache_stats()`."""
     counted_batches: int = Field(gt=0)
+    """Trained after it."""
     caches: list[CountedCache]
-
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """A file of them. Raises `BadOption`: there is none, or it holds something else."""
-        try:
-            return cls.model_validate_json(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise BadOption(f"--counted: cannot read {path} ({error.strerror or error})") from None
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"])) or "the file"
-            raise BadOption(
-                f"--counted: {path}: {where}: {first['msg']}: docs/torchrec-planner.md shows what to write"
-            ) from None
+    """Of every TBE that has one."""
 
 
 def beside(trace: Trace, counted: Counted) -> list[tuple[CountedCache, list[Row]]]:

@@ -13,8 +13,6 @@ them by all distinct rows. The standard error is that of the mean of independent
 of its own, corrected for the share of the population that they make up (Cochran, "Sampling Techniques", 1977, 2.7).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -33,53 +31,31 @@ LEAST_SAMPLED_ROWS = 1 << 13
 COUNT_EVERY = 16
 """With a sample, one batch in so many is counted whole, for the distinct rows of a batch."""
 
-Progress = Callable[[int, int], None]
 _FEWEST_SAMPLED = 64 * GROUPS
 
 
 @dataclass(frozen=True, eq=False)
 class Depths:
-    """Accesses by depth.
+    """Accesses by how deep their rows lay in a stack.
 
     Attributes:
-        total: All of them, those of rows not on the stack included.
+        share: Of the rows, how many belong to the stack.
+        total: All accesses, those of rows not on the stack included.
         within: Accesses of each depth and all above, `[depths]`.
     """
 
+    share: float
     total: int
     within: Counts
-
-    def beyond(self, depth: int) -> int:
-        """Accesses so deep or deeper."""
-        reached = min(depth, self.within.size)
-        return self.total - (int(self.within[reached - 1]) if reached else 0)
-
-
-@dataclass(frozen=True, eq=False)
-class Measured:
-    """What one stack saw.
-
-    Attributes:
-        share: Of the rows, how many belong to it.
-        unique: Distinct rows of batches.
-        lookups: Ids.
-    """
-
-    share: float
-    unique: Depths
-    lookups: Depths
 
     def depth(self, slots: int) -> int:
         """Rows of the stack that a cache of so many slots holds."""
         return math.ceil(slots * self.share)
 
-    def misses(self, slots: int) -> float:
-        """Estimated distinct rows missed."""
-        return self.unique.beyond(self.depth(slots)) / self.share
-
-    def lookup_misses(self, slots: int) -> float:
-        """Estimated ids missed."""
-        return self.lookups.beyond(self.depth(slots)) / self.share
+    def missed(self, slots: int) -> float:
+        """Estimated accesses that a cache of so many slots misses."""
+        reached = min(self.depth(slots), self.within.size)
+        return (self.total - (int(self.within[reached - 1]) if reached else 0)) / self.share
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -92,8 +68,9 @@ class Curve:
         unique_ids: Distinct rows counted, batch by batch; with a sample, estimated.
         lookups: Ids counted.
         largest_batch: Most distinct rows of a batch, also of those not counted. Smaller caches overflow.
-        whole: The stack.
-        groups: Stacks of independent parts of it; none where all rows are on the stack.
+        unique_depths: Of distinct rows of batches.
+        lookup_depths: Of ids.
+        groups: `unique_depths` of independent parts of the stack; none where all rows are on it.
     """
 
     name: str
@@ -101,18 +78,24 @@ class Curve:
     unique_ids: int
     lookups: int
     largest_batch: int
-    whole: Measured
-    groups: tuple[Measured, ...]
+    unique_depths: Depths
+    lookup_depths: Depths
+    groups: tuple[Depths, ...]
 
     @property
     def share(self) -> float:
         """Share of the rows that were followed; 1: the curve is exact."""
-        return self.whole.share
+        return self.unique_depths.share
 
     @property
     def used_rows(self) -> int:
         """Rows used at all, estimated as the rest; a larger cache misses no less."""
-        return min(self.rows, round(self.whole.unique.within.size / self.share))
+        return min(self.rows, round(self.unique_depths.within.size / self.share))
+
+    @property
+    def least_slots(self) -> int:
+        """Slots that the largest batch takes; a cache has one at least."""
+        return max(1, self.largest_batch)
 
     def holds(self, slots: int) -> bool:
         """Whether every batch fits into so many slots. If not, a real cache does worse than the curve says."""
@@ -120,25 +103,25 @@ class Curve:
 
     def misses(self, slots: int) -> int:
         """Distinct rows that were absent when their batch arrived, in a cache of so many slots."""
-        return min(round(self.whole.misses(slots)), self.unique_ids)
+        return min(round(self.unique_depths.missed(slots)), self.unique_ids)
 
     def lookup_misses(self, slots: int) -> int:
         """Ids of such rows."""
-        return min(round(self.whole.lookup_misses(slots)), self.lookups)
+        return min(round(self.lookup_depths.missed(slots)), self.lookups)
 
     def miss_rate(self, slots: int) -> float:
         """Share of the distinct rows that were absent."""
-        return self.misses(slots) / self.unique_ids if self.unique_ids else 0.0
+        return self.misses(slots) / max(1, self.unique_ids)
 
     def lookup_miss_rate(self, slots: int) -> float:
         """Share of the ids whose rows were absent."""
-        return self.lookup_misses(slots) / self.lookups if self.lookups else 0.0
+        return self.lookup_misses(slots) / max(1, self.lookups)
 
     def error(self, slots: int) -> float:
         """Standard error of `misses`; 0: exact."""
         if not self.groups:
             return 0.0
-        estimates = [group.misses(slots) for group in self.groups]
+        estimates = [group.missed(slots) for group in self.groups]
         return float(np.std(estimates, ddof=1)) * math.sqrt((1 - self.share) / len(estimates))
 
 
@@ -171,7 +154,7 @@ def miss_curves(
     span: Span,
     sample: float | None = None,
     per_table: bool = False,
-    progress: Progress | None = None,
+    progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> Curves:
     """Follow every row, or a sample of them, through a span of a trace.
 
@@ -194,27 +177,21 @@ def miss_curves(
     sizes = np.array([rows for _, rows in trace.tables], np.int64)
     most = (span.stop - span.counted_from) * trace.batch_lookups
     pooled = _Followed(sizes.sum(keepdims=True), None if sample is None else _of_all(sizes, sample), most)
-    tables = None
+    followed = [pooled]
     if per_table:
-        tables = _Followed(sizes, None if sample is None else _of_each(sizes, sample), most)
-    census = None if sample is None else _Census(trace.table_starts)
+        followed.append(_Followed(sizes, None if sample is None else _of_each(sizes, sample), most))
+    census = _Census(trace.table_starts)
     for seen in replayed(trace, 0, span.stop):
         counted = seen.number >= span.counted_from
-        pooled.access(seen, counted=counted)
-        if tables is not None:
-            tables.access(seen, counted=counted)
-        if census is not None and counted:
+        for stacks in followed:
+            stacks.access(seen, counted=counted)
+        if sample is not None and counted:
             census.count(seen.ids)
-        if progress is not None:
-            progress(seen.number + 1, span.stop)
-    names = [name for name, _ in trace.tables]
-    return Curves(
-        trace=trace.name,
-        span=span,
-        sample=sample,
-        pooled=next(pooled.curves([trace.name], None if census is None else census.pooled())),
-        tables=() if tables is None else tuple(tables.curves(names, None if census is None else census.by_table())),
-    )
+        progress(seen.number + 1, span.stop)
+    names = [[trace.name], [name for name, _ in trace.tables]]
+    made = [tuple(stacks.curves(called, census)) for stacks, called in zip(followed, names, strict=False)]
+    tables = made[1] if per_table else ()
+    return Curves(trace=trace.name, span=span, sample=sample, pooled=made[0][0], tables=tables)
 
 
 def _of_all(sizes: Int64s, share: float) -> RowSample:
@@ -231,6 +208,33 @@ def _of_all(sizes: Int64s, share: float) -> RowSample:
 def _of_each(sizes: Int64s, share: float) -> RowSample:
     """A sample with enough rows of each table."""
     return RowSample(sizes, np.minimum(np.maximum(share, LEAST_SAMPLED_ROWS / sizes), 1), by_table=True)
+
+
+class _Census:
+    """Counts of all rows beside a sample: ids of each table, and its distinct rows in one batch of `COUNT_EVERY`."""
+
+    def __init__(self, table_starts: Int64s) -> None:
+        self._starts = table_starts
+        self._lookups = np.zeros(table_starts.size, np.int64)
+        self._distinct: list[Int64s] = []
+        self._batches = 0
+
+    def count(self, ids: Ids) -> None:
+        """A batch that counts."""
+        lengths = np.diff(ids.ends, prepend=0)
+        self._lookups += lengths
+        if self._batches % COUNT_EVERY == 0:
+            rows = np.unique((ids.values + np.repeat(ids.starts, lengths)).astype(np.int32))
+            self._distinct.append(np.diff(np.searchsorted(rows, self._starts), append=rows.size))
+        self._batches += 1
+
+    def figures(self, *, pooled: bool) -> Int64s:
+        """Estimated distinct rows, ids and most distinct rows of a batch, int64 `[tables, 3]`, or of all, `[1, 3]`."""
+        distinct, lookups = np.array(self._distinct), self._lookups
+        if pooled:
+            distinct, lookups = distinct.sum(axis=1, keepdims=True), lookups.sum(keepdims=True)
+        unique = np.rint(distinct.mean(axis=0) * self._batches).astype(np.int64)
+        return np.stack((unique, lookups, distinct.max(axis=0)), axis=1)
 
 
 class _Followed:
@@ -258,68 +262,35 @@ class _Followed:
             return
         members = self._sample.of(seen.ids)
         one_feature = Ids(members, np.array([members.size]), np.zeros(1, np.int64))
-        rows, occurrences = self._distinct.of(one_feature)
+        rows, occurrences, _ = self._distinct.of(one_feature)
         self._stacks.access(rows, occurrences, counted=counted)
         self._groups.access(rows, occurrences, counted=counted)
 
-    def curves(self, names: list[str], counted_whole: Int64s | None) -> Iterator[Curve]:
-        """One for each name. `counted_whole`: its distinct rows, ids and largest batch where rows are sampled."""
+    def curves(self, names: list[str], census: _Census) -> Iterator[Curve]:
+        """One for each name; the census has counts of all rows where not all are followed."""
         for place, name in enumerate(names):
-            whole = _measured(self._stacks, place, int(self._rows[place]))
-            totals = self._stacks.totals[place, [UNIQUE, LOOKUPS, LARGEST]]
-            parts = range(0)
-            if whole.share < 1 and counted_whole is not None:
-                totals = counted_whole[place]
-                parts = range(place * GROUPS, (place + 1) * GROUPS)
+            rows = int(self._rows[place])
+            unique, lookups = _depths(self._stacks, place, rows)
+            totals, groups = self._stacks.totals[place, [UNIQUE, LOOKUPS, LARGEST]], range(0)
+            if unique.share < 1:
+                totals = census.figures(pooled=self._rows.size == 1)[place]
+                groups = range(place * GROUPS, (place + 1) * GROUPS)
             yield Curve(
                 name=name,
-                rows=int(self._rows[place]),
+                rows=rows,
                 unique_ids=int(totals[0]),
                 lookups=int(totals[1]),
                 largest_batch=int(totals[2]),
-                whole=whole,
-                groups=tuple(_measured(self._groups, part, int(self._rows[place])) for part in parts),
+                unique_depths=unique,
+                lookup_depths=lookups,
+                groups=tuple(_depths(self._groups, group, rows)[0] for group in groups),
             )
 
 
-def _measured(stacks: LruStacks, stack: int, rows: int) -> Measured:
+def _depths(stacks: LruStacks, stack: int, rows: int) -> tuple[Depths, Depths]:
+    """Of the distinct rows of batches, and of ids, in a stack of so many rows or a sample of them."""
+    share = int(stacks.sizes[stack]) / rows
+    # sums in place: they may be many
+    unique, lookups = (np.cumsum(counts, out=counts) for counts in stacks.depths(stack))
     totals = stacks.totals[stack]
-    unique, lookups = (np.cumsum(counts, out=counts) for counts in stacks.depths(stack))  # in place: they may be many
-    return Measured(
-        share=int(stacks.sizes[stack]) / rows,
-        unique=Depths(int(totals[UNIQUE]), unique),
-        lookups=Depths(int(totals[LOOKUPS]), lookups),
-    )
-
-
-class _Census:
-    """Ids of each table, and its distinct rows in one batch of `COUNT_EVERY`."""
-
-    def __init__(self, table_starts: Int64s) -> None:
-        self._starts = table_starts
-        self._lookups = np.zeros(table_starts.size, np.int64)
-        self._distinct: list[Int64s] = []
-        self._batches = 0
-
-    def count(self, ids: Ids) -> None:
-        """A batch that counts."""
-        tables = np.searchsorted(self._starts, ids.starts, side="right") - 1
-        lengths = np.diff(ids.ends, prepend=0)
-        self._lookups += np.bincount(tables, lengths, minlength=self._starts.size).astype(np.int64)
-        if self._batches % COUNT_EVERY == 0:
-            rows = np.unique((ids.values + np.repeat(ids.starts, lengths)).astype(np.int32))
-            self._distinct.append(np.diff(np.searchsorted(rows, self._starts), append=rows.size))
-        self._batches += 1
-
-    def by_table(self) -> Int64s:
-        """Estimated distinct rows, ids and most distinct rows of a batch, int64 `[tables, 3]`."""
-        return self._figures(np.array(self._distinct), self._lookups)
-
-    def pooled(self) -> Int64s:
-        """The same for all tables together, int64 `[1, 3]`."""
-        return self._figures(np.array(self._distinct).sum(axis=1, keepdims=True), self._lookups.sum(keepdims=True))
-
-    def _figures(self, distinct: Int64s, lookups: Int64s) -> Int64s:
-        unique = np.rint(distinct.mean(axis=0) * self._batches).astype(np.int64)
-        figures: Int64s = np.stack((unique, lookups, distinct.max(axis=0)), axis=1)
-        return figures
+    return Depths(share, int(totals[UNIQUE]), unique), Depths(share, int(totals[LOOKUPS]), lookups)

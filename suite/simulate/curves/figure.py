@@ -1,10 +1,9 @@
 """Curves as figures: one of all tables together, and small ones side by side of each table."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
@@ -23,16 +22,7 @@ _UNIQUE, _LOOKUPS, _SPLIT, _OVERFLOW = "#0072B2", "#D55E00", "#009E73", "#BBBBBB
 
 
 def draw(curves: Curves, split: Split | None, folder: Path) -> list[Path]:
-    """Write the figures, the same bytes for the same curves.
-
-    Args:
-        curves: What to draw.
-        split: Its slots are marked, where there is one.
-        folder: A directory that exists.
-
-    Returns:
-        The files.
-    """
+    """Write the figures, the same bytes for the same curves, with the slots of a split marked. Returns the files."""
     with look("curves"):
         figures = {POOLED_FILE: _pooled(curves, split)}
         if curves.tables:
@@ -47,19 +37,18 @@ def _pooled(curves: Curves, split: Split | None) -> Figure:
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")
     axes = figure.subplots()
     sizes = curve_sizes(curve)
-    axes.plot(sizes, [100 * curve.miss_rate(slots) for slots in sizes], color=_UNIQUE, label="of distinct rows")
+    rates = np.array([100 * curve.miss_rate(slots) for slots in sizes])
+    axes.plot(sizes, rates, color=_UNIQUE, label="of distinct rows")
     if curves.sample is not None:
-        errors = [200 * curve.error(slots) / max(1, curve.unique_ids) for slots in sizes]
-        middle = [100 * curve.miss_rate(slots) for slots in sizes]
-        low = [max(0.0, rate - error) for rate, error in zip(middle, errors, strict=True)]
-        high = [min(100.0, rate + error) for rate, error in zip(middle, errors, strict=True)]
+        errors = np.array([200 * curve.error(slots) / max(1, curve.unique_ids) for slots in sizes])
+        low, high = np.maximum(0, rates - errors), np.minimum(100, rates + errors)
         axes.fill_between(sizes, low, high, color=_UNIQUE, alpha=0.2, linewidth=0, label="± 2 standard errors")
-    lookups = [100 * curve.lookup_misses(slots) / max(1, curve.lookups) for slots in sizes]
+    lookups = [100 * curve.lookup_miss_rate(slots) for slots in sizes]
     axes.plot(sizes, lookups, color=_LOOKUPS, linestyle="--", label="of lookups")
     _frame(axes, curve)
     if split is not None:
-        own = 100 * split.greedy.total_misses / max(1, split.unique_ids)
-        axes.plot([split.slots], [own], color=_SPLIT, marker="D", linestyle="", label="tables apart, of distinct rows")
+        own = 100 * split.greedy.total_misses / max(1, curve.unique_ids)
+        axes.plot(split.slots, own, "D", color=_SPLIT, label="tables apart, of distinct rows")
     axes.set(xlabel="slots of one LRU cache for all tables", ylabel="misses, %")
     axes.set_title(f"{curves.trace}: misses by cache size, {curves.batches:,} batches")
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
@@ -67,9 +56,8 @@ def _pooled(curves: Curves, split: Split | None) -> Figure:
 
 
 def _tables(curves: Curves, split: Split | None) -> Figure:
-    shown = sorted(curves.tables, key=lambda curve: -curve.unique_ids)[:MOST_TABLES]
-    names = {curve.name for curve in shown}
-    shown = [curve for curve in curves.tables if curve.name in names]
+    most = sorted(curves.tables, key=lambda curve: -curve.unique_ids)[:MOST_TABLES]
+    shown = [curve for curve in curves.tables if curve in most]
     lines = math.ceil(len(shown) / _COLUMNS)
     figure = Figure(figsize=(10.5, 1.0 + 1.6 * lines), layout="constrained")
     grid = figure.subplots(lines, _COLUMNS, squeeze=False, sharey=True).reshape(-1)
@@ -80,24 +68,13 @@ def _tables(curves: Curves, split: Split | None) -> Figure:
         _frame(axes, curve)
         if curve.name in slots_of:
             slots = slots_of[curve.name]
-            axes.plot(
-                [slots],
-                [100 * curve.miss_rate(slots)],
-                color=_SPLIT,
-                marker="D",
-                markersize=4,
-                linestyle="",
-                clip_on=False,
-            )
+            axes.plot(slots, 100 * curve.miss_rate(slots), "D", color=_SPLIT, markersize=4, clip_on=False)
         axes.set_title(f"{curve.name}: {curve.rows:,} rows", fontsize=7.5)
         axes.tick_params(labelsize=6.5)
     for axes in grid[len(shown) :]:
         axes.set_visible(False)
-    of = (
-        ""
-        if len(shown) == len(curves.tables)
-        else f", the {len(shown)} with most distinct rows of {len(curves.tables)}"
-    )
+    some = f", the {len(shown)} with most distinct rows of {len(curves.tables)}"
+    of = "" if len(shown) == len(curves.tables) else some
     mark = "" if split is None else f"; diamonds: {split.slots:,} slots divided"
     figure.suptitle(f"{curves.trace}: each table with an LRU cache of its own{of}{mark}", fontsize=9.5)
     figure.supxlabel("slots", fontsize=9)

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
-from pydantic import ValidationError
 
 from suite.records.model import Model
 from suite.records.options import BadOption
 from suite.simulate.curves.curves import Curve, Curves
 from suite.simulate.curves.split import divide_greedily
+from suite.simulate.options import read_input
 from suite.simulate.traces.trace import Int64s
 
 if TYPE_CHECKING:
@@ -28,80 +28,58 @@ MOST_BINS = 1 << 16
 
 
 class OffloadStats(Model):
-    """The arguments of `EmbeddingOffloadStats`.
-
-    Attributes:
-        cacheability: Mean miss rate over all sizes of the cache, 0 to 1.
-        expected_lookups: Distinct rows of a batch, on average.
-        mrc_hist_counts: Hits by the size of the cache that they need, in equal bins from 0 to `height` slots.
-        height: Rows of the table.
-    """
+    """The arguments of `EmbeddingOffloadStats`."""
 
     cacheability: float
+    """Mean miss rate over all sizes of the cache, 0 to 1."""
     expected_lookups: int
+    """Distinct rows of a batch, on average."""
     mrc_hist_counts: list[int]
+    """Hits by the size of the cache that they need, in equal bins from 0 to `height` slots."""
     height: int
+    """Rows of the table."""
 
 
 class Cache(Model):
-    """The arguments of `CacheParams`.
-
-    Attributes:
-        algorithm: LRU, whose curves these are.
-        load_factor: Slots over rows.
-        reserved_memory: Bytes of device memory that fbgemm must leave free where it makes its cache.
-        prefetch_pipeline: Whether rows of the next batch are fetched while one trains: torchrec's pipelines prefetch
-            one batch, whose rows and those of the batch in hand are all held.
-    """
+    """The arguments of `CacheParams`."""
 
     algorithm: Literal["LRU"] = "LRU"
+    """Whose curves these are."""
     load_factor: float
+    """Slots over rows."""
     reserved_memory: float
+    """Bytes of device memory that fbgemm must leave free where it makes its cache."""
     prefetch_pipeline: bool
+    """Whether rows of the next batch are fetched while one trains. The cache then holds the rows of both."""
 
 
 class TableInputs(Model):
-    """What the planner is told of one table.
-
-    Attributes:
-        compute_kernel: `fused`: it lies on the device whole; else where its cache begins, or stays, by `cache`.
-        pooling_factor: Ids per sample.
-        stats: Of its ids.
-        cache: None on the device.
-    """
+    """What the planner is told of one table."""
 
     compute_kernel: Literal["fused", "fused_uvm_caching"]
+    """`fused`: it lies on the device whole."""
     pooling_factor: float
+    """Ids per sample."""
     stats: OffloadStats
     cache: Cache | None
+    """None on the device."""
 
 
 class PlannerInputs(Model):
-    """What the planner is told of all tables, by name.
-
-    Attributes:
-        trace: Where the ids came from.
-        batch_size: Samples of a global batch, of all ranks together.
-        slots: Divided among the tables; None: each has as few as its largest batch needs, for the planner to scale up.
-    """
+    """What the planner is told of all tables, by name."""
 
     trace: str
+    """Where the ids came from."""
     batch_size: int
+    """Samples of a global batch, of all ranks together."""
     slots: int | None
+    """Divided among the tables; None: each has as few as its largest batch needs, for the planner to scale up."""
     tables: dict[str, TableInputs]
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """What `suite curves --torchrec` wrote.
-
-        Raises:
-            BadOption: there is no such file, or it holds something else.
-        """
-        try:
-            return cls.model_validate_json(path.read_text(encoding="utf-8"))
-        except (OSError, ValidationError) as error:
-            reason = error.strerror if isinstance(error, OSError) else f"{error.error_count()} fields are wrong"
-            raise BadOption(f"{path}: {reason}: make it with `python -m suite curves --torchrec {path}`") from None
+        """What `suite curves --torchrec` wrote. Raises `BadOption`: there is no such file, or it is another."""
+        return read_input(cls, path, remedy=f"make it with `python -m suite curves --torchrec {path}`")
 
     def constraints(self) -> dict[str, ParameterConstraints]:
         """For `EmbeddingShardingPlanner(constraints=...)` and the enumerator that it is given."""
@@ -138,7 +116,8 @@ def planner_inputs(
     Raises:
         BadOption: there are fewer slots than the largest batches need.
     """
-    held = [replace(curve, largest_batch=_held(curve, prefetch=prefetch)) for curve in curves.tables]
+    batches = 2 if prefetch else 1  # whose rows a cache must hold at once
+    held = [replace(curve, largest_batch=min(curve.rows, curve.least_slots * batches)) for curve in curves.tables]
     given = [curve.largest_batch for curve in held]
     if slots is not None:
         if slots < sum(given):
@@ -157,11 +136,6 @@ def planner_inputs(
             cache=None if count >= curve.rows else cache,
         )
     return PlannerInputs(trace=curves.trace, batch_size=batch_size, slots=slots, tables=tables)
-
-
-def _held(curve: Curve, *, prefetch: bool) -> int:
-    """Rows that a cache of its own must hold at once."""
-    return min(curve.rows, max(1, curve.largest_batch) * (2 if prefetch else 1))
 
 
 def offload_stats(curve: Curve, batches: int) -> OffloadStats:

@@ -1,7 +1,5 @@
 """Samples of rows chosen by their hash."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -5,8 +5,6 @@ are convex (Fox, "Discrete optimization via marginal analysis", Management Scien
 be; on a hull the steps of a curve that is not are taken whole or, the last one, in part.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -27,12 +25,7 @@ WORTH = 0.02
 
 @dataclass(frozen=True, kw_only=True)
 class Division:
-    """Slots of each table, and what its own LRU cache of that size misses.
-
-    Attributes:
-        slots: In the order of the tables; at least its largest batch, and at most its rows.
-        misses: Distinct rows missed, for each table.
-    """
+    """Slots of each table, at least its largest batch, and the distinct rows that its own LRU cache then misses."""
 
     slots: tuple[int, ...]
     misses: tuple[int, ...]
@@ -55,7 +48,6 @@ class Split:
         shared_misses: Of one cache for all tables.
         shared_error: Standard error of these; 0: exact.
         greedy_error: Standard error of the sum of the misses of `greedy`.
-        unique_ids: Distinct rows counted, of which all these misses are.
     """
 
     slots: int
@@ -65,7 +57,6 @@ class Split:
     shared_misses: int
     shared_error: float
     greedy_error: float
-    unique_ids: int
 
     @property
     def unused(self) -> int:
@@ -117,7 +108,6 @@ def split_slots(curves: Curves, slots: int) -> Split:
         shared_misses=curves.pooled.misses(slots),
         shared_error=curves.pooled.error(slots),
         greedy_error=float(np.hypot.reduce([curve.error(n) for curve, n in zip(tables, greedy.slots, strict=True)])),
-        unique_ids=curves.pooled.unique_ids,
     )
 
 
@@ -154,13 +144,8 @@ def _filled(floors: Int64s, steps: Sequence[tuple[Int64s, Float64s]], slots: int
     return given
 
 
-def _least_slots(curve: Curve) -> int:
-    """What the largest batch takes; a cache of its own has one slot at least."""
-    return max(1, curve.largest_batch)
-
-
 def _floors(tables: Sequence[Curve]) -> Int64s:
-    return np.array([_least_slots(curve) for curve in tables], np.int64)
+    return np.array([curve.least_slots for curve in tables], np.int64)
 
 
 def _division(tables: Sequence[Curve], slots: Int64s, *, resident: bool = False) -> Division:
@@ -172,30 +157,26 @@ def _division(tables: Sequence[Curve], slots: Int64s, *, resident: bool = False)
 
 def _equal_shares(tables: Sequence[Curve], slots: int) -> Int64s:
     """The largest share of the rows of every table that fits, and never less than its largest batch."""
-    rows = np.array([curve.rows for curve in tables], np.int64)
-    floors = _floors(tables)
-
-    def given(share: float) -> Int64s:
-        return np.maximum(floors, (rows * share).astype(np.int64))
-
-    low, high = 0.0, 1.0
+    rows, floors = np.array([curve.rows for curve in tables], np.int64), _floors(tables)
     if int(rows.sum()) <= slots:
         return rows
+    low, high = 0.0, 1.0
     while high - low > 1e-12:
         middle = (low + high) / 2
-        low, high = (middle, high) if given(middle).sum() <= slots else (low, middle)
-    return given(low)
+        fits = np.maximum(floors, (rows * middle).astype(np.int64)).sum() <= slots
+        low, high = (middle, high) if fits else (low, middle)
+    return np.maximum(floors, (rows * low).astype(np.int64))
 
 
 def _steps(curve: Curve) -> tuple[Int64s, Float64s]:
     """The hull of a curve from its largest batch on: widths of its steps in slots, and misses saved by each slot."""
-    within = curve.whole.unique.within
-    first = min(curve.whole.depth(_least_slots(curve)), within.size)
+    within = curve.unique_depths.within
+    first = min(curve.unique_depths.depth(curve.least_slots), within.size)
     corners, saved = np.empty(within.size - first + 1, np.int32), np.empty(within.size - first + 1, np.int64)
     count = _hull(within[first:], int(within[first - 1]) if first else 0, corners, saved)
     # the largest size at which a cache holds so many rows of the stack: of all rows, that is their number
     sizes = np.floor((first + corners[:count]) / curve.share).astype(np.int64)
-    sizes[0] = _least_slots(curve)
+    sizes[0] = curve.least_slots
     sizes = np.clip(sizes, sizes[0], curve.rows)
     widths = np.diff(sizes)
     gains = np.diff(saved[:count]) / curve.share
@@ -205,7 +186,7 @@ def _steps(curve: Curve) -> tuple[Int64s, Float64s]:
 
 def _up_to_all_rows(curve: Curve, widths: Int64s, gains: Float64s) -> tuple[Int64s, Float64s]:
     """Steps with one more, to all rows, that saves what the others do not; steps below its slope are part of it."""
-    reached = _least_slots(curve) + int(widths.sum())
+    reached = curve.least_slots + int(widths.sum())
     saved = float(curve.misses(reached))
     width, kept = curve.rows - reached, widths.size
     while kept and saved >= gains[kept - 1] * width:

@@ -7,8 +7,6 @@ slots that holds a whole batch at a time holds the C uppermost rows, so it misse
 deeper, for every C of at least the largest batch.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -16,8 +14,9 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from suite.simulate.models.model import table_of
 from suite.simulate.traces.trace import Int32s, Int64s
-from systems.freq_cache.compiled import compiled, prefetch
+from systems.freq_cache.compiled import compiled, inlined, prefetch
 
 Counts = NDArray[np.signedinteger]
 _Words = NDArray[np.uint64]
@@ -49,7 +48,7 @@ class LruStacks:
 
     def __init__(self, sizes: Int64s, *, most_lookups: int) -> None:
         self.sizes = sizes
-        self.ends = sizes.cumsum()
+        self._starts = sizes.cumsum() - sizes
         # Twice the rows: renumbering, which visits every row, then comes once in so many accesses at most.
         blocks = -(-2 * np.maximum(sizes, _FEWEST_ROWS) // _BLOCK)
         self._block_ends = blocks.cumsum()
@@ -75,29 +74,27 @@ class LruStacks:
             counted: Whether it counts.
         """
         self._arriving[:] = 0
-        _arrivals(rows, self.ends, self._arriving)
+        _arrivals(rows, self._starts, self._arriving)
         self.totals[:, LARGEST] = np.maximum(self.totals[:, LARGEST], self._arriving)
         for stack in np.flatnonzero(self._clocks + self._arriving > self._block_ends * _BLOCK):
             self._renumber(int(stack))
         places = np.empty(rows.size, np.int64)
         _sum_blocks(self._clocks, self._block_ends, self._live, self._above)
-        _find(rows, self.ends, self._last, self._bits, self._above, places)
+        _find(rows, self._starts, self._last, self._bits, self._above, places)
         if counted:
-            _count(rows, occurrences, places, self.ends, self._unique_hits, self._lookup_hits, self.totals)
-        _move(rows, self.ends, self._last, self._bits, self._live, self._clocks, self.totals)
+            _count(rows, occurrences, places, self._starts, self._unique_hits, self._lookup_hits, self.totals)
+        _move(rows, self._starts, self._last, self._bits, self._live, self._clocks, self.totals)
 
     def depths(self, stack: int) -> tuple[Counts, Counts]:
         """Counted rows and ids of each depth, `[rows that were used]`; not copied."""
-        begin = int(self.ends[stack] - self.sizes[stack])
-        end = begin + int(self.totals[stack, ON_STACK])
+        begin = self._starts[stack]
+        end = begin + self.totals[stack, ON_STACK]
         return self._unique_hits[begin:end], self._lookup_hits[begin:end]
 
     def _renumber(self, stack: int) -> None:
-        end, last_block = int(self.ends[stack]), int(self._block_ends[stack])
-        first_block = int(self._block_ends[stack - 1]) if stack else 0
-        rows = self._last[end - int(self.sizes[stack]) : end]
-        state = (self._bits, self._live, self._above)
-        self._clocks[stack] = _renumber(rows, first_block, last_block, *state)
+        blocks = int(self._block_ends[stack - 1]) if stack else 0, int(self._block_ends[stack])
+        rows = self._last[self._starts[stack] :][: self.sizes[stack]]
+        self._clocks[stack] = _renumber(rows, *blocks, self._bits, self._live, self._above)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -111,21 +108,11 @@ def _set_bits(_context: Any, word: Any) -> Any:
 
 
 @compiled
-def _arrivals(rows: Int32s, ends: Int64s, arriving: Int64s) -> None:
+def _arrivals(rows: Int32s, starts: Int64s, arriving: Int64s) -> None:
     stack = 0
     for i in range(rows.size):
-        stack = _stack_of(rows[i], ends, stack)
+        stack = table_of(rows[i], starts, stack)
         arriving[stack] += 1
-
-
-@compiled
-def _stack_of(row: int, ends: Int64s, stack: int) -> int:
-    """Stack of a row; the search starts at a stack near by."""
-    while stack > 0 and row < ends[stack - 1]:
-        stack -= 1
-    while row >= ends[stack]:
-        stack += 1
-    return stack
 
 
 @compiled
@@ -140,27 +127,33 @@ def _sum_blocks(clocks: Int64s, block_ends: Int64s, live: Int64s, above: Int64s)
         first = block_ends[stack]
 
 
+@inlined
+def _ask_ahead(rows: Int32s, i: int, last: Counts, bits: _Words, of_blocks: Int64s) -> None:
+    """Ask for the memory of rows that come a few turns after the `i`-th."""
+    if i + 2 * _FAR < rows.size:
+        prefetch(last, rows[i + 2 * _FAR])
+    if i + _FAR < rows.size:
+        slot = np.int64(last[rows[i + _FAR]])
+        prefetch(bits, slot >> 6)
+        prefetch(of_blocks, slot // _BLOCK)
+
+
 @compiled
-def _find(rows: Int32s, ends: Int64s, last: Counts, bits: _Words, above: Int64s, places: Int64s) -> None:
+def _find(rows: Int32s, starts: Int64s, last: Counts, bits: _Words, above: Int64s, places: Int64s) -> None:
     """`places`: where the depth of each row is counted, its stack's first row plus the depth; -1: not on the stack."""
     stack = 0
     for i in range(rows.size):
-        if i + 2 * _FAR < rows.size:
-            prefetch(last, rows[i + 2 * _FAR])
-        if i + _FAR < rows.size:
-            ahead = np.int64(last[rows[i + _FAR]])
-            prefetch(bits, ahead >> 6)
-            prefetch(above, ahead // _BLOCK)
+        _ask_ahead(rows, i, last, bits, above)
         slot = np.int64(last[rows[i]]) - 1
         if slot < 0:
             places[i] = -1
             continue
-        stack = _stack_of(rows[i], ends, stack)
+        stack = table_of(rows[i], starts, stack)
         word, block = slot >> 6, slot // _BLOCK
         depth = above[block] + _set_bits((bits[word] >> np.uint64(slot & 63)) >> _ONE)
         for other in range(word + 1, (block + 1) * _WORDS):
             depth += _set_bits(bits[other])
-        places[i] = depth + (ends[stack - 1] if stack > 0 else 0)
+        places[i] = depth + starts[stack]
 
 
 @compiled
@@ -168,7 +161,7 @@ def _count(
     rows: Int32s,
     occurrences: Int32s,
     places: Int64s,
-    ends: Int64s,
+    starts: Int64s,
     unique_hits: Counts,
     lookup_hits: Counts,
     totals: Int64s,
@@ -178,7 +171,7 @@ def _count(
         if i + _FAR < rows.size:
             prefetch(unique_hits, places[i + _FAR])
             prefetch(lookup_hits, places[i + _FAR])
-        stack = _stack_of(rows[i], ends, stack)
+        stack = table_of(rows[i], starts, stack)
         totals[stack, UNIQUE] += 1
         totals[stack, LOOKUPS] += occurrences[i]
         if places[i] >= 0:
@@ -187,17 +180,14 @@ def _count(
 
 
 @compiled
-def _move(rows: Int32s, ends: Int64s, last: Counts, bits: _Words, live: Int64s, clocks: Int64s, totals: Int64s) -> None:
+def _move(
+    rows: Int32s, starts: Int64s, last: Counts, bits: _Words, live: Int64s, clocks: Int64s, totals: Int64s
+) -> None:
     """Rows take the next slots of their stack. `last` is 1 + the slot of a row, 0 where it has none."""
     stack = 0
     for i in range(rows.size):
-        if i + 2 * _FAR < rows.size:
-            prefetch(last, rows[i + 2 * _FAR])
-        if i + _FAR < rows.size:
-            ahead = np.int64(last[rows[i + _FAR]])
-            prefetch(bits, ahead >> 6)
-            prefetch(live, ahead // _BLOCK)
-        stack = _stack_of(rows[i], ends, stack)
+        _ask_ahead(rows, i, last, bits, live)
+        stack = table_of(rows[i], starts, stack)
         slot = np.int64(last[rows[i]]) - 1
         if slot < 0:
             totals[stack, ON_STACK] += 1

@@ -1,7 +1,5 @@
 """Curves and splits as tables: printed within 80 columns, as data frames, and as one record."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -36,8 +34,8 @@ def curve_sizes(curve: Curve) -> list[int]:
 
 def frames(curves: Curves, split: Split | None) -> dict[str, pd.DataFrame]:
     """As data frames, by name: `curves`, of all tables and of each, and `split`."""
-    points = [_point(curves.pooled, "all", slots) for slots in curve_sizes(curves.pooled)]
-    points += [_point(curve, curve.name, slots) for curve in curves.tables for slots in curve_sizes(curve)]
+    named = [("all", curves.pooled), *((curve.name, curve) for curve in curves.tables)]
+    points = [{"table": name, **_point(curve, slots)} for name, curve in named for slots in curve_sizes(curve)]
     made = {"curves": pd.DataFrame(points)}
     if split is not None:
         made["split"] = pd.DataFrame(
@@ -56,26 +54,32 @@ def frames(curves: Curves, split: Split | None) -> dict[str, pd.DataFrame]:
 
 def to_json(curves: Curves, split: Split | None, **more: object) -> str:
     """Everything as one JSON object; `more` goes in front."""
-    points = frames(curves, None)["curves"]
-    columns = {
-        name: part.drop(columns="table").to_dict(orient="list") for name, part in points.groupby("table", sort=False)
-    }
-    facts = [("all", curves.pooled), *((curve.name, curve) for curve in curves.tables)]
+    made: dict[str, dict[str, object]] = {}
+    for name, curve in [("all", curves.pooled), *((curve.name, curve) for curve in curves.tables)]:
+        points = pd.DataFrame([_point(curve, slots) for slots in curve_sizes(curve)])
+        made[name] = {
+            "rows": curve.rows,
+            "used_rows": curve.used_rows,
+            "sampled_share": curve.share,
+            "largest_batch": curve.largest_batch,
+            "unique_ids": curve.unique_ids,
+            "lookups": curve.lookups,
+            **points.to_dict(orient="list"),
+        }
     record = {
         **more,
         "trace": curves.trace,
         "warmup_batches": curves.span.counted_from,
         "counted_batches": curves.batches,
         "sample": curves.sample,
-        "curves": {name: {**_facts(curve), **columns[name]} for name, curve in facts},
+        "curves": made,
         "split": None if split is None else _split_record(split),
     }
     return json.dumps(record, indent=1) + "\n"
 
 
-def _point(curve: Curve, name: str, slots: int) -> dict[str, object]:
+def _point(curve: Curve, slots: int) -> dict[str, object]:
     return {
-        "table": name,
         "slots": slots,
         "unique_misses": curve.misses(slots),
         "unique_miss_rate": curve.miss_rate(slots),
@@ -83,17 +87,6 @@ def _point(curve: Curve, name: str, slots: int) -> dict[str, object]:
         "lookup_misses": curve.lookup_misses(slots),
         "lookup_miss_rate": curve.lookup_miss_rate(slots),
         "holds_every_batch": curve.holds(slots),
-    }
-
-
-def _facts(curve: Curve) -> dict[str, object]:
-    return {
-        "rows": curve.rows,
-        "used_rows": curve.used_rows,
-        "sampled_share": curve.share,
-        "largest_batch": curve.largest_batch,
-        "unique_ids": curve.unique_ids,
-        "lookups": curve.lookups,
     }
 
 

@@ -1,21 +1,30 @@
 """The look-ahead cache of cDLRM."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from suite.simulate.models.model import Bools, CacheModel, CannotReplay, Setting, Tally, table_of
+from suite.simulate.models.model import Bools, CacheModel, CannotReplay, Setting, Tally
 from suite.simulate.traces.trace import Int32s, Int64s, Seen
-from systems.freq_cache.compiled import compiled, prefetch_ahead
 
 WAYS = 16
 NONE = -1
+
+
+class _Loaded(NamedTuple):
+    """What one batch of a window brought in when the window began.
+
+    `absent`, bool `[u]`: which of its rows were absent then, and in no batch before it; the rest counts such rows.
+    """
+
+    absent: Bools
+    fetched: int
+    written_back: int
+    left_out: int
+    overwritten: int
 
 
 class CDLRMModel(CacheModel):
@@ -42,7 +51,7 @@ class CDLRMModel(CacheModel):
     own cache, so that the two compare, and the longest what 1 GB of ids allows for.
 
     Details counted: `auxiliary_lookups`, ids read into the auxiliary area; `rows_left_out`; `rows_overwritten`.
-    Memory: 4 B per row, 4.2 B per slot, and about 10 B per id of the window.
+    Memory: 4 B per row, 5 B per slot, about 10 B per id of the window, and 0.1 kB per row that it loads.
     """
 
     variants = {"look_ahead": ("64", "2", "16", "256")}
@@ -53,16 +62,9 @@ class CDLRMModel(CacheModel):
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
         sizes = np.array([rows for _, rows in setting.trace.tables], np.int64)
-        sets = np.minimum(sizes, most_sets(sizes.tolist(), setting.slots))
-        first_sets = sets.cumsum() - sets
-        self._cache = _Ways(
-            starts=setting.trace.table_starts,
-            sets=sets,
-            first_sets=first_sets,
-            cached=np.full(WAYS * int(sets.sum()), NONE, np.int32),
-            kept=np.zeros(int(sets.sum()), np.uint16),
-            window=np.zeros(setting.trace.rows, np.int32),
-        )
+        self._sets = np.minimum(sizes, most_sets(sizes.tolist(), setting.slots))  # of each table
+        self._cached = np.full((int(self._sets.sum()), WAYS), NONE, np.int32)  # rows in the ways of each set
+        self._window_of = np.zeros(setting.trace.rows, np.int32)  # the last window that had each row, from 1 on
         self._windows = 0
         self._generator = np.random.default_rng(0)
         self._coming: deque[Seen] = deque()
@@ -70,7 +72,7 @@ class CDLRMModel(CacheModel):
 
     @property
     def slots(self) -> int:
-        return self._cache.cached.size
+        return self._cached.size
 
     @property
     def look_ahead(self) -> int:
@@ -85,8 +87,7 @@ class CDLRMModel(CacheModel):
         self._coming.popleft()
         loaded = self._loaded.popleft()
         rows, occurrences = batch.unique
-        bypassing = np.empty(rows.size, np.bool_)
-        _find(rows, self._cache, bypassing)
+        bypassing = ~(self._cached[self._sets_of(rows)] == rows[:, np.newaxis]).any(axis=1)
         if tally is None:
             return
         auxiliary = int(occurrences[bypassing].sum())
@@ -98,36 +99,57 @@ class CDLRMModel(CacheModel):
             auxiliary_lookups=auxiliary, rows_left_out=loaded.left_out, rows_overwritten=loaded.overwritten
         )
 
+    def _sets_of(self, rows: Int32s) -> Int64s:
+        """The set of each row, numbered through all tables."""
+        table = np.searchsorted(self.setting.trace.table_starts, rows, side="right") - 1
+        first_sets = self._sets.cumsum() - self._sets
+        of: Int64s = first_sets[table] + (rows - self.setting.trace.table_starts[table]) % self._sets[table]
+        return of
+
     def _open_window(self) -> None:
         """Load what the batches that have come need."""
         self._windows += 1
-        self._cache.kept[:] = 0
+        kept = np.zeros(self._cached.shape, np.bool_)  # ways whose rows the window needs
         absent = []
         for batch in self._coming:
-            rows, _ = batch.unique
-            absent.append(np.empty(rows.size, np.bool_))
-            _enter_window(rows, self._cache, self._windows, absent[-1])
+            rows = batch.unique[0]
+            new = self._window_of[rows] != self._windows
+            self._window_of[rows] = self._windows
+            sets = self._sets_of(rows)
+            found, way = (self._cached[sets] == rows[:, np.newaxis]).nonzero()
+            kept[sets[found], way] = True
+            new[found] = False
+            absent.append(new)
         entering = np.concatenate([batch.unique[0][mine] for batch, mine in zip(self._coming, absent, strict=True)])
-        order = np.argsort(entering, kind="stable")
-        ways = np.empty(entering.size, np.int8)
-        used, overwrote = (np.empty(entering.size, np.bool_) for _ in range(2))
-        _draw(entering, order, self._cache, self._generator.random(entering.size), ways, used)
-        _load(entering, order, ways, self._cache, self._windows, overwrote)
-        begin = 0
-        for mine in absent:
-            end = begin + int(np.count_nonzero(mine))
-            left_out = int(np.count_nonzero(ways[begin:end] == NONE))
-            moved = (end - begin - left_out, int(used[begin:end].sum()), left_out, int(overwrote[begin:end].sum()))
-            self._loaded.append(_Loaded(mine, *moved))
-            begin = end
+        order = np.argsort(entering)
+        moved = np.zeros((3, entering.size), np.bool_)  # whether each is left out, draws a used way, overwrites
+        moved[:, order] = self._load(entering[order], kept)
+        ends = np.cumsum([np.count_nonzero(mine) for mine in absent])
+        for mine, part in zip(absent, np.split(moved, ends[:-1], axis=1), strict=True):
+            left_out, used, overwrote = (int(count) for count in part.sum(axis=1))
+            self._loaded.append(_Loaded(mine, part.shape[1] - left_out, used, left_out, overwrote))
+
+    def _load(self, rows: Int32s, kept: Bools) -> tuple[Bools, Bools, Bools]:
+        """Have absent rows, ascending, draw a way and enter it, the largest of one way last.
+
+        Returns whether each is left out, draws a way that had a row, and overwrites another of these rows.
+        """
+        sets = self._sets_of(rows)
+        open_ways = np.cumsum(~kept[sets], axis=1, dtype=np.int8)
+        free = open_ways[:, -1]
+        drawn = (self._generator.random(rows.size) * free).astype(np.int8)
+        slots = WAYS * sets + np.argmax(open_ways > drawn[:, np.newaxis], axis=1)
+        cached = self._cached.reshape(-1)
+        used = (free > 0) & (cached[slots] != NONE)
+        entering = np.flatnonzero(free)
+        overwrote = free > 0
+        overwrote[entering[np.unique(slots[entering], return_index=True)[1]]] = False
+        cached[slots[entering]] = rows[entering]
+        return free == 0, used, overwrote
 
 
 def most_sets(tables: Sequence[int], slots: int) -> int:
     """The most sets that the largest tables can have if all tables' caches are to fit.
-
-    Args:
-        tables: Rows of each table.
-        slots: Rows to cache, all tables.
 
     Raises:
         CannotReplay: they do not fit.
@@ -157,111 +179,3 @@ def taken_for_prime(number: int) -> bool:
             return False
         divisor += 1
     return True
-
-
-class _Loaded(NamedTuple):
-    """What one batch of a window brought in when the window began.
-
-    `absent`, bool `[u]`: which of its rows were absent then, and in no batch before it; the rest counts such rows.
-    """
-
-    absent: Bools
-    fetched: int
-    written_back: int
-    left_out: int
-    overwritten: int
-
-
-class _Ways(NamedTuple):
-    """Of every table its first row, sets and first set, int64; of every way its row, int32, or NONE.
-
-    `kept`: a bit for every way of a set that the window in hand needs, uint16; `window`: of every row the last window
-    that had it, int32, from 1 on.
-    """
-
-    starts: Int64s
-    sets: Int64s
-    first_sets: Int64s
-    cached: Int32s
-    kept: NDArray[np.uint16]
-    window: Int32s
-
-
-@compiled
-def _set_of(row, cache, table):
-    return cache.first_sets[table] + (row - cache.starts[table]) % cache.sets[table]
-
-
-@compiled
-def _way_of(row, cached, at):
-    for way in range(WAYS):
-        if cached[np.uint64(WAYS * at + way)] == row:
-            return way
-    return NONE
-
-
-@compiled
-def _find(rows, cache, bypassing):
-    """Which rows are not cached."""
-    table = 0
-    for i in range(rows.size):
-        table = table_of(rows[i], cache.starts, table)
-        bypassing[i] = _way_of(rows[i], cache.cached, _set_of(rows[i], cache, table)) == NONE
-
-
-@compiled
-def _enter_window(rows, cache, window, absent):
-    """Have cached rows of a batch keep their ways. `absent` receives the other ones that the window did not have."""
-    table = 0
-    for i in range(rows.size):
-        prefetch_ahead(cache.window, rows, i)
-        row = np.uint64(rows[i])
-        absent[i] = False
-        if cache.window[row] == window:
-            continue
-        cache.window[row] = window
-        table = table_of(rows[i], cache.starts, table)
-        at = _set_of(rows[i], cache, table)
-        way = _way_of(rows[i], cache.cached, at)
-        absent[i] = way == NONE
-        if way != NONE:
-            cache.kept[at] |= 1 << way
-
-
-@compiled
-def _draw(rows, order, cache, draws, ways, used):
-    """Draw a way for every row, or NONE. `used` receives which of the ways had a row before.
-
-    All are in order of `rows` but for the draws, float64 in [0, 1), which are in that of `order`.
-    """
-    table = 0
-    for nth in range(rows.size):
-        i = order[nth]
-        table = table_of(rows[i], cache.starts, table)
-        at = _set_of(rows[i], cache, table)
-        free = 0
-        for way in range(WAYS):
-            free += not (cache.kept[at] >> way) & 1
-        skipped = int(draws[nth] * free)
-        ways[i] = NONE
-        for way in range(WAYS):
-            if not (cache.kept[at] >> way) & 1:
-                if skipped == 0:
-                    ways[i] = way
-                skipped -= 1
-        used[i] = free > 0 and cache.cached[WAYS * at + ways[i]] != NONE
-
-
-@compiled
-def _load(rows, order, ways, cache, window, overwrote):
-    """Put rows into their ways. `overwrote` receives which of them took that of another row of the same window."""
-    table = 0
-    for nth in range(rows.size):
-        i = order[nth]
-        table = table_of(rows[i], cache.starts, table)
-        overwrote[i] = False
-        if ways[i] != NONE:
-            slot = WAYS * _set_of(rows[i], cache, table) + ways[i]
-            before = cache.cached[slot]
-            overwrote[i] = before != NONE and cache.window[before] == window
-            cache.cached[slot] = rows[i]

@@ -1,7 +1,5 @@
 """A fixed hot set, and the order of rows by frequency that it and others are chosen by."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

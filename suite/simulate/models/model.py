@@ -1,7 +1,5 @@
 """What a simulated cache is: it sees batches one after another, and counts what it would have moved."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -23,11 +21,6 @@ class Tally:
     """Sums over the counted batches. Definitions are those of `systems.contract.Counters`.
 
     Attributes:
-        unique_misses: Distinct rows absent when their batch arrived.
-        lookup_misses: Ids of such rows.
-        rows_fetched: Rows read from the slow tier, as often as they are read.
-        rows_written_back: Rows written to it.
-        overflow_batches: Batches with more distinct rows than the cache has slots.
         details: What only some policies have, by name, such as conflict misses.
         by_table: Distinct rows and misses of each table, int64 `[tables, 2]`.
         over_time: Distinct rows and misses of each batch, int64 `[batches, 2]`, in pieces.
@@ -50,11 +43,6 @@ class Tally:
         """An empty one."""
         return cls(np.zeros((len(trace.tables), 2), np.int64))
 
-    @property
-    def miss_rate(self) -> float:
-        """Share of the distinct rows that were absent."""
-        return self.unique_misses / self.unique_ids if self.unique_ids else 0.0
-
     def count(self, batch: Seen, rows: Int32s, missed: Bools, starts: Int64s) -> None:
         """Count the rows of batches. What moved, `lookup_misses` and `overflow_batches` are left to the caller.
 
@@ -62,16 +50,15 @@ class Tally:
             batch: One, or some that follow one another.
             rows: Their distinct rows, int32 `[u]`, those of a batch in any order.
             missed: Whether each was absent, bool `[u]`.
-            starts: The row at which each table starts, int64 `[tables]`, ascending.
+            starts: `Trace.table_starts`.
         """
         self.batches += batch.batches
         self.lookups += batch.ids.values.size
         self.unique_ids += rows.size
         self.unique_misses += int(np.count_nonzero(missed))
-        _count_by_table(rows, missed, starts, self.by_table)
         self.over_time.append(np.zeros((batch.batches, 2), np.int64))
         ends = batch.ends if batch.batches > 1 else np.array([rows.size])  # of one there is no need to find them
-        _count_by_batch(missed, ends, self.over_time[-1])
+        _count(rows, missed, ends, starts, self.by_table, self.over_time[-1])
 
     def add_details(self, **counts: int) -> None:
         """Add to the counters that only this policy has."""
@@ -89,13 +76,7 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What a simulated cache is built from.
-
-    Attributes:
-        trace: Its tables; bounds also read its future.
-        span: What will be replayed.
-        slots: Cached rows asked for.
-    """
+    """What a simulated cache is built from: what will be replayed, and the cached rows asked for."""
 
     trace: Trace
     span: Span
@@ -104,7 +85,7 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class RowBytes:
-    """What one row weighs: its weights, and the optimizer state that belongs to it."""
+    """What one row weighs: bytes of its weights, and the optimizer whose state belongs to it."""
 
     weights: int
     optimizer: SparseOptimizer
@@ -129,20 +110,18 @@ class CacheModel(ABC):
     """One simulated way of caching. To write: `step`, where it looks ahead also `look_ahead` and `announce`.
 
     `__init__`, `announce` and `step` raise `CannotReplay` where the modelled system would refuse or fail.
-
-    Attributes:
-        variants: Allowed values by parameter name, the default first.
-        source: Where the rules come from.
-        bypasses: A missing row may be used without taking a slot. Its bound is then `belady[bypass=on]`.
-        moves_state: A row's optimizer state moves with it.
-        takes_runs: `step` takes several batches at once: loops over small batches are then compiled.
     """
 
     variants: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Allowed values by parameter name, the default first."""
     source: ClassVar[str]
+    """Where the rules come from."""
     bypasses: ClassVar[bool] = False
+    """A missing row may be used without taking a slot. Its bound is then `belady[bypass=on]`."""
     moves_state: ClassVar[bool] = True
+    """A row's optimizer state moves with it."""
     takes_runs: ClassVar[bool] = False
+    """`step` takes several batches at once: loops over small batches are then compiled."""
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         self.setting = setting
@@ -166,15 +145,9 @@ class CacheModel(ABC):
         """The batch announced longest ago takes its turn; it is counted if there is a tally."""
 
     def count(self, batch: Seen, missed: Bools, tally: Tally) -> int:
-        """Count batches by their distinct rows. What moved is left to the caller.
+        """Count batches by their distinct rows; what moved is left to the caller. Returns how many were absent.
 
-        Args:
-            batch: One, or some that follow one another.
-            missed: Whether each of their distinct rows, as `Seen.unique` has them, was absent, bool `[u]`.
-            tally: What it is added to.
-
-        Returns:
-            How many were absent.
+        `missed`, bool `[u]`: whether each of their rows, as `Seen.unique` has them, was absent.
         """
         rows, occurrences = batch.unique
         tally.count(batch, rows, missed, self.setting.trace.table_starts)
@@ -229,19 +202,13 @@ def table_of(row, starts, table):
 
 
 @compiled
-def _count_by_table(rows, missed, starts, by_table):
-    table = 0
-    for i in range(rows.size):
-        table = table_of(rows[i], starts, table)
-        by_table[table, 0] += 1
-        by_table[table, 1] += missed[i]
-
-
-@compiled
-def _count_by_batch(missed, ends, by_batch):
-    begin = 0
+def _count(rows, missed, ends, starts, by_table, by_batch):
+    begin = table = 0
     for batch in range(ends.size):
-        by_batch[batch, 0] = ends[batch] - begin
         for i in range(begin, ends[batch]):
+            table = table_of(rows[i], starts, table)
+            by_table[table, 0] += 1
+            by_table[table, 1] += missed[i]
             by_batch[batch, 1] += missed[i]
+        by_batch[batch, 0] = ends[batch] - begin
         begin = ends[batch]

@@ -1,7 +1,5 @@
 """The frequency-aware cache of this project, simulated by the very planner that trains."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The simulated ways of caching by name. Adding one: a class, and a line below."""
 
-from __future__ import annotations
-
 import importlib
 
 from suite.records.options import BadOption
@@ -15,7 +13,7 @@ MODELS: dict[str, str] = {
     "sieve": "suite.simulate.models.queues.sieve:SieveModel",
     "lfuda": "suite.simulate.models.queues.lfuda:LfudaModel",
     "tinylfu": "suite.simulate.models.queues.tinylfu:TinyLfuModel",
-    "colossalai": "suite.simulate.models.colossalai.cache:ColossalAIModel",
+    "colossalai": "suite.simulate.models.colossalai:ColossalAIModel",
     "cdlrm": "suite.simulate.models.cdlrm:CDLRMModel",
     "fae": "suite.simulate.models.hot_set:HotSetModel",
     "fbgemm_uvm_caching": "suite.simulate.models.fbgemm.cache:FbgemmCacheModel",
@@ -64,11 +62,13 @@ def parse_policies(text: str) -> list[Variant]:
     named = [part for entry in split_list(text) for part in (ALL if entry == "all" else (entry,))]
     if not named:
         raise BadOption(f"--policies: none named: give all, or some of {', '.join(MODELS)}")
+    try:
+        parsed = [read_variant(entry, known=list(MODELS), what="policy") for entry in (*named, *BOUNDS)]
+    except UnknownSystem as error:
+        raise BadOption(f"--policies: {error}") from None
     variants: dict[tuple[object, ...], Variant] = {}
-    for entry in (*named, *BOUNDS):
-        variant = _parsed(entry)
-        same = (variant.name, *sorted(parameters_of(variant).items()))
-        variants.setdefault(same, variant)
+    for variant in parsed:
+        variants.setdefault((variant.name, *sorted(parameters_of(variant).items())), variant)
     return list(variants.values())
 
 
@@ -106,10 +106,3 @@ def build(variant: Variant, setting: Setting) -> CacheModel:
         CannotReplay: the policy cannot run in this setting.
     """
     return load(variant)(setting, parameters_of(variant))
-
-
-def _parsed(entry: str) -> Variant:
-    try:
-        return read_variant(entry, known=list(MODELS), what="policy")
-    except UnknownSystem as error:
-        raise BadOption(f"--policies: {error}") from None

@@ -1,7 +1,5 @@
 """Rows that kernels read in place over the link, without a cache."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from suite.simulate.models.model import CacheModel, RowBytes, Tally

@@ -11,20 +11,22 @@ Without `rows` a table ends at its largest id, and opening a file reads all of i
 into memory, a `.npz` is read into it. Messages count rows from 0, a row being a sample.
 """
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
+from numpy.typing import NDArray
 
-from suite.simulate.traces.samples import Samples
 from suite.simulate.traces.trace import Int64s, Trace
 from systems.freq_cache.planner.planner import Ids
 from workloads.errors import DataError
 from workloads.frequency import add_accesses
 from workloads.split import prefix_of
+
+BLOCK_IDS = 1 << 22
+"""Of one id per table, to read at a time where all are read."""
 
 _MOST_ROWS = 2**31 - 1
 
@@ -42,26 +44,41 @@ class FileTrace(Trace):
     """
 
     def __init__(self, path: Path, batch_size: int, prefix: float = 1.0) -> None:
-        self._samples = samples = Samples.open(path)
-        if not samples.count:
+        self.name = path.name
+        self._path, self._batch_size, self._prefix = path, batch_size, prefix
+        arrays = _arrays(path)
+        self._ids, self._offsets = arrays["ids"], arrays.get("offsets")
+        rows = [int(size) for size in arrays["rows"].reshape(-1)] if "rows" in arrays else None
+        if rows is not None and min(rows, default=1) < 1:
+            raise DataError(f"{path}: rows has {min(rows)}: every table has at least 1")
+        names = list(map(str, arrays["names"].flat)) if "names" in arrays else None
+        tables = self._count_tables(rows or names or ())
+        self._names = [f"table_{table}" for table in range(tables)] if names is None else names
+        if len(self._names) != tables or len(set(self._names)) != tables:
+            different = len(set(self._names))
+            raise DataError(f"{path}: {len(self._names)} names, {different} of them different, for {tables} tables")
+        if rows is not None and len(rows) != tables:
+            raise DataError(f"{path}: rows of {len(rows)} tables, ids of {tables}: give one per table")
+        self._samples = len(self._ids) if self._offsets is None else (self._offsets.size - 1) // tables
+        self._check_offsets()
+        if not self._samples:
             raise DataError(f"{path} holds no samples: give a trace of at least one batch")
-        if samples.count < batch_size:
+        if self._samples < batch_size:
             raise DataError(
-                f"{path} holds {samples.count:,} samples, a batch has {batch_size:,}: "
-                f"give --batch-size of at most {samples.count}"
+                f"{path} holds {self._samples:,} samples, a batch has {batch_size:,}: "
+                f"give --batch-size of at most {self._samples}"
             )
-        self._batch_size = batch_size
-        self._prefix = prefix
-        sizes = samples.rows or _sizes(samples)
-        if sum(sizes) > _MOST_ROWS:
+        self._sizes = rows or self._up_to_the_largest_ids()
+        if sum(self._sizes) > _MOST_ROWS:
             raise DataError(
-                f"{path}: the tables have {sum(sizes):,} rows together, the simulator numbers fewer than 2^31: "
+                f"{path}: the tables have {sum(self._sizes):,} rows together, the simulator numbers fewer than 2^31: "
                 "map the ids to 0, 1, 2, ... first"
             )
-        self.name = path.name
-        self.tables = tuple(zip(samples.names, sizes, strict=True))
-        self.length = samples.count // batch_size
-        self.batch_lookups = samples.most_ids(batch_size)
+        self.tables = tuple(zip(self._names, self._sizes, strict=True))
+        self.length = self._samples // batch_size
+        self.batch_lookups = batch_size * tables
+        if self._offsets is not None:
+            self.batch_lookups = int(np.diff(self._offsets[:: batch_size * tables].astype(np.int64)).max())
 
     def ids(self, index: int) -> Ids:
         if not 0 <= index < self.length:
@@ -69,52 +86,139 @@ class FileTrace(Trace):
         return self.run(index, index + 1)
 
     def run(self, start: int, stop: int) -> Ids:
-        block = _Block(start * self._batch_size, stop * self._batch_size, self._batch_size)
-        return Ids(*_read(self._samples, block, [rows for _, rows in self.tables]), self.table_starts)
+        values, ends = self._read(start * self._batch_size, stop * self._batch_size, self._batch_size, self._sizes)
+        return Ids(values, ends, self.table_starts)
 
     def frequencies(self) -> list[Int64s]:
-        counts = [np.zeros(rows, np.int64) for _, rows in self.tables]
-        sizes = [rows for _, rows in self.tables]
-        for start, stop in self._samples.blocks(prefix_of(self._samples.count, self._prefix)):
-            values, ends = _read(self._samples, _Block(start, stop, stop - start), sizes)
-            for ids, into in zip(np.split(values, ends[:-1]), counts, strict=True):
+        counts = [np.zeros(rows, np.int64) for rows in self._sizes]
+        for parts in self._blocks(prefix_of(self._samples, self._prefix), self._sizes):
+            for ids, into in zip(parts, counts, strict=True):
                 add_accesses(ids, into)
         return counts
 
+    def _up_to_the_largest_ids(self) -> list[int]:
+        largest = np.zeros(len(self._names), np.int64)
+        for parts in self._blocks(self._samples, [_MOST_ROWS] * largest.size):
+            largest = np.maximum(largest, [ids.max(initial=0) for ids in parts])
+        return [int(most) + 1 for most in largest]
 
-def _sizes(samples: Samples) -> list[int]:
-    """Rows of every table: up to the largest id."""
-    largest = np.zeros(len(samples.names), np.int64)
-    for start, stop in samples.blocks(samples.count):
-        values, ends = _read(samples, _Block(start, stop, stop - start), [_MOST_ROWS] * largest.size)
-        for table, ids in enumerate(np.split(values, ends[:-1])):
-            largest[table] = max(largest[table], int(ids.max(initial=0)))
-    return [int(most) + 1 for most in largest]
+    def _blocks(self, samples: int, sizes: Sequence[int]) -> Iterator[list[Int64s]]:
+        """The ids of each table, block by block of the first samples."""
+        block = max(1, BLOCK_IDS // len(self._names))
+        for start in range(0, samples, block):
+            stop = min(start + block, samples)
+            values, ends = self._read(start, stop, stop - start, sizes)
+            yield np.split(values, ends[:-1])
 
+    def _read(self, start: int, stop: int, batch: int, sizes: Sequence[int]) -> tuple[Int64s, Int64s]:
+        """Ids of samples, int64 `[n]`, and where each table's end, int64 `[batches * tables]`.
 
-class _Block(NamedTuple):
-    """Samples `start` to `stop`, in batches of so many."""
+        They come batch after batch of so many samples, with those of a batch table after table.
 
-    start: int
-    stop: int
-    batch: int
-
-
-def _read(samples: Samples, block: _Block, sizes: Sequence[int]) -> tuple[Int64s, Int64s]:
-    """What `Samples.read` gives. Raises `DataError` for an id outside its table, whose rows are `sizes`."""
-    values, ends = samples.read(*block)
-    limits = np.tile(np.array(sizes, np.int64), ends.size // len(sizes)).repeat(np.diff(ends, prepend=0))
-    bad = np.flatnonzero((values < 0) | (values >= limits))
-    if not bad.size:
+        Raises:
+            DataError: an id is outside its table, whose rows are `sizes`.
+        """
+        tables = len(self._names)
+        if self._offsets is None:
+            batches = self._ids[start:stop].reshape(-1, batch, tables).swapaxes(1, 2)
+            values = np.ascontiguousarray(batches, dtype=np.int64).reshape(-1)
+            ends = np.arange(batch, values.size + 1, batch, dtype=np.int64)
+        else:
+            offsets = self._bounds(start, stop)
+            lengths = np.diff(offsets)
+            parts = np.arange((stop - start) // batch * tables, dtype=np.int32).reshape(-1, 1, tables)
+            part_of_bag = np.broadcast_to(parts, (parts.shape[0], batch, tables)).reshape(-1)
+            by_part = np.argsort(np.repeat(part_of_bag, lengths), kind="stable")
+            values = self._ids[offsets[0] : offsets[-1]].astype(np.int64)[by_part]
+            ends = lengths.reshape(-1, batch, tables).sum(axis=1).reshape(-1).cumsum()
+        limits = np.tile(np.array(sizes, np.int64), ends.size // tables).repeat(np.diff(ends, prepend=0))
+        bad = np.flatnonzero((values < 0) | (values >= limits))
+        if bad.size:
+            part = int(np.searchsorted(ends, bad[0], side="right"))
+            first, table = start + part // tables * batch, part % tables
+            before = np.diff(self._bounds(first, first + batch)).reshape(-1, tables)[:, table].cumsum()
+            at = int(bad[0]) - (int(ends[part - 1]) if part else 0)
+            sample = first + int(np.searchsorted(before, at, side="right"))
+            raise DataError(f"{self._path}, {self._place(table)}, row {sample}: {_wrong(values[bad[0]], sizes[table])}")
         return values, ends
-    at = int(bad[0])
-    part = int(np.searchsorted(ends, at, side="right"))
-    batch, table = divmod(part, len(sizes))
-    start = block.start + batch * block.batch
-    sample = samples.sample_of(start, start + block.batch, table, at - int(ends[part - 1] if part else 0))
-    where = f"{samples.path}, {samples.place(table)}, row {sample}"
-    if values[at] < 0:
-        raise DataError(f"{where}: id {values[at]} is negative: ids count from 0, give missing values an id of theirs")
-    if sizes[table] == _MOST_ROWS:
-        raise DataError(f"{where}: id {values[at]} does not fit 2^31 rows: map the ids to 0, 1, 2, ... first")
-    raise DataError(f"{where}: id {values[at]} is outside the table's {sizes[table]:,} rows: give it more rows")
+
+    def _place(self, table: int) -> str:
+        return f"column {table} ('{self._names[table]}')"
+
+    def _bounds(self, start: int, stop: int) -> Int64s:
+        """Where the bags of samples begin, and the last one ends."""
+        tables = len(self._names)
+        if self._offsets is None:
+            return np.arange(start * tables, stop * tables + 1)
+        return self._offsets[start * tables : stop * tables + 1].astype(np.int64)
+
+    def _count_tables(self, described: Sequence[object]) -> int:
+        """By the shape of the ids, or for bags by what is said of each table."""
+        shape, tables = list(self._ids.shape), len(described)
+        if self._offsets is None:
+            if len(shape) != 2 or not shape[1]:
+                raise DataError(f"{self._path}: ids of shape {shape}: give [samples, tables]")
+            return int(shape[1])
+        if not tables:
+            raise DataError(
+                f"{self._path}: ids with offsets: give rows or names too, they say how many tables there are"
+            )
+        if len(shape) != 1 or self._offsets.ndim != 1 or not self._offsets.size or (self._offsets.size - 1) % tables:
+            raise DataError(
+                f"{self._path}: ids of shape {shape} with offsets of shape {list(self._offsets.shape)} and {tables} "
+                f"tables: give ids [n] and offsets [samples * {tables} + 1]"
+            )
+        return tables
+
+    def _check_offsets(self) -> None:
+        offsets, tables = self._offsets, len(self._names)
+        if offsets is None:
+            return
+        if offsets[0] != 0 or offsets[-1] != self._ids.size:
+            raise DataError(
+                f"{self._path}: offsets run from {offsets[0]} to {offsets[-1]}: "
+                f"they must run from 0 to the number of ids, {self._ids.size}"
+            )
+        falls = np.flatnonzero(offsets[1:] < offsets[:-1])
+        if falls.size:
+            sample, table = divmod(int(falls[0]), tables)
+            raise DataError(
+                f"{self._path}: offsets fall within sample {sample}, {self._place(table)}: "
+                "a bag must not end before it begins"
+            )
+
+
+def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """What a file holds, by name; `DataError` where it cannot be read, or is no trace."""
+    kind = path.suffix.lower()
+    if not path.is_file():
+        raise DataError(f"--trace: there is no file {path}")
+    if kind not in (".npy", ".npz"):
+        raise DataError(f"--trace: {path} ends in '{kind}': give a .npy or .npz file")
+    arrays: dict[str, NDArray[Any]]
+    try:
+        if kind == ".npy":
+            arrays = {"ids": np.load(path, mmap_mode="r", allow_pickle=False)}
+        else:
+            with np.load(path, allow_pickle=False) as archive:
+                arrays = dict(archive)
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
+        raise DataError(f"--trace: cannot read {path}: {error}") from error
+    if "ids" not in arrays or not set(arrays) <= {"ids", "offsets", "rows", "names"}:
+        raise DataError(
+            f"{path} holds {', '.join(arrays) or 'nothing'}: give ids, with offsets, rows and names as needed, and "
+            "nothing else"
+        )
+    for what, array in arrays.items():
+        if what != "names" and array.dtype.kind not in "iu":
+            raise DataError(f"{path}: {what} are {array.dtype}: give integers")
+    return arrays
+
+
+def _wrong(value: int, rows: int) -> str:
+    """What is wrong with an id of a table of so many rows."""
+    if value < 0:
+        return f"id {value} is negative: ids count from 0, give missing values an id of theirs"
+    if rows == _MOST_ROWS:
+        return f"id {value} does not fit 2^31 rows: map the ids to 0, 1, 2, ... first"
+    return f"id {value} is outside the table's {rows:,} rows: give it more rows"

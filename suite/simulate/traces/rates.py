@@ -1,13 +1,10 @@
 """Rows ranked by how often they are used, exactly: two rows are equal only if their frequencies are."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
 
 from suite.simulate.traces.trace import Int32s, Int64s, Trace, once_per_trace
-from systems.freq_cache.compiled import compiled
 from systems.freq_cache.planner.policy import level_of
 
 _COMMON = 1 << 20
@@ -56,38 +53,14 @@ def rates_of(trace: Trace) -> Rates:
     frequencies = trace.frequencies()
     seen = np.zeros(_COMMON, np.bool_)
     for counts in frequencies:
-        _mark(counts, seen)
-    common = seen.cumsum(dtype=np.int32) - 1
-    distinct = int(common[-1]) + 1
-    above = [counts[counts >= _COMMON] for counts in frequencies]
-    high = np.unique(np.concatenate(above))
-    ranks = np.empty(sum(counts.size for counts in frequencies), np.int32)
-    done = 0
-    for counts, high_counts in zip(frequencies, above, strict=True):
-        mine = ranks[done : done + counts.size]
-        _look_up(counts, common, mine)
-        mine[counts >= _COMMON] = distinct + np.searchsorted(high, high_counts)
-        done += counts.size
-    rows = np.zeros(distinct + high.size, np.int64)
-    _count(ranks, rows)
-    return Rates(ranks, np.concatenate([np.flatnonzero(seen), high]), rows)
-
-
-@compiled
-def _mark(counts, seen):
-    for count in counts:
-        if count < seen.size:
-            seen[count] = True
-
-
-@compiled
-def _look_up(counts, common, ranks):
-    for row in range(counts.size):
-        if counts[row] < common.size:
-            ranks[row] = common[counts[row]]
-
-
-@compiled
-def _count(ranks, rows):
-    for rank in ranks:
-        rows[rank] += 1
+        seen[counts[counts < _COMMON]] = True
+    rank_of = seen.cumsum(dtype=np.int32) - 1
+    high = np.unique(np.concatenate([counts[counts >= _COMMON] for counts in frequencies]))
+    found = np.concatenate([np.flatnonzero(seen), high])
+    ranks, rows = np.empty(trace.rows, np.int32), np.zeros(found.size, np.int64)
+    for counts, mine in zip(frequencies, np.split(ranks, trace.table_starts[1:]), strict=True):
+        mine[:] = rank_of[np.minimum(counts, _COMMON - 1)]
+        above = counts >= _COMMON
+        mine[above] = found.size - high.size + np.searchsorted(high, counts[above])
+        rows += np.bincount(mine, minlength=found.size)
+    return Rates(ranks, found, rows)

@@ -1,12 +1,11 @@
 """What simulators replay: the ids of batches, any of them at any time."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property, wraps
-from itertools import zip_longest
+from itertools import pairwise
 from threading import RLock
 from typing import TypeVar
 from weakref import WeakKeyDictionary
@@ -28,12 +27,12 @@ MAKING = RLock()
 RUN_IDS = 1 << 17
 """Ids of batches that are taken at once, where batches are small: what a batch costs beyond its ids is then little."""
 
-_FAR = 32
+FAR = 32
 """How many ids ahead a loop asks for memory."""
 
 
 class Trace(ABC):
-    """Ids of batches 0, 1, 2, ..., each the same whenever it is asked for.
+    """Ids of batches 0, 1, 2, ..., each the same whenever it is asked for; every table serves one feature.
 
     The rows of all tables are numbered through, table after table.
 
@@ -78,9 +77,8 @@ class Trace(ABC):
     @cached_property
     def table_starts(self) -> Int64s:
         """The row at which each table starts, int64 `[tables]`."""
-        sizes = np.array([rows for _, rows in self.tables], np.int64)
-        starts: Int64s = sizes.cumsum() - sizes
-        return starts
+        ends: Int64s = np.cumsum([0, *(rows for _, rows in self.tables)])
+        return ends[:-1]
 
 
 def once_per_trace(make: Callable[[Trace], _Made]) -> Callable[[Trace], _Made]:
@@ -123,6 +121,29 @@ class WorkloadTrace(Trace):
         return [found[name].numpy() for name, _ in self.tables]
 
 
+class Distinct:
+    """Finds the distinct rows of batches. Memory: 4 B per row of the tables."""
+
+    def __init__(self, rows: int) -> None:
+        self._place = np.zeros(rows, np.int32)
+
+    def of(self, ids: Ids, batches: int = 1) -> tuple[Int32s, Int32s, Int64s]:
+        """Distinct rows of batches, in order of first occurrence.
+
+        Args:
+            ids: Of all of them, batch after batch.
+            batches: How many there are.
+
+        Returns:
+            The rows of each batch, int32 `[u]`, how often each occurs in it, int32 `[u]`, and where those of each batch
+            end, int64 `[batches]`.
+        """
+        rows, occurrences = np.empty(ids.values.size, np.int32), np.empty(ids.values.size, np.int32)
+        ends = np.empty(batches, np.int64)
+        _distinct(ids.values, ids.ends, ids.starts, self._place, rows, occurrences, ends)
+        return rows[: ends[-1]].copy(), occurrences[: ends[-1]].copy(), ends
+
+
 class Seen:
     """Batches of a trace as simulators see them: one, or some that follow one another.
 
@@ -141,8 +162,7 @@ class Seen:
     @property
     def unique(self) -> tuple[Int32s, Int32s]:
         """Distinct rows of each batch, int32 `[u]`, in order of first occurrence, and how often each occurs in it."""
-        rows, occurrences, _ = self._found
-        return rows, occurrences
+        return self._found[:2]
 
     @property
     def ends(self) -> Int64s:
@@ -151,27 +171,7 @@ class Seen:
 
     @cached_property
     def _found(self) -> tuple[Int32s, Int32s, Int64s]:
-        return self._distinct.of_each(self.ids, self.batches)
-
-
-class Distinct:
-    """Finds the distinct rows of batches. Memory: 4 B per row of the tables."""
-
-    def __init__(self, rows: int) -> None:
-        self._place = np.zeros(rows, np.int32)
-
-    def of(self, ids: Ids) -> tuple[Int32s, Int32s]:
-        """Distinct rows of a batch, int32 `[u]`, in order of first occurrence, and their occurrences, int32 `[u]`."""
-        rows, occurrences, _ = self.of_each(ids, 1)
-        return rows, occurrences
-
-    def of_each(self, ids: Ids, batches: int) -> tuple[Int32s, Int32s, Int64s]:
-        """The same of so many batches, one behind the other, and where those of each end, int64 `[batches]`."""
-        rows, occurrences = np.empty(ids.values.size, np.int32), np.empty(ids.values.size, np.int32)
-        ends = np.empty(batches, np.int64)
-        _distinct(ids.values, ids.ends, ids.starts, self._place, rows, occurrences, ends)
-        found = int(ends[-1])
-        return rows[:found].copy(), occurrences[:found].copy(), ends
+        return self._distinct.of(self.ids, self.batches)
 
 
 def run_length(trace: Trace) -> int:
@@ -185,23 +185,23 @@ def replayed(trace: Trace, start: int, stop: int, *, at_once: int = 1, cut: int 
     They come up to `at_once` together: from one multiple of it to the next, and never with `cut` behind another.
     """
     distinct = Distinct(trace.rows)
-    runs = list(_runs(start, stop, at_once, cut))
-    with ThreadPoolExecutor(1, thread_name_prefix="trace") as maker:
-        coming = maker.submit(trace.run, *runs[0]) if runs else None
-        for (first, last), following in zip_longest(runs, runs[1:]):
-            assert coming is not None
-            ids = coming.result()
-            coming = maker.submit(trace.run, *following) if following else None
-            yield Seen(first, last - first, ids, distinct)
+    begins = {start, cut, *range(start - start % at_once + at_once, stop, at_once)}
+    runs = pairwise([*sorted(begin for begin in begins if start <= begin < stop), stop])
+    for first, last, ids in made_ahead(trace, runs, threads=1):
+        yield Seen(first, last - first, ids, distinct)
 
 
-def _runs(start: int, stop: int, at_once: int, cut: int) -> Iterator[tuple[int, int]]:
-    while start < stop:
-        end = min(start - start % at_once + at_once, stop)
-        if start < cut < end:
-            end = cut
-        yield start, end
-        start = end
+def made_ahead(trace: Trace, runs: Iterable[tuple[int, int]], *, threads: int) -> Iterator[tuple[int, int, Ids]]:
+    """Runs of batches with their ids; as many threads make those that follow meanwhile."""
+    coming: deque[tuple[int, int, Future[Ids]]] = deque()
+    with ThreadPoolExecutor(threads, thread_name_prefix="trace") as makers:
+        for start, stop in runs:
+            coming.append((start, stop, makers.submit(trace.run, start, stop)))
+            if len(coming) > threads:
+                first, last, ids = coming.popleft()
+                yield first, last, ids.result()
+        for first, last, ids in coming:
+            yield first, last, ids.result()
 
 
 @compiled
@@ -215,8 +215,8 @@ def _distinct(values, ends, starts, place, rows, occurrences, row_ends):
             start = starts[feature]
             end = ends[batch * starts.size + feature]
             for i in range(begin, end):
-                if i + _FAR < end:
-                    prefetch(place, start + values[i + _FAR])
+                if i + FAR < end:
+                    prefetch(place, start + values[i + FAR])
                 row = np.uint64(start + values[i])
                 at = place[row]
                 if at == 0:
@@ -228,7 +228,7 @@ def _distinct(values, ends, starts, place, rows, occurrences, row_ends):
                     occurrences[at - 1] += 1
             begin = end
         for i in range(first, found):
-            if i + _FAR < found:
-                prefetch(place, rows[i + _FAR])
+            if i + FAR < found:
+                prefetch(place, rows[i + FAR])
             place[np.uint64(rows[i])] = 0
         row_ends[batch] = found

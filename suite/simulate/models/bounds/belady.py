@@ -1,7 +1,5 @@
 """Bounds: the least that any cache could miss, and what none of any size could hold."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -61,20 +59,22 @@ class BeladyModel(CacheModel):
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
-        span = setting.span
+        span, rows = setting.span, setting.trace.rows
         self._uses = next_uses(setting.trace, span.stop)
         rank, bar = _start_rows(setting, parameters["warm"])
-        self._cache = _empty(setting.trace.rows, span.stop, rank, bar)
+        started, joined, left = np.zeros((3, span.stop + 1), np.int64)
+        held, bypass = np.zeros(1, np.int64), parameters["bypass"] == "on"
+        ticket, waiting = np.full(rows, -1, np.int32), no_marks(span.stop + 1)
+        counts = (started, joined, left, waiting, held)
+        self._cache = _Cache(ticket, rank, bar, *counts, span.counted_from, self.slots, bypass)
         if rank.size:
-            _start(self._cache, self._uses, span.counted_from, self.slots)
+            _start(self._cache, self._uses)
 
     def step(self, batch: Seen, tally: Tally | None) -> None:
         rows = batch.unique[0]
         missed = np.empty(rows.size, np.bool_)
         uses = self._uses.of(batch.number, batch.number + batch.batches)
-        bypass = self.parameters["bypass"] == "on"
-        rules = _Rules(batch.number, self.setting.span.counted_from, self.slots, bypass)
-        back = _turns(self._cache, rules, rows, uses, batch.ends, missed)
+        back = _turns(self._cache, batch.number, rows, uses, batch.ends, missed)
         if tally is not None:
             tally.rows_fetched += self.count(batch, missed, tally)
             tally.rows_written_back += back
@@ -141,6 +141,9 @@ class _Cache(NamedTuple):
         left: Rows that left, int64 `[stop + 1]`.
         waiting: Batches that are the next to use a cached row, `stop` standing for never.
         held: Cached rows, int64 `[1]`.
+        counted_from: The first counted batch.
+        slots: Of the cache.
+        bypass: Whether rows may be read past it.
     """
 
     ticket: Int32s
@@ -151,33 +154,20 @@ class _Cache(NamedTuple):
     left: Int64s
     waiting: Marks
     held: Int64s
-
-
-class _Rules(NamedTuple):
-    """The number of the first of some batches, the first counted batch, the slots, and whether rows may be bypassed."""
-
-    first: int
     counted_from: int
     slots: int
     bypass: bool
 
 
-def _empty(rows: int, stop: int, rank: Int32s, bar: int) -> _Cache:
-    started, joined, left = np.zeros((3, stop + 1), np.int64)
-    waiting = no_marks(stop + 1)
-    return _Cache(np.full(rows, -1, np.int32), rank, bar, started, joined, left, waiting, np.zeros(1, np.int64))
-
-
-def _start(cache: _Cache, uses: NextUses, counted_from: int, slots: int) -> None:
+def _start(cache: _Cache, uses: NextUses) -> None:
     """Start with rows that the counted batches are the first to use, the nearest first.
 
     Which rows they are is left open until they are used: the first so many of a batch that may be among them.
     """
     firsts = np.zeros_like(cache.started)
     _count_firsts(uses.first, cache.rank, cache.bar, firsts)
-    firsts[:counted_from] = 0
-    firsts[-1] = 0
-    cache.started[:] = np.clip(slots - (np.cumsum(firsts) - firsts), 0, firsts)
+    firsts[: cache.counted_from] = firsts[-1] = 0
+    cache.started[:] = np.clip(cache.slots - (np.cumsum(firsts) - firsts), 0, firsts)
     cache.joined[:] = cache.started
     cache.held[0] = cache.started.sum()
     mark_all(cache.waiting, cache.started)
@@ -222,35 +212,35 @@ def _leave(cache, keep):
 
 
 @compiled
-def _turns(cache, rules, rows, uses, ends, missed):
+def _turns(cache, first, rows, uses, ends, missed):
     """Have batches take their turns. `missed` receives whether each row was absent. Returns rows written back."""
     back = 0
     begin = 0
     for batch in range(ends.size):
         end = ends[batch]
-        now = rules.first + batch
+        now = first + batch
         _find(cache, rows[begin:end], now, missed[begin:end])
-        back += _turn(cache, rules, rows[begin:end], uses[begin:end], now)
+        back += _turn(cache, rows[begin:end], uses[begin:end], now)
         begin = end
     return back
 
 
 @compiled
-def _turn(cache, rules, rows, uses, now):
+def _turn(cache, rows, uses, now):
     """Have a batch take its turn. Returns rows written back."""
-    joined, held, slots = cache.joined, cache.held, rules.slots
+    joined, held, slots = cache.joined, cache.held, cache.slots
     never = joined.size - 1
     if joined[now] > cache.left[now]:
         held[0] -= joined[now] - cache.left[now]
         cache.left[now] = joined[now]
         unmark(cache.waiting, now)
-    others = slots if rules.bypass or rows.size > slots else slots - rows.size  # that may stay beside it
+    others = slots if cache.bypass or rows.size > slots else slots - rows.size  # that may stay beside it
     back = _leave(cache, others)
     for i in range(rows.size):
         prefetch_ahead(cache.ticket, rows, i)
         use = np.int64(uses[i])
         cache.ticket[np.uint64(rows[i])] = 0 if use == never else joined[use]
-        if use >= rules.counted_from:
+        if use >= cache.counted_from:
             joined[use] += 1
             held[0] += 1
             mark(cache.waiting, use)

@@ -1,7 +1,5 @@
 """A set of numbers of which the highest is found in a few steps: 64 bits, one each, are under one of the next level."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -6,8 +6,6 @@ its first node, `before` its last, the queue itself if it is empty. Nodes of no 
 moves from the queue of its rank to that of a batch only when it would leave otherwise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -15,14 +13,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from suite.simulate.models.model import CacheModel, Setting, Tally
-from suite.simulate.traces.next_use import NextUses, Uses, next_uses
-from suite.simulate.traces.rates import Rates, rates_of
+from suite.simulate.traces.next_use import Uses, next_uses
+from suite.simulate.traces.rates import rates_of
 from suite.simulate.traces.trace import Int32s, Seen
 from systems.freq_cache.compiled import compiled, prefetch_ahead
 
 NONE = -1
 HELD, FREE, LOWEST, FARTHEST = range(4)
 """Entries of the state: cached rows; the first free node; no row is queued by a lower rank, none by a later batch."""
+
+
+class Window(NamedTuple):
+    """A cache that knows the batches up to `look_ahead` behind the one in hand.
+
+    Attributes:
+        node_of: Node of each row, `NONE` if it is absent, int32 `[rows]`.
+        row: Of each node, int32.
+        use: Its next use.
+        changed: Whether it was trained since it was fetched, bool.
+        before, after: Neighbours of nodes and queues, int32.
+        state: `HELD`, `FREE`, `LOWEST` and `FARTHEST`, int64.
+        rank: Of each row, int32 `[rows]`.
+        ranks: How many there are.
+        look_ahead: Batches.
+    """
+
+    node_of: Int32s
+    row: Int32s
+    use: Uses
+    changed: NDArray[np.bool_]
+    before: Int32s
+    after: Int32s
+    state: NDArray[np.int64]
+    rank: Int32s
+    ranks: int
+    look_ahead: int
 
 
 class WindowedModel(CacheModel):
@@ -59,11 +84,24 @@ class WindowedModel(CacheModel):
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
-        look_ahead = int(parameters["look_ahead"])
         self._uses = next_uses(setting.trace, setting.span.stop)
         rates = rates_of(setting.trace)
         nodes = self.slots + setting.trace.batch_lookups
-        self._window = _empty(self._uses, rates, nodes=nodes, look_ahead=look_ahead)
+        before = np.arange(nodes + rates.rows.size + self._uses.never + 1, dtype=np.int32)
+        after = before.copy()
+        after[:nodes] += 1
+        self._window = Window(
+            node_of=np.full(rates.of.size, NONE, np.int32),
+            row=np.zeros(nodes, np.int32),
+            use=np.zeros(nodes, self._uses.first.dtype),
+            changed=np.zeros(nodes, np.bool_),
+            before=before,
+            after=after,
+            state=np.array([0, 0, rates.rows.size, 0], np.int64),
+            rank=rates.of,
+            ranks=rates.rows.size,
+            look_ahead=int(parameters["look_ahead"]),
+        )
         if parameters["warm"] == "frequent":
             _warm_up(self._window, self._uses.first, *rates.bar(self.slots))
 
@@ -74,52 +112,6 @@ class WindowedModel(CacheModel):
         if tally is not None:
             tally.rows_fetched += self.count(batch, missed, tally)
             tally.rows_written_back += back
-
-
-class Window(NamedTuple):
-    """A cache that knows the batches up to `look_ahead` behind the one in hand.
-
-    Attributes:
-        node_of: Node of each row, `NONE` if it is absent, int32 `[rows]`.
-        row: Of each node, int32.
-        use: Its next use.
-        changed: Whether it was trained since it was fetched, bool.
-        before, after: Neighbours of nodes and queues, int32.
-        state: `HELD`, `FREE`, `LOWEST` and `FARTHEST`, int64.
-        rank: Of each row, int32 `[rows]`.
-        ranks: How many there are.
-        look_ahead: Batches.
-    """
-
-    node_of: Int32s
-    row: Int32s
-    use: Uses
-    changed: NDArray[np.bool_]
-    before: Int32s
-    after: Int32s
-    state: NDArray[np.int64]
-    rank: Int32s
-    ranks: int
-    look_ahead: int
-
-
-def _empty(uses: NextUses, rates: Rates, *, nodes: int, look_ahead: int) -> Window:
-    """An empty one with room for so many rows."""
-    before = np.arange(nodes + rates.rows.size + uses.never + 1, dtype=np.int32)
-    after = before.copy()
-    after[:nodes] += 1
-    return Window(
-        node_of=np.full(rates.of.size, NONE, np.int32),
-        row=np.zeros(nodes, np.int32),
-        use=np.zeros(nodes, uses.first.dtype),
-        changed=np.zeros(nodes, np.bool_),
-        before=before,
-        after=after,
-        state=np.array([0, 0, rates.rows.size, 0], np.int64),
-        rank=rates.of,
-        ranks=rates.rows.size,
-        look_ahead=look_ahead,
-    )
 
 
 @compiled

@@ -1,10 +1,8 @@
 """fbgemm's device cache in front of UVM: 32 ways, sets by hash, rows that find no place stay behind the link."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,19 +24,12 @@ from suite.simulate.traces.trace import Int32s, Seen
 _MOST_LFU_SETS = 2**24 - 2
 """With LFU fbgemm sorts by set and count in one number of 64 bits, of which the set has 24."""
 
-_INT32_MAX = 2**31 - 1
 
-
-@dataclass(frozen=True)
-class _Populated:
+class _Populated(NamedTuple):
     """A batch whose rows have been placed, and which waits for its lookup.
 
-    Attributes:
-        sets: The set of each of its distinct rows, int32 `[u]`.
-        missed: Whether each was absent when the batch arrived, bool `[u]`.
-        slots: Their slots once all rows were placed, int32 `[u]`; `EMPTY`: in none.
-        inserted: Rows brought in.
-        evicted: Rows that left for them.
+    Of each of its distinct rows, `[u]`: its set, int32; whether it was absent when the batch arrived, bool; and its
+    slot once all were placed, int32, or `EMPTY`. `inserted` rows were brought in, `evicted` ones left for them.
     """
 
     sets: Int32s
@@ -67,8 +58,7 @@ class FbgemmCacheModel(CacheModel):
     were not cached at the lookup; `conflict_updates`, rows that backward read and wrote over the link; `calls` with any
     ids, and of these `calls_with_misses`.
 
-    Memory: 8 B per slot; with LFU also 4 B per row, its count, and where more than 2^31 ids are replayed, 4 B more for
-    either; 4 B per set.
+    Memory: 8 B per slot and 4 B per set; with LFU 12 B per slot, and 8 B per row for its count.
     """
 
     variants = {"policy": ("lru", "lfu"), "prefetch": ("off", "on")}
@@ -90,10 +80,8 @@ class FbgemmCacheModel(CacheModel):
         slots = self._sets * WAYS
         self._row = np.full(slots, EMPTY, np.int32)
         self._stamp = np.zeros(0 if self._lfu else slots, np.int32)
-        most = setting.span.stop * setting.trace.batch_lookups
-        count_type = np.int32 if most <= _INT32_MAX else np.int64
-        self._count_of_slot = np.full(slots if self._lfu else 0, EMPTY, count_type)
-        self._count = np.zeros(setting.trace.rows if self._lfu else 0, count_type)
+        self._count_of_slot = np.full(slots if self._lfu else 0, EMPTY, np.int64)
+        self._count = np.zeros(setting.trace.rows if self._lfu else 0, np.int64)
         self._newest = np.full(self._sets, EMPTY, np.int32)
         self._time = 1
         self._populated: deque[_Populated] = deque()

@@ -1,22 +1,27 @@
-"""The sets of fbgemm's cache: finding rows in them, and placing those that are absent."""
+"""The sets of fbgemm's cache: finding rows in them, and placing those that are absent.
 
-from __future__ import annotations
+The kernels order the 32 ways of a set by a bitonic network over the lanes of a warp, which is not stable. Source:
+fbgemm v1.8.0, `fbgemm_gpu/include/fbgemm_gpu/utils/bitonic_sort.cuh`, the same in v1.6.0: sorted runs of 1, 2, 4, 8 and
+16 lanes are merged; a merge first compares every lane of a pair of runs with its mirror image, then lanes at halving
+distances. Two lanes swap only where the lower one has the greater key, so equal keys stay apart as they are.
+"""
 
 from typing import NamedTuple
 
 import numpy as np
 
-from suite.simulate.models.fbgemm.warp_sort import LANES, warp_sort
 from suite.simulate.traces.trace import Int32s, Int64s
 from systems.freq_cache.compiled import compiled, prefetch
 
-WAYS = LANES
+WAYS = 32
 """Associativity on NVIDIA devices: a lane of a warp looks after each."""
 
 EMPTY = -1
 
 _FAR = 16
 """How many rows ahead a loop asks for memory."""
+
+_LANE_BITS = 5
 
 
 class Arriving(NamedTuple):
@@ -43,6 +48,39 @@ class Scratch(NamedTuple):
     keys: Int64s
     order: Int32s
     chosen: Int32s
+
+
+def _network() -> list[tuple[int, int]]:
+    """The pairs that are compared, one after the other; those of a stage have no lane in common."""
+    pairs = []
+    run = 1
+    while run < WAYS:
+        pairs += [(lane, lane ^ (2 * run - 1)) for lane in range(WAYS) if not lane & run]
+        distance = run // 2
+        while distance:
+            pairs += [(lane, lane ^ distance) for lane in range(WAYS) if not lane & distance]
+            distance //= 2
+        run *= 2
+    return pairs
+
+
+_PAIRS = np.array(_network(), np.uint8)
+
+
+@compiled
+def warp_sort(keys, lanes):
+    """Sort 32 keys of at most 58 bits ascending, and with them the lanes that they came from, as the warp would."""
+    for lane in range(WAYS):
+        keys[lane] = keys[lane] << _LANE_BITS | lane  # one number to move, of which the lane does not count
+    for i in range(_PAIRS.shape[0]):
+        low, high = _PAIRS[i, 0], _PAIRS[i, 1]
+        here, there = keys[low], keys[high]
+        swaps = here >> _LANE_BITS > there >> _LANE_BITS
+        keys[low] = there if swaps else here
+        keys[high] = here if swaps else there
+    for lane in range(WAYS):
+        lanes[lane] = keys[lane] & (WAYS - 1)
+        keys[lane] >>= _LANE_BITS
 
 
 @compiled

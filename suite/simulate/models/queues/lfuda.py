@@ -1,7 +1,5 @@
 """LFU with dynamic aging by the batch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """LRU by the batch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -32,10 +30,9 @@ class LruModel(QueuedRows):
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
         self._enter = _enter
-        self._row, self._last = (np.zeros(self.slots, np.int32) for _ in range(2))
-        self._queued = np.zeros(self.slots, np.bool_)
-        self._queues = empty_queues(queues=setting.span.stop, slots=self.slots)
-        self._cache = _Recency(self._state, self._place, self._row, self._last, self._queued, self._queues)
+        row, last = np.zeros((2, self.slots), np.int32)
+        queues = empty_queues(queues=setting.span.stop, slots=self.slots)
+        self._cache = _Recency(self._state, self._place, row, last, np.zeros(self.slots, np.bool_), queues)
 
 
 class _Recency(NamedTuple):

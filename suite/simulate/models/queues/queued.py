@@ -14,8 +14,6 @@ brought to batches, by the same rules:
 - Every cached row has been trained. So every row that leaves is written back, with its optimizer state.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -34,6 +32,41 @@ USED, OWN = range(2)
 
 IN_HAND = 128
 """Flag of a cached row: the batch in hand has it. The flags below it are the policy's."""
+
+
+class Lists(NamedTuple):
+    """Lists of nodes, each linked from its oldest node to its newest.
+
+    Attributes:
+        older, newer: Neighbours of each node, `NONE` at an end, `[nodes]`.
+        oldest, newest: Ends of each list, `NONE` if it is empty, `[lists]`.
+        size: Nodes of each list.
+        turn: The first node of each list whose turn has not come in the batch in hand.
+    """
+
+    older: Int32s
+    newer: Int32s
+    oldest: NDArray[np.int64]
+    newest: NDArray[np.int64]
+    size: NDArray[np.int64]
+    turn: NDArray[np.int64]
+
+
+class Listed(NamedTuple):
+    """A cache whose slots are nodes of lists.
+
+    Attributes:
+        state: See `USED`.
+        place: Node of each row, `ABSENT` if it has none, `[rows]`.
+        row: Row of each node, `[nodes]`.
+        flags: `IN_HAND` and the policy's own, `[slots]`.
+    """
+
+    state: NDArray[np.int64]
+    place: Int32s
+    row: Int32s
+    flags: NDArray[np.uint8]
+    lists: Lists
 
 
 class QueuedRows(CacheModel):
@@ -61,8 +94,10 @@ class QueuedRows(CacheModel):
     def _listed(self, *, lists: int, ghosts: int = 0) -> Listed:
         """An empty cache with so many lists, whose nodes are its slots and so many more."""
         nodes = self.slots + ghosts
-        row, flags = np.zeros(nodes, np.int32), np.zeros(self.slots, np.uint8)
-        return Listed(self._state, self._place, row, flags, _empty_lists(nodes=nodes, lists=lists))
+        older, newer = (np.full(nodes, NONE, np.int32) for _ in range(2))
+        oldest, newest, turn = (np.full(lists, NONE, np.int64) for _ in range(3))
+        queues = Lists(older, newer, oldest, newest, np.zeros(lists, np.int64), turn)
+        return Listed(self._state, self._place, np.zeros(nodes, np.int32), np.zeros(self.slots, np.uint8), queues)
 
     def step(self, batch: Seen, tally: Tally | None) -> None:
         rows, _ = batch.unique
@@ -74,49 +109,6 @@ class QueuedRows(CacheModel):
         misses = self.count(batch, missed, tally)
         tally.rows_fetched += misses
         tally.rows_written_back += misses - int(self._state[USED] - used)  # what left, and what went past the cache
-
-
-class Lists(NamedTuple):
-    """Lists of nodes, each linked from its oldest node to its newest.
-
-    Attributes:
-        older, newer: Neighbours of each node, `NONE` at an end, int32 `[nodes]`.
-        oldest, newest: Ends of each list, `NONE` if it is empty, int64 `[lists]`.
-        size: Nodes of each list, int64 `[lists]`.
-        turn: The first node of each list whose turn has not come in the batch in hand, int64 `[lists]`.
-    """
-
-    older: Int32s
-    newer: Int32s
-    oldest: NDArray[np.int64]
-    newest: NDArray[np.int64]
-    size: NDArray[np.int64]
-    turn: NDArray[np.int64]
-
-
-class Listed(NamedTuple):
-    """A cache whose slots are nodes of lists.
-
-    Attributes:
-        state: See `USED`, int64.
-        place: Node of each row, `ABSENT` if it has none, int32 `[rows]`.
-        row: Row of each node, int32 `[nodes]`.
-        flags: `IN_HAND` and the policy's own, uint8 `[slots]`.
-        lists: The queues.
-    """
-
-    state: NDArray[np.int64]
-    place: Int32s
-    row: Int32s
-    flags: NDArray[np.uint8]
-    lists: Lists
-
-
-def _empty_lists(*, nodes: int, lists: int) -> Lists:
-    """So many empty lists for so many nodes."""
-    older, newer = (np.full(nodes, NONE, np.int32) for _ in range(2))
-    oldest, newest, turn = (np.full(lists, NONE, np.int64) for _ in range(3))
-    return Lists(older, newer, oldest, newest, np.zeros(lists, np.int64), turn)
 
 
 @compiled

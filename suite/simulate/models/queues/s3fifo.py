@@ -1,7 +1,5 @@
 """S3-FIFO by the batch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np
@@ -104,42 +102,26 @@ def _leaves_s3_fifo(cache):
     slot = np.int64(NONE)
     while slot == NONE:
         crowded = lists.size[_MAIN] > cache.state[OWN] and lists.turn[_MAIN] != NONE
-        slot = _leaves_main(cache) if crowded or lists.turn[_SMALL] == NONE else _leaves_small(cache)
+        slot = _leaves(cache, _MAIN if crowded or lists.turn[_SMALL] == NONE else _SMALL)
     return slot
 
 
 @compiled
-def _leaves_small(cache):
-    """Send the next row of the small queue away that was not hit twice, if there is one; those move to the main."""
-    row, hits, lists = cache.row, cache.flags, cache.lists
-    while lists.turn[_SMALL] != NONE:
-        slot = lists.turn[_SMALL]
-        if hits[slot] & IN_HAND:
-            lists.turn[_SMALL] = lists.newer[slot]
-            continue
-        remove(lists, _SMALL, slot)
-        if hits[slot] < 2:
-            _haunt(cache, row[slot])
-            return slot
-        hits[slot] = 0
-        append(lists, _MAIN, slot)
-    return np.int64(NONE)
-
-
-@compiled
-def _leaves_main(cache):
-    """Send the next row of the main queue away that has no hits, if there is one; those before it lose one each."""
+def _leaves(cache, which):
+    """Send the next row of a queue away that has not enough hits to stay, if there is one; those before it move on."""
     _, place, row, hits, lists = cache
-    while lists.turn[_MAIN] != NONE:
-        slot = lists.turn[_MAIN]
+    while lists.turn[which] != NONE:
+        slot = lists.turn[which]
         if hits[slot] & IN_HAND:
-            lists.turn[_MAIN] = lists.newer[slot]
+            lists.turn[which] = lists.newer[slot]
             continue
-        remove(lists, _MAIN, slot)
-        if hits[slot] == 0:
+        remove(lists, which, slot)
+        if hits[slot] < (2 if which == _SMALL else 1):
             place[np.uint64(row[slot])] = ABSENT
+            if which == _SMALL:
+                _haunt(cache, row[slot])
             return slot
-        hits[slot] -= 1
+        hits[slot] = 0 if which == _SMALL else hits[slot] - 1
         append(lists, _MAIN, slot)
     return np.int64(NONE)
 
@@ -148,7 +130,6 @@ def _leaves_main(cache):
 def _haunt(cache, gone):
     """Have the ghost remember a row, if it must in place of the one it has known longest."""
     _, place, row, _, lists = cache
-    place[np.uint64(gone)] = ABSENT
     ghost = lists.oldest[_FREE]
     if ghost != NONE:
         remove(lists, _FREE, ghost)

@@ -1,7 +1,5 @@
 """SIEVE by the batch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

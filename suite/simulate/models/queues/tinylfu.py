@@ -1,7 +1,5 @@
 """W-TinyLFU by the batch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -20,6 +18,65 @@ _MOST = 15
 _ACCESSES_PER_SLOT = 10
 _FACTORS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)
 """Odd, one for each row of counters: the highest bits of its product with a row number say which counter is meant."""
+
+
+class Sketch(NamedTuple):
+    """How often a row was accessed lately, about: a count-min sketch of four rows of counters that end at 15.
+
+    An access adds to the lowest of a row's counters only. After ten accesses per slot all counters are halved, so that
+    what was popular once is forgotten. Section 3 of the paper.
+
+    Attributes:
+        counters: uint8 `[4 << bits]`.
+        factors: uint64 `[4]`.
+        added: Accesses since the counters were halved, and half of those before, int64 `[1]`.
+        bits: Of the number of a counter in its row.
+        sample: Accesses from one halving to the next.
+    """
+
+    counters: NDArray[np.uint8]
+    factors: NDArray[np.uint64]
+    added: NDArray[np.int64]
+    bits: int
+    sample: int
+
+
+def empty_sketch(slots: int) -> Sketch:
+    """For a cache of so many slots. Memory: 4 to 8 B per slot, at least 64 B."""
+    bits = max(4, (slots - 1).bit_length())
+    counters = np.zeros(4 << bits, np.uint8)
+    return Sketch(counters, np.array(_FACTORS, np.uint64), np.zeros(1, np.int64), bits, _ACCESSES_PER_SLOT * slots)
+
+
+@compiled
+def _at(sketch, which, row):
+    product = np.uint64(row + 1) * sketch.factors[which]
+    return (which << sketch.bits) + np.int64(product >> np.uint64(64 - sketch.bits))
+
+
+@compiled
+def estimate(sketch, row):
+    """About how often a row was accessed: never too low by more than halving and the counters' end make it."""
+    least = np.int64(_MOST)
+    for which in range(4):
+        least = min(least, np.int64(sketch.counters[_at(sketch, which, row)]))
+    return least
+
+
+@compiled
+def count(sketch, row):
+    """Count an access."""
+    least = estimate(sketch, row)
+    if least < _MOST:
+        for which in range(4):
+            at = _at(sketch, which, row)
+            if sketch.counters[at] == least:
+                sketch.counters[at] += 1
+    sketch.added[0] += 1
+    if sketch.added[0] >= sketch.sample:
+        sketch.added[0] >>= 1
+        for at in range(sketch.counters.size):
+            sketch.counters[at] >>= 1
 
 
 class TinyLfuModel(QueuedRows):
@@ -137,62 +194,3 @@ def _next(cache, which):
     while lists.turn[which] != NONE and flags[lists.turn[which]] & IN_HAND:
         lists.turn[which] = lists.newer[lists.turn[which]]
     return lists.turn[which]
-
-
-class Sketch(NamedTuple):
-    """How often a row was accessed lately, about: a count-min sketch of four rows of counters that end at 15.
-
-    An access adds to the lowest of a row's counters only. After ten accesses per slot all counters are halved, so that
-    what was popular once is forgotten. Section 3 of the paper.
-
-    Attributes:
-        counters: uint8 `[4 << bits]`.
-        factors: uint64 `[4]`.
-        added: Accesses since the counters were halved, and half of those before, int64 `[1]`.
-        bits: Of the number of a counter in its row.
-        sample: Accesses from one halving to the next.
-    """
-
-    counters: NDArray[np.uint8]
-    factors: NDArray[np.uint64]
-    added: NDArray[np.int64]
-    bits: int
-    sample: int
-
-
-def empty_sketch(slots: int) -> Sketch:
-    """For a cache of so many slots. Memory: 4 to 8 B per slot, at least 64 B."""
-    bits = max(4, (slots - 1).bit_length())
-    counters = np.zeros(4 << bits, np.uint8)
-    return Sketch(counters, np.array(_FACTORS, np.uint64), np.zeros(1, np.int64), bits, _ACCESSES_PER_SLOT * slots)
-
-
-@compiled
-def _at(sketch, which, row):
-    product = np.uint64(row + 1) * sketch.factors[which]
-    return (which << sketch.bits) + np.int64(product >> np.uint64(64 - sketch.bits))
-
-
-@compiled
-def estimate(sketch, row):
-    """About how often a row was accessed: never too low by more than halving and the counters' end make it."""
-    least = np.int64(_MOST)
-    for which in range(4):
-        least = min(least, np.int64(sketch.counters[_at(sketch, which, row)]))
-    return least
-
-
-@compiled
-def count(sketch, row):
-    """Count an access."""
-    least = estimate(sketch, row)
-    if least < _MOST:
-        for which in range(4):
-            at = _at(sketch, which, row)
-            if sketch.counters[at] == least:
-                sketch.counters[at] += 1
-    sketch.added[0] += 1
-    if sketch.added[0] >= sketch.sample:
-        sketch.added[0] >>= 1
-        for at in range(sketch.counters.size):
-            sketch.counters[at] >>= 1

@@ -15,8 +15,8 @@ from suite.simulate.models.model import Span
 from suite.simulate.options import open_trace
 
 RECORD = Path(torchrec_planner.__file__).with_suffix(".json")
-BATCH, SPAN = 1_024, Span(counted_from=20, stop=50)
-DIM, MORE = 16, (2 << 20, 6 << 20, 16 << 20)
+BATCH, SPAN = 1_024, Span(counted_from=15, stop=35)
+DIM, MORE = 16, (2 << 20, 16 << 20)
 """Width of rows, and bytes of device memory beyond what the planner needs: 4 B per offloaded row, and the batch."""
 
 

@@ -1,7 +1,5 @@
 """Bounds once more: by trying every way of choosing what stays, and by their rules with sets and sorted lists."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 

@@ -4,8 +4,6 @@ A warp is 32 lanes that do the same at the same time; every row is looked for in
 with the simulator but the words.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 

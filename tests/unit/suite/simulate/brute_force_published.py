@@ -1,7 +1,5 @@
 """ColossalAI's cache, cDLRM's and a hot set, told with dicts and sorts over everything."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from dataclasses import dataclass
@@ -55,19 +53,13 @@ class BruteForceColossalAI:
         assert row is not None
         return (-self.rank[row], 0) if self.policy == "dataset" else (self.count[slot], slot)
 
-    def told(self, together: int) -> list[Step]:
-        """What each batch does when so many are brought in at a time."""
+    def told(self) -> list[Step]:
+        """What each batch does."""
         steps = []
-        for first in range(0, self.trace.length, together):
-            batches = self.trace.batches[first : first + together]
+        for batch in self.trace.batches:
             free = self.row.count(None)
-            missing = self.operation([row for batch in batches for row in batch])
-            for batch in batches:
-                mine = missing & set(batch)
-                missing -= mine
-                back = max(0, len(mine) - free)
-                free = max(0, free - len(mine))
-                steps.append(Step(mine, len(mine), back))
+            missing = self.operation(batch)
+            steps.append(Step(missing, len(missing), max(0, len(missing) - free)))
         return steps
 
 

@@ -1,7 +1,5 @@
 """LRU, S3-FIFO, SIEVE, LFUDA and W-TinyLFU over batches, told with lists, one row at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -225,27 +223,6 @@ class BruteForceTinyLfu(BruteForceQueues):
         for part in (self.window, self.probation, self.protected):
             if gone in part:
                 part.remove(gone)
-
-
-class BruteForceLru(BruteForceQueues):
-    """For batches of one distinct row each: no two rows are equally old."""
-
-    def __init__(self, slots: int) -> None:
-        super().__init__(slots)
-        self.by_age: list[int] = []
-
-    @property
-    def cached(self) -> set[int]:
-        return set(self.by_age)
-
-    def hit(self, row: int) -> None:
-        self.by_age.remove(row)
-        self.by_age.append(row)
-
-    def admit(self, row: int) -> None:
-        if len(self.by_age) == self.slots:
-            del self.by_age[0]
-        self.by_age.append(row)
 
 
 def told(trace: ListedTrace, policy: BruteForceQueues) -> list[Step]:

@@ -1,10 +1,10 @@
 """Traces written out batch by batch, made at random or by hand, and what a policy told one by one should add up to."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
 
 import numpy as np
 from hypothesis import strategies as st
@@ -25,9 +25,22 @@ class ListedTrace(Trace):
         self.tables = tuple((f"t{i}", rows) for i, rows in enumerate(tables))
         self.batches = batches
         self.length = len(batches)
-        self.batch_lookups = max(map(len, batches))
-        every = Counter(row for batch in batches for row in batch)
-        self.counts = [every[row] for row in range(self.rows)] if frequencies is None else list(frequencies)
+        self.batch_lookups = max(map(len, batches), default=0)
+        self._frequencies = frequencies
+
+    @classmethod
+    def of_ids(cls, tables: Sequence[int], batches: Sequence[Sequence[Sequence[int]]]) -> Self:
+        """Batches given as the ids of each table."""
+        starts = np.cumsum([0, *tables[:-1]])
+        numbered = [
+            [start + np.array(ids, np.int64) for start, ids in zip(starts, batch, strict=True)] for batch in batches
+        ]
+        return cls(tables, [np.concatenate(batch) for batch in numbered])
+
+    @cached_property
+    def counts(self) -> list[int]:
+        every = Counter(row for batch in self.batches for row in batch)
+        return [every[row] for row in range(self.rows)] if self._frequencies is None else list(self._frequencies)
 
     def ids(self, index: int) -> Ids:
         rows = np.array(self.batches[index], np.int64)
@@ -65,23 +78,15 @@ def traces(draw: st.DrawFn, *, most_rows: int = 20, most_ids: int = 8, most_batc
             max_size=most_batches,
         )
     )
-    starts = np.cumsum([0, *tables[:-1]]).tolist()
     frequencies = draw(st.lists(st.integers(0, 5), min_size=sum(tables), max_size=sum(tables)))
-    listed = [[start + i for start, ids in zip(starts, batch, strict=True) for i in ids] for batch in batches]
-    return ListedTrace(tables, listed, frequencies)
+    return ListedTrace(tables, [batch.tolist() for batch in ListedTrace.of_ids(tables, batches).batches], frequencies)
 
 
 def skewed_trace(*, tables: Sequence[int], batches: int, samples: int, seed: int = 0) -> ListedTrace:
     """A sample looks one row up in every table; low rows are popular."""
     generator = np.random.default_rng(seed)
-    listed = []
-    for _ in range(batches):
-        rows, start = [], 0
-        for size in tables:
-            rows += (start + (size * generator.random(samples) ** 4).astype(np.int64)).tolist()
-            start += size
-        listed.append(rows)
-    return ListedTrace(tables, listed)
+    drawn = [[(size * generator.random(samples) ** 4).astype(np.int64) for size in tables] for _ in range(batches)]
+    return ListedTrace(tables, [batch.tolist() for batch in ListedTrace.of_ids(tables, drawn).batches])
 
 
 def setting(trace: Trace, slots: int, counted_from: int = 0) -> Setting:
@@ -105,6 +110,9 @@ def assert_counts(model: CacheModel, steps: Sequence[Step], *, overflows: bool =
     assert tally.rows_fetched == sum(step.fetched for step in told)
     assert tally.rows_written_back == sum(step.back for step in told)
     assert tally.overflow_batches == overflows * sum(len(set(batch)) > model.slots for batch in batches)
+    assert [counts for of_run in tally.over_time for counts in of_run.tolist()] == [
+        [len(set(batch)), len(step.missed)] for batch, step in zip(batches, told, strict=True)
+    ]
     by_table = np.zeros_like(tally.by_table)
     for batch, step in zip(batches, told, strict=True):
         for row in set(batch):

@@ -1,33 +1,22 @@
 """Bounds are what can be reached and no more: against every possible choice, policies, and their own rules."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from bounds_scenes import (
-    FEW,
     SETTINGS,
     RowTrace,
     batches_of,
     belady,
     by_batch,
-    policy_misses,
-    setting_of,
-    windowed,
 )
 from brute_force_bounds import BruteForceBelady, least_misses
 from hypothesis import given
 from hypothesis import strategies as st
+from listed_traces import setting
 
 from suite.simulate.models.bounds.belady import BeladyModel, CompulsoryModel
-from suite.simulate.models.bounds.windowed import WindowedModel
-from suite.simulate.models.model import CacheModel, replay
-from systems.freq_cache.planner.planner import Planner
-from systems.freq_cache.planner.policy import LFU, LRU, Policy, StaticFrequency, level_of
-
-
-def policies(trace: RowTrace) -> list[Policy]:
-    return [StaticFrequency(trace.frequencies()), LFU(trace.rows), LRU()]
+from suite.simulate.models.model import replay
+from systems.freq_cache.planner.policy import level_of
 
 
 @pytest.mark.parametrize("bypass", ["off", "on"])
@@ -57,38 +46,10 @@ def test_every_batch_is_as_the_rule_says(
     expected = BruteForceBelady(
         trace.sets, slots=slots, bypass=bypass == "on", start=trace.start(warm, slots), counted_from=counted_from
     )
-    model = BeladyModel(setting_of(trace, slots=slots, counted_from=counted_from), {"bypass": bypass, "warm": warm})
+    model = BeladyModel(setting(trace, slots, counted_from), {"bypass": bypass, "warm": warm})
     misses, back = by_batch(model)
     assert misses[counted_from:] == expected.misses[counted_from:]
     assert back[counted_from:] == expected.back[counted_from:]
-
-
-@SETTINGS
-@given(
-    batches=batches_of(24, most=20, longest=14),
-    slots=st.integers(1, 26),
-    frequencies=st.lists(st.integers(0, 40), min_size=24, max_size=24),
-    look_ahead=st.sampled_from([0, 1, 4]),
-    data=st.data(),
-)
-def test_no_policy_misses_fewer_warmed_up_or_not(
-    batches: list[list[int]], slots: int, frequencies: list[int], look_ahead: int, data: st.DataObject
-) -> None:
-    trace = RowTrace(24, batches, frequencies)
-    counted_from = data.draw(st.sampled_from([0, trace.length // 2]))
-    least, cold = (
-        belady(trace, slots=slots, warm=warm, counted_from=counted_from)[1].unique_misses
-        for warm in ("frequent", "off")
-    )
-    for policy, again in zip(policies(trace), policies(trace), strict=True):
-        for warm, ranking, bound in ((True, policy, least), (False, again, cold)):
-            planner = Planner(rows=trace.rows, slots=slots, policy=ranking)
-            found = policy_misses(trace, planner, look_ahead=look_ahead, warm=warm, counted_from=counted_from)
-            assert bound <= found, (type(ranking).__name__, warm)
-    for warm, bound in (("frequent", least), ("off", cold)):
-        setting = setting_of(trace, slots=slots, counted_from=counted_from)
-        model = WindowedModel(setting, {"look_ahead": str(look_ahead), "warm": warm})
-        assert bound <= replay(model).unique_misses
 
 
 @SETTINGS
@@ -103,12 +64,12 @@ def test_bounds_that_may_do_more_are_not_above_those_that_may_do_less(
 ) -> None:
     trace = RowTrace(24, batches, frequencies)
     counted_from = data.draw(st.sampled_from([0, trace.length // 2]))
-    setting = setting_of(trace, slots=slots, counted_from=counted_from)
+    made = setting(trace, slots, counted_from)
     by_start = []
     for warm in ("any", "frequent", "off"):
-        compulsory = replay(CompulsoryModel(setting, {"warm": warm})).unique_misses
+        compulsory = replay(CompulsoryModel(made, {"warm": warm})).unique_misses
         past, together = (
-            replay(BeladyModel(setting, {"bypass": bypass, "warm": warm})).unique_misses for bypass in ("on", "off")
+            replay(BeladyModel(made, {"bypass": bypass, "warm": warm})).unique_misses for bypass in ("on", "off")
         )
         assert compulsory <= past <= together
         by_start.append((compulsory, past, together))
@@ -116,17 +77,6 @@ def test_bounds_that_may_do_more_are_not_above_those_that_may_do_less(
     assert (free <= frequent).all()
     assert (frequent <= cold).all()
     assert (cold <= free + slots).all()
-
-
-@FEW
-@given(batches=batches_of(12, most=12, longest=8), slots=st.integers(1, 13), data=st.data())
-def test_a_fixed_hot_set_misses_no_fewer_than_the_bound_that_reads_past_the_cache(
-    batches: list[list[int]], slots: int, data: st.DataObject
-) -> None:
-    trace = RowTrace(12, batches)
-    hot = data.draw(st.sets(st.integers(0, 11), max_size=slots))
-    missed = sum(len(batch - hot) for batch in trace.sets)
-    assert belady(trace, slots=slots, bypass="on", warm="any")[1].unique_misses <= missed
 
 
 def test_rows_that_must_be_resident_together_push_out_what_would_have_been_kept() -> None:
@@ -145,44 +95,6 @@ def test_a_row_that_a_warming_batch_brings_back_gives_way_to_one_that_none_does(
     trace = RowTrace(4, [[0], [1], [2], [1], [0, 1]])  # after batch 1 both are held; row 1 returns, row 0 does not
     _, tally = belady(trace, slots=2, warm="off", counted_from=4)
     assert tally.unique_misses == 0
-
-
-@FEW
-@given(batches=batches_of(30, most=20, longest=12), slots=st.integers(1, 32), data=st.data())
-def test_counters_agree_with_each_other(batches: list[list[int]], slots: int, data: st.DataObject) -> None:
-    trace = RowTrace(30, batches)
-    counted_from = data.draw(st.integers(0, trace.length - 1))
-    setting = setting_of(trace, slots=slots, counted_from=counted_from)
-    models: list[CacheModel] = [
-        BeladyModel(setting, {"bypass": bypass, "warm": warm}) for bypass in ("off", "on") for warm in ("off", "any")
-    ]
-    models.append(WindowedModel(setting, {"look_ahead": "4", "warm": "frequent"}))
-    models.append(CompulsoryModel(setting, {"warm": "off"}))
-    counted = trace.batches[counted_from:]
-    for model in models:
-        tally = replay(model)
-        assert tally.batches == len(counted)
-        assert tally.lookups == sum(map(len, counted))
-        assert tally.unique_ids == sum(len(set(batch)) for batch in counted)
-        assert tally.unique_misses == tally.rows_fetched == tally.by_table[:, 1].sum()
-        assert tally.unique_ids == tally.by_table[:, 0].sum()
-        assert tally.lookup_misses is not None
-        assert tally.unique_misses <= tally.lookup_misses <= tally.lookups
-        assert tally.overflow_batches == sum(len(set(batch)) > model.slots for batch in counted)
-        if isinstance(model, BeladyModel):
-            assert tally.rows_fetched - min(slots, 30) <= tally.rows_written_back <= tally.rows_fetched
-
-
-@FEW
-@given(batches=batches_of(12, most=12, longest=8), slots=st.integers(1, 13))
-def test_a_cache_that_starts_empty_writes_back_all_but_what_it_holds_at_the_end(
-    batches: list[list[int]], slots: int
-) -> None:
-    trace = RowTrace(12, batches)
-    used = len(frozenset().union(*trace.sets))
-    for bypass in ("off", "on"):
-        _, tally = belady(trace, slots=slots, bypass=bypass, warm="off")
-        assert tally.rows_written_back == tally.rows_fetched - min(slots, used)
 
 
 def test_missed_lookups_and_tables_are_those_of_the_rows_that_were_absent() -> None:
@@ -208,11 +120,11 @@ def test_frequencies_that_the_cache_takes_for_equal_are_equal_to_the_bound() -> 
 
 def test_only_first_uses_are_compulsory() -> None:
     trace = RowTrace(6, [[0, 1], [1, 2, 2], [0, 3], [4, 0]])
-    cold = replay(CompulsoryModel(setting_of(trace, slots=2, counted_from=1), {"warm": "off"}))
+    cold = replay(CompulsoryModel(setting(trace, 2, 1), {"warm": "off"}))
     assert (cold.unique_misses, cold.lookup_misses, cold.rows_written_back) == (3, 4, 0)
-    warm = replay(CompulsoryModel(setting_of(trace, slots=2, counted_from=1), {"warm": "any"}))
+    warm = replay(CompulsoryModel(setting(trace, 2, 1), {"warm": "any"}))
     assert warm.unique_misses == 1
-    frequent = replay(CompulsoryModel(setting_of(trace, slots=2, counted_from=1), {"warm": "frequent"}))
+    frequent = replay(CompulsoryModel(setting(trace, 2, 1), {"warm": "frequent"}))
     assert frequent.unique_misses == 2  # rows 4 and 5 are the most frequent
 
 
@@ -220,7 +132,6 @@ def test_more_slots_than_rows_hold_every_row() -> None:
     trace = RowTrace(6, [[0, 5], [3], [5, 0]])
     model, tally = belady(trace, slots=100, warm="off")
     assert (model.slots, tally.unique_misses, tally.rows_written_back) == (6, 3, 0)
-    assert windowed(trace, slots=100, look_ahead=0).slots == 6
 
 
 def test_an_empty_batch_is_counted_as_a_batch() -> None:

@@ -1,14 +1,12 @@
 """The cache of ColossalAI does what a sort over all of its slots would."""
 
-from __future__ import annotations
-
 import pytest
 from brute_force_published import BruteForceColossalAI, TooManyRows
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from listed_traces import ListedTrace, assert_counts, setting, skewed_trace, traces
 
-from suite.simulate.models.colossalai.cache import ColossalAIModel
+from suite.simulate.models.colossalai import ColossalAIModel
 from suite.simulate.models.model import CannotReplay, RowBytes, replay
 from systems.contract import OptimizerKind, SparseOptimizer
 
@@ -16,23 +14,18 @@ SETTINGS = settings(max_examples=25, deadline=None, suppress_health_check=[Healt
 POLICIES = pytest.mark.parametrize("policy", ColossalAIModel.variants["policy"])
 
 
-def model_of(trace: ListedTrace, *, slots: int, policy: str, prefetch: str = "1", counted_from: int = 0):
-    return ColossalAIModel(setting(trace, slots, counted_from), {"policy": policy, "prefetch": prefetch})
+def model_of(trace: ListedTrace, *, slots: int, policy: str, counted_from: int = 0):
+    return ColossalAIModel(setting(trace, slots, counted_from), {"policy": policy})
 
 
 @POLICIES
 @SETTINGS
-@given(
-    trace=traces(),
-    slots=st.integers(1, 60),
-    prefetch=st.sampled_from(ColossalAIModel.variants["prefetch"]),
-    counted_from=st.integers(0, 3),
-)
-def test_cache_equals_one_that_sorts_its_slots(policy, trace, slots, prefetch, counted_from):
+@given(trace=traces(), slots=st.integers(1, 60), counted_from=st.integers(0, 3))
+def test_cache_equals_one_that_sorts_its_slots(policy, trace, slots, counted_from):
     slots, counted_from = min(slots, trace.rows), min(counted_from, trace.length)
-    model = model_of(trace, slots=slots, policy=policy, prefetch=prefetch, counted_from=counted_from)
+    model = model_of(trace, slots=slots, policy=policy, counted_from=counted_from)
     try:
-        steps = BruteForceColossalAI(trace, slots=slots, policy=policy).told(int(prefetch))
+        steps = BruteForceColossalAI(trace, slots=slots, policy=policy).told()
     except TooManyRows:
         with pytest.raises(CannotReplay, match=f"the cache {slots} slots"):
             replay(model)
@@ -41,27 +34,12 @@ def test_cache_equals_one_that_sorts_its_slots(policy, trace, slots, prefetch, c
 
 
 @POLICIES
-@pytest.mark.parametrize("prefetch", ["1", "4"])
 @pytest.mark.parametrize("slots", [100, 180])
-def test_cache_equals_one_that_sorts_its_slots_over_many_batches(policy, prefetch, slots):
+def test_cache_equals_one_that_sorts_its_slots_over_many_batches(policy, slots):
     trace = skewed_trace(tables=[400, 90, 3], batches=80, samples=15)
-    steps = BruteForceColossalAI(trace, slots=slots, policy=policy).told(int(prefetch))
-    tally = assert_counts(model_of(trace, slots=slots, policy=policy, prefetch=prefetch), steps, overflows=False)
+    steps = BruteForceColossalAI(trace, slots=slots, policy=policy).told()
+    tally = assert_counts(model_of(trace, slots=slots, policy=policy), steps, overflows=False)
     assert tally.rows_written_back > 100
-
-
-@POLICIES
-@SETTINGS
-@given(trace=traces(), slots=st.integers(8, 60))
-def test_free_slots_take_up_what_is_fetched_and_not_written_back(policy, trace, slots):
-    model = model_of(trace, slots=slots, policy=policy)
-    free = model.slots - model._used
-    try:
-        tally = replay(model)
-    except CannotReplay:
-        return
-    assert tally.rows_fetched == tally.unique_misses
-    assert tally.rows_fetched - tally.rows_written_back == min(free, tally.rows_fetched)
 
 
 @POLICIES
@@ -73,24 +51,22 @@ def test_most_frequent_rows_are_there_before_the_first_batch(policy):
 
 def test_dataset_evicts_the_row_of_the_largest_rank_not_in_the_batch():
     trace = ListedTrace([6], [[5, 4], [3], [5, 4], [0]], frequencies=[9, 8, 7, 1, 2, 3])
-    steps = BruteForceColossalAI(trace, slots=3, policy="dataset").told(1)  # starts with rows 0 to 2
+    steps = BruteForceColossalAI(trace, slots=3, policy="dataset").told()  # starts with rows 0 to 2
     assert [step.missed for step in steps] == [{5, 4}, {3}, {4}, set()]
     assert_counts(model_of(trace, slots=3, policy="dataset"), steps, overflows=False)
 
 
 def test_lfu_forgets_what_it_counted_of_a_row_that_left():
     trace = ListedTrace([6], [[3, 3, 3], [4] * 9, [5] * 9, [3], [4]], frequencies=[5, 4, 3, 0, 0, 0])
-    steps = BruteForceColossalAI(trace, slots=3, policy="lfu").told(1)  # starts with rows 0 to 2: 5, 4 and 3 accesses
+    steps = BruteForceColossalAI(trace, slots=3, policy="lfu").told()  # starts with rows 0 to 2: 5, 4 and 3 accesses
     assert [step.missed for step in steps] == [{3}, {4}, {5}, {3}, set()]
     assert_counts(model_of(trace, slots=3, policy="lfu"), steps, overflows=False)
 
 
 @POLICIES
-def test_operation_larger_than_the_cache_fails_as_its_assertion_does(policy):
+def test_batch_larger_than_the_cache_fails_as_its_assertion_does(policy):
     trace = ListedTrace([20], [[0, 1], [2, 3], [4, 5], [6, 7]])
-    assert replay(model_of(trace, slots=4, policy=policy)).batches == 4
-    with pytest.raises(CannotReplay, match=r"4 batches have 8 distinct rows, the cache 4 slots.*prefetch=1"):
-        replay(model_of(trace, slots=4, policy=policy, prefetch="4"))
+    assert replay(model_of(trace, slots=2, policy=policy)).batches == 4
     with pytest.raises(CannotReplay, match=r"batch 0 has 2 distinct rows, the cache 1 slots.*--cache-ratio"):
         replay(model_of(trace, slots=1, policy=policy))
 

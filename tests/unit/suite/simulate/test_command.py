@@ -1,7 +1,5 @@
 """`python -m suite simulate`: what it refuses, replays, prints and writes."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -21,7 +19,6 @@ from suite.simulate import tables as simulate_tables
 from suite.simulate.models.registry import load
 from suite.simulate.options import parse_ratios
 from suite.simulate.results import Simulation
-from suite.simulate.sweep import Outcome
 from systems.registry import Variant
 from workloads import progress
 
@@ -125,7 +122,7 @@ def test_many_sizes_are_columns_and_few_have_tables_of_their_own(swept: tuple[Si
     assert "Cache of 10 % of the rows: " in done(*SMOKE, "--policies", "uvm", "--cache-ratio", "0.1").stdout
 
 
-@pytest.mark.parametrize("width", [80, 120, 200])
+@pytest.mark.parametrize("width", [80, 200])
 def test_tables_fit_the_terminal(swept: tuple[Simulation, Path, str], width: int) -> None:
     simulation, _, _ = swept
     few = simulation.model_copy(
@@ -161,12 +158,6 @@ def test_a_trace_file_is_replayed(tmp_path: Path) -> None:
     assert lru["unique_ids"] == sum(len(set(ids[i : i + 50, t].tolist())) for i in range(0, 400, 50) for t in (0, 1))
 
 
-def test_short_stream_gets_a_shorter_warm_up_by_default(tmp_path: Path) -> None:
-    np.save(tmp_path / "t.npy", np.zeros((90, 1), int))
-    found = json.loads(done("--trace", tmp_path / "t.npy", "--batch-size", 10, "--policies", "uvm", "--json").stdout)
-    assert (found["configuration"]["warmup_batches"], found["configuration"]["counted_batches"]) == (3, 6)
-
-
 def test_a_policy_that_cannot_run_is_a_row_and_no_failure() -> None:
     result = done(*SMOKE, "--policies", "colossalai", "--cache-ratio", "0.001")
     assert "colossalai cannot run at 0.1 %: " in result.stdout
@@ -196,7 +187,6 @@ def test_interrupt_keeps_what_was_done(tmp_path: Path, monkeypatch: pytest.Monke
         for number, outcome in enumerate(run_cells(*args, **options)):
             if number == 3:
                 raise KeyboardInterrupt
-            assert isinstance(outcome, Outcome)
             yield outcome
 
     monkeypatch.setattr(command, "run_cells", until_the_third)
@@ -233,6 +223,7 @@ def test_logs_get_progress_as_plain_lines(monkeypatch: pytest.MonkeyPatch) -> No
         (["--jobs", "0"], "--jobs: 0 is out of range"),
         (["--batch-size", "0"], "--batch-size: 0 is out of range"),
         (["--workload", "avazoo"], "did you mean avazu"),
+        (["--workload", "avazu,criteo_kaggle"], "--workload: give one of avazu, criteo_kaggle"),
         (["--trace", "missing.npy"], "there is no file missing.npy"),
         (["--data-dir", "missing"], "missing"),
         (["--out", "/proc/out"], "--out: cannot make /proc/out"),
@@ -245,12 +236,11 @@ def test_options_that_cannot_be_are_refused(words: list[str], sentence: str) -> 
     assert sentence in refused("--scale", "smoke", "--policies", "uvm", *scale, *words)
 
 
-@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_ids_outside_their_table_are_refused_from_processes_too(tmp_path: Path, jobs: int) -> None:
+def test_ids_outside_their_table_are_refused(tmp_path: Path) -> None:
     ids = np.zeros((90, 1), int)
     ids[33] = 7
     np.savez(tmp_path / "t.npz", ids=ids, rows=np.array([5]))
-    said = refused("--trace", tmp_path / "t.npz", "--batch-size", 10, "--policies", "uvm", "--jobs", jobs)
+    said = refused("--trace", tmp_path / "t.npz", "--batch-size", 10, "--policies", "uvm", "--jobs", 2)
     assert "row 33: id 7 is outside the table's 5 rows" in said
 
 
@@ -272,15 +262,3 @@ def test_help_lists_the_commands_without_importing_them() -> None:
     )
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert all(name in said for name in COMMANDS)
-
-
-def test_help_of_a_command_has_its_options_and_examples() -> None:
-    said = CliRunner().invoke(app, ["simulate", "--help"], env={"COLUMNS": "100", "NO_COLOR": "1"}).output
-    assert "--policies" in said
-    assert "python -m suite simulate --scale small" in said
-
-
-def test_unknown_commands_are_refused() -> None:
-    result = CliRunner().invoke(app, ["simulat"])
-    assert result.exit_code == 2
-    assert "No such command 'simulat'" in result.output

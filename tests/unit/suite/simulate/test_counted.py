@@ -1,13 +1,11 @@
 """Some tables of a trace, and what fbgemm counted for them beside what was predicted."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
 import pytest
-from listed_traces import setting
-from test_curves import ListedTrace, zipf_trace
+from listed_traces import ListedTrace, setting
+from test_curves import zipf_trace
 from test_curves_command import run
 
 from suite.records.options import BadOption
@@ -16,7 +14,6 @@ from suite.simulate.curves.curves import miss_curves
 from suite.simulate.curves.some_tables import SomeTables
 from suite.simulate.models.fbgemm.cache import FbgemmCacheModel, uvm_cache_stats
 from suite.simulate.models.model import Span, replay
-from systems.freq_cache.planner.planner import Ids
 
 SIZES = [700, 30, 1_500]
 
@@ -29,7 +26,7 @@ def trace():
 def chosen(trace, places):
     """The same tables alone, cut out by hand."""
     parts = [np.split(trace.ids(n).values, trace.ids(n).ends[:-1]) for n in range(trace.length)]
-    return ListedTrace([SIZES[place] for place in places], [[part[place] for place in places] for part in parts])
+    return ListedTrace.of_ids([SIZES[place] for place in places], [[part[place] for place in places] for part in parts])
 
 
 @pytest.mark.parametrize("places", [(0,), (2, 0), (0, 1, 2)])
@@ -43,13 +40,6 @@ def test_some_tables_have_their_ids_and_number_their_rows_in_the_order_asked(tra
             strict=True,
         ):
             assert mine.tolist() == right.tolist()
-
-
-def test_several_features_of_a_table_stay_with_it():
-    trace = ListedTrace([5, 9], [[[1, 2], [3]]])
-    whole = Ids(np.array([4, 0, 8, 7]), np.array([1, 2, 4]), np.array([0, 0, 5]))
-    ids = SomeTables(trace, ["t1", "t0"]).of(whole)
-    assert (ids.values.tolist(), ids.ends.tolist(), ids.starts.tolist()) == ([8, 7, 4, 0], [2, 3, 4], [0, 9, 9])
 
 
 def test_counters_stand_beside_fbgemms_simulated_sets_and_the_curve(trace):
@@ -79,14 +69,8 @@ def test_the_command_prints_them(tmp_path):
     np.save(tmp_path / "ids.npy", np.random.default_rng(0).integers(0, 500, (4_000, 3)))
     cache = {"tables": ["table_0", "table_2"], "slots": 320, "uvm_cache_stats": [30, 6_000, 5_500, 4_000, 0, 0]}
     (tmp_path / "counted.json").write_text(json.dumps({"counted_batches": 30, "caches": [cache]}))
-    arguments = (
-        "--trace",
-        str(tmp_path / "ids.npy"),
-        "--batch-size",
-        "100",
-        "--counted",
-        str(tmp_path / "counted.json"),
-    )
+    files = (str(tmp_path / name) for name in ("ids.npy", "counted.json"))
+    arguments = ("--trace", next(files), "--batch-size", "100", "--counted", next(files))
     result = run(*arguments)
     assert result.exit_code == 0, result.output
     assert "320 slots of fbgemm's for 2 tables: table_0, table_2" in result.stdout

@@ -1,7 +1,5 @@
 """The simulated cache of fbgemm against its kernels retold, and against facts that are known of them."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np
@@ -9,48 +7,30 @@ import pytest
 from brute_force_fbgemm import BruteForceCache
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from listed_traces import ListedTrace, setting
 
-from suite.simulate.models.fbgemm import cache as fbgemm
 from suite.simulate.models.fbgemm.cache import FbgemmCacheModel, cache_miss_counter, uvm_cache_stats
-from suite.simulate.models.model import CannotReplay, RowBytes, Setting, Span, Tally, replay
-from suite.simulate.traces.trace import Int64s, Trace
+from suite.simulate.models.model import CannotReplay, RowBytes, Tally, replay
+from suite.simulate.traces.trace import Trace
 from systems.contract import OptimizerKind, SparseOptimizer
-from systems.freq_cache.planner.planner import Ids
 
 VARIANTS = [("lru", "off"), ("lru", "on"), ("lfu", "off")]
 
 
-class WrittenTrace(Trace):
+class WrittenTrace(ListedTrace):
     """Batches written out, each a list of ids for every table."""
 
-    name = "written"
-
     def __init__(self, tables: dict[str, int], batches: list[list[list[int]]]) -> None:
-        self.tables = tuple(tables.items())
-        self.batches = batches
-        self.length = len(batches)
-        self.batch_lookups = max((sum(map(len, batch)) for batch in batches), default=0)
-
-    def ids(self, index: int) -> Ids:
-        parts = self.batches[index]
-        values = np.array([i for part in parts for i in part], np.int64)
-        return Ids(values, np.cumsum([len(part) for part in parts], dtype=np.int64), self.table_starts)
+        super().__init__(list(tables.values()), ListedTrace.of_ids(list(tables.values()), batches).batches)
 
     def numbered(self, index: int) -> list[int]:
-        """The rows of a batch as the one cache numbers them."""
-        return [
-            int(start) + i for start, part in zip(self.table_starts, self.batches[index], strict=True) for i in part
-        ]
-
-    def frequencies(self) -> list[Int64s]:
-        raise AssertionError("fbgemm knows nothing beforehand")
+        return np.asarray(self.batches[index]).tolist()
 
 
 def replayed(
     trace: Trace, *, slots: int, policy: str, prefetch: str = "off", counted_from: int = 0
 ) -> tuple[FbgemmCacheModel, Tally]:
-    setting = Setting(trace=trace, span=Span(counted_from=counted_from, stop=trace.length), slots=slots)
-    model = FbgemmCacheModel(setting, {"policy": policy, "prefetch": prefetch})
+    model = FbgemmCacheModel(setting(trace, slots, counted_from), {"policy": policy, "prefetch": prefetch})
     return model, replay(model)
 
 
@@ -144,26 +124,6 @@ def test_batch_that_finds_ways_of_one_age_takes_them_in_the_order_of_the_network
     assert_equal_counters(trace, slots=32, policy="lru", prefetch=prefetch)
 
 
-def test_counts_of_more_ids_than_32_bits_hold_decide_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(4)
-    batches = [[(rng.random(300) ** 3 * 900).astype(int).tolist()] for _ in range(20)]
-    trace = WrittenTrace({"t": 900}, batches)
-    narrow, _ = replayed(trace, slots=64, policy="lfu")
-    monkeypatch.setattr(fbgemm, "_INT32_MAX", 20 * 300 - 1)
-    wide, _ = replayed(trace, slots=64, policy="lfu")
-    assert narrow._count.dtype == np.int32
-    assert wide._count.dtype == np.int64
-    assert np.array_equal(wide._count, narrow._count)
-    assert_equal_counters(trace, slots=64, policy="lfu", prefetch="off")
-
-
-@pytest.mark.parametrize(("slots", "rounded"), [(1, 32), (32, 32), (33, 64), (338_000, 338_016)])
-def test_slots_are_rounded_up_to_whole_sets(slots: int, rounded: int) -> None:
-    trace = WrittenTrace({"t": 4}, [[[0]]])
-    model, _ = replayed(trace, slots=slots, policy="lru")
-    assert model.slots == rounded
-
-
 def test_lru_prefers_low_rows_and_counts_the_rest_as_conflicts() -> None:
     """40 rows, each twice, for one set of 32: the last 8 find no place."""
     trace = WrittenTrace({"t": 40}, [[[*range(39, -1, -1), *range(40)]], [list(range(32))], [[39]]])
@@ -180,14 +140,6 @@ def test_lru_prefers_low_rows_and_counts_the_rest_as_conflicts() -> None:
     assert tally.rows_written_back == 8 + 1
     assert tally.overflow_batches == 1
     assert tally.lookup_misses == 80 + 1
-
-
-def test_lru_keeps_what_the_batch_uses() -> None:
-    full, clash = list(range(32)), [*range(30), 32, 33, 34]
-    _, tally = replayed(WrittenTrace({"t": 40}, [[full], [clash], [clash]]), slots=32, policy="lru")
-    assert tally.details["evicted"] == 2
-    assert tally.details["conflict_unique_misses"] == 2  # row 34, in either batch
-    assert tally.unique_misses == 32 + 3 + 1
 
 
 def test_lfu_gives_away_a_row_that_the_batch_uses_and_reads_it_over_the_link() -> None:
@@ -237,12 +189,6 @@ def test_row_placed_by_the_next_batch_is_not_updated_over_the_link() -> None:
     assert moved["updated in backward"] == 3
 
 
-def test_batches_before_the_counted_ones_fill_the_cache_and_count_nothing() -> None:
-    trace = WrittenTrace({"t": 40}, [[[1, 2, 3]], [[1, 2, 4]]])
-    _, tally = replayed(trace, slots=32, policy="lru", counted_from=1)
-    assert (tally.batches, tally.unique_misses, tally.rows_fetched) == (1, 1, 1)
-
-
 def test_empty_batch_is_no_call_but_ages_the_cache() -> None:
     trace = WrittenTrace({"t": 100}, [[[]], [list(range(32))], [[]], [[40]]])
     assert_equal_counters(trace, slots=32, policy="lru", prefetch="off")
@@ -276,49 +222,3 @@ def test_lfu_that_would_prefetch_cannot_be_replayed() -> None:
 def test_lfu_of_more_sets_than_fbgemm_can_number_cannot_be_replayed() -> None:
     with pytest.raises(CannotReplay, match="at most 16,777,214 sets"):
         replayed(WrittenTrace({"t": 4}, [[[0]]]), slots=32 * (2**24 - 1), policy="lfu")
-
-
-class ZipfTrace(Trace):
-    """26 tables of 10,000 rows, one id of each per sample, by the powers of the rank, rank by rank shuffled."""
-
-    name = "zipf"
-    tables = tuple((f"t{i}", 10_000) for i in range(26))
-    length = 50
-    batch_lookups = 26 * 2048
-
-    def __init__(self) -> None:
-        weights = np.arange(1, 10_001, dtype=np.float64) ** -1.05
-        self.cumulative = np.cumsum(weights) / weights.sum()
-        rng = np.random.default_rng(0)
-        self.row_of_rank = [rng.permutation(10_000) for _ in self.tables]
-
-    def ids(self, index: int) -> Ids:
-        rng = np.random.default_rng((1, index))
-        parts = [rows[np.searchsorted(self.cumulative, rng.random(2048))] for rows in self.row_of_rank]
-        return Ids(np.concatenate(parts), np.arange(1, 27, dtype=np.int64) * 2048, self.table_starts)
-
-    def frequencies(self) -> list[Int64s]:
-        raise AssertionError("fbgemm knows nothing beforehand")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("ratio", "lru_hits", "lru_misses", "lfu_hits", "lfu_misses"),
-    [
-        (0.01, 0.160, 0.951, 0.590, 0.879),
-        (0.05, 0.755, 0.770, 0.748, 0.628),
-        (0.1, 0.996, 0.628, 0.816, 0.494),
-        (0.2, 1.000, 0.463, 0.889, 0.362),
-    ],
-)
-def test_rates_are_near_those_of_an_earlier_prototype(
-    ratio: float, lru_hits: float, lru_misses: float, lfu_hits: float, lfu_misses: float
-) -> None:
-    """The prototype ordered ties otherwise and drew other ids of the same distribution: within 0.02 of its rates.
-
-    Hits are those of the lookup, which comes after populating; misses those of distinct rows before it.
-    """
-    for policy, hits, misses in (("lru", lru_hits, lru_misses), ("lfu", lfu_hits, lfu_misses)):
-        _, tally = replayed(ZipfTrace(), slots=int(260_000 * ratio), policy=policy, counted_from=30)
-        assert 1 - tally.details["conflict_lookups"] / tally.lookups == pytest.approx(hits, abs=0.02)
-        assert tally.miss_rate == pytest.approx(misses, abs=0.02)

@@ -1,14 +1,11 @@
 """How fbgemm orders the ways of a set, and which set a row belongs to."""
 
-from __future__ import annotations
-
 import numpy as np
 from brute_force_fbgemm import bitonic_sort, murmur_set
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from suite.simulate.models.fbgemm.sets import set_of
-from suite.simulate.models.fbgemm.warp_sort import warp_sort
+from suite.simulate.models.fbgemm.sets import set_of, warp_sort
 
 keys_of_a_warp = st.lists(st.integers(-1, 3), min_size=32, max_size=32)
 
@@ -22,13 +19,6 @@ def test_ways_are_ordered_as_by_the_lanes_of_a_warp(keys: list[int]) -> None:
     assert (sorted_keys.tolist(), lanes.tolist()) == bitonic_sort(keys)
     assert sorted_keys.tolist() == sorted(keys)
     assert sorted(lanes.tolist()) == list(range(32))
-
-
-def test_ways_of_equal_keys_keep_their_order_only_if_all_are_equal() -> None:
-    _, lanes = bitonic_sort([7] * 32)
-    assert lanes == list(range(32))
-    _, lanes = bitonic_sort([1, 0, 1, 0] * 8)
-    assert lanes != sorted(range(32), key=lambda lane: [1, 0, 1, 0][lane % 4])
 
 
 def test_rows_hash_to_the_sets_that_fbgemm_chooses() -> None:

@@ -1,7 +1,5 @@
 """A fixed hot set misses all other rows, and frequencies rank rows as a sort would."""
 
-from __future__ import annotations
-
 import numpy as np
 from brute_force_published import by_frequency, hot_set
 from hypothesis import given, settings
@@ -34,19 +32,6 @@ def test_rows_rank_by_frequency_then_by_number(tables):
 def test_ranks_are_made_once_per_trace():
     trace = skewed_trace(tables=[30], batches=2, samples=5)
     assert ranks(trace) is ranks(trace)
-
-
-def test_hot_set_chosen_by_what_comes_misses_less_than_one_chosen_by_what_came():
-    trace = skewed_trace(tables=[300, 50], batches=40, samples=20)
-    first = ListedTrace([300, 50], trace.batches[:2])
-    known = ListedTrace([300, 50], trace.batches, first.counts)
-    told, guessed = (replay(HotSetModel(setting(each, 40), {})) for each in (trace, known))
-    assert 0 < told.unique_misses < guessed.unique_misses
-
-
-def test_set_of_all_rows_misses_nothing():
-    trace = skewed_trace(tables=[30, 20], batches=5, samples=20)
-    assert replay(HotSetModel(setting(trace, 50), {})).unique_misses == 0
 
 
 def test_optimizer_state_of_cold_rows_stays_on_the_host():

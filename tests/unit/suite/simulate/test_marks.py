@@ -1,7 +1,5 @@
 """A set of numbers tells its highest, whatever comes and goes."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Next uses are those found by searching, wherever they are kept; rows are ranked by frequency, exactly."""
 
-from __future__ import annotations
-
 import errno
 import gc
 import tempfile
@@ -19,7 +17,7 @@ from suite.simulate.models.model import CannotReplay
 from suite.simulate.traces import trace as traces
 from suite.simulate.traces.next_use import NextUses, next_uses
 from suite.simulate.traces.rates import rates_of
-from suite.simulate.traces.trace import Seen, replayed
+from suite.simulate.traces.trace import replayed
 from systems.freq_cache.planner.planner import Ids
 
 
@@ -43,7 +41,7 @@ def test_next_uses_beyond_a_limit_of_memory_are_read_from_a_file(monkeypatch: py
     monkeypatch.setattr(traces, "RUN_IDS", 60)  # two batches at once
     generator = np.random.default_rng(5)
     trace = RowTrace(50, [generator.integers(0, 50, 30).tolist() for _ in range(20)])
-    kept, spooled, mixed = (NextUses(trace, 20, in_memory_bytes=limit) for limit in (1 << 20, 0, 300))
+    kept, spooled, mixed = (NextUses(trace, 20, in_memory_bytes=limit) for limit in (1 << 20, 1, 300))
     for batch in (3, 19, 0, 3):
         assert kept.of(batch).tolist() == spooled.of(batch).tolist() == mixed.of(batch).tolist()
     both = [*kept.of(4).tolist(), *kept.of(5).tolist()]
@@ -51,13 +49,13 @@ def test_next_uses_beyond_a_limit_of_memory_are_read_from_a_file(monkeypatch: py
 
 
 def test_a_full_drive_is_a_reason_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full() -> None:
+    def full(**_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(tempfile, "TemporaryFile", full)
     trace = RowTrace(4, [[0, 1]])
     with pytest.raises(CannotReplay, match=r"do not fit in .*No space left on device.*fewer batches, or set TMPDIR"):
-        NextUses(trace, 1, in_memory_bytes=0)
+        NextUses(trace, 1, in_memory_bytes=1)
 
 
 def test_batch_numbers_may_exceed_sixteen_bits() -> None:
@@ -106,11 +104,3 @@ def test_ranks_are_equal_only_where_frequencies_are() -> None:
     assert rates.rows.tolist() == rows.tolist()
     assert [rates.bar(slots) for slots in (1, 3, 4, 10)] == [(5, 0), (4, 1), (3, 0), (-1, 0)]
     assert [rates.lowest_frequent(slots) for slots in (1, 2, 4, 10)] == [6, 4, 4, 0]  # 2**20 + 1 rounds to 2**20
-
-
-def test_a_model_sees_batches_with_their_rows_in_order_of_first_occurrence() -> None:
-    trace = RowTrace(6, [[4, 1, 4, 0]])
-    (batch,) = list(replayed(trace, 0, 1))
-    assert isinstance(batch, Seen)
-    assert batch.unique[0].tolist() == [1, 0, 4]
-    assert NextUses(trace, 1).of(0).size == 3

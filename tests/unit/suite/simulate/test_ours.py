@@ -1,7 +1,5 @@
 """The simulated cache of ours against the rules of its planner, told once more in lists and sets."""
 
-from __future__ import annotations
-
 import pytest
 from brute_force_planner import BruteForcePlanner, ByFrequency, ByRecency, ByUse
 from hypothesis import given
@@ -49,12 +47,6 @@ def test_counters_follow_the_rules(
         trace, slots, policy=policy, look_ahead=look_ahead, counted_from=min(counted_from, trace.length - 1)
     )
     assert_counts(simulated, steps)
-
-
-def test_look_ahead_of_one_knows_no_more_than_none() -> None:
-    trace = skewed_trace(tables=(60, 90), batches=30, samples=12)
-    misses = [replay(model(trace, 40, policy="lru", look_ahead=n)).unique_misses for n in (0, 1, 2, 16)]
-    assert misses[0] == misses[1] > misses[2] > misses[3]
 
 
 def test_a_cache_of_all_rows_known_beforehand_misses_nothing() -> None:

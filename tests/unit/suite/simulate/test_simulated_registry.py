@@ -1,7 +1,5 @@
 """Policies by name: what a list stands for, and what is said of one that is none."""
 
-from __future__ import annotations
-
 import pytest
 from listed_traces import setting, skewed_trace
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -10,7 +8,7 @@ from test_curves import Recency, planned, zipf_trace
 from torchrec import EmbeddingBagConfig
 
 from suite.records.options import BadOption
-from suite.simulate.curves.curves import Curve, Curves, Depths, Measured, miss_curves
+from suite.simulate.curves.curves import Curve, Curves, Depths, miss_curves
 from suite.simulate.curves.some_tables import SomeTables
 from suite.simulate.curves.split import Split, divide_greedily, split_slots
 from suite.simulate.models.model import Span
@@ -28,7 +26,8 @@ def curve_of(hits, *, misses=0, largest_batch=1, rows=None, name="t"):
         unique_ids=total,
         lookups=total,
         largest_batch=largest_batch,
-        whole=Measured(1.0, Depths(total, counts.cumsum()), Depths(total, counts.cumsum())),
+        unique_depths=Depths(1.0, total, counts.cumsum()),
+        lookup_depths=Depths(1.0, total, counts.cumsum()),
         groups=(),
     )
 
@@ -113,7 +112,7 @@ def test_too_few_slots_for_the_largest_batches_are_refused():
 
 
 def curves_of(*tables):
-    hits = np.sort(np.concatenate([np.diff(curve.whole.unique.within, prepend=0) for curve in tables]))[::-1]
+    hits = np.sort(np.concatenate([np.diff(curve.unique_depths.within, prepend=0) for curve in tables]))[::-1]
     return Curves(trace="made", span=Span(counted_from=0, stop=1), sample=None, pooled=curve_of(hits), tables=tables)
 
 
@@ -127,7 +126,6 @@ def split_of(own, shared, *, errors=(0.0, 0.0)):
         shared_misses=shared,
         shared_error=errors[0],
         greedy_error=errors[1],
-        unique_ids=1000,
     )
 
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -131,13 +129,3 @@ def test_a_row_is_always_or_never_in_the_sample():
     # of two lists of ids the answers are those of the single ids, in order
     both = sample.of(Ids(np.concatenate([values, values]), np.array([300, 600]), np.array([0, 1_000])))
     assert both.tolist() == [one for table in (0, 1) for value in values for one in number[table, int(value)]]
-
-
-def test_a_larger_sample_holds_the_smaller():
-    sizes = np.array([10_000])
-    small, large = (RowSample(sizes, np.array([share]), by_table=False) for share in (0.1, 0.4))
-    chosen = [
-        {value for value in range(10_000) if sample.of(Ids(np.array([value]), np.array([1]), np.array([0]))).size}
-        for sample in (small, large)
-    ]
-    assert chosen[0] < chosen[1]

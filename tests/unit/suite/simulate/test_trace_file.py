@@ -1,7 +1,5 @@
 """Traces of one's own: what a file may hold, and what is said of one that cannot be replayed."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -9,8 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from suite.simulate.options import open_trace
-from suite.simulate.traces import samples as trace_samples
+from suite.simulate.traces import file as trace_file
 from suite.simulate.traces.file import FileTrace
 from suite.simulate.traces.trace import Trace
 from workloads.errors import DataError
@@ -62,7 +59,7 @@ def assert_read_at_once(trace: Trace) -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_batches_are_the_samples_in_their_order(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace_samples, "BLOCK_IDS", 8 * TABLES)
+    monkeypatch.setattr(trace_file, "BLOCK_IDS", 8 * TABLES)
     ids = one_hot()
     trace = FileTrace(saved(tmp_path / name, ids), BATCH)
     assert (trace.length, trace.batch_lookups) == (SAMPLES // BATCH, BATCH * TABLES)
@@ -70,25 +67,15 @@ def test_batches_are_the_samples_in_their_order(name: str, tmp_path: Path, monke
     for index in (2, 0, 1):  # in any order
         assert by_table(trace, index) == ids[index * BATCH : (index + 1) * BATCH].T.tolist()
     assert_read_at_once(trace)
+    for table, counts in enumerate(FileTrace(tmp_path / name, BATCH, prefix=0.25).frequencies()):
+        assert counts.tolist() == np.bincount(ids[:25, table], minlength=trace.tables[table][1]).tolist()
     with pytest.raises(IndexError, match="there is no batch 3, only 3"):
         trace.ids(3)
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_frequencies_are_counted_over_the_first_samples(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(trace_samples, "BLOCK_IDS", 8 * TABLES)
-    ids = one_hot()
-    trace = FileTrace(saved(tmp_path / name, ids), BATCH, prefix=0.25)
-    for table, counts in enumerate(trace.frequencies()):
-        rows = trace.tables[table][1]
-        assert counts.tolist() == np.bincount(ids[:25, table], minlength=rows).tolist()
-
-
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_bags_of_any_length_are_read(save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace_samples, "BLOCK_IDS", 8 * TABLES)
+    monkeypatch.setattr(trace_file, "BLOCK_IDS", 8 * TABLES)
     samples = bags()
     flat = [bag for sample in samples for bag in sample]
     offsets = np.cumsum([0, *map(len, flat)])
@@ -110,12 +97,7 @@ def test_bags_of_any_length_are_read(save, tmp_path: Path, monkeypatch: pytest.M
 
 def test_an_array_is_mapped_not_loaded(tmp_path: Path) -> None:
     trace = FileTrace(saved(tmp_path / "ids.npy", one_hot()), BATCH)
-    assert isinstance(trace._samples._ids, np.memmap)
-
-
-def test_options_open_a_trace_file(tmp_path: Path) -> None:
-    path = saved(tmp_path / "ids.npy", one_hot())
-    assert open_trace(workload="", scale="smoke", trace=path, batch_size=10).length == 10
+    assert isinstance(trace._ids, np.memmap)
 
 
 # What cannot be replayed
@@ -129,11 +111,9 @@ def refusal(path: Path, batch_size: int = BATCH) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", ["ids.npy", "plain.npz"])
 def test_a_negative_id_is_named_with_its_place(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if name == "unsigned.npy":
-        pytest.skip("unsigned ids cannot be negative")
-    monkeypatch.setattr(trace_samples, "BLOCK_IDS", 8 * TABLES)
+    monkeypatch.setattr(trace_file, "BLOCK_IDS", 8 * TABLES)
     ids = one_hot()
     ids[77, 1] = -5
     said = refusal(saved(tmp_path / name, ids))
@@ -163,26 +143,17 @@ def test_an_id_in_a_bag_is_named_by_its_sample(tmp_path: Path) -> None:
         FileTrace(tmp_path / "t.npz", 1).run(0, 2)
 
 
-def test_an_id_too_large_for_any_table_is_named(tmp_path: Path) -> None:
-    ids = one_hot()
-    ids[3, 0] = 2**40
-    assert "row 3: id 1099511627776 does not fit 2^31 rows" in refusal(saved(tmp_path / "ids.npy", ids))
-
-
-def test_tables_that_are_too_large_together_are_refused(tmp_path: Path) -> None:
-    ids = one_hot()
-    ids[0] = 2**30
-    assert "the simulator numbers fewer than 2^31" in refusal(saved(tmp_path / "ids.npy", ids))
+def test_numbers_that_no_simulator_can_hold_are_named(tmp_path: Path) -> None:
+    large, many = one_hot(), one_hot()
+    large[3, 0], many[0] = 2**40, 2**30
+    assert "row 3: id 1099511627776 does not fit 2^31 rows" in refusal(saved(tmp_path / "ids.npy", large))
+    assert "the simulator numbers fewer than 2^31" in refusal(saved(tmp_path / "ids.npy", many))
 
 
 def test_fewer_samples_than_a_batch_are_refused(tmp_path: Path) -> None:
     said = refusal(saved(tmp_path / "ids.npy", one_hot()), batch_size=101)
     assert "holds 100 samples, a batch has 101: give --batch-size of at most 100" in said
-
-
-@pytest.mark.parametrize("name", ["ids.npy", "plain.npz"])
-def test_an_empty_trace_is_refused(name: str, tmp_path: Path) -> None:
-    assert "holds no samples" in refusal(saved(tmp_path / name, np.zeros((0, TABLES), np.int64)))
+    assert "holds no samples" in refusal(saved(tmp_path / "plain.npz", np.zeros((0, TABLES), np.int64)))
 
 
 @pytest.mark.parametrize(

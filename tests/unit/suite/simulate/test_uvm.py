@@ -1,7 +1,5 @@
 """Rows read in place: what is counted, and what a row weighs each way."""
 
-from __future__ import annotations
-
 import pytest
 from listed_traces import ListedTrace, setting
 

@@ -1,7 +1,5 @@
 """A window of coming batches does as its rule says, and lies between no window and all of the future."""
 
-from __future__ import annotations
-
 import pytest
 from bounds_scenes import (
     FEW,
@@ -10,19 +8,16 @@ from bounds_scenes import (
     batches_of,
     belady,
     by_batch,
-    policy_misses,
     windowed,
 )
 from brute_force_bounds import windowed_misses
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from suite.simulate.models.bounds.belady import BeladyModel
 from suite.simulate.models.bounds.windowed import WindowedModel
 from suite.simulate.models.model import Setting, Span, replay
 from suite.simulate.traces.trace import WorkloadTrace, replayed
-from systems.freq_cache.planner.planner import Planner
-from systems.freq_cache.planner.policy import StaticFrequency
 from workloads.streams.synthetic import SyntheticWorkload
 
 
@@ -63,25 +58,6 @@ def test_a_window_over_the_whole_replay_misses_as_few_as_belady(
     trace = RowTrace(20, batches, frequencies)
     model = windowed(trace, slots=slots, look_ahead=32, warm="off")
     assert replay(model).unique_misses == belady(trace, slots=slots, warm="off")[1].unique_misses
-
-
-@SETTINGS
-@given(
-    batches=batches_of(24, most=20, longest=8),
-    slots=st.integers(8, 26),
-    look_ahead=st.sampled_from([0, 1, 2, 4]),
-    frequencies=st.permutations(range(24)),
-)
-@example(batches=[[0, 1], [2], [0], [1]], slots=8, look_ahead=1, frequencies=list(range(24)))
-def test_windowed_equals_the_planner_where_the_planner_knows_frequencies_exactly(
-    batches: list[list[int]], slots: int, look_ahead: int, frequencies: list[int]
-) -> None:
-    trace = RowTrace(24, batches, frequencies)
-    for warm in ("off", "frequent"):
-        planner = Planner(rows=24, slots=slots, policy=StaticFrequency(trace.frequencies()))
-        expected = policy_misses(trace, planner, look_ahead=look_ahead, warm=warm != "off")
-        tally = replay(windowed(trace, slots=slots, look_ahead=look_ahead, warm=warm))
-        assert tally.unique_misses == expected
 
 
 @FEW

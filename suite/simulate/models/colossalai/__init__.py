@@ -1,1 +1,0 @@
-"""ColossalAI's CachedEmbedding, by frequency of the dataset or by use."""
