@@ -9,14 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from zipf_tables import ZipfTables
+from planners import POLICIES, ZipfTables, criteo_1tb_sizes, ids_of, planner_of
 
-from systems.freq_cache import LFU, LRU, Policy, StaticFrequency
 from systems.freq_cache.planner.planner import Ids, Planner
-from workloads.schema import CRITEO_1TB
 from workloads.streams.synthetic import SyntheticWorkload
 
-POLICIES = ("static", "lfu", "lru")
 RATIO = 0.01
 _BUILDS = 3
 """Planners of each kind: where its memory lies makes one faster than its equal by up to 1.7 times."""
@@ -36,7 +33,7 @@ def planning(setting: argparse.Namespace) -> dict[str, Any]:
     anywhere, index = np.random.default_rng(0).integers(sum(sizes), size=1 << 18), np.ones(sum(sizes), np.int32)
     built: dict[str, list[dict[str, float]]] = defaultdict(list)
     for _, look_ahead, policy in itertools.product(range(_BUILDS), (0, 16), POLICIES):
-        planner = planner_of(policy, frequencies)
+        planner = planner_of(policy, frequencies, ratio=RATIO)
         reads = []
         for _ in range(20):
             start = time.perf_counter()
@@ -74,7 +71,7 @@ def misses(setting: argparse.Namespace) -> dict[str, Any]:
     steady = slice(setting.steps // 3, -64)  # the last batches have less to look ahead to
 
     def run(policy: str, look_ahead: int) -> tuple[list[float], float]:
-        times, missed = planned(planner_of(policy, frequencies), batches, look_ahead)
+        times, missed = planned(planner_of(policy, frequencies, ratio=RATIO), batches, look_ahead)
         return times, statistics.mean(missed[steady])
 
     _, best = run("static", len(batches))
@@ -96,20 +93,6 @@ def misses(setting: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def ids_of(ids: np.ndarray, sizes: Sequence[int]) -> Ids:
-    """Ids `[tables, samples]` as a planner takes them."""
-    return Ids(ids.reshape(-1), np.arange(1, len(sizes) + 1) * ids.shape[1], np.cumsum(sizes) - sizes)
-
-
-def planner_of(policy: str, frequencies: Sequence[np.ndarray]) -> Planner:
-    """A planner that has been warmed up."""
-    rows = sum(counts.size for counts in frequencies)
-    made: Policy = StaticFrequency(frequencies) if policy == "static" else LFU(rows) if policy == "lfu" else LRU()
-    planner = Planner(rows=rows, slots=int(rows * RATIO), policy=made)
-    planner.warm_up()
-    return planner
-
-
 def planned(planner: Planner, batches: Sequence[Ids], look_ahead: int) -> tuple[list[float], list[int]]:
     """Milliseconds to announce a batch and plan another, until none is left to announce; misses of every batch."""
     times, missed = [], []
@@ -122,11 +105,3 @@ def planned(planner: Planner, batches: Sequence[Ids], look_ahead: int) -> tuple[
     while planner.announced:
         missed.append(planner.plan().unique_misses)
     return times, missed
-
-
-def criteo_1tb_sizes(rows: int) -> list[int]:
-    """The 26 tables of Criteo 1TB, scaled to so many rows in all."""
-    published = [size for _, size in CRITEO_1TB.categorical]
-    sizes = [max(1, round(size * rows / sum(published))) for size in published]
-    sizes[int(np.argmax(sizes))] += rows - sum(sizes)
-    return sizes

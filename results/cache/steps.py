@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from planners import ZipfTables
 from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
-from zipf_tables import ZipfTables
 
 from suite.records.scales import SMALL
 from suite.run.memory_probes import available_host_bytes

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 from turns import Role, Side, Turns
 
-from results.cache.planners import POLICIES, ids_of, planner_of
-from results.cache.zipf_tables import ZipfTables, criteo_1tb_sizes
+from results.cache.planners import POLICIES, ZipfTables, criteo_1tb_sizes, ids_of, planner_of
 from systems.freq_cache.planner.planner import Ids, Plan
 
 CACHE_RATIO = 0.01

@@ -1,4 +1,4 @@
-"""Ids by Zipf's law with one exponent for every table, ranks scrambled over the rows: the stream of the figures."""
+"""Planners without a cache around them, and the stream of the figures: ids by Zipf's law, ranks scrambled over the rows."""
 
 from collections.abc import Sequence
 
@@ -7,10 +7,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from systems.freq_cache import LFU, LRU, Policy, StaticFrequency
+from systems.freq_cache.planner.planner import Ids, Planner
+from workloads.schema import CRITEO_1TB
 from workloads.streams.bijection import RankScrambler
 from workloads.streams.zipf import RankLaw, RankSampler
 
 EXPONENT = 1.05
+"""Of every table."""
+POLICIES = ("static", "lfu", "lru")
 _CHUNK = 1 << 22
 
 
@@ -40,6 +45,28 @@ class ZipfTables:
                 counts[where] = law.probabilities(start, stop) * accesses
             made.append(torch.from_numpy(counts))
         return made
+
+
+def criteo_1tb_sizes(rows: int) -> list[int]:
+    """The 26 tables of Criteo 1TB, scaled to so many rows in all."""
+    published = [size for _, size in CRITEO_1TB.categorical]
+    sizes = [max(1, round(size * rows / sum(published))) for size in published]
+    sizes[int(np.argmax(sizes))] += rows - sum(sizes)
+    return sizes
+
+
+def ids_of(ids: np.ndarray, sizes: Sequence[int]) -> Ids:
+    """Ids `[tables, samples]` as a planner takes them."""
+    return Ids(ids.reshape(-1), np.arange(1, len(sizes) + 1) * ids.shape[1], np.cumsum(sizes) - sizes)
+
+
+def planner_of(policy: str, frequencies: Sequence[np.ndarray], *, ratio: float) -> Planner:
+    """A planner that has been warmed up."""
+    rows = sum(counts.size for counts in frequencies)
+    made: Policy = StaticFrequency(frequencies) if policy == "static" else LFU(rows) if policy == "lfu" else LRU()
+    planner = Planner(rows=rows, slots=int(rows * ratio), policy=made)
+    planner.warm_up()
+    return planner
 
 
 def _zipf(rows: int) -> RankLaw:
