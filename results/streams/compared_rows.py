@@ -3,8 +3,6 @@
 The samples lie in the folder that EMBEDDING_OFFLOAD_DATA names (default: ../shared/data).
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Mapping
@@ -58,7 +56,7 @@ class Rows:
     def count(self) -> int:
         return len(next(iter(self.ids.values())))
 
-    def part(self, start: int, stop: int) -> Rows:
+    def part(self, start: int, stop: int) -> "Rows":
         ids = {name: column[start:stop] for name, column in self.ids.items()}
         return Rows(ids, self.missing, {name: gaps[start:stop] for name, gaps in self.gaps.items()})
 

@@ -11,8 +11,6 @@ without bounds: ids return within the hour, so that equally many rows have fewer
 independent samples cannot show both.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

@@ -12,8 +12,6 @@ these laws the one is taken whose number of distinct ids follows the sample's at
 that curve tells how flat the tail begins, how it ends, and how many distinct ids a batch has.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -5,8 +5,6 @@
 puts them into statistics.json. Run `python results/streams/fit_profiles.py` afterwards.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -2,12 +2,11 @@
 
 Ours in turns with the full table of fbgemm, batch by batch on the same ids, so that their answers can be compared too.
 Every round takes the next batch of the stream, made outside the clock: a replayed batch would make any cache look
-perfect. `EMBEDDING_STEP_ROUNDS`, `_ROWS` and `_BATCH` change the size; with benchmarks disabled one step runs.
+perfect. With benchmarks disabled one step runs.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -36,9 +35,9 @@ DIM = 32
 CACHE = CacheRatio(ratio=0.1)
 OPTIMIZERS = [OptimizerKind.SGD, OptimizerKind.ROWWISE_ADAGRAD]
 WARMUP_ROUNDS = 10
-ROUNDS = int(os.environ.get("EMBEDDING_STEP_ROUNDS", "60"))
-MAX_ROWS = int(os.environ.get("EMBEDDING_STEP_ROWS", "200000"))
-BATCH_SIZE = int(os.environ.get("EMBEDDING_STEP_BATCH", "512"))
+ROUNDS = 60
+MAX_ROWS = 200_000
+BATCH_SIZE = 512
 
 
 @pytest.fixture(scope="module")

@@ -56,7 +56,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     months[2_000:].write_csv(folder / "february.csv")
     schema = (ROOT / "docs" / "datasets.md").read_text().split("`shop.toml`:\n\n```toml\n")[1].split("```")[0]
     (folder / "shop.toml").write_text(schema)
-    np.save(folder / "ids.npy", draw.integers(0, 5_000, (8 * 4_096, 3)))
+    np.save(folder / "ids.npy", draw.integers(0, 5_000, (8 * 256, 3)))
     shutil.copy(ROOT / "suite" / "advise" / "hardware" / "a100.json", folder / "my_gpu.json")
     return made
 
@@ -110,11 +110,13 @@ def test_command_is_run_by_the_test_that_its_rule_names(command: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_and_pictures_of_a_page_lead_somewhere(page: Path) -> None:
+def test_links_pictures_and_programs_of_a_page_lead_somewhere(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
     assert [target for target in targets if not (page.parent / target).exists()] == []
     assert "![](" not in text, "a picture needs words for those who do not see it"
+    named = re.findall(r"(?<![\w/.])(?:results|tests|docs|suite)/[\w/]+\.py", text)
+    assert [path for path in named if not (ROOT / path).exists()] == []
 
 
 def test_citation_is_of_this_version() -> None:

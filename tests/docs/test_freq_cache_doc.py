@@ -250,11 +250,6 @@ def test_figure_is_the_same_file_every_time_and_written_where_asked(figure: Modu
     assert figure.OUTPUT.stat().st_mtime_ns == before.st_mtime_ns
 
 
-def test_links_of_the_page_lead_somewhere() -> None:
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", PAGE):
-        assert (DOCS / target).exists(), target
-
-
 def _evaluated(formula: str, dim: int) -> int:
     """`4 d + 4` at a width."""
     factor, constant = re.fullmatch(r"(\d+) d(?: \+ (\d+))?", formula).groups(default="0")
