@@ -1,4 +1,4 @@
-"""Planners without a cache around them, and the stream of the figures: ids by Zipf's law, ranks scrambled over the rows."""
+"""Planners without a cache around them, and the stream of the figures: Zipf's law, ranks scrambled over the rows."""
 
 from collections.abc import Sequence
 

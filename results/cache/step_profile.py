@@ -8,8 +8,6 @@ only, from torch's profiler): kernels, copies each way, how much of the copies l
 (exposed), and how long the device does nothing.
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import json
@@ -120,20 +118,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--system", default="freq_cache", help="a variant of freq_cache")
     parser.add_argument("--scale", default="small", choices=list(SCALES))
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--optimizer", default="sgd", choices=["sgd", "rowwise_adagrad"])
     parser.add_argument("--cache-ratio", type=float)
     parser.add_argument("--warmup", type=int, default=60)
     parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--trace", type=Path, help="keep torch's own trace (Perfetto reads it)")
     parser.add_argument("--out", type=Path, help="record of the figures, as JSON")
     options = parser.parse_args(arguments)
-    record = profiled(_cell(options), warmup=options.warmup, steps=options.steps, trace=options.trace)
+    record = profiled(_cell(options), warmup=options.warmup, steps=options.steps)
     show(record)
     if options.out is not None:
         write_atomically(options.out, json.dumps(record, indent=1) + "\n")
 
 
-def profiled(cell: Cell, *, warmup: int, steps: int, trace: Path | None = None) -> dict[str, Any]:
+def profiled(cell: Cell, *, warmup: int, steps: int) -> dict[str, Any]:
     """Train `warmup` steps, then `steps` with a plain clock, then as many timed part by part, all on fresh batches."""
     device = torch.device(cell.device)
     variant = Variant.parse(cell.system)
@@ -158,7 +154,7 @@ def profiled(cell: Cell, *, warmup: int, steps: int, trace: Path | None = None) 
     with watched(clock):
         if device.type == "cuda":
             with tempfile.TemporaryDirectory() as folder:
-                path = trace or Path(folder) / "trace.json"
+                path = Path(folder) / "trace.json"
                 with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
                     run = trainer.run(steps)
                     synchronize(device)
@@ -204,8 +200,8 @@ def device_figures(spans: dict[str, Spans], *, steps: int, wall_s: float) -> dic
     figures = {"kernels_ms": length(kernels)}
     for what in ("copies in", "copies out"):
         name = what.replace(" ", "_")
-        hidden = length(overlap(spans[what], kernels))
-        figures |= {f"{name}_hidden_ms": hidden, f"{name}_exposed_ms": length(spans[what]) - hidden}
+        exposed = length(united([*spans[what], *kernels])) - length(kernels)
+        figures |= {f"{name}_hidden_ms": length(spans[what]) - exposed, f"{name}_exposed_ms": exposed}
     busy = length(united([span for found in spans.values() for span in found]))
     figures["idle_ms"] = wall_s - busy
     return {name: 1e3 * seconds / steps for name, seconds in figures.items()}
@@ -219,20 +215,6 @@ def united(spans: Iterable[tuple[float, float]]) -> Spans:
             made[-1] = made[-1][0], max(made[-1][1], end)
         else:
             made.append((start, end))
-    return made
-
-
-def overlap(some: Spans, others: Spans) -> Spans:
-    """What lies in both; each is in order and without overlap."""
-    made: Spans = []
-    at = 0
-    for start, end in some:
-        while at < len(others) and others[at][1] <= start:
-            at += 1
-        look = at
-        while look < len(others) and others[look][0] < end:
-            made.append((max(start, others[look][0]), min(end, others[look][1])))
-            look += 1
     return made
 
 
@@ -266,7 +248,6 @@ def _cell(options: argparse.Namespace) -> Cell:
         workloads=parse_workloads(options.workload),
         device=options.device,
         scale=options.scale,
-        optimizer=options.optimizer,
         cache_ratios=() if options.cache_ratio is None else (options.cache_ratio,),
     )
     return plan_cells(asked, datasets=None, host_bytes=1 << 40)[0][0]

@@ -8,8 +8,6 @@ block is copied. `torch`: the device gathers or scatters rows by torch's own ker
 best that each way can do, not what it takes from training beside it.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

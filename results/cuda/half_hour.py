@@ -8,8 +8,6 @@ first. A step that fails does not stop the others, and is left out too until --a
 results/cuda/steps.json, what it printed in results/cuda/logs. The exit code is 0 once all have ended well.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

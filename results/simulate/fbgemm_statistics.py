@@ -7,8 +7,6 @@ Rows are 4 wide whatever the scale: which rows a cache holds does not depend on 
 A difference of 0 everywhere says that the simulator's misses are fbgemm's.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -9,8 +9,6 @@ environment that `--other` names reads ids from a file and prints how many of th
 are printed alone.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

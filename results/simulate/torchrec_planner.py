@@ -8,8 +8,6 @@ for each cached table, which the planner reckons with, and one cache of fbgemm f
 unless `use_one_tbe_per_table` is set. No device is needed.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import logging

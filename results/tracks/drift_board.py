@@ -9,8 +9,6 @@ is in the figure but in no sum. `static` has the frequencies of the whole traini
 its beginning. The folder gets `board.json` and `board.svg`; misses are the same on every machine.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -8,8 +8,6 @@ accesses from a file and prints the misses. Accesses are the distinct rows of ev
 stream, with a drift as fast as it is short.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """What the drift board says of a stream in one sentence, from its numbers alone."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,13 +1,10 @@
 """How far apart the suite puts equal systems, and how often its interval leaves out 1: the baseline beside itself.
 
     python results/turns/alike.py --out results/turns/alike.json
-    python results/turns/alike.py --own-process --contests 2 --out results/turns/alike_in_processes.json
 
 Copies of the baseline take turns as the systems of a run do. Of every contest, all pairs of copies are compared as the
 tables compare systems. Copies of one contest share their turns, so pairs are not independent: contests are what counts.
 """
-
-from __future__ import annotations
 
 import argparse
 import itertools
@@ -43,8 +40,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--contests", type=int, default=5, help="of every workload")
     parser.add_argument("--copies", type=int, default=6)
-    parser.add_argument("--turn-steps", type=int, help="default: the scale's; as many steps in all")
-    parser.add_argument("--own-process", action="store_true", help="every copy in a process of its own")
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args(arguments)
     environment = capture(threads=len(os.sched_getaffinity(0)))
@@ -58,12 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     contests = []
     for number, cell in itertools.product(range(asked.contests), cells):
         record = Record(key="", cell=cell, status=Status.OK, started_at="", wall_s=0.0, environment=environment)
-        entrants = tuple(
-            Entrant(name=f"copy {copy}", record=record, own_process=asked.own_process) for copy in range(asked.copies)
-        )
-        steps = asked.turn_steps or cell.turn_steps
-        turns = max(1, cell.turns * cell.turn_steps // steps)
-        contest = Contest(entrants=entrants, way="one process", turns=turns, steps=steps)
+        entrants = tuple(Entrant(name=f"copy {copy}", record=record) for copy in range(asked.copies))
+        contest = Contest(entrants=entrants, way="one process", turns=cell.turns, steps=cell.turn_steps)
         watch = Watch(cuda=cell.device == "cuda")
         with tempfile.TemporaryDirectory() as folder:
             limits = limits_of(cell, timeout_s=None, cells=asked.copies)
@@ -97,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "median_half_width": _half_width(compared),
         "median_ms_per_step": 1e3
         * statistics.median(
-            second / (asked.turn_steps or cells[0].turn_steps)
+            second / cells[0].turn_steps
             for contest in contests
             for series in contest["seconds"].values()
             for build in series
@@ -108,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     record_of_all = {
         "environment": environment.model_dump(mode="json"),
         "scale": asked.scale,
-        "way": "a process each" if asked.own_process else "one process",
+        "way": "one process",
         "summary": summary,
         "contests": contests,
     }

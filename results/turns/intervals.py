@@ -5,12 +5,8 @@
 
 Turns are simulated as they were on a shared machine with 2 cores: lognormal noise, half of whose variance hits all
 systems of a turn alike; now and then a turn of one system that takes 1.5 to 4 times as long; and a part that stays
-for a build. Seven systems are equally fast, the last of them with twice the noise. Beside the suite's interval,
-Student's over the builds of each system, stands that of a two-way model (system and build effects, one pooled
-residual): it is hardly narrower, and misses too often for a system that is noisier than the others.
+for a build. Seven systems are equally fast, the last of them with twice the noise.
 """
-
-from __future__ import annotations
 
 import argparse
 import json
@@ -20,7 +16,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from suite.records.scales import FULL, SMALL
 from suite.tables.statistics import Estimate, ratio_of, unpaired_ratio
@@ -54,35 +49,19 @@ def contest(draws: np.random.Generator, *, builds: int, turns: int, turn_sd: flo
     return shared + scale * own + spikes + scale * build_sd * draws.normal(size=(*shape[:2], 1))
 
 
-def two_way_half(logs: np.ndarray) -> float:
-    """Half the interval of any two systems' difference, from log ratios `[systems, builds]` with one residual."""
-    systems, builds = logs.shape
-    residual = logs - logs.mean(0) - logs.mean(1, keepdims=True) + logs.mean()
-    degrees = (systems - 1) * (builds - 1)
-    return float(stats.t.ppf(0.975, degrees) * math.sqrt(2 * (residual**2).sum() / degrees / builds))
-
-
 def coverage(draws: np.random.Generator, setting: dict[str, Any], contests: int) -> dict[str, Any]:
     """Shares of intervals that miss, and their half-widths, of the even systems and of the noisier one."""
-    missed: dict[str, list[list[bool]]] = {"suite": [], "two-way": []}
-    halves: dict[str, list[list[float]]] = {"suite": [], "two-way": []}
+    missed, halves = [], []
     for _ in range(contests):
         times = contest(draws, **setting)
-        logs = np.median(times[:1] - times, axis=2)
-        found = [ratio_of(row.tolist()) for row in logs[1:]]
-        missed["suite"].append([not one.spans_one for one in found])
-        halves["suite"].append([_half(one) for one in found])
-        pooled = two_way_half(logs)
-        missed["two-way"].append([abs(middle) > pooled for middle in logs[1:].mean(1)])
-        halves["two-way"].append([pooled] * (SYSTEMS - 1))
+        found = [ratio_of(row.tolist()) for row in np.median(times[:1] - times, axis=2)[1:]]
+        missed.append([not one.spans_one for one in found])
+        halves.append([_half(one) for one in found])
     return setting | {
-        method: {
-            "even_missed": round(float(np.mean([row[:-1] for row in missed[method]])), 4),
-            "noisier_missed": round(float(np.mean([row[-1] for row in missed[method]])), 4),
-            "even_half_width": round(float(np.median([row[:-1] for row in halves[method]])), 4),
-            "noisier_half_width": round(float(np.median([row[-1] for row in halves[method]])), 4),
-        }
-        for method in missed
+        "even_missed": round(float(np.mean([row[:-1] for row in missed])), 4),
+        "noisier_missed": round(float(np.mean([row[-1] for row in missed])), 4),
+        "even_half_width": round(float(np.median([row[:-1] for row in halves])), 4),
+        "noisier_half_width": round(float(np.median([row[-1] for row in halves])), 4),
     }
 
 

@@ -8,8 +8,6 @@ does without look-ahead, but it plans on the device, which is not in the model. 
 all on the device, see `suite.records.published.NOTE`; of Criteo 1TB four fifths did.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import step_profile
-from step_profile import device_figures, device_spans, overlap, united
+from step_profile import device_figures, device_spans, united
 
 
 def event(kind: str, name: str, start_us: float, length_us: float) -> dict[str, object]:
@@ -39,9 +39,8 @@ def test_copies_under_kernels_are_hidden_and_the_rest_is_exposed() -> None:
     )
 
 
-def test_spans_that_touch_are_one_and_overlaps_with_several_are_all_found() -> None:
+def test_spans_that_touch_are_one() -> None:
     assert united([(3.0, 4.0), (0.0, 1.0), (1.0, 2.0)]) == [(0.0, 2.0), (3.0, 4.0)]
-    assert overlap([(0.0, 10.0), (11.0, 12.0)], [(1.0, 2.0), (9.0, 11.5)]) == [(1.0, 2.0), (9.0, 10.0), (11.0, 11.5)]
 
 
 @pytest.mark.parametrize(

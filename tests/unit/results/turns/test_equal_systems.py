@@ -12,7 +12,7 @@ PROGRAM = Path(__file__).resolve().parents[4] / "results" / "turns" / "alike.py"
 
 def test_every_pair_of_copies_is_compared_and_their_seconds_are_kept(tmp_path, monkeypatch):
     out = tmp_path / "alike.json"
-    asked = "--scale smoke --workloads avazu --contests 1 --copies 3 --own-process --out"
+    asked = "--scale smoke --workloads avazu --contests 1 --copies 3 --out"
     monkeypatch.setattr(sys, "argv", ["alike.py", *asked.split(), str(out)])
     runpy.run_path(str(PROGRAM), run_name="__main__")
     record = json.loads(out.read_text())
