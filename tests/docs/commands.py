@@ -147,7 +147,9 @@ class Checkout:
             line = f"{self.printed(line)[-1] if line.startswith('make ') else line} {rule.add}"
             for path in rule.leaves:
                 (self.folder / path).unlink(missing_ok=True)
-            code, output = self._run(self.words(line))
+            words = self.words(line)
+            assert words[0] == "python", f"{words[0]} is not Python's: give the command a rule of another kind"
+            code, output = run_python(words[1:], self.folder)
             assert code in rule.codes, f"{line}\nended with {code}:\n{output}"
             assert rule.says in output, f"{line}\ndid not say {rule.says!r}:\n{output}"
             assert [path for path in rule.leaves if not (self.folder / path).is_file()] == [], f"{line}\n{output}"
@@ -177,26 +179,29 @@ class Checkout:
         )
         return done.stdout.split("\0")[:-1]
 
-    def _run(self, words: list[str]) -> tuple[int, str]:
-        """Run a Python command in this process, which has imported already what takes each command seconds."""
-        assert words[0] == "python", f"{words[0]} is not Python's: give the command a rule of another kind"
-        output = io.StringIO()
-        before, path = sys.argv, sys.path
-        with contextlib.chdir(self.folder), contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-            try:
-                if words[1] == "-m":
-                    sys.argv, sys.path = words[2:], [str(self.folder), *path]
-                    runpy.run_module(words[2], run_name="__main__", alter_sys=True)
-                else:
-                    sys.argv, sys.path = words[1:], [str((self.folder / words[1]).parent), *path]
-                    runpy.run_path(words[1], run_name="__main__")
-            except SystemExit as end:
-                return (end.code if isinstance(end.code, int) else int(end.code is not None)), output.getvalue()
-            finally:
-                sys.argv, sys.path = before, path
-                if dist.is_initialized():  # torchrec's group, which a process of its own would take with it
-                    dist.destroy_process_group()
-        return 0, output.getvalue()
+
+def run_python(words: list[str], folder: Path) -> tuple[int, str]:
+    """Exit code and output of a script, or of `-m` and a module, run in a folder and in this process.
+
+    It has imported already what takes each command seconds.
+    """
+    output = io.StringIO()
+    before, path = sys.argv, sys.path
+    with contextlib.chdir(folder), contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+        try:
+            if words[0] == "-m":
+                sys.argv, sys.path = words[1:], [str(folder), *path]
+                runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+            else:
+                sys.argv, sys.path = words, [str((folder / words[0]).parent), *path]
+                runpy.run_path(words[0], run_name="__main__")
+        except SystemExit as end:
+            return (end.code if isinstance(end.code, int) else int(end.code is not None)), output.getvalue()
+        finally:
+            sys.argv, sys.path = before, path
+            if dist.is_initialized():  # torchrec's group, which a process of its own would take with it
+                dist.destroy_process_group()
+    return 0, output.getvalue()
 
 
 def known(line: str) -> bool:

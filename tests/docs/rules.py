@@ -72,7 +72,7 @@ RULES: dict[str, Rule] = {
     APPROXIMATE: Run(
         add=SMOKE,
         swap={
-            "--systems approximate": "--systems full_gpu,hashed,qr",
+            "--systems approximate": "--systems full_gpu,hashed",
             "--steps 1000": "--steps 8",
             "--rounds 3": "--rounds 1",
         },
@@ -259,10 +259,8 @@ RULES: dict[str, Rule] = {
         "needs a CUDA device"
     ),
     'python results/cache/step_profile.py --scale full --cache-ratio 0.015 --system "freq_cache[look_ahead=4]" '
-    "--out results/cuda/step_profile.json": Run(
-        add="--warmup 4 --steps 4",
-        swap={"--scale full": "--scale smoke", "--out results/cuda": "--out profiled"},
-        leaves=("profiled/step_profile.json",),
+    "--out results/cuda/step_profile.json": Elsewhere(
+        "tests/unit/results/cache/test_step_profile.py", "step_profile.main"
     ),
     # figures and benchmarks
     "python docs/figures/freq_cache.py": Elsewhere("tests/docs/test_freq_cache_doc.py", "freq_cache.py"),

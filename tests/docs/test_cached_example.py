@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+
+from tests.docs.commands import run_python
 
 pytestmark = pytest.mark.slow
 
@@ -27,16 +26,9 @@ def changed_lines() -> list[str]:
 
 def run(script: Path, *arguments: object) -> list[float]:
     """Losses that a script prints."""
-    done = subprocess.run(
-        [sys.executable, str(script), *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    return [float(loss) for loss in re.findall(r"^step \d+ loss (\S+)$", done.stdout, flags=re.MULTILINE)]
+    code, output = run_python([str(script), *map(str, arguments)], ROOT)
+    assert code == 0, output
+    return [float(loss) for loss in re.findall(r"^step \d+ loss (\S+)$", output, flags=re.MULTILINE)]
 
 
 def test_the_cache_takes_fewer_than_15_changed_lines() -> None:
