@@ -107,15 +107,13 @@ def simulate_command(
             frequency_prefix=frequency_prefix,
         )
         span = span_of(opened, batches=batches, warmup=warmup, epoch=epoch)
-        cells = {
-            (policy, ratio): SimulatedCell(policy=policy, slots=slots_of(opened.rows, ratio))
-            for policy in variants
-            for ratio in ratios
-        }
+        slots = [(ratio, slots_of(opened.rows, ratio)) for ratio in ratios]
+        cells = [(SimulatedCell(policy=policy, slots=many), ratio) for ratio, many in slots for policy in variants]
         cores = len(os.sched_getaffinity(0))
         jobs = jobs or plan_jobs(rows=opened.rows, cores=cores)
         with Shown(quiet=quiet) as shown:
-            found, complete = _replayed(list(cells.values()), opened, span=span, row=row, jobs=jobs, shown=shown)
+            wanted = [cell for cell, _ in cells]
+            found, complete = _replayed(wanted, opened, span=span, row=row, jobs=jobs, shown=shown)
         simulation = Simulation(
             stream=Stream(
                 name=opened.name,
@@ -142,9 +140,8 @@ def simulate_command(
             complete=complete,
             rows=tuple(
                 row_of(cell, ratio=ratio, rows=opened.rows, found=found, per_table=per_table)
-                for ratio in ratios
-                for policy in variants
-                if (cell := cells[policy, ratio]) in found
+                for cell, ratio in cells
+                if cell in found
             ),
         )
         if as_json:

@@ -86,16 +86,16 @@ class CDLRMModel(CacheModel):
             self._open_window()
         self._coming.popleft()
         loaded = self._loaded.popleft()
-        rows, occurrences = batch.unique
-        bypassing = ~(self._cached[self._sets_of(rows)] == rows[:, np.newaxis]).any(axis=1)
         if tally is None:
             return
+        rows, occurrences = batch.unique
+        bypassing = ~(self._cached[self._sets_of(rows)] == rows[:, np.newaxis]).any(axis=1)
         auxiliary = int(occurrences[bypassing].sum())
         missed = loaded.absent | bypassing
         self.count(batch, missed, tally)
         tally.rows_fetched += loaded.fetched + auxiliary
         tally.rows_written_back += loaded.written_back
-        tally.add_details(
+        tally.details.update(
             auxiliary_lookups=auxiliary, rows_left_out=loaded.left_out, rows_overwritten=loaded.overwritten
         )
 

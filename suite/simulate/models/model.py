@@ -1,7 +1,7 @@
 """What a simulated cache is: it sees batches one after another, and counts what it would have moved."""
 
 from abc import ABC, abstractmethod
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
@@ -35,7 +35,7 @@ class Tally:
     rows_fetched: int = 0
     rows_written_back: int = 0
     overflow_batches: int = 0
-    details: dict[str, int] = field(default_factory=dict)
+    details: Counter[str] = field(default_factory=Counter)
     over_time: list[Int64s] = field(default_factory=list)
 
     @classmethod
@@ -59,11 +59,6 @@ class Tally:
         self.over_time.append(np.zeros((batch.batches, 2), np.int64))
         ends = batch.ends if batch.batches > 1 else np.array([rows.size])  # of one there is no need to find them
         _count(rows, missed, ends, starts, self.by_table, self.over_time[-1])
-
-    def add_details(self, **counts: int) -> None:
-        """Add to the counters that only this policy has."""
-        for name, count in counts.items():
-            self.details[name] = self.details.get(name, 0) + count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +115,8 @@ class CacheModel(ABC):
     """A missing row may be used without taking a slot. Its bound is then `belady[bypass=on]`."""
     moves_state: ClassVar[bool] = True
     """A row's optimizer state moves with it."""
+    state_by_batch: ClassVar[bool] = False
+    """State has no cache: backward reads and writes it once for each distinct row, unless it is one number per row."""
     takes_runs: ClassVar[bool] = False
     """`step` takes several batches at once: loops over small batches are then compiled."""
 
@@ -156,9 +153,10 @@ class CacheModel(ABC):
         return int(np.count_nonzero(missed))
 
     def bytes_moved(self, tally: Tally, row: RowBytes) -> tuple[int, int]:
-        """Bytes fetched and bytes written back. By default rows move whole, with their state if `moves_state`."""
-        each = row.weights + (row.state if self.moves_state else 0)
-        return tally.rows_fetched * each, tally.rows_written_back * each
+        """Bytes fetched and bytes written back."""
+        each = row.weights + (row.state if self.moves_state and not self.state_by_batch else 0)
+        state = row.state * tally.unique_ids if self.state_by_batch and not row.rowwise else 0
+        return tally.rows_fetched * each + state, tally.rows_written_back * each + state
 
 
 def replay(model: CacheModel, *, on_batches: Callable[[int], None] = lambda _: None) -> Tally:

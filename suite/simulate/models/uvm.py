@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from suite.simulate.models.model import CacheModel, RowBytes, Tally
+from suite.simulate.models.model import CacheModel, Tally
 from suite.simulate.traces.trace import Seen
 
 
@@ -15,6 +15,7 @@ class UncachedModel(CacheModel):
 
     source = "fbgemm_gpu's split embedding kernels; systems/counting.py"
     bypasses = True
+    state_by_batch = True
     takes_runs = True
 
     @property
@@ -30,9 +31,3 @@ class UncachedModel(CacheModel):
         tally.lookup_misses += lookups
         tally.rows_fetched += lookups + rows.size
         tally.rows_written_back += rows.size
-
-    def bytes_moved(self, tally: Tally, row: RowBytes) -> tuple[int, int]:
-        """Bytes fetched and bytes written back: forward reads no optimizer state."""
-        state = 0 if row.rowwise else row.state
-        fetched = row.weights * tally.rows_fetched + state * tally.unique_ids
-        return fetched, (row.weights + state) * tally.rows_written_back

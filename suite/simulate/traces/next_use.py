@@ -2,13 +2,12 @@
 
 import tempfile
 from threading import Lock
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from suite.simulate.models.model import CannotReplay
-from suite.simulate.traces.trace import FAR, MAKING, Trace, made_ahead, run_length
+from suite.simulate.traces.trace import FAR, Trace, made_ahead, once_per_trace, run_length
 from systems.freq_cache.compiled import compiled, prefetch
 
 Uses = NDArray[np.unsignedinteger]
@@ -74,17 +73,10 @@ class NextUses:
             return np.frombuffer(self._kept.read(int(end - begin) * kind.itemsize), kind)
 
 
+@once_per_trace
 def next_uses(trace: Trace, stop: int) -> NextUses:
-    """The same, from the last call where that was for as many batches of this trace."""
-    with MAKING:
-        known = _KNOWN.get(trace)
-        if known is None or known.never != stop:
-            _KNOWN.pop(trace, None)  # frees them before others are made
-            known = _KNOWN[trace] = NextUses(trace, stop)
-        return known
-
-
-_KNOWN: WeakKeyDictionary[Trace, NextUses] = WeakKeyDictionary()
+    """Those from the last call where that was for as many batches of this trace."""
+    return NextUses(trace, stop)
 
 
 @compiled

@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property, wraps
 from itertools import pairwise
 from threading import RLock
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -19,10 +19,9 @@ from workloads.batch import Split, Workload
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
+_MAKING = RLock()
+_Given = ParamSpec("_Given")
 _Made = TypeVar("_Made")
-
-MAKING = RLock()
-"""Held while something is made of a trace that all replays share: the others wait instead of making it too."""
 
 RUN_IDS = 1 << 17
 """Ids of batches that are taken at once, where batches are small: what a batch costs beyond its ids is then little."""
@@ -81,16 +80,21 @@ class Trace(ABC):
         return ends[:-1]
 
 
-def once_per_trace(make: Callable[[Trace], _Made]) -> Callable[[Trace], _Made]:
-    """Keep what a function makes of a trace as long as the trace lives: it is the same for every size of a cache."""
-    made: WeakKeyDictionary[Trace, _Made] = WeakKeyDictionary()
+def once_per_trace(make: Callable[Concatenate[Trace, _Given], _Made]) -> Callable[Concatenate[Trace, _Given], _Made]:
+    """Keep what was made of a trace last as long as the trace lives: it is the same for every size of a cache.
+
+    All replays share it: the others wait instead of making it too.
+    """
+    made: WeakKeyDictionary[Trace, tuple[object, _Made]] = WeakKeyDictionary()
 
     @wraps(make)
-    def once(trace: Trace) -> _Made:
-        with MAKING:
-            if trace not in made:
-                made[trace] = make(trace)
-            return made[trace]
+    def once(trace: Trace, /, *given: _Given.args, **named: _Given.kwargs) -> _Made:
+        asked = given, named
+        with _MAKING:
+            if trace not in made or made[trace][0] != asked:
+                made.pop(trace, None)  # frees it before another is made
+                made[trace] = asked, make(trace, *given, **named)
+            return made[trace][1]
 
     return once
 

@@ -15,10 +15,9 @@ from suite.simulate.models.fbgemm.sets import (
     count_occurrences,
     find,
     hash_rows,
-    place_lfu,
-    place_lru,
+    place,
 )
-from suite.simulate.models.model import Bools, CacheModel, CannotReplay, RowBytes, Setting, Tally
+from suite.simulate.models.model import Bools, CacheModel, CannotReplay, Setting, Tally
 from suite.simulate.traces.trace import Int32s, Seen
 
 _MOST_LFU_SETS = 2**24 - 2
@@ -63,6 +62,7 @@ class FbgemmCacheModel(CacheModel):
 
     variants = {"policy": ("lru", "lfu"), "prefetch": ("off", "on")}
     bypasses = True
+    state_by_batch = True
     source = (
         "fbgemm v1.8.0: fbgemm_gpu/src/split_embeddings_cache/{lru,lfu}_cache_{find,populate}.cu, lxu_cache.cu, "
         "common.cuh; split_table_batched_embeddings_ops_training.py"
@@ -79,8 +79,7 @@ class FbgemmCacheModel(CacheModel):
             raise CannotReplay(f"with policy=lfu fbgemm has at most {_MOST_LFU_SETS:,} sets of {WAYS} slots")
         slots = self._sets * WAYS
         self._row = np.full(slots, EMPTY, np.int32)
-        self._stamp = np.zeros(0 if self._lfu else slots, np.int32)
-        self._count_of_slot = np.full(slots if self._lfu else 0, EMPTY, np.int64)
+        self._key = np.full(slots, EMPTY, np.int64) if self._lfu else np.zeros(slots, np.int32)  # see `place`
         self._count = np.zeros(setting.trace.rows if self._lfu else 0, np.int64)
         self._newest = np.full(self._sets, EMPTY, np.int32)
         self._time = 1
@@ -107,18 +106,16 @@ class FbgemmCacheModel(CacheModel):
         hash_rows(rows, self._sets, sets)
         find(rows, sets, self._row, slots)
         missed = slots == EMPTY
-        held = slots[~missed]
         chain, touched = np.empty(rows.size, np.int32), np.empty(np.count_nonzero(missed), np.int32)
         crowded = chain_by_set(sets, missed, self._newest, chain, touched)
-        arriving = Arriving(rows, np.zeros(rows.size, np.int64), touched[:crowded], self._newest, chain)
+        arriving = Arriving(rows, np.full(rows.size, self._time, np.int64), touched[:crowded], self._newest, chain)
         scratch = Scratch(np.empty(WAYS, np.int64), np.empty(WAYS, np.int32), np.empty(WAYS, np.int32))
         if self._lfu:
-            count_occurrences(rows, occurrences, slots, self._count, self._count_of_slot, arriving.counts)
-            inserted, evicted = place_lfu(arriving, self._row, self._count_of_slot, self._count, scratch)
+            count_occurrences(rows, occurrences, slots, self._count, self._key, arriving.counts)
         else:
-            self._stamp[held] = self._time
-            kept_from = self._time - self.look_ahead
-            inserted, evicted = place_lru(arriving, self._row, self._stamp, self._time, kept_from, scratch)
+            self._key[slots[~missed]] = self._time
+        kept_from = self._time - self.look_ahead
+        inserted, evicted = place(arriving, self._row, self._key, self._count, kept_from, scratch)
         find(rows, sets, self._row, slots)
         self._populated.append(_Populated(sets, missed, slots, inserted, evicted))
 
@@ -132,7 +129,7 @@ class FbgemmCacheModel(CacheModel):
         find(rows[absent], populated.sets[absent], self._row, in_backward)
         conflict_lookups = int(occurrences[absent].sum(dtype=np.int64))
         conflict_updates = int(np.count_nonzero(in_backward == EMPTY))
-        tally.add_details(
+        tally.details.update(
             inserted=populated.inserted,
             evicted=populated.evicted,
             conflict_unique_misses=absent.size,
@@ -144,11 +141,6 @@ class FbgemmCacheModel(CacheModel):
         self.count(batch, populated.missed, tally)
         tally.rows_fetched += populated.inserted + conflict_lookups + conflict_updates
         tally.rows_written_back += populated.evicted + conflict_updates
-
-    def bytes_moved(self, tally: Tally, row: RowBytes) -> tuple[int, int]:
-        """State has no cache: one number per row stays on the device, more is read and written once by backward."""
-        state = 0 if row.rowwise else row.state * tally.unique_ids
-        return tally.rows_fetched * row.weights + state, tally.rows_written_back * row.weights + state
 
 
 def uvm_cache_stats(tally: Tally) -> dict[str, int]:

@@ -29,7 +29,7 @@ class Arriving(NamedTuple):
 
     Attributes:
         rows: Distinct rows of the batch, int32 `[u]`.
-        counts: How often each was used, int64 `[u]`; all 0 with LRU.
+        counts: How often each was used, int64 `[u]`; with LRU the time.
         touched: Sets that absent rows belong to, int32.
         newest: The last absent row of each set, its place in `rows` or `EMPTY`, int32 `[sets]`.
         chain: The absent row of the same set before each row, or `EMPTY`, int32 `[u]`.
@@ -196,43 +196,28 @@ def _ranked(i, arriving, row_of_slot, key_of_slot, scratch):
 
 
 @compiled
-def place_lru(arriving, row_of_slot, stamp, time, kept_from, scratch):
-    """Bring in what finds a place. Returns rows that entered and rows that left."""
-    rows = arriving.rows
-    keys, order, chosen = scratch
-    inserted = 0
-    evicted = 0
-    for i in range(arriving.touched.size):
-        first, wanted = _ranked(i, arriving, row_of_slot, stamp, scratch)
-        for turn in range(wanted):
-            if keys[turn] >= kept_from:
-                break
-            slot = first + order[turn]
-            evicted += row_of_slot[slot] != EMPTY
-            row_of_slot[slot] = rows[chosen[turn]]
-            stamp[slot] = time
-            inserted += 1
-    return inserted, evicted
+def place(arriving, row_of_slot, key_of_slot, count, kept_from, scratch):
+    """Bring in what finds a place. Returns rows that entered and rows that left.
 
-
-@compiled
-def place_lfu(arriving, row_of_slot, count_of_slot, count, scratch):
-    """Bring in what finds a place. Returns rows that entered and rows that left."""
+    With LFU the key of a way is the count of its row, and `count` has those of rows in none. With LRU it is the time of
+    its last use, `count` is empty, and ways used from `kept_from` on are not given away.
+    """
     rows, counts = arriving.rows, arriving.counts
     keys, order, chosen = scratch
     inserted = 0
     evicted = 0
     for i in range(arriving.touched.size):
-        first, wanted = _ranked(i, arriving, row_of_slot, count_of_slot, scratch)
+        first, wanted = _ranked(i, arriving, row_of_slot, key_of_slot, scratch)
         for turn in range(wanted):
             newcomer = chosen[turn]
-            if keys[turn] > counts[newcomer]:
+            if keys[turn] >= (counts[newcomer] + 1 if count.size else kept_from):
                 break
             slot = first + order[turn]
             if row_of_slot[slot] != EMPTY:
-                count[row_of_slot[slot]] = keys[turn]
                 evicted += 1
+                if count.size:
+                    count[row_of_slot[slot]] = keys[turn]
             row_of_slot[slot] = rows[newcomer]
-            count_of_slot[slot] = counts[newcomer]
+            key_of_slot[slot] = counts[newcomer]
             inserted += 1
     return inserted, evicted

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from listed_traces import ListedTrace, assert_counts, setting, skewed_trace, traces
 
 from suite.simulate.models.cdlrm import CDLRMModel, most_sets, taken_for_prime
-from suite.simulate.models.model import CannotReplay, RowBytes, Tally, replay
-from systems.contract import OptimizerKind, SparseOptimizer
+from suite.simulate.models.model import CannotReplay, Tally, replay
 
 SETTINGS = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -79,12 +78,3 @@ def test_slots_too_few_for_every_table_are_refused():
     assert model_of(trace, slots=16 * 8, look_ahead=2).slots == 16 * 8
     with pytest.raises(CannotReplay, match=r"3 tables take at least 128 slots, not 127.*--cache-ratio"):
         model_of(trace, slots=16 * 8 - 1, look_ahead=2)
-
-
-def test_only_weights_move():
-    trace = skewed_trace(tables=[900], batches=10, samples=50)
-    model = model_of(trace, slots=48, look_ahead=2)
-    tally = replay(model)
-    row = RowBytes(weights=64, optimizer=SparseOptimizer(kind=OptimizerKind.ADAM, lr=0.1), dim=16)
-    assert tally.rows_written_back > 0
-    assert model.bytes_moved(tally, row) == (64 * tally.rows_fetched, 64 * tally.rows_written_back)

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from listed_traces import ListedTrace, assert_counts, setting, skewed_trace, traces
 
 from suite.simulate.models.colossalai import ColossalAIModel
-from suite.simulate.models.model import CannotReplay, RowBytes, replay
-from systems.contract import OptimizerKind, SparseOptimizer
+from suite.simulate.models.model import CannotReplay, replay
 
 SETTINGS = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 POLICIES = pytest.mark.parametrize("policy", ColossalAIModel.variants["policy"])
@@ -69,12 +68,3 @@ def test_batch_larger_than_the_cache_fails_as_its_assertion_does(policy):
     assert replay(model_of(trace, slots=2, policy=policy)).batches == 4
     with pytest.raises(CannotReplay, match=r"batch 0 has 2 distinct rows, the cache 1 slots.*--cache-ratio"):
         replay(model_of(trace, slots=1, policy=policy))
-
-
-def test_only_weights_move():
-    trace = skewed_trace(tables=[50], batches=10, samples=5)
-    model = model_of(trace, slots=10, policy="lfu")
-    tally = replay(model)
-    row = RowBytes(weights=64, optimizer=SparseOptimizer(kind=OptimizerKind.ADAM, lr=0.1), dim=16)
-    assert tally.rows_written_back > 0
-    assert model.bytes_moved(tally, row) == (64 * tally.rows_fetched, 64 * tally.rows_written_back)

@@ -7,8 +7,6 @@ from hypothesis import strategies as st
 from listed_traces import ListedTrace, assert_counts, setting, skewed_trace, traces
 
 from suite.simulate.models.hot_set import HotSetModel, ranks
-from suite.simulate.models.model import RowBytes, replay
-from systems.contract import OptimizerKind, SparseOptimizer
 
 SETTINGS = settings(max_examples=25, deadline=None)
 COUNTS = st.one_of(st.integers(0, 5), st.integers((1 << 20) - 2, (1 << 20) + 2), st.integers(0, 1 << 40))
@@ -32,12 +30,3 @@ def test_rows_rank_by_frequency_then_by_number(tables):
 def test_ranks_are_made_once_per_trace():
     trace = skewed_trace(tables=[30], batches=2, samples=5)
     assert ranks(trace) is ranks(trace)
-
-
-def test_optimizer_state_of_cold_rows_stays_on_the_host():
-    trace = skewed_trace(tables=[50], batches=10, samples=5)
-    model = HotSetModel(setting(trace, 10), {})
-    tally = replay(model)
-    row = RowBytes(weights=64, optimizer=SparseOptimizer(kind=OptimizerKind.ADAM, lr=0.1), dim=16)
-    assert tally.rows_fetched == tally.rows_written_back == tally.unique_misses > 0
-    assert model.bytes_moved(tally, row) == (64 * tally.rows_fetched, 64 * tally.rows_written_back)

@@ -3,6 +3,7 @@
 import errno
 import gc
 import tempfile
+import weakref
 
 import numpy as np
 import pytest
@@ -88,11 +89,10 @@ def test_next_uses_are_found_once_for_all_cache_sizes_and_let_go_with_their_trac
     assert next_uses(trace, 3) is first
     assert sorted(read) == [0, 1, 2]
     assert next_uses(trace, 2).never == 2
+    made = weakref.ref(next_uses(trace, 2))
     del trace
     gc.collect()
-    from suite.simulate.traces import next_use
-
-    assert not [known for known in next_use._KNOWN if isinstance(known, Counting)]
+    assert made() is None
 
 
 def test_ranks_are_equal_only_where_frequencies_are() -> None:

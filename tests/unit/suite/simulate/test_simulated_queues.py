@@ -16,14 +16,13 @@ from hypothesis import strategies as st
 from listed_traces import ListedTrace, assert_counts, setting, skewed_trace, traces
 
 from suite.simulate.models.bounds.belady import BeladyModel
-from suite.simulate.models.model import CacheModel, RowBytes, replay
+from suite.simulate.models.model import CacheModel, replay
 from suite.simulate.models.queues.lfuda import LfudaModel
 from suite.simulate.models.queues.lru import LruModel
 from suite.simulate.models.queues.s3fifo import S3FifoModel
 from suite.simulate.models.queues.sieve import SieveModel
 from suite.simulate.models.queues.tinylfu import TinyLfuModel, count, empty_sketch, estimate
 from suite.simulate.traces import trace as traces_module
-from systems.contract import OptimizerKind, SparseOptimizer
 
 SETTINGS = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 PAIRS: list[tuple[type[CacheModel], type[BruteForceQueues]]] = [
@@ -158,13 +157,3 @@ def test_batch_larger_than_the_cache_drives_nothing_out(model):
     assert tally.unique_misses == 10  # 3 took the free slot, the others went past the cache, the last batch hits
     assert tally.lookup_misses == 11
     assert (tally.rows_fetched, tally.rows_written_back) == (10, 9)
-
-
-def test_optimizer_state_moves_with_its_row():
-    trace = skewed_trace(tables=[50], batches=10, samples=5)
-    made = SieveModel(setting(trace, 10), {})
-    tally = replay(made)
-    adagrad = SparseOptimizer(kind=OptimizerKind.ADAGRAD, lr=0.1, eps=1e-8)
-    row = RowBytes(weights=64, optimizer=adagrad, dim=16)
-    assert made.bytes_moved(tally, row) == (128 * tally.rows_fetched, 128 * tally.rows_written_back)
-    assert np.array_equal(tally.by_table.sum(0), [tally.unique_ids, tally.unique_misses])

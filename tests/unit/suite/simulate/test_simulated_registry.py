@@ -4,9 +4,10 @@ import pytest
 from listed_traces import setting, skewed_trace
 
 from suite.records.options import BadOption
-from suite.simulate.models.model import CacheModel, Tally
+from suite.simulate.models.model import CacheModel, RowBytes, Tally, replay
 from suite.simulate.models.registry import BOUNDS, MODELS, build, load, parameters_of, parse_policies
 from suite.simulate.traces.trace import Seen
+from systems.contract import OptimizerKind, SparseOptimizer
 from systems.registry import Variant
 
 
@@ -71,3 +72,15 @@ def test_a_model_of_ones_own_is_taken() -> None:
 def test_what_is_no_policy_is_refused_by_name(text: str, sentence: str) -> None:
     with pytest.raises(BadOption, match=f"--policies: .*{sentence}"):
         parse_policies(text)
+
+
+@pytest.mark.parametrize(
+    ("policy", "moves_state"), [("sieve", True), ("fae", False), ("cdlrm[look_ahead=2]", False), ("colossalai", False)]
+)
+def test_optimizer_state_moves_with_its_row_where_the_policy_moves_it(policy: str, moves_state: bool) -> None:
+    model = build(parse_policies(policy)[0], setting(skewed_trace(tables=[900], batches=10, samples=50), 60))
+    tally = replay(model)
+    row = RowBytes(weights=64, optimizer=SparseOptimizer(kind=OptimizerKind.ADAM, lr=0.1), dim=16)
+    each = 64 + 128 * moves_state
+    assert tally.rows_written_back > 0
+    assert model.bytes_moved(tally, row) == (each * tally.rows_fetched, each * tally.rows_written_back)
