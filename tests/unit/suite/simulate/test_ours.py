@@ -49,13 +49,6 @@ def test_counters_follow_the_rules(
     assert_counts(simulated, steps)
 
 
-def test_a_cache_of_all_rows_known_beforehand_misses_nothing() -> None:
-    trace = skewed_trace(tables=(20, 30), batches=10, samples=12)
-    simulated = model(trace, 1000, policy="static", look_ahead=0)
-    assert simulated.slots == trace.rows
-    assert replay(simulated).unique_misses == 0
-
-
 def test_caches_of_several_sizes_share_the_ranks_of_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = skewed_trace(tables=(20, 30), batches=10, samples=12)
     first = replay(model(trace, 10, policy="static", look_ahead=0))

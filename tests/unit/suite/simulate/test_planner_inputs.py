@@ -54,15 +54,6 @@ def test_cacheability_is_the_area_under_the_curve():
     assert stats.cacheability == pytest.approx((0.4 + 0.2 + 0.2 + 0) / 4)
 
 
-def test_a_sampled_curve_gives_the_rates_of_all_rows():
-    trace = zipf_trace([30_000], batches=30, samples=1_500)
-    exact, sampled = (miss_curves(trace, SPAN, share, True).tables[0] for share in (None, 0.3))
-    assert sampled.share < 0.4
-    stats = torchrecs(offload_stats(sampled, 20))
-    for slots in (1_500, 4_000, 10_000):
-        assert stats.expected_miss_rate(slots / 30_000) == pytest.approx(exact.miss_rate(slots), rel=0.05)
-
-
 def test_a_table_without_ids_is_no_cache_to_weigh():
     stats = offload_stats(curve_of([], rows=5, largest_batch=0), 3)
     assert (stats.cacheability, stats.expected_lookups, sum(stats.mrc_hist_counts)) == (0, 0, 0)

@@ -88,12 +88,6 @@ def test_predicted_misses_are_what_caches_of_these_sizes_miss():
     assert split.greedy.total_misses <= split.equal.total_misses
 
 
-def test_equal_shares_give_every_table_the_same_share_of_its_rows():
-    trace = zipf_trace([2_000, 4_000], batches=20, samples=100)
-    split = split_slots(miss_curves(trace, Span(counted_from=0, stop=20), per_table=True), 1_200)
-    assert split.equal.slots == (400, 800)
-
-
 def test_slots_for_all_rows_leave_over_what_no_row_was_used_for():
     trace = zipf_trace([300, 500], batches=10, samples=40)
     curves = miss_curves(trace, Span(counted_from=0, stop=10), per_table=True)

@@ -9,7 +9,7 @@ from listed_traces import skewed_trace
 
 from suite.simulate.models.model import CacheModel, CannotReplay, RowBytes, Span, Tally
 from suite.simulate.options import open_trace
-from suite.simulate.sweep import SimulatedCell, plan_jobs, run_cells, slots_of
+from suite.simulate.sweep import SimulatedCell, plan_jobs, run_cells
 from suite.simulate.traces.trace import Seen, Trace
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.registry import Variant
@@ -117,7 +117,3 @@ def test_jobs_keep_within_cores_and_memory() -> None:
     assert plan_jobs(rows=33_762_577, cores=64) == 5
     assert plan_jobs(rows=177_944_275, cores=2) == 1
     assert plan_jobs(rows=1_000_000_000, cores=2) == 1
-
-
-def test_slots_are_rounded_as_the_systems_do() -> None:
-    assert [slots_of(999, ratio) for ratio in (0.001, 0.0001, 0.5, 1.0)] == [1, 1, 499, 999]

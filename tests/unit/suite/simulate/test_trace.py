@@ -6,7 +6,6 @@ from hypothesis import given
 from listed_traces import ListedTrace, setting, skewed_trace, traces
 
 from suite.simulate.models.model import CacheModel, Tally, replay
-from suite.simulate.models.uvm import UncachedModel
 from suite.simulate.options import open_trace
 from suite.simulate.traces.trace import Distinct, Seen, WorkloadTrace, replayed
 from workloads.streams.synthetic import SyntheticWorkload
@@ -69,17 +68,6 @@ def test_an_error_while_a_batch_is_made_reaches_the_replay() -> None:
     trace.ids = ids
     with pytest.raises(OSError, match="gone"):
         list(replayed(trace, 0, 6))
-
-
-@given(trace=traces())
-def test_tally_counts_by_table(trace: ListedTrace) -> None:
-    tally = replay(UncachedModel(setting(trace, 3), {}))
-    expected = np.zeros((len(trace.tables), 2), np.int64)
-    for batch in trace.batches:
-        for row in set(batch):
-            expected[trace.table_of(row)] += 1
-    assert tally.by_table.tolist() == expected.tolist()
-    assert tally.unique_ids == tally.unique_misses == expected[:, 0].sum()
 
 
 def test_stream_is_opened_as_asked_for() -> None:
