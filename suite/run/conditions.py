@@ -118,9 +118,9 @@ def _cpu_celsius() -> float | None:
     return None
 
 
-def _cpu_throttled(sys: Path = Path("/sys")) -> int | None:
+def _cpu_throttled() -> int | None:
     with suppress(OSError, ValueError):
-        counts = [int(path.read_text()) for path in sys.glob(_THROTTLE_COUNTS)]
+        counts = [int(path.read_text()) for path in Path("/sys").glob(_THROTTLE_COUNTS)]
         return sum(counts) if counts else None
     return None
 

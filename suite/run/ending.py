@@ -1,22 +1,16 @@
 """Ending a worker with everything that it started, and telling what became of one that ended by itself."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 
 from suite.records.status import Status
 from suite.run.messages import Outcome
-
-if TYPE_CHECKING:
-    from suite.run.starting import Process
 
 GRACE_S = 10.0
 """How long a worker may take to end after its last word, or to be reaped after a kill."""
@@ -41,15 +35,6 @@ def set_mark(mark: str) -> None:
     where = libc.getenv(MARK.encode())
     assert len(mark) == len(NO_MARK) and os.environ[MARK] == NO_MARK, mark
     ctypes.memmove(where, mark.encode(), len(mark))
-
-
-def kill_tree(process: Process, *, mark: str) -> None:
-    """Kill a process, its session and whatever carries its mark, and reap it; one that is gone already does no harm."""
-    with suppress(ProcessLookupError):  # the whole group may have ended
-        os.killpg(process.pid, signal.SIGKILL)
-    kill_marked(mark, spare=os.getpid())
-    process.wait(GRACE_S)  # it may be stuck in a driver's call: the other cells go on
-    process.close()
 
 
 def kill_marked(mark: str, *, spare: int) -> None:
@@ -85,16 +70,16 @@ def _has(process: psutil.Process, mark: str) -> bool:
 
 def post_mortem(returncode: int | None, *, log: Path, kernel_killed: bool) -> Outcome:
     """What became of a worker that ended without its last word."""
-    last = _last_line(log)
-    said = f"; its last line: {last}" if last else ""
     if returncode == -signal.SIGKILL and kernel_killed:
         return Outcome(status=Status.OOM_HOST, reason="the kernel killed the worker for want of memory")
     if returncode == -signal.SIGKILL:
         reason = "the worker was killed from outside (SIGKILL): by a person, a job scheduler or for want of memory"
-        return Outcome(status=Status.CRASHED, reason=reason + said)
-    if returncode is not None and returncode < 0:
-        return Outcome(status=Status.CRASHED, reason=f"the worker died of {_signal_name(-returncode)}{said}")
-    return Outcome(status=Status.CRASHED, reason=f"the worker ended with exit code {returncode} and no result{said}")
+    elif returncode is not None and returncode < 0:
+        reason = f"the worker died of {_signal_name(-returncode)}"
+    else:
+        reason = f"the worker ended with exit code {returncode} and no result"
+    last = _last_line(log)
+    return Outcome(status=Status.CRASHED, reason=reason + (f"; its last line: {last}" if last else ""))
 
 
 def _last_line(log: Path) -> str:
@@ -113,12 +98,13 @@ def _signal_name(number: int) -> str:
 
 def kernel_kills() -> int:
     """How often the kernel has killed for want of memory, in this cgroup where there is one."""
-    for path in _KILL_COUNTS:
-        try:
-            lines = path.read_text().splitlines()
-        except OSError:
-            continue
-        for line in lines:
+    return next((kills for path in _KILL_COUNTS if (kills := kills_in(path)) is not None), 0)
+
+
+def kills_in(path: Path) -> int | None:
+    """The kills for want of memory that a file of the kernel counts; None where it counts none."""
+    with suppress(OSError):
+        for line in path.read_text().splitlines():
             if line.startswith("oom_kill "):
                 return int(line.split()[1])
-    return 0
+    return None

@@ -29,7 +29,7 @@ from suite.run.control_groups import (
     parent_of_new,
     refusals_told,
 )
-from suite.run.ending import runs
+from suite.run.ending import kills_in, runs
 
 _PATIENCE_S = 30.0
 """For pages that must be written to the drive before they can go."""
@@ -48,8 +48,6 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
     _usage: ClassVar[str]
     _peak: ClassVar[str]
     _remedy: ClassVar[str]
-    _kills: ClassVar[str]
-    """File with a line `oom_kill N`."""
     _cached: ClassVar[tuple[str, str]]
     """Entries of `memory.stat`: page cache with files in memory (tmpfs), and those files alone."""
 
@@ -165,7 +163,6 @@ class _Version1(MemoryGroup):
     _usage = "memory.usage_in_bytes"
     _peak = "memory.max_usage_in_bytes"
     _remedy = REMEDY_1
-    _kills = "memory.oom_control"
     _cached = ("total_cache", "total_shmem")
 
     def _hold(self, limit_bytes: int) -> None:
@@ -183,7 +180,6 @@ class _Version2(MemoryGroup):
     _usage = "memory.current"
     _peak = "memory.peak"
     _remedy = REMEDY_2
-    _kills = "memory.events"
     _cached = ("file", "shmem")
 
     def _hold(self, limit_bytes: int) -> None:
@@ -284,11 +280,10 @@ def kills(pid: int, *, root: Path = Path("/")) -> int:
     """
     try:
         version, own = own_group(root)
-        kind = _Version1 if version == 1 else _Version2
-        lines = (parent_of_new(own) / f"{PREFIX}{pid}" / kind._kills).read_text().splitlines()
-    except (CannotHold, OSError):
+    except CannotHold:
         return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+    counted_in = "memory.oom_control" if version == 1 else "memory.events"
+    return kills_in(parent_of_new(own) / f"{PREFIX}{pid}" / counted_in) or 0
 
 
 def remove_left(*, root: Path = Path("/")) -> list[str]:

@@ -1,7 +1,7 @@
 """From options to cells: which system trains on what, for how long, in which setting, in which order."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from suite.records.options import BadOption
@@ -12,11 +12,18 @@ from systems.registry import Variant
 from workloads.schema import SCHEMAS
 from workloads.streams.tracks import split_name
 
-_SEEDS = 2**63
-"""What torch's generators take."""
 _LEAST_STEPS = 16
 """Of a run on a small real dataset, before the batch is halved any further."""
 _LEAST_BATCH = 16
+_RANGES: Mapping[str, tuple[Callable[[float], bool], str]] = {
+    "batch_size": (lambda size: size >= 1, "at least 1"),
+    "rounds": (lambda rounds: rounds >= 1, "at least 1"),
+    "steps": (lambda steps: steps >= 4, "at least 4"),
+    "lr": (lambda lr: lr > 0, "above 0"),
+    "seed": (lambda seed: 0 <= seed < 2**63, "from 0 to 2**63 - 1"),  # what torch's generators take
+    "frequency_prefix": (lambda share: 0 < share <= 1, "above 0 and at most 1"),
+    "embedding_dim": (lambda dim: dim >= 4 and dim % 4 == 0, "a multiple of 4 (fbgemm's kernels need that)"),
+}
 _MOST_RANKS = 64
 """Which share the batches of verification, too."""
 _OF_SCALE = (
@@ -62,23 +69,10 @@ def check_options(options: Options) -> None:
     Raises:
         BadOption: the first option that is out of range.
     """
-    ranges: Sequence[tuple[str, bool, str]] = (
-        ("--batch-size", options.batch_size is None or options.batch_size >= 1, "at least 1"),
-        ("--rounds", options.rounds >= 1, "at least 1"),
-        ("--steps", options.steps is None or options.steps >= 4, "at least 4"),
-        ("--lr", options.lr is None or options.lr > 0, "above 0"),
-        ("--seed", 0 <= options.seed < _SEEDS, "from 0 to 2**63 - 1"),
-        ("--frequency-prefix", 0 < options.frequency_prefix <= 1, "above 0 and at most 1"),
-        (
-            "--embedding-dim",
-            options.embedding_dim is None or (options.embedding_dim >= 4 and options.embedding_dim % 4 == 0),
-            "a multiple of 4 (fbgemm's kernels need that)",
-        ),
-    )
-    for flag, fine, expected in ranges:
-        if not fine:
-            value = getattr(options, flag.lstrip("-").replace("-", "_"))
-            raise BadOption(f"{flag}: {value} is out of range, it must be {expected}")
+    for name, (fine, expected) in _RANGES.items():
+        value = getattr(options, name)
+        if value is not None and not fine(value):
+            raise BadOption(f"--{name.replace('_', '-')}: {value} is out of range, it must be {expected}")
     if options.host_budgets and not options.on_drive:
         raise BadOption("--host-budget is for rows on a drive: give --tier disk")
     if options.on_drive and (options.cache_ratios or options.device_budgets):
@@ -191,15 +185,10 @@ def _setting(workload: str, scale: Scale, options: Options, dataset: Dataset | N
 
 def _adjusted(scale: Scale, options: Options, training_rows: int) -> tuple[Scale, list[str]]:
     """The scale with the options applied, and shrunk to one epoch."""
-    scale = replace(
-        scale,
-        batch_size=options.batch_size or scale.batch_size,
-        embedding_dim=options.embedding_dim or scale.embedding_dim,
-    )
-    if scale.batch_size % (options.ranks or 1):
-        raise BadOption(
-            f"--ranks: {options.ranks} ranks cannot share a batch of {scale.batch_size}: give another --batch-size"
-        )
+    batch, dim = options.batch_size or scale.batch_size, options.embedding_dim or scale.embedding_dim
+    if batch % (options.ranks or 1):
+        raise BadOption(f"--ranks: {options.ranks} ranks cannot share a batch of {batch}: give another --batch-size")
+    scale = replace(scale, batch_size=batch, embedding_dim=dim)
     if options.steps is not None:
         scale = with_steps(scale, options.steps)
     return fitted_to_epoch(scale, training_rows)
@@ -217,8 +206,7 @@ def fitted_to_epoch(scale: Scale, training_rows: int) -> tuple[Scale, list[str]]
     Raises:
         BadOption: not even the smallest batch leaves four steps.
     """
-    wanted = scale.train_steps + scale.counted_steps
-    batch = scale.batch_size
+    wanted, batch = scale.train_steps + scale.counted_steps, scale.batch_size
     while training_rows // batch < min(wanted, _LEAST_STEPS) and batch > _LEAST_BATCH:
         batch = max(_LEAST_BATCH, batch // 2)
     steps = training_rows // batch
@@ -226,9 +214,8 @@ def fitted_to_epoch(scale: Scale, training_rows: int) -> tuple[Scale, list[str]]
         raise BadOption(f"--data-dir: {training_rows} training rows are too few for four batches of {batch}")
     changes = []
     if batch != scale.batch_size:
-        changes.append(
-            f"batch {batch} instead of {scale.batch_size}, because there are {training_rows:,} training rows"
-        )
+        why = f"because there are {training_rows:,} training rows"
+        changes.append(f"batch {batch} instead of {scale.batch_size}, {why}")
     scale = replace(scale, batch_size=batch)
     if steps < wanted:
         changes.append(f"{steps} steps, one whole epoch, instead of {wanted}")

@@ -3,7 +3,6 @@
 import os
 import selectors
 import time
-import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from suite.records.record import Cell
 from suite.records.scales import scale_of
 from suite.records.status import Status
 from suite.run import memory_group
-from suite.run.ending import GRACE_S, kernel_kills, kill_tree, post_mortem
+from suite.run.ending import GRACE_S, kernel_kills, post_mortem
 from suite.run.memory_probes import available_host_bytes, tree_rss_bytes
 from suite.run.messages import ANSWERS, Done, Outcome, Progress, RunCell, Turn, encode
 from suite.run.scratch import cell_directory, is_disk_full
@@ -63,14 +62,6 @@ class Ended:
     wall_s: float
 
 
-class Cancelled(KeyboardInterrupt):
-    """Ctrl-C arrived while the cell ran; it was killed and ended as `interrupted`."""
-
-    def __init__(self, ended: Ended) -> None:
-        super().__init__("interrupted")
-        self.ended = ended
-
-
 def run_in_process(
     cell: Cell,
     *,
@@ -80,10 +71,10 @@ def run_in_process(
     rows: Path | None = None,
     on_progress: OnProgress = lambda _: None,
 ) -> Ended:
-    """Run a cell in a process of its own; see `RunCell` for what it is given.
+    """Run a cell in a process of its own; see `RunCell` for what it is given. On Ctrl-C it ends as `interrupted`.
 
     Raises:
-        Cancelled: Ctrl-C arrived; the process tree is gone by then.
+        OSError: no process, log or temporary directory could be had.
     """
     started = time.monotonic()
     with Worker(log) as mine:
@@ -91,8 +82,7 @@ def run_in_process(
             mine.ask(RunCell(cell=cell, optima=optima, rows=rows))
             answer = mine.answer(limits, on_progress)
         except KeyboardInterrupt:
-            outcome = Outcome(status=Status.INTERRUPTED, reason="stopped by Ctrl-C")
-            raise Cancelled(Ended(outcome, mine.phase, time.monotonic() - started)) from None
+            answer = Outcome(status=Status.INTERRUPTED, reason="stopped by Ctrl-C")
     if not isinstance(answer, Outcome):
         answer = Outcome(status=Status.CRASHED, reason=f"the worker answered '{answer.kind}' to a cell")
     return Ended(answer, mine.phase, time.monotonic() - started)
@@ -123,28 +113,18 @@ class Worker(AbstractContextManager["Worker"]):
         self.phase = "start"
         self.log = log
         self._kills_before = kernel_kills()
-        self._mark = uuid.uuid4().hex
         self._asked: float | None = None
         self._buffer = b""
         with ExitStack() as stack:
             folder, keep = stack.enter_context(cell_directory())
-            self._process, self._fd = start(log, mark=self._mark, folder=folder, keep=keep)
+            self._process, self._fd = start(log, folder=folder, keep=keep)
             stack.callback(os.close, self._fd)
-            stack.callback(kill_tree, self._process, mark=self._mark)
+            stack.callback(self._process.close)
             self._selector = stack.enter_context(selectors.DefaultSelector())
             self._selector.register(self._fd, selectors.EVENT_READ)
             self._resources = stack.pop_all()
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    @property
-    def pid(self) -> int:
-        """Of the process."""
-        return self._process.pid
-
-    def close(self) -> None:
-        """Kill the process with all that it started; again, it does no harm."""
         self._resources.close()
         memory_group.remove_left()
 

@@ -22,7 +22,7 @@ from suite.records.store import RecordStore, StoreError
 from suite.run import memory_group
 from suite.run.agreement import compared, drop_rows, path_of
 from suite.run.locks import one_run_in, one_run_on
-from suite.run.process import Cancelled, Ended, limits_of, not_started, run_in_process
+from suite.run.process import Ended, limits_of, not_started, run_in_process
 from suite.run.scratch import remove_left
 from suite.run.turns.arrangement import who_takes_turns
 from suite.run.turns.session import Session
@@ -178,7 +178,6 @@ class Runner:
         key, label, log = self._key(cell), cell.label, self._log(cell)
         display.cell_started(1 + self._cells.index(cell), label)
         started = self._now()
-        cancelled: Cancelled | None = None
         try:
             ended = run_in_process(
                 cell,
@@ -188,8 +187,6 @@ class Runner:
                 rows=path_of(self._out, key).absolute(),
                 on_progress=display.progress,
             )
-        except Cancelled as stop:
-            cancelled, ended = stop, stop.ended
         except OSError as error:  # a full disk under the log, no process to be had: this cell's loss alone
             ended = Ended(not_started(error), "start", 0.0)
         record = self._record(cell, ended, started)
@@ -198,8 +195,8 @@ class Runner:
             label, record.status, wall_s=record.wall_s, summary=_summary(record), reason=_with_log(record, log)
         )
         self._write(record, display)
-        if cancelled is not None:
-            raise cancelled
+        if record.status is Status.INTERRUPTED:
+            raise KeyboardInterrupt
 
     def _take_turns(self, group: Group, display: Display) -> None:
         """Compare the rows of a setting's systems and have them take turns; their records get checks and times."""

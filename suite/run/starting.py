@@ -1,19 +1,19 @@
 """Starting workers: from a process that has imported what they need (`suite.run.cell.zygote`)."""
 
-from __future__ import annotations
-
 import atexit
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
+import uuid
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Lock
 
-from suite.run.ending import MARK, NO_MARK
+from suite.run.ending import GRACE_S, MARK, NO_MARK, kill_marked
 
 _ANSWER_S = 300.0
 """How long the import may take, and a fork."""
@@ -26,17 +26,18 @@ _NOT_HANDED_ON = ("PYTEST_CURRENT_TEST", "TMPDIR", MARK)
 class Process:
     """A worker as its parent sees it; its number is its process group's and its session's too."""
 
-    def __init__(self, pid: int, *, stdin: int, ended: int) -> None:
+    def __init__(self, pid: int, *, mark: str, stdin: int, ended: int) -> None:
         self.pid = pid
-        self.stdin = stdin
         self.returncode: int | None = None
+        self._mark = mark
+        self._stdin = stdin
         self._ended = ended
 
     def say(self, line: bytes) -> None:
         """Send a line. A worker that died before reading it is found out by its exit."""
         with suppress(BrokenPipeError):
             while line:
-                line = line[os.write(self.stdin, line) :]
+                line = line[os.write(self._stdin, line) :]
 
     def wait(self, timeout: float = 0.0) -> int | None:
         """Its exit code, negative for a signal that it died of; None where it goes on for so many seconds."""
@@ -47,11 +48,13 @@ class Process:
         return self.returncode
 
     def close(self) -> None:
-        """Close its standard input, on which it ends itself."""
-        if self.stdin >= 0:
-            os.close(self.stdin)
-            os.close(self._ended)
-            self.stdin = self._ended = -1
+        """Kill it, its session and whatever carries its mark, and reap it; once. One that is gone does no harm."""
+        with suppress(ProcessLookupError):  # the whole group may have ended
+            os.killpg(self.pid, signal.SIGKILL)
+        kill_marked(self._mark, spare=os.getpid())
+        self.wait(GRACE_S)  # it may be stuck in a driver's call: the other cells go on
+        os.close(self._stdin)
+        os.close(self._ended)
 
 
 class Zygote:
@@ -62,7 +65,7 @@ class Zygote:
     """
 
     ended_s = 0.0
-    _kept: Zygote | None = None
+    _kept: "Zygote | None" = None
 
     def __init__(self, environment: dict[str, str]) -> None:
         self.environment = environment
@@ -81,7 +84,7 @@ class Zygote:
         self._socket = mine
 
     @classmethod
-    def kept(cls) -> Zygote:
+    def kept(cls) -> "Zygote":
         """The one for the environment as it is now."""
         environment = worker_environment()
         if cls._kept is None or cls._kept.environment != environment:
@@ -122,7 +125,7 @@ class Zygote:
 atexit.register(Zygote.drop)
 
 
-def start(log: Path, *, mark: str, folder: Path, keep: int) -> tuple[Process, int]:
+def start(log: Path, *, folder: Path, keep: int) -> tuple[Process, int]:
     """A worker that waits for requests, and the file descriptor that its messages arrive at.
 
     Its temporary files lie in `folder`, which stays for as long as it has the file descriptor `keep` open.
@@ -139,10 +142,10 @@ def start(log: Path, *, mark: str, folder: Path, keep: int) -> tuple[Process, in
         for fd in (stdin, messages, ends):
             theirs.callback(os.close, fd)
         sink = theirs.enter_context(log.open("wb"))
-        asked = {MARK: mark, "TMPDIR": str(folder)}
-        pid = _fork(asked, [stdin, messages, sink.fileno(), keep, ends])
+        mark = uuid.uuid4().hex
+        pid = _fork({MARK: mark, "TMPDIR": str(folder)}, [stdin, messages, sink.fileno(), keep, ends])
         mine.pop_all()
-        return Process(pid, stdin=say, ended=ended), listen
+        return Process(pid, mark=mark, stdin=say, ended=ended), listen
 
 
 def _fork(asked: dict[str, str], fds: list[int]) -> int:

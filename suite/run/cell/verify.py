@@ -102,9 +102,8 @@ def _checks(
     allowed = tolerance(under_test) if bitwise else max(tolerance(under_test), TOLERANCE[spec.optimizer.kind])
     train_test, train_reference = _trainer(under_test, workload, seed), _trainer(reference, workload, seed)
 
-    losses = torch.tensor([train_test.run(1).loss - train_reference.run(1).loss for _ in range(STEPS)])
     of_loss = allowed / 10 if under_test.exact else allowed  # a parameter that many rows share moves all of them
-    yield check_of(f"{kind}: losses", float(losses.abs().max()), of_loss)
+    yield losses_check(f"{kind}: losses", train_test, train_reference, of_loss)
     yield from rows_checks(f"{kind}: after training", under_test, reference, allowed)
 
     before = snapshot(under_test)
@@ -135,6 +134,12 @@ def _checks(
         _trained_on(bags, module, seed + 1)
     resumed_exactly = 0.0 if spec.device.type == "cpu" else loose
     yield from rows_checks(f"{kind}: save, load and go on", resumed, under_test, resumed_exactly)
+
+
+def losses_check(name: str, ours: Trainer, theirs: Trainer, allowed: float) -> Check:
+    """Train both for `STEPS` steps and compare the losses of each."""
+    apart = torch.tensor([ours.run(1).loss - theirs.run(1).loss for _ in range(STEPS)])
+    return check_of(name, float(apart.abs().max()), allowed)
 
 
 def _started(system: EmbeddingSystem, seed: int) -> EmbeddingSystem:

@@ -3,7 +3,6 @@
 import logging
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -21,7 +20,6 @@ from suite.records.options import (
     parse_sizes,
     parse_workloads,
 )
-from suite.records.record import Cell
 from suite.run.console.choices import Device, Tier, choose_device, make_display, named_systems
 from suite.run.console.listing import show_choices, show_plan
 from suite.run.datasets import open_datasets
@@ -159,30 +157,18 @@ def run(
         check_options(options)
         cells, notes = plan_cells(options, datasets=datasets, host_bytes=available_host_bytes())
     choice = Choice.FRESH if fresh else Choice.ONLY_FAILED if only_failed else Choice.RESUME
-    runner = Runner(
-        cells,
-        out=out,
-        environment=capture(threads=len(os.sched_getaffinity(0))),
-        choice=choice,
-        timeout_s=timeout,
-    )
+    environment = capture(threads=len(os.sched_getaffinity(0)))
+    runner = Runner(cells, out=out, environment=environment, choice=choice, timeout_s=timeout)
     if dry_run:
         show_plan(Console(), cells, runner, notes=[why, *notes], as_json=as_json)
         return
     with errors_told(Locked, usage=BadOption, left="what is done is kept"):
-        raise typer.Exit(_run(runner, cells, notes=[why, *notes], quiet=quiet, as_json=as_json, columns=columns))
-
-
-def _run(
-    runner: Runner, cells: Sequence[Cell], *, notes: Sequence[str], quiet: bool, as_json: bool, columns: Columns
-) -> int:
-    """Run the cells, then show their tables. Returns the exit code."""
-    with make_display(quiet, as_json) as display:
-        for note in notes:
-            display.note(note)
-        records = runner.run(display)
-    runner.report(None if as_json else Console(), columns)
-    return exit_code(records, planned=len(cells), interrupted=runner.interrupted)
+        with make_display(quiet, as_json) as display:
+            for note in (why, *notes):
+                display.note(note)
+            records = runner.run(display)
+        runner.report(None if as_json else Console(), columns)
+        raise typer.Exit(exit_code(records, planned=len(cells), interrupted=runner.interrupted))
 
 
 def main() -> None:

@@ -1,7 +1,5 @@
 """What `--list` and `--dry-run` show, without running anything."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import textwrap
@@ -53,29 +51,22 @@ class _Page:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._width = min(console.width, _WIDTH)
+        self._wrapper = textwrap.TextWrapper(min(console.width, _WIDTH), break_long_words=False, break_on_hyphens=False)
 
     def heading(self, text: str) -> None:
         """The title of a section, behind an empty line."""
         self._console.print()
-        self._print(text, "")
+        self._print(text, "", "")
 
     def entry(self, name: str, *sentences: str) -> None:
         """A name on a line of its own, and each sentence below it."""
-        self._print(name, "  ", behind="      ")
+        self._print(name, "  ", "      ")
         for sentence in sentences:
-            self._print(sentence, "      ")
+            self._print(sentence, "      ", "      ")
 
-    def _print(self, text: str, indent: str, behind: str | None = None) -> None:
-        wrapped = textwrap.fill(
-            text,
-            self._width,
-            initial_indent=indent,
-            subsequent_indent=indent if behind is None else behind,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        self._console.print(wrapped, markup=False, highlight=False, soft_wrap=True)
+    def _print(self, text: str, first: str, behind: str) -> None:
+        self._wrapper.initial_indent, self._wrapper.subsequent_indent = first, behind
+        self._console.print(self._wrapper.fill(text), markup=False, highlight=False, soft_wrap=True)
 
 
 def show_choices(console: Console) -> None:
@@ -132,7 +123,7 @@ def _system(page: _Page, name: str) -> None:
     page.entry(f"{name} [{parameters}]" if parameters else name, found.about or _summary(found), _here(variant, found))
 
 
-def _here(variant: registry.Variant, found: type[EmbeddingSystem]) -> str:
+def _here(variant: registry.Variant, found: "type[EmbeddingSystem]") -> str:
     """What a system is on this machine, read off a tiny one that is built for it."""
     import torch
     from torchrec import EmbeddingBagConfig
@@ -159,12 +150,9 @@ def _here(variant: registry.Variant, found: type[EmbeddingSystem]) -> str:
         placement, knew = system.placement, system.knew
     except (RuntimeError, OSError) as error:
         return f"{here} it cannot be built, {error}"
-    said = placement.label
-    if placement.computes_as is not None:
-        said += f", the very kernel of {placement.computes_as}, so it is not timed again"
-    if knew != "nothing":
-        said += f"; it knows {knew}"
-    return f"{here} {said}."
+    again = placement.computes_as
+    same = "" if again is None else f", the very kernel of {again}, so it is not timed again"
+    return f"{here} {placement.label}{same}" + (f"; it knows {knew}." if knew != "nothing" else ".")
 
 
 def _workloads(page: _Page) -> None:

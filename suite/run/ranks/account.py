@@ -96,4 +96,4 @@ def traffic_of_all(each: Sequence[Traffic]) -> Traffic:
 
 def _sum(values: Iterable[int | None]) -> int | None:
     known = list(values)
-    return None if None in known else sum(value for value in known if value is not None)
+    return None if None in known else sum(value or 0 for value in known)

@@ -15,10 +15,10 @@ from torchrec import KeyedJaggedTensor, KeyedTensor
 
 from suite.records.record import Check, Verification
 from suite.run.cell.asked import Asked
-from suite.run.cell.differences import TOLERANCE, check_of, rows_checks
+from suite.run.cell.differences import TOLERANCE, rows_checks
 from suite.run.cell.feed import in_process
 from suite.run.cell.training import build_trainer, load_initial_rows
-from suite.run.cell.verify import STEPS, verify
+from suite.run.cell.verify import STEPS, losses_check, verify
 from suite.run.ranks.group import gathered
 from suite.run.ranks.training import RankTrainer, part_of_features, parts_of
 from systems.contract import EmbeddingSystem, SystemSpec
@@ -90,7 +90,6 @@ def _data_parallel(
     options: dict[str, Any] = {"bottom_mlp": (16,), "top_mlp": (16, 1), "seed": seed, "total_steps": STEPS}
     trainer = build_trainer(ours, workload, feed=parts_of(workload, spec.device), kind=RankTrainer, **options)
     one_rank = build_trainer(theirs, workload, feed=in_process(workload, spec.device), **options)
-    losses = torch.tensor([trainer.run(1).loss - one_rank.run(1).loss for _ in range(STEPS)])
     name = f"{kind}: data parallel"
-    yield check_of(f"{name}, losses", float(losses.abs().max()), TOLERANCE[kind])
+    yield losses_check(f"{name}, losses", trainer, one_rank, TOLERANCE[kind])
     yield from rows_checks(name, ours, theirs, TOLERANCE[kind])

@@ -1,4 +1,4 @@
-"""The process group of a cell's ranks, and the sentences for what goes wrong in it."""
+"""The process group of a cell's ranks."""
 
 import os
 from datetime import timedelta
@@ -54,13 +54,3 @@ def of_all(value: Value) -> list[Value]:
     found: list[Value] = [value] * dist.get_world_size()
     dist.all_gather_object(found, value)
     return found
-
-
-def lost_others(error: BaseException) -> bool:
-    """Whether a collective failed because another rank is gone."""
-    return any(words in str(error) for words in ("Connection closed by peer", "Connection reset", "Broken pipe"))
-
-
-def waited_too_long(error: BaseException) -> bool:
-    """Whether a collective failed because another rank did not come to it."""
-    return any(words in str(error) for words in ("Timed out waiting", "timed out", "Watchdog caught"))

@@ -38,6 +38,9 @@ from systems.sharded.system import ShardedSystem
 from workloads.batch import Split
 
 _FOUND_S = 10.0
+_GONE = ("Connection closed by peer", "Connection reset", "Broken pipe")
+_LATE = ("Timed out waiting", "timed out", "Watchdog caught")
+"""What a collective says that failed because another rank is gone, or did not come to it."""
 
 
 def run_rank(folder: Path) -> None:
@@ -54,7 +57,7 @@ def run_rank(folder: Path) -> None:
             failed = False
         except Exception as error:
             traceback.print_exc()
-            outcome, failed = Outcome(status=_status(error), reason=f"rank {rank}: {_reason(error)}"), True
+            outcome, failed = _failed(error, rank), True
         if leads or failed:
             write_atomically(folder / f"{rank}.json", outcome.model_dump_json())
     if failed:
@@ -66,16 +69,11 @@ def run_rank(folder: Path) -> None:
     dist.destroy_process_group()
 
 
-def _status(error: Exception) -> Status:
-    return Status.TIMEOUT if group.waited_too_long(error) else status_of(error)
-
-
-def _reason(error: Exception) -> str:
-    if group.lost_others(error):
-        return f"{LOST}: {describe(error)}"
-    if group.waited_too_long(error):
-        return f"another rank did not come to a collective in time: {describe(error)}"
-    return describe(error)
+def _failed(error: Exception, rank: int) -> Outcome:
+    lost, late = (any(words in str(error) for words in said) for said in (_GONE, _LATE))
+    why = f"{LOST}: " if lost else "another rank did not come to a collective in time: " if late else ""
+    status = Status.TIMEOUT if late else status_of(error)
+    return Outcome(status=status, reason=f"rank {rank}: {why}{describe(error)}")
 
 
 def _run(cell: Cell, folder: Path, reporter: Reporter) -> Outcome:

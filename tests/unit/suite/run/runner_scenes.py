@@ -6,7 +6,7 @@ from suite.records.status import Status
 from suite.records.turns import Conditions, MachineState, Turns
 from suite.run.console.display import Display
 from suite.run.messages import Outcome, Progress
-from suite.run.process import Cancelled, Ended
+from suite.run.process import Ended
 from tests.faults.cells import tiny_cell
 from tests.unit.suite.fabricate import measurement, optimum, verification
 
@@ -56,8 +56,6 @@ class Workers:
         log.write_text("what the worker printed")
         on_progress(Progress(phase="train", step=1, steps=2))
         outcome = self.outcomes.get(cell.system, Status.OK)
-        if outcome is KeyboardInterrupt:
-            raise Cancelled(Ended(Outcome(status=Status.INTERRUPTED, reason="stopped by Ctrl-C"), "train", 1.0))
         if isinstance(outcome, Exception):
             raise outcome
         if outcome is Status.OK:

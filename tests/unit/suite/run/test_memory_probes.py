@@ -20,24 +20,19 @@ ROOT = Path(__file__).resolve().parents[4]
 def test_peak_is_that_since_the_reset_and_shows_memory_given_back():
     # in a process of its own: others' peaks are in the way here
     script = """
-        import numpy as np, torch
+        import numpy as np
+        from types import SimpleNamespace
         from suite.run import memory_probes as memory
         early = np.ones(300_000_000, np.uint8); del early
         before = memory.peak_rss_bytes()
-        if not memory.reset_peaks(torch.device("cpu")):
+        if not memory.reset_peaks(SimpleNamespace(type="cpu")):
             raise SystemExit(77)
         after = memory.peak_rss_bytes()
         late = np.ones(120_000_000, np.uint8); del late
         print(before - after, memory.peak_rss_bytes() - after, memory.peak_rss_bytes() - memory.rss_bytes())
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode == 77:
         pytest.skip("clear_refs cannot be written here")
     fell, rose, above_now = map(int, done.stdout.split())
@@ -46,12 +41,9 @@ def test_peak_is_that_since_the_reset_and_shows_memory_given_back():
     assert above_now > 100_000_000
 
 
-def test_reset_that_is_refused_says_so(monkeypatch, tmp_path):
+def test_on_a_cpu_a_reset_that_is_refused_says_so_and_there_are_no_device_figures(monkeypatch, tmp_path):
     monkeypatch.setattr(memory, "_CLEAR_REFS", tmp_path / "absent" / "clear_refs")
     assert memory.reset_peaks(CPU) is False
-
-
-def test_cpu_has_no_device_figures_rather_than_zero():
     assert memory.device_peak(CPU) == {}
 
 
@@ -79,12 +71,10 @@ def test_driver_tells_what_this_process_holds_and_nothing_of_what_others_hold():
     assert asked(SimpleNamespace(pid=os.getpid(), usedGpuMemory=None)) is None
 
 
-def test_proportional_set_is_no_larger_than_the_resident_one():
+def test_proportional_set_is_no_larger_than_the_resident_one_and_none_where_the_kernel_does_not_say(monkeypatch):
     pss = memory.pss_bytes()
     assert pss is None or 0 < pss <= memory.rss_bytes() * 1.05
 
-
-def test_proportional_set_is_none_where_the_kernel_does_not_say(monkeypatch):
     def denied(_self):
         raise psutil.AccessDenied
 
@@ -106,27 +96,14 @@ def group(tmp_path, monkeypatch):
     return write
 
 
-def test_available_memory_is_what_the_control_group_leaves(group):
+def test_available_memory_is_what_the_control_group_leaves_file_cache_of_a_dataset_just_read_included(group, tmp_path):
     group(16 * 10**9, 4 * 10**9)
     assert memory.available_host_bytes() == 12 * 10**9
-
-
-def test_file_cache_of_a_dataset_just_read_does_not_count_as_used(group):
     group(16 * 10**9, 16 * 10**9, cache=13 * 10**9)
     assert memory.available_host_bytes() == 13 * 10**9
-
-
-def test_group_over_its_limit_leaves_nothing_and_never_less(group):
-    group(4 * 10**9, 5 * 10**9)
+    group(4 * 10**9, 5 * 10**9)  # never less than nothing
     assert memory.available_host_bytes() == 0
-
-
-def test_group_without_a_limit_or_files_changes_nothing(group, tmp_path):
     group("max", 5 * 10**9)
     assert memory.available_host_bytes() == 100 * 10**9
     (tmp_path / "current").unlink()
     assert memory.available_host_bytes() == 100 * 10**9
-
-
-def test_real_machine_has_some_memory_to_give():
-    assert 0 < memory.available_host_bytes() <= psutil.virtual_memory().total

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from suite.records.status import Status
@@ -12,6 +12,7 @@ from tests.faults.cells import tiny_cell
 from tests.unit.suite.fabricate import measurement, verification
 
 
+@settings(max_examples=30)
 @given(
     st.builds(Progress, phase=st.text(), step=st.integers(0), steps=st.integers(0))
     | st.builds(Outcome, status=st.sampled_from(Status), reason=st.text(), notes=st.tuples(st.text()))
@@ -23,17 +24,13 @@ def test_message_is_one_line_and_comes_back_whole(message):
     assert ANSWERS.validate_json(line) == message
 
 
-def test_outcome_carries_its_measurement_and_verification():
-    sent = Outcome(status=Status.OK, verification=verification(difference=1e-9), measurement=measurement(tiny_cell()))
-    assert ANSWERS.validate_json(encode(sent)) == sent
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_number_that_json_lacks_survives(value):
+@pytest.mark.parametrize("value", [0.1, math.nan, -math.inf])
+def test_outcome_carries_its_measurement_and_verification_with_numbers_that_json_lacks(value):
     measured = measurement(tiny_cell())
     quality = measured.quality.model_copy(update={"final_loss": value})
-    sent = Outcome(status=Status.OK, measurement=measured.model_copy(update={"quality": quality}))
-    assert repr(ANSWERS.validate_json(encode(sent)).measurement.quality.final_loss) == repr(value)
+    measured = measured.model_copy(update={"quality": quality})
+    sent = Outcome(status=Status.OK, verification=verification(difference=1e-9), measurement=measured)
+    assert repr(ANSWERS.validate_json(encode(sent))) == repr(sent)
 
 
 @pytest.mark.parametrize(

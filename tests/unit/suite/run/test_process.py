@@ -14,7 +14,7 @@ import pytest
 from suite.records.status import Status
 from suite.run import ending, process
 from suite.run.ending import MARK, kill_marked
-from suite.run.process import Cancelled, Limits, run_in_process
+from suite.run.process import Limits, run_in_process
 from suite.run.starting import Process, Zygote
 from tests.faults.cells import tiny_cell
 
@@ -74,7 +74,9 @@ def test_cell_arrives_on_standard_input_and_progress_and_outcome_leave_through_t
     run = worker("""
         system = __import__("json").loads(sys.stdin.readline())["cell"]["system"]
         os.write(fd, b'{"kind": "progress", "phase": "train", "step": 1, "steps": 2}\\n')
-        os.write(fd, ('{"kind": "outcome", "status": "unsupported", "reason": "' + system + '"}\\n').encode())
+        for piece in ('{"kind": "outcome", "status": "unsup', 'ported", "reason": "' + system + '"}\\n'):
+            os.write(fd, piece.encode())
+            time.sleep(0.1)
         time.sleep(60)
     """)
     seen = []
@@ -82,15 +84,6 @@ def test_cell_arrives_on_standard_input_and_progress_and_outcome_leave_through_t
     assert (ended.outcome.status, ended.outcome.reason, ended.phase) == (Status.UNSUPPORTED, "reference", "train")
     assert [(p.step, p.steps) for p in seen] == [(1, 2)]
     assert ended.wall_s < 20
-
-
-def test_message_in_pieces_is_put_together(worker):
-    run = worker("""
-        for piece in (b'{"kind": "outcome", ', b'"status": "infeasible"', b', "reason": "x"}\\n'):
-            os.write(fd, piece)
-            time.sleep(0.1)
-    """)
-    assert run().outcome.status is Status.INFEASIBLE
 
 
 def test_last_word_counts_although_the_worker_is_gone_when_it_is_read(worker):
@@ -222,18 +215,15 @@ def test_ctrl_c_ends_the_tree_and_says_in_which_phase(worker, tmp_path):
     def ctrl_c(_):
         raise KeyboardInterrupt
 
-    with pytest.raises(Cancelled) as caught:
-        run(on_progress=ctrl_c)
-    ended = caught.value.ended
+    ended = run(on_progress=ctrl_c)
     assert (ended.outcome.status, ended.phase) == (Status.INTERRUPTED, "verify")
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
 
 
-def test_closing_a_worker_that_is_gone_does_nothing(worker, tmp_path):
+def test_leaving_a_worker_that_is_gone_does_nothing(worker, tmp_path):
     worker("sys.exit(3)")
     with process.Worker(tmp_path / "a.log") as gone:
         assert gone._process.wait(40) == 3
-    gone.close()
     assert gone._process.returncode == 3
 
 

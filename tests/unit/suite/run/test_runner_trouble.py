@@ -18,7 +18,7 @@ from tests.unit.suite.run.runner_scenes import CELLS, Notebook, statuses
 
 
 def test_ctrl_c_keeps_finished_cells_records_the_interrupted_one_and_starts_no_more(run, tmp_path):
-    stopped = run(full_gpu=KeyboardInterrupt)
+    stopped = run(full_gpu=Status.INTERRUPTED)
     assert stopped.workers.started == ["reference", "full_gpu"]
     assert statuses(stopped) == {"reference": "ok", "full_gpu": "interrupted"}
     assert stopped.code == 130

@@ -7,18 +7,7 @@ from typer.testing import CliRunner
 from suite.run.console import command as cli
 from workloads.prepare.prepare import prepare
 
-TINY = [
-    "--scale",
-    "smoke",
-    "--device",
-    "cpu",
-    "--steps",
-    "5",
-    "--batch-size",
-    "32",
-    "--embedding-dim",
-    "4",
-]
+TINY = ["--scale", "smoke", "--device", "cpu", "--steps", "5", "--batch-size", "32", "--embedding-dim", "4"]
 
 
 def call(*words):

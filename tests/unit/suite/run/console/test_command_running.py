@@ -1,7 +1,5 @@
 """The command line: what it runs, and how it ends."""
 
-from __future__ import annotations
-
 import csv
 import fcntl
 import json
@@ -13,7 +11,7 @@ from suite.records.store import RecordStore, StoreError
 from suite.run import runner
 from suite.run.console import command as cli
 from suite.run.messages import Outcome
-from suite.run.process import Cancelled, Ended
+from suite.run.process import Ended
 from suite.run.turns import session
 from tests.unit.suite.run.console.command_scenes import TINY, call
 
@@ -80,8 +78,6 @@ def test_real_dataset_end_to_end_trains_one_whole_epoch_and_says_so(tmp_path, pr
 def answering(monkeypatch, **outcomes):
     def answer(cell, **_):
         status = outcomes.get(cell.system, Status.UNSUPPORTED)
-        if status is Status.INTERRUPTED:
-            raise Cancelled(Ended(Outcome(status=status, reason="stopped by Ctrl-C"), "train", 1.0))
         return Ended(Outcome(status=status, reason="because"), "support", 1.0)
 
     monkeypatch.setattr(runner, "run_in_process", answer)
@@ -122,12 +118,12 @@ def test_directory_in_use_by_another_run_is_a_sentence_and_exit_code_1(tmp_path,
 
 
 def test_full_disk_still_prints_the_table_and_ends_with_a_sentence(tmp_path, monkeypatch):
-    def full(path, text):
-        raise StoreError(f"cannot write {path}: No space left on device; make room")
+    def full(*_):
+        raise StoreError("cannot write a file: No space left on device; make room")
 
     answering(monkeypatch)
     monkeypatch.setattr("suite.records.store.write_atomically", full)
-    monkeypatch.setattr("suite.tables.formats.write_atomically", full)
+    monkeypatch.setattr(runner, "write_tables", full)
     result = call("--systems", "reference", "--workloads", "avazu", "--out", tmp_path, *TINY)
     assert result.exit_code == 1
     assert isinstance(result.exception, SystemExit)

@@ -138,14 +138,6 @@ def test_live_display_shows_the_cell_in_hand(clock: FakeClock) -> None:
     assert times == "0:20 in this cell; elapsed 1:20, about 2:40 left"
 
 
-def test_live_display_ends_when_the_run_is_interrupted(clock: FakeClock) -> None:
-    stream = io.StringIO()
-    console = Console(file=stream, force_terminal=True, width=100, color_system=None)
-    with pytest.raises(KeyboardInterrupt), LiveDisplay(stream, clock, console=console):
-        raise KeyboardInterrupt
-    assert stream.getvalue().count("\x1b[?25h") == 1
-
-
 def test_remaining_time_is_mean_wall_of_finished_cells_for_those_left(clock: FakeClock) -> None:
     display = Display(clock)
     display.run_started(10, 4)
