@@ -158,15 +158,6 @@ def test_data_directory_that_is_not_there_names_the_command_that_makes_it(tmp_pa
     assert "absent" in message
 
 
-def test_half_prepared_directory_says_so_and_names_the_command(tmp_path, prepared):
-    half = tmp_path / "data" / "criteo_kaggle"
-    half.mkdir(parents=True)
-    (half / "train_ids.npy").write_bytes((prepared / "criteo_kaggle" / "train_ids.npy").read_bytes())
-    message = refused("--data-dir", tmp_path / "data", *TINY)
-    assert f"cut short in {half}: run its command again to go on, or delete it" in message
-    assert "python -m workloads prepare" in message
-
-
 def test_dataset_that_the_directory_lacks_is_named_with_those_it_holds(prepared):
     message = refused("--data-dir", prepared, "--workloads", "avazu", *TINY)
     assert "holds no avazu, only criteo_kaggle" in message
