@@ -71,21 +71,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 },
             }
         )
-        found = pairs(contests[-1], record)
-        missed = sum(not low <= 1 <= high for _, low, high in found)
-        disturbed = "; ".join(contests[-1]["disturbed"])
-        sys.stdout.write(
-            f"{number + 1}/{asked.contests} {cell.workload:16} missed {missed} of {len(found)}, ratios "
-            f"{min(found)[0]:.3f} to {max(found)[0]:.3f}, half-width {_half_width(found):.3f} {disturbed}\n"
-        )
-        sys.stdout.flush()
+        sys.stderr.write(f"{number + 1}/{asked.contests} {cell.workload} {'; '.join(contests[-1]['disturbed'])}\n")
     compared = [pair for contest in contests for pair in pairs(contest, record)]
     summary = {
         "pairs": len(compared),
         "missed": sum(not low <= 1 <= high for _, low, high in compared),
         "farthest_from_1": max(abs(ratio - 1) for ratio, _, _ in compared),
         "median_distance_from_1": statistics.median(abs(ratio - 1) for ratio, _, _ in compared),
-        "median_half_width": _half_width(compared),
+        "median_half_width": statistics.median((high - low) / 2 for _, low, high in compared),
         "median_ms_per_step": 1e3
         * statistics.median(
             second / cells[0].turn_steps
@@ -115,10 +108,6 @@ def pairs(contest: dict, record: Record) -> list[tuple[float, float, float]]:
         runs.append([record.model_copy(update={"cell": cell, "turns": turns})])
     found = [relative_speed(one, other) for one, other in itertools.combinations(runs, 2)]
     return [(ratio.value, ratio.low, ratio.high) for ratio in found]
-
-
-def _half_width(found: Sequence[tuple[float, float, float]]) -> float:
-    return statistics.median((high - low) / 2 for _, low, high in found)
 
 
 if __name__ == "__main__":
