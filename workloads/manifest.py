@@ -145,25 +145,24 @@ def read_manifest(folder: Path) -> Manifest:
     Raises:
         DataError: manifest.json is missing, damaged, or of another version.
     """
-    path = folder / MANIFEST
+    path, command = folder / MANIFEST, prepare_command(folder)
     try:
         text = path.read_bytes()
     except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}). Make it: {prepare_command(folder)}") from error
+        raise DataError(f"{path} cannot be read ({error.strerror}). Make it: {command}") from error
+    again = f"Make the data again: {command}"
     try:
         version = _Version.model_validate_json(text).version
         if version != VERSION:
-            remedy = f"Make the data again: {prepare_command(folder)}"
-            raise DataError(f"{path} has version {version}; this program reads version {VERSION}. {remedy}")
+            raise DataError(f"{path} has version {version}; this program reads version {VERSION}. {again}")
         manifest = Manifest.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
-        problem = f"{path} is damaged ({where}: {first['msg']})"
-        raise DataError(f"{problem}. Make the data again: {prepare_command(folder)}") from error
+        raise DataError(f"{path} is damaged ({where}: {first['msg']}). {again}") from error
     missing = set(DATA_FILES) - {file.name for file in manifest.files} | set(Split) - set(manifest.splits)
     if missing:
-        raise DataError(f"{path} lacks {', '.join(sorted(missing))}. Make the data again: {prepare_command(folder)}")
+        raise DataError(f"{path} lacks {', '.join(sorted(missing))}. {again}")
     return manifest
 
 

@@ -12,7 +12,7 @@ from turns import Role, Side, Turns
 
 from tests.raw_files import write_raw
 from workloads.prepare.columns import FORMATS, RawFormat
-from workloads.prepare.read.checks import BadRows
+from workloads.prepare.read.checks import RowChecks
 from workloads.prepare.read.lines import RawFile
 from workloads.prepare.read.text import TextRows
 
@@ -33,7 +33,7 @@ class Text:
 
     def parse(self) -> pl.DataFrame:
         """Checked and typed rows, as preparation takes them."""
-        rows = TextRows(self.raw, RawFile(self.path), BadRows(self.path, allowed=0))
+        rows = TextRows(self.raw, RawFile(self.path), RowChecks(self.path, allowed=0))
         return pl.concat(rows.frames(BLOCK_BYTES))
 
     def read_csv(self) -> pl.DataFrame:

@@ -9,6 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from workloads.schema import AVAZU, CRITEO_1TB, CRITEO_KAGGLE, DatasetSchema
 
@@ -70,21 +74,21 @@ _TEXTS = {
 """The pattern of the text of a kind, and the same in words."""
 
 
-@dataclass(frozen=True)
+@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Column:
     """A column of raw rows; `rows` are of its table when ids are hashed, as published or as a schema file says."""
 
-    name: str
+    name: Annotated[str, Field(min_length=1)]
     kind: Kind
-    rows: int | None = None
+    rows: Annotated[int, Field(ge=1, lt=2**31)] | None = None
 
 
-@dataclass(frozen=True)
+@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Fractions:
     """Shares of the rows that train and validate, in time order; the rest tests."""
 
-    train: float = 0.9
-    validation: float = 0.05
+    train: float = Field(default=0.9, gt=0, lt=1)
+    validation: float = Field(default=0.05, gt=0, lt=1)
 
 
 @dataclass(frozen=True)

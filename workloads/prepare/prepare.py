@@ -50,7 +50,9 @@ def prepare(
     Raises:
         DataError: a wrong argument, bad input, or an output that cannot be written; the message says what to do.
     """
-    raw = known_format(dataset) if isinstance(dataset, str) else dataset
+    raw = FORMATS.get(dataset) if isinstance(dataset, str) else dataset
+    if raw is None:
+        raise DataError(f"unknown dataset '{dataset}' (known: {', '.join(FORMATS)})")
     settings, memory = settings or Settings(), memory or Memory()
     _check_settings(settings, raw)
     _check_inputs(inputs)
@@ -74,17 +76,6 @@ def prepare(
         if cluster is not None:
             cluster.close()
     return manifest
-
-
-def known_format(dataset: str) -> RawFormat:
-    """The format of a known dataset.
-
-    Raises:
-        DataError: there is none of that name.
-    """
-    if dataset not in FORMATS:
-        raise DataError(f"unknown dataset '{dataset}' (known: {', '.join(FORMATS)})")
-    return FORMATS[dataset]
 
 
 def _check_settings(settings: Settings, raw: RawFormat) -> None:

@@ -19,7 +19,7 @@ from workloads.errors import DataError
 from workloads.prepare.cluster import Advance, unheard
 from workloads.prepare.columns import Kind, RawFormat
 from workloads.prepare.merging import Counted, column_file
-from workloads.prepare.read.checks import BadRows
+from workloads.prepare.read.checks import RowChecks
 from workloads.prepare.read.lines import RawFile, ahead, is_parquet
 from workloads.prepare.read.parquet import ParquetRows
 from workloads.prepare.read.text import TextRows
@@ -43,10 +43,10 @@ def stage(job: Job, path: Path, advance: Advance = unheard) -> Path:
     if (note := done(folder)) is not None:
         advance(note["bytes"], note["rows"])
         return folder
-    bad = BadRows(path, allowed=job.settings.skip_bad_rows)
+    checks = RowChecks(path, allowed=job.settings.skip_bad_rows, time=job.raw.time)
     with step(folder) as (made, note), _Columns(made, job.raw) as columns:
-        file = ParquetRows(job.raw, path, bad) if is_parquet(path) else RawFile(path)
-        rows = TextRows(job.raw, file, bad) if isinstance(file, RawFile) else file
+        file = ParquetRows(job.raw, path, checks) if is_parquet(path) else RawFile(path)
+        rows = TextRows(job.raw, file, checks) if isinstance(file, RawFile) else file
         for frame in ahead(rows.frames(job.memory.text_block_bytes)):
             columns.append(frame)
             advance(file.bytes_read, columns.rows)
@@ -56,7 +56,7 @@ def stage(job: Job, path: Path, advance: Advance = unheard) -> Path:
         if path.is_file() and identity(path) != before:
             raise DataError(f"{path} changed while it was read: prepare it again once it is complete")
         note |= {"bytes": file.bytes_read, "sha256": file.sha256, "rows": columns.rows}
-        note |= {"problems": bad.problems, "times": columns.times}
+        note |= {"problems": checks.problems, "times": columns.times}
     return folder
 
 

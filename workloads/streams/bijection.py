@@ -37,15 +37,12 @@ class RankScrambler:
         starts = np.arange(ranks.shape[0] + 1, dtype=np.int64) * ranks.shape[1]
         return self.jagged_ids(ranks.reshape(-1), starts).reshape(ranks.shape)
 
-    def jagged_ids(self, ranks: Ints, starts: Ints) -> Ints:
-        """Row ids of ranks, int64 `[n]`, table after table; `starts` has where each begins, and `n`."""
-        return self._scrambled(ranks, starts, first_table=0)
-
     def table_ids(self, table: int, ranks: Ints) -> Ints:
         """Row ids of one table's ranks, int64 `[n]`."""
-        return self._scrambled(ranks, np.asarray([0, ranks.size], dtype=np.int64), first_table=table)
+        return self.jagged_ids(ranks, np.asarray([0, ranks.size], dtype=np.int64), first_table=table)
 
-    def _scrambled(self, ranks: Ints, starts: Ints, *, first_table: int) -> Ints:
+    def jagged_ids(self, ranks: Ints, starts: Ints, *, first_table: int = 0) -> Ints:
+        """Row ids of ranks, int64 `[n]`, table after table; `starts` has where each begins, and `n`."""
         ids = np.empty(ranks.shape, dtype=np.int64)
         scramble(np.ascontiguousarray(ranks), starts, first_table, self._mixers, ids)
         return ids

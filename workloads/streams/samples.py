@@ -1,5 +1,6 @@
 """Samples of a synthetic stream before they become a batch: ranks, bags, dense features, and thresholds for labels."""
 
+import itertools
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from workloads.streams.dense import DenseSampler
 from workloads.streams.draws import place_firsts, to_uniform
 from workloads.streams.profiles import load_profile
 from workloads.streams.timelines import timeline_of
-from workloads.streams.timelines.timeline import KEYS, TimedTable
+from workloads.streams.timelines.timeline import KEYS
 from workloads.streams.tracks import MOVING_ROWS, Track
 from workloads.streams.zipf import RankSampler
 
@@ -58,7 +59,7 @@ class SampleSource:
 
     Attributes:
         profile: How the dataset is accessed.
-        timeline: What the track does to the tables.
+        timelines: What the track does to each table.
     """
 
     def __init__(
@@ -72,15 +73,17 @@ class SampleSource:
         self.profile = load_profile(schema.profile, rows=dict(rows))
         self._dense = DenseSampler(list(self.profile.dense.values()))
         self._sampler = RankSampler([table.law for table in self.profile.tables.values()])
-        self.timeline = timeline_of(
-            track,
-            [
-                TimedTable(law=table.law, pinned=int(table.group is not None), moves=published >= MOVING_ROWS)
-                for table, (_, published) in zip(self.profile.tables.values(), schema.categorical, strict=True)
-            ],
-            keys=self.generator(TIMELINE).random_raw((self._tables, KEYS)),
-            train_samples=schema.train_rows,
-        )
+        keys = self.generator(TIMELINE).random_raw((self._tables, KEYS))
+        self.timelines = [
+            timeline_of(
+                track if published >= MOVING_ROWS and table.law.rows > 1 else None,
+                table.law,
+                pinned=int(table.group is not None),
+                keys=words,
+                train_samples=schema.train_rows,
+            )
+            for table, (_, published), words in zip(self.profile.tables.values(), schema.categorical, keys, strict=True)
+        ]
 
     def generator(self, stream: int, index: int = 0) -> np.random.Philox:
         """A generator whose counter range no other stream, index or dataset shares."""
@@ -108,19 +111,20 @@ class SampleSource:
             offsets = bag_offsets(lengths)
             firsts, lookups, starts = lookups, _uniform(generator, (int(offsets[-1]),)), offsets[::size].copy()
             place_firsts(firsts, offsets, lookups)
-        times = None
-        if self._has_track:  # of every lookup
-            by_bag = np.tile(self._times(stream, index, size), tables)
-            times = by_bag if lengths is None else np.repeat(by_bag, lengths.reshape(-1))
-        if times is not None:
-            self.timeline.redraw(lookups, starts, times)
+        parts = [slice(start, stop) for start, stop in itertools.pairwise(starts.tolist())]
+        if self._has_track:
+            times = np.tile(self._times(stream, index, size), tables)  # of every lookup
+            times = times if lengths is None else np.repeat(times, lengths.reshape(-1))
+            for timeline, part in zip(self.timelines, parts, strict=True):
+                timeline.redraw(lookups[part], times[part])
         ranks = self._sampler.jagged_ranks(lookups, starts)
         if bags is None:
             np.copyto(ranks.reshape(tables, size), 0, where=missing)
         elif not bags.missing_is_empty:
             ranks[offsets[:-1].reshape(tables, size)[missing]] = 0
-        if times is not None:
-            self.timeline.identify(ranks, starts, times)
+        if self._has_track:
+            for timeline, part in zip(self.timelines, parts, strict=True):
+                timeline.identify(ranks[part], times[part])
         return Samples(
             ranks=ranks.reshape(tables, size) if lengths is None else ranks,
             lengths=lengths,

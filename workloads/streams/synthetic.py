@@ -129,7 +129,7 @@ class SyntheticWorkload:
             zip(self._source.profile.tables.items(), lengths, strict=True)
         ):
             accesses = np.empty(self._rows[name], dtype=np.int64)
-            for start, drawn in self._source.timeline.shares(number, samples):
+            for start, drawn in self._source.timelines[number].shares(samples):
                 shares = drawn * (length - table.forced * (length if missing_is_empty else 1.0))
                 if start == 0 and not missing_is_empty:
                     shares[0] += table.forced

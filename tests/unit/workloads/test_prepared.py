@@ -181,14 +181,9 @@ def test_datasets_are_found_by_name_in_a_directory_or_as_one(folder):
     assert find_prepared(folder.parent) == {"criteo_kaggle": folder}
 
 
-def test_temporary_directory_with_a_manifest_is_not_taken_for_data(folder):
+def test_nothing_prepared_completely_is_an_error_with_the_command(folder, tmp_path):
     folder.rename(folder.parent / ".criteo_kaggle.partial-abc")
-    with pytest.raises(DataError, match=r"holds no prepared dataset\."):
-        find_prepared(folder.parent)
-
-
-def test_nothing_prepared_is_an_error_with_the_command(tmp_path):
-    for place in (tmp_path, tmp_path / "absent"):
+    for place in (folder.parent, tmp_path / "absent"):
         with pytest.raises(
             DataError, match=r"holds no prepared dataset\. Make one: python -m workloads prepare DATASET"
         ):

@@ -3,7 +3,6 @@
 import hashlib
 import tomllib
 from pathlib import Path
-from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -13,28 +12,15 @@ from workloads.prepare.columns import Column, Fractions, Kind, RawFormat
 from workloads.schema import SCHEMAS
 
 
-class _Strict(BaseModel):
+class _Schema(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
-
-class _Column(_Strict):
-    name: Annotated[str, Field(min_length=1)]
-    kind: Annotated[Kind, Field(strict=False)]
-    rows: Annotated[int, Field(ge=1, lt=2**31)] | None = None
-
-
-class _Split(_Strict):
-    train: Annotated[float, Field(gt=0, lt=1)] = Fractions.train
-    validation: Annotated[float, Field(gt=0, lt=1)] = Fractions.validation
-
-
-class _Schema(_Strict):
-    name: Annotated[str, Field(pattern=DATASET_NAME)]
-    column: Annotated[list[_Column], Field(min_length=1)]
-    separator: Annotated[str, Field(min_length=1, max_length=1)] = ","
+    name: str = Field(pattern=DATASET_NAME)
+    column: list[Column] = Field(min_length=1)
+    separator: str = Field(default=",", min_length=1, max_length=1)
     header: bool = True
-    quote: Annotated[str, Field(max_length=1)] = '"'
-    split: _Split = Field(default_factory=_Split)
+    quote: str = Field(default='"', max_length=1)
+    split: Fractions = Fractions()
 
 
 def read_schema(path: Path) -> tuple[RawFormat, FileRecord]:
@@ -60,12 +46,12 @@ def read_schema(path: Path) -> tuple[RawFormat, FileRecord]:
         raise DataError(f"{path}: {problem}: put the schema file right")
     raw = RawFormat(
         dataset=schema.name,
-        columns=tuple(Column(column.name, column.kind, column.rows) for column in schema.column),
+        columns=tuple(schema.column),
         separator=schema.separator.encode(),
         header=schema.header,
         named=schema.header,
         quote=schema.quote.encode() or None,
-        fractions=Fractions(schema.split.train, schema.split.validation),
+        fractions=schema.split,
     )
     return raw, FileRecord(name=path.name, bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
 

@@ -10,7 +10,7 @@ import polars as pl
 
 from workloads.errors import DataError
 from workloads.prepare.columns import LARGEST_FLOAT32, LARGEST_INTEGER, Column, Kind, RawFormat
-from workloads.prepare.read.checks import BadRows, TimeOrder
+from workloads.prepare.read.checks import RowChecks
 from workloads.prepare.read.values import finished, hashed_strings
 
 # One row of one column while it is checked and converted.
@@ -34,12 +34,8 @@ class ParquetRows:
 
     raw: RawFormat
     path: Path
-    bad: BadRows
+    checks: RowChecks
     bytes_read: int = field(default=0, init=False)
-
-    def __post_init__(self) -> None:
-        """Begin at a file."""
-        self._order = TimeOrder(self.raw.time)
 
     def frames(self, block_bytes: int) -> Iterator[pl.DataFrame]:
         """The good rows, in order, in frames of about `block_bytes`; columns as in `text.TextRows`.
@@ -99,7 +95,7 @@ class ParquetRows:
         for position in bad_rows:
             column = next(column for column in used if not good[column.name][position])
             found = block[column.name][position]
-            self.bad.add(
+            self.checks.add(
                 f" row {first + position + 1}: column {column.name}: found {found!r}, expected {_expected(column)}"
             )
         rows = pl.int_range(first, first + block.height, eager=True)
@@ -107,7 +103,7 @@ class ParquetRows:
             kept = good.select(pl.all_horizontal(pl.all())).to_series()
             block, rows = block.filter(kept), rows.filter(kept)
         values = block.select(_value(column, block.schema[column.name]) for column in used)
-        self._order.check(values, lambda back: f"{self.path}: row {rows[back] + 1}")
+        self.checks.check_order(values, lambda back: f" row {rows[back] + 1}")
         strings = [column.name for column in used if column.kind is Kind.CATEGORICAL_STRING]
         hashes = [hashed_strings(values[name].replace("", None)) for name in strings]
         return finished(values, used).with_columns(hashes)

@@ -1,14 +1,14 @@
 """Text files to typed columns: whole blocks at once where every line is good, line by line where one may not be."""
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import polars as pl
 
 from workloads.errors import DataError
 from workloads.prepare.columns import Column, Kind, RawFormat
-from workloads.prepare.read.checks import BadRows, TimeOrder
+from workloads.prepare.read.checks import RowChecks
 from workloads.prepare.read.lines import RawFile, TextBlock
 from workloads.prepare.read.values import typed
 
@@ -19,6 +19,10 @@ _TAKEN_FOR_OTHERS = (b"\xef\xbb\xbf", b"\x1f\x8b", b"\x78\x01", b"\x78\x9c", b"\
 _SEPARATORS = {b"\t": "tabs", b",": "commas", b";": "semicolons", b"|": "bars", b" ": "spaces"}
 
 
+class _BadLine(ValueError):
+    """What is wrong with a line."""
+
+
 @dataclass
 class TextRows:
     """Parses one text file.
@@ -27,16 +31,12 @@ class TextRows:
     float32 with 0 for an empty field, ids uint64 with null for a missing one (integers in two's complement, strings
     as their 64-bit hash), time int64.
 
-    Bad rows are counted in `bad` and left out.
+    Bad rows are counted in `checks` and left out.
     """
 
     raw: RawFormat
     file: RawFile
-    bad: BadRows
-
-    def __post_init__(self) -> None:
-        """Begin at a file."""
-        self._order = TimeOrder(self.raw.time)
+    checks: RowChecks
 
     def frames(self, block_bytes: int) -> Iterator[pl.DataFrame]:
         """The good rows, in order, about `block_bytes` of text at a time.
@@ -57,7 +57,7 @@ class TextRows:
     def _typed(self, block: TextBlock) -> pl.DataFrame:
         frame = self._fast(block)
         if frame is not None:
-            self._check_order(frame, range(block.first, block.first + frame.height))
+            self.checks.check_order(frame, lambda back: str(block.first + back))
             return frame
         if len(block.text) > SLOW_BYTES:
             return pl.concat([self._typed(part) for part in _cut(block)])
@@ -90,9 +90,10 @@ class TextRows:
         lines: list[int] = []
         positions = [i for i, column in enumerate(self.raw.columns) if column.kind is not Kind.IGNORED]
         for number, line in enumerate(block.text.removesuffix(b"\n").split(b"\n"), start=block.first):
-            fields, problem = self._fields(line, block.line_end)
-            if problem:
-                self.bad.add(f"{number}: {problem}")
+            try:
+                fields = self._fields(line, block.line_end)
+            except _BadLine as problem:
+                self.checks.add(f"{number}: {problem}")
             else:
                 rows.append([fields[position].decode() for position in positions])
                 lines.append(number)
@@ -101,51 +102,50 @@ class TextRows:
         frame = typed(texts, self.raw.used)
         if frame is None:
             raise AssertionError(f"{self.file.path}: the two ways of reading lines from {block.first} on disagree")
-        self._check_order(frame, lines)
+        self.checks.check_order(frame, lambda back: str(lines[back]))
         return frame
 
-    def _check_order(self, frame: pl.DataFrame, lines: Sequence[int]) -> None:
-        self._order.check(frame, lambda back: f"{self.file.path}:{lines[back]}")
-
-    def _fields(self, line: bytes, line_end: bytes) -> tuple[list[bytes], str]:
-        """The fields of a line, and what is wrong with it if anything is."""
+    def _fields(self, line: bytes, line_end: bytes) -> list[bytes]:
+        """The fields of a line, all of which may stand in their columns."""
         carriage_return = line.endswith(b"\r")
         content = line.removesuffix(b"\r")
         if carriage_return != (line_end == b"\r\n") or b"\r" in content:
             ends = {b"\n": "a line feed", b"\r\n": "a carriage return and a line feed"}
-            return [], f"mixed line ends: this line does not end like the first one, with {ends[line_end]} alone"
-        if self._quoted(content):
-            fields, problem = self._unquoted(content)
-        else:
-            fields, problem = content.split(self.raw.separator), ""
-        if problem:
-            return [], problem
+            raise _BadLine(f"mixed line ends: this line does not end like the first one, with {ends[line_end]} alone")
+        fields = self._split(content)
         expected = len(self.raw.columns)
         if len(fields) != expected:
-            return [], f"{len(fields)} columns found, expected {expected} separated by {_words(self.raw.separator)}"
+            separated = f"expected {expected} separated by {_words(self.raw.separator)}"
+            raise _BadLine(f"{len(fields)} columns found, {separated}")
         if self.raw.header and fields == [column.name.encode() for column in self.raw.columns]:
-            return [], "the header again: were files joined? Leave out all headers but the first"
+            raise _BadLine("the header again: were files joined? Leave out all headers but the first")
         for column, text in zip(self.raw.columns, fields, strict=True):
             if not column.kind.accepts(text):
                 note = "" if text.isascii() else " (not plain text: is the file packed or in another encoding?)"
-                return [], f"column {column.name}: found {_shown(text)}{note}, expected {column.kind.expected}"
-        return fields, ""
+                raise _BadLine(f"column {column.name}: found {_shown(text)}{note}, expected {column.kind.expected}")
+        return fields
 
     def _quoted(self, text: bytes) -> bool:
         return self.raw.quote is not None and self.raw.quote in text
 
-    def _unquoted(self, line: bytes) -> tuple[list[bytes], str]:
-        """The fields of a line of which some are in quotes."""
+    def _split(self, line: bytes) -> list[bytes]:
+        """The fields of a line, some of which may be in quotes."""
+        if not self._quoted(line):
+            return line.split(self.raw.separator)
         quote, separator = (self.raw.quote or b"").decode(), self.raw.separator.decode()
         try:  # latin-1 maps every byte to one character and back
             fields = next(csv.reader([line.decode("latin-1")], delimiter=separator, quotechar=quote, strict=True))
         except csv.Error as error:
-            return [], f"quotes that do not pair up in this line ({error}); a field may not run over a line end"
-        return [field.encode("latin-1") for field in fields], ""
+            problem = f"quotes that do not pair up in this line ({error}); a field may not run over a line end"
+            raise _BadLine(problem) from error
+        return [field.encode("latin-1") for field in fields]
 
     def _take_header(self, line: bytes) -> None:
         """Check the first line; where columns go by name, put them in the order of this file."""
-        names = self._fields_of_header(line)
+        try:
+            names = [field.decode(errors="replace") for field in self._split(line)]
+        except _BadLine as problem:
+            raise DataError(f"{self.file.path}:1: {problem}: put the header right") from problem
         expected = [column.name for column in self.raw.columns]
         if not self.raw.named:
             if names != expected:
@@ -166,15 +166,6 @@ class TextRows:
         kinds = {column.name: column for column in self.raw.columns}
         columns = tuple(kinds.get(name, Column(name, Kind.IGNORED)) for name in names)
         self.raw = replace(self.raw, columns=columns)
-
-    def _fields_of_header(self, line: bytes) -> list[str]:
-        if self._quoted(line):
-            fields, problem = self._unquoted(line)
-            if problem:
-                raise DataError(f"{self.file.path}:1: {problem}: put the header right")
-        else:
-            fields = line.split(self.raw.separator)
-        return [field.decode(errors="replace") for field in fields]
 
 
 def _with_line_feeds(block: TextBlock) -> bytes | None:

@@ -1,6 +1,7 @@
 """Crowds: at known times a few rare ids become hot, then fade."""
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +12,6 @@ from workloads.streams.timelines.timeline import (
     UNIFORM_SHIFT,
     Floats,
     Ints,
-    TimedTable,
     Timeline,
     hashed,
     mixed,
@@ -48,38 +48,32 @@ class FlashTimeline(Timeline):
 
     _track: FlashCrowd
 
-    def _can_move(self, table: TimedTable) -> bool:
-        return table.law.rows > 1
+    @cached_property
+    def _crowds(self) -> _Crowds:
+        (coin_key, crowd_key), track, rows = self._keys, self._track, self._law.rows
+        rare_from = (rows + 1) // 2
+        return _Crowds(
+            coin_key, crowd_key, self._pinned, rare_from, rows, track.every, track.peak, track.ids, track.tables
+        )
 
-    def crowd(self, table: int, number: int) -> Ints:
-        """Identities that crowd `number`, counted from 0, brings to a table, int64 `[ids]`; empty if none comes.
+    def crowd(self, number: int) -> Ints:
+        """Identities that crowd `number`, counted from 0, brings to the table, int64 `[ids]`; empty if none comes.
 
         Its period begins at sample `number * every`.
         """
-        crowds = self._crowds(table)
-        if table not in self._moving or not _crowd_comes(crowds, number):
-            return np.empty(0, dtype=np.int64)
-        ids = np.empty(self._track.ids, dtype=np.int64)
-        _crowd_ids(crowds, number, ids)
+        ids = np.empty(self._track.ids if _crowd_comes(self._crowds, number) else 0, dtype=np.int64)
+        _crowd_ids(self._crowds, number, ids)
         return ids
 
-    def _crowds(self, table: int) -> _Crowds:
-        track, (law, pinned, _) = self._track, self._tables[table]
-        coin_key, crowd_key = self._keys[table]
-        rare_from = (law.rows + 1) // 2
-        return _Crowds(
-            coin_key, crowd_key, pinned, rare_from, law.rows, track.every, track.peak, track.ids, track.tables
-        )
+    def identify(self, ranks: Ints, samples: Ints) -> None:
+        _join_crowds(samples, self._crowds, ranks)
 
-    def _identify(self, table: int, ranks: Ints, samples: Ints) -> None:
-        _join_crowds(samples, self._crowds(table), ranks)
-
-    def _moving_shares(self, table: int, samples: int) -> Iterator[tuple[int, Floats]]:
-        law, pinned, _ = self._tables[table]
+    def shares(self, samples: int) -> Iterator[tuple[int, Floats]]:
+        law, pinned = self._law, self._pinned
         drawn = 1.0 - float(law.probabilities(0, pinned).sum())
         ids, gained = [], []
         for number in range(-(-samples // self._track.every)):
-            found = self.crowd(table, number)
+            found = self.crowd(number)
             age = samples - number * self._track.every - self._track.every // 4
             ids.append(found)
             gained.append(np.full(found.size, self._taken(age) / samples / self._track.ids))

@@ -1,6 +1,6 @@
 """Ids that take turns on the popular ranks."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -9,9 +9,7 @@ from workloads.streams.timelines.timeline import (
     CHUNK,
     Floats,
     Ints,
-    TimedTable,
     Timeline,
-    Words,
     hashed,
     still_shares,
     uniform_of,
@@ -27,24 +25,22 @@ class DriftTimeline(Timeline):
     every instant that is a permutation of the ranks. Ranks that do not fill a row of places keep their identity.
     """
 
-    def __init__(self, track: Drift, tables: Sequence[TimedTable], *, keys: Words, train_samples: int) -> None:
-        self._takers = track.takers
-        self._lifetime = max(1, round(track.lifetime * train_samples))
-        super().__init__(track, tables, keys=keys, train_samples=train_samples)
+    _track: Drift
 
-    def _can_move(self, table: TimedTable) -> bool:
-        return self._places(table) > 0
+    @property
+    def _places(self) -> int:
+        return (self._law.rows - self._pinned) // self._track.takers
 
-    def _places(self, table: TimedTable) -> int:
-        return (table.law.rows - table.pinned) // self._takers
+    @property
+    def _lifetime(self) -> int:
+        return max(1, round(self._track.lifetime * self._train_samples))
 
-    def _identify(self, table: int, ranks: Ints, samples: Ints) -> None:
-        moved, key = self._tables[table], self._keys[table, 0]
-        _hand_over(samples, key, moved.pinned, self._places(moved), self._takers, self._lifetime, ranks)
+    def identify(self, ranks: Ints, samples: Ints) -> None:
+        key, takers = self._keys[0], self._track.takers
+        _hand_over(samples, key, self._pinned, self._places, takers, self._lifetime, ranks)
 
-    def _moving_shares(self, table: int, samples: int) -> Iterator[tuple[int, Floats]]:
-        law, pinned, _ = self._tables[table]
-        places, takers = self._places(self._tables[table]), self._takers
+    def shares(self, samples: int) -> Iterator[tuple[int, Floats]]:
+        law, pinned, places, takers = self._law, self._pinned, self._places, self._track.takers
         if pinned:
             yield 0, law.probabilities(0, pinned)
         chunk = max(1, CHUNK // takers)
@@ -53,20 +49,20 @@ class DriftTimeline(Timeline):
             ranks = [pinned + depth * places for depth in range(takers)]
             held = np.stack([law.probabilities(first + start, first + stop) for first in ranks])
             shares = np.zeros_like(held)
-            for turn, time in self._times(table, start, stop, samples):
+            for turn, time in self._times(start, stop, samples):
                 shares += np.roll(held, -turn, axis=0) * time
             yield pinned + start * takers, np.ascontiguousarray(shares.T).reshape(-1)
         yield from still_shares(law, first=pinned + places * takers)
 
-    def _times(self, table: int, start: int, stop: int, samples: int) -> Iterator[tuple[int, Floats]]:
+    def _times(self, start: int, stop: int, samples: int) -> Iterator[tuple[int, Floats]]:
         """Turns that places have by `samples`, modulo `takers`, with the share of the time that each place is in it."""
-        phases = np.empty(stop - start, dtype=np.int64)
-        _phases(self._keys[table, 0], start, self._lifetime, phases)
+        phases, lifetime = np.empty(stop - start, dtype=np.int64), self._lifetime
+        _phases(self._keys[0], start, lifetime, phases)
         times: dict[int, Floats] = {}
-        for turn in range((samples - 1 + self._lifetime) // self._lifetime + 1):
-            begin = turn * self._lifetime - phases
-            spent = np.clip(begin + self._lifetime, 0, samples) - np.clip(begin, 0, samples)
-            position = turn % self._takers
+        for turn in range((samples - 1 + lifetime) // lifetime + 1):
+            begin = turn * lifetime - phases
+            spent = np.clip(begin + lifetime, 0, samples) - np.clip(begin, 0, samples)
+            position = turn % self._track.takers
             times[position] = times.get(position, 0.0) + spent / samples
         yield from times.items()
 

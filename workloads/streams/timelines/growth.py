@@ -1,6 +1,7 @@
 """Ids that come to exist during the training split."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import cache, cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -12,9 +13,7 @@ from workloads.streams.timelines.timeline import (
     UNIFORM_SHIFT,
     Floats,
     Ints,
-    TimedTable,
     Timeline,
-    Words,
     hashed,
     mixed,
     still_shares,
@@ -57,36 +56,29 @@ class _GrowingTable(NamedTuple):
 class GrowthTimeline(Timeline):
     """Ids that come to exist during the training split, in steps of equal length; see `Growth`."""
 
-    def __init__(self, track: Growth, tables: Sequence[TimedTable], *, keys: Words, train_samples: int) -> None:
-        super().__init__(track, tables, keys=keys, train_samples=train_samples)
-        steps = np.arange(GROWTH_STEPS)
-        self._begins = -(-steps * train_samples // GROWTH_STEPS)
-        existing = track.start + (1.0 - track.start) * steps / (GROWTH_STEPS - 1)
-        self._limits = np.minimum(np.rint(existing * 2.0**53), 2.0**53).astype(np.int64)
+    _track: Growth
 
-    def _can_move(self, table: TimedTable) -> bool:
-        return table.law.tail_mass > 0
-
-    def _identify(self, table: int, ranks: Ints, samples: Ints) -> None:
-        law = self._tables[table].law
-        head = len(law.head)
+    @cached_property
+    def _growing(self) -> _GrowingTable:
+        (birth_key, redraw_key), law, head = self._keys, self._law, len(self._law.head)
         ends = np.empty(2)
         to_power(np.array([head, law.rows]) + law.shift, np.full(2, law.power), ends)
-        (birth_key, redraw_key), (low, high), inverse = self._keys[table], ends.tolist(), 1.0 / law.power
-        growing = _GrowingTable(
-            birth_key, redraw_key, head, law.rows, low, high, law.shift, inverse, self._begins, self._limits
-        )
-        _draw_existing(samples, growing, ranks)
+        (low, high), inverse = ends.tolist(), 1.0 / law.power
+        begins, limits = _calendar(self._track.start, self._train_samples)
+        return _GrowingTable(birth_key, redraw_key, head, law.rows, low, high, law.shift, inverse, begins, limits)
 
-    def _moving_shares(self, table: int, samples: int) -> Iterator[tuple[int, Floats]]:
-        law = self._tables[table].law
+    def identify(self, ranks: Ints, samples: Ints) -> None:
+        _draw_existing(samples, self._growing, ranks)
+
+    def shares(self, samples: int) -> Iterator[tuple[int, Floats]]:
+        law, begins = self._law, self._growing.begins
         head = len(law.head)
         appearing = np.zeros(GROWTH_STEPS)
         for first, shares in still_shares(law, first=head):
-            appearing += np.bincount(self._steps(table, first, shares.size), shares, GROWTH_STEPS)
+            appearing += np.bincount(self._steps(first, shares.size), shares, GROWTH_STEPS)
         existing = np.cumsum(appearing)
-        ends = np.append(self._begins[1:], self._train_samples)
-        time = (np.minimum(ends, samples) - np.minimum(self._begins, samples)) / samples
+        ends = np.append(begins[1:], self._train_samples)
+        time = (np.minimum(ends, samples) - np.minimum(begins, samples)) / samples
         gain = np.divide(time * law.tail_mass, existing, out=np.zeros(GROWTH_STEPS), where=existing > 0)
         # An id has its part of every step from the one in which it appears.
         factors = np.cumsum(gain[::-1])[::-1]
@@ -94,13 +86,22 @@ class GrowthTimeline(Timeline):
         shares[0] += float((time * law.tail_mass)[existing <= 0].sum())  # nothing behind the head exists yet
         yield 0, shares
         for first, shares in still_shares(law, first=head):
-            yield first, shares * factors[self._steps(table, first, shares.size)]
+            yield first, shares * factors[self._steps(first, shares.size)]
 
-    def _steps(self, table: int, first: int, count: int) -> Ints:
+    def _steps(self, first: int, count: int) -> Ints:
         """Steps in which ids appear, int64 `[count]`."""
         births = np.empty(count, dtype=np.int64)
-        _births(self._keys[table, 0], first, births)
-        return np.searchsorted(self._limits, births, side="right")
+        _births(self._keys[0], first, births)
+        return np.searchsorted(self._growing.limits, births, side="right")
+
+
+@cache
+def _calendar(start: float, train_samples: int) -> tuple[Ints, Ints]:
+    """`begins` and `limits` of a `_GrowingTable`."""
+    steps = np.arange(GROWTH_STEPS)
+    existing = start + (1.0 - start) * steps / (GROWTH_STEPS - 1)
+    limits = np.minimum(np.rint(existing * 2.0**53), 2.0**53).astype(np.int64)
+    return -(-steps * train_samples // GROWTH_STEPS), limits
 
 
 @compiled

@@ -8,7 +8,6 @@ from workloads.streams.timelines.timeline import (
     UNIFORM_SHIFT,
     Floats,
     Ints,
-    TimedTable,
     Timeline,
     hashed,
     mixed,
@@ -27,11 +26,8 @@ class RecencyTimeline(Timeline):
 
     _track: Recency
 
-    def _can_move(self, _table: TimedTable) -> bool:
-        return True
-
-    def _redraw(self, table: int, uniform: Floats, samples: Ints) -> None:
-        coin, draw = self._keys[table]
+    def redraw(self, uniform: Floats, samples: Ints) -> None:
+        coin, draw = self._keys
         _copy_recent(samples, coin, draw, self._track.probability, self._track.octaves, uniform)
 
 

@@ -1,7 +1,6 @@
-"""The stream without a track, and what every track has to say: draws, identities, and how often each identity comes."""
+"""A table without a track, and what every track has to say: draws, identities, and how often each identity comes."""
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -15,84 +14,48 @@ Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 
 KEYS = 2
-"""Random words that a timeline takes per table."""
+"""Random words that a timeline takes."""
 
 CHUNK = 1 << 16
 """Ranks whose shares are worked out at a time."""
 
 
-class TimedTable(NamedTuple):
-    """A table as a timeline sees it.
-
-    Attributes:
-        law: Distribution of the ranks drawn at any instant.
-        pinned: First ranks that keep their identity: 1 where rank 0 stands for a missing value, else 0.
-        moves: Whether the table follows the track.
-    """
-
-    law: RankLaw
-    pinned: int
-    moves: bool
-
-
 class Timeline:
-    """Independent draws, the stream without a track. Tracks redefine what they change, for one table at a time.
+    """How the draws of one table depend on time. These do not: there is no track, or the table is small.
 
     Args:
-        track: How the stream depends on time.
-        tables: The tables in order.
-        keys: Random words, uint64 `[tables, KEYS]`.
+        track: What changes.
+        law: Distribution of the ranks drawn at any instant.
+        pinned: First ranks that keep their identity: 1 where rank 0 stands for a missing value, else 0.
+        keys: Random words, uint64 `[KEYS]`.
         train_samples: Length of the training split.
     """
 
-    def __init__(self, track: Track | None, tables: Sequence[TimedTable], *, keys: Words, train_samples: int) -> None:
+    def __init__(self, track: Track | None, law: RankLaw, *, pinned: int, keys: Words, train_samples: int) -> None:
         self._track = track
-        self._tables = tuple(tables)
+        self._law = law
+        self._pinned = pinned
         self._keys = keys
         self._train_samples = train_samples
-        self._moving = [number for number, table in enumerate(tables) if table.moves and self._can_move(table)]
 
-    def redraw(self, uniform: Floats, starts: Ints, samples: Ints) -> None:
+    def redraw(self, uniform: Floats, samples: Ints) -> None:
         """Replace the uniform numbers that ranks are made from, in place.
 
         Args:
-            uniform: One number per lookup, table after table, float64 `[n]`.
-            starts: Where every table's lookups begin, and `n`, int64 `[tables + 1]`.
-            samples: Sample of every lookup, from the beginning of the training split, int64 `[n]`; ascending within a
-                table, and lookups of one bag follow one another.
+            uniform: One number per lookup, float64 `[n]`.
+            samples: Sample of every lookup, from the beginning of the training split, int64 `[n]`; ascending, and
+                lookups of one bag follow one another.
         """
-        for table in self._moving:
-            part = slice(int(starts[table]), int(starts[table + 1]))
-            self._redraw(table, uniform[part], samples[part])
 
-    def identify(self, ranks: Ints, starts: Ints, samples: Ints) -> None:
-        """Replace ranks by identities, in place; int64 `[n]`, and arguments as for `redraw`."""
-        for table in self._moving:
-            part = slice(int(starts[table]), int(starts[table + 1]))
-            self._identify(table, ranks[part], samples[part])
+    def identify(self, ranks: Ints, samples: Ints) -> None:
+        """Replace ranks by identities, in place; int64 `[n]`, and `samples` as for `redraw`."""
 
-    def shares(self, table: int, samples: int) -> Iterator[tuple[int, Floats]]:
-        """Expected share of every identity in a table's draws, mean over the first samples of the training split.
+    def shares(self, _samples: int) -> Iterator[tuple[int, Floats]]:
+        """Expected share of every identity in the draws, mean over the first samples of the training split.
 
         Exact up to rounding, chunk by chunk: the first identity, and the shares of those from it on, float64.
         """
-        if table in self._moving:
-            yield from self._moving_shares(table, samples)
-        else:
-            yield from still_shares(self._tables[table].law)
-
-    def _can_move(self, _table: TimedTable) -> bool:
-        return False
-
-    def _redraw(self, table: int, uniform: Floats, samples: Ints) -> None:
-        """`redraw` for one moving table."""
-
-    def _identify(self, table: int, ranks: Ints, samples: Ints) -> None:
-        """`identify` for one moving table."""
-
-    def _moving_shares(self, table: int, _samples: int) -> Iterator[tuple[int, Floats]]:
-        """`shares` for one moving table."""
-        yield from still_shares(self._tables[table].law)
+        yield from still_shares(self._law)
 
 
 def still_shares(law: RankLaw, *, first: int = 0) -> Iterator[tuple[int, Floats]]:

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 from compared_rows import FOLDER, LONG, Rows, draw_rows, read_rows
-from fidelity import DENSE_PAIR, MIXED_PAIR, TOPS, alike, all_lines, compare, groups, jointly_missing
+from fidelity import DENSE_PAIR, MIXED_PAIR, TOPS, alike, all_lines, compare, groups
 from fit_profiles import STATISTICS_FILE
 from sample_statistics import dense_missing, expected_in_subset, growth
 
@@ -37,13 +37,6 @@ def test_every_figure_of_the_stream_is_within_its_bound_of_the_whole_sample_and_
     assert {"distinct ids", "unique ids per lookup, batches of 2,048", *groups(dataset)} < figures
     assert sum(figure.startswith("distinct ids of ") for figure in figures) >= 3
     assert [line for line in lines if not line.holds] == []
-
-
-def test_columns_that_go_missing_apart_are_no_group(real, dataset):
-    tables = next(tables for tables in groups(dataset).values() if len(tables) > 1)
-    drawn = draw_rows(dataset, rows=20_000, seed=7)
-    shifted = drawn.ids | {tables[1]: np.roll(drawn.ids[tables[1]], 1)}
-    assert not jointly_missing(real, Rows(shifted, {}, drawn.gaps), tables)[1].any()
 
 
 @pytest.mark.parametrize("dataset", ["criteo_kaggle", "criteo_1tb"], indirect=True)

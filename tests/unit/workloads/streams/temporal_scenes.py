@@ -10,7 +10,6 @@ from workloads.batch import Split
 from workloads.schema import SCHEMAS
 from workloads.streams.synthetic import SyntheticWorkload
 from workloads.streams.timelines import timeline_of
-from workloads.streams.timelines.timeline import TimedTable
 from workloads.streams.zipf import RankLaw
 
 BATCH = 4096
@@ -47,6 +46,5 @@ LAW = RankLaw(rows=100_000, head=(0.1, 0.05), exponent=1.05, shift=3.0)
 
 
 def one_table(track, *, rows=5000, pinned=0, samples=10**6, keys=1):
-    table = TimedTable(law=LAW.resized(rows), pinned=pinned, moves=True)
-    words = np.random.Philox(keys).random_raw((1, 2))
-    return timeline_of(track, [table], keys=words, train_samples=samples)
+    words = np.random.Philox(keys).random_raw(2)
+    return timeline_of(track, LAW.resized(rows), pinned=pinned, keys=words, train_samples=samples)

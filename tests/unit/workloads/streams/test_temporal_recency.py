@@ -37,7 +37,7 @@ def test_recency_copies_from_octaves_of_equal_weight():
     timeline = one_table(Recency(probability=0.15, octaves=8))
     samples = np.arange(1000, 301_000, dtype=np.int64)
     uniform = np.empty(samples.size)
-    timeline.redraw(uniform, np.array([0, samples.size]), samples)
+    timeline.redraw(uniform, samples)
     _, first, inverse, counts = np.unique(uniform, return_index=True, return_inverse=True, return_counts=True)
     # A number seen twice was copied once, from the first sample to the second.
     twice = np.flatnonzero(counts[inverse] == 2)

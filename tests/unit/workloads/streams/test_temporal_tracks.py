@@ -123,7 +123,7 @@ def test_click_rate_and_auroc_over_the_training_split_are_the_planted_ones(track
 def test_drift_permutes_the_ids_at_every_instant(rows, takers, pinned, sample, lifetime):
     timeline = one_table(Drift(lifetime=lifetime, takers=takers), rows=rows, pinned=pinned)
     ids = np.arange(rows, dtype=np.int64)
-    timeline.identify(ids, np.array([0, rows]), np.full(rows, sample))
+    timeline.identify(ids, np.full(rows, sample))
     assert np.array_equal(np.sort(ids), np.arange(rows))
     assert pinned == 0 or ids[0] == 0
 
@@ -134,7 +134,7 @@ def test_drift_replaces_top_ids_in_a_straight_line():
 
     def at(sample):
         ids = top.copy()
-        timeline.identify(ids, np.array([0, top.size]), np.full(top.size, sample))
+        timeline.identify(ids, np.full(top.size, sample))
         return ids
 
     for distance in (0, 20_000, 50_000, 80_000, 100_000, 700_000, 1_400_000):
@@ -192,7 +192,7 @@ def test_crowd_comes_at_its_time_stays_and_fades():
     crowded, plain = kaggle(track), kaggle()
     number = number_of(crowded, "C15")
     period = 5
-    ids = ids_by_popularity(crowded, "C15", crowded._source.timeline.crowd(number, period))
+    ids = ids_by_popularity(crowded, "C15", crowded._source.timelines[number].crowd(period))
     frequencies = plain.frequencies()["C15"].numpy()
     assert frequencies[ids].max() <= np.median(frequencies), "rare ids"
 
@@ -205,17 +205,17 @@ def test_crowd_comes_at_its_time_stays_and_fades():
     expected = 0.3 * np.array([0, 0, 1, 1, 7 / 8, 5 / 8, 3 / 8, 1 / 8, 0, 0])
     np.testing.assert_allclose(shares(crowded), expected, atol=noise)
     assert shares(plain).max() < 0.01
-    assert not set(ids) & set(ids_by_popularity(crowded, "C15", crowded._source.timeline.crowd(number, period + 1)))
+    assert not set(ids) & set(ids_by_popularity(crowded, "C15", crowded._source.timelines[number].crowd(period + 1)))
 
 
 def test_crowds_come_to_as_many_tables_as_they_say_and_leave_the_rest_to_the_law():
     timeline = one_table(FlashCrowd(every=4000, tables=0.25, ids=3, peak=1.0))
-    came = [timeline.crowd(0, number).size for number in range(2000)]
+    came = [timeline.crowd(number).size for number in range(2000)]
     assert set(came) == {0, 3}
     assert np.mean([size > 0 for size in came]) == pytest.approx(0.25, abs=0.05)
     quiet = came.index(0)
     ranks = np.arange(1000, dtype=np.int64)
-    timeline.identify(ranks, np.array([0, 1000]), np.arange(1000) + quiet * 4000 + 1500)
+    timeline.identify(ranks, np.arange(1000) + quiet * 4000 + 1500)
     assert np.array_equal(ranks, np.arange(1000))
 
 
@@ -244,13 +244,13 @@ def test_vocabulary_grows_at_the_stated_rate_and_keeps_the_heavy_hitters():
     for step in (0, 256, 512, 1023):
         samples = np.repeat(np.int64(step * 1000), 50_000)
         ids = np.arange(50_000, dtype=np.int64)
-        timeline.identify(ids, np.array([0, ids.size]), samples)
+        timeline.identify(ids, samples)
         kept = ids == np.arange(50_000)
         assert kept[:2].all()
         used[step] = kept[2:].mean()
     for step, share in used.items():
         assert share == pytest.approx(0.5 + 0.5 * step / 1023, abs=0.01)
-    shares = np.concatenate([part for _, part in timeline.shares(0, 1000)])
+    shares = np.concatenate([part for _, part in timeline.shares(1000)])
     assert shares.sum() == pytest.approx(1.0)
     np.testing.assert_allclose(shares[:2], LAW.head)
 
@@ -259,7 +259,7 @@ def test_tail_of_which_nothing_exists_goes_to_the_most_frequent_id():
     for keys in range(50):
         timeline = one_table(Growth(start=0.25), rows=3, samples=1024, keys=keys)
         ranks = np.full(1024, 2, dtype=np.int64)
-        timeline.identify(ranks, np.array([0, 1024]), np.arange(1024))
-        shares = np.concatenate([part for _, part in timeline.shares(0, 1024)])
+        timeline.identify(ranks, np.arange(1024))
+        shares = np.concatenate([part for _, part in timeline.shares(1024)])
         assert (ranks == 2).mean() * LAW.tail_mass == pytest.approx(shares[2])
         assert shares.sum() == pytest.approx(1.0)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from workloads.errors import DataError
 from workloads.prepare.columns import FORMATS, Column, Kind, RawFormat
-from workloads.prepare.read.checks import BadRows
+from workloads.prepare.read.checks import RowChecks
 from workloads.prepare.read.lines import RawFile, TextBlock
 from workloads.prepare.read.text import TextRows
 from workloads.prepare.read.values import hashed_strings
@@ -30,7 +30,7 @@ def criteo_line(**fields):
 def parsed(tmp_path, raw, content, allowed=0):
     path = tmp_path / "rows"
     path.write_bytes(content)
-    return pl.concat(TextRows(raw, RawFile(path), BadRows(path, allowed=allowed)).frames(1 << 20))
+    return pl.concat(TextRows(raw, RawFile(path), RowChecks(path, allowed=allowed)).frames(1 << 20))
 
 
 class OneLine(RawFile):
@@ -45,7 +45,7 @@ class OneLine(RawFile):
 
 
 def one_line(raw, line):
-    (frame,) = TextRows(raw, OneLine(line), BadRows(Path("a/file"), allowed=0)).frames(1)
+    (frame,) = TextRows(raw, OneLine(line), RowChecks(Path("a/file"), allowed=0)).frames(1)
     return frame
 
 
@@ -90,12 +90,12 @@ def test_bad_row_is_reported_with_file_line_column_and_expectation(tmp_path, lin
 def test_bad_rows_within_the_allowance_are_left_out_and_counted(tmp_path):
     path = tmp_path / "rows"
     path.write_bytes(b"\n".join([b"junk", criteo_line(I1=b"41"), criteo_line(C1=b"?"), criteo_line(I1=b"42"), b""]))
-    bad = BadRows(path, allowed=2)
+    bad = RowChecks(path, allowed=2)
     (rows,) = TextRows(KAGGLE, RawFile(path), bad).frames(1 << 20)
     assert rows["I1"].to_list() == [41, 42]
     assert [problem.partition(":")[0] for problem in bad.problems] == ["1", "3"]
     with pytest.raises(DataError, match=r"rows:3: column C1.*\(bad row 2; --skip-bad-rows allows 1\)"):
-        list(TextRows(KAGGLE, RawFile(path), BadRows(path, allowed=1)).frames(1 << 20))
+        list(TextRows(KAGGLE, RawFile(path), RowChecks(path, allowed=1)).frames(1 << 20))
 
 
 def test_bad_row_deep_in_a_large_block_is_found_by_its_line(tmp_path):
