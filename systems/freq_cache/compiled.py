@@ -3,8 +3,6 @@
 Compiled loops release the GIL, so that planning and copying run beside training.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from functools import cache

@@ -5,15 +5,13 @@ It counts instead of carrying a state: the block of four columns `4 b .. 4 b + 3
 `(b, row id, table)` under the seed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numba
 import numpy as np
-import numpy.typing as npt
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torchrec import EmbeddingBagConfig
 
@@ -54,14 +52,9 @@ def uniform_rows(ids: Tensor, *, rows: int, dim: int, seed: int, stream: int) ->
 def first_rows_of(
     tables: Sequence[EmbeddingBagConfig], *, seed: int | None, streams: Sequence[int]
 ) -> Callable[[Tensor, Tensor], None]:
-    """What fills any rows of some tables, numbered table after table, with their first values.
+    """What fills any rows of some tables of one width, numbered table after table, with their first values.
 
     These are uniform, within the bounds that a table has for them, else as `uniform_rows` has them; without a seed 0.
-
-    Args:
-        tables: Of one width.
-        seed: Of all tables.
-        streams: Number of each table.
 
     Returns:
         A function of the row numbers, int64 `[n]`, and of where to, floating `[n, dim]`.
@@ -130,13 +123,7 @@ def philox(counter: Words, key: Key) -> Words:
 
 
 @compiled
-def _fill(
-    ids: npt.NDArray[np.int64],
-    out: npt.NDArray[np.float32],
-    key: Key,
-    stream: np.uint32,
-    scale: np.float32,
-) -> None:
+def _fill(ids: NDArray[np.int64], out: NDArray[np.float32], key: Key, stream: np.uint32, scale: np.float32) -> None:
     for i in range(ids.size):
         row = np.uint64(ids[i])
         low, high = np.uint32(row), np.uint32(row >> _HALF)

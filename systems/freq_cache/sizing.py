@@ -1,7 +1,5 @@
 """How many slots fit what a cache is given, and what they weigh on the device, or in memory beside a drive."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch
@@ -14,25 +12,18 @@ from systems.freq_cache.tiers import STAGING_BYTES, RowLayout, width_of
 
 SLOW_ROWS = {"fp32": None, "fp16": torch.float16, "int8": torch.int8}
 """What weights are in the slow tier by name; None: what the slots have, not compressed."""
-
 ROW_ERROR = {"fp32": 0.0, "fp16": 2.0**-11, "int8": 1 / 252}
 """By how much that changes an element at most, as a share of its row's largest size."""
-
 SLOT_ID_BYTES = 16
 """On the device of every id: its slot as it was sent and as fbgemm takes it, and that of the batch sent ahead."""
-
 ROW_INDEX_BYTES = 4
 """Of every row on the host: its place in the index; in a file tier, its place in the file."""
-
 POLICY_BYTES = {"static": 2, "lfu": 2, "lrfu": 4, "lru": 2}
 """Of every row on the host, at most: what the policy keeps of it. One of one's own counts as `lfu`."""
-
 SLOT_INDEX_BYTES = 20.125
 """Of every slot on the host: its row, key, next and latest use, and its place in a queue."""
-
 WINDOW_BYTES = 24
 """Of every id of an announced batch on the host, at most: what the planner keeps of it, and its plan."""
-
 SPARE_HOST_SHARE, SPARE_HOST_BYTES = 0.03, 16 << 20
 """Of a host budget, what is left to the allocator and to page tables."""
 
@@ -89,7 +80,7 @@ def host_bytes(spec: SystemSpec, group: Group, slots: int) -> int:
     return int((1 + SPARE_HOST_SHARE) * (index + window + 2 * STAGING_BYTES + device_bytes(spec, group, slots)))
 
 
-def bytes_of(spec: SystemSpec, group: Group, slots: int) -> int:
+def _bytes_of(spec: SystemSpec, group: Group, slots: int) -> int:
     """What a cache takes of the budget, its share of the slot ids excepted."""
     return (host_bytes if isinstance(spec.budget, HostBytes) else device_bytes)(spec, group, slots)
 
@@ -97,7 +88,7 @@ def bytes_of(spec: SystemSpec, group: Group, slots: int) -> int:
 def least_bytes(spec: SystemSpec, cache_rows: Mapping[str, int] | None = None) -> int:
     """One slot for every cache that shares the budget, those with slots of their own, and the slot ids of one batch."""
     own = cache_rows or {}
-    caches = sum(bytes_of(spec, group, _own_slots(group, own) or 1) for group in groups_of(spec, own).groups)
+    caches = sum(_bytes_of(spec, group, _own_slots(group, own) or 1) for group in groups_of(spec, own).groups)
     spare = SPARE_HOST_BYTES if isinstance(spec.budget, HostBytes) else 0
     return SLOT_ID_BYTES * spec.batch_lookups + caches + spare
 
@@ -128,17 +119,17 @@ def slots_of(spec: SystemSpec, group: Group, cache_rows: Mapping[str, int]) -> i
     if isinstance(spec.budget, CacheRatio):
         return max(1, int(rows * spec.budget.ratio))
     left = spec.budget.total_bytes - least_bytes(spec, cache_rows)
-    room = left * rows // _sharing_rows(spec, cache_rows) + bytes_of(spec, group, 1)
+    room = left * rows // _sharing_rows(spec, cache_rows) + _bytes_of(spec, group, 1)
     low, high = 1, rows
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if bytes_of(spec, group, middle) <= room else (low, middle - 1)
+        low, high = (middle, high) if _bytes_of(spec, group, middle) <= room else (low, middle - 1)
     return low
 
 
 def budget_for(spec: SystemSpec, group: Group, slots: int, cache_rows: Mapping[str, int]) -> int:
     """The smallest byte budget that gives a cache this number of slots."""
-    share = bytes_of(spec, group, slots) - bytes_of(spec, group, 1)
+    share = _bytes_of(spec, group, slots) - _bytes_of(spec, group, 1)
     return least_bytes(spec, cache_rows) + -(-share * _sharing_rows(spec, cache_rows) // group.rows)
 
 

@@ -1,7 +1,5 @@
 """The cache as a system of the comparison, its variants chosen by name, and what it is verified against."""
 
-from __future__ import annotations
-
 import tempfile
 import weakref
 from collections.abc import Callable

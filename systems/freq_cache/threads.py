@@ -5,8 +5,6 @@ copies. There are as many threads as torch computes with, and the one that calls
 before it goes on.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor

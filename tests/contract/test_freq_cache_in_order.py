@@ -1,7 +1,5 @@
 """Rows that leave and come back, batches that wait for their backward, rates that are saved: one story each."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,12 +56,6 @@ def test_batch_that_waits_for_its_backward_is_not_overtaken(one_slot: CachedEmbe
         calls[call]()
     pooled.sum().backward()
     calls[call]()
-
-
-def test_batch_whose_outputs_are_dropped_is_not_waited_for(one_slot: CachedEmbeddingBagCollection) -> None:
-    one_slot(batch_of({"rows": [[0]]}))
-    evaluate(one_slot, batch_of({"rows": [[1]]}))
-    one_slot.flush()
 
 
 @pytest.mark.parametrize("tier", [HostTier, PinnedTier, FileTier])

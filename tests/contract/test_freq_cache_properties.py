@@ -4,8 +4,6 @@ Traffic is foretold by brute force. Of the numbers that train rows by SGD all ar
 that no sum is ever rounded and the comparison is of bits.
 """
 
-from __future__ import annotations
-
 import random
 import tempfile
 from dataclasses import replace
@@ -270,5 +268,5 @@ class CacheBesidePlainTraining(RuleBasedStateMachine):
 
 TestCacheBesidePlainTraining = pytest.mark.slow(CacheBesidePlainTraining.TestCase)
 TestCacheBesidePlainTraining.settings = settings(
-    max_examples=100, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=50, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )

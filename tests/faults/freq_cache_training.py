@@ -4,8 +4,6 @@ Rows, gradients and learning rate are multiples of small powers of two, so that 
 equal to the last bit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tables in a directory, committed generation after generation, whose rows say by whom and when they were written."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -80,7 +78,7 @@ class Expected:
             self._marks[position][rows] = mark
         self.at = generation
 
-    def wrong_rows(self, held: Tables) -> list[int]:
+    def wrong_rows(self, held: "Tables") -> list[int]:
         """How many rows of each table are others than they should be."""
         wrong = []
         for table, marks, tier in zip(self._tables, self._marks, held.tiers, strict=True):

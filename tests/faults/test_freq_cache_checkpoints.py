@@ -1,6 +1,4 @@
-"""Checkpoints that are not what they should be."""
-
-from __future__ import annotations
+"""Checkpoints and committed directories that are not what they should be."""
 
 import json
 import os
@@ -11,12 +9,9 @@ from typing import Any
 import pytest
 
 from systems.contract import OptimizerKind, SparseOptimizer
+from systems.freq_cache.tiers.row_map import DamagedTier
 from tests.contract.scenes import assert_same, snapshot, table
-from tests.faults.freq_cache_training import (
-    TABLES,
-    started,
-    train,
-)
+from tests.faults.freq_cache_training import TABLES, TWO_WIDTHS, built, close, started, train
 
 
 @pytest.fixture
@@ -91,3 +86,24 @@ def test_checkpoint_of_other_tables_or_optimizer_is_refused(
     saved: Path, tables: tuple[Any, ...], choices: dict[str, Any], difference: str
 ) -> None:
     assert_refused(saved, ValueError, saved / "manifest.json", difference, tables=tables, **choices)
+
+
+def test_directory_of_which_one_cache_was_put_back_is_refused(tmp_path: Path) -> None:
+    collection = started(TWO_WIDTHS, directory=tmp_path)
+    collection.commit()
+    older = (tmp_path / "cache_1" / "map").read_bytes()
+    train(collection, range(1))
+    collection.commit()
+    close(collection)
+    (tmp_path / "cache_1" / "map").write_bytes(older)
+    with pytest.raises(DamagedTier, match="committed 2 times, cache_1 in it holds commit 1: restore"):
+        built(TWO_WIDTHS, directory=tmp_path)
+
+
+def test_number_of_commits_that_is_none_is_refused(tmp_path: Path) -> None:
+    collection = started(directory=tmp_path)
+    collection.commit()
+    close(collection)
+    (tmp_path / "commits").write_text("many")
+    with pytest.raises(DamagedTier, match="commits is not the number of a commit"):
+        built(directory=tmp_path)

@@ -1,7 +1,5 @@
 """The cache when its drive is full, fails or is slow."""
 
-from __future__ import annotations
-
 import errno
 import os
 import random
@@ -20,7 +18,7 @@ from torchrec import KeyedJaggedTensor
 from systems.contract import Anatomy
 from systems.freq_cache import CachedEmbeddingBagCollection
 from systems.freq_cache.cache.writer import WriteBackFailed
-from systems.freq_cache.collection.build import CacheBuilder
+from systems.freq_cache.collection import build
 from systems.freq_cache.tiers.slow_tier import SlowTier
 from tests.contract.scenes import assert_same, batch_of, snapshot, table
 from tests.faults.freq_cache_training import (
@@ -68,13 +66,13 @@ def watched(
     before: Callable[[str, Tensor], None], tables: tuple[Any, ...] = TABLES, **choices: object
 ) -> CachedEmbeddingBagCollection:
     """A collection behind such tiers, with its rows loaded."""
-    make = CacheBuilder._tier
+    make = build._tier
 
     def watched_tier(*arguments: Any) -> SlowTier:
         return Watched(make(*arguments), before)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CacheBuilder, "_tier", watched_tier)
+        patch.setattr(build, "_tier", watched_tier)
         return started(tables, **choices)
 
 
@@ -180,19 +178,6 @@ def test_flush_that_fails_leaves_announced_batches_to_be_trained(refuses: str, r
     for step, features in coming.items():
         learn(collection(features).values(), step)
     assert_same(snapshot(collection), plain_after(8))
-
-
-@LOOK_AHEAD
-def test_flush_refused_by_a_full_disk_writes_every_row_when_it_is_repeated(look_ahead: int) -> None:
-    disk = Disk()
-    collection = watched(disk, look_ahead=look_ahead, cache_ratio=1.0)
-    train(collection, range(5))
-    disk.full = True
-    with pytest.raises(OSError, match="No space left"):
-        collection.flush()
-    disk.full = False
-    collection.flush()
-    assert_same(snapshot(collection), plain_after(5))
 
 
 @LOOK_AHEAD

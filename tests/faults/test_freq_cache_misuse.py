@@ -1,7 +1,5 @@
 """The cache when its planner fails, and when it is used wrongly."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -10,15 +8,7 @@ import torch
 from systems.freq_cache import LRU
 from systems.freq_cache.collection.pipeline import PlanningFailed
 from tests.contract.scenes import assert_same, batch_of, snapshot
-from tests.faults.freq_cache_training import (
-    LOOK_AHEAD,
-    batch,
-    built,
-    learn,
-    plain_after,
-    started,
-    train,
-)
+from tests.faults.freq_cache_training import LOOK_AHEAD, batch, built, learn, plain_after, started, train
 
 # A planner that fails
 

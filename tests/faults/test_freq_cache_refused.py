@@ -1,7 +1,5 @@
 """Input that the cache refuses, between batches that it trains on: these train as if the other had never come."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """One cache: the rows of some tables of one width in a slow tier, and slots for the hot ones on the device."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -60,14 +58,13 @@ class Cache:
 
     Args:
         group: The tables, all of one width, pooling and type.
-        planner: Over the rows of all tables, table after table.
-        tier: The same rows.
-        make_pool: Makes a pool; takes its number of slots.
+        planner, tier: Both have the rows of all tables, table after table.
+        make_pool: Makes a pool of so many slots.
         staging_rows: Records that staging on the device has room for, in each of its places.
         writing: The thread on which rows are written back; None: the thread that moves them.
         transfer: To and from the device.
-        remedy: Takes a number of slots and says what to give for it, to refuse a batch with more distinct rows than
-            slots. None: such a batch is looked up in a pool of its own.
+        remedy: Says what to give for so many slots, to refuse a batch with more distinct rows than there are. None:
+            such a batch is looked up in a pool of its own.
         lookups_per_backward: Batches that may be in flight at the same time.
     """
 
@@ -92,16 +89,13 @@ class Cache:
         self.group = group
         self.planner = planner
         self.tier = tier
-        self.writer = writer = Writer(tier, writing)
+        self.writer = Writer(tier, writing)
         self.pool = make_pool(planner.slots)
         self._staging_bytes = BatchMover.PLACES * staging_rows * tier.layout.record_bytes
-        self._transfer = transfer
-        self._batch_mover = BatchMover(self.pool, tier=tier, writer=writer, transfer=transfer, rows=staging_rows)
+        self._batch_mover = BatchMover(self.pool, tier=tier, writer=self.writer, transfer=transfer, rows=staging_rows)
         self._mover = RowMover(tier, transfer)
-        self._overflow = Overflow(self.pool, make_pool=make_pool, mover=self._mover, writer=writer, remedy=remedy)
-        self._inference = Inference(
-            planner=planner, slots=self.pool, mover=self._mover, pooling=group.tables[0].pooling
-        )
+        self._overflow = Overflow(self.pool, make_pool, self._mover, self.writer, remedy)
+        self._inference = Inference(planner, self.pool, self._mover, group.tables[0].pooling)
         self._in_flight, self._together = InFlight(lookups_per_backward), Together(lookups_per_backward)
         self._warm = False
         self.traffic = Traffic()
@@ -153,11 +147,7 @@ class Cache:
         self._together.withdrawn()
 
     def send(self, planned: Planned) -> None:
-        """Send ahead what can be sent of a planned batch.
-
-        Raises:
-            OSError: rows could not be read from the slow tier; `move` reads them again.
-        """
+        """Send ahead what can be sent of a planned batch. After an `OSError` of the slow tier `move` tries again."""
         self._batch_mover.send(planned)
 
     def move(self, planned: Planned) -> None:
@@ -185,7 +175,7 @@ class Cache:
         pool = self.pool
         if plan.overflow:
             pool = self._overflow.look_up(plan, self.traffic, alone=not self._in_flight.wait())
-            slots = self._transfer.to_device(torch.from_numpy(plan.inverse)).take()[0]
+            slots = self._mover.transfer.to_device(torch.from_numpy(plan.inverse)).take()[0]
         if weights is not None:
             weights = weights.to(slots.device, non_blocking=True)
         pooled = pool.look_up(slots, offsets if offsets.numel() else None, weights)
@@ -234,7 +224,7 @@ class Cache:
                 chunk = slice(start, start + self._mover.chunk_rows)
                 held = self._mover.on_device(slots[chunk])
                 records = self.pool.records(held)
-                self.tier.write(as_long(rows[chunk]), self._transfer.to_host(records).wait())
+                self.tier.write(as_long(rows[chunk]), self._mover.transfer.to_host(records).wait())
                 if self.pool.rounds:
                     self.pool.fill(held, records)
         except BaseException:
@@ -242,10 +232,7 @@ class Cache:
             raise
 
     def load(self, table: str, start: int, records: Tensor) -> None:
-        """Overwrite rows of a table with records, `[n, width]`, in the slow tier and in the slots that hold them.
-
-        No batch may be announced.
-        """
+        """Overwrite rows of a table with records, `[n, width]`, in tier and slots. No batch may be announced."""
         self.finish()
         self.writer.wait()
         first = self.start_of(table) + start

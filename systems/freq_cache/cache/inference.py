@@ -1,7 +1,5 @@
 """Lookups that leave a cache as it is: no row enters or leaves, and nothing is counted."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,11 +19,7 @@ class Inference:
 
     A batch is looked up some bags at a time, so that what it takes on the device beside the slots is a few MB.
 
-    Attributes:
-        planner: Knows which rows have slots. What it planned must have been moved.
-        slots: The slots.
-        mover: Of rows in the slow tier, which must have all that was written back.
-        pooling: Of the tables; NONE: no row is added to another.
+    What `planner` planned must have been moved, and what was written back must have reached the tier of `mover`.
     """
 
     planner: Planner
@@ -34,13 +28,7 @@ class Inference:
     pooling: PoolingType
 
     def look_up(self, ids: Ids, offsets: NDArray[np.int64], weights: Tensor | None) -> Tensor:
-        """As `RowPool.look_up`, fp32 without a gradient.
-
-        Args:
-            ids: Of a batch, checked.
-            offsets: Where bags begin, int64 `[features * batch + 1]` on the host.
-            weights: Per-sample weights, fp32 `[n]`, anywhere.
-        """
+        """As `RowPool.look_up`, fp32 without a gradient. The ids were checked; weights may be anywhere."""
         counts = np.diff(ids.ends, prepend=0)
         rows = ids.values + np.repeat(ids.starts, counts)
         most = self.mover.chunk_rows

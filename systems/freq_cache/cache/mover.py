@@ -1,7 +1,5 @@
 """Carrying rows, as records, between the slow tier and slots on the device: for a batch, and for anything else."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,14 +56,7 @@ class BatchMover:
     """Moves the rows that batches need, by way of staging: changed ones out of a pool, then missing ones into it.
 
     Batches are sent and moved in the order of their plans, at most one is sent ahead of that in hand. `send` may run on
-    a thread of its own; it touches no slot.
-
-    Args:
-        pool: The slots.
-        tier: The rows.
-        writer: Of the tier.
-        transfer: To and from the device.
-        rows: Records that staging has room for, in each of its `PLACES`.
+    a thread of its own; it touches no slot. Staging has room for `rows` records in each of its `PLACES`.
     """
 
     PLACES = 3
@@ -82,22 +73,13 @@ class BatchMover:
         """The batch that was sent last, and the rows that leave with it."""
 
     def send(self, planned: Planned) -> None:
-        """Send the device what it must know of a batch, and the rows that the slow tier has by now.
-
-        Raises:
-            OSError: rows could not be read; `move` tries again.
-        """
+        """Send the device what it must know of a batch, and the rows that the slow tier has by now; see `Cache`."""
         self._send_numbers(planned)
         entry = self._entries[planned.plan.batch % 2]
         self._add(planned, entry, min(planned.early, entry.rows))
 
     def move(self, planned: Planned, traffic: Traffic) -> None:
-        """Write back and fetch the rows of a batch. After an error the same call goes on where it stopped.
-
-        Raises:
-            OSError: rows could not be read from the slow tier.
-            WriteBackFailed: rows could not be written to it.
-        """
+        """Write back and fetch the rows of a batch, as `Cache.move`."""
         plan = planned.plan
         _, fetch_slots, back_slots, _, back_rows, again, _ = self.numbers(planned)
         size, kept = planned.fetch_rows.size, None
@@ -117,16 +99,16 @@ class BatchMover:
                 self._exit.batch = plan.batch
         entry, late = self._entries[plan.batch % 2], False
         while planned.rows_fetched < size:
-            missing = min(size - planned.rows_fetched, entry.rows) - entry.held
+            stop = min(size, planned.rows_fetched + entry.rows)
+            missing = stop - planned.rows_fetched - entry.held
             if missing:
                 late = True
                 after = int(plan.fetch_after.max())
-                if planned.rows_fetched + entry.held + missing > planned.early and self._writer.landed < after:
+                if stop > planned.early and self._writer.landed < after:
                     with traffic.timed("write_back_wait_s"):
                         self._writer.wait(after)
                 with traffic.timed("fetch_wait_s"):
                     self._add(planned, entry, missing)
-            stop = planned.rows_fetched + entry.held
             self._pool.fill(fetch_slots[planned.rows_fetched : stop], entry.take())
             traffic.rows_fetched += entry.held
             planned.rows_fetched = stop
@@ -193,21 +175,13 @@ class RowMover:
         """Rows moved at a time where many are: when the cache is filled or flushed."""
 
     def fill(self, pool: RowPool, slots: Int32s, rows: Int32s) -> None:
-        """Overwrite slots, int32 `[n]`, with rows of the slow tier, a chunk at a time.
-
-        Raises:
-            OSError: rows could not be read.
-        """
+        """Overwrite slots, int32 `[n]`, with rows of the slow tier, a chunk at a time."""
         for start in range(0, rows.size, self.chunk_rows):
             chunk = slice(start, start + self.chunk_rows)
             pool.fill(self.on_device(slots[chunk]), self.fetch(as_long(rows[chunk])))
 
     def fetch(self, rows: Tensor) -> Tensor:
-        """The records of rows, int64 `[n]`, on the device.
-
-        Raises:
-            OSError: they could not be read.
-        """
+        """The records of rows, int64 `[n]`, on the device."""
         records = self.tier.layout.empty(rows.numel(), pin=self.transfer.pins)
         self.tier.read(rows, records)
         return self.transfer.to_device(records).take()[0]

@@ -1,7 +1,5 @@
 """Batches with more distinct rows than the cache has slots: looked up in a pool of their own, beside the cache."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -22,10 +20,7 @@ class Overflow:
 
     Attributes:
         slots: The cache's own slots.
-        make_pool: Makes a pool; takes its number of slots.
-        mover: Between slow tier and device.
-        writer: Of the slow tier.
-        remedy: Says what to give for a number of slots; such a batch is then refused with it. None: it is served.
+        remedy: Says what to give for so many slots; such a batch is then refused with it. None: it is served.
         batch: What was looked up and is not home yet.
         trained: Backward changes the rows of that batch.
         pool: Its own, once there was one.
@@ -46,18 +41,18 @@ class Overflow:
         Raises:
             WorkingSetTooLarge: such a batch is to be refused; the message says what to give.
         """
-        if not alone:
+        width, slots = self.mover.tier.layout.dim, f"{self.slots.slots:,}"
+        if not alone or self.remedy is not None:
             self.writer.moved(plan.batch)
+        if not alone:
             raise WorkingSetTooLarge(
-                f"the batches that wait for one backward have more distinct rows of width "
-                f"{self.mover.tier.layout.dim} than the cache has slots, {self.slots.slots:,}: give it more, or call "
-                "backward in between"
+                f"the batches that wait for one backward have more distinct rows of width {width} than the cache has "
+                f"slots, {slots}: give it more, or call backward in between"
             )
         if self.remedy is not None:
-            self.writer.moved(plan.batch)
             raise WorkingSetTooLarge(
-                f"one batch has {plan.unique_ids:,} distinct rows of width {self.mover.tier.layout.dim}, the budget "
-                f"holds {self.slots.slots:,}: {self.remedy(plan.unique_ids)}"
+                f"one batch has {plan.unique_ids:,} distinct rows of width {width}, the budget holds {slots}: "
+                f"{self.remedy(plan.unique_ids)}"
             )
         if self.pool is None or self.pool.slots < plan.unique_ids:
             self.pool = None  # frees the smaller pool before the larger one is made

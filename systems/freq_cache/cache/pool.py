@@ -1,7 +1,5 @@
 """Rows on the device: slots that the tables of one width share, with their fused optimizer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -91,7 +89,7 @@ class RowPool:
         """Copies of slots, int32 or int64 `[n]`, as new records."""
         return self.read(slots, self.layout.empty(slots.numel(), device=self.weights.device))
 
-    def copy(self, slots: Tensor, source: RowPool, from_slots: Tensor) -> None:
+    def copy(self, slots: Tensor, source: "RowPool", from_slots: Tensor) -> None:
         """Overwrite slots with slots of another pool, int64 `[n]` each, as they are."""
         self.weights.index_copy_(0, slots, source.weights.index_select(0, from_slots))
         for name, state in self.state.items():
@@ -122,15 +120,11 @@ class RowPool:
 
 
 class _Padding:
-    """What is done to lookups so that nobody sees the columns of a slot beyond those of its row.
+    """What is done to lookups so that nobody sees the columns of a slot beyond the `dim` of its row.
 
     These are zero and get no gradient, so no optimizer changes them. But row-wise Adagrad divides the squares of a
     gradient by the columns of a slot where it should by those of a row. There the gradient is multiplied by
     `sqrt(columns / dim)` and the learning rate divided by it: then the state is the row's own, and the step the same.
-
-    Args:
-        dim: Columns of a row.
-        optimizer: Of the rows.
     """
 
     def __init__(self, dim: int, optimizer: SparseOptimizer) -> None:

@@ -1,7 +1,5 @@
 """Where records lie while they are between the slow tier and their slots. All of it is taken once, and used again."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -20,11 +18,12 @@ class Entry:
         self.rows = rows
         self.held = 0
         self._tier = tier
+        self._pinned = tier if isinstance(tier, PinnedTier) else None
         self._transfer = transfer
         self._device = self._host = tier.layout.empty(rows, device=transfer.device)
         if transfer.pins:
             with transfer.incoming():  # which names the device: pinning would start another one
-                self._host = tier.layout.empty(0 if isinstance(tier, PinnedTier) else rows, pin=True)
+                self._host = tier.layout.empty(0 if self._pinned else rows, pin=True)
         self._sent: torch.cuda.Event | None = None
         self._used: torch.cuda.Event | None = None
 
@@ -38,17 +37,17 @@ class Entry:
         Raises:
             OSError: they could not be read; nothing was added.
         """
-        place = slice(self.held, self.held + rows.numel())
-        if not isinstance(self._tier, PinnedTier):
+        place, pinned = slice(self.held, self.held + rows.numel()), self._pinned
+        if pinned is None:
             if self._sent is not None and not self.held:
                 self._sent.synchronize()
             self._tier.read(rows, self._host[place])
-        exchanges = isinstance(self._tier, PinnedTier) and self._tier.exchanges
-        with self._transfer.incoming(behind_outgoing=exchanges) as stream:  # where rows may be that left just before
+        exchanges = pinned is not None and pinned.exchanges  # then rows may be on their way that left just before
+        with self._transfer.incoming(behind_outgoing=exchanges) as stream:
             if stream is not None and self._used is not None:
                 stream.wait_event(self._used)
-            if isinstance(self._tier, PinnedTier):
-                self._tier.gather(sent, self._device[place])
+            if pinned is not None:
+                pinned.gather(sent, self._device[place])
             elif stream is not None:
                 self._device[place].copy_(self._host[place], non_blocking=True)
             if stream is not None:

@@ -1,7 +1,5 @@
 """Lookups that may come before one backward: the rows of all of them keep their slots until it has updated them."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,10 +16,8 @@ Bools = NDArray[np.bool_]
 class Together:
     """Has the planner plan every batch with those before it, because a row of the batch in hand never leaves.
 
-    Batches are announced and planned on one thread, and looked up on another.
-
-    Args:
-        lookups: How many may come before one backward.
+    So many `lookups` may come before one backward. Batches are announced and planned on one thread, and looked up on
+    another.
     """
 
     def __init__(self, lookups: int) -> None:

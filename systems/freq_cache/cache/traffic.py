@@ -1,7 +1,5 @@
 """What a cache counts while it serves batches."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +20,7 @@ _OF_CACHES = (
 
 @dataclass
 class Traffic:
-    """Sums since the last reset.
+    """Sums since the last reset, as `Counters` has them.
 
     Attributes:
         planning_wait_s: Of all caches of a collection together, kept by the first of them.

@@ -3,8 +3,6 @@
 The device is that of the cache, whichever is the current one. Where the host must wait for it, it sleeps.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -60,8 +58,8 @@ class Transfer:
         """Whether what crosses should lie in pinned memory; from pageable memory a copy waits for the device."""
         self._in = torch.cuda.Stream(self.device) if self.pins else None
         self._out = torch.cuda.Stream(self.device) if self.pins else None
-        self._buffers: list[tuple[Tensor, torch.cuda.Event | None]] = [(torch.empty(0, dtype=torch.int32), None)]
-        self._buffers *= _BUFFERS
+        empty: tuple[Tensor, torch.cuda.Event | None] = (torch.empty(0, dtype=torch.int32), None)
+        self._buffers = [empty] * _BUFFERS
         self._turn = 0
         self._packing = threading.Lock()
 

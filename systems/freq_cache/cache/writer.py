@@ -1,7 +1,5 @@
 """Writes rows back to the slow tier beside training, and knows which of them the tier holds already."""
 
-from __future__ import annotations
-
 import threading
 from collections import deque
 from concurrent.futures import Executor, Future
@@ -22,7 +20,11 @@ class _Write:
     batch: int
     rows: Tensor
     records: Departure
-    done: Future[None] | None
+    done: Future[None] | None = None
+
+    @property
+    def succeeded(self) -> bool:
+        return self.done is not None and self.done.done() and self.done.exception() is None
 
 
 class Writer:
@@ -37,7 +39,7 @@ class Writer:
 
     def write(self, rows: Tensor, records: Departure, *, batch: int) -> None:
         """Write records, `[n, width]`, over rows, int64 `[n]`."""
-        write = _Write(batch, rows, records, None)
+        write = _Write(batch, rows, records)
         with self._lock:
             self._writes.append(write)
         if records.home:
@@ -48,14 +50,10 @@ class Writer:
             write.done = self._executor.submit(self._store, write)
 
     def moved(self, batch: int) -> None:
-        """A batch was moved: all that it writes back has been given to `write`. Failed writes are tried once more.
-
-        Raises:
-            WriteBackFailed: it failed again; its cause says why.
-        """
+        """A batch was moved: all that it writes back has been given to `write`. Failed ones: see `wait`."""
         with self._lock:
             self._moved = batch
-            while self._writes and _succeeded(self._writes[0]):
+            while self._writes and self._writes[0].succeeded:
                 self._writes.popleft()
             failed = next((w for w in self._writes if w.done and w.done.done() and w.done.exception()), None)
         if failed is not None:
@@ -65,7 +63,7 @@ class Writer:
     def landed(self) -> int:
         """The slow tier holds all rows that batches up to this one write back, or will when the device reads them."""
         with self._lock:
-            late = [write for write in self._writes if not (write.records.home or _succeeded(write))]
+            late = [write for write in self._writes if not (write.records.home or write.succeeded)]
             return min([self._moved, *(write.batch - 1 for write in late)])
 
     def wait(self, batch: int | None = None) -> None:
@@ -94,7 +92,10 @@ class Writer:
         try:
             self._store(write)
         except OSError as error:
-            raise _failure() from error
+            raise WriteBackFailed(
+                "changed rows could not be written to the slow tier; they are kept in memory: remove the cause and "
+                "call flush()"
+            ) from error
         write.done = Future()
         write.done.set_result(None)
 
@@ -102,13 +103,3 @@ class Writer:
         records = write.records.wait()
         if not write.records.home:
             self._tier.write(write.rows, records)
-
-
-def _succeeded(write: _Write) -> bool:
-    return write.done is not None and write.done.done() and write.done.exception() is None
-
-
-def _failure() -> WriteBackFailed:
-    return WriteBackFailed(
-        "changed rows could not be written to the slow tier; they are kept in memory: remove the cause and call flush()"
-    )

@@ -1,11 +1,6 @@
-"""Batches on their way to the cache: read ahead of training, their ids on the host."""
+"""Batches on their way to the cache: their ids on the host, and what is wrong with them."""
 
-from __future__ import annotations
-
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -14,30 +9,6 @@ from torchrec import KeyedJaggedTensor, PoolingType
 
 from systems.features import FeatureGroups, with_one_stride
 from systems.freq_cache.cache import Transfer
-
-Batch = TypeVar("Batch")
-
-
-def announced(batches: Iterable[Batch], announce: Callable[[Batch], bool], *, look_ahead: int) -> Iterator[Batch]:
-    """The same batches, each announced as early as `look_ahead` allows.
-
-    Args:
-        batches: In the order of their lookups. Whoever takes them may be some ahead of the lookups.
-        announce: Announces one of them, in order, or says that there is no room for it yet.
-        look_ahead: Batches beyond the one in hand.
-    """
-    source, waiting, unannounced = iter(batches), deque[Batch](), deque[Batch]()
-    while True:
-        for batch in islice(source, look_ahead + 1 - len(waiting)):
-            waiting.append(batch)
-            unannounced.append(batch)
-        while unannounced and announce(unannounced[0]):
-            unannounced.popleft()
-        if not waiting:
-            return
-        if unannounced and unannounced[0] is waiting[0]:
-            unannounced.popleft()  # too late: it may be looked up before the next one is asked for
-        yield waiting.popleft()
 
 
 def parts_on_host(groups: FeatureGroups, transfer: Transfer, features: KeyedJaggedTensor) -> list[KeyedJaggedTensor]:

@@ -1,7 +1,5 @@
 """Optimizers as torch has them: those that a collection is given, and what learning-rate schedules see of its own."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -10,7 +8,6 @@ from typing import Any
 import torch
 from torch import nn
 from torchrec import EmbeddingBagConfig
-from torchrec.optim import optimizers as placeholders
 from torchrec.optim.rowwise_adagrad import RowWiseAdagrad
 
 from systems.contract import OptimizerKind, SparseOptimizer, SystemSpec
@@ -25,12 +22,6 @@ _KINDS: Mapping[type[torch.optim.Optimizer], OptimizerKind] = {
     torch.optim.AdamW: OptimizerKind.ADAM,
     RowWiseAdagrad: OptimizerKind.ROWWISE_ADAGRAD,
 }
-_MEANT = {
-    placeholders.SGD: torch.optim.SGD,
-    placeholders.Adagrad: torch.optim.Adagrad,
-    placeholders.Adam: torch.optim.AdamW,  # torchrec's stands for fbgemm's, which decays rows as AdamW does
-}
-"""Whose arguments torchrec's placeholders take."""
 _TAKEN = {"lr", "eps", "betas", "weight_decay"}
 _HOW_ONLY = {"foreach", "fused", "capturable", "differentiable", "decoupled_weight_decay"}
 """Arguments that change how torch computes a step, not the step."""
@@ -42,8 +33,8 @@ def sparse_optimizer(
     """The fused optimizer that takes the steps of one of torch's.
 
     Args:
-        optimizer: SGD, Adagrad, Adam or AdamW of `torch.optim`, torchrec's RowWiseAdagrad, or its placeholders for
-            fbgemm's optimizers. Of a `SparseOptimizer` the arguments replace the fields.
+        optimizer: SGD, Adagrad, Adam or AdamW of `torch.optim`, or torchrec's RowWiseAdagrad. Of a `SparseOptimizer`
+            the arguments replace the fields.
         arguments: Of the class; torch's own defaults hold for others. As torchrec has it, `gradient_clipping` and
             `max_gradient` may be among them.
 
@@ -56,19 +47,18 @@ def sparse_optimizer(
     given = dict(arguments)
     clips = given.pop("gradient_clipping", "max_gradient" in given)
     max_gradient = given.pop("max_gradient", 1.0)
-    meant = _MEANT.get(optimizer, optimizer)
-    kind = _KINDS.get(meant)
+    kind = _KINDS.get(optimizer)
     if kind is None:
         raise ValueError(
             f"{optimizer.__name__} is not fused into backward: use {', '.join(sorted(one.__name__ for one in _KINDS))}"
         )
-    chosen = meant([nn.Parameter(torch.zeros(1, 1))], **given).defaults
-    if unknown := sorted(set(given) - set(chosen)):
+    chosen = optimizer([nn.Parameter(torch.zeros(1, 1))], **given).defaults
+    if unknown := sorted(set(given) - set(chosen)):  # RowWiseAdagrad takes any
         raise TypeError(f"{optimizer.__name__} has no argument {', '.join(unknown)}")
     other = [name for name, value in chosen.items() if name not in _TAKEN | _HOW_ONLY and value]
     if other:
         raise ValueError(f"fbgemm's {kind} has no {', '.join(other)}: leave it out")
-    decays = kind is OptimizerKind.ROWWISE_ADAGRAD or meant is torch.optim.AdamW or chosen.get("decoupled_weight_decay")
+    decays = optimizer in {RowWiseAdagrad, torch.optim.AdamW} or chosen.get("decoupled_weight_decay")
     if chosen["weight_decay"] and not decays:
         raise ValueError(f"{optimizer.__name__} with weight_decay is not fused: use RowWiseAdagrad or AdamW, or 0")
     betas = chosen.get("betas", (0.9, 0.999))
@@ -104,14 +94,13 @@ class FusedOptimizer(torch.optim.Optimizer):
     def __init__(self, spec: SystemSpec, apply: Callable[[str, Values], None]) -> None:
         self._apply = apply
         optimizers = {"": spec.optimizer, **{group_of(spec, t): spec.optimizer_of(t) for t in spec.tables}}
-        values = {group: {name: getattr(one, name) for name in _SCHEDULED} for group, one in optimizers.items()}
-        self._applied = {group: dict(chosen) for group, chosen in values.items()}
-        nothing = [nn.Parameter(torch.empty(0), requires_grad=False) for _ in values]
+        self._applied = {group: {name: getattr(one, name) for name in _SCHEDULED} for group, one in optimizers.items()}
+        nothing = [nn.Parameter(torch.empty(0), requires_grad=False) for _ in optimizers]
         groups = [
-            {"params": [none], "name": group, **chosen}
-            for none, (group, chosen) in zip(nothing, values.items(), strict=True)
+            {"params": [none], "name": group, **values}
+            for none, (group, values) in zip(nothing, self._applied.items(), strict=True)
         ]
-        super().__init__(groups, dict(values[""]))
+        super().__init__(groups, dict(self._applied[""]))
 
     def values_of(self, group: str) -> dict[str, float]:
         """The hyper-parameters of a group at the next lookup."""

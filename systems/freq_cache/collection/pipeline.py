@@ -1,7 +1,5 @@
 """Batches are announced, planned one step ahead on a thread of their own, and moved when they are looked up."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -29,8 +27,7 @@ class _Coming:
 
     Attributes:
         features: What will be looked up, or another object with the same ids.
-        parts: Its features for each cache.
-        bags: Its ids for each cache.
+        parts, bags: Its features and its ids, for each cache.
         changes: It will be trained.
         announced: Done once the planners know of it.
         planned: Its plan in each cache, once planning has begun, and when planning ended: what can be sent ahead was
@@ -44,7 +41,7 @@ class _Coming:
     announced: Future[None] | None = None
     planned: Future[tuple[list[Planned], float]] | None = None
 
-    def is_again(self, other: _Coming) -> bool:
+    def is_again(self, other: "_Coming") -> bool:
         """Whether this is another batch with other objects: it was moved to a device, say, or its keys permuted."""
         same = all(
             np.array_equal(own.ids.values, its.ids.values) and np.array_equal(own.offsets, its.offsets)
@@ -64,8 +61,7 @@ class Pipeline:
         caches: The caches.
         split: Finds the features of each cache in a batch.
         look_ahead: Batches that may be announced beyond the one in hand.
-        executor: Has one thread, on which batches are announced to the planners and planned; None: both happen on the
-            calling thread.
+        executor: Of the one thread that talks to the planners; None: the calling thread does.
     """
 
     def __init__(
@@ -93,9 +89,6 @@ class Pipeline:
     def announce(self, features: KeyedJaggedTensor) -> None:
         """Announce the batch that comes behind all others, and plan those whose turn that makes it.
 
-        Args:
-            features: What will be looked up, or another object with the same ids.
-
         Raises:
             ValueError: the caches cannot serve such features; nothing was announced.
         """
@@ -105,7 +98,7 @@ class Pipeline:
             return  # staging has room for two batches
         for position, coming in enumerate(self._coming):
             if coming.planned is None and len(self._coming) - 1 - position >= self._window:
-                self._plan(coming, self._executor)
+                self._plan(coming)
 
     def move(self, features: KeyedJaggedTensor) -> tuple[list[Planned], list[KeyedJaggedTensor]]:
         """Have the caches hold the rows of a batch that is looked up now. After an error the call may be repeated.
@@ -138,8 +131,8 @@ class Pipeline:
         if unannounced is not None:
             self.withdraw(before_lookup=True)
             start = time.perf_counter()
-            self._announce(unannounced, None)
-            self._plan(unannounced, None)
+            self._announce(unannounced, here=True)
+            self._plan(unannounced, here=True)
             return self._move(unannounced, start), unannounced.parts
         if self._coming[0].features is not features:
             raise RuntimeError("batches must be looked up in the order in which they were announced")
@@ -151,7 +144,7 @@ class Pipeline:
         self._announce_all()
         coming = self._coming.popleft()
         if coming.planned is None:
-            self._plan(coming, self._executor)
+            self._plan(coming)
         return self._move(coming, start), self._parts(coming)
 
     def withdraw(self, *, before_lookup: bool = False) -> None:
@@ -192,38 +185,49 @@ class Pipeline:
     def _announce_all(self) -> None:
         for coming in self._coming:
             if coming.announced is None:
-                self._announce(coming, self._executor)
+                self._announce(coming)
 
-    def _announce(self, coming: _Coming, executor: Executor | None) -> None:
+    def _announce(self, coming: _Coming, *, here: bool = False) -> None:
+        pairs = list(zip(self._caches, coming.bags, strict=True))
+
         def announce() -> None:
-            for cache, bags in zip(self._caches, coming.bags, strict=True):
+            for cache, bags in pairs:
                 cache.check(bags)
-            self._guarded(announce_to_all)
+            self._guarded(tell_planners)
 
-        def announce_to_all() -> None:
-            for cache, bags in zip(self._caches, coming.bags, strict=True):
+        def tell_planners() -> None:
+            for cache, bags in pairs:
                 cache.announce(bags, changes=coming.changes)
 
-        coming.announced = _run(announce, executor)
+        coming.announced = self._run(announce, here)
 
-    def _plan(self, coming: _Coming, executor: Executor | None) -> None:
+    def _plan(self, coming: _Coming, *, here: bool = False) -> None:
+        """Plan a batch that was announced."""
         announced = coming.announced
+        pairs = list(zip(self._caches, coming.bags, strict=True))
 
         def plan() -> tuple[list[Planned], float]:
-            if announced is None:
-                raise AssertionError("a batch is announced before it is planned")
-            announced.result()
-            planned = self._guarded(plan_in_all)
+            if announced is not None:
+                announced.result()
+            planned = self._guarded(lambda: [cache.plan(bags) for cache, bags in pairs])
             end = time.perf_counter()
             for cache, one in zip(self._caches, planned, strict=True):
                 with suppress(Exception):  # `move` tries again, and raises it
                     cache.send(one)
             return planned, end
 
-        def plan_in_all() -> list[Planned]:
-            return [cache.plan(bags) for cache, bags in zip(self._caches, coming.bags, strict=True)]
+        coming.planned = self._run(plan, here)
 
-        coming.planned = _run(plan, executor)
+    def _run(self, task: Callable[[], Outcome], here: bool) -> Future[Outcome]:
+        """Run a task on the thread that talks to the planners, or `here` and at once."""
+        if self._executor is not None and not here:
+            return self._executor.submit(task)
+        future: Future[Outcome] = Future()
+        try:
+            future.set_result(task())
+        except Exception as error:
+            future.set_exception(error)
+        return future
 
     def _move(self, coming: _Coming, start: float | None = None) -> list[Planned]:
         """Move the rows of a batch once it is planned. `start`: since when that is waited for."""
@@ -265,15 +269,3 @@ class Pipeline:
         )
         failed.__cause__ = self._failure
         return failed
-
-
-def _run(task: Callable[[], Outcome], executor: Executor | None) -> Future[Outcome]:
-    """Run a task on an executor, or at once."""
-    if executor is not None:
-        return executor.submit(task)
-    future: Future[Outcome] = Future()
-    try:
-        future.set_result(task())
-    except Exception as error:
-        future.set_exception(error)
-    return future

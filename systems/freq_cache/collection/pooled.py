@@ -1,7 +1,5 @@
 """The cache as a module: a drop-in for torchrec's `EmbeddingBagCollection`."""
 
-from __future__ import annotations
-
 from torch.fx import Proxy
 from torchrec import KeyedJaggedTensor, KeyedTensor, PoolingType
 

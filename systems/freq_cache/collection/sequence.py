@@ -1,7 +1,5 @@
 """The cache without pooling: a drop-in for torchrec's `EmbeddingCollection`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,7 +36,7 @@ class CachedEmbeddingCollection(CachedTables):
         widths = {table.name: table.embedding_dim for table in tables}
         if len(set(widths.values())) > 1:
             raise ValueError(f"tables of a sequence collection have one width, not {widths}: build one for each width")
-        super().__init__([_bags_of_one(table) for table in tables], **choices)
+        super().__init__([EmbeddingBagConfig(**vars(table), pooling=PoolingType.NONE) for table in tables], **choices)
         self._configs = list(tables)
         self._need_indices = need_indices
 
@@ -89,8 +87,3 @@ class CachedEmbeddingCollection(CachedTables):
     def need_indices(self) -> bool:
         """Whether outputs have the ids in the place of weights."""
         return self._need_indices
-
-
-def _bags_of_one(table: EmbeddingConfig) -> EmbeddingBagConfig:
-    """The same table for a lookup that adds no row to another."""
-    return EmbeddingBagConfig(**vars(table), pooling=PoolingType.NONE)

@@ -1,11 +1,11 @@
 """What the pooled and the sequence form of the cache share: how they are built, told of batches, read and saved."""
 
-from __future__ import annotations
-
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
@@ -18,9 +18,9 @@ from systems.contract import EmbeddingSystem
 from systems.freq_cache import sizing
 from systems.freq_cache.cache import Cache, Transfer, counters_of
 from systems.freq_cache.collection import arguments
-from systems.freq_cache.collection.batches import announced, parts_on_host
-from systems.freq_cache.collection.build import CacheBuilder, end, let_go
-from systems.freq_cache.collection.optimizers import FusedOptimizer, group_of
+from systems.freq_cache.collection.batches import parts_on_host
+from systems.freq_cache.collection.build import build_cache, end, let_go
+from systems.freq_cache.collection.optimizers import FusedOptimizer, group_of, sparse_optimizer
 from systems.freq_cache.collection.pipeline import Pipeline
 from systems.freq_cache.planner.policy import Policy
 from systems.freq_cache.saving import checkpoint
@@ -69,33 +69,35 @@ class CachedTables(EmbeddingSystem):
         seed: int | None = 0,
     ) -> None:
         look_ahead = arguments.usual_look_ahead(device) if look_ahead is None else look_ahead
-        spec = arguments.specification(
-            tables,
-            optimizer=optimizer,
-            optimizer_kwargs=optimizer_kwargs or {},
-            table_kwargs=table_kwargs or {},
-            cache_ratio=cache_ratio,
-            device_bytes=device_bytes,
-            host_bytes=host_bytes,
-            policy=policy,
-            look_ahead=look_ahead,
-            lookups_per_backward=lookups_per_backward,
-            frequencies=frequencies,
-            is_weighted=is_weighted,
-            device=device,
+        shared, own_rows = dict(optimizer_kwargs or {}), dict(cache_rows or {})
+        if pinned and directory is not None:
+            raise ValueError("rows in a directory are not in host memory: give directory or pinned, not both")
+        spec = SystemSpec(
+            tables=tuple(map(arguments.named, tables)),
+            optimizer=sparse_optimizer(optimizer, shared),
+            table_optimizers={
+                name: sparse_optimizer(optimizer, {**shared, **own}) for name, own in (table_kwargs or {}).items()
+            },
+            device=torch.device(device),
+            budget=arguments.budget_of(cache_ratio=cache_ratio, device_bytes=device_bytes, host_bytes=host_bytes),
             batch_lookups=batch_lookups,
-            directory=directory,
-            pinned=pinned,
-            exchange=exchange,
-            slow_rows=slow_rows,
+            frequencies=frequencies,
+            weighted=is_weighted,
+            parameters={
+                "policy": policy if isinstance(policy, str) else "own",
+                "look_ahead": str(look_ahead),
+                "lookups_per_backward": str(lookups_per_backward),
+                "tier": "pinned" if pinned else "host" if directory is None else "file",
+                "exchange": exchange,
+                "slow_rows": slow_rows,
+            },
         )
-        super().__init__(spec)
-        own_rows = dict(cache_rows or {})
         arguments.check(spec, own_rows, seed)
+        super().__init__(spec)
         self._look_ahead = look_ahead
         self._directory = None if directory is None else Path(directory)
         self._groups = sizing.groups_of(spec, own_rows)
-        self._planning, self._writing = (
+        self._threads = planning, writing = tuple(
             ThreadPoolExecutor(1, thread_name_prefix=f"cache-{task}") if look_ahead else None
             for task in ("planning", "writing")
         )
@@ -108,30 +110,31 @@ class CachedTables(EmbeddingSystem):
                     cache.set_hyper_parameters(values)
 
         self.fused_optimizer = FusedOptimizer(spec, set_hyper_parameters)
-        self._transfer = Transfer(spec.device)
-        weakref.finalize(self, let_go, (self._planning, self._writing), caches)
-        builder = CacheBuilder(
-            spec=spec,
-            cache_rows=own_rows,
-            policy=policy,
-            directory=self._directory,
-            seed=seed,
-            transfer=self._transfer,
-            writing=self._writing,
-            fused_optimizer=self.fused_optimizer,
-        )
+        transfer = Transfer(spec.device)
+        weakref.finalize(self, let_go, self._threads, caches)
         try:
             with torch.device("cpu"):  # rows are real where the model around them is built on meta
                 for number, group in enumerate(self._groups.groups):
-                    caches.append(builder.build(number, group))
+                    cache = build_cache(
+                        spec,
+                        group,
+                        cache_rows=own_rows,
+                        policy=policy,
+                        directory=self._directory and self._directory / f"cache_{number}",
+                        seed=seed,
+                        transfer=transfer,
+                        writing=writing,
+                        fused_optimizer=self.fused_optimizer,
+                    )
+                    caches.append(cache)
             self._commits = None if self._directory is None else Commits(self._directory, caches)
             self.fused_optimizer.restore(self._commits.hyper if self._commits else {})
         except BaseException:
             self.close()
             raise
         self._cache_of_table = {name: cache for cache in caches for name in cache.tables}
-        self._parts = partial(parts_on_host, self._groups, self._transfer)
-        self._pipeline = Pipeline(caches, split=self._parts, look_ahead=look_ahead, executor=self._planning)
+        self._parts = partial(parts_on_host, self._groups, transfer)
+        self._pipeline = Pipeline(caches, split=self._parts, look_ahead=look_ahead, executor=planning)
 
     @classmethod
     def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
@@ -173,21 +176,21 @@ class CachedTables(EmbeddingSystem):
     ) -> Iterator[Batch]:
         """The same batches, each announced as early as `look_ahead` allows. Look them up in this order.
 
-        Whoever takes them may be some batches ahead of the lookups, as torchrec's `TrainPipelineSparseDist` is.
-
-        Args:
-            batches: What is trained on, as `KeyedJaggedTensor` or anything that holds one.
-            features: Finds it in a batch.
+        Whoever takes them may be some batches ahead of the lookups, as torchrec's `TrainPipelineSparseDist` is. They
+        are `KeyedJaggedTensor`s, or anything in which `features` finds one.
         """
-
-        def announce(batch: Batch) -> bool:
-            if 0 < self._look_ahead < self._pipeline.announced:
-                return False
-            if self._look_ahead:
-                self.prefetch(features(batch))
-            return True
-
-        return announced(batches, announce, look_ahead=self._look_ahead)
+        source, waiting, unannounced = iter(batches), deque[Batch](), deque[Batch]()
+        while True:
+            coming = list(islice(source, self._look_ahead + 1 - len(waiting)))
+            waiting += coming
+            unannounced += coming if self._look_ahead else []
+            while unannounced and self._pipeline.announced <= self._look_ahead:
+                self.prefetch(features(unannounced.popleft()))
+            if not waiting:
+                return
+            if unannounced and unannounced[0] is waiting[0]:
+                unannounced.popleft()  # too late: it may be looked up before the next one is asked for
+            yield waiting.popleft()
 
     def prefetch(self, features: KeyedJaggedTensor) -> None:
         """Announce a coming batch, in order, no more than `look_ahead` ahead. `forward` knows it by its ids.
@@ -246,7 +249,7 @@ class CachedTables(EmbeddingSystem):
         """Write every changed row to the slow tier, which is complete then. What is announced stays announced.
 
         Raises:
-            WriteBackFailed, OSError: the slow tier failed; nothing is lost, and the same call may be repeated.
+            WriteBackFailed, OSError: nothing is lost, and the same call may be repeated.
         """
         self._pipeline.withdraw()
         for cache in self.caches:
@@ -301,7 +304,7 @@ class CachedTables(EmbeddingSystem):
 
     def close(self) -> None:
         """End the threads and release the directory; what was not committed is lost. Ends the use of the collection."""
-        end((self._planning, self._writing), self.caches)
+        end(self._threads, self.caches)
 
     def set_learning_rate(self, lr: float) -> None:
         group, *others = self.fused_optimizer.param_groups

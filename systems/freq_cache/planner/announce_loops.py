@@ -1,7 +1,5 @@
 """Loops over the ids of a batch that is announced, and over the rows of one that is withdrawn."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -33,7 +31,7 @@ _FAR = 96
 
 
 class Features(NamedTuple):
-    """The ids of a batch, or of some features of it.
+    """Some features of a batch.
 
     Attributes:
         ids: The ids of the whole batch, int64 `[n]`, each within its table.

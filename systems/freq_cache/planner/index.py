@@ -12,8 +12,6 @@ Loops that write to memory far apart ask for it ahead of time: a store that miss
 that comes after it.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -52,13 +50,13 @@ class Index(NamedTuple):
     ring: Int32s
 
     @classmethod
-    def empty(cls, *, rows: int, slots: int, positions: int) -> Index:
+    def empty(cls, *, rows: int, slots: int, positions: int) -> "Index":
         """The index of a cache without rows."""
         fields = np.zeros((slots, FIELDS), np.int32)
         fields[:, NEXT], fields[:, LATEST] = NONE, 2 * NONE
         return cls(np.full(rows, ABSENT, np.int32), fields.reshape(-1), np.empty(FIELDS * positions, np.int32))
 
-    def with_positions(self, positions: int) -> Index:
+    def with_positions(self, positions: int) -> "Index":
         """The same index with room for so many positions, at least as many as it has."""
         ring = np.empty(FIELDS * positions, np.int32)
         ring[: self.ring.size] = self.ring
@@ -90,9 +88,6 @@ class Index(NamedTuple):
 def at(number, field):
     """Where a field of a slot or of a use is. Unsigned: numba would make room for counting from the end."""
     return np.uint64(FIELDS * number + field)
-
-
-# Places
 
 
 @inlined
@@ -128,9 +123,6 @@ def absent_until(batch):
 def written_by(place):
     """The batch that writes an absent row back, or `NONE`."""
     return ABSENT - 1 - place
-
-
-# Slots
 
 
 @inlined

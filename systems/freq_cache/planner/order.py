@@ -6,8 +6,6 @@ is in one queue at most. The row of a slot in a key's queue may have been announ
 slot was queued: that is noticed when its turn comes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -46,7 +44,7 @@ class Order(NamedTuple):
     lowest: int
 
     @classmethod
-    def empty(cls, *, slots: int, fixed: bool) -> Order:
+    def empty(cls, *, slots: int, fixed: bool) -> "Order":
         """Queues for the keys of built-in policies and for two batches, without slots."""
         depth = 2
         made = queues.empty_queues(queues=LEVELS + depth, slots=slots)
@@ -56,14 +54,14 @@ class Order(NamedTuple):
     def nbytes(self) -> int:
         return sum(array.nbytes for array in self.queues)
 
-    def joined_by(self, slots: Int32s, numbers: Int32s) -> Order:
+    def joined_by(self, slots: Int32s, numbers: Int32s) -> "Order":
         """The same order with slots at the backs of the queues of these numbers, int32 each."""
         return self._replace(lowest=_enqueue(slots, numbers, self))
 
     def clear_batch(self, batch: int) -> None:
         queues.clear(self.queues, self.levels + batch % self.depth)
 
-    def for_batches(self, batches: int, announced: Iterable[int]) -> Order:
+    def for_batches(self, batches: int, announced: Iterable[int]) -> "Order":
         """The same order with a queue for each of so many batches. `announced`: the numbers of those there are."""
         if batches <= self.depth:
             return self
@@ -75,7 +73,7 @@ class Order(NamedTuple):
             ends[self.levels + batch % depth] = old[self.levels + batch % self.depth]
         return self._replace(depth=depth, queues=queues.rearranged(self.queues, ends.reshape(-1), self.slots))
 
-    def for_keys(self, keys: Sequence[Int32s]) -> Order:
+    def for_keys(self, keys: Sequence[Int32s]) -> "Order":
         """The same order with a queue for each key from the lowest of these to the highest.
 
         Empty queues of other keys are left out; if that does not suffice, there are more queues. Keys may span

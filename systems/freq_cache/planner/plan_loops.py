@@ -1,13 +1,12 @@
 """Loops of a plan: survey the batch's rows, choose slots, assign them, release the rows, and fill an empty cache."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from systems.freq_cache.compiled import compiled, prefetch
+from systems.freq_cache.planner.announce_loops import Part
 from systems.freq_cache.planner.index import (
     ABSENT,
     BATCH,
@@ -40,13 +39,7 @@ _FAR, _NEAR = 96, 24
 
 
 class Turn(NamedTuple):
-    """Which batch is planned.
-
-    Attributes:
-        batch: Its number.
-        newest: The number of the batch announced last.
-        changes: The batch will be trained, so its rows change.
-    """
+    """The number of the batch that is planned and of that announced last. `changes`: the former will be trained."""
 
     batch: int
     newest: int
@@ -54,7 +47,7 @@ class Turn(NamedTuple):
 
 
 class Distinct(NamedTuple):
-    """The distinct rows of a batch, or of one part of it, in the order of the ring; loops write all arrays.
+    """A batch, or one part of it: its distinct rows in the order of the ring, and its ids. Loops write all arrays.
 
     Attributes:
         begin, end: The positions of their uses.
@@ -68,6 +61,8 @@ class Distinct(NamedTuple):
         slots: The slot of each once the batch has its slots, int32 `[u]`; below 0 if a row has none.
         loose: Slots that wait for a queue when the rows are released, int32 `[u]`; `release` returns how many are set.
         queue: The number of the queue that each of these joins, int32 `[u]`.
+        inverse: The number of every id's row, int32 `[n]`: within the part until the survey, then within the batch.
+        slot_of_id: The slot of every id, int32 `[n]`.
     """
 
     begin: int
@@ -82,35 +77,23 @@ class Distinct(NamedTuple):
     slots: Int32s
     loose: Int32s
     queue: Int32s
+    inverse: Int32s
+    slot_of_id: Int32s
 
     @classmethod
-    def room(cls, rows: int, *, counts: bool) -> Distinct:
-        """Room for the rows of a batch, of which `part` gives each part its share."""
-        arrays: dict[str, Any] = {name: np.empty(rows, np.int32) for name in cls._fields[3:]}
+    def room(cls, rows: int, inverse: Int32s, *, counts: bool) -> "Distinct":
+        """Room for a batch of so many distinct rows, of which `part` gives each part its share."""
+        arrays: dict[str, Any] = {name: np.empty(rows, np.int32) for name in cls._fields[3:-2]}
         arrays |= {"missed": np.empty(rows, np.bool_), "occurrences": np.zeros(rows if counts else 0, np.int32)}
-        return cls(begin=0, end=0, first=0, **arrays)
+        slot_of_id = np.empty(inverse.size, np.int32)
+        return cls(begin=0, end=0, first=0, **arrays, inverse=inverse, slot_of_id=slot_of_id)
 
-    def part(self, segment: tuple[int, int], rows: slice) -> Distinct:
-        """The rows of one part, whose uses are at the positions of a segment; views."""
-        arrays: dict[str, Any] = {name: getattr(self, name)[rows] for name in self._fields[3:]}
-        return Distinct(begin=segment[0], end=segment[1], first=rows.start, **arrays)
-
-
-class Lookups(NamedTuple):
-    """The ids of a batch, or of one part of it.
-
-    Attributes:
-        inverse: The number of every id's distinct row, int32 `[n]`: within the part until the survey, then within the
-            batch.
-        slots: Receives the slot of every id, int32 `[n]`.
-    """
-
-    inverse: Int32s
-    slots: Int32s
-
-    def part(self, ids: slice) -> Lookups:
-        """Some of the ids; views."""
-        return Lookups(self.inverse[ids], self.slots[ids])
+    def part(self, part: Part) -> "Distinct":
+        """The share of one part; views."""
+        by_row: dict[str, Any] = {name: getattr(self, name)[part.rows] for name in self._fields[3:-2]}
+        by_id: dict[str, Any] = {name: getattr(self, name)[part.ids] for name in self._fields[-2:]}
+        begin, end = part.segment
+        return Distinct(begin=begin, end=end, first=part.rows.start, **by_row, **by_id)
 
 
 class Moves(NamedTuple):
@@ -128,19 +111,19 @@ class Moves(NamedTuple):
     back_rows: Int32s
     back_slots: Int32s
 
-    def part(self, share: slice) -> Moves:
+    def part(self, share: slice) -> "Moves":
         """Some of the rows that enter; views."""
         free = max(self.free - share.start, 0)
         return Moves(self.slots[share], free, self.back_rows[share], self.back_slots[share])
 
 
 @compiled
-def survey(distinct, lookups, index):
+def survey(distinct, index):
     """Find out which rows a part of a batch asks for and which of them are absent, before anything moves.
 
     Returns the number of absent rows.
     """
-    inverse, occurrences = lookups.inverse, distinct.occurrences
+    inverse, occurrences = distinct.inverse, distinct.occurrences
     if occurrences.size:
         for i in range(inverse.size):
             occurrences[np.uint64(inverse[i])] += 1
@@ -229,7 +212,7 @@ def _push_by_key(index, order, slot):
 
 
 @compiled
-def assign(distinct, keys, moves, lookups, index, order, turn):
+def assign(distinct, keys, moves, index, order, turn):
     """Do all that is left for a part of a batch once its slots are chosen.
 
     `keys` are those of the part's rows, or of its absent rows if the order has fixed keys. Returns how many rows are to
@@ -237,7 +220,7 @@ def assign(distinct, keys, moves, lookups, index, order, turn):
     """
     back = _replace(distinct, keys, moves, index, order, turn)
     loose = _release(distinct, keys, index, order, turn)
-    return back, loose, _spread(distinct, lookups)
+    return back, loose, _spread(distinct)
 
 
 @compiled
@@ -327,12 +310,12 @@ def _release(distinct, keys, index, order, turn):
 
 
 @compiled
-def _spread(distinct, lookups):
+def _spread(distinct):
     """Write down the slot of every id. Returns how many ids ask for a row that was absent."""
     misses = 0
-    for i in range(lookups.inverse.size):
-        number = np.uint64(lookups.inverse[i] - distinct.first)
-        lookups.slots[i] = distinct.slots[number]
+    for i in range(distinct.inverse.size):
+        number = np.uint64(distinct.inverse[i] - distinct.first)
+        distinct.slot_of_id[i] = distinct.slots[number]
         misses += distinct.missed[number]
     return misses
 

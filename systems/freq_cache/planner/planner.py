@@ -1,7 +1,5 @@
 """The planner of one cache: batches are announced to it, and it plans them in that order."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +12,7 @@ from systems.freq_cache.planner import announce_loops, plan_loops
 from systems.freq_cache.planner.announce_loops import Features, Part
 from systems.freq_cache.planner.index import NONE, Index
 from systems.freq_cache.planner.order import Order
-from systems.freq_cache.planner.plan_loops import Distinct, Lookups, Moves, Turn
+from systems.freq_cache.planner.plan_loops import Distinct, Moves, Turn
 from systems.freq_cache.planner.policy import Policy
 from systems.freq_cache.planner.ring import Ring
 from systems.freq_cache.threads import in_parts, parts_of, slices_of
@@ -97,26 +95,6 @@ class _Announced:
     changes: bool
 
 
-_Parts = Sequence[tuple[Distinct, Lookups]]
-"""The parts of a batch that is planned."""
-
-
-@dataclass
-class _Surveyed:
-    """What a survey found out, part by part.
-
-    Attributes:
-        misses: How many rows of each part are absent.
-        absent_rows, after: All absent rows, and the batch that writes each of them back or -1, int32.
-        keys: The keys of each part's rows, or of its absent ones if keys are fixed.
-    """
-
-    misses: list[int]
-    absent_rows: Int32s
-    after: Int32s
-    keys: list[Int32s]
-
-
 class Planner:
     """Decides which rows of a cache of `slots` slots over `rows` rows enter and leave, batch after batch.
 
@@ -140,10 +118,10 @@ class Planner:
     2006.02779) and BagPipe (arXiv 2202.12429) have it, with Belady's rule inside the window.
 
     Args:
-        rows: Rows of all tables.
-        slots: Slots of the cache; more than `rows` are not used.
+        rows: Of all tables.
+        slots: Of the cache; more than `rows` are not used.
         policy: Gives rows their keys.
-        batch_ids: Make room for so many announced ids at first. There is more room when it is needed.
+        batch_ids: Room for so many announced ids is made at first, and more when it is needed.
 
     Raises:
         ValueError: rows and slots are 2^31 - 1 or more together.
@@ -202,30 +180,33 @@ class Planner:
         newest = self._announced[-1].batch
         batch = self._announced.popleft()
         turn = Turn(batch.batch, newest, batch.changes)
-        distinct = Distinct.room(batch.parts[-1].rows.stop, counts=self.policy.counts)
-        lookups = Lookups(batch.inverse, np.empty(batch.inverse.size, np.int32))
-        parts = [(distinct.part(part.segment, part.rows), lookups.part(part.ids)) for part in batch.parts]
-        surveyed = self._survey(distinct, parts, turn)
-        misses, unique = sum(surveyed.misses), distinct.rows.size
+        distinct = Distinct.room(batch.parts[-1].rows.stop, batch.inverse, counts=self.policy.counts)
+        parts = [distinct.part(part) for part in batch.parts]
+        absent, keys = self._survey(distinct, parts, turn)
+        misses, unique = sum(absent), distinct.rows.size
         overflow = unique > self.slots
         entering = min(self.slots - self._used, misses) if overflow else misses
-        self._order = self._order.for_keys(surveyed.keys)
+        fetch_rows, fetch_after = (
+            np.concatenate([getattr(part, name)[:count] for part, count in zip(parts, absent, strict=True)])[:entering]
+            for name in ("absent_rows", "after")
+        )
+        self._order = self._order.for_keys(keys)
         moves = self._choose(entering, turn)
-        back, lookup_misses = self._assign(parts, surveyed, moves, turn)
+        back, lookup_misses = self._assign(parts, slices_of(absent, entering), keys, moves, turn)
         return Plan(
             batch=batch.batch,
             rows=distinct.rows,
             slots=distinct.slots,
             missed=distinct.missed,
-            inverse=lookups.inverse,
-            slot_of_id=lookups.slots,
+            inverse=distinct.inverse,
+            slot_of_id=distinct.slot_of_id,
             unique_misses=misses,
             lookup_misses=lookup_misses,
-            fetch_rows=surveyed.absent_rows[:entering],
+            fetch_rows=fetch_rows,
             fetch_slots=moves.slots,
             back_rows=moves.back_rows[:back],
             back_slots=moves.back_slots[:back],
-            fetch_after=surveyed.after[:entering],
+            fetch_after=fetch_after,
             overflow=overflow,
         )
 
@@ -294,28 +275,25 @@ class Planner:
         self._ring.advance(segments)
         return list(map(Part, segments, slices_of(found), mine)), inverse
 
-    def _survey(self, distinct: Distinct, parts: _Parts, turn: Turn) -> _Surveyed:
-        """Find out which rows are absent, and ask the policy for keys: for part after part, or else for all at once."""
+    def _survey(self, distinct: Distinct, parts: Sequence[Distinct], turn: Turn) -> tuple[list[int], list[Int32s]]:
+        """Find out how many rows of each part are absent, and the keys of its rows; if fixed, of the absent ones."""
         policy, index = self.policy, self._index
-        misses = [0] * len(parts)
+        absent = [0] * len(parts)
         keys = [np.empty(0, np.int32)] * len(parts)
 
         def survey(at: int) -> None:
-            part, lookups = parts[at]
-            misses[at] = plan_loops.survey(part, lookups, index)
+            part = parts[at]
+            absent[at] = plan_loops.survey(part, index)
             if policy.divisible:
-                rows = part.absent_rows[: misses[at]] if policy.fixed else part.rows
+                rows = part.absent_rows[: absent[at]] if policy.fixed else part.rows
                 keys[at] = policy.keys(rows, part.occurrences, batch=turn.batch, learn=turn.changes)
 
         in_parts(survey, len(parts))
-        counted = [(part, count) for (part, _), count in zip(parts, misses, strict=True)]
-        absent = np.concatenate([part.absent_rows[:count] for part, count in counted])
-        after = np.concatenate([part.after[:count] for part, count in counted])
         if not policy.divisible:
-            rows, sizes = (absent, misses) if policy.fixed else (distinct.rows, [part.rows.size for part, _ in parts])
-            found = policy.keys(rows, distinct.occurrences, batch=turn.batch, learn=turn.changes)
-            keys = [found[these] for these in slices_of(sizes)]
-        return _Surveyed(misses, absent, after, keys)
+            asked = [p.absent_rows[:n] if policy.fixed else p.rows for p, n in zip(parts, absent, strict=True)]
+            found = policy.keys(np.concatenate(asked), distinct.occurrences, batch=turn.batch, learn=turn.changes)
+            keys = [found[these] for these in slices_of([rows.size for rows in asked])]
+        return absent, keys
 
     def _choose(self, wanted: int, turn: Turn) -> Moves:
         """Choose a slot for each row that enters."""
@@ -326,23 +304,22 @@ class Planner:
         self._order.clear_batch(turn.batch)  # its slots are queued anew when its rows are released
         return Moves(slots, free, np.empty(wanted, np.int32), np.empty(wanted, np.int32))
 
-    def _assign(self, parts: _Parts, surveyed: _Surveyed, moves: Moves, turn: Turn) -> tuple[int, int]:
-        """Give the rows that enter their slots, and release the rows of the batch.
+    def _assign(
+        self, parts: Sequence[Distinct], shares: Sequence[slice], keys: Sequence[Int32s], moves: Moves, turn: Turn
+    ) -> tuple[int, int]:
+        """Give the rows that enter their slots, of which each part has a share, and release the rows of the batch.
 
         Returns how many rows are to be written back, and how many ids ask for a row that was absent.
         """
-        shares = slices_of(surveyed.misses, moves.slots.size)
         index, order = self._index, self._order
         counts = [(0, 0, 0)] * len(parts)
 
         def assign(at: int) -> None:
-            part, lookups = parts[at]
-            keys, mine = surveyed.keys[at], moves.part(shares[at])
-            counts[at] = plan_loops.assign(part, keys, mine, lookups, index, order, turn)
+            counts[at] = plan_loops.assign(parts[at], keys[at], moves.part(shares[at]), index, order, turn)
 
         in_parts(assign, len(parts))
         done = 0
-        for (part, _), share, (back, loose, _) in zip(parts, shares, counts, strict=True):
+        for part, share, (back, loose, _) in zip(parts, shares, counts, strict=True):
             self._order = self._order.joined_by(part.loose[:loose], part.queue[:loose])
             for gone in (moves.back_rows, moves.back_slots):  # close the gaps between what the threads found
                 gone[done : done + back] = gone[share.start : share.start + back]

@@ -4,8 +4,6 @@ Keys are small integers, because the planner has a queue of slots for every key.
 rows whose frequencies differ by a twentieth are equally good victims.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from threading import Lock
@@ -13,19 +11,16 @@ from threading import Lock
 import numpy as np
 from numpy.typing import NDArray
 
-from systems.freq_cache.compiled import bit_length, compiled, prefetch
+from systems.freq_cache.compiled import bit_length, compiled, prefetch_ahead
 
 Int32s = NDArray[np.int32]
 
 LEVELS = 512
 """Keys of counts lie below; 2^31 is level 448."""
-
 HALF_LIFE_SLOTS = 10
 """Of LRFU: distinct rows per slot. Twice as many miss 1.5 % less where nothing drifts, and 2.6 % more with `@drift`."""
-
 _FRACTION = 12
 """Bits of a weight behind its first one."""
-
 _LAST_EXPONENT = (1 << 31 - _FRACTION) - 64
 """Half-lives that are told apart, with room for the occurrences of a batch."""
 
@@ -51,16 +46,13 @@ class Policy(ABC):
 
     @abstractmethod
     def keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:
-        """Keys of rows that a batch uses, at least 0; a row's key never falls while it is cached.
+        """Keys of rows that a batch uses, int32 `[n]`, at least 0; a row's key never falls while it is cached.
 
         Args:
             rows: Distinct rows, int32 `[n]`: the batch's, or those of them that are absent, if `fixed`.
             occurrences: Of each row in this batch, int32 `[n]`; empty unless `counts`.
             batch: Number of the batch, rising.
             learn: The batch trains. An evaluated batch must leave what was learnt of all rows as it is.
-
-        Returns:
-            int32 `[n]`.
         """
 
     def best(self, rows: int) -> Int32s:
@@ -143,11 +135,7 @@ class LRFU(Policy):
 
     LRFU of Lee et al., IEEE Transactions on Computers 50(12), 2001. Old occurrences would have to lose weight, and keys
     to fall; new ones gain weight instead, which ranks rows alike. Weights are not saved with the tables: what is
-    learnt anew soon outweighs them.
-
-    Args:
-        rows: Of the tables.
-        half_life: In rows, summed over the batches that train: a batch adds its distinct ones.
+    learnt anew soon outweighs them. `half_life` is in distinct rows, summed over the batches that train.
     """
 
     counts = True
@@ -200,16 +188,14 @@ def _levels_of(counts, levels):
 @compiled
 def _look_up(levels, rows, keys):
     for i in range(rows.size):
-        if i + 32 < rows.size:
-            prefetch(levels, rows[i + 32])
+        prefetch_ahead(levels, rows, i)
         keys[i] = levels[np.uint64(rows[i])]
 
 
 @compiled
 def _count(counts, rows, occurrences, keys, learn):
     for i in range(rows.size):
-        if i + 32 < rows.size:
-            prefetch(counts, rows[i + 32])
+        prefetch_ahead(counts, rows, i)
         row = np.uint64(rows[i])
         count = np.int64(counts[row])
         if learn:
@@ -227,8 +213,7 @@ def _weigh(weights, rows, occurrences, keys, exponent, unit, learn):
     """
     one = np.int64(1) << _FRACTION
     for i in range(rows.size):
-        if i + 32 < rows.size:
-            prefetch(weights, rows[i + 32])
+        prefetch_ahead(weights, rows, i)
         row = np.uint64(rows[i])
         weight = np.int64(weights[row])
         if learn:

@@ -3,8 +3,6 @@
 A queue is a list of chunks of the array, each of which has room for 32 slots.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

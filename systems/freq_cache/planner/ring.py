@@ -1,7 +1,5 @@
 """Which positions of the ring the uses of a coming batch take."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -36,14 +34,7 @@ class Ring:
         self._arenas = [_Arena([(0, positions)])]
 
     def room(self, wanted: Sequence[int], live: Iterable[Segment]) -> list[int]:
-        """Find consecutive positions for each part of a batch, none of them in a live segment.
-
-        Args:
-            wanted: How many positions each part may need.
-            live: The segments of batches that are not planned yet.
-
-        Returns:
-            The first position of each part.
+        """The first of as many consecutive positions as each part of a batch wants, none of them in a live segment.
 
         Raises:
             ValueError: there are not that many positions.

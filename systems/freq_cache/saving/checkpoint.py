@@ -1,11 +1,8 @@
 """Checkpoints: all rows in a directory, to resume from with a cache of any size. A failed save leaves the last one."""
 
-from __future__ import annotations
-
 import json
 import uuid
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +13,7 @@ from torch import Tensor
 from torchrec import EmbeddingBagConfig
 
 from systems.freq_cache.cache import Cache
-from systems.freq_cache.tiers import RowLayout, sync_directory, write_synced
+from systems.freq_cache.tiers import RowLayout, checksum_of, sync_directory, write_synced
 
 MANIFEST = "manifest.json"
 _VERSION = 1
@@ -38,40 +35,37 @@ def save(directory: Path, caches: Mapping[str, Cache], *, hyper: Mapping[str, fl
         hyper: Hyper-parameters.
 
     Raises:
-        OSError: the files could not be written; what the directory held before is still what it holds.
+        OSError: the files could not be written; the directory holds what it held before.
     """
     directory.mkdir(parents=True, exist_ok=True)
     mark = uuid.uuid4().hex[:12]
     written: list[Path] = []
     tables: dict[str, Any] = {}
+
+    def write(file: str, parts: Iterable[bytes | memoryview]) -> int:
+        written.append(directory / file)
+        return write_synced(written[-1], parts)
+
     try:
         for at, (name, cache) in enumerate(caches.items()):
-            table = cache.tables[name]
-            rows = directory / f"table_{at}.{mark}.rows"
-            written.append(rows)
-            checksum = write_synced(rows, _records(cache, table))
+            table, policy, file = cache.tables[name], cache.planner.policy, f"table_{at}.{mark}"
             tables[name] = {
                 **_shape(table, _layout(cache)),
-                "rows_file": rows.name,
-                "rows_crc32": checksum,
+                "rows_file": f"{file}.rows",
+                "rows_crc32": write(f"{file}.rows", _records(cache, table)),
                 "steps": cache.pool.steps,
             }
-            learnt = cache.planner.policy.state
-            if learnt is not None:
-                path = directory / f"table_{at}.{mark}.policy"
-                written.append(path)
+            if policy.state is not None:
                 start = cache.start_of(name)
-                part = np.ascontiguousarray(learnt[start : start + table.num_embeddings])
+                part = np.ascontiguousarray(policy.state[start : start + table.num_embeddings])
                 tables[name]["policy"] = {
-                    "name": type(cache.planner.policy).__name__,
-                    "file": path.name,
-                    "crc32": write_synced(path, [part.view(np.uint8).data]),
+                    "name": type(policy).__name__,
+                    "file": f"{file}.policy",
+                    "crc32": write(f"{file}.policy", [part.view(np.uint8).data]),
                 }
         manifest = {"version": _VERSION, "hyper": dict(hyper), "tables": tables}
-        temporary = directory / f"{MANIFEST}.{mark}"
-        written.append(temporary)
-        write_synced(temporary, [json.dumps(manifest, indent=1).encode()])
-        temporary.replace(directory / MANIFEST)
+        write(f"{MANIFEST}.{mark}", [json.dumps(manifest, indent=1).encode()])
+        written[-1].replace(directory / MANIFEST)
     except BaseException:
         for path in written:
             path.unlink(missing_ok=True)
@@ -117,18 +111,16 @@ def load(directory: Path, caches: Mapping[str, Cache], *, hyper: Mapping[str, fl
             "table_kwargs that it was saved with"
         )
     for name, cache in caches.items():
-        wanted = _shape(cache.tables[name], _layout(cache))
-        found = {key: tables[name].get(key) for key in wanted}
+        entry, layout = tables[name], _layout(cache)
+        wanted = _shape(cache.tables[name], layout)
+        found = {key: entry.get(key) for key in wanted}
         if found != wanted:
             raise ValueError(f"{path}: table {name} is {found}, the collection has {wanted}: build with the former")
-    for name, cache in caches.items():
-        entry, record_bytes = tables[name], _layout(cache).record_bytes
-        _check(directory / entry["rows_file"], entry["rows_crc32"], entry["rows"] * record_bytes)
+        _check(directory / entry["rows_file"], entry["rows_crc32"], entry["rows"] * layout.record_bytes)
         if "policy" in entry:
             _check(directory / entry["policy"]["file"], entry["policy"]["crc32"], None)
     for name, cache in caches.items():
-        entry = tables[name]
-        done, layout = 0, _layout(cache)
+        entry, layout, done = tables[name], _layout(cache), 0
         for records in _read(directory / entry["rows_file"], layout):
             cache.load(name, done, cache.tier.layout.repacked(records, layout))
             done += records.shape[0]
@@ -177,10 +169,7 @@ def _check(path: Path, checksum: int, size: int | None) -> None:
         raise DamagedCheckpoint(f"{path} is missing: take an older checkpoint")
     if size is not None and path.stat().st_size != size:
         raise DamagedCheckpoint(f"{path} has {path.stat().st_size:,} bytes, not {size:,}: take an older checkpoint")
-    found = 0
-    with path.open("rb") as file:
-        while data := file.read(1 << 24):
-            found = zlib.crc32(data, found)
+    found = checksum_of(path, path.stat().st_size)
     if found != checksum:
         raise DamagedCheckpoint(
             f"{path} is damaged (checksum {found:08x}, not {checksum:08x}): take an older checkpoint"

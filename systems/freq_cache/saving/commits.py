@@ -1,7 +1,5 @@
 """Commits of a directory of rows: all its caches together, whatever happens in between."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
@@ -13,10 +11,10 @@ _NAME = "commits"
 
 
 class Commits:
-    """The commits of a directory with the rows of some caches.
+    """The commits of a directory with the rows of some caches, which get the optimizer steps of the last one.
 
     A commit counts for all caches at the moment in which its number is in the directory: every cache prepares it before
-    and finishes it after. Building this gives the caches the optimizer steps of the last commit.
+    and finishes it after.
 
     Attributes:
         hyper: Hyper-parameters of the last commit; empty before the first.
@@ -61,22 +59,14 @@ class Commits:
             _tier_of(cache).prepare_commit(
                 {"commit": number, "tables": list(cache.tables), "steps": cache.pool.steps, "hyper": {**hyper}}
             )
-        write(self._directory, number)
+        # from the moment that the number takes its place this commit counts
+        beside = self._directory / f"{_NAME}.part"
+        write_synced(beside, [f"{number}\n".encode()])
+        beside.replace(self._directory / _NAME)
+        sync_directory(self._directory)
         self._number = number
         for cache in self._caches:
             _tier_of(cache).finish_commit()
-
-
-def write(directory: Path, number: int) -> None:
-    """Say that commit `number` counts; until this returns, the one before it does.
-
-    Raises:
-        OSError: it could not be said, and does not count.
-    """
-    beside = directory / f"{_NAME}.part"
-    write_synced(beside, [f"{number}\n".encode()])
-    beside.replace(directory / _NAME)
-    sync_directory(directory)
 
 
 def read(directory: Path) -> int:

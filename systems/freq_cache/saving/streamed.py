@@ -1,7 +1,5 @@
 """Rows in checkpoints of `torch.distributed.checkpoint`, read and written some at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -68,14 +66,12 @@ class RowLoadPlanner(DefaultLoadPlanner):
     """Loads as torch does by default, and what is read of `StreamedRows` goes to their cache at once."""
 
     def set_up_planner(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - torch's
-        """Take a `state_dict`."""
         super().set_up_planner(*arguments, **options)
         for value in self.state_dict.values():
             if isinstance(value, StreamedRows):
                 value.loads = True
 
     def resolve_tensor(self, read_item: ReadItem) -> Tensor:
-        """Where to read to."""
         rows = self.state_dict[read_item.dest_index.fqn]
         if isinstance(rows, StreamedRows):
             return torch.empty(read_item.lengths, dtype=rows.dtype)
@@ -83,7 +79,6 @@ class RowLoadPlanner(DefaultLoadPlanner):
         return found
 
     def commit_tensor(self, read_item: ReadItem, tensor: Tensor) -> None:
-        """What was read."""
         rows = self.state_dict[read_item.dest_index.fqn]
         if isinstance(rows, StreamedRows):
             chunk = read_item.dest_index.offset or read_item.dest_offsets
@@ -92,12 +87,9 @@ class RowLoadPlanner(DefaultLoadPlanner):
 
 
 def streamed(caches: Mapping[str, Cache], *, prefix: str, flush: Callable[[], None]) -> dict[str, StreamedRows]:
-    """The rows of all tables, by the names that `state_dict` has for them.
+    """The rows of all tables, by the names that `state_dict` has for them, which begin with `prefix`.
 
-    Args:
-        caches: The cache of every table.
-        prefix: What names begin with.
-        flush: Has the slow tiers hold what the slots have.
+    `flush` has the slow tiers hold what the slots have.
     """
     return {
         f"{prefix}.{table}.{entry}": _entry(cache, table, entry, flush)

@@ -13,7 +13,7 @@ from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.host import HostTier
 from systems.freq_cache.tiers.layout import RowLayout, width_of
 from systems.freq_cache.tiers.pinned import PinnedTier
-from systems.freq_cache.tiers.row_map import DamagedTier, sync_directory, write_synced
+from systems.freq_cache.tiers.row_map import DamagedTier, checksum_of, sync_directory, write_synced
 from systems.freq_cache.tiers.slow_tier import SlowTier
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "PinnedTier",
     "RowLayout",
     "SlowTier",
+    "checksum_of",
     "put_rows",
     "sync_directory",
     "width_of",

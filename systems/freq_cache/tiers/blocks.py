@@ -5,8 +5,6 @@ see `results/disk/`. They take no page cache, whose pages hold eight rows of 512
 little of a processor: threads that wait for one read each change places more often than the drive answers.
 """
 
-from __future__ import annotations
-
 import errno
 import mmap
 import os
@@ -48,7 +46,7 @@ _pread = cast(Any, types.ExternalFunction("pread", _LONG(types.int32, types.uint
 _pwrite = cast(Any, types.ExternalFunction("pwrite", _LONG(types.int32, types.uintp, types.uintp, types.int64)))
 
 
-def open_blocks(path: Path) -> Blocks:
+def open_blocks(path: Path) -> "Blocks":
     """A file, made if it does not exist: past the page cache where file system and kernel offer that.
 
     Raises:
@@ -64,13 +62,7 @@ class _NotDirect(Exception):
 
 
 class Lane:
-    """Moves of one kind, one at a time, with a buffer of their own.
-
-    Attributes:
-        memory: `STAGING_BYTES`, at an address that direct access takes.
-        buffer: The same as uint8.
-        free: Held by who uses the buffer.
-    """
+    """Moves of one kind, one at a time: a buffer at an address that direct access takes, `free` held by who uses it."""
 
     def __init__(self) -> None:
         self.memory = mmap.mmap(-1, STAGING_BYTES)
@@ -96,7 +88,7 @@ class Blocks(ABC):
 
     @abstractmethod
     def move(self, lane: Lane, runs: Ints, *, write: bool) -> None:
-        """Read runs of blocks into a lane's buffer, or write them from there. The lane is the caller's.
+        """Read runs of blocks into the buffer of a lane that the caller holds, or write them from there.
 
         Args:
             lane: One of this file's.
@@ -129,15 +121,14 @@ class DirectBlocks(Blocks):
     fetch_first = False
 
     def __init__(self, path: Path) -> None:
-        numbers = _NUMBERS.get(platform.machine())
-        if numbers is None:
+        if platform.machine() not in _NUMBERS:
             raise _NotDirect
+        self._setup, self._destroy, self._submit, self._get_events = _NUMBERS[platform.machine()]
         try:
             super().__init__(path, os.O_DIRECT)
         except OSError as error:
             raise _NotDirect from error
-        self._setup, self._destroy, self._submit, self._get_events = numbers
-        self._contexts: dict[Lane, Any] = {}
+        self._contexts: dict[Lane, int] = {}
         try:
             self.block_bytes = self._block_bytes()
             for lane in (self.reading, self.writing):
@@ -161,7 +152,8 @@ class DirectBlocks(Blocks):
         calls = self._contexts[lane], self._submit, self._get_events
         if _in_flight(*calls, addresses, events, results):
             # not even waiting worked: nothing may be in flight when the buffer is used again
-            self._contexts[lane] = self._new_context(instead_of=self._contexts[lane])
+            _call(self._destroy, self._contexts.pop(lane), 0)
+            self._contexts[lane] = self._new_context()
         for number in np.flatnonzero(results != requests[:, _SIZE]):
             self._move_one(lane, runs[number], write=write)
 
@@ -181,14 +173,11 @@ class DirectBlocks(Blocks):
                 return block_bytes
         raise OSError(errno.EINVAL, "has blocks of more than 4096 bytes", str(self.path))
 
-    def _new_context(self, instead_of: int | None = None) -> int:
-        if instead_of is not None:
-            _call(self._destroy, instead_of, 0)
+    def _new_context(self) -> int:
         made = np.zeros(1, np.int64)
         if _call(self._setup, _DEPTH, made.ctypes.data) != 0:
-            raise OSError(
-                errno.EAGAIN, "no asynchronous access: fs.aio-max-nr is used up, or forbidden", str(self.path)
-            )
+            why = "no asynchronous access: fs.aio-max-nr is used up, or forbidden"
+            raise OSError(errno.EAGAIN, why, str(self.path))
         return int(made[0])
 
 

@@ -1,10 +1,8 @@
 """Rows copied to random places of a table.
 
-On a device torch does it. On the host torch's `index_copy_` has one thread, which waits for the memory of one row after
-another. The loop here asks for memory ahead, on as many threads as torch computes with.
+On a device torch does it. On the host torch's `index_copy_` waits for the memory of one row after another, on one
+thread. The loop here asks for memory ahead, on as many threads as torch computes with.
 """
-
-from __future__ import annotations
 
 import numpy as np
 import torch
@@ -21,12 +19,7 @@ _PART_BYTES = 1 << 19
 
 
 def put_rows(table: Tensor, rows: Tensor, values: Tensor) -> None:
-    """Write `values` to `table[rows]`.
-
-    Args:
-        table: `[t, width]` or `[t]`.
-        rows: int32 or int64 `[n]`, each once.
-        values: `[n, width]` or `[n]`, of the table's type.
+    """Write `values`, `[n, width]` or `[n]`, to `table[rows]`, int32 or int64 `[n]`, each once.
 
     Raises:
         IndexError: the table has no such row; others may be written.

@@ -1,11 +1,8 @@
 """Rows exchanged by the device itself: one kernel gathers records from host memory, or scatters them there.
 
-It keeps to a few programs, so that it takes a few multiprocessors from training while it waits for the link: what
-fbgemm's SSD tables do with `masked_index_select` and `masked_index_put` (`use_pipeline`, `preferred_sms`). Those two
-would do for some rows. They copy four elements at a time, so records of row-wise Adagrad (`4 * dim + 4` bytes) would
-have to be padded in host memory; they know no int32 records; they need the number of rows as a tensor on the device;
-and the CPU build has them not at all, so nothing of the way through them could be tested without a device. fbgemm's
-`new_unified_tensor` registers memory as `PinnedTier` does, without huge pages, and is empty in the CPU build.
+It keeps to a few programs, so that it takes few multiprocessors from training while it waits for the link, as fbgemm's
+SSD tables do. Their `masked_index_select` and `masked_index_put` know no int32 records and no record of row-wise
+Adagrad that is not padded, and the CPU build has neither: nothing could be tested without a device.
 
 Records go by way of staging on the device, not straight into slots: until the backward of a batch has run, the slots
 that the next one fills are its own. Only what was read ahead keeps the link off the stream that trains.
@@ -14,8 +11,6 @@ Triton comes with CUDA builds of torch. This module imports it, so it is importe
 `TRITON_INTERPRET=1`, set before the import, runs the kernel on a CPU.
 """
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl
@@ -23,7 +18,6 @@ from torch import Tensor
 
 PROGRAMS = 16
 """At most so many programs copy at a time, each on one multiprocessor. fbgemm takes 4 of an A100, 16 of an H100."""
-
 _WARPS = 16
 _WORDS = 16 * 32 * _WARPS
 """On their way in one program: 16 for every thread. With words of 4 B that is 32 KiB, in all 512 KiB, several times
@@ -43,9 +37,9 @@ def gather(records: Tensor, rows: Tensor, out: Tensor) -> None:
 
 
 def scatter(records: Tensor, rows: Tensor, values: Tensor) -> None:
-    """Copy `values` to `records[rows]`, on the current stream of the current device. Arguments as of `gather`.
+    """Copy `values` to `records[rows]`, each there once. Arguments as of `gather`.
 
-    No row may be there twice. The host sees the rows once an event that is recorded behind it has come.
+    The host sees the rows once an event that is recorded behind it has come.
     """
     copy_rows(records, rows, values, gathers=False)
 

@@ -1,7 +1,5 @@
 """A slow tier on disk: a log of records that survives a crash, for tables larger than RAM."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os
@@ -17,18 +15,11 @@ import torch
 from torch import Tensor
 
 from systems.contract import Purpose, Tier
+from systems.freq_cache.tiers.blocks import STAGING_BYTES
 from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.positions import Positions
 from systems.freq_cache.tiers.row_file import RowFile
-from systems.freq_cache.tiers.row_map import (
-    JSON,
-    REMEDY,
-    Committed,
-    DamagedTier,
-    load_map,
-    save_map,
-    sync_directory,
-)
+from systems.freq_cache.tiers.row_map import JSON, REMEDY, Committed, DamagedTier, load_map, save_map, sync_directory
 from systems.freq_cache.tiers.slow_tier import SlowTier
 
 Decided = Callable[[Mapping[str, JSON]], bool]
@@ -51,9 +42,9 @@ class FileTier(SlowTier):
     rewritten.
 
     Args:
-        directory: Where to; made if it does not exist. If it holds a committed map, the tier is restored from it.
-        rows: Rows held, 2**30 at most.
-        layout: What a record consists of.
+        directory: Made if it does not exist. If it holds a committed map, the tier is restored from it.
+        rows: 2**30 at most.
+        layout: Of a record.
         initialize: First weights of rows, called from any thread; default: zero.
         decided: Asked about a commit that was prepared and not finished; default: it does not count.
 
@@ -210,7 +201,7 @@ class FileTier(SlowTier):
             (Tier.DISK, Purpose.ROWS): self._positions.end * weights,
             (Tier.DISK, Purpose.STATE): self._positions.end * (self.layout.record_bytes - weights),
             (Tier.HOST, Purpose.INDEX): self._codes.nbytes + self._positions.nbytes,
-            (Tier.HOST, Purpose.STAGING): self._file.staging_bytes,
+            (Tier.HOST, Purpose.STAGING): 2 * STAGING_BYTES,
         }
 
     def close(self) -> None:
@@ -223,9 +214,9 @@ class FileTier(SlowTier):
             return np.zeros(self.rows, dtype=np.int32), Positions(), None
         committed, codes = load_map(self._map)
         differing = [
-            f"{name} {getattr(committed, name)}, not {value}"
-            for name, value in self._description().items()
-            if getattr(committed, name) != value
+            f"{name} {found}, not {asked}"
+            for name, asked in self._description().items()
+            if (found := getattr(committed, name)) != asked
         ]
         if differing:
             raise ValueError(

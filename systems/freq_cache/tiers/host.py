@@ -1,7 +1,5 @@
 """The slow tier in host memory."""
 
-from __future__ import annotations
-
 import mmap
 from collections.abc import Mapping
 from contextlib import suppress

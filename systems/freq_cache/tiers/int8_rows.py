@@ -7,8 +7,6 @@ bits is: 255 times it needs no rounding, and what the decoded maximum is rounded
 it or gives the old maximum.
 """
 
-from __future__ import annotations
-
 import fbgemm_gpu  # noqa: F401 - registers the operators
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """How one row travels: its weights and its optimizer state side by side, so that one copy moves both."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -108,7 +106,7 @@ class RowLayout:
         states = {name: self._shown(state).clone() for name, state in self.states(records).items()}
         return Rows(self.weights(records)[:, : self.dim].to(torch.float32, copy=True), states)
 
-    def repacked(self, records: Tensor, source: RowLayout) -> Tensor:
+    def repacked(self, records: Tensor, source: "RowLayout") -> Tensor:
         """Records of this layout from those of another one; the same where the two are equal."""
         return records if source == self else self.pack(source.unpack(records))
 

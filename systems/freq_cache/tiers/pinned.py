@@ -1,7 +1,5 @@
 """The slow tier in page-locked host memory, which the device reads by itself."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable
 
@@ -43,12 +41,12 @@ class PinnedTier(HostTier):
 
     def gather(self, rows: Tensor, out: Tensor) -> None:
         """Have the device read rows, int32 or int64 `[n]` there, to `out`, `[n, width]` there."""
-        if self.exchanges:
-            from systems.freq_cache.tiers import exchange  # imports Triton
-
-            exchange.gather(self.on_device, rows, out)
-        else:
+        if not self.exchanges:
             torch.index_select(self.on_device, 0, rows, out=out)
+            return
+        from systems.freq_cache.tiers import exchange  # imports Triton
+
+        exchange.gather(self.on_device, rows, out)
 
     def scatter(self, rows: Tensor, records: Tensor) -> None:
         """Have the device write records, `[n, width]`, to rows, int32 or int64 `[n]`, both there, if it `exchanges`."""

@@ -1,7 +1,5 @@
 """Which positions of a log of records may be written."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

@@ -1,7 +1,5 @@
 """Records at numbered positions of a file, many at a time and in any order."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from systems.freq_cache.compiled import compiled
-from systems.freq_cache.tiers.blocks import STAGING_BYTES, Blocks, Bytes, Ints, open_blocks
+from systems.freq_cache.tiers.blocks import STAGING_BYTES, Bytes, Ints, open_blocks
 
 
 class RowFile:
@@ -21,12 +19,7 @@ class RowFile:
     def __init__(self, path: Path, *, record_bytes: int) -> None:
         self.path = path
         self.record_bytes = record_bytes
-        self._blocks: Blocks = open_blocks(path)
-
-    @property
-    def staging_bytes(self) -> int:
-        """Of the buffers for reading and writing."""
-        return self._blocks.reading.buffer.nbytes + self._blocks.writing.buffer.nbytes
+        self._blocks = open_blocks(path)
 
     @property
     def positions(self) -> int:
@@ -34,12 +27,7 @@ class RowFile:
         return os.fstat(self._blocks.file).st_size // self.record_bytes
 
     def read(self, positions: Ints, records: Bytes, places: Ints) -> None:
-        """Copy records out: that at `positions[i]` to `records[places[i]]`.
-
-        Args:
-            positions: int64 `[n]`, in any order.
-            records: uint8 `[m, record_bytes]`, C-contiguous.
-            places: int64 `[n]`, each below m.
+        """Copy records out: that at `positions[i]` to `records[places[i]]`, uint8 `[m, record_bytes]`, C-contiguous.
 
         Raises:
             OSError: a record could not be read.

@@ -5,8 +5,6 @@ is the int32 codes of all rows or, where that is shorter, pairs of row and code 
 row's code is 0 if it was never written, else its position + 1. Numbers are little-endian.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import zlib
@@ -14,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -63,12 +60,7 @@ class Committed:
 def save_map(path: Path, committed: Committed, codes: Codes) -> None:
     """Write a map beside `path` and, once it is on the drive, put it in the place of the one there.
 
-    The new name is on the drive only after `sync_directory`.
-
-    Args:
-        path: Where to.
-        committed: What goes with the map.
-        codes: int32 `[rows]`, of either sign: the sign is left out.
+    The new name is on the drive only after `sync_directory`. `codes`: int32 `[rows]`, whose signs are left out.
 
     Raises:
         OSError: the map could not be written; the one at `path` is as before.
@@ -76,7 +68,7 @@ def save_map(path: Path, committed: Committed, codes: Codes) -> None:
     """
     head = _FORMAT + _VERSION + b"\n" + json.dumps(asdict(committed), allow_nan=False).encode() + b"\n"
     beside = path.with_name("map.part")
-    write_synced(beside, _checked(chain([head], _pairs(codes) if committed.in_pairs else _whole(codes))))
+    write_synced(beside, _checked(chain([head], _map(codes, in_pairs=committed.in_pairs))))
     beside.replace(path)
 
 
@@ -107,6 +99,16 @@ def sync_directory(path: Path) -> None:
         os.close(directory)
 
 
+def checksum_of(path: Path, size: int) -> int:
+    """The CRC-32 of the first `size` bytes of a file, or of all that there are."""
+    crc = 0
+    with path.open("rb") as file:
+        while size > 0 and (chunk := file.read(min(size, 1 << 22))):
+            crc = zlib.crc32(chunk, crc)
+            size -= len(chunk)
+    return crc
+
+
 def load_map(path: Path) -> tuple[Committed, Codes]:
     """Read a map back.
 
@@ -128,33 +130,21 @@ def load_map(path: Path) -> tuple[Committed, Codes]:
                 f"{path} has version {found}, this program reads version {_VERSION.decode()}: "
                 "open it with the program that wrote it, or give an empty directory"
             )
-        _check_sum(path, file)
+        checked = path.stat().st_size - _CRC_BYTES
+        crc = checksum_of(path, checked).to_bytes(_CRC_BYTES, "little")
+        file.seek(max(checked, 0))
+        if file.read() != crc:
+            raise DamagedTier(f"{path} is damaged, its checksum does not match: {REMEDY}")
         file.seek(len(form))
         said = json.loads(file.readline())
         committed = Committed(**{**said, "state": [(name, width) for name, width in said["state"]]})
+        if not committed.in_pairs:
+            return committed, np.fromfile(file, "<i4", committed.rows)
         codes = np.zeros(committed.rows, dtype=np.int32)
-        if committed.in_pairs:
-            for start in range(0, committed.touched, _CHUNK):
-                pairs = _read(file, 2 * min(_CHUNK, committed.touched - start)).reshape(-1, 2)
-                codes[pairs[:, 0]] = pairs[:, 1]
-        else:
-            for start in range(0, committed.rows, _CHUNK):
-                codes[start : start + _CHUNK] = _read(file, min(_CHUNK, committed.rows - start))
+        for start in range(0, committed.touched, _CHUNK):
+            pairs = np.fromfile(file, "<i4", 2 * min(_CHUNK, committed.touched - start)).reshape(-1, 2)
+            codes[pairs[:, 0]] = pairs[:, 1]
     return committed, codes
-
-
-def _check_sum(path: Path, file: BinaryIO) -> None:
-    file.seek(0)
-    left = path.stat().st_size - _CRC_BYTES
-    crc = 0
-    while left > 0:
-        chunk = file.read(min(left, 4 * _CHUNK))
-        if not chunk:
-            break
-        crc = zlib.crc32(chunk, crc)
-        left -= len(chunk)
-    if int.from_bytes(file.read(_CRC_BYTES), "little") != crc:
-        raise DamagedTier(f"{path} is damaged, its checksum does not match: {REMEDY}")
 
 
 def _checked(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -166,17 +156,8 @@ def _checked(chunks: Iterable[bytes]) -> Iterator[bytes]:
     yield crc.to_bytes(_CRC_BYTES, "little")
 
 
-def _read(file: BinaryIO, count: int) -> Codes:
-    return np.frombuffer(file.read(4 * count), dtype="<i4")
-
-
-def _pairs(codes: Codes) -> Iterator[bytes]:
+def _map(codes: Codes, *, in_pairs: bool) -> Iterator[bytes]:
     for start in range(0, codes.size, _CHUNK):
-        chunk = codes[start : start + _CHUNK]
+        chunk = np.abs(codes[start : start + _CHUNK])
         written = np.flatnonzero(chunk)
-        yield np.column_stack([start + written, np.abs(chunk[written])]).astype("<i4").tobytes()
-
-
-def _whole(codes: Codes) -> Iterator[bytes]:
-    for start in range(0, codes.size, _CHUNK):
-        yield np.abs(codes[start : start + _CHUNK]).astype("<i4").tobytes()
+        yield (np.column_stack([start + written, chunk[written]]) if in_pairs else chunk).astype("<i4").tobytes()

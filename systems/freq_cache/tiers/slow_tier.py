@@ -1,7 +1,5 @@
 """What a slow tier is: it holds all rows of a cache, whole records at a time."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 

@@ -4,8 +4,6 @@ Where rows, gradients and learning rates are small multiples of powers of two, p
 equal to the last bit.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -18,7 +16,6 @@ from tests.contract.plain_training import PlainTraining
 from tests.contract.scenes import ragged, table
 
 TABLES = (table("users", 200, 8, "clicked", "bought"), table("colours", 40, 4), table("shops", 60, 8))
-WITH_ODD_ONES = (*TABLES, table("words", 30, 8, mean=True), table("tags", 50, 12, half=True))
 SGD = SparseOptimizer(kind=OptimizerKind.SGD, lr=0.5)
 ADAGRAD = SparseOptimizer(kind=OptimizerKind.ROWWISE_ADAGRAD, lr=0.5)
 
@@ -28,8 +25,8 @@ def built(tables: tuple[EmbeddingBagConfig, ...] = TABLES, **choices: Any) -> Ca
     return CachedEmbeddingBagCollection(tables, **{"optimizer": SGD, "batch_lookups": 128, **budget, **choices})
 
 
-def batch(step: int, tables: tuple[EmbeddingBagConfig, ...] = TABLES, *, weighted: bool = False) -> KeyedJaggedTensor:
-    return ragged(step, tables, longest=2, weighted=weighted)
+def batch(step: int, tables: tuple[EmbeddingBagConfig, ...] = TABLES) -> KeyedJaggedTensor:
+    return ragged(step, tables, longest=2)
 
 
 def learn(pooled: Tensor, step: int) -> None:
@@ -40,7 +37,7 @@ def learn(pooled: Tensor, step: int) -> None:
 def train(collection: CachedEmbeddingBagCollection, steps: range) -> None:
     """Train with as many batches announced as may be, and none left over."""
     tables = tuple(collection.spec.tables)
-    batches = [batch(step, tables, weighted=collection.is_weighted()) for step in steps]
+    batches = [batch(step, tables) for step in steps]
     announced = 0
     for at, step in enumerate(steps):
         while collection.look_ahead and announced < min(at + 1 + collection.look_ahead, len(batches)):
@@ -63,9 +60,9 @@ class Plain(PlainTraining):
         self._round()
         self.start(collection)
 
-    def train(self, steps: range, *, weighted: bool = False) -> None:
+    def train(self, steps: range) -> None:
         for step in steps:
-            features = batch(step, self.tables, weighted=weighted)
+            features = batch(step, self.tables)
             gradient = torch.randint(-4, 5, self.pooled(features).shape, generator=torch.Generator().manual_seed(step))
             self.step(features, gradient.float())
 

@@ -3,8 +3,6 @@
 A copy that nobody waits for, or memory that is written again too early, shows as a wrong number.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -29,16 +27,16 @@ class Stream:
         self.work: list[Callable[[], object]] = []
         self.done = 0
 
-    def wait_event(self, event: Event) -> None:
+    def wait_event(self, event: "Event") -> None:
         if self is COMPUTE:
             event.synchronize()
         else:
             self.work.append(event.synchronize)
 
-    def wait_stream(self, other: Stream) -> None:
+    def wait_stream(self, other: "Stream") -> None:
         self.wait_event(other.record_event())
 
-    def record_event(self) -> Event:
+    def record_event(self) -> "Event":
         event = Event()
         event.record(self)
         return event

@@ -1,7 +1,5 @@
 """Rows of a batch between the slow tier and slots: which are read ahead, which when they are needed, and who waits."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """A collection in the place of an `EmbeddingBagCollection`: first rows, state, models, memory, its end."""
 
-from __future__ import annotations
-
 import gc
 import threading
 import weakref
@@ -11,20 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torchrec import EmbeddingBagCollection
-from torchrec.models.dlrm import DLRM
 
-from systems.contract import Purpose, Rows, Tier
+from systems.contract import Purpose, Tier
 from systems.freq_cache.initial_rows import uniform_rows
 from tests.contract.scenes import assert_same, evaluate, snapshot, table
-from tests.unit.systems.freq_cache.collection_training import (
-    ADAGRAD,
-    TABLES,
-    batch,
-    built,
-    train,
-)
+from tests.unit.systems.freq_cache.collection_training import ADAGRAD, TABLES, batch, built, train
 
 
 def test_first_rows_follow_from_the_seed_alone_whatever_the_tier(tmp_path: Path) -> None:
@@ -73,45 +64,6 @@ def test_optimizer_state_stands_beside_the_weights() -> None:
     for collection in (first, second):
         train(collection, range(3, 6))
     assert_same(snapshot(first), snapshot(second))
-
-
-@pytest.mark.parametrize("look_ahead", [0, 2])
-def test_dlrm_trains_as_with_a_plain_embedding_bag_collection(look_ahead: int) -> None:
-    tables = (TABLES[0], TABLES[2])
-    ours = built(tables, look_ahead=look_ahead, cache_ratio=0.3)
-    theirs = EmbeddingBagCollection(tables=list(tables))
-    theirs.load_state_dict(ours.state_dict())
-    models = []
-    for collection in (ours, theirs):
-        torch.manual_seed(0)
-        models.append(
-            DLRM(
-                embedding_bag_collection=collection,
-                dense_in_features=3,
-                dense_arch_layer_sizes=[16, 8],
-                over_arch_layer_sizes=[16, 1],
-            )
-        )
-    assert not list(ours.parameters())
-    optimizers = [torch.optim.SGD(model.parameters(), lr=0.5) for model in models]
-    labels = torch.tensor([0.0, 1.0] * 4)
-    before = snapshot(ours)
-    for step in range(10):
-        dense = torch.randn(8, 3, generator=torch.Generator().manual_seed(step))
-        outputs = []
-        features = batch(step, tables)
-        if look_ahead:
-            ours.prefetch(features)
-        for model, optimizer in zip(models, optimizers, strict=True):
-            optimizer.zero_grad()
-            logits = model(dense_features=dense, sparse_features=features).squeeze(-1)
-            nn.functional.binary_cross_entropy_with_logits(logits, labels).backward()
-            optimizer.step()
-            outputs.append(logits.detach())
-        torch.testing.assert_close(*outputs, rtol=0, atol=1e-6)
-    for name, weight in theirs.state_dict().items():
-        torch.testing.assert_close(ours.state_dict()[name], weight, rtol=0, atol=1e-6)
-    assert any(not torch.equal(value, before[name]) for name, value in snapshot(ours).items())
 
 
 @pytest.mark.parametrize("look_ahead", [0, 2])
@@ -202,16 +154,3 @@ def test_dropped_collection_ends_its_threads_and_lets_go_of_its_directory(tmp_pa
         thread.join(10)
         assert not thread.is_alive()
     assert_same(snapshot(built(directory=tmp_path)), rows)
-
-
-def test_rows_loaded_while_batches_are_announced_are_the_ones_looked_up() -> None:
-    collection = built(look_ahead=2)
-    batches = [batch(step) for step in range(3)]
-    for features in batches:
-        collection.prefetch(features)
-    for one in TABLES:
-        collection.load_rows(one.name, 0, Rows(torch.ones(one.num_embeddings, one.embedding_dim)))
-    with torch.no_grad():
-        pooled = collection(batches[0])["colours"]
-    lengths = batches[0].to_dict()["colours"].lengths()
-    assert torch.equal(pooled, lengths.float()[:, None].expand(-1, 4))

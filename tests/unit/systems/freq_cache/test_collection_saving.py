@@ -1,8 +1,5 @@
 """Checkpoints and commits of a collection: training resumes from them bit for bit."""
 
-from __future__ import annotations
-
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +10,7 @@ from torchrec import EmbeddingBagConfig
 
 from systems.freq_cache import CachedEmbeddingBagCollection
 from tests.contract.scenes import assert_same, snapshot, table
-from tests.unit.systems.freq_cache.collection_training import (
-    ADAGRAD,
-    SGD,
-    TABLES,
-    Plain,
-    batch,
-    built,
-    learn,
-    train,
-)
+from tests.unit.systems.freq_cache.collection_training import ADAGRAD, TABLES, batch, built, learn, train
 
 GOES_ON = {
     "smaller, without look-ahead": {"cache_ratio": 0.1, "look_ahead": 0},
@@ -81,30 +69,6 @@ def test_checkpoint_of_another_policy_leaves_nothing_learnt(tmp_path: Path) -> N
     second = built(policy="lfu")
     second.load(tmp_path)
     assert not any(counts.any() for counts in learnt(second))
-
-
-@pytest.mark.parametrize("trained_since", [0, 1])
-def test_saved_learning_rate_is_gone_on_with(tmp_path: Path, trained_since: int) -> None:
-    first = built()
-    plain = Plain(first)
-    first.set_learning_rate(0.125)
-    plain.optimizer = replace(SGD, lr=0.125)
-    train(first, range(trained_since))
-    first.save(tmp_path)
-    second = built()
-    second.load(tmp_path)
-    train(second, range(trained_since, 3))
-    plain.train(range(3))
-    assert_same(snapshot(second), plain.rows())
-
-
-def test_loading_brings_back_the_learning_rate_that_it_was_built_with(tmp_path: Path) -> None:
-    collection = built()
-    collection.save(tmp_path)
-    collection.set_learning_rate(0.125)
-    train(collection, range(1))
-    collection.load(tmp_path)
-    assert collection.fused_optimizer.param_groups[0]["lr"] == 0.5
 
 
 def test_learning_rate_of_a_commit_is_gone_on_with(tmp_path: Path) -> None:

@@ -72,8 +72,3 @@ def test_values_of_another_shape_or_type_are_refused(values):
     with pytest.raises(ValueError, match=r"300 rows of a table of torch\.float32"):
         put_rows(table, rows, values)
     assert table.equal(before)
-
-
-def test_no_rows():
-    table, rows, values = rows_and_values((8,), torch.float32)
-    put_rows(table, rows[:0], values[:0])

@@ -3,8 +3,6 @@
 On a CPU Triton interprets the kernel, also where it plays a device that does everything as late as it may.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest
@@ -32,8 +30,8 @@ def interpreted(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a CPU the variant is refused; Triton runs its kernel there all the same."""
     if device.type == "cpu":
         monkeypatch.setenv("TRITON_INTERPRET", "1")
-        refused = arguments._refused_tier
-        monkeypatch.setattr(arguments, "_refused_tier", lambda spec: "" if spec.device.type == "cpu" else refused(spec))
+        refused = arguments.refused
+        monkeypatch.setattr(arguments, "refused", lambda spec: "" if spec.device.type == "cpu" else refused(spec))
     import systems.freq_cache.tiers.exchange  # noqa: F401 - in this environment
 
 
@@ -82,7 +80,7 @@ def test_training_on_a_device_that_does_everything_late_or_gathers_early_is_plai
 
     def gather(records: Tensor, rows: Tensor, out: Tensor) -> None:
         if gathers_early:
-            stream = collection._transfer._in
+            stream = collection.caches[0]._mover.transfer._in
             with lazy_device.RUNNING:  # Triton interprets in one thread at a time
                 stream.run(len(stream.work))  # what it is queued behind
                 exchange.copy_rows(records, rows, out, gathers=True)

@@ -1,7 +1,5 @@
 """Rows exchanged by the device are, bit for bit, those that torch gathers and scatters. On a CPU Triton interprets."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What the host does for a batch: once, ahead where that pays, and counted where training waits for it."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

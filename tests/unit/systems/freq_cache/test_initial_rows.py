@@ -1,7 +1,5 @@
 """First values of rows: the published generator, uniform, and the same whichever rows are asked for."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Rows in page-locked memory. On a CPU there is nothing to pin; what is asked of CUDA is recorded by a stand-in."""
 
-from __future__ import annotations
-
 import gc
 import mmap
 from collections.abc import Iterator

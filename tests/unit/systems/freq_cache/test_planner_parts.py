@@ -1,7 +1,5 @@
 """Large batches are shared out to threads, and planned as if they were not."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from itertools import pairwise
@@ -10,13 +8,7 @@ import numpy as np
 import pytest
 import torch
 from brute_force_planner import Ranking
-from planner_traces import (
-    POLICIES,
-    Both,
-    TheirOwn,
-    TheirOwnRanking,
-    same_policies,
-)
+from planner_traces import POLICIES, Both, TheirOwn, TheirOwnRanking, same_policies
 
 from systems.freq_cache.planner import announce_loops
 from systems.freq_cache.planner import planner as planner_module

@@ -1,7 +1,5 @@
 """What policies think of rows: the keys they give, what they learn, and what they would fill a cache with."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 
@@ -32,10 +30,6 @@ def used(policy: Policy, rows: list[int], *, times: int = 1, learn: bool = True,
     return policy.keys(int32s(*rows), np.full(len(rows), times, np.int32), batch=batch, learn=learn).tolist()
 
 
-def test_small_counts_are_their_own_level() -> None:
-    assert [level_of(count) for count in range(33)] == list(range(33))
-
-
 @SETTINGS
 @given(count=st.integers(0, 2**31))
 def test_level_has_sixteen_steps_for_every_doubling(count: int) -> None:
@@ -49,10 +43,6 @@ def test_level_never_falls_with_the_count_and_tells_counts_a_sixteenth_apart(cou
     assert level_of(low) <= level_of(high)
     if high > low * (1 + 1 / 16):
         assert level_of(low) < level_of(high)
-
-
-def test_highest_level_is_within_the_queues_there_are() -> None:
-    assert level_of(2**31) == 448 < LEVELS
 
 
 @SETTINGS
@@ -74,23 +64,10 @@ def test_static_would_fill_a_cache_with_the_rows_of_the_highest_levels_first_of_
     assert best.tolist() == ranked[:rows]
 
 
-def test_static_learns_nothing() -> None:
-    policy = static([3, 1, 2])
-    before = used(policy, [0, 1, 2])
-    for _ in range(5):
-        used(policy, [1], times=100)
-    assert used(policy, [0, 1, 2]) == before
-    assert policy.state is None
-
-
 @pytest.mark.parametrize("tables", [([-1],), ([0, 3], [5, -2, 1])], ids=["one table", "the second table"])
 def test_negative_frequencies_are_refused(tables: tuple[list[int], ...]) -> None:
     with pytest.raises(ValueError, match="negative"):
         static(*tables)
-
-
-def test_table_without_rows_has_no_frequencies() -> None:
-    assert static([], [4, 5]).best(1).tolist() == [1]
 
 
 @SETTINGS
@@ -171,11 +148,6 @@ def test_lrfu_has_one_time_for_all_parts_of_a_batch() -> None:
 def test_lru_key_is_the_number_of_the_batch() -> None:
     assert used(LRU(), [5, 1], batch=0) == [0, 0]
     assert used(LRU(), [5, 1], batch=100_000) == [100_000, 100_000]
-
-
-@pytest.mark.parametrize("policy", [LFU(100), LRFU(100, 8), LRU()], ids=NAMES[1:])
-def test_policies_that_know_nothing_beforehand_fill_no_cache(policy: Policy) -> None:
-    assert policy.best(50).size == 0
 
 
 @pytest.mark.parametrize(

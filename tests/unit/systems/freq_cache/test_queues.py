@@ -1,7 +1,5 @@
 """Queues over one store behave as separate deques would, and never run out of room for each slot once."""
 
-from __future__ import annotations
-
 from collections import deque
 
 import numpy as np
@@ -123,9 +121,3 @@ def test_chunks_suffice_when_every_queue_begins_and_ends_in_a_part_of_one(slots:
         assert store.link[-1] != EMPTY
     found = sorted(slot for at in range(queues) for slot in content(store, at))
     assert found == list(range(slots))
-
-
-def test_queues_without_slots_are_empty() -> None:
-    store = empty_queues(queues=3, slots=0)
-    clear(store, 1)
-    assert [content(store, at) for at in range(3)] == [[], [], []]

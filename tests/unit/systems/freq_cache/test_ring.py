@@ -1,7 +1,5 @@
 """Where the rows of announced batches are noted."""
 
-from __future__ import annotations
-
 from collections import deque
 
 import pytest

@@ -1,7 +1,5 @@
 """Records in a file, past the page cache and through it."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Callable
 from pathlib import Path

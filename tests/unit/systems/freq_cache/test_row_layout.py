@@ -1,7 +1,5 @@
 """Records of rows of any width and type: what goes in comes out, and nobody sees what fills a record up."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

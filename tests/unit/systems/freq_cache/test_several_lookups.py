@@ -1,7 +1,5 @@
 """Several lookups before one backward, lookups that leave the cache as it is, and batches known by their ids."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -182,14 +180,6 @@ def test_evaluation_stands_between_a_lookup_and_its_backward_where_nothing_is_pl
     assert_same(snapshot(ours), plain.rows())
 
 
-def test_evaluated_batch_that_is_not_under_no_grad_trains() -> None:
-    ours = built().eval()
-    plain = Plain(ours)
-    learn(ours(batch(0)).values(), 0)
-    plain.train(range(1))
-    assert_same(snapshot(ours), plain.rows())
-
-
 # Batches known by their ids
 
 
@@ -261,19 +251,3 @@ def test_sequence_is_a_leaf_where_a_model_is_traced() -> None:
     assert torch.equal(
         traced(Batch(torch.zeros(1), features, torch.zeros(1)))[0], ours(features)["page"].values().sum()
     )
-
-
-def test_batches_taken_ahead_of_their_lookups_are_announced_as_room_comes() -> None:
-    ours = built(look_ahead=2)
-    plain = Plain(ours)
-    source = [batch(step) for step in range(8)]
-    coming = ours.announced(iter(source))
-    taken: list[KeyedJaggedTensor] = []
-    for step in range(8):
-        while len(taken) < 3 and (features := next(coming, None)) is not None:
-            taken.append(features)
-        assert ours._pipeline.announced <= 3
-        learn(ours(taken.pop(0)).values(), step)
-        plain.train(range(step, step + 1))
-    assert ours.fused_optimizer.param_groups[0]["lr"] == SGD.lr
-    assert_same(snapshot(ours), plain.rows())

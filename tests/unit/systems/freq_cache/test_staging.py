@@ -1,7 +1,5 @@
 """What crosses to a device and back, on a CPU and on a device that does everything as late as it may."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

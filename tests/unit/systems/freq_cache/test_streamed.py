@@ -1,7 +1,5 @@
 """Checkpoints of `torch.distributed.checkpoint`: rows go in and out some at a time, to and from plain tensors too."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
