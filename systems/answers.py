@@ -1,9 +1,11 @@
 """What a system answers: whether it can run, where its rows are, how many bytes they take, and what was moved."""
 
 import enum
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 
@@ -47,11 +49,10 @@ Anatomy = dict[tuple[Tier, Purpose], int]
 
 def total_of(parts: Iterable[Mapping[tuple[Tier, Purpose], int]]) -> Anatomy:
     """The bytes of several parts, by tier and purpose."""
-    total: Anatomy = {}
+    total: Counter[tuple[Tier, Purpose]] = Counter()
     for part in parts:
-        for key, count in part.items():
-            total[key] = total.get(key, 0) + count
-    return total
+        total.update(part)
+    return dict(total)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +70,11 @@ class Placement:
     label: str
     offloads: bool
     computes_as: str | None = None
+
+
+def resident_on(device: torch.device) -> Placement:
+    """Where rows live that are all on the device that computes."""
+    return Placement(label="device" if device.type == "cuda" else "all in RAM", offloads=False)
 
 
 def knowledge(*sources: str, look_ahead: int = 0) -> str:

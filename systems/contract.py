@@ -33,13 +33,12 @@ from systems.spec import (
     OptimizerKind,
     SparseOptimizer,
     SystemSpec,
+    refused,
     refused_of_torchrec,
-    refused_rows,
-    refused_weights,
     row_bytes_of,
     row_type_of,
+    shape_of,
 )
-from systems.state_dict import load_saved_rows, save_rows, shape_of
 
 __all__ = [
     "Anatomy",
@@ -126,13 +125,13 @@ class EmbeddingSystem(nn.Module, ABC):
         `takes_weights`, what only some systems take unless `like_torchrec`, and a budget below what `required_bytes`
         asks of its tier.
         """
-        who = cls.__name__
-        refusal = refused_rows(spec, cls.row_types, who) or refused_weights(spec, cls.takes_weights, who)
-        if refusal := refusal or ("" if cls.like_torchrec else refused_of_torchrec(spec, who)):
+        refusal = refused(spec, cls.__name__, row_types=cls.row_types, takes_weights=cls.takes_weights)
+        if not refusal and not cls.like_torchrec:
+            refusal = refused_of_torchrec(spec, cls.__name__)
+        if refusal:
             return Support(Verdict.UNSUPPORTED, refusal)
-        tiers = {DeviceBytes: Tier.DEVICE, HostBytes: Tier.HOST}
-        tier = tiers.get(type(spec.budget))
-        needed = cls.required_bytes(spec).get(tier, 0) if tier is not None else 0
+        tier = Tier.HOST if isinstance(spec.budget, HostBytes) else Tier.DEVICE
+        needed = 0 if isinstance(spec.budget, CacheRatio) else cls.required_bytes(spec).get(tier, 0)
         if needed > spec.budget_bytes:
             return Support(
                 Verdict.INFEASIBLE,
@@ -272,8 +271,34 @@ class EmbeddingSystem(nn.Module, ABC):
     def count_traffic(self, enabled: bool) -> None:
         """Switch counting that costs time. The harness leaves it off while it times; cheap counters may ignore it."""
 
+    def saved_shapes(self, table: str) -> dict[str, tuple[int, ...]]:
+        """The shape of all that is saved of a table, by name."""
+        config, optimizer = self.tables[table], self.spec.optimizer
+        steps: dict[str, tuple[int, ...]] = {"step": ()} if optimizer.kind is OptimizerKind.ADAM else {}
+        entries = ["weight", *optimizer.state_shapes(config.embedding_dim)]
+        return {entry: shape_of(config, entry, optimizer) for entry in entries} | steps
+
+    def save_table(self, table: str) -> dict[str, Tensor]:
+        """Copies of all that is saved of a table, by name, on the host."""
+        config = self.tables[table]
+        rows = self.read_rows(table, torch.arange(config.num_embeddings))
+        saved = {"weight": rows.weights.to(row_type_of(config)), **rows.state}
+        if self.spec.optimizer.kind is OptimizerKind.ADAM:
+            saved["step"] = torch.tensor(self.optimizer_steps(table))
+        return saved
+
+    def load_table(self, table: str, saved: dict[str, Tensor]) -> None:
+        """Overwrite a table with what `save_table` gave."""
+        weights, step = saved.pop("weight"), saved.pop("step", None)
+        self.load_rows(table, 0, Rows(weights.float(), saved))
+        if step is not None:
+            self.set_optimizer_steps(table, int(step))
+
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        save_rows(self, destination, prefix)
+        self.flush()
+        for table in self.tables:
+            for name, value in self.save_table(table).items():
+                destination[f"{prefix}{self.rows_key}.{table}.{name}"] = value
 
     def _load_from_state_dict(  # noqa: PLR0917 - torch's signature
         self,
@@ -285,15 +310,26 @@ class EmbeddingSystem(nn.Module, ABC):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        expected = load_saved_rows(self, state_dict, prefix, missing=missing_keys, errors=error_msgs)
+        expected: set[str] = set()
+        for table in self.tables:
+            shapes = self.saved_shapes(table)
+            keys = {name: f"{prefix}{self.rows_key}.{table}.{name}" for name in shapes}
+            found = {name: state_dict[key] for name, key in keys.items() if key in state_dict}
+            wrong = [
+                f"{keys[name]} has shape {tuple(value.shape)}, table {table} wants {shapes[name]}"
+                for name, value in found.items()
+                if tuple(value.shape) != shapes[name]
+            ]
+            expected.update(keys.values())
+            missing_keys += [key for key in keys.values() if key not in state_dict]
+            error_msgs += wrong
+            if len(found) == len(keys) and not wrong:
+                self.load_table(table, found)
         if strict:
             unexpected_keys += [key for key in state_dict if key.startswith(prefix) and key not in expected]
 
     def check_rows(self, name: str, start: int, rows: Rows) -> None:
-        """Refuse what `load_rows` must refuse: a slice would clip it silently, and a copy would broadcast it silently.
-
-        Raises: as `load_rows`.
-        """
+        """Refuse what `load_rows` must refuse: a slice would clip it, and a copy would broadcast it, silently."""
         table, count = self.tables[name], rows.weights.shape[0]
         if not 0 <= start <= start + count <= table.num_embeddings:
             raise IndexError(
@@ -305,10 +341,7 @@ class EmbeddingSystem(nn.Module, ABC):
                 raise ValueError(f"table {name} wants {entry} of shape {wanted}, not {tuple(values.shape)}")
 
     def check_ids(self, name: str, ids: Tensor) -> None:
-        """Refuse what `read_rows` must refuse, before rows of another table are read.
-
-        Raises: as `read_rows`.
-        """
+        """Refuse what `read_rows` must refuse, before rows of another table are read."""
         rows = self.tables[name].num_embeddings
         if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < rows:
             raise IndexError(f"rows {int(ids.min())} to {int(ids.max())} are not all in table {name} of {rows}")

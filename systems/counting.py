@@ -6,7 +6,9 @@ from typing import Any
 import torch
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
-from systems.contract import Counters, EmbeddingSystem, OptimizerKind, SparseOptimizer, SystemSpec, row_bytes_of
+from systems.answers import Counters
+from systems.contract import EmbeddingSystem
+from systems.spec import OptimizerKind, SparseOptimizer, SystemSpec, row_bytes_of
 
 
 class UniqueCounter:
@@ -19,8 +21,8 @@ class UniqueCounter:
 
     def reset(self) -> None:
         self.steps = 0
-        self._lookups: dict[str, int] = {table.name: 0 for table in self._tables}
-        self._unique: dict[str, int] = {table.name: 0 for table in self._tables}
+        self._lookups = dict.fromkeys((table.name for table in self._tables), 0)
+        self._unique = dict(self._lookups)
 
     def observe(self, features: KeyedJaggedTensor) -> None:
         """Count one batch, if enabled."""
@@ -51,15 +53,7 @@ class UniqueCounter:
 
     def all_resident(self) -> Counters:
         """Counters of a system whose rows are all where they are computed on."""
-        return self.counters(
-            unique_misses=0,
-            lookup_misses=0,
-            rows_fetched=0,
-            rows_written_back=0,
-            bytes_fetched=0,
-            bytes_written_back=0,
-            per_table={name: (unique, 0) for name, unique in self._unique.items()},
-        )
+        return self.looked_up_in_place([], bytes_fetched=0, bytes_written_back=0)
 
     def uncached_uvm(self, optimizer: SparseOptimizer) -> Counters:
         """Traffic of rows that kernels read in place over the link, as fbgemm's do.
@@ -82,7 +76,7 @@ class UniqueCounter:
             per_table={name: (unique, unique) for name, unique in self._unique.items()},
         )
 
-    def looked_up_in_place(self, elsewhere: Sequence["UniqueCounter"]) -> Counters:
+    def looked_up_in_place(self, elsewhere: Sequence["UniqueCounter"], **bytes_moved: int) -> Counters:
         """Counters of a system that moves no row: those that `elsewhere` counted are pooled on the host.
 
         Bytes are not known, because they are those of rows: pooled vectors and their gradients cross the link instead.
@@ -94,6 +88,7 @@ class UniqueCounter:
             rows_fetched=0,
             rows_written_back=0,
             per_table={name: (unique, missed.get(name, 0)) for name, unique in self._unique.items()},
+            **bytes_moved,
         )
 
 

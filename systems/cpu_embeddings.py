@@ -6,7 +6,7 @@ import torch
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
 from torchrec import KeyedJaggedTensor, KeyedTensor
 
-from systems.contract import Counters, Placement, Support, SystemSpec, Tier
+from systems.contract import Counters, Placement, Support, SystemSpec
 from systems.tbe_system import TBESystem
 
 
@@ -24,10 +24,6 @@ class CPUEmbeddings(TBESystem):
     takes_weights = True
     ids_on_host = True
     same_on_host = "full_gpu"
-
-    @classmethod
-    def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
-        return {Tier.HOST: spec.row_bytes + spec.state_bytes}
 
     @classmethod
     def support(cls, spec: SystemSpec) -> Support:

@@ -10,14 +10,13 @@ import torch
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
 from torchrec import KeyedJaggedTensor, KeyedTensor
 
-from systems.contract import Counters, SystemSpec, Tier
 from systems.features import Group
 from systems.tbe import release_lines
 from systems.tbe_system import Lookup, TBESystem
-from systems.uvm_cache import MEMORY, UVMCaching, cache_sets, counting_prefetch, uvm_required_bytes
+from systems.uvm_cache import UVM, UVMCaching, cache_sets, counting_prefetch
 
 
-class FbgemmUVM(TBESystem):
+class FbgemmUVM(UVM, TBESystem):
     """Rows in UVM, no cache: every lookup crosses the link."""
 
     about = (
@@ -25,21 +24,12 @@ class FbgemmUVM(TBESystem):
         "at the price of speed."
     )
     same_on_host = "full_gpu"
-    variants = {"memory": MEMORY}
-
-    @classmethod
-    def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
-        return uvm_required_bytes(spec)
 
     def location(self) -> EmbeddingLocation:
         return EmbeddingLocation.MANAGED
 
     def cache_options(self, group: Group) -> dict[str, Any]:
         return {"uvm_host_mapped": self.spec.parameters["memory"] == "host_mapped"}
-
-    def counters(self) -> Counters:
-        on_cuda = self.spec.device.type == "cuda"
-        return self._counter.uncached_uvm(self.spec.optimizer) if on_cuda else super().counters()
 
 
 class FbgemmUVMCaching(UVMCaching, TBESystem):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from functools import cached_property
 from typing import TypeVar
 
 import torch
@@ -21,15 +21,21 @@ class Group:
 
     Attributes:
         tables: The tables, in the order of the spec.
-        features: Their features, table by table.
-        table_of_feature: Index into `tables` by feature.
-        places: Where each feature stands among those of all groups, in table order.
+        places: Where each of their features stands among those of all groups, in table order.
     """
 
     tables: tuple[EmbeddingBagConfig, ...]
-    features: tuple[str, ...]
-    table_of_feature: tuple[int, ...]
     places: tuple[int, ...]
+
+    @cached_property
+    def features(self) -> tuple[str, ...]:
+        """Names, table by table."""
+        return tuple(name for table in self.tables for name in table.feature_names)
+
+    @cached_property
+    def table_of_feature(self) -> tuple[int, ...]:
+        """Index into `tables` by feature."""
+        return tuple(t for t, table in enumerate(self.tables) for _ in table.feature_names)
 
     @property
     def rows(self) -> int:
@@ -55,11 +61,15 @@ class FeatureGroups:
         *,
         weighted: bool = False,
     ) -> None:
-        by_key: dict[object, list[int]] = {}
-        for at, table in enumerate(tables):
-            by_key.setdefault(key(table), []).append(at)
+        members: dict[object, tuple[list[EmbeddingBagConfig], list[int]]] = {}
+        first = 0
+        for table in tables:
+            own, places = members.setdefault(key(table), ([], []))
+            own.append(table)
+            places += range(first, first + len(table.feature_names))
+            first += len(table.feature_names)
         self.weighted = weighted
-        self.groups = [_group(tables, members) for members in by_key.values()]
+        self.groups = [Group(tuple(own), tuple(places)) for own, places in members.values()]
         self.names = [name for names in get_embedding_names_by_table(list(tables)) for name in names]
         self._dims = [table.embedding_dim for table in tables for _ in table.feature_names]
 
@@ -147,11 +157,10 @@ def _reordered(features: KeyedJaggedTensor, order: Sequence[int]) -> KeyedJagged
     weights = features.weights_or_none()
     if weights is None:
         return features.permute(list(order))
-    counts = features.length_per_key()
-    bare = KeyedJaggedTensor(
-        features.keys(), features.values(), lengths=features.lengths(), stride=features.stride(), length_per_key=counts
-    ).permute(list(order))
-    pieces = weights.split(counts)
+    shape = {"stride": features.stride(), "length_per_key": features.length_per_key()}
+    bare = KeyedJaggedTensor(features.keys(), features.values(), lengths=features.lengths(), **shape)
+    bare = bare.permute(list(order))
+    pieces = weights.split(features.length_per_key())
     return KeyedJaggedTensor(
         bare.keys(),
         bare.values(),
@@ -166,14 +175,3 @@ def feature_of_ids(batch: KeyedJaggedTensor) -> Tensor:
     """The feature that each id belongs to, as its place among the keys, int64 `[ids]`; waits for no device."""
     counts = batch.lengths().view(len(batch.keys()), batch.stride()).sum(dim=1)
     return torch.repeat_interleave(counts, output_size=batch.values().numel())
-
-
-def _group(tables: Sequence[EmbeddingBagConfig], members: Sequence[int]) -> Group:
-    first = [0, *accumulate(len(table.feature_names) for table in tables)]
-    own = [tables[at] for at in members]
-    return Group(
-        tables=tuple(own),
-        features=tuple(name for table in own for name in table.feature_names),
-        table_of_feature=tuple(t for t, table in enumerate(own) for _ in table.feature_names),
-        places=tuple(place for at in members for place in range(first[at], first[at + 1])),
-    )

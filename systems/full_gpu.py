@@ -16,10 +16,6 @@ class FullGPU(TBESystem):
     takes_weights = True
     host_rows_are = Tier.DEVICE
 
-    @classmethod
-    def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
-        return {Tier.DEVICE: spec.row_bytes + spec.state_bytes}
-
     def location(self) -> EmbeddingLocation:
         return EmbeddingLocation.DEVICE
 

@@ -7,12 +7,11 @@ from systems.registry import SYSTEMS, UnknownSystem, Variant, split_list
 _ALSO = {"freq_cache": ("freq_cache[policy=lfu]", "freq_cache[look_ahead=4]")}  # by default it knows frequencies alone
 
 _TUNED = {  # what fbgemm and torchrec have for speed; which of it is fastest depends on ids and link
-    name: tuple(f"{name}[{setting}]" for setting in settings)
+    f"{library}_{name}": tuple(f"{library}_{name}[{setting}]" for setting in settings)
+    for library in ("torchrec", "fbgemm")
     for name, settings in {
-        "torchrec_uvm": ("memory=managed",),
-        "torchrec_uvm_caching": ("memory=managed", "policy=lfu", "prefetch=on"),
-        "fbgemm_uvm": ("memory=managed",),
-        "fbgemm_uvm_caching": ("memory=managed", "policy=lfu", "prefetch=on"),
+        "uvm": ("memory=managed",),
+        "uvm_caching": ("memory=managed", "policy=lfu", "prefetch=on"),
     }.items()
 }
 
@@ -53,9 +52,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 def parse_systems(text: str, *, cuda: bool = False) -> list[Variant]:
     """The variants that `--systems` names, in order, each once; words of `GROUPS` stand for several.
 
-    Args:
-        text: The option.
-        cuda: `all` is that of a CUDA device.
+    With `cuda`, `all` is that of a CUDA device.
 
     Raises:
         UnknownSystem: a name is unknown or malformed.

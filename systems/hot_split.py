@@ -173,15 +173,10 @@ class _Part:
         places = self._places[table][start : start + len(rows.weights)]
         for is_hot, tbe in self.sides.items():
             on_side = (places >= 0) == is_hot
-            found = places[on_side]
+            found = places[on_side] if is_hot else ~places[on_side]
             if found.numel():
-                load_tbe_rows(
-                    tbe,
-                    table=table,
-                    start=int(found[0] if is_hot else ~found[0]),
-                    rows=Rows(rows.weights[on_side], {name: value[on_side] for name, value in rows.state.items()}),
-                    states=self._states,
-                )
+                own = Rows(rows.weights[on_side], {name: value[on_side] for name, value in rows.state.items()})
+                load_tbe_rows(tbe, table=table, start=int(found[0]), rows=own)
 
     def read(self, table: int, ids: Tensor) -> Rows:
         """Copies of rows on the host, in the order of `ids`."""
@@ -191,7 +186,7 @@ class _Part:
         for is_hot, tbe in self.sides.items():
             on_side = (places >= 0) == is_hot
             found = places[on_side] if is_hot else ~places[on_side]
-            rows = read_tbe_rows(tbe, table=table, ids=found, states=self._states)
+            rows = read_tbe_rows(tbe, table=table, ids=found)
             weights[on_side] = rows.weights
             for name, value in rows.state.items():
                 state[name][on_side] = value
@@ -204,10 +199,6 @@ class _Part:
         ]
         index = {(Tier.HOST, Purpose.INDEX): sum(places.nbytes for places in self._places)}
         return total_of([index, *sides])
-
-    @property
-    def _states(self) -> list[str]:
-        return list(self._spec.optimizer.state_shapes(4))
 
 
 def hot_rows(spec: SystemSpec) -> dict[str, Tensor]:

@@ -4,9 +4,8 @@ import mmap
 import os
 import tempfile
 import weakref
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
@@ -15,8 +14,8 @@ from torch import Tensor, nn
 
 from systems.answers import Placement, Rows, Support, Tier, Verdict
 from systems.features import Group
-from systems.spec import OptimizerKind, SparseOptimizer, SystemSpec, row_type_of
-from systems.tbe import TBE, build_tbe, number_rows
+from systems.spec import OptimizerKind, SystemSpec, row_type_of
+from systems.tbe import TBE, number_rows, tbe_states
 from systems.tbe_system import TBESystem
 
 _SYNC_BYTES = 64 << 20
@@ -60,52 +59,6 @@ class MappedFile:
                 self._unsynced_bytes = 0
 
 
-def build_mapped_tbe(
-    shapes: Sequence[tuple[int, int]],
-    *,
-    prefix: Path,
-    table_of_feature: Sequence[int],
-    optimizer: SparseOptimizer,
-    row_type: torch.dtype,
-    **options: Any,  # noqa: ANN401 - as `build_tbe` takes them
-) -> tuple[TBE, list[MappedFile]]:
-    """A TBE on a CPU whose rows and optimizer state lie in mapped files, and these files.
-
-    fbgemm would fill as much memory with zeros first. So it builds tables of one row each, and all that it derives from
-    the number of rows, and the memory itself, are replaced before anything is read.
-
-    Args:
-        shapes: Rows and dim of every table.
-        prefix: What the paths of the files begin with.
-        table_of_feature: As `build_tbe` takes it.
-        optimizer: As `build_tbe` takes it; not Adam, which fbgemm does not have on a CPU.
-        row_type: As `build_tbe` takes it.
-        options: As `build_tbe` takes them.
-    """
-    tbe = build_tbe(
-        [(1, dim) for _, dim in shapes],
-        table_of_feature=table_of_feature,
-        optimizer=optimizer,
-        row_type=row_type,
-        **options,
-    )
-    tbe.embedding_specs = [(rows, *spec[1:]) for (rows, _), spec in zip(shapes, tbe.embedding_specs, strict=True)]
-    tbe.rows_per_table.copy_(torch.tensor([shapes[t][0] for t in table_of_feature]))
-    number_rows(tbe, [rows for rows, _ in shapes])
-    kept = {"weights": row_type}
-    if optimizer.kind is not OptimizerKind.SGD:
-        kept["momentum1"] = torch.float32
-    files = []
-    for name, dtype in kept.items():
-        rowwise = name == "momentum1" and optimizer.kind is OptimizerKind.ROWWISE_ADAGRAD
-        split = construct_split_state(tbe.embedding_specs, rowwise=rowwise, cacheable=False)
-        files.append(MappedFile(prefix.with_name(f"{prefix.name}.{name}"), split.host_size, dtype))
-        setattr(tbe, f"{name}_physical_offsets", split.offsets)
-        getattr(tbe, f"{name}_offsets").copy_(torch.tensor([split.offsets[t] for t in table_of_feature]))
-        setattr(tbe, f"{name}_host", nn.Parameter(files[-1].elements))
-    return tbe, files
-
-
 class MappedTable(TBESystem):
     """`full_ram`'s kernels on mapped files: the kernel's page cache decides what is in memory."""
 
@@ -124,10 +77,6 @@ class MappedTable(TBESystem):
         weakref.finalize(self, kept.cleanup)
 
     @classmethod
-    def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
-        return {Tier.DISK: spec.row_bytes + spec.state_bytes}
-
-    @classmethod
     def support(cls, spec: SystemSpec) -> Support:
         if spec.device.type != "cpu":
             return Support(Verdict.UNSUPPORTED, "mapped_table computes on a CPU: take fbgemm_uvm on a GPU")
@@ -137,15 +86,27 @@ class MappedTable(TBESystem):
         return EmbeddingLocation.HOST
 
     def _build(self, group: Group) -> TBE:
-        tbe, files = build_mapped_tbe(
-            [(table.num_embeddings, table.embedding_dim) for table in group.tables],
-            prefix=self._directory / str(len(self._files)),
-            table_of_feature=group.table_of_feature,
-            pooling=group.tables[0].pooling,
-            optimizer=self.spec.optimizer,
-            device=self.spec.device,
-            row_type=row_type_of(group.tables[0]),
-        )
+        """A TBE whose rows and optimizer state lie in mapped files.
+
+        fbgemm would fill as much memory with zeros first. So it builds tables of one row each, and all that it derives
+        from the number of rows, and the memory itself, are replaced before anything is read.
+        """
+        tbe = super()._build(replace(group, tables=tuple(replace(t, num_embeddings=1) for t in group.tables)))
+        sizes = [table.num_embeddings for table in group.tables]
+        tbe.embedding_specs = [(rows, *spec[1:]) for rows, spec in zip(sizes, tbe.embedding_specs, strict=True)]
+        tbe.rows_per_table.copy_(torch.tensor([sizes[t] for t in group.table_of_feature]))
+        number_rows(tbe, sizes)
+        kept = {"weights": row_type_of(group.tables[0])}
+        if self.spec.optimizer.kind is not OptimizerKind.SGD:
+            kept["momentum1"] = torch.float32
+        files = []
+        for name, dtype in kept.items():
+            rowwise = name == "momentum1" and self.spec.optimizer.kind is OptimizerKind.ROWWISE_ADAGRAD
+            split = construct_split_state(tbe.embedding_specs, rowwise=rowwise, cacheable=False)
+            files.append(MappedFile(self._directory / f"{len(self._files)}.{name}", split.host_size, dtype))
+            setattr(tbe, f"{name}_physical_offsets", split.offsets)
+            getattr(tbe, f"{name}_offsets").copy_(torch.tensor([split.offsets[t] for t in group.table_of_feature]))
+            setattr(tbe, f"{name}_host", nn.Parameter(files[-1].elements))
         self._files[tbe] = files
         return tbe
 
@@ -160,9 +121,8 @@ class MappedTable(TBESystem):
     def load_rows(self, table: str, start: int, rows: Rows) -> None:
         self.check_rows(table, start, rows)
         tbe, index = self._tbe_of_table[table]
-        states = tbe.split_optimizer_states()
-        kept = [tbe.split_embedding_weights()[index], *(states[index] if states else [])]
-        for file, name, whole in zip(self._files[tbe], ["weight", *self._states], kept, strict=True):
+        kept = {"weight": tbe.split_embedding_weights()[index], **tbe_states(tbe, index)}
+        for file, (name, whole) in zip(self._files[tbe], kept.items(), strict=True):
             part = whole[start : start + len(rows.weights)]
             values = {"weight": rows.weights, **rows.state}.get(name)
             file.store(part.storage_offset(), torch.zeros_like(part) if values is None else values)

@@ -4,12 +4,14 @@ import torch
 from torch import Tensor
 from torchrec import KeyedJaggedTensor, KeyedTensor
 
-from systems.contract import Anatomy, Counters, EmbeddingSystem, Placement, Rows, SystemSpec, Tier
+from systems.answers import Anatomy, Placement, Rows, Tier
+from systems.counting import CountedSystem
 from systems.features import FeatureGroups
+from systems.spec import SystemSpec
 
 
-class NoEmbeddings(EmbeddingSystem):
-    """Pools zeros. It fails verification by design, so it is a yardstick for quality and never ranked."""
+class NoEmbeddings(CountedSystem):
+    """Pools zeros, counts nothing. It fails verification by design: a yardstick for quality that is never ranked."""
 
     about = "No rows at all, every embedding is zero: it shows how good the model is without them, and is never ranked."
 
@@ -42,9 +44,3 @@ class NoEmbeddings(EmbeddingSystem):
 
     def memory(self) -> Anatomy:
         return {}
-
-    def counters(self) -> Counters:
-        return Counters(steps=0)
-
-    def reset_counters(self) -> None:
-        """Nothing is counted."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torchrec import KeyedJaggedTensor, KeyedTensor, PoolingType
 
-from systems.answers import Anatomy, Counters, Placement, Purpose, Rows, Tier
+from systems.answers import Anatomy, Counters, Placement, Purpose, Rows, Tier, resident_on
 from systems.counting import CountedSystem
 from systems.features import FeatureGroups
 from systems.spec import OptimizerKind, SystemSpec
@@ -57,14 +57,12 @@ class ReferenceSystem(CountedSystem):
 
     @property
     def placement(self) -> Placement:
-        device = self._weight(self.spec.tables[0].name).device
-        return Placement(label="device" if device.type == "cuda" else "all in RAM", offloads=False)
+        return resident_on(self._weight(self.spec.tables[0].name).device)
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
         (ordered,) = self._groups.split(features)
         self._counter.observe(ordered)
-        parts = ordered.to_dict()
-        outputs = []
+        parts, outputs = ordered.to_dict(), []
         for table in self.spec.tables:
             for name in table.feature_names:
                 part = parts[name]
@@ -75,9 +73,9 @@ class ReferenceSystem(CountedSystem):
         self.check_rows(table, start, rows)
         stop = start + rows.weights.shape[0]
         with torch.no_grad():
-            self._weight(table)[start:stop] = rows.weights.to(self.spec.device)
+            self._weight(table)[start:stop] = rows.weights
             for name, state in self._state[table].items():
-                state[start:stop] = rows.state[name].to(self.spec.device) if name in rows.state else 0.0
+                state[start:stop] = rows.state.get(name, 0.0)
 
     def read_rows(self, table: str, ids: Tensor) -> Rows:
         ids = ids.to(self.spec.device)

@@ -6,7 +6,7 @@ import difflib
 import importlib
 import re
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -103,9 +103,7 @@ def read_variant(text: str, *, known: Sequence[str], what: str) -> Variant:
         raise UnknownSystem(f"'{text}' is not a {what}: write name or name[parameter=value,...]")
     name = match["name"]
     if ":" not in name and name not in known:
-        near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
-        raise UnknownSystem(f"unknown {what} '{name}': {hint}")
+        raise UnknownSystem(f"unknown {what} '{name}': {near(name, known) or 'known: ' + ', '.join(known)}")
     pairs = [part.partition("=") for part in (match["parameters"] or "").split(",") if part.strip()]
     if any(not sign for _, sign, _ in pairs):
         raise UnknownSystem(f"'{text}': write parameters as parameter=value")
@@ -113,6 +111,12 @@ def read_variant(text: str, *, known: Sequence[str], what: str) -> Variant:
     if len(parameters) < len(pairs):
         raise UnknownSystem(f"'{text}' gives a parameter twice")
     return Variant(name, tuple(parameters.items()))
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """`did you mean this or that?`, or nothing."""
+    found = difflib.get_close_matches(name, list(known), n=3, cutoff=0.4)
+    return f"did you mean {' or '.join(found)}?" if found else ""
 
 
 def check_parameters(variant: Variant, variants: Mapping[str, Sequence[str]]) -> None:
@@ -136,11 +140,7 @@ def split_list(text: str) -> list[str]:
 
 
 def load(variant: Variant, *, on_ranks: bool = False) -> type[EmbeddingSystem]:
-    """Import a variant's class.
-
-    Args:
-        variant: By name.
-        on_ranks: The form of it that several processes share.
+    """Import a variant's class, with `on_ranks` the form of it that several processes share.
 
     Raises:
         UnknownSystem: the module has no such class, or the class no such parameter or value, or there is no such form.

@@ -87,29 +87,24 @@ class CacheRatio:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeviceBytes:
-    """Cache size by equal bytes: rows, optimizer state, index and staging on the device fit `total_bytes`."""
-
+class _Bytes:
     total_bytes: int
 
     def __post_init__(self) -> None:
         if self.total_bytes <= 0:
-            raise ValueError(f"device budget of {self.total_bytes} bytes is not positive")
+            raise ValueError(f"a budget of {self.total_bytes} bytes is not positive")
 
 
-@dataclass(frozen=True, kw_only=True)
-class HostBytes:
+class DeviceBytes(_Bytes):
+    """Cache size by equal bytes: rows, optimizer state, index and staging on the device fit `total_bytes`."""
+
+
+class HostBytes(_Bytes):
     """Rows on a drive: what a system keeps in memory for them fits `total_bytes`, the page cache of its files included.
 
     That is slots, policy, index, map of the file, caches of a library and staging. Whoever runs the system holds it to
     that, with a memory control group say; a system that manages its memory itself plans to stay below.
     """
-
-    total_bytes: int
-
-    def __post_init__(self) -> None:
-        if self.total_bytes <= 0:
-            raise ValueError(f"host budget of {self.total_bytes} bytes is not positive")
 
 
 Budget = CacheRatio | DeviceBytes | HostBytes
@@ -130,6 +125,9 @@ class SystemSpec:
         frequencies: Accesses per row in the training split, by table name, int64 `[rows]`. None: unknown.
         weighted: Every batch carries a weight per id, by which the id's row is multiplied before pooling.
         parameters: The variant: values of the parameters that the system's class declares.
+
+    Raises:
+        ValueError: no table, a duplicate table name, no feature, row or column, or rows other than fp32, fp16 and bf16.
     """
 
     tables: tuple[EmbeddingBagConfig, ...]
@@ -143,7 +141,18 @@ class SystemSpec:
     parameters: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_tables(self.tables)
+        if not self.tables:
+            raise ValueError("no tables: give at least one EmbeddingBagConfig")
+        if twice := _twice([table.name for table in self.tables]):
+            raise ValueError(f"table name used twice: {twice}")
+        for table in self.tables:
+            if not table.feature_names:
+                raise ValueError(f"table {table.name} serves no feature")
+            if min(table.num_embeddings, table.embedding_dim) < 1:
+                raise ValueError(f"table {table.name} has {table.num_embeddings} rows of width {table.embedding_dim}")
+            if table.data_type not in _ROW_TYPES:
+                kept = table.data_type.value
+                raise ValueError(f"table {table.name}: rows of {kept} are not supported, use FP32, FP16 or BF16")
 
     @property
     def rows(self) -> int:
@@ -180,69 +189,40 @@ def row_bytes_of(table: EmbeddingBagConfig) -> int:
     return dim * row_type_of(table).itemsize
 
 
-def refused_rows(spec: SystemSpec, row_types: Collection[torch.dtype], who: str) -> str:
-    """Why a system that keeps rows in these types cannot have the tables; empty where it can."""
-    refused = [table for table in spec.tables if row_type_of(table) not in row_types]
-    if not refused:
-        return ""
-    taken = " or ".join(sorted(str(kept).removeprefix("torch.") for kept in row_types))
-    return f"{who} keeps rows in {taken}: change the data_type of {', '.join(table.name for table in refused)}"
+def shape_of(table: EmbeddingBagConfig, entry: str, optimizer: SparseOptimizer) -> tuple[int, ...]:
+    """The shape of a table's weight or of a state."""
+    by_row = optimizer.state_shapes(4).get(entry) == 1
+    return (table.num_embeddings,) if by_row else (table.num_embeddings, table.embedding_dim)
 
 
-def refused_weights(spec: SystemSpec, takes_weights: bool, who: str) -> str:
-    """Why a system cannot have the per-sample weights; empty where it can, or there are none."""
-    if not spec.weighted:
-        return ""
-    if not takes_weights:
+def refused(spec: SystemSpec, who: str, *, row_types: Collection[torch.dtype], takes_weights: bool) -> str:
+    """Why a system cannot have these row types or per-sample weights; empty where it can."""
+    if names := [table.name for table in spec.tables if row_type_of(table) not in row_types]:
+        taken = " or ".join(sorted(str(kept).removeprefix("torch.") for kept in row_types))
+        return f"{who} keeps rows in {taken}: change the data_type of {', '.join(names)}"
+    if spec.weighted and not takes_weights:
         return f"{who} takes no per-sample weights"
     means = [table.name for table in spec.tables if table.pooling is PoolingType.MEAN]
-    if not means:
-        return ""
-    return (
-        "per-sample weights go with SUM pooling only (torch refuses them with MEAN, fbgemm's backward is wrong there): "
-        f"change the pooling of {', '.join(means)}"
-    )
+    if spec.weighted and means:
+        return (
+            "per-sample weights go with SUM pooling only (torch refuses them with MEAN, fbgemm's backward is wrong "
+            f"there): change the pooling of {', '.join(means)}"
+        )
+    return ""
 
 
 def refused_of_torchrec(spec: SystemSpec, who: str) -> str:
     """What torchrec's modules take and most systems do not, where a spec has it; else empty."""
-    features = [name for table in spec.tables for name in table.feature_names]
-    if twice := _twice(features):
+    if twice := _twice([name for table in spec.tables for name in table.feature_names]):
         return f"{who} serves a feature from one table: used twice: {twice}"
     for table in spec.tables:
         if table.embedding_dim % 4:
-            return (
-                f"table {table.name}: embedding_dim {table.embedding_dim} is not a multiple of 4, which fbgemm's "
-                "kernels need"
-            )
+            return f"table {table.name}: embedding_dim {table.embedding_dim} is not a multiple of 4, as fbgemm wants"
         if table.pooling is PoolingType.NONE:
             return f"table {table.name}: {who} pools rows, use SUM or MEAN"
     if spec.optimizer.weight_decay or spec.optimizer.max_gradient < math.inf or spec.table_optimizers:
         return f"{who} has no weight decay, cuts no gradient and trains all tables alike: leave these as they are"
     return ""
-
-
-def check_tables(tables: Sequence[EmbeddingBagConfig]) -> None:
-    """Refuse tables that no system can have.
-
-    Raises:
-        ValueError: no table, a duplicate table name, no feature, row or column, or rows other than fp32, fp16 and bf16.
-    """
-    if not tables:
-        raise ValueError("no tables: give at least one EmbeddingBagConfig")
-    if twice := _twice([table.name for table in tables]):
-        raise ValueError(f"table name used twice: {twice}")
-    for table in tables:
-        if not table.feature_names:
-            raise ValueError(f"table {table.name} serves no feature")
-        if table.num_embeddings < 1:
-            raise ValueError(f"table {table.name} has {table.num_embeddings} rows")
-        if table.embedding_dim < 1:
-            raise ValueError(f"table {table.name}: embedding_dim {table.embedding_dim} is less than 1")
-        if table.data_type not in _ROW_TYPES:
-            raise ValueError(
-                f"table {table.name}: rows of {table.data_type.value} are not supported, use FP32, FP16 or BF16"
-            )
 
 
 def _twice(names: Sequence[str]) -> str:

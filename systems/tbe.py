@@ -7,7 +7,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import torch
 from fbgemm_gpu.split_embedding_configs import EmbOptimType, SparseType
@@ -16,7 +16,6 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_common import (
     CacheAlgorithm,
     EmbeddingLocation,
     PoolingMode,
-    RecordCacheMetrics,
 )
 from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
     ComputeDevice,
@@ -26,10 +25,10 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
 from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, PoolingType
 
-from systems.contract import Anatomy, OptimizerKind, Placement, Purpose, Rows, SparseOptimizer, Tier, row_type_of
+from systems.answers import Anatomy, Placement, Purpose, Rows, Tier, total_of
+from systems.spec import OptimizerKind, SparseOptimizer, row_type_of
 
 TBE: TypeAlias = SplitTableBatchedEmbeddingBagsCodegen
-Prepared = TypeVar("Prepared")
 
 WAYS = 32
 """Associativity of fbgemm's cache on NVIDIA devices."""
@@ -49,15 +48,12 @@ ROW_TYPES = {torch.float32: SparseType.FP32, torch.float16: SparseType.FP16}
 """How fbgemm names the types that rows may have on any device."""
 CUDA_ROW_TYPES = {**ROW_TYPES, torch.bfloat16: SparseType.BF16}
 """How it names those that they may have on CUDA."""
-
-_COUNTING = (EmbOptimType.EXACT_ROWWISE_ADAGRAD, EmbOptimType.ADAM)
-"""Whose updates fbgemm counts."""
-
 POLICIES = {"lru": CacheAlgorithm.LRU, "lfu": CacheAlgorithm.LFU}
 
+_STATES = {EmbOptimType.EXACT_SGD: (), EmbOptimType.ADAM: ("exp_avg", "exp_avg_sq")}
+"""Names of optimizer state; those of an Adagrad are `sum`."""
 _PICKED_ROWS = 1 << 20
-
-ROW_LOCATIONS = {"DEVICE": "device", "MANAGED": "uvm", "MANAGED_CACHING": "uvm with device cache", "HOST": "host"}
+_LOCATIONS = {"DEVICE": "device", "MANAGED": "uvm", "MANAGED_CACHING": "uvm with device cache", "HOST": "host"}
 
 
 def tbe_key(table: EmbeddingBagConfig) -> tuple[PoolingType, torch.dtype]:
@@ -119,13 +115,8 @@ def build_shared_tbe(rows: int, dim: int, *, table_of_feature: Sequence[int], **
 
     fbgemm's kernels work on one table after the other, so this computes what as many tables of their own would, in the
     same order, and as fast; a single table behind all features is slower and, but for SGD, sums in another order. Row
-    `i` of table `t` is found at `weights_offsets[t] + i * dim` and sorted as `hash_size_cumsum[t] + i`.
-
-    Args:
-        rows: Rows of each table, the same ones. They are those of the first table to whoever reads or writes them.
-        dim: Their width.
-        table_of_feature: As `build_tbe` takes it.
-        options: As `build_tbe` takes them.
+    `i` of table `t` is found at `weights_offsets[t] + i * dim` and sorted as `hash_size_cumsum[t] + i`. To whoever
+    reads or writes the rows they are those of the first table. `options` are those of `build_tbe`.
     """
     tables = max(table_of_feature) + 1
     tbe = build_tbe([(rows, dim), *[(1, dim)] * (tables - 1)], table_of_feature=table_of_feature, **options)
@@ -139,12 +130,13 @@ def build_shared_tbe(rows: int, dim: int, *, table_of_feature: Sequence[int], **
 
 def count_updates_alone(tbe: TBE) -> TBE:
     """Have a TBE count what it trains: fbgemm counts every forward, and Adam corrects its moments by the count."""
-    tbe.register_forward_hook(_take_back_count)
+    if tbe.optimizer in (EmbOptimType.EXACT_ROWWISE_ADAGRAD, EmbOptimType.ADAM):  # fbgemm counts for these alone
+        tbe.register_forward_hook(_take_back_count)
     return tbe
 
 
 def _take_back_count(tbe: TBE, _inputs: object, _pooled: object) -> None:
-    if tbe.optimizer in _COUNTING and not torch.is_grad_enabled():
+    if not torch.is_grad_enabled():
         tbe.iter_cpu.sub_(1)
         tbe.iter.sub_(1)
 
@@ -166,12 +158,7 @@ def optimizer_options(optimizer: SparseOptimizer) -> dict[str, Any]:
     return options
 
 
-def counting_metrics(policy: str) -> RecordCacheMetrics:
-    """LFU fills only one field of the cache statistics; its misses need fbgemm's miss counter."""
-    return RecordCacheMetrics(policy == "lfu", False)
-
-
-def load_tbe_rows(tbe: TBE, *, table: int, start: int, rows: Rows, states: Sequence[str]) -> None:
+def load_tbe_rows(tbe: TBE, *, table: int, start: int, rows: Rows) -> None:
     """Overwrite rows from `start` on; a cache in front of them is emptied first, or it would serve stale rows.
 
     Raises:
@@ -183,11 +170,8 @@ def load_tbe_rows(tbe: TBE, *, table: int, start: int, rows: Rows, states: Seque
     tbe.reset_cache_states()
     stop = start + rows.weights.shape[0]
     tbe.split_embedding_weights()[table][start:stop].copy_(rows.weights)
-    for name, state in zip(states, _states(tbe, table), strict=True):
-        if name in rows.state:
-            state[start:stop].copy_(rows.state[name])
-        else:
-            state[start:stop].zero_()
+    for name, state in tbe_states(tbe, table).items():
+        state[start:stop] = rows.state.get(name, 0.0)
 
 
 def flush_tbe(tbe: TBE) -> None:
@@ -203,7 +187,7 @@ def release_lines(tbe: TBE) -> None:
         torch.ops.fbgemm.lxu_cache_locking_counter_decrement(tbe.lxu_cache_locking_counter, tbe.lxu_cache_locations)
 
 
-class PrefetchQueue(Generic[Prepared]):
+class PrefetchQueue:
     """Prepares announced batches on a side stream of a CUDA device and hands them out in order.
 
     A batch waits for its own preparation only: that of the next one, announced by then, overlaps with its forward. The
@@ -212,12 +196,12 @@ class PrefetchQueue(Generic[Prepared]):
 
     def __init__(self) -> None:
         self._stream = torch.cuda.Stream()
-        self._waiting: deque[tuple[KeyedJaggedTensor, Prepared, torch.cuda.Event]] = deque()
+        self._waiting: deque[tuple[KeyedJaggedTensor, Any, torch.cuda.Event]] = deque()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def announce(self, features: KeyedJaggedTensor, prepare: Callable[[torch.cuda.Stream], Prepared]) -> None:
+    def announce(self, features: KeyedJaggedTensor, prepare: Callable[[torch.cuda.Stream], object]) -> None:
         """Run `prepare` on the side stream; its argument is the stream that computes."""
         compute = torch.cuda.current_stream()
         self._stream.wait_stream(compute)  # the ids were copied there, and the last backward changed rows there
@@ -225,7 +209,7 @@ class PrefetchQueue(Generic[Prepared]):
             prepared = prepare(compute)
         self._waiting.append((features, prepared, self._stream.record_event()))
 
-    def take(self, features: KeyedJaggedTensor) -> Prepared:
+    def take(self, features: KeyedJaggedTensor) -> Any:  # noqa: ANN401 - what `prepare` made
         """What became of the batch announced longest ago; work queued from here on finds it done.
 
         Raises:
@@ -239,12 +223,17 @@ class PrefetchQueue(Generic[Prepared]):
         return prepared
 
 
-def read_tbe_rows(tbe: TBE, *, table: int, ids: Tensor, states: Sequence[str]) -> Rows:
+def read_tbe_rows(tbe: TBE, *, table: int, ids: Tensor) -> Rows:
     """Copies of rows on the host, written back from the cache first."""
     flush_tbe(tbe)
-    weights = tbe.split_embedding_weights()[table]
-    picked = {name: _pick(s, ids) for name, s in zip(states, _states(tbe, table), strict=True)}
-    return Rows(_pick(weights, ids), picked)
+    state = {name: _pick(state, ids) for name, state in tbe_states(tbe, table).items()}
+    return Rows(_pick(tbe.split_embedding_weights()[table], ids), state)
+
+
+def tbe_states(tbe: TBE, table: int) -> dict[str, Tensor]:
+    """Live optimizer state of a table by name."""
+    names = _STATES.get(tbe.optimizer, ("sum",))
+    return dict(zip(names, tbe.split_optimizer_states()[table], strict=True)) if names else {}
 
 
 def tbe_steps(tbe: TBE) -> int:
@@ -259,61 +248,34 @@ def set_tbe_steps(tbe: TBE, steps: int) -> None:
 
 
 def tbe_anatomy(tbes: Iterable[TBE], *, host_rows_are: Tier) -> Anatomy:
-    """Bytes of live TBEs by tier and purpose.
-
-    Args:
-        tbes: The TBEs.
-        host_rows_are: The tier that HOST tensors count as: `device` where the CPU itself is the computing device.
-    """
-    anatomy: Anatomy = {}
-
-    def add(tier: Tier, purpose: Purpose, tensor: object) -> None:
-        if isinstance(tensor, Tensor) and tensor.numel() > 1:
-            anatomy[tier, purpose] = anatomy.get((tier, purpose), 0) + tensor.nbytes
-
+    """Bytes of live TBEs by tier and purpose; HOST tensors count as `device` where the CPU itself is what computes."""
+    found: list[tuple[Tier, Purpose, object]] = []
     for tbe in tbes:
         for suffix, tier in (("dev", Tier.DEVICE), ("uvm", Tier.HOST), ("host", host_rows_are)):
-            add(tier, Purpose.ROWS, getattr(tbe, f"weights_{suffix}"))
-            add(tier, Purpose.STATE, getattr(tbe, f"momentum1_{suffix}", None))
-            add(tier, Purpose.STATE, getattr(tbe, f"momentum2_{suffix}", None))
-        add(Tier.DEVICE, Purpose.ROWS, tbe.lxu_cache_weights)
+            found.append((tier, Purpose.ROWS, getattr(tbe, f"weights_{suffix}")))
+            found += [(tier, Purpose.STATE, getattr(tbe, f"momentum{n}_{suffix}", None)) for n in (1, 2)]
+        found.append((Tier.DEVICE, Purpose.ROWS, tbe.lxu_cache_weights))
         if tbe.lxu_cache_weights.numel():
-            for name in ("lxu_cache_state", "lxu_state", "lxu_cache_locking_counter", "cache_index_table_map"):
-                add(Tier.DEVICE, Purpose.INDEX, getattr(tbe, name))
-    return anatomy
+            index = ("lxu_cache_state", "lxu_state", "lxu_cache_locking_counter", "cache_index_table_map")
+            found += [(Tier.DEVICE, Purpose.INDEX, getattr(tbe, name)) for name in index]
+    return total_of(
+        {(tier, purpose): tensor.nbytes}
+        for tier, purpose, tensor in found
+        if isinstance(tensor, Tensor) and tensor.numel() > 1
+    )
 
 
 def tbe_placement(tbes: Sequence[TBE], *, host_rows_are: Tier) -> Placement:
-    """Where live TBEs keep their rows: on a CPU torchrec silently builds HOST tables when told to use UVM.
-
-    `host_rows_are`: as for `tbe_anatomy`.
-    """
+    """Where live TBEs keep their rows: on a CPU torchrec silently builds HOST tables when told to use UVM."""
     locations = {spec[2].name for tbe in tbes for spec in tbe.embedding_specs}
     if any(tbe.use_cpu for tbe in tbes):
         return Placement(label="all in RAM" if host_rows_are is Tier.DEVICE else "host-resident", offloads=False)
-    label = " + ".join(ROW_LOCATIONS[name] for name in sorted(locations))
+    label = " + ".join(_LOCATIONS[name] for name in sorted(locations))
     offloads = locations != {"DEVICE"}
     if offloads:
         mapped = {bool(tbe.uvm_host_mapped) for tbe in tbes}
         label += " (host-mapped)" if mapped == {True} else " (managed)" if mapped == {False} else " (mixed)"
     return Placement(label=label, offloads=offloads)
-
-
-def plain_on_host(tbe: TBE) -> bool:
-    """Whether a live TBE has all rows in host memory and computes there, ids checked, nothing cached or prefetched."""
-    return (
-        tbe.use_cpu
-        and {(where, computes) for _, _, where, computes in tbe.embedding_specs}
-        == {(EmbeddingLocation.HOST, ComputeDevice.CPU)}
-        and tbe.bounds_check_mode_int == BoundsCheckMode.FATAL.value
-        and not tbe.lxu_cache_weights.numel()
-        and not tbe.prefetch_pipeline
-    )
-
-
-def _states(tbe: TBE, table: int) -> list[Tensor]:
-    states = tbe.split_optimizer_states()
-    return list(states[table]) if states else []
 
 
 def _pick(rows: Tensor, ids: Tensor) -> Tensor:

@@ -5,28 +5,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, TypeAlias
 
-from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
+from fbgemm_gpu.split_table_batched_embeddings_ops_common import BoundsCheckMode, EmbeddingLocation
 from torch import Tensor
 from torchrec import KeyedJaggedTensor, KeyedTensor
 
+from systems import tbe as fbgemm
 from systems.answers import Anatomy, Placement, Rows, Support, Tier, Verdict
 from systems.counting import CountedSystem
 from systems.features import FeatureGroups, Group
 from systems.spec import OptimizerKind, SystemSpec, row_type_of
-from systems.tbe import (
-    ROW_TYPES,
-    TBE,
-    build_tbe,
-    flush_tbe,
-    load_tbe_rows,
-    plain_on_host,
-    read_tbe_rows,
-    set_tbe_steps,
-    tbe_anatomy,
-    tbe_key,
-    tbe_placement,
-    tbe_steps,
-)
+from systems.tbe import ROW_TYPES, TBE, build_tbe, tbe_key
 
 Lookup: TypeAlias = tuple[Tensor, Tensor, Tensor | None]
 """Ids, bag offsets and per-sample weights of one TBE."""
@@ -43,18 +31,19 @@ class TBEHolder(CountedSystem):
     """A system whose rows lie in fbgemm TBEs. Subclasses build them or have them built, and call `_hold`."""
 
     host_rows_are = Tier.HOST
+    """The tier that fbgemm's HOST tensors are in."""
     same_on_host: ClassVar[str | None] = None
     """The registered system that computes alike where fbgemm keeps the rows in host memory and looks them up there."""
-
-    def __init__(self, spec: SystemSpec) -> None:
-        super().__init__(spec)
-        self._states = list(spec.optimizer.state_shapes(4))
 
     def _hold(self, tbe_of_table: Mapping[str, tuple[TBE, int]]) -> None:
         """Say in which TBE, and as which table of it, every table is."""
         # Tuples hide the TBEs from `parameters()`: their update is fused, a dense optimizer must not see them.
         self._tbe_of_table = dict(tbe_of_table)
         self._tbes: tuple[TBE, ...] = tuple(dict.fromkeys(tbe for tbe, _ in tbe_of_table.values()))
+
+    @classmethod
+    def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
+        return {cls.host_rows_are: spec.row_bytes + spec.state_bytes}
 
     @classmethod
     def support(cls, spec: SystemSpec) -> Support:
@@ -69,47 +58,50 @@ class TBEHolder(CountedSystem):
     def placement(self) -> Placement:
         # a subclass may do more around the same TBEs: it must say itself that it does not
         alike = vars(type(self)).get("same_on_host")
-        live = tbe_placement(self._tbes, host_rows_are=self.host_rows_are)
+        live = fbgemm.tbe_placement(self._tbes, host_rows_are=self.host_rows_are)
         return replace(live, computes_as=alike if self._plain_on_host() else None)
 
     def _plain_on_host(self) -> bool:
         """Whether the live TBEs are those of a system without a cache on a CPU: host memory, one per kind of table.
 
-        All else that a TBE computes by follows from the spec alike. torchrec, told to prefetch, makes more TBEs.
+        All else that a TBE computes by follows from the spec alone. torchrec, told to prefetch, makes more TBEs.
         """
+        for tbe in self._tbes:
+            on_host = tbe.use_cpu and {spec[2] for spec in tbe.embedding_specs} == {EmbeddingLocation.HOST}
+            checked = tbe.bounds_check_mode_int == BoundsCheckMode.FATAL.value
+            if not on_host or not checked or tbe.lxu_cache_weights.numel() or tbe.prefetch_pipeline:
+                return False
         held: dict[TBE, list[str]] = {tbe: [] for tbe in self._tbes}
         for name, (tbe, _) in sorted(self._tbe_of_table.items(), key=lambda entry: entry[1][1]):
             held[tbe].append(name)
-        kinds = [
-            [table.name for table in group.tables] for group in FeatureGroups(self.spec.tables, key=tbe_key).groups
-        ]
-        return sorted(held.values()) == sorted(kinds) and all(plain_on_host(tbe) for tbe in self._tbes)
+        kinds = FeatureGroups(self.spec.tables, key=tbe_key).groups
+        return sorted(held.values()) == sorted([table.name for table in kind.tables] for kind in kinds)
 
     def load_rows(self, table: str, start: int, rows: Rows) -> None:
         self.check_rows(table, start, rows)
         tbe, index = self._tbe_of_table[table]
-        load_tbe_rows(tbe, table=index, start=start, rows=rows, states=self._states)
+        fbgemm.load_tbe_rows(tbe, table=index, start=start, rows=rows)
 
     def read_rows(self, table: str, ids: Tensor) -> Rows:
         tbe, index = self._tbe_of_table[table]
-        return read_tbe_rows(tbe, table=index, ids=ids, states=self._states)
+        return fbgemm.read_tbe_rows(tbe, table=index, ids=ids)
 
     def set_learning_rate(self, lr: float) -> None:
         for tbe in self._tbes:
             tbe.set_learning_rate(lr)  # kept in fp32 there
 
     def optimizer_steps(self, table: str) -> int:
-        return tbe_steps(self._tbe_of_table[table][0])
+        return fbgemm.tbe_steps(self._tbe_of_table[table][0])
 
     def set_optimizer_steps(self, table: str, steps: int) -> None:
-        set_tbe_steps(self._tbe_of_table[table][0], steps)
+        fbgemm.set_tbe_steps(self._tbe_of_table[table][0], steps)
 
     def flush(self) -> None:
         for tbe in self._tbes:
-            flush_tbe(tbe)
+            fbgemm.flush_tbe(tbe)
 
     def memory(self) -> Anatomy:
-        return tbe_anatomy(self._tbes, host_rows_are=self.host_rows_are)
+        return fbgemm.tbe_anatomy(self._tbes, host_rows_are=self.host_rows_are)
 
 
 class TBESystem(TBEHolder):

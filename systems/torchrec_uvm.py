@@ -18,28 +18,20 @@ from torchrec.distributed.model_parallel import DistributedModelParallel
 from torchrec.distributed.sharding_plan import construct_module_sharding_plan, table_wise
 from torchrec.distributed.types import EmbeddingModuleShardingPlan, ShardingPlan
 
-from systems.answers import Counters, Support, Tier, Verdict
+from systems.answers import Support, Verdict
 from systems.features import FeatureGroups
 from systems.spec import CacheRatio, SystemSpec
-from systems.tbe import (
-    TBE,
-    WAYS,
-    count_updates_alone,
-    optimizer_options,
-    release_lines,
-)
-from systems.tbe_system import TBEHolder
-from systems.uvm_cache import MEMORY, UVMCaching, cache_sets, counting_prefetch, uvm_required_bytes
+from systems.tbe import TBE, WAYS, count_updates_alone, optimizer_options, release_lines
+from systems.uvm_cache import UVM, UVMCaching, cache_sets, counting_prefetch
 
 
-class TorchrecUVM(TBEHolder):
+class TorchrecUVM(UVM):
     """Every table FUSED_UVM: rows in UVM, no cache."""
 
     about = (
         "All rows in host memory as fbgemm_uvm has them, set up by torchrec: for models that torchrec shards, where "
         "GPU memory is short and speed matters less."
     )
-    variants = {"memory": MEMORY}
     kernel = EmbeddingComputeKernel.FUSED_UVM
 
     def __init__(self, spec: SystemSpec) -> None:
@@ -61,7 +53,6 @@ class TorchrecUVM(TBEHolder):
             count_updates_alone(tbe)
         # torchrec remembers the key order of the first batch and takes later ones for the same: it gets one order only
         self._groups = FeatureGroups(spec.tables, key=lambda table: None)
-        self._order = [name for table in spec.tables for name in table.feature_names]
 
     def plan(
         self, collection: EmbeddingBagCollection, sharder: EmbeddingBagCollectionSharder
@@ -85,25 +76,17 @@ class TorchrecUVM(TBEHolder):
             "stochastic_rounding": False,
         }
 
-    @classmethod
-    def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
-        return uvm_required_bytes(spec)
-
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
         (ordered,) = self._groups.split(features)
         self._counter.observe(ordered)
         return self._in_table_order(_arrived(self._parallel[0](ordered)))
 
     def _in_table_order(self, pooled: KeyedTensor) -> KeyedTensor:
-        if pooled.keys() == self._order:
+        names = self._groups.names
+        if pooled.keys() == names:
             return pooled
         parts = pooled.to_dict()
-        widths = [parts[name].shape[1] for name in self._order]
-        return KeyedTensor(self._order, widths, torch.cat([parts[name] for name in self._order], dim=1))
-
-    def counters(self) -> Counters:
-        on_cuda = self.spec.device.type == "cuda"
-        return self._counter.uncached_uvm(self.spec.optimizer) if on_cuda else self._counter.counters()
+        return self._groups.join([torch.cat([parts[name] for name in names], dim=1)])
 
 
 class TorchrecUVMCaching(UVMCaching, TorchrecUVM):

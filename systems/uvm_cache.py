@@ -1,4 +1,4 @@
-"""fbgemm's device cache in front of UVM, as both fbgemm and torchrec use it: what it takes, and what it counts."""
+"""UVM with and without fbgemm's device cache, as both fbgemm and torchrec use it: what it takes, and what it counts."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,22 +11,36 @@ from systems.answers import Counters, Support, Tier, Verdict, knowledge
 from systems.counting import UniqueCounter
 from systems.features import FeatureGroups
 from systems.spec import CacheRatio, OptimizerKind, SystemSpec, row_bytes_of
-from systems.tbe import POLICIES, TBE, WAYS, PrefetchQueue, counting_metrics, tbe_key
+from systems.tbe import POLICIES, TBE, WAYS, PrefetchQueue, tbe_key
 from systems.tbe_system import TBEHolder
 
 MEMORY = ("host_mapped", "managed")
 """How UVM is allocated: malloc + cudaHostRegister, or cudaMallocManaged with the host as preferred location."""
 
 
+class UVM(TBEHolder):
+    """What both UVM systems without a cache share. Must be the first base class, as `UVMCaching` must."""
+
+    variants = {"memory": MEMORY}
+
+    @classmethod
+    def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
+        return uvm_required_bytes(spec)
+
+    def counters(self) -> Counters:
+        on_cuda = self.spec.device.type == "cuda"
+        return self._counter.uncached_uvm(self.spec.optimizer) if on_cuda else self._counter.counters()
+
+
 class UVMCaching(TBEHolder):
-    """What both caching UVM systems share. Must be the first base class."""
+    """What both caching UVM systems share."""
 
     variants = {"policy": ("lru", "lfu"), "memory": MEMORY, "prefetch": ("off", "on")}
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
         prefetches = spec.device.type == "cuda" and spec.parameters["prefetch"] == "on"
-        self._announced: PrefetchQueue[Any] | None = PrefetchQueue() if prefetches else None
+        self._announced: PrefetchQueue | None = PrefetchQueue() if prefetches else None
         self.count_traffic(False)
 
     @classmethod
@@ -60,7 +74,8 @@ class UVMCaching(TBEHolder):
             "cache_algorithm": POLICIES[policy],
             "prefetch_pipeline": self.spec.parameters["prefetch"] == "on",
             "gather_uvm_cache_stats": policy == "lru",
-            "record_cache_metrics": counting_metrics(policy),
+            # LFU fills only one field of the statistics; its misses need fbgemm's miss counter
+            "record_cache_metrics": RecordCacheMetrics(policy == "lfu", False),
         }
 
     def count_traffic(self, enabled: bool) -> None:
@@ -121,7 +136,7 @@ def set_tbe_counting(tbe: TBE, *, enabled: bool) -> None:
     if tbe.cache_algorithm is CacheAlgorithm.LRU:
         tbe.gather_uvm_cache_stats = enabled
     else:
-        tbe.record_cache_metrics = counting_metrics("lfu") if enabled else RecordCacheMetrics(False, False)
+        tbe.record_cache_metrics = RecordCacheMetrics(enabled, False)
 
 
 @contextmanager

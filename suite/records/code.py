@@ -16,8 +16,7 @@ _PRESENTING = (
 def code_digest(project: Path) -> str:
     """Digest of the `.py` and `.json` files of the source packages that can change a measurement.
 
-    Their relative paths and contents, sorted. Folders that only present records are left out: a new table does not
-    make a measured cell undone.
+    Folders that only present records are left out: a new table does not make a measured cell undone.
     """
     files = [
         path
@@ -32,13 +31,8 @@ def system_digest(system: str) -> str | None:
     """Digest of the code of a system of one's own.
 
     That is the file of its module. Where the module is a package, or lies in one, it is every `.py` file of that
-    package, because the module's neighbours are what it is most likely to import.
-
-    Args:
-        system: As a cell names it, e.g. `mine.cache:MyCache[policy=lfu]`.
-
-    Returns:
-        None for a registered system, whose code `code_digest` covers, and for a module that cannot be found.
+    package, because the module's neighbours are what it is most likely to import. None for a registered system, whose
+    code `code_digest` covers, and for a module that cannot be found.
     """
     module, colon, _ = system.partition("[")[0].partition(":")
     if not colon:

@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,7 +35,6 @@ DISTRIBUTIONS = (
 
 _PROJECT = Path(__file__).resolve().parents[2]
 _CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-_NVIDIA_PROC = Path("/proc/driver/nvidia")
 _GIT_TIMEOUT_S = 20
 
 
@@ -65,21 +65,17 @@ class Environment(Model):
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """The first visible GPU.
+    """The first visible GPU, as NVML describes it.
 
     Attributes:
-        model: As the driver names it.
-        memory_bytes: All of its memory. None: the driver cannot be asked.
-        driver: Version of the kernel driver.
         cuda: Highest CUDA version that the driver serves, e.g. `12.8`; torch's own is part of its package version.
-        uuid: The driver's name for this one device.
     """
 
     model: str
-    memory_bytes: int | None = None
-    driver: str | None = None
-    cuda: str | None = None
-    uuid: str | None = None
+    memory_bytes: int
+    driver: str
+    cuda: str
+    uuid: str
 
 
 def capture(*, threads: int, project: Path = _PROJECT) -> Environment:
@@ -88,9 +84,6 @@ def capture(*, threads: int, project: Path = _PROJECT) -> Environment:
     Args:
         threads: What `torch.get_num_threads()` says in the process that computes; torch is not imported for it here.
         project: Directory that holds the packages `suite`, `systems` and `workloads`.
-
-    Returns:
-        The environment. Whatever cannot be found out (no GPU, no git) is None, never an error.
     """
     cpu, cores, memory_bytes, gpu = cpu_model(), len(os.sched_getaffinity(0)), usable_memory_bytes(), visible_gpu()
     commit, dirty = git_state(project)
@@ -123,63 +116,50 @@ def installed_versions(distributions: Iterable[str]) -> dict[str, str]:
     """Versions of those distributions that are installed, by name."""
     versions = {}
     for name in distributions:
-        try:
+        with suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return versions
 
 
 def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     """Model name of the CPU; its architecture where the kernel tells no name (many ARM machines)."""
-    try:
-        text = cpuinfo.read_text(errors="replace")
-    except OSError:
-        text = ""
-    fields = dict(line.split(":", 1) for line in reversed(text.splitlines()) if ":" in line)
-    names = {key.strip(): " ".join(value.split()) for key, value in fields.items()}
-    return names.get("model name") or platform.processor() or platform.machine()
+    with suppress(OSError):
+        for line in cpuinfo.read_text(errors="replace").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name" and value.strip():
+                return " ".join(value.split())
+    return platform.processor() or platform.machine()
 
 
 def usable_memory_bytes() -> int:
     """Memory of the machine, or of the container if it grants less."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for path in _CGROUP_LIMITS:
-        try:
-            # An unlimited group says `max` (version 2) or a number beyond any memory (version 1).
+        # An unlimited group says `max` (version 2) or a number beyond any memory (version 1).
+        with suppress(OSError, ValueError):
             total = min(total, int(path.read_text()))
-        except (OSError, ValueError):
-            continue
     return total
 
 
 def visible_gpu() -> Gpu | None:
-    """The GPU that CUDA would number 0, or None.
-
-    Asks NVML where `nvidia-ml-py` is installed, else reads what the driver publishes under `/proc`, which names the
-    model, the driver and the UUID only. `CUDA_VISIBLE_DEVICES` is honoured by index (in PCI order) and by UUID.
-    """
-    first = _first_visible()
-    return None if first is None else ask_nvml(_described) or _gpu_from_proc(first)
+    """The GPU that CUDA would number 0, as NVML describes it, or None."""
+    return ask_nvml(_described)
 
 
 def device_name(device: str) -> str:
     """What tells the device that computes from the others of the machine: `cpu`, or `cuda-` and the GPU's UUID."""
     gpu = visible_gpu() if device == "cuda" else None
-    return f"{device}-{gpu.uuid}" if gpu is not None and gpu.uuid else device
+    return f"{device}-{gpu.uuid}" if gpu is not None else device
 
 
 def ask_nvml(question: Callable[[Any, Any], Answer]) -> Answer | None:
-    """Ask NVML about the GPU that CUDA would number 0.
+    """Ask NVML about the GPU that CUDA would number 0: the first of `CUDA_VISIBLE_DEVICES`, by index or by UUID.
 
-    Args:
-        question: Called with the module `pynvml` and its handle of the GPU.
-
-    Returns:
-        The answer; None where there is no NVML or no such GPU, or where it refuses.
+    `question` is called with the module `pynvml` and its handle of the GPU. None where there is no NVML or no such GPU,
+    or where it refuses.
     """
-    first = _first_visible()
-    if first is None:
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
+    if first in ("", "-1"):
         return None
     try:
         import pynvml
@@ -200,12 +180,6 @@ def ask_nvml(question: Callable[[Any, Any], Answer]) -> Answer | None:
         pynvml.nvmlShutdown()
 
 
-def _first_visible() -> str | None:
-    """Index or UUID of the first GPU that CUDA is allowed to see; None: it may see none."""
-    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
-    return None if first in ("", "-1") else first
-
-
 def _described(nvml: Any, gpu: Any) -> Gpu:  # noqa: ANN401 - a module and an opaque handle
     cuda = int(nvml.nvmlSystemGetCudaDriverVersion())
     return Gpu(
@@ -215,21 +189,6 @@ def _described(nvml: Any, gpu: Any) -> Gpu:  # noqa: ANN401 - a module and an op
         cuda=f"{cuda // 1000}.{cuda % 1000 // 10}",
         uuid=str(nvml.nvmlDeviceGetUUID(gpu)),
     )
-
-
-def _gpu_from_proc(first: str, proc: Path = _NVIDIA_PROC) -> Gpu | None:
-    try:
-        sheets = [sheet.read_text() for sheet in sorted(proc.glob("gpus/*/information"))]
-        version = (proc / "version").read_text()
-    except OSError:
-        return None
-    described = [dict(line.split(":", 1) for line in sheet.splitlines() if ":" in line) for sheet in sheets]
-    gpus = [{key.strip(): value.strip() for key, value in fields.items()} for fields in described]
-    chosen = gpus[int(first) :] if first.isdigit() else [gpu for gpu in gpus if gpu.get("GPU UUID") == first]
-    if not chosen or "Model" not in chosen[0]:
-        return None
-    words = [word for word in version.split() if word[0].isdigit() and "." in word]
-    return Gpu(model=chosen[0]["Model"], driver=words[0] if words else None, uuid=chosen[0].get("GPU UUID"))
 
 
 def git_state(project: Path) -> tuple[str | None, bool | None]:

@@ -18,15 +18,10 @@ REFERENCE = "reference"
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class GroupKey:
-    """What records must share to stand in one table.
+    """What records must share to stand in one table, in the order of tables.
 
     Attributes:
-        workload_order: Position of the workload in tables; `setting` implies the workload itself.
-        device: The GPU model, or the CPU model with its cores.
-        data: `synthetic` or `real`.
         size: Of the cache, or of memory beside a drive: bytes, else a share of all rows; `setting` implies it.
-        setting: Digest of everything but the system and the round.
-        machine: Digest of the machine.
         threads: CPU threads that torch used: they change the speed of everything on the host.
     """
 
@@ -97,12 +92,9 @@ class Group:
 
 
 def group_records(records: Iterable[Record]) -> list[Group]:
-    """Sort records into groups that may each be one table.
+    """Sort records into groups that may each be one table, in order of workload, then device, data and setting.
 
     Where a system ran the same round more than once (after a change of code, say), the latest run counts.
-
-    Returns:
-        The groups in order of workload, then device, data and setting.
     """
     newest: dict[GroupKey, dict[tuple[str, int], Record]] = defaultdict(dict)
     for record in sorted(records, key=lambda record: record.order):

@@ -1,15 +1,14 @@
 """What command lines share: the names that options take, how their values are read, and the error for bad ones."""
 
-import difflib
 import enum
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
-from systems.registry import split_list
+from systems.registry import near, split_list
 from workloads.errors import DataError
 from workloads.schema import DATASETS, SCHEMAS
 from workloads.streams.tracks import label, split_name
@@ -57,7 +56,7 @@ def _synthetic(name: str) -> str:
     except DataError as error:
         raise BadOption(f"--workloads: {error}") from None
     if dataset not in SCHEMAS:
-        hint = _near(dataset, SCHEMAS) or f"known: {', '.join(SCHEMAS)}; your own data go with --data-dir"
+        hint = near(dataset, SCHEMAS) or f"known: {', '.join(SCHEMAS)}; your own data go with --data-dir"
         raise BadOption(f"--workloads: unknown workload '{dataset}': {hint}")
     return f"{dataset}@{label(track)}" if track else dataset
 
@@ -77,7 +76,7 @@ def parse_prepared(text: str, folders: Mapping[str, Path], *, data_dir: Path) ->
             raise BadOption(f"--workloads: {name} is a synthetic stream: leave out --data-dir, or the track")
         from workloads.manifest import prepare_command  # brings torch, which planning does without
 
-        hint = _near(name, there)
+        hint = near(name, there)
         make = f"Make it: {prepare_command(data_dir / name)}"
         raise BadOption(
             f"--data-dir: {data_dir} holds no {name}, only {', '.join(there)}{hint and '; ' + hint}. {make}"
@@ -85,11 +84,6 @@ def parse_prepared(text: str, folders: Mapping[str, Path], *, data_dir: Path) ->
     if not names:
         raise BadOption(f"--workloads: none named: give all, or some of {', '.join(there)}")
     return tuple(dict.fromkeys(names))
-
-
-def _near(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.4)
-    return f"did you mean {' or '.join(near)}?" if near else ""
 
 
 def parse_bytes(text: str, *, flag: str) -> int:

@@ -13,18 +13,9 @@ NOTE = (
 )
 """What a reader of the published rows has to know. Ours, not the source's."""
 
-_FILE = Path(__file__).with_name("published.csv")
-
 
 class PublishedRow(Model):
-    """One row of the paper's table, as printed there.
-
-    Attributes:
-        epoch_s: Printed in minutes or seconds; in seconds here.
-        gpu_allocated_gb, gpu_reserved_gb, cpu_gb: As printed; see `NOTE`.
-        cache_ratio: Share of the rows in the cache.
-        gpu, cpu, memory: The machine.
-    """
+    """One row of the paper's table, as printed there but for `epoch_s`, there in minutes too; of memory see `NOTE`."""
 
     workload: str
     system: str
@@ -51,7 +42,5 @@ class PublishedRow(Model):
 @cache
 def published_rows(workload: str) -> tuple[PublishedRow, ...]:
     """The published rows of a workload, in the source's order; none for a workload that the paper does not have."""
-    with _FILE.open(encoding="utf-8", newline="") as file:
-        return tuple(
-            PublishedRow.model_validate(fields) for fields in csv.DictReader(file) if fields["workload"] == workload
-        )
+    rows = csv.DictReader(Path(__file__).with_name("published.csv").read_text(encoding="utf-8").splitlines())
+    return tuple(PublishedRow.model_validate(row) for row in rows if row["workload"] == workload)

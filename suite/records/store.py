@@ -43,7 +43,9 @@ class RecordStore:
         """Where a record is kept: readable, and unique by the record's key."""
         cell = record.cell
         parts = (cell.workload, cell.system, cell.optimizer, cell.device, f"r{cell.round}", record.key)
-        return self.directory / ("-".join(_slug(part) for part in parts) + ".json")
+        # letters, digits, dots and underscores; everything else becomes a single dash
+        slugs = (re.sub(r"[^A-Za-z0-9._]+", "-", part).strip("-.")[:100] for part in parts)
+        return self.directory / ("-".join(slugs) + ".json")
 
     def write(self, record: Record) -> Path:
         """Write a record, in place of an earlier one of the same key.
@@ -112,26 +114,20 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def _slug(text: str) -> str:
-    """Letters, digits, dots and underscores; everything else becomes a single dash."""
-    return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-.")[:100]
-
-
 def read_content(path: Path) -> dict[str, Any]:
     """The JSON object in a file, of the schema version that this suite reads.
 
     Raises:
         NotARecord: there is none.
     """
-    text = _text(path)
+    if not path.is_file():  # reading a pipe would wait for whoever writes to it
+        raise NotARecord("cannot be read: it is no file, or a link to none")
     try:
-        content = json.loads(text)
+        content = json.loads(path.read_text(encoding="utf-8"))
         json.dumps(content, ensure_ascii=False).encode()  # half of a surrogate pair is JSON, but nobody can write it
-    except UnicodeEncodeError as error:
-        raise NotARecord("is not text: it has half of a surrogate pair") from error
-    except RecursionError as error:
-        raise NotARecord("is no record: it is nested too deeply") from error
-    except ValueError as error:
+    except OSError as error:
+        raise NotARecord(f"cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
         raise NotARecord(f"is not JSON, or cut short: {error}") from error
     if not isinstance(content, dict) or "schema_version" not in content:
         raise NotARecord("is JSON but no record: it has no schema_version")
@@ -142,17 +138,6 @@ def read_content(path: Path) -> dict[str, Any]:
             "read it with the suite that wrote it, or measure it again"
         )
     return content
-
-
-def _text(path: Path) -> str:
-    try:
-        if path.exists() and not path.is_file():  # reading a pipe would wait for whoever writes to it
-            raise NotARecord("cannot be read: it is a directory or another thing that is no file")
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise NotARecord(f"cannot be read: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise NotARecord(f"is not text: byte {error.start} is no UTF-8") from error
 
 
 def to_record(content: Mapping[str, Any]) -> Record:

@@ -2,14 +2,14 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor, PoolingType
 
-from systems.answers import Anatomy, Counters, Placement, Purpose, Rows, Support, Tier, Verdict
+from systems.answers import Anatomy, Counters, Placement, Purpose, Rows, Support, Tier, Verdict, resident_on
 from systems.approximate.composition import Composition, Whole, salt_of
 from systems.approximate.parts import LeafParameters, Parameter, Part, WholePart
 from systems.contract import EmbeddingSystem
@@ -38,8 +38,7 @@ class ComposedTables(CountedSystem):
 
     @property
     def placement(self) -> Placement:
-        values = next(iter(self.live(self.spec.tables[0].name).values())).values
-        return Placement(label="device" if values.device.type == "cuda" else "all in RAM", offloads=False)
+        return resident_on(next(iter(self.live(self.spec.tables[0].name).values())).values.device)
 
     @torch.no_grad()
     def start(self, seed: int) -> bool:
@@ -79,44 +78,24 @@ class ComposedTables(CountedSystem):
     def counters(self) -> Counters:
         return self._counter.all_resident()
 
-    def _saved(self, prefix: str) -> dict[str, Tensor]:
-        """The live tensors by their keys in a `state_dict`: `embedding_bags.TABLE.PARAMETER`, `.STATE` behind it."""
-        saved = {}
-        for table in self.tables:
-            for name, parameter in self.live(table).items():
-                key = f"{prefix}embedding_bags.{table}.{name}"
-                saved[key] = parameter.values
-                saved.update({f"{key}.{state}": values for state, values in parameter.state.items()})
-        return saved
+    def _tensors(self, table: str) -> dict[str, Tensor]:
+        """The live tensors of a table: `PARAMETER`, and its state as `PARAMETER.STATE`."""
+        found = {}
+        for name, parameter in self.live(table).items():
+            found[name] = parameter.values
+            found.update({f"{name}.{state}": values for state, values in parameter.state.items()})
+        return found
 
-    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        destination.update({key: live.detach().cpu().clone() for key, live in self._saved(prefix).items()})
+    def saved_shapes(self, table: str) -> dict[str, tuple[int, ...]]:
+        return {name: tuple(live.shape) for name, live in self._tensors(table).items()}
+
+    def save_table(self, table: str) -> dict[str, Tensor]:
+        return {name: live.detach().cpu().clone() for name, live in self._tensors(table).items()}
 
     @torch.no_grad()
-    def _load_from_state_dict(  # noqa: PLR0917 - torch's signature
-        self,
-        state_dict: Mapping[str, Any],
-        prefix: str,
-        local_metadata: Mapping[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
-        ours = self._saved(prefix)
-        missing_keys.extend(key for key in ours if key not in state_dict)
-        wrong = [
-            f"{key} has shape {tuple(state_dict[key].shape)}, it is built for {tuple(live.shape)}"
-            for key, live in ours.items()
-            if key in state_dict and state_dict[key].shape != live.shape
-        ]
-        error_msgs.extend(wrong)
-        if strict:
-            unexpected_keys.extend(key for key in state_dict if key.startswith(prefix) and key not in ours)
-        if not wrong:
-            for key, live in ours.items():
-                if key in state_dict:
-                    live.copy_(state_dict[key])
+    def load_table(self, table: str, saved: dict[str, Tensor]) -> None:
+        for name, live in self._tensors(table).items():
+            live.copy_(saved[name])
 
 
 class DefinitionSystem(ComposedTables):
@@ -158,13 +137,12 @@ class DefinitionSystem(ComposedTables):
 
 
 class ComposedSystem(ComposedTables):
-    """A system of composed tables. To write: `composition`, and `parts`, which look tables so composed up."""
+    """A system of composed tables. To write: `composition`, and `part`, which looks tables so composed up."""
 
     whole_below: ClassVar[int] = 1_000
     """Tables of fewer rows stay whole, as do those whose parameters would be no fewer."""
 
-    parts: ClassVar[Mapping[type[Composition], type[Part]]]
-    """What looks up tables, by how they are made."""
+    part: ClassVar[type[Part]]
 
     verified_rows = 2_000  # of which even a train of rank 32 has fewer elements than the table
 
@@ -174,11 +152,12 @@ class ComposedSystem(ComposedTables):
         self._groups = FeatureGroups(
             spec.tables, key=lambda table: (type(made[table.name]), table.pooling, table.embedding_dim)
         )
-        kinds: dict[type[Composition], type[Part]] = {Whole: WholePart, **self.parts}
-        self._parts = tuple(
-            kinds[type(made[group.tables[0].name])](group, [made[table.name] for table in group.tables], spec)
-            for group in self._groups.groups
-        )
+        parts = []
+        for group in self._groups.groups:
+            of_tables = [made[table.name] for table in group.tables]
+            kind = WholePart if isinstance(of_tables[0], Whole) else self.part
+            parts.append(kind(group, of_tables, spec))
+        self._parts = tuple(parts)
 
     @classmethod
     @abstractmethod

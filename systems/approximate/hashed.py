@@ -9,8 +9,8 @@ from torchrec import EmbeddingBagConfig
 from systems.approximate.composed import ComposedSystem
 from systems.approximate.composition import Composition, salt_of, uniform
 from systems.approximate.parts import TBEPart
-from systems.contract import SystemSpec
 from systems.features import Group
+from systems.spec import SystemSpec
 
 
 class HashedRows(Composition):
@@ -35,11 +35,11 @@ class HashedRows(Composition):
 class HashedPart(TBEPart):
     """Hashes ids on their way to the smaller tables."""
 
-    def __init__(self, group: Group, compositions: Sequence[Composition], spec: SystemSpec) -> None:
+    def __init__(self, group: Group, compositions: Sequence[HashedRows], spec: SystemSpec) -> None:
         super().__init__(group, compositions, spec)
         of_feature = [compositions[t] for t in group.table_of_feature]
-        self._buckets = torch.tensor([made.shapes["buckets"][0] for made in of_feature], device=spec.device)
-        self._salts = torch.tensor([salt_of(made.table.name) for made in of_feature], device=spec.device)
+        self._buckets = torch.tensor([made.buckets for made in of_feature], device=spec.device)
+        self._salts = torch.tensor([made.salt for made in of_feature], device=spec.device)
 
     def places(self, ids: Tensor, feature: Tensor) -> Sequence[Tensor]:
         return [hash_ids(ids, self._salts[feature]) % self._buckets[feature]]
@@ -66,7 +66,7 @@ class Hashed(ComposedSystem):
         "way to fewer bytes, paid for in quality."
     )
     variants = {"compression": ("4", "16", "64")}
-    parts = {HashedRows: HashedPart}
+    part = HashedPart
 
     @classmethod
     def composition(cls, table: EmbeddingBagConfig, choice: Mapping[str, str]) -> Composition:

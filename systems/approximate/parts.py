@@ -4,7 +4,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -12,9 +11,9 @@ from torch.nn.functional import embedding_bag
 from torchrec import KeyedJaggedTensor, PoolingType
 
 from systems.approximate.composition import Composition
-from systems.contract import OptimizerKind, SparseOptimizer, SystemSpec
 from systems.features import Group, feature_of_ids
-from systems.tbe import build_tbe
+from systems.spec import OptimizerKind, SparseOptimizer, SystemSpec
+from systems.tbe import build_tbe, tbe_states
 
 _OUTSIDE = 2**31 - 1
 """A row that no matrix has: fbgemm refuses it, on a CPU at once, on CUDA in its kernel, so that nothing waits."""
@@ -54,7 +53,7 @@ class Part(ABC):
 class TBEPart(Part):
     """Parameters in one fbgemm TBE: a row of a table is one row of each matrix. To write: `places`."""
 
-    pooled_inside: ClassVar[bool] = True
+    pooled_inside = True
     """Whether fbgemm pools the rows of each matrix, or hands them out one by one."""
 
     def __init__(self, group: Group, compositions: Sequence[Composition], spec: SystemSpec) -> None:
@@ -80,10 +79,8 @@ class TBEPart(Part):
         return only
 
     def live(self) -> list[Mapping[str, Parameter]]:
-        kept = list(self.spec.optimizer.state_shapes(4))
         weights = self._tbe.split_embedding_weights()
-        states = self._tbe.split_optimizer_states() if kept else [[] for _ in weights]
-        every = [Parameter(w, dict(zip(kept, s, strict=True))) for w, s in zip(weights, states, strict=True)]
+        every = [Parameter(values, tbe_states(self._tbe, matrix)) for matrix, values in enumerate(weights)]
         count = len(self.compositions)
         return [dict(zip(self._names, every[t::count], strict=True)) for t in range(count)]
 

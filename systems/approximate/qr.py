@@ -9,82 +9,61 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 from systems.approximate.composed import ComposedSystem
 from systems.approximate.composition import Composition, uniform
 from systems.approximate.parts import TBEPart, pooled_bags
+from systems.features import Group
+from systems.spec import SystemSpec
 
 
-class _QuotientRemainder(Composition):
-    """Row `id` has its parts in row `id // collisions` of one matrix and row `id % collisions` of the other."""
+class QuotientRemainder(Composition):
+    """Row `id` is the product or sum of rows `id // collisions` and `id % collisions` of two matrices.
 
-    def __init__(self, table: EmbeddingBagConfig, collisions: int) -> None:
+    The product, element by element, is the default of the paper and of its code.
+    """
+
+    def __init__(self, table: EmbeddingBagConfig, collisions: int, *, multiply: bool) -> None:
         super().__init__(table)
         self.collisions = collisions
+        self.multiply = multiply
 
     @property
     def shapes(self) -> dict[str, tuple[int, int]]:
         return {"quotient": (-(-self.rows // self.collisions), self.dim), "remainder": (self.collisions, self.dim)}
 
-    def parts(self, parameters: Mapping[str, Tensor], ids: Tensor) -> tuple[Tensor, Tensor]:
-        """The two rows of each id, `[n, dim]` each."""
-        quotient, remainder = ids // self.collisions, ids % self.collisions
-        return parameters["quotient"].index_select(0, quotient), parameters["remainder"].index_select(0, remainder)
-
-
-class Product(_QuotientRemainder):
-    """The parts are multiplied, element by element: the default of the paper and of its code."""
-
     def compose(self, parameters: Mapping[str, Tensor], ids: Tensor) -> Tensor:
-        quotient, remainder = self.parts(parameters, ids)
-        return quotient * remainder
+        quotient = parameters["quotient"].index_select(0, ids // self.collisions)
+        remainder = parameters["remainder"].index_select(0, ids % self.collisions)
+        return quotient * remainder if self.multiply else quotient + remainder
 
     def initial(self, generator: torch.Generator) -> dict[str, Tensor]:
-        """Quotients as the rows of a whole table start, and factors about 1: uniform in `[0.5, 1.5]`.
+        """Of a sum, each part with half the variance of a row of a whole table.
 
-        `tricks/qr_embedding_bag.py` of facebookresearch/dlrm draws both from `[1 / sqrt(rows), 1]`. Rows so large, and
-        all positive, did not learn here with SGD at a learning rate of 1 (AUROC 0.50).
+        Of a product, quotients as such a row, and factors uniform in `[0.5, 1.5]`. `tricks/qr_embedding_bag.py` of
+        facebookresearch/dlrm draws both from `[1 / sqrt(rows), 1]`. Rows so large, and all positive, did not learn here
+        with SGD at a learning rate of 1 (AUROC 0.50).
         """
-        bound = self.rows**-0.5
-        return {
-            "quotient": uniform(*self.shapes["quotient"], bound=bound, generator=generator),
-            "remainder": 1 + uniform(*self.shapes["remainder"], bound=0.5, generator=generator),
-        }
+        rows = self.rows if self.multiply else 2 * self.rows
+        bounds = {"quotient": rows**-0.5, "remainder": 0.5 if self.multiply else rows**-0.5}
+        drawn = {name: uniform(*self.shapes[name], bound=bound, generator=generator) for name, bound in bounds.items()}
+        return {**drawn, "remainder": 1 + drawn["remainder"]} if self.multiply else drawn
 
 
-class Sum(_QuotientRemainder):
-    """The parts are added."""
-
-    def compose(self, parameters: Mapping[str, Tensor], ids: Tensor) -> Tensor:
-        quotient, remainder = self.parts(parameters, ids)
-        return quotient + remainder
-
-    def initial(self, generator: torch.Generator) -> dict[str, Tensor]:
-        """Uniform about 0, each part with half the variance of a row of a whole table."""
-        bound = (2 * self.rows) ** -0.5
-        return {name: uniform(*shape, bound=bound, generator=generator) for name, shape in self.shapes.items()}
-
-
-class _QuotientRemainderPart(TBEPart):
-    def places(self, ids: Tensor, feature: Tensor) -> Sequence[Tensor]:
-        collisions = self.compositions[0].shapes["remainder"][0]
-        return [ids // collisions, ids % collisions]
-
-
-class SumPart(_QuotientRemainderPart):
-    """Pooling is linear, so fbgemm pools the parts and the pools are added."""
-
-    def join(self, rows: Sequence[Tensor], batch: KeyedJaggedTensor) -> Tensor:
-        quotient, remainder = rows
-        return quotient + remainder
-
-
-class ProductPart(_QuotientRemainderPart):
-    """fbgemm hands the parts out id by id; their products are pooled behind it.
+class QuotientRemainderPart(TBEPart):
+    """Pooling is linear, so of a sum fbgemm pools the parts; those of a product it hands out id by id.
 
     (facebookresearch/dlrm multiplies pools, which is the same for bags of one id and not a row for every id for more.)
     """
 
-    pooled_inside = False
+    def __init__(self, group: Group, compositions: Sequence[QuotientRemainder], spec: SystemSpec) -> None:
+        self._collisions = compositions[0].collisions
+        self.pooled_inside = not compositions[0].multiply
+        super().__init__(group, compositions, spec)
+
+    def places(self, ids: Tensor, feature: Tensor) -> Sequence[Tensor]:
+        return [ids // self._collisions, ids % self._collisions]
 
     def join(self, rows: Sequence[Tensor], batch: KeyedJaggedTensor) -> Tensor:
         quotient, remainder = rows
+        if self.pooled_inside:
+            return quotient + remainder
         every = torch.arange(len(quotient), device=quotient.device)
         return pooled_bags(quotient * remainder, every, batch, self.pooling)
 
@@ -98,9 +77,8 @@ class QR(ComposedSystem):
     )
     variants = {"collisions": ("4", "16", "64"), "combine": ("mult", "add")}
     whole_below = 200  # the default of --qr-threshold in facebookresearch/dlrm
-    parts = {Product: ProductPart, Sum: SumPart}
+    part = QuotientRemainderPart
 
     @classmethod
     def composition(cls, table: EmbeddingBagConfig, choice: Mapping[str, str]) -> Composition:
-        kind = Product if choice["combine"] == "mult" else Sum
-        return kind(table, int(choice["collisions"]))
+        return QuotientRemainder(table, int(choice["collisions"]), multiply=choice["combine"] == "mult")

@@ -12,8 +12,8 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 from systems.approximate.composed import ComposedSystem
 from systems.approximate.composition import Composition
 from systems.approximate.parts import LeafParameters, Parameter, Part, pooled_bags
-from systems.contract import SystemSpec
 from systems.features import Group
+from systems.spec import SystemSpec
 
 
 class TensorTrain(Composition):
@@ -68,9 +68,9 @@ class TrainsPart(Part):
     million rows is 5 MB (rank 16, dim 32): `n1 n2` blocks of `d1 d2 rank` numbers.
     """
 
-    def __init__(self, group: Group, compositions: Sequence[Composition], spec: SystemSpec) -> None:
+    def __init__(self, group: Group, compositions: Sequence[TensorTrain], spec: SystemSpec) -> None:
         super().__init__(group, compositions, spec)
-        self._trains = [made for made in compositions if isinstance(made, TensorTrain)]
+        self._trains = compositions
         self._cores = LeafParameters(compositions, spec)
 
     def live(self) -> list[Mapping[str, Parameter]]:
@@ -80,13 +80,11 @@ class TrainsPart(Part):
         self._cores.set_learning_rate(lr)
 
     def look_up(self, batch: KeyedJaggedTensor) -> Tensor:
-        counts = dict.fromkeys(range(len(self._trains)), 0)
+        counts = [0] * len(self._trains)
         for table, count in zip(self.group.table_of_feature, batch.length_per_key(), strict=True):
             counts[table] += count
-        rows: list[Tensor] = []
-        places: list[Tensor] = []
-        behind = 0
-        for table, ids in enumerate(batch.values().split(list(counts.values()))):
+        rows, places, behind = [], [], 0
+        for table, ids in enumerate(batch.values().split(counts)):
             distinct, place = ids.unique(return_inverse=True)
             rows.append(_rows_of(self._trains[table], self._cores.values(table), distinct))
             places.append(place + behind)
@@ -128,7 +126,7 @@ class TTRec(ComposedSystem):
         "and the most work for a row."
     )
     variants = {"rank": ("16", "8", "32")}
-    parts = {TensorTrain: TrainsPart}
+    part = TrainsPart
 
     @classmethod
     def composition(cls, table: EmbeddingBagConfig, choice: Mapping[str, str]) -> Composition:

@@ -2,53 +2,41 @@
 
 import io
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torchrec import KeyedJaggedTensor, PoolingType
 
+from systems.answers import Anatomy, Purpose, Tier
 from systems.colossalai_cache.library import library, without_cuda
-from systems.contract import Anatomy, Purpose, SystemSpec, Tier
 from systems.features import Group, feature_of_ids
+from systems.spec import SystemSpec
 
 WARM_SHARE = 0.7
 """Of the slots, filled at the start: its `warmup_ratio` and that of its authors' scripts."""
-
-
-class TooManyRows(Exception):
-    """A batch has more distinct rows than the cache has slots."""
-
-    def __init__(self, rows: int) -> None:
-        super().__init__(rows)
-        self.rows = rows
 
 
 class Cache:
     """Tables of one width and pooling in one `CachedEmbeddingBag`, trained by SGD.
 
     A row is numbered as in the concatenated tables; its rank is its place in the array on the host.
-
-    Args:
-        spec: What its system is built from.
-        group: The tables.
-        slots: Of the cache.
     """
 
     def __init__(self, spec: SystemSpec, group: Group, slots: int) -> None:
         self.group = group
         self._on_cpu = spec.device.type == "cpu"
-        self._starts: dict[str, int] = {}
-        rows, first = 0, group.tables[0]
-        for table in group.tables:
-            self._starts[table.name], rows = rows, rows + table.num_embeddings
-        owners = [group.tables[number] for number in group.table_of_feature]
-        spans = [[self._starts[table.name] for table in owners], [table.num_embeddings for table in owners]]
-        self._spans = torch.tensor(spans, device=spec.device)
+        rows, first = group.rows, group.tables[0]
+        sizes = [table.num_embeddings for table in group.tables]
+        starts = [*accumulate(sizes[:-1], initial=0)]
+        self._starts = {table.name: start for table, start in zip(group.tables, starts, strict=True)}
+        spans = [[starts[t], sizes[t]] for t in group.table_of_feature]
+        self._spans = torch.tensor(spans, device=spec.device).T
         accesses = spec.frequencies
-        made = library()
+        bag, strategies = library()
         with self._device(), redirect_stdout(io.StringIO()):  # it prints how long it took to fill the slots
-            self._bag = made.bag(
+            self._bag = bag(
                 rows,
                 first.embedding_dim,
                 sparse=True,
@@ -58,7 +46,7 @@ class Cache:
                 cache_ratio=min(1.0, (slots + 0.5) / rows),  # it rounds down
                 ids_freq_mapping=None if accesses is None else torch.cat([accesses[t.name] for t in group.tables]),
                 warmup_ratio=WARM_SHARE,
-                evict_strategy=made.strategies[spec.parameters["policy"].upper()],
+                evict_strategy=strategies[spec.parameters["policy"].upper()],
             )
         self._manager = self._bag.cache_weight_mgr
         self._optimizer = torch.optim.SGD([self.slots], lr=spec.optimizer.lr)
@@ -87,13 +75,10 @@ class Cache:
         """Bring the rows of a batch into slots and pool them: fp32 `[batch, features * dim]`.
 
         Raises:
-            TooManyRows: they have no room.
+            AssertionError: they have no room; nothing has moved.
         """
-        try:
-            with self._device():
-                pooled: Tensor = self._bag(rows, part.offsets().long(), part.weights_or_none())
-        except AssertionError:  # nothing has moved
-            raise TooManyRows(rows.unique().numel()) from None
+        with self._device():
+            pooled: Tensor = self._bag(rows, part.offsets().long(), part.weights_or_none())
         manager = self._manager
         self.hits += manager.num_hits_history[-1]
         self.misses += manager.num_miss_history[-1]
@@ -140,20 +125,19 @@ class Cache:
             (Tier.DEVICE, Purpose.INDEX): sum(tensor.nbytes for tensor in (*index, counts) if tensor is not None),
         }
 
-    @property
-    def lookups(self) -> int:
-        return int(self._manager._total_cache)
-
-    @property
-    def lookup_misses(self) -> int:
-        """Of these, those whose row was in no slot."""
-        return int(self._manager._cache_miss)
-
-    @property
-    def moved(self) -> tuple[int, int]:
-        """Rows fetched and rows written back."""
-        width = self.slots.shape[1]
-        return self._manager._cpu_to_cuda_numel // width, self._manager._cuda_to_cpu_numel // width
+    def counts(self) -> dict[str, int]:
+        """Traffic since the last reset, by the names of `Counters`."""
+        manager, width = self._manager, self.slots.shape[1]
+        return {
+            "lookups": int(manager._total_cache),
+            "unique_ids": self.hits + self.misses,
+            "unique_misses": self.misses,
+            "lookup_misses": int(manager._cache_miss),
+            "rows_fetched": manager._cpu_to_cuda_numel // width,
+            "rows_written_back": manager._cuda_to_cpu_numel // width,
+            "bytes_fetched": 4 * manager._cpu_to_cuda_numel,
+            "bytes_written_back": 4 * manager._cuda_to_cpu_numel,
+        }
 
     def reset_counters(self) -> None:
         self.hits = self.misses = 0

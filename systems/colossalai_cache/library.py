@@ -8,19 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 _ROOM = "colossalai.legacy.nn.parallel.layers.cache_embedding"
-
-
-class Library(NamedTuple):
-    """What is used of ColossalAI: a class, and its eviction strategies by name."""
-
-    bag: Callable[..., Any]
-    strategies: Mapping[str, Any]
 
 
 def missing() -> str:
@@ -30,8 +23,10 @@ def missing() -> str:
 
 
 @functools.cache
-def library() -> Library:
+def library() -> tuple[Callable[..., Any], Mapping[str, Any]]:
     """Import ColossalAI's cache alone, behind empty packages: the packages around it import peft and much more.
+
+    Returns the class, and its eviction strategies by name.
 
     The empty packages are gone afterwards, so that a program that has all of ColossalAI can still import it.
 
@@ -56,7 +51,7 @@ def library() -> Library:
         for name in empty:
             del sys.modules[name]
         sys.modules.update(real)
-    return Library(bag, strategies)
+    return bag, strategies
 
 
 def _same(tensor: Tensor, *_: object, **__: object) -> Tensor:

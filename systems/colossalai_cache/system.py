@@ -1,6 +1,7 @@
 """ColossalAI's cache as a system of the comparison."""
 
 import math
+from typing import Any
 
 from torch import Tensor
 from torchrec import KeyedJaggedTensor, KeyedTensor
@@ -17,7 +18,7 @@ from systems.answers import (
     knowledge,
     total_of,
 )
-from systems.colossalai_cache.cache import Cache, TooManyRows
+from systems.colossalai_cache.cache import Cache
 from systems.colossalai_cache.library import missing
 from systems.contract import EmbeddingSystem
 from systems.features import FeatureGroups, Group
@@ -110,8 +111,8 @@ class ColossalAICache(EmbeddingSystem):
         for cache, *batch in zip(self._caches, rows, parts, strict=True):
             try:
                 pooled.append(cache.look_up(*batch))
-            except TooManyRows as error:
-                raise WorkingSetTooLarge(self._refusal(cache, error.rows)) from None
+            except AssertionError:
+                raise WorkingSetTooLarge(self._refusal(cache, batch[0].unique().numel())) from None
         self._steps += 1
         return self._groups.join(pooled)
 
@@ -138,19 +139,9 @@ class ColossalAICache(EmbeddingSystem):
     def counters(self) -> Counters:
         if not self._steps:
             return Counters(steps=0)
-        moved = [(*cache.moved, cache.slots.shape[1] * 4) for cache in self._caches]
-        misses = sum(cache.misses for cache in self._caches)
-        return Counters(
-            steps=self._steps,
-            lookups=sum(cache.lookups for cache in self._caches),
-            unique_ids=misses + sum(cache.hits for cache in self._caches),
-            unique_misses=misses,
-            lookup_misses=sum(cache.lookup_misses for cache in self._caches),
-            rows_fetched=sum(fetched for fetched, _, _ in moved),
-            rows_written_back=sum(written for _, written, _ in moved),
-            bytes_fetched=sum(fetched * row_bytes for fetched, _, row_bytes in moved),
-            bytes_written_back=sum(written * row_bytes for _, written, row_bytes in moved),
-        )
+        counts = [cache.counts() for cache in self._caches]
+        traffic: dict[str, Any] = {name: sum(count[name] for count in counts) for name in counts[0]}
+        return Counters(steps=self._steps, **traffic)
 
     def reset_counters(self) -> None:
         self._steps = 0

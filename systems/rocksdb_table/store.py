@@ -12,15 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from rocksdict import (
-    Cache,
-    IngestExternalFileOptions,
-    Options,
-    Rdict,
-    SstFileWriter,
-    WriteBatch,
-    WriteOptions,
-)
+from rocksdict import Cache, IngestExternalFileOptions, Options, Rdict, SstFileWriter, WriteBatch, WriteOptions
 
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]

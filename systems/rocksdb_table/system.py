@@ -17,7 +17,7 @@ from systems.features import FeatureGroups, Group
 from systems.in_flight import InFlight
 from systems.rocksdb_table.store import Bytes, Int64s, RocksDBStore
 from systems.spec import SparseOptimizer, SystemSpec, row_type_of
-from systems.tbe import ROW_TYPES, build_shared_tbe, tbe_key
+from systems.tbe import ROW_TYPES, build_shared_tbe, tbe_key, tbe_states
 from systems.tbe_system import fbgemm_support
 
 _POOL_STEP = 4096
@@ -65,9 +65,7 @@ class _Pool:
             row_type=row_type_of(self.group.tables[0]),
             checked=False,
         )
-        states = self._tbe.split_optimizer_states()
-        tensors = [self._tbe.split_embedding_weights()[0], *(states[0] if states else [])]
-        self._fields: dict[str, Tensor] = dict(zip(self.record.names or (), tensors, strict=True))
+        self._fields = {"weight": self._tbe.split_embedding_weights()[0], **tbe_states(self._tbe, 0)}
         self.rows = rows
 
     def set_learning_rate(self, lr: float) -> None:

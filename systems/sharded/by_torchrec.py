@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -43,11 +44,11 @@ class TorchrecSharded(ShardedSystem, TorchrecUVM):
 
     def load_shard(self, shard: Shard, start: int, rows: Rows) -> None:
         tbe, index = self._tbe_of_shard[shard]
-        load_tbe_rows(tbe, table=index, start=start, rows=rows, states=self._states)
+        load_tbe_rows(tbe, table=index, start=start, rows=rows)
 
     def read_shard(self, shard: Shard, ids: Tensor) -> Rows:
         tbe, index = self._tbe_of_shard[shard]
-        return read_tbe_rows(tbe, table=index, ids=ids, states=self._states)
+        return read_tbe_rows(tbe, table=index, ids=ids)
 
 
 class ShardedFullGPU(TorchrecSharded):
@@ -111,32 +112,23 @@ class ShardedTorchrecUVMCaching(TorchrecSharded, TorchrecUVMCaching):
 
 
 class _Received(UniqueCounter):
-    """Counts what this rank's TBEs look up, for all ranks.
-
-    Args:
-        spec: Of the system.
-        names: Tables of each TBE, in its order.
-    """
+    """Counts what this rank's TBEs look up, for all ranks; `names` are the tables of each TBE, in its order."""
 
     def __init__(self, spec: SystemSpec, names: Mapping[TBE, Sequence[str]]) -> None:
         super().__init__(spec.tables)
         for tbe, tables in names.items():
             of_feature = [tables[index] for index in tbe.feature_table_map]
 
-            def count(
-                _: TBE, inputs: tuple[Any, ...], named: dict[str, Any], of_feature: list[str] = of_feature
-            ) -> None:
-                self._count(of_feature, named["indices"], named["offsets"])
-
-            tbe.register_forward_pre_hook(count, with_kwargs=True)
+            tbe.register_forward_pre_hook(partial(self._count, of_feature), with_kwargs=True)
 
     def observe(self, features: KeyedJaggedTensor) -> None:
         """The ids are counted where they arrive."""
         self.steps += self.enabled
 
-    def _count(self, of_feature: Sequence[str], ids: Tensor, offsets: Tensor) -> None:
+    def _count(self, of_feature: Sequence[str], _: TBE, inputs: tuple[Any, ...], named: dict[str, Tensor]) -> None:
         if not self.enabled:
             return
+        ids, offsets = named["indices"], named["offsets"]
         ends = offsets[:: (offsets.numel() - 1) // len(of_feature)].tolist()
         parts: dict[str, list[Tensor]] = {}
         for name, start, stop in zip(of_feature, ends, ends[1:], strict=False):

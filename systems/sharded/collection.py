@@ -1,4 +1,4 @@
-"""The cache over ranks, as a module and as a system: each rank keeps its rows behind a cache of its own."""
+"""The cache over ranks, as a system and as a module: each rank keeps its rows behind a cache of its own."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -9,8 +9,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor
 
-from systems.answers import Anatomy, Counters, Placement, Rows, Support, Tier, Verdict, knowledge
-from systems.freq_cache import CachedEmbeddingBagCollection, FreqCache
+from systems.answers import Anatomy, Counters, Placement, Rows, Support, Tier, Verdict
+from systems.freq_cache import FreqCache
 from systems.freq_cache.initial_rows import check_first_rows, first_rows_of
 from systems.sharded.exchange import Exchange
 from systems.sharded.placement import PLACEMENTS, Shard, expected_misses, place
@@ -20,7 +20,108 @@ from systems.spec import CacheRatio, SparseOptimizer, SystemSpec
 _CHUNK_ROWS = 1 << 20
 
 
-class ShardedCachedEmbeddingBagCollection(ShardedSystem):
+class ShardedFreqCache(ShardedSystem):
+    """The cache over ranks built from a spec. All rows start at zero, because the harness loads them."""
+
+    about = FreqCache.about + " Each rank has rows and a cache of its own."
+    variants = {
+        "placement": PLACEMENTS,
+        "policy": FreqCache.variants["policy"],
+        "look_ahead": FreqCache.variants["look_ahead"],
+    }
+    ids_on_host = True
+
+    def __init__(self, spec: SystemSpec) -> None:
+        super().__init__(spec)
+        assert isinstance(spec.budget, CacheRatio)  # `support` has refused others
+        how, known, misses = spec.parameters["placement"], spec.frequencies or {}, None
+        if how == "misses":
+            ratio, lookups = spec.budget.ratio, spec.batch_lookups
+            misses = expected_misses(spec.tables, known, cache_ratio=ratio, batch_lookups=lookups)
+        layout = place(spec.tables, how=how, ranks=dist.get_world_size(), misses=misses)
+        self._shards = layout[dist.get_rank()]
+        if spec.parameters["policy"] != "static":
+            known = {}
+        tables = tuple(replace(self.tables[shard.table], num_embeddings=shard.rows) for shard in self._shards)
+        own = {s.table: known[s.table][s.first : s.first + s.rows] for s in self._shards if s.table in known}
+        # in a tuple, which hides it from `state_dict()`: that has the rows of all ranks
+        self._hidden = (FreqCache(replace(_alone(spec), tables=tables, frequencies=own or None)),)
+        self._exchange = Exchange(spec.tables, layout, device=spec.device)
+        self._announced: deque[tuple[KeyedJaggedTensor, KeyedJaggedTensor]] = deque()
+
+    @classmethod
+    def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
+        return FreqCache.required_bytes(_alone(spec))
+
+    @classmethod
+    def support(cls, spec: SystemSpec) -> Support:
+        if spec.parameters["placement"] not in PLACEMENTS:
+            return Support(Verdict.UNSUPPORTED, f"a placement is one of {', '.join(PLACEMENTS)}")
+        if spec.parameters["placement"] == "misses" and spec.frequencies is None:
+            return Support(Verdict.UNSUPPORTED, "placement=misses weighs rows by id frequencies: give them")
+        alone = FreqCache.support(_alone(spec))
+        return super().support(spec) if alone.verdict is Verdict.YES else alone
+
+    @property
+    def own(self) -> FreqCache:
+        """This rank's cache."""
+        return self._hidden[0]
+
+    @property
+    def shards(self) -> Sequence[Shard]:
+        return self._shards
+
+    @property
+    def look_ahead(self) -> int:
+        return self.own.look_ahead
+
+    @property
+    def knew(self) -> str:
+        return self.own.knew
+
+    @property
+    def placement(self) -> Placement:
+        return self.own.placement
+
+    def prefetch(self, features: KeyedJaggedTensor) -> None:
+        """Announce a coming batch, as to `CachedEmbeddingBagCollection`; its ids go to their owners at once."""
+        sent = self._exchange.send(features)
+        self.own.prefetch(sent)
+        self._announced.append((features, sent))
+
+    def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
+        if self._announced and self._announced[0][0] is features:
+            _, sent = self._announced.popleft()
+        else:
+            sent = self._exchange.send(features)
+        return self._exchange.collect(self.own(sent).values())
+
+    def load_shard(self, shard: Shard, start: int, rows: Rows) -> None:
+        self.own.load_rows(shard.table, start, rows)
+
+    def read_shard(self, shard: Shard, ids: Tensor) -> Rows:
+        return self.own.read_rows(shard.table, ids)
+
+    def flush(self) -> None:
+        self.own.flush()
+
+    def set_learning_rate(self, lr: float) -> None:
+        self.own.set_learning_rate(lr)
+
+    def memory(self) -> Anatomy:
+        return self.own.memory()
+
+    def counters(self) -> Counters:
+        return self.own.counters()
+
+    def reset_counters(self) -> None:
+        self.own.reset_counters()
+
+    def count_traffic(self, enabled: bool) -> None:
+        self.own.count_traffic(enabled)
+
+
+class ShardedCachedEmbeddingBagCollection(ShardedFreqCache):
     """`CachedEmbeddingBagCollection` over the ranks of the default process group. Trains as one rank would.
 
     The model around it is replicated, in a `DistributedDataParallel` say, which leaves this module alone: it shows no
@@ -40,8 +141,6 @@ class ShardedCachedEmbeddingBagCollection(ShardedSystem):
     Raises:
         ValueError: the arguments do not go together; the message says what to change.
     """
-
-    ids_on_host = True
 
     def __init__(
         self,
@@ -69,97 +168,11 @@ class ShardedCachedEmbeddingBagCollection(ShardedSystem):
             )
         )
         check_first_rows(self.spec.tables, seed)
-        misses = None
-        if placement == "misses" and frequencies is not None:
-            misses = expected_misses(tables, frequencies, cache_ratio=cache_ratio, batch_lookups=batch_lookups)
-        layout = place(tables, how=placement, ranks=dist.get_world_size(), misses=misses)
-        self._shards = layout[dist.get_rank()]
-        ranges = {shard.table: slice(shard.first, shard.first + shard.rows) for shard in self._shards}
-        used = frequencies if frequencies is not None and policy == "static" else {}
-        own_frequencies = {name: used[name][rows] for name, rows in ranges.items() if name in used}
-        own = CachedEmbeddingBagCollection(
-            [replace(self.tables[shard.table], num_embeddings=shard.rows) for shard in self._shards],
-            optimizer=optimizer,
-            cache_ratio=cache_ratio,
-            policy=policy,
-            look_ahead=look_ahead,
-            frequencies=own_frequencies or None,
-            device=device,
-            batch_lookups=batch_lookups,
-            seed=None,
-        )
-        self._own = (own,)  # hidden from `state_dict()`, which has the rows of all ranks
-        self._exchange = Exchange(tables, layout, device=self.spec.device)
-        self._announced: deque[tuple[KeyedJaggedTensor, KeyedJaggedTensor]] = deque()
-        if seed is not None:
-            self._load_first_rows(seed)
-
-    @classmethod
-    def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
-        return CachedEmbeddingBagCollection.required_bytes(_alone(spec))
-
-    @classmethod
-    def support(cls, spec: SystemSpec) -> Support:
-        if spec.parameters["placement"] not in PLACEMENTS:
-            return Support(Verdict.UNSUPPORTED, f"a placement is one of {', '.join(PLACEMENTS)}")
-        if spec.parameters["placement"] == "misses" and spec.frequencies is None:
-            return Support(Verdict.UNSUPPORTED, "placement=misses weighs rows by id frequencies: give them")
-        alone = CachedEmbeddingBagCollection.support(_alone(spec))
-        return super().support(spec) if alone.verdict is Verdict.YES else alone
-
-    @property
-    def shards(self) -> Sequence[Shard]:
-        return self._shards
-
-    @property
-    def look_ahead(self) -> int:
-        return self._own[0].look_ahead
-
-    @property
-    def placement(self) -> Placement:
-        return self._own[0].placement
-
-    def prefetch(self, features: KeyedJaggedTensor) -> None:
-        """Announce a coming batch, as to `CachedEmbeddingBagCollection`; its ids go to their owners at once."""
-        sent = self._exchange.send(features)
-        self._own[0].prefetch(sent)
-        self._announced.append((features, sent))
-
-    def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
-        if self._announced and self._announced[0][0] is features:
-            _, sent = self._announced.popleft()
-        else:
-            sent = self._exchange.send(features)
-        return self._exchange.collect(self._own[0](sent).values())
-
-    def load_shard(self, shard: Shard, start: int, rows: Rows) -> None:
-        self._own[0].load_rows(shard.table, start, rows)
-
-    def read_shard(self, shard: Shard, ids: Tensor) -> Rows:
-        return self._own[0].read_rows(shard.table, ids)
-
-    def flush(self) -> None:
-        self._own[0].flush()
-
-    def set_learning_rate(self, lr: float) -> None:
-        self._own[0].set_learning_rate(lr)
-
-    def memory(self) -> Anatomy:
-        return self._own[0].memory()
-
-    def counters(self) -> Counters:
-        return self._own[0].counters()
-
-    def reset_counters(self) -> None:
-        self._own[0].reset_counters()
-
-    def count_traffic(self, enabled: bool) -> None:
-        self._own[0].count_traffic(enabled)
-
-    def _load_first_rows(self, seed: int) -> None:
+        if seed is None:
+            return
         for stream, table in enumerate(self.spec.tables):
             fill = first_rows_of([table], seed=seed, streams=[stream])
-            for shard in self._shards:
+            for shard in self.shards:
                 if shard.table != table.name:
                     continue
                 for start in range(0, shard.rows, _CHUNK_ROWS):
@@ -169,37 +182,7 @@ class ShardedCachedEmbeddingBagCollection(ShardedSystem):
                     self.load_shard(shard, start, Rows(weights))
 
 
-class ShardedFreqCache(ShardedCachedEmbeddingBagCollection):
-    """The cache over ranks built from a spec. All rows start at zero, because the harness loads them."""
-
-    about = FreqCache.about + " Each rank has rows and a cache of its own."
-    variants = {
-        "placement": PLACEMENTS,
-        "policy": FreqCache.variants["policy"],
-        "look_ahead": FreqCache.variants["look_ahead"],
-    }
-
-    def __init__(self, spec: SystemSpec) -> None:
-        assert isinstance(spec.budget, CacheRatio)  # `support` has refused others
-        super().__init__(
-            spec.tables,
-            optimizer=spec.optimizer,
-            cache_ratio=spec.budget.ratio,
-            placement=spec.parameters["placement"],
-            policy=spec.parameters["policy"],
-            look_ahead=int(spec.parameters["look_ahead"]),
-            frequencies=spec.frequencies,
-            device=spec.device,
-            batch_lookups=spec.batch_lookups,
-            seed=None,
-        )
-
-    @property
-    def knew(self) -> str:
-        known = "training frequencies" if "static" in self.spec.parameters.values() else "the past"
-        return knowledge(known, look_ahead=self.look_ahead)
-
-
 def _alone(spec: SystemSpec) -> SystemSpec:
-    """The same for a cache of one rank."""
-    return replace(spec, parameters={**spec.parameters, "tier": "host", "slow_rows": "fp32"})
+    """The same for a cache of one rank, other parameters as they are by default."""
+    defaults = {name: values[0] for name, values in FreqCache.variants.items()}
+    return replace(spec, parameters={**defaults, **spec.parameters})

@@ -8,8 +8,10 @@ import torch.distributed as dist
 from torch import Tensor
 from torchrec import PoolingType
 
-from systems.contract import CacheRatio, EmbeddingSystem, OptimizerKind, Rows, Support, SystemSpec, Verdict
+from systems.answers import Rows, Support, Verdict
+from systems.contract import EmbeddingSystem
 from systems.sharded.placement import Shard
+from systems.spec import CacheRatio, OptimizerKind, SystemSpec
 
 
 class ShardedSystem(EmbeddingSystem):
@@ -43,10 +45,6 @@ class ShardedSystem(EmbeddingSystem):
             refusal = "ranks cache a share of their rows each: give a cache ratio, no budget"
         elif any(table.pooling is not PoolingType.SUM for table in spec.tables):
             refusal = "on ranks tables pool by SUM: the parts of a bag that ranks pool have no common mean"
-        elif len({name for table in spec.tables for name in table.feature_names}) < sum(
-            len(table.feature_names) for table in spec.tables
-        ):
-            refusal = "on ranks a feature is of one table: give each table features of its own"
         return Support(Verdict.UNSUPPORTED, refusal) if refusal else super().support(spec)
 
     def load_rows(self, table: str, start: int, rows: Rows) -> None:

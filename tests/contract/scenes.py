@@ -9,21 +9,17 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, PoolingType
 from torchrec.types import DataType
 
 from systems import groups, registry
-from systems.contract import (
-    Budget,
-    CacheRatio,
-    EmbeddingSystem,
-    OptimizerKind,
-    SparseOptimizer,
-    SystemSpec,
-    Verdict,
-)
+from systems.contract import Budget, CacheRatio, EmbeddingSystem, OptimizerKind, SparseOptimizer, SystemSpec, Verdict
 
-VARIANTS = [*groups.ALL, "fbgemm_uvm_caching[policy=lfu]", *registry.DISK]
+EVERY_VARIANT = [*groups.ALL, "fbgemm_uvm_caching[policy=lfu]", *registry.DISK]
+_ALIKE = ("fbgemm_uvm", "fbgemm_uvm_caching", "fbgemm_uvm_caching[policy=lfu]", "torchrec_uvm_caching", "full_ram")
+VARIANTS = [variant for variant in EVERY_VARIANT if variant not in _ALIKE]
+"""On a CPU without those whose kernels on whose memory are another's there, as `test_what_a_row_says` finds them."""
 if torch.cuda.is_available():
-    VARIANTS += ["freq_cache[tier=pinned]", "freq_cache[exchange=device,tier=pinned]"]  # a CPU has nothing to pin
-CACHES = [variant for variant in VARIANTS if variant.startswith("freq_cache")]
-UVM = [variant for variant in VARIANTS if "uvm" in variant]
+    EVERY_VARIANT += ["freq_cache[tier=pinned]", "freq_cache[exchange=device,tier=pinned]"]  # a CPU has nothing to pin
+    VARIANTS = EVERY_VARIANT
+CACHES = [variant for variant in EVERY_VARIANT if variant.startswith("freq_cache")]
+UVM = [variant for variant in EVERY_VARIANT if "uvm" in variant]
 MUST_HOLD_A_BATCH = ["colossalai_cache"]
 """Caches that refuse a batch with more distinct rows than slots. Batches here have most rows in them, so under a ratio
 these get a slot for every row; tests of their own let rows leave.

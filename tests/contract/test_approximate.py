@@ -1,5 +1,6 @@
 """Systems of composed tables: each trains as its own definition does, and keeps what the contract says of the rest."""
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -13,16 +14,19 @@ from suite.run.cell.verify import verify
 from systems import registry
 from systems.approximate.composed import ComposedSystem, DefinitionSystem
 from systems.approximate.composition import Whole
-from systems.approximate.hashed import Hashed, HashedPart, HashedRows
+from systems.approximate.hashed import Hashed, HashedPart
 from systems.contract import CacheRatio, OptimizerKind, Purpose, Rows, SparseOptimizer, SystemSpec, Tier, Verdict
 from systems.reference import ReferenceSystem
 from workloads.streams.synthetic import SyntheticWorkload
 
 CPU = torch.device("cpu")
-VARIANTS = [
-    *("hashed", "hashed[compression=16]", "hashed[compression=64]"),
-    *("qr", "qr[collisions=16]", "qr[collisions=64]", "qr[combine=add]", "qr[collisions=64,combine=add]"),
-    *("tt_rec", "tt_rec[rank=8]", "tt_rec[rank=32]"),
+VARIANTS = ["hashed", "qr", "qr[combine=add]", "tt_rec[rank=8]"]
+SIZES = [
+    "hashed[compression=16]",
+    "hashed[compression=64]",
+    "qr[collisions=16]",
+    "qr[collisions=64]",
+    "tt_rec[rank=32]",
 ]
 KINDS = [OptimizerKind.SGD, OptimizerKind.ROWWISE_ADAGRAD, OptimizerKind.ADAGRAD]
 LARGE = (
@@ -57,19 +61,21 @@ def step(system: object, batch: KeyedJaggedTensor, seed: int) -> Tensor:
     return pooled.detach()
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("variant", "kind"),
+    [*itertools.product(VARIANTS, KINDS), *((variant, OptimizerKind.ROWWISE_ADAGRAD) for variant in SIZES)],
+)
 def test_trains_as_its_definition_does(variant: str, kind: OptimizerKind) -> None:
     system = built(variant, kind)
     definition = defined(system)
     before = snapshot(system)
     assert_same(before, snapshot(definition))
-    for seed in range(5):
+    for seed in range(3):
         batch = ragged(seed, LARGE)
         torch.testing.assert_close(step(system, batch, seed), step(definition, batch, seed), rtol=0, atol=1e-5)
     after = snapshot(system)
     assert_same(after, snapshot(definition), within=1e-5)
-    assert all((after[name] - before[name]).abs().max() > 1e-3 for name in before)
+    assert all((after[name] - before[name]).abs().max() > 5e-4 for name in before)
     saved, wanted = system.state_dict(), definition.state_dict()  # parameters, and the state that rows have not
     assert saved.keys() == wanted.keys()
     for name, value in saved.items():
@@ -137,33 +143,17 @@ def test_evaluation_leaves_parameters_alone_and_shows_the_rows_that_are_read(var
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize(("feature", "rows"), [("clicked", 5000), ("words", 3001), ("shops", 4096), ("colours", 7)])
-def test_ids_outside_their_table_are_refused(variant: str, feature: str, rows: int) -> None:
+def test_ids_outside_their_table_and_rows_to_load_are_refused(variant: str) -> None:
     system = built(variant)
-    for outside in (rows, rows + 1, 2**40, -2):
-        bags = {name: [[0]] for t in LARGE for name in t.feature_names}
-        with pytest.raises((IndexError, RuntimeError)):
-            evaluate(system, batch_of({**bags, feature: [[outside]]}))
+    for feature, rows in (("clicked", 5000), ("words", 3001), ("shops", 4096), ("colours", 7)):
+        for outside in (rows, rows + 1, 2**40, -2):
+            bags = {name: [[0]] for t in LARGE for name in t.feature_names}
+            with pytest.raises((IndexError, RuntimeError)):
+                evaluate(system, batch_of({**bags, feature: [[outside]]}))
     with pytest.raises(IndexError):
         system.read_rows("shops", torch.tensor([4096]))
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_rows_cannot_be_loaded_and_it_says_what_to_do(variant: str) -> None:
     with pytest.raises(NotImplementedError, match="start it from a seed, or load its own state_dict"):
-        built(variant).load_rows("users", 0, Rows(torch.zeros(1, 16)))
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_it_takes_the_bytes_that_it_said_it_would(variant: str, kind: OptimizerKind) -> None:
-    system = built(variant, kind)
-    saved = system.state_dict()
-    values = sum(value.nbytes for name, value in saved.items() if not name.endswith(".sum"))
-    memory = system.memory()
-    assert memory[Tier.DEVICE, Purpose.ROWS] == values
-    assert memory[Tier.DEVICE, Purpose.STATE] == sum(value.nbytes for value in saved.values()) - values
-    assert sum(memory.values()) == type(system).required_bytes(system.spec)[Tier.DEVICE]
+        system.load_rows("users", 0, Rows(torch.zeros(1, 16)))
 
 
 @pytest.mark.parametrize(
@@ -179,10 +169,15 @@ def test_it_takes_the_bytes_that_it_said_it_would(variant: str, kind: OptimizerK
     ],
 )
 def test_bytes_of_known_tables(variant: str, elements: int) -> None:
-    assert sum(built(variant).memory().values()) == 4 * elements
+    system = built(variant, OptimizerKind.ADAGRAD)
+    assert system.memory() == {
+        (Tier.DEVICE, Purpose.ROWS): 4 * elements,
+        (Tier.DEVICE, Purpose.STATE): 4 * elements,
+    }
+    assert type(system).required_bytes(system.spec) == {Tier.DEVICE: 8 * elements}
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", [*VARIANTS, *SIZES])
 def test_rows_start_as_large_as_those_of_a_whole_table(variant: str) -> None:
     system = built(variant)
     for t in LARGE[2:]:
@@ -202,28 +197,19 @@ def test_start_follows_from_the_seed_and_the_table_alone() -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_learning_rate_changes_from_the_next_step_on(variant: str) -> None:
+def test_learning_rate_changes_parameters_are_hidden_and_adam_is_refused(variant: str) -> None:
     system = built(variant)
     before = snapshot(system)
     system.set_learning_rate(0.0)
     step(system, ragged(0, LARGE), 0)
     assert_same(snapshot(system), before)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_parameters_are_hidden_from_dense_optimizers(variant: str) -> None:
-    assert list(built(variant).parameters()) == []
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_adam_is_refused(variant: str) -> None:
-    system, spec = spec_of(variant, device=CPU, tables=LARGE)
-    answer = system.support(replace(spec, optimizer=optimizer(OptimizerKind.ADAM)))
+    assert list(system.parameters()) == []
+    answer = system.support(replace(system.spec, optimizer=optimizer(OptimizerKind.ADAM)))
     assert answer.verdict is Verdict.UNSUPPORTED
     assert "use sgd, rowwise_adagrad or adagrad" in answer.reason
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", [*VARIANTS, *SIZES])
 @pytest.mark.parametrize("dim", [16, 32, 128])
 def test_tables_of_the_verification_are_composed_where_large_ones_are(variant: str, dim: int) -> None:
     chosen = registry.Variant.parse(variant)
@@ -234,16 +220,6 @@ def test_tables_of_the_verification_are_composed_where_large_ones_are(variant: s
     assert isinstance(made["small"], Whole)
 
 
-def cell_spec(workload: SyntheticWorkload) -> SystemSpec:
-    return SystemSpec(
-        tables=tables_of(workload, 16),
-        optimizer=SparseOptimizer(kind=OptimizerKind.SGD, lr=1.0),
-        device=CPU,
-        budget=CacheRatio(ratio=0.1),
-        batch_lookups=workload.batch_lookups,
-    )
-
-
 class OtherBuckets(HashedPart):
     """Wrong: looks in the bucket next to the one that the definition says."""
 
@@ -252,12 +228,18 @@ class OtherBuckets(HashedPart):
 
 
 class WronglyHashed(Hashed):
-    parts = {HashedRows: OtherBuckets}
+    part = OtherBuckets
 
 
 def test_verification_finds_a_system_that_is_not_what_it_is_defined_to_be() -> None:
     workload = SyntheticWorkload.create("avazu", batch_size=64, seed=0, max_rows=50_000)
-    spec = cell_spec(workload)
+    spec = SystemSpec(
+        tables=tables_of(workload, 16),
+        optimizer=SparseOptimizer(kind=OptimizerKind.SGD, lr=1.0),
+        device=CPU,
+        budget=CacheRatio(ratio=0.1),
+        batch_lookups=workload.batch_lookups,
+    )
     assert verify(Hashed, spec=spec, workload=workload, seed=0, beat=lambda: None).passed
     found = verify(WronglyHashed, spec=spec, workload=workload, seed=0, beat=lambda: None)
     assert {check.name for check in found.checks if not check.passed} >= {"sgd: losses", "sgd: after training, rows"}

@@ -92,19 +92,18 @@ def collection(slow_rows: str, **choices: object) -> CachedEmbeddingBagCollectio
     return CachedEmbeddingBagCollection(given.pop("tables", TABLES), **given)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("slow_rows", KEPT)
-def test_a_row_that_comes_and_goes_a_thousand_times_keeps_every_bit(slow_rows):
+def test_a_row_that_comes_and_goes_many_times_keeps_every_bit(slow_rows):
     cached = collection(slow_rows, tables=(table("t", 4, 8),), cache_ratio=0.5)
     first = snapshot(cached)
     halves = [batch_of({"t": [[0, 1]]}), batch_of({"t": [[2, 3]]})]
-    for way in range(2000):
-        if way < 1500:
+    for way in range(200):
+        if way < 150:
             evaluate(cached, halves[way % 2])
         else:  # changed, as the planner sees it, by nothing: its rows go home
             (cached(halves[way % 2]).values() * 0).sum().backward()
-    assert cached.counters().rows_fetched == 4000
-    assert cached.counters().rows_written_back == 998
+    assert cached.counters().rows_fetched == 400
+    assert cached.counters().rows_written_back == 98
     assert_same(snapshot(cached), first)
 
 
@@ -249,8 +248,7 @@ class LosesAWriteBack(FreqCache):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [OptimizerKind.SGD, OptimizerKind.ADAGRAD])
-@pytest.mark.parametrize("slow_rows", KEPT)
+@pytest.mark.parametrize(("slow_rows", "kind"), [("fp16", OptimizerKind.SGD), ("int8", OptimizerKind.ADAGRAD)])
 def test_verification_passes_a_rounding_cache_and_finds_a_lost_update(slow_rows, kind):
     workload = SyntheticWorkload.create("avazu", batch_size=32, seed=0, max_rows=2000)
     variant = registry.Variant.parse(f"freq_cache[slow_rows={slow_rows}]")

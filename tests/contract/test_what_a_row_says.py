@@ -74,18 +74,15 @@ def test_systems_with_a_way_of_their_own_compute_as_no_other(name: str) -> None:
     assert build(name, device=CPU).placement.computes_as is None
 
 
-def test_tbe_that_is_not_as_the_baseline_has_it_computes_as_no_other() -> None:
-    system = build("fbgemm_uvm", device=CPU)
-    assert isinstance(system, TBEHolder)
-    system.tbes[0].bounds_check_mode_int = BoundsCheckMode.NONE.value
-    assert system.placement.computes_as is None
-
-
-def test_system_made_from_another_does_not_inherit_whose_kernel_it_is() -> None:
+def test_what_is_not_as_the_baseline_has_it_or_may_do_more_computes_as_no_other() -> None:
     class Slower(FbgemmUVM):
         """Might do anything in its forward."""
 
-    assert Slower(build("fbgemm_uvm", device=CPU).spec).placement.computes_as is None
+    system = build("fbgemm_uvm", device=CPU)
+    assert Slower(system.spec).placement.computes_as is None
+    assert isinstance(system, TBEHolder)
+    system.tbes[0].bounds_check_mode_int = BoundsCheckMode.NONE.value
+    assert system.placement.computes_as is None
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

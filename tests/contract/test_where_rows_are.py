@@ -3,26 +3,9 @@
 import pytest
 import torch
 from plain_training import PlainTraining
-from scenes import (
-    CACHES,
-    KINDS,
-    TABLES,
-    UVM,
-    VARIANTS,
-    build,
-    optimizer,
-    ragged,
-    train,
-)
+from scenes import CACHES, EVERY_VARIANT, KINDS, TABLES, UVM, VARIANTS, build, optimizer, ragged, train
 
-from systems import registry
-from systems.contract import (
-    CacheRatio,
-    EmbeddingSystem,
-    OptimizerKind,
-    Purpose,
-    Tier,
-)
+from systems.contract import CacheRatio, EmbeddingSystem, OptimizerKind, Purpose, Tier
 
 ADAGRAD = OptimizerKind.ROWWISE_ADAGRAD
 
@@ -33,19 +16,6 @@ ROWS = sum(t.num_embeddings for t in TABLES)
 
 def bytes_of(system: EmbeddingSystem, purpose: Purpose) -> dict[Tier, int]:
     return {tier: n for (tier, what), n in system.memory().items() if what is purpose and n}
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_memory_names_tiers_and_purposes_and_counts_bytes(
-    variant: str, kind: OptimizerKind, device: torch.device
-) -> None:
-    anatomy = build(variant, device=device, kind=kind).memory()
-    for (tier, purpose), count in anatomy.items():
-        assert isinstance(tier, Tier)
-        assert isinstance(purpose, Purpose)
-        assert isinstance(count, int)
-        assert count >= 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -101,22 +71,16 @@ def test_memory_does_not_grow_with_training(variant: str, device: torch.device) 
     assert system.memory() == before
 
 
-@pytest.mark.parametrize("variant", UVM)
-def test_on_a_cpu_uvm_rows_are_said_to_be_host_resident(variant: str) -> None:
+@pytest.mark.parametrize("variant", EVERY_VARIANT)
+def test_on_a_cpu_nothing_is_ranked_as_offload_but_rows_on_a_drive(variant: str) -> None:
     placement = build(variant, device=torch.device("cpu")).placement
-    assert placement.label == "host-resident"
-    assert not placement.offloads
-
-
-@pytest.mark.parametrize("variant", [v for v in VARIANTS if v not in UVM and v not in registry.DISK])
-def test_on_a_cpu_nothing_is_ranked_as_offload(variant: str) -> None:
-    placement = build(variant, device=torch.device("cpu")).placement
+    assert (placement.label == "host-resident") == (variant in UVM or variant == "cpu_embeddings")
     assert placement.label
     assert "device" not in placement.label
-    assert not placement.offloads
+    assert placement.offloads == (variant in ("mapped_table", "rocksdb_table"))
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("variant", [v for v in VARIANTS if v not in ("reference", "full_gpu")])
+@pytest.mark.parametrize("variant", [v for v in EVERY_VARIANT if v not in ("reference", "full_gpu")])
 def test_on_cuda_offload_systems_say_so(variant: str, device: torch.device) -> None:
     assert build(variant, device=device).placement.offloads

@@ -33,21 +33,17 @@ def test_split_puts_features_into_the_order_of_their_group() -> None:
     assert parts[1].values().tolist() == [2, 3]
 
 
-def test_features_already_in_order_are_passed_on_as_they_are() -> None:
+def test_features_in_order_and_the_output_of_a_single_group_are_passed_on_as_they_are() -> None:
     groups = FeatureGroups(TABLES, key=lambda t: None)
     features = batch({"a1": [[1]], "a2": [[1]], "b": [[1]], "c": [[1]]})
     assert groups.split(features)[0] is features
+    output = torch.zeros(1, 20)
+    assert groups.join([output]).values().data_ptr() == output.data_ptr()
 
 
 def test_missing_features_are_named_with_those_present() -> None:
     with pytest.raises(ValueError, match="no feature a2, c; it has a1, b"):
         by_pooling().split(batch({"a1": [[1]], "b": [[1]]}))
-
-
-def test_per_sample_weights_are_refused() -> None:
-    weighted = KeyedJaggedTensor(["b"], torch.tensor([1]), torch.tensor([0.5]), lengths=torch.tensor([1]))
-    with pytest.raises(ValueError, match="weights"):
-        FeatureGroups(TABLES[1:2], key=lambda t: None).split(weighted)
 
 
 def weighted_batch(weights: torch.Tensor | None) -> KeyedJaggedTensor:
@@ -69,9 +65,11 @@ def test_weights_follow_their_ids_and_gradients_find_the_way_back() -> None:
     assert weights.grad.tolist() == [5, 0, 0, 2, 3, 4, 1]
 
 
-def test_weights_that_were_announced_and_do_not_come_are_asked_for() -> None:
+def test_weights_come_if_and_only_if_they_were_announced() -> None:
     with pytest.raises(ValueError, match=r"has no per-sample weights.*weighted=False"):
         FeatureGroups(TABLES, key=lambda t: t.pooling, weighted=True).split(weighted_batch(None))
+    with pytest.raises(ValueError, match=r"has per-sample weights.*weighted=True"):
+        by_pooling().split(weighted_batch(torch.ones(7)))
 
 
 def test_joined_outputs_stand_in_table_order_whatever_the_groups() -> None:
@@ -81,9 +79,3 @@ def test_joined_outputs_stand_in_table_order_whatever_the_groups() -> None:
     assert joined.keys() == ["a1", "a2", "b", "c"]
     assert joined.length_per_key() == [4, 4, 8, 4]
     assert joined.values().tolist() == [[1.0] * 4 + [2.0] * 4 + [3.0] * 8 + [4.0] * 4]
-
-
-def test_output_of_a_single_group_is_not_copied() -> None:
-    output = torch.zeros(1, 20)
-    joined = FeatureGroups(TABLES, key=lambda t: None).join([output])
-    assert joined.values().data_ptr() == output.data_ptr()

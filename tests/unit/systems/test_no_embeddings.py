@@ -16,23 +16,16 @@ def control(kind: OptimizerKind = OptimizerKind.SGD) -> NoEmbeddings:
     return NoEmbeddings(spec(*TABLES, device="cpu", kind=kind))
 
 
-def test_pools_zeros_in_the_shape_of_the_tables() -> None:
-    pooled = control()(BATCH)
+def test_pools_zeros_whatever_was_loaded_and_the_model_around_it_trains() -> None:
+    system, dense = control(), nn.Linear(16, 1)
+    system.load_rows("a", 0, Rows(torch.ones(5, 4)))
+    system.set_learning_rate(0.5)
+    assert torch.equal(system.read_rows("a", torch.tensor([0, 4, 4])).weights, torch.zeros(3, 4))
+    pooled = system(BATCH)
     assert pooled.keys() == ["a1", "a2", "b"]
     assert torch.equal(pooled.values(), torch.zeros(2, 16))
-
-
-def test_model_around_it_trains_its_dense_layers() -> None:
-    dense = nn.Linear(16, 1)
-    dense(control()(BATCH).values()).sum().backward()
+    dense(pooled.values()).sum().backward()
     assert dense.bias.grad is not None
-
-
-def test_loaded_rows_are_not_kept() -> None:
-    system = control()
-    system.load_rows("a", 0, Rows(torch.ones(5, 4)))
-    assert torch.equal(system.read_rows("a", torch.tensor([0, 4, 4])).weights, torch.zeros(3, 4))
-    assert torch.equal(system(BATCH).values(), torch.zeros(2, 16))
 
 
 def test_rows_read_have_the_state_of_the_optimizer() -> None:
@@ -41,12 +34,6 @@ def test_rows_read_have_the_state_of_the_optimizer() -> None:
     assert control(OptimizerKind.ADAGRAD).read_rows("b", ids).state["sum"].shape == (2, 8)
     adam = control(OptimizerKind.ADAM).read_rows("b", ids).state
     assert {name: tuple(value.shape) for name, value in adam.items()} == {"exp_avg": (2, 8), "exp_avg_sq": (2, 8)}
-
-
-def test_any_learning_rate_is_as_good() -> None:
-    system = control()
-    system.set_learning_rate(0.5)
-    assert torch.equal(system(BATCH).values(), torch.zeros(2, 16))
 
 
 def test_takes_no_memory_counts_nothing_and_saves_and_loads() -> None:

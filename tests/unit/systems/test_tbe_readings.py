@@ -78,18 +78,12 @@ def test_lru_rows_with_a_place_move_once_and_others_at_every_use() -> None:
     assert found.bytes_written_back == 32 * 40
 
 
-def test_caches_of_several_tbes_add_up_at_their_own_widths() -> None:
-    tbes = [with_stats([1, 9, 5, 5, 0, 0], 8), with_stats([1, 9, 5, 3, 1, 2], 4, 4)]
+@pytest.mark.parametrize(("dims", "precision"), [((4, 4), SparseType.FP32), ((8,), SparseType.FP16)])
+def test_caches_of_several_tbes_add_up_at_their_own_row_bytes(dims: tuple[int, ...], precision: SparseType) -> None:
+    tbes = [with_stats([1, 9, 5, 5, 0, 0], 8), with_stats([1, 9, 5, 3, 1, 2], *dims, precision=precision)]
     found = cached_uvm_counters(tbes, spec=LRU, counted=observed())
     assert found.unique_misses == 8
     assert found.rows_fetched == 5 + (2 + 2 + 1)
-    assert found.bytes_fetched == 32 * 5 + 16 * 5
-    assert found.bytes_written_back == 32 * 5 + 16 * 3
-
-
-def test_half_rows_are_counted_at_their_own_size() -> None:
-    tbes = [with_stats([1, 9, 5, 5, 0, 0], 8), with_stats([1, 9, 5, 3, 1, 2], 8, precision=SparseType.FP16)]
-    found = cached_uvm_counters(tbes, spec=LRU, counted=observed())
     assert found.bytes_fetched == 32 * 5 + 16 * 5
     assert found.bytes_written_back == 32 * 5 + 16 * 3
 
@@ -161,15 +155,11 @@ def cached_tbe() -> SimpleNamespace:
     )
 
 
-def test_anatomy_of_a_cached_tbe_by_hand() -> None:
-    assert tbe_anatomy([cached_tbe()], host_rows_are=Tier.HOST) == {
-        (Tier.HOST, Purpose.ROWS): 32_000,
-        (Tier.DEVICE, Purpose.STATE): 4_000,
-        (Tier.DEVICE, Purpose.ROWS): 64 * 32,
-        (Tier.DEVICE, Purpose.INDEX): 64 * 8 + 64 * 8 + 4_000,
+@pytest.mark.parametrize("count", [1, 2])
+def test_anatomy_of_cached_tbes_by_hand(count: int) -> None:
+    assert tbe_anatomy([cached_tbe()] * count, host_rows_are=Tier.HOST) == {
+        (Tier.HOST, Purpose.ROWS): count * 32_000,
+        (Tier.DEVICE, Purpose.STATE): count * 4_000,
+        (Tier.DEVICE, Purpose.ROWS): count * 64 * 32,
+        (Tier.DEVICE, Purpose.INDEX): count * (64 * 8 + 64 * 8 + 4_000),
     }
-
-
-def test_anatomies_of_several_tbes_add_up() -> None:
-    one, two = (tbe_anatomy([cached_tbe()] * n, host_rows_are=Tier.HOST) for n in (1, 2))
-    assert two == {key: 2 * count for key, count in one.items()}

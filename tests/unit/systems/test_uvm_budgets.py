@@ -1,6 +1,7 @@
 """fbgemm's cache arithmetic on CUDA, by hand: nothing is built, so any machine can check it."""
 
 import pytest
+from torchrec import EmbeddingBagConfig
 
 from systems.contract import OptimizerKind, Tier
 from systems.fbgemm_uvm import FbgemmUVM, FbgemmUVMCaching
@@ -15,7 +16,6 @@ ADAGRAD = OptimizerKind.ROWWISE_ADAGRAD
 
 WIDE = table("wide", 1000, 32)
 NARROW = table("narrow", 600, 8)
-MEAN = table("mean", 400, 8, mean=True)
 
 LRU_SLOT = 4 * 32 + 8 + 8
 """A line of 32 floats, the row in it, its stamp."""
@@ -24,11 +24,8 @@ LRU_SLOT = 4 * 32 + 8 + 8
 def test_slot_is_as_wide_as_the_widest_table_that_shares_the_cache() -> None:
     assert slot_bytes(spec(WIDE, NARROW, **LRU), (WIDE, NARROW)) == LRU_SLOT
     assert slot_bytes(spec(WIDE, NARROW, **LRU), (NARROW,)) == 4 * 8 + 16
-
-
-def test_slot_of_lfu_has_no_stamp_and_that_of_a_prefetching_cache_a_lock() -> None:
-    assert slot_bytes(spec(WIDE, **LFU), (WIDE,)) == LRU_SLOT - 8
-    assert slot_bytes(spec(WIDE, **{**LRU, "prefetch": "on"}), (WIDE,)) == LRU_SLOT + 4
+    assert slot_bytes(spec(WIDE, **LFU), (WIDE,)) == LRU_SLOT - 8  # no stamp
+    assert slot_bytes(spec(WIDE, **{**LRU, "prefetch": "on"}), (WIDE,)) == LRU_SLOT + 4  # a lock
 
 
 @pytest.mark.parametrize("system", [FbgemmUVM, TorchrecUVM])
@@ -51,17 +48,13 @@ def test_least_of_a_cache_is_its_index_and_one_set_of_32_slots(system: type[Fbge
     assert on_device(**LFU) == 4 * 1600 + 8 * 1600 + 8 + 32 * (LRU_SLOT - 8)
 
 
-def test_each_pooling_has_a_cache_of_its_own() -> None:
-    needed = uvm_required_bytes(spec(WIDE, MEAN, kind=ADAGRAD, **LRU), caching=True)
-    assert needed[Tier.DEVICE] == 4 * 1400 + 4 * 1400 + 32 * LRU_SLOT + 32 * (4 * 8 + 16)
-
-
-def test_half_rows_have_a_cache_of_their_own_with_lines_half_as_wide() -> None:
-    half = table("half", 400, 32, half=True)
-    assert slot_bytes(spec(WIDE, half, **LRU), (half,)) == 2 * 32 + 8 + 8
-    needed = uvm_required_bytes(spec(WIDE, half, **LRU), caching=True)
-    assert needed[Tier.DEVICE] == 4 * 1400 + 32 * LRU_SLOT + 32 * (2 * 32 + 16)
-    assert needed[Tier.HOST] == 4 * 32 * 1000 + 2 * 32 * 400
+@pytest.mark.parametrize(
+    ("other", "row"), [(table("mean", 400, 8, mean=True), 4 * 8), (table("half", 400, 32, half=True), 2 * 32)]
+)
+def test_each_pooling_and_type_of_rows_has_a_cache_of_its_own(other: EmbeddingBagConfig, row: int) -> None:
+    needed = uvm_required_bytes(spec(WIDE, other, kind=ADAGRAD, **LRU), caching=True)
+    assert needed[Tier.DEVICE] == 4 * 1400 + 4 * 1400 + 32 * LRU_SLOT + 32 * (row + 16)
+    assert needed[Tier.HOST] == 4 * 32 * 1000 + row * 400
 
 
 def test_on_a_cpu_all_is_on_the_host() -> None:
@@ -88,8 +81,8 @@ def test_cache_never_has_more_sets_than_its_tables_fill() -> None:
     assert cache_sets(spec(WIDE, total_bytes=10**12, **LRU), (WIDE,)) == 32  # 1,024 slots for 1,000 rows
 
 
-@pytest.mark.parametrize("rows_of_the_wide_table", [1, 10, 400, 100_000])
-@pytest.mark.parametrize("extra", [0, 1_000, 50_000, 1_000_000])
+@pytest.mark.parametrize("rows_of_the_wide_table", [1, 400, 100_000])
+@pytest.mark.parametrize("extra", [0, 50_000, 1_000_000])
 def test_caches_of_several_poolings_stay_within_one_byte_budget(rows_of_the_wide_table: int, extra: int) -> None:
     wide = table("wide", rows_of_the_wide_table, 256)
     tables = ((wide,), (table("mean", 5_000, 4, mean=True),))

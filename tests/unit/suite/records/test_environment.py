@@ -99,34 +99,16 @@ def test_a_gpu_has_one_name_however_it_was_chosen(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("nvml", [None, fake_nvml(working=False)])
-def test_no_gpu_is_none_and_no_failure(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, nvml: types.ModuleType | None
-) -> None:
+def test_no_gpu_is_none_and_no_failure(monkeypatch: pytest.MonkeyPatch, nvml: types.ModuleType | None) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert environment.ask_nvml(lambda _, gpu: gpu) is None
-    assert environment._gpu_from_proc("0", tmp_path) is None
+    assert environment.visible_gpu() is None
 
 
-def test_without_nvml_the_driver_files_name_the_gpu(tmp_path: Path) -> None:
-    (tmp_path / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.10  Mon Jan 1\n")
-    sheet = tmp_path / "gpus" / "0000:01:00.0" / "information"
-    sheet.parent.mkdir(parents=True)
-    sheet.write_text("Model: \t\t NVIDIA H100\nGPU UUID: \t GPU-7\n")
-    for first in ("0", "GPU-7"):
-        gpu = environment._gpu_from_proc(first, tmp_path)
-        assert gpu is not None
-        assert (gpu.model, gpu.driver, gpu.memory_bytes) == ("NVIDIA H100", "570.10", None)
-    assert environment._gpu_from_proc("1", tmp_path) is None
-
-
-def test_cpu_model_is_the_kernels_name_of_it(tmp_path: Path) -> None:
+def test_cpu_model_is_the_kernels_name_of_it_or_its_architecture(tmp_path: Path) -> None:
     sheet = tmp_path / "cpuinfo"
     sheet.write_text("processor : 0\nmodel name\t: AMD EPYC  7543\n\nprocessor : 1\nmodel name\t: another\n")
     assert cpu_model(sheet) == "AMD EPYC 7543"
-
-
-def test_cpu_without_a_name_is_its_architecture(tmp_path: Path) -> None:
     assert cpu_model(tmp_path / "absent")
 
 
@@ -151,30 +133,24 @@ def test_absent_packages_are_left_out() -> None:
     assert list(installed_versions(("numpy", "no-such-distribution-anywhere"))) == ["numpy"]
 
 
-def test_outside_git_commit_is_none(project: Path) -> None:
-    assert git_state(project) == (None, None)
-
-
-def test_without_git_installed_commit_is_none(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_is_none_outside_git_and_without_it_and_inside_another_repository(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = repository / "venv" / "site-packages"
+    inner.mkdir(parents=True)
+    assert git_state(inner) == git_state(repository.parent) == (None, None)
     monkeypatch.setenv("PATH", "")
     assert git_state(repository) == (None, None)
 
 
-def test_clean_tree_is_not_dirty_whatever_lies_outside_the_sources(repository: Path) -> None:
+def test_tree_is_dirty_where_a_source_has_changed_or_is_new(repository: Path) -> None:
     (repository / "results.md").write_text("published")
     commit, dirty = git_state(repository)
     assert commit is not None
     assert len(commit) == 40
     assert dirty is False
-
-
-@pytest.mark.parametrize("file", ["suite/__init__.py", "systems/untracked.py"])
-def test_changed_or_new_source_is_dirty(repository: Path, file: str) -> None:
-    (repository / file).write_text("x = 1\n")
-    assert git_state(repository)[1] is True
-
-
-def test_commit_of_an_enclosing_repository_is_not_ours(repository: Path) -> None:
-    inner = repository / "venv" / "site-packages"
-    inner.mkdir(parents=True)
-    assert git_state(inner) == (None, None)
+    for file in ("systems/untracked.py", "suite/__init__.py"):
+        kept = (repository / file).read_text() if (repository / file).exists() else None
+        (repository / file).write_text("x = 1\n")
+        assert git_state(repository)[1] is True
+        (repository / file).unlink() if kept is None else (repository / file).write_text(kept)

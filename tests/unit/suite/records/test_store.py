@@ -22,37 +22,18 @@ def only_file(store: RecordStore) -> Path:
 
 
 def test_record_written_is_read_again(store: RecordStore) -> None:
+    assert store.load_all() == ([], [])
     ours, other = record("cache[policy=lfu]"), record("full_gpu")
     store.write(other)
     store.write(ours)
     assert store.load_all() == ([ours, other], [])
 
 
-def test_empty_store_has_no_record_and_no_problem(store: RecordStore) -> None:
-    assert store.load_all() == ([], [])
-
-
-def test_file_name_says_what_the_record_is(store: RecordStore) -> None:
+def test_file_name_says_what_the_record_is_and_cannot_leave_the_directory(store: RecordStore) -> None:
     ours = record("cache[policy=lfu,tier=disk]", round=2)
     name = store.write(ours).name
     assert name == f"criteo_kaggle-cache-policy-lfu-tier-disk-rowwise_adagrad-cuda-r2-{ours.key}.json"
-
-
-def test_system_name_cannot_leave_the_directory(store: RecordStore) -> None:
-    path = store.write(record("../../evil/name"))
-    assert path.parent == store.directory
-    assert path.is_file()
-
-
-def test_all_records_come_back_in_an_order_that_does_not_depend_on_writing(tmp_path: Path) -> None:
-    loaded = []
-    for seed in (1, 2):
-        store = RecordStore(tmp_path / str(seed))
-        for one in shuffled(gpu_run(), seed):
-            store.write(one)
-        loaded.append(store.load_all())
-    assert loaded[0] == loaded[1]
-    assert len(loaded[0][0]) == len(gpu_run())
+    assert store.write(record("../../evil/name")).parent == store.directory
 
 
 def test_later_run_of_the_same_cell_replaces_the_earlier(store: RecordStore) -> None:
@@ -78,31 +59,16 @@ def test_loss_of_a_diverged_run_survives(store: RecordStore) -> None:
     [
         (b"", "cut short"),
         (b'{"schema_version": 1, "key": "ab', "cut short"),
-        (b"\xff\xfe\x00", "not text"),
+        (b"\xff\xfe\x00", "can't decode"),
         (b"[1, 2]", "no record"),
         (b'{"hello": "world"}', "no record"),
-        (
-            b'{"schema_version": 99}',
-            "has schema version 99, this suite reads 1: read it with the suite",
-        ),
-        (b'{"schema_version": 0}', "measure it again"),
-        (b'{"schema_version": -1}', "measure it again"),
-        (b'{"schema_version": true}', "measure it again"),
-        (b'{"schema_version": 1.0}', "measure it again"),
-        (b'{"schema_version": "1"}', "measure it again"),
-        (b'{"schema_version": {}}', "measure it again"),
-        (b'{"schema_version": null}', "measure it again"),
-        (b'{"schema_version": 1}', "key: Field required (and"),
-        (b'{"schema_version": 1, "key": "\\ud800"}', "half of a surrogate pair"),
-        (b"null", "no record"),
         (b"NaN", "no record"),
-        (b'"text"', "no record"),
-        (b"\0\0\0\0", "is not JSON"),
+        (b'{"schema_version": 99}', "has schema version 99, this suite reads 1: read it with the suite"),
+        *((b'{"schema_version": %b}' % version, "measure it again") for version in (b"0", b"true", b"1.0", b"{}")),
+        (b'{"schema_version": 1}', "key: Field required (and"),
+        (b'{"schema_version": 1, "key": "\\ud800"}', "surrogates not allowed"),
         (b'{"schema_version": 1}\0', "is not JSON"),
-        (b"\xef\xbb\xbf{}", "is not JSON"),
-        (b'{"schema_version": 1, "key": "\xe9"}', "byte 30 is no UTF-8"),
-        (b"[" * 200_000, "nested too deeply"),
-        (b'{"schema_version": ' + b"[" * 500 + b"]" * 500 + b"}", "measure it again"),
+        (b"[" * 200_000, "is not JSON"),
         (b"1" * 5000, "is not JSON"),
     ],
 )
@@ -116,29 +82,16 @@ def test_unreadable_file_is_reported_and_the_others_load(store: RecordStore, con
     assert reason in problem.reason
 
 
-def test_directory_in_place_of_a_record_is_a_problem(store: RecordStore) -> None:
-    (store.directory / "folder.json").mkdir(parents=True)
-    records, (problem,) = store.load_all()
-    assert records == []
-    assert "cannot be read" in problem.reason
-
-
-def test_file_that_cannot_be_opened_is_a_problem_and_the_others_load(store: RecordStore) -> None:
+def test_what_is_no_file_in_place_of_a_record_is_a_problem_and_not_waited_for(store: RecordStore) -> None:
     store.write(record())
+    (store.directory / "folder.json").mkdir()
+    os.mkfifo(store.directory / "pipe.json")
     for name, target in (("loop.json", "loop.json"), ("gone.json", "nowhere")):
         (store.directory / name).symlink_to(target)
     records, problems = store.load_all()
     assert len(records) == 1
-    assert [problem.path.name for problem in problems] == ["gone.json", "loop.json"]
-    assert all("cannot be read" in problem.reason for problem in problems)
-
-
-def test_pipe_in_place_of_a_record_is_not_waited_for(store: RecordStore) -> None:
-    store.write(record())
-    os.mkfifo(store.directory / "pipe.json")
-    records, (problem,) = store.load_all()
-    assert len(records) == 1
-    assert problem.reason == "cannot be read: it is a directory or another thing that is no file"
+    assert [problem.path.stem for problem in problems] == ["folder", "gone", "loop", "pipe"]
+    assert all(problem.reason == "cannot be read: it is no file, or a link to none" for problem in problems)
 
 
 def test_records_directory_that_is_a_file_is_a_problem(store: RecordStore) -> None:
@@ -173,14 +126,6 @@ def test_bare_nan_is_read(store: RecordStore) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | {"wall_s": math.nan}))
     assert '"wall_s": NaN' in path.read_text()
     assert math.isnan(to_record(read_content(path)).wall_s)
-
-
-def test_copy_of_a_record_does_not_count_as_another_round(store: RecordStore) -> None:
-    path = store.write(record())
-    path.with_name("z-copy.json").write_text(path.read_text())
-    records, (problem,) = store.load_all()
-    assert len(records) == 1
-    assert path.name in problem.reason
 
 
 def test_unknown_field_names_itself(store: RecordStore) -> None:
