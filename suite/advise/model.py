@@ -1,6 +1,6 @@
 """Predicting a step: named costs, each times what the step counts."""
 
-from suite.advise.calibrate.calibration import Calibration
+from suite.advise.calibrate.calibrate import Calibration
 from suite.advise.case import Case
 from suite.advise.costs import Basis, Counts
 from suite.advise.described import DescribedCosts

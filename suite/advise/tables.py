@@ -1,6 +1,7 @@
 """Advice as tables that hold in 80 columns, as rows of a CSV file, and as a figure."""
 
 from itertools import groupby, zip_longest
+from operator import attrgetter
 from pathlib import Path
 
 import pandas as pd
@@ -51,22 +52,12 @@ def show(advice: Advice, console: Console) -> None:
 
 def show_accuracy(accuracy: Accuracy, console: Console) -> None:
     """Print every setting's systems, predicted and measured, then the median error."""
-    for setting, cells in groupby(
-        accuracy.cells,
-        lambda cell: (
-            f"{cell.workload}, {cell.data} data, scale {cell.scale}, batch {cell.batch_size:,}, {cell.optimizer}"
-        ),
-    ):
+    same = attrgetter("workload", "data", "scale", "batch_size", "optimizer")
+    for (workload, data, scale, batch_size, optimizer), cells in groupby(accuracy.cells, same):
+        setting = f"{workload}, {data} data, scale {scale}, batch {batch_size:,}, {optimizer}"
         print_line(console, setting, style="bold")
-        lines = [
-            [
-                cell.system,
-                amount(cell.predicted_steps_per_s),
-                amount(cell.measured_steps_per_s),
-                f"{100 * cell.error:+.1f} %",
-            ]
-            for cell in cells
-        ]
+        rates = [(cell, amount(cell.predicted_steps_per_s), amount(cell.measured_steps_per_s)) for cell in cells]
+        lines = [[cell.system, *both, f"{100 * cell.error:+.1f} %"] for cell, *both in rates]
         print_table(console, ["system", "predicted it/s", "measured it/s", "error"], lines)
     for one in accuracy.left_out:
         print_line(console, f"{one.system} x {one.workload} is left out: {one.reason}", style="dim")

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ import psutil
 
 from suite.doctor.finding import Unsaid
 from suite.records.environment import DISTRIBUTIONS, installed_versions
+from suite.run.conditions import Watch
 from suite.run.drive import file_system
 from suite.run.memory_probes import available_host_bytes
 
@@ -177,7 +179,7 @@ def this_machine(*, seconds: float) -> Machine:
         environment=os.environ,
         cpus=cpus,
         all_cpus=psutil.cpu_count() or len(cpus),
-        sample=watch(seconds, cpus),  # before the imports, which compute
+        sample=watch(seconds),  # before the imports, which compute
         available_bytes=available_host_bytes(),
         swapped_bytes=psutil.swap_memory().used,
         hold=try_to_hold(),
@@ -189,23 +191,20 @@ def this_machine(*, seconds: float) -> Machine:
     )
 
 
-def watch(seconds: float, cpus: Set[int]) -> Sample:
-    """Wait for so many seconds, and see who computes meanwhile.
+def watch(seconds: float) -> Sample:
+    """Wait for so many seconds, and see who computes meanwhile, as a run does while systems take turns.
 
-    All CPU time counts, also that of short processes and of other containers, which have no name here. All CPUs are
-    watched where the kernel lists fewer than `cpus`.
+    Short processes and those of other containers count, too. They have no name here.
     """
     processes = list(psutil.process_iter(["name"]))
     for process in processes:
         _share(process)  # the first call only starts the count
-    rows = psutil.cpu_times_percent(interval=seconds, percpu=True)
+    watched = Watch(cuda=False)
+    time.sleep(seconds)
+    seen = watched.conditions(complete=True)
     shares = sorted(((_share(process), process.info["name"], process.pid) for process in processes), reverse=True)
-    watched = [rows[cpu] for cpu in cpus] if max(cpus) < len(rows) else rows
-    percent = 1 / (100 * len(watched))
-    stolen = percent * sum(getattr(row, "steal", 0.0) for row in watched)
-    idle = percent * sum(row.idle + getattr(row, "iowait", 0.0) for row in watched)
     top = tuple(f"{name} (pid {pid}, {share:.0%} of one CPU)" for share, name, pid in shares[:_TOP] if share > 0)
-    return Sample(taken=max(0.0, 1 - idle - stolen), stolen=stolen, top=top)
+    return Sample(taken=seen.others_cpu_share or 0.0, stolen=seen.stolen_cpu_share or 0.0, top=top)
 
 
 def import_all(modules: Sequence[str] = MODULES, *, timeout_s: float = _IMPORTS_TIMEOUT_S) -> Imports:

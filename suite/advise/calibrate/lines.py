@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from suite.advise.calibrate.calibration import KernelCosts
+from suite.advise.calibrate.calibrate import KernelCosts
 from suite.advise.calibrate.streams import STREAMS
 from suite.advise.costs import Counts, Line
 from suite.advise.kernel import Kernel

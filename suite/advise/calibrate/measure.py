@@ -12,8 +12,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from suite.advise.calibrate.calibrate import OnProgress, Order
-from suite.advise.calibrate.calibration import Calibration, KernelCosts
+from suite.advise.calibrate.calibrate import Calibration, KernelCosts, OnProgress, Order
 from suite.advise.calibrate.cut import CutTrainer, DensePart
 from suite.advise.calibrate.lines import costs_of
 from suite.advise.calibrate.streams import STREAMS, CalibrationTables

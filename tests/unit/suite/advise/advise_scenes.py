@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from suite.advise.calibrate.calibration import Calibration, KernelCosts
+from suite.advise.calibrate.calibrate import Calibration, KernelCosts
 from suite.advise.case import Case
 from suite.advise.costs import Line
 from suite.advise.kernel import Kernel, RowType

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from suite.advise import advising
 from suite.advise.against import Accuracy
-from suite.advise.calibrate.calibration import Calibration
+from suite.advise.calibrate.calibrate import Calibration
 from suite.advise.case import Case
 from suite.advise.command import advise_command
 from suite.advise.counts import Replays, span_of

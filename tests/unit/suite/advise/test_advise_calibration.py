@@ -1,5 +1,7 @@
 """Calibrating for real, at a size that says little; the step that is cut, its streams and its lines."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,8 +9,7 @@ import torch
 from advise_scenes import shape
 
 from suite.advise.calibrate import calibrate, lines, measure
-from suite.advise.calibrate.calibrate import CalibrationFailed, Order
-from suite.advise.calibrate.calibration import Calibration
+from suite.advise.calibrate.calibrate import Calibration, CalibrationFailed, Order
 from suite.advise.calibrate.cut import CutTrainer, DensePart
 from suite.advise.calibrate.streams import STREAMS, CalibrationTables, geometric_sizes
 from suite.advise.costs import Counts
@@ -78,12 +79,13 @@ def test_streams_tell_misses_and_rows_apart() -> None:
     assert few > many > resident == 0
 
 
-@pytest.mark.slow
-def test_process_that_fails_leaves_its_last_words() -> None:
-    with pytest.raises(CalibrationFailed, match=r"exit code 1 .* no result; its last line: .*NoSuchThing"):
-        calibrate.calibrate(
-            [SHAPE], [Kernel(variant="suite.advise:NoSuchThing")], seconds=0.01, on_progress=lambda *_: None
-        )
+def test_process_that_fails_leaves_its_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho chatter >&2\necho 'out of memory\n' >&2\nexit 3\n")
+    python.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(python))
+    with pytest.raises(CalibrationFailed, match=r"exit code 3 and no result; its last line: out of memory$"):
+        calibrate.calibrate([SHAPE], [PLAIN], seconds=0.01, on_progress=lambda *_: None)
 
 
 @pytest.mark.parametrize(
