@@ -19,11 +19,7 @@ class _Waiting:
 
 
 class InFlight:
-    """The last lookups, of which some wait for their backward.
-
-    Args:
-        lookups: How many may come before one backward.
-    """
+    """The last lookups, of which some wait for their backward; `lookups` may come before one backward."""
 
     def __init__(self, lookups: int) -> None:
         self._last: deque[Callable[[], _Waiting | None]] = deque(maxlen=lookups)

@@ -90,10 +90,7 @@ class Variant:
 def read_variant(text: str, *, known: Sequence[str], what: str) -> Variant:
     """Read `name` or `name[key=value,...]`, parameters in their order.
 
-    Args:
-        text: What somebody wrote.
-        known: Names that there are; a `module:class` is taken whatever it is.
-        what: A word for what has such names, in messages.
+    A `module:class` is taken whether it is `known` or not. `what` is a word for what has such names, in messages.
 
     Raises:
         UnknownSystem: malformed, or an unknown name.

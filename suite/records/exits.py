@@ -18,10 +18,8 @@ def errors_told(
 ) -> Iterator[Console]:
     """Turn errors into a sentence on standard error and an exit code. Gives the console to tell more on.
 
-    Args:
-        failures: Exceptions that end the command with `FAILED`, beside those of files that cannot be written.
-        usage: Exceptions that end it with `USAGE`; those of options, names and data are all a `ValueError`.
-        left: What is said after Ctrl-C, which ends it with `INTERRUPTED`.
+    `failures`, beside those of files that cannot be written, end the command with `FAILED`, and `usage` with `USAGE`:
+    errors of options, names and data are all a `ValueError`. `left` is said after Ctrl-C, which is `INTERRUPTED`.
     """
     failing: tuple[type[Exception], ...] = (StoreError, OSError, *failures)
     errors = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)

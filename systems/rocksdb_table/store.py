@@ -63,12 +63,7 @@ class RocksDBStore:
     Reads go past the page cache, so that what is in memory is what was asked for: two memtables and the block cache,
     which holds indexes and filters as well. There is no write-ahead log: what was written since the last flush is lost
     if the process dies. Reads come from many threads, because a drive wants many at a time and RocksDB, built without
-    io_uring, reads one block after another.
-
-    Args:
-        directory: Where the files go.
-        records: How many there may be.
-        memory_bytes: Of memtables and block cache.
+    io_uring, reads one block after another. `memory_bytes` are those of memtables and block cache.
 
     Every method raises OSError with ENOSPC where the drive is full.
     """

@@ -97,8 +97,7 @@ class Exchange:
     def collect(self, pooled: Tensor) -> KeyedTensor:
         """The pooled vectors of this rank's samples, in table order.
 
-        Args:
-            pooled: Of what `send` gave, in its order of features, fp32 `[samples of all ranks, sum of dims]`.
+        `pooled` are those of what `send` gave, in its order of features, fp32 `[samples of all ranks, sum of dims]`.
         """
         pieces: dict[str, Tensor] = {}
         parts = []  # of the bags of cut tables, as each rank pooled them

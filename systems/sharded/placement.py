@@ -34,7 +34,7 @@ def place(
         tables: All of them.
         how: `tables`: each whole, the bytes even. `rows`: each cut into ranges of equal length. `misses`: those that
             miss more than a rank's share are cut into ranges of equal misses, the others whole, the misses even.
-        ranks: How many.
+        ranks: Their number.
         misses: Expected misses of every row per batch, float64 `[rows]` by table, for `misses`; see `expected_misses`.
 
     Raises:
@@ -95,13 +95,8 @@ def expected_misses(
 ) -> dict[str, Tensor]:
     """How often per batch a cache of the most frequent rows of all tables misses each row, float64 `[rows]` by table.
 
-    A row outside the cache is missed when a batch has it: with independent lookups, by `1 - (1 - p)^n`.
-
-    Args:
-        tables: Whose rows share the cache.
-        frequencies: Accesses per row, int64 `[rows]` by table.
-        cache_ratio: Share of all rows that are cached.
-        batch_lookups: Ids per batch over all tables.
+    A row outside the cache is missed when a batch has it: with independent lookups, by `1 - (1 - p)^n`. `frequencies`
+    are accesses per row, int64 `[rows]` by table; `batch_lookups` are ids per batch over all tables.
     """
     accesses = {table.name: frequencies[table.name].double() for table in tables}
     every = torch.cat(list(accesses.values()))
