@@ -14,32 +14,32 @@ derived from, and with what was compared: a run of other sizes, threads or devic
 Exit codes: 0, all within their limits; 1, one is beyond; 2, the files cannot be judged, and the message says why.
 """
 
-from __future__ import annotations
-
 import argparse
-import json
-import math
 import statistics
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, TypeVar
+
+import pandas as pd
+from pydantic import BaseModel, Field, ValidationError
 
 LIMITS = Path(__file__).resolve().with_name("limits.json")
 HEADROOM = 1.25
 BEYOND = 1
 UNUSABLE = 2
 _MEASURE = "make microbench"
-_COMPARED = ("beside", "unit", "units", "threads", "device")
+_ORIGIN = ("machine", "cpu", "cores", "gpu", "code")
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Rounds = Annotated[list[Positive], Field(min_length=1)]
+File = TypeVar("File", bound=BaseModel)
 
 
 class CannotJudge(Exception):
     """A file of benchmarks or limits that says too little; the message says what to do."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Compared:
+class Compared(BaseModel):
     """What a ratio is of. Only ratios of equals are judged by a limit."""
 
     beside: str
@@ -48,105 +48,139 @@ class Compared:
     threads: int
     device: str
 
-    def differences(self, other: Compared) -> str:
-        """What differs, in words; empty where nothing does."""
-        mine, others = asdict(self), asdict(other)
+    def differences(self, other: "Compared") -> str:
+        """What another one has, in words; empty where nothing differs."""
+        mine, others = (one.model_dump(include=set(Compared.model_fields)) for one in (self, other))
         return ", ".join(f"{key} {others[key]} instead of {mine[key]}" for key in mine if mine[key] != others[key])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ratio:
-    """One benchmark of ours in one run.
+class Ratio(Compared):
+    """One benchmark of ours in one run: medians of a round of each side, and over the pairs of rounds."""
 
-    Attributes:
-        seconds, beside_seconds: Medians of a round of ours, and of one of the other side.
-        ratio: Median over the pairs of rounds.
-    """
-
-    name: str
-    compared: Compared
     seconds: float
     beside_seconds: float
     ratio: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class Limit:
+class Limit(Compared):
     """What a ratio may be, and the ratios that were seen when that was decided."""
 
-    compared: Compared
-    limit: float
-    seen: tuple[float, ...]
+    limit: Positive
+    seen: Rounds
 
 
-def read_run(path: Path) -> dict[str, Ratio]:
-    """The ratios of ours in a file of pytest-benchmark's, by name.
+class Limits(BaseModel):
+    """The file of limits; `runs` says where and when each run was measured that they were made from."""
+
+    rule: str = f"limit = worst ratio seen x {HEADROOM}; ratio = median over rounds of ours / beside, in turns"
+    runs: list[dict[str, Any]]
+    limits: dict[str, Limit]
+
+
+class Beside(BaseModel):
+    """Rounds of the other side, each before one of ours."""
+
+    name: str
+    seconds: Rounds
+
+
+class Info(BaseModel):
+    """What `tests/bench/turns.py` says of a side."""
+
+    role: Literal["ours", "peer", "bound"]
+    unit: str
+    units: int
+    threads: int
+    device: str
+    load_average: float
+    environment: dict[str, Any]
+    beside: Beside | None = None
+
+
+class Stats(BaseModel):
+    data: Rounds
+
+
+class Benchmark(BaseModel):
+    name: str
+    stats: Stats
+    extra_info: Info
+
+
+class Run(BaseModel):
+    """What is read of a file of pytest-benchmark's."""
+
+    datetime: str
+    benchmarks: Annotated[list[Benchmark], Field(min_length=1)]
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Where and when it was measured: what a reader of its limits wants to know."""
+        infos = [benchmark.extra_info for benchmark in self.benchmarks]
+        here = {key: infos[0].environment[key] for key in _ORIGIN}
+        return {**here, "load_average": max(info.load_average for info in infos), "measured_at": self.datetime}
+
+
+def read(model: type[File], path: Path, *, remedy: str) -> File:
+    """A file.
 
     Raises:
-        CannotJudge: the file is not one, names a benchmark twice, or lacks the other side of one of ours.
+        CannotJudge: it cannot be read, is cut short, or lacks a field.
     """
-    content = _json(path, remedy=f"write it with {_MEASURE}")
-    benchmarks = content.get("benchmarks") if isinstance(content, dict) else None
-    if not isinstance(benchmarks, list) or not benchmarks:
-        raise CannotJudge(f"{path}: no benchmarks in it: write it with {_MEASURE}, or pytest's --benchmark-json")
-    found: dict[str, Mapping[str, Any]] = {}
-    for benchmark in benchmarks:
-        name = _field(path, "a benchmark", benchmark, "name")
-        if name in found:
-            raise CannotJudge(f"{path}: two benchmarks are called {name}: rename one, a limit is found by its name")
-        found[name] = _field(path, name, benchmark, "extra_info")
-        _field(path, name, found[name], "role")
-    ours = {b["name"]: b for b in benchmarks if found[b["name"]]["role"] == "ours"}
-    if not ours:
+    try:
+        return model.model_validate_json(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CannotJudge(f"{path} cannot be read ({error.strerror}): {remedy}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise CannotJudge(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}: {remedy}") from error
+
+
+def ratios_of(run: Run, path: Path) -> dict[str, Ratio]:
+    """The ratios of ours in a run, by name.
+
+    Raises:
+        CannotJudge: the run names a benchmark twice, or lacks the other side of one of ours.
+    """
+    sides = {benchmark.name: benchmark for benchmark in run.benchmarks}
+    if len(sides) < len(run.benchmarks):
+        raise CannotJudge(f"{path}: two benchmarks have one name: rename one, a limit is found by its name")
+    found = {name: _ratio(side, sides, path) for name, side in sides.items() if side.extra_info.role == "ours"}
+    if not found:
         raise CannotJudge(f"{path}: no benchmark has the role 'ours': run all of tests/bench, {_MEASURE}")
-    return {name: _ratio(path, benchmark, found) for name, benchmark in ours.items()}
+    return found
 
 
-def _ratio(path: Path, benchmark: Mapping[str, Any], run: Mapping[str, Mapping[str, Any]]) -> Ratio:
-    name, info = benchmark["name"], benchmark["extra_info"]
-    if "beside" not in info:
-        raise CannotJudge(f"{path}: {name} has no other side: give `beside` to Turns.measure in its test")
-    other = _field(path, f"{name}, beside", info["beside"], "name")
-    if other not in run:
-        raise CannotJudge(f"{path}: {name} is measured beside {other}, which is not in the run: leave out -k and -m")
-    if run[other]["role"] not in ("peer", "bound"):
-        raise CannotJudge(f"{path}: {name} is measured beside {other}, which is neither a peer nor a bound")
-    units = {side: _field(path, side, run[side], "units") for side in (name, other)}
-    if units[name] != units[other]:
-        raise CannotJudge(f"{path}: {name} works on {units[name]}, {other} on {units[other]}: give both the same work")
-    own = _numbers(path, name, _field(path, name, _field(path, name, benchmark, "stats"), "data"))
-    beside = _numbers(path, f"{name}, beside", _field(path, f"{name}, beside", info["beside"], "seconds"))
+def _ratio(ours: Benchmark, sides: Mapping[str, Benchmark], path: Path) -> Ratio:
+    info, own = ours.extra_info, ours.stats.data
+    if info.beside is None:
+        raise CannotJudge(f"{path}: {ours.name} has no other side: give `beside` to Turns.measure in its test")
+    name, beside = info.beside.name, info.beside.seconds
+    if name not in sides:
+        raise CannotJudge(
+            f"{path}: {ours.name} is measured beside {name}, which is not in the run: leave out -k and -m"
+        )
+    other = sides[name].extra_info
+    if other.role == "ours":
+        raise CannotJudge(f"{path}: {ours.name} is measured beside {name}, which is neither a peer nor a bound")
+    if info.units != other.units:
+        raise CannotJudge(
+            f"{path}: {ours.name} works on {info.units}, {name} on {other.units}: give both the same work"
+        )
     if len(own) != len(beside):
-        raise CannotJudge(f"{path}: {name} has {len(own)} rounds and {other} beside it {len(beside)}: measure again")
-    compared = Compared(
-        beside=other, **{key: _field(path, name, info, key) for key in ("unit", "units", "threads", "device")}
-    )
+        raise CannotJudge(
+            f"{path}: {ours.name} has {len(own)} rounds and {name} beside it {len(beside)}: measure again"
+        )
     return Ratio(
-        name=name,
-        compared=compared,
+        beside=name,
+        unit=info.unit,
+        units=info.units,
+        threads=info.threads,
+        device=info.device,
         seconds=statistics.median(own),
         beside_seconds=statistics.median(beside),
         ratio=statistics.median(mine / others for mine, others in zip(own, beside, strict=True)),
     )
-
-
-def read_limits(path: Path) -> dict[str, Limit]:
-    """Limits by benchmark.
-
-    Raises:
-        CannotJudge: there are none, or the file is damaged.
-    """
-    content = _json(path, remedy=f"make limits: {_command(path)}")
-    limits = _field(path, "the file", content, "limits")
-    if not isinstance(limits, dict):
-        raise CannotJudge(f"{path}: limits are no object: make them anew, {_command(path)}")
-    found = {}
-    for name, entry in limits.items():
-        compared = Compared(**{key: _field(path, name, entry, key) for key in _COMPARED})
-        limit = _numbers(path, name, [_field(path, name, entry, "limit")])[0]
-        seen = _numbers(path, name, _field(path, name, entry, "seen"))
-        found[name] = Limit(compared=compared, limit=limit, seen=tuple(seen))
-    return found
 
 
 def make_limits(runs: Sequence[Mapping[str, Ratio]]) -> dict[str, Limit]:
@@ -159,12 +193,12 @@ def make_limits(runs: Sequence[Mapping[str, Ratio]]) -> dict[str, Limit]:
     limits = {}
     for number, run in enumerate(runs[1:], start=2):
         odd = sorted(run.keys() ^ first.keys())
-        odd += [name for name in first.keys() & run.keys() if run[name].compared != first[name].compared]
+        odd += [name for name in first.keys() & run.keys() if run[name].differences(first[name])]
         if odd:
             raise CannotJudge(f"run {number} and run 1 differ in {', '.join(odd)}: measure all of them in the same way")
-    for name, ratio in first.items():
-        seen = tuple(round(run[name].ratio, 4) for run in runs)
-        limits[name] = Limit(compared=ratio.compared, limit=round(max(seen) * HEADROOM, 3), seen=seen)
+    for name, ratio in sorted(first.items()):
+        seen = [round(run[name].ratio, 4) for run in runs]
+        limits[name] = Limit(**ratio.model_dump(), limit=round(max(seen) * HEADROOM, 3), seen=seen)
     return limits
 
 
@@ -177,7 +211,7 @@ def check_up_to_date(limits: Mapping[str, Limit], run: Mapping[str, Ratio], *, w
     problems = [f"{name} has no limit" for name in run if name not in limits]
     problems += [f"the limit of {name} is of no benchmark" for name in limits if name not in run]
     for name, limit in limits.items():
-        differences = limit.compared.differences(run[name].compared) if name in run else ""
+        differences = limit.differences(run[name]) if name in run else ""
         if differences:
             problems.append(f"{name} has {differences}")
     if problems:
@@ -186,36 +220,6 @@ def check_up_to_date(limits: Mapping[str, Limit], run: Mapping[str, Ratio], *, w
             f"sizes, threads and device of the limits ({_MEASURE}), or make limits anew of several runs: "
             f"{_command(where)}"
         )
-
-
-def origin_of(path: Path) -> dict[str, Any]:
-    """Where and when a run was measured: what a reader of its limits wants to know.
-
-    Raises:
-        CannotJudge: the file does not say.
-    """
-    content = _json(path, remedy=f"write it with {_MEASURE}")
-    infos = [_field(path, benchmark["name"], benchmark, "extra_info") for benchmark in content["benchmarks"]]
-    here = _field(path, "a benchmark", infos[0], "environment")
-    return {
-        **{key: _field(path, "the environment", here, key) for key in ("machine", "cpu", "cores", "gpu", "code")},
-        "load_average": max(_field(path, "a benchmark", info, "load_average") for info in infos),
-        "measured_at": _field(path, "the file", content, "datetime"),
-    }
-
-
-def write_limits(limits: Mapping[str, Limit], path: Path, *, origins: Sequence[Mapping[str, Any]]) -> None:
-    """Write limits as `read_limits` reads them, with where the runs were measured, in the order of what was seen."""
-    content = {
-        "rule": f"limit = worst ratio seen x {HEADROOM}; ratio = median over rounds of ours / beside, in turns",
-        "runs": origins,
-        "limits": {
-            name: {**asdict(limit.compared), "limit": limit.limit, "seen": list(limit.seen)}
-            for name, limit in sorted(limits.items())
-        },
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 def worst(runs: Iterable[Mapping[str, Ratio]]) -> dict[str, Ratio]:
@@ -236,12 +240,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--write", action="store_true", help="make the limits from these runs")
     asked = parser.parse_args(arguments)
     try:
-        runs = [read_run(path) for path in asked.benchmarks]
+        read_runs = [read(Run, path, remedy=f"write it anew, {_MEASURE}") for path in asked.benchmarks]
+        runs = [ratios_of(run, path) for run, path in zip(read_runs, asked.benchmarks, strict=True)]
         if asked.write:
-            limits = make_limits(runs)
-            write_limits(limits, asked.limits, origins=[origin_of(path) for path in asked.benchmarks])
-        else:
-            limits = read_limits(asked.limits)
+            made = Limits(runs=[run.origin for run in read_runs], limits=make_limits(runs))
+            asked.limits.parent.mkdir(parents=True, exist_ok=True)
+            asked.limits.write_text(made.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        limits = read(Limits, asked.limits, remedy=f"make limits: {_command(asked.limits)}").limits
         for run in runs:
             check_up_to_date(limits, run, where=asked.limits)
     except CannotJudge as error:
@@ -261,53 +266,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def table(ratios: Mapping[str, Ratio], limits: Mapping[str, Limit]) -> str:
     """A line per benchmark, plain: it must be whole in the log of a CI job."""
-    lines = [("benchmark", "ours, ms", "beside, ms", "ours, per s", "ratio", "limit", "", "beside")]
-    for name, ratio in sorted(ratios.items()):
-        limit = limits[name].limit
-        lines.append(
-            (
-                name,
-                f"{ratio.seconds * 1e3:.2f}",
-                f"{ratio.beside_seconds * 1e3:.2f}",
-                f"{ratio.compared.units / ratio.seconds:,.0f} {ratio.compared.unit}",
-                f"{ratio.ratio:.3f}",
-                f"{limit:.3f}",
-                "within" if ratio.ratio <= limit else "BEYOND",
-                ratio.compared.beside,
-            )
-        )
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    words = (0, 6, 7)  # these columns are flush left
-    return "".join(
-        "  ".join(f"{cell:{'<' if at in words else '>'}{widths[at]}}" for at, cell in enumerate(line)).rstrip() + "\n"
-        for line in lines
-    )
-
-
-def _json(path: Path, *, remedy: str) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CannotJudge(f"{path} cannot be read ({error.strerror}): {remedy}") from error
-    except ValueError as error:
-        raise CannotJudge(f"{path} is not JSON, or cut short ({error}): {remedy}") from error
-
-
-def _field(path: Path, what: str, entry: Any, key: str) -> Any:
-    if not isinstance(entry, dict) or key not in entry:
-        raise CannotJudge(f"{path}: {what} has no '{key}': write the file anew, {_MEASURE}")
-    return entry[key]
-
-
-def _numbers(path: Path, what: str, numbers: Any) -> list[float]:
-    good = isinstance(numbers, list) and all(
-        isinstance(number, int | float) and math.isfinite(number) and number > 0 for number in numbers
-    )
-    if not good or not numbers:
-        raise CannotJudge(
-            f"{path}: {what}: its times or ratios must be numbers above 0: write the file anew, {_MEASURE}"
-        )
-    return list(map(float, numbers))
+    lines = [
+        {
+            "benchmark": name,
+            "ours, ms": f"{ratio.seconds * 1e3:.2f}",
+            "beside, ms": f"{ratio.beside_seconds * 1e3:.2f}",
+            "ours, per s": f"{ratio.units / ratio.seconds:,.0f} {ratio.unit}",
+            "ratio": f"{ratio.ratio:.3f}",
+            "limit": f"{limits[name].limit:.3f}",
+            "": "within" if ratio.ratio <= limits[name].limit else "BEYOND",
+            "beside": ratio.beside,
+        }
+        for name, ratio in sorted(ratios.items())
+    ]
+    return pd.DataFrame(lines).to_string(index=False) + "\n"
 
 
 def _command(limits: Path) -> str:

@@ -31,6 +31,8 @@ python no_step.py
 SLEEPS = (
     """python -c "import pathlib, time; p = pathlib.Path('{mark}'); f = p.exists(); p.touch(); f or time.sleep(60)" """
 )
+MINUTES = "0.04"
+"""Long enough for all steps but one that sleeps."""
 
 
 class HalfHour:
@@ -57,22 +59,22 @@ class HalfHour:
 
 @pytest.fixture
 def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> HalfHour:
-    monkeypatch.setattr(half_hour, "GRACE_S", 1.0)
-    monkeypatch.setattr(half_hour, "LEAST_S", 0.5)
+    monkeypatch.setattr(half_hour, "GRACE_S", 0.5)
+    monkeypatch.setattr(half_hour, "LEAST_S", 0.2)
     return HalfHour(tmp_path, capsys)
 
 
 def test_a_run_goes_on_where_the_time_ended_it_and_past_what_failed(run: HalfHour) -> None:
-    code, _ = run.run("--minutes", "0.08")
+    code, _ = run.run("--minutes", MINUTES)
     assert code == 1
     assert run.ended == ["ended", "failed: exit code 3", "ended", "cut off"]
-    code, said = run.run("--minutes", "0.08")
+    code, said = run.run("--minutes", MINUTES)
     assert code == 1  # for one failed
     assert run.ended == ["ended", "failed: exit code 3", "ended", "ended"]
     assert [line for line in said if ", after" in line] == [said[-1]]  # the last step alone ran again
     assert run.printed(1) == ["one"]
     assert run.printed(2) == ["two"]
-    run.run("--minutes", "0.08", "--again")
+    run.run("--minutes", MINUTES, "--again")
     assert run.printed(2) == ["two", "two"]
     assert run.printed(1) == ["one"]
 
@@ -80,9 +82,9 @@ def test_a_run_goes_on_where_the_time_ended_it_and_past_what_failed(run: HalfHou
 def test_a_step_that_was_cut_off_twice_lets_others_go_first(run: HalfHour) -> None:
     run.page("python -c 'import time; time.sleep(60)'\n   python -c 'print(4)'")
     for _ in range(2):
-        run.run("--minutes", "0.08")
+        run.run("--minutes", MINUTES)
         assert run.ended[3:] == ["cut off"]
-    run.run("--minutes", "0.08")
+    run.run("--minutes", MINUTES)
     assert run.ended[3:] == ["cut off", "ended"]
 
 
@@ -90,7 +92,7 @@ def test_a_step_that_takes_longer_than_its_page_allows_has_failed(
     run: HalfHour, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run.page("python -c 'import time; time.sleep(60)'  # at most 0 min")
-    run.run("--minutes", "0.08")
+    run.run("--minutes", MINUTES)
     assert run.ended[-1] == "failed: not done in 0 minutes"
 
 

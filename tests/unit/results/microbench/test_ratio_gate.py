@@ -78,8 +78,8 @@ def test_limits_say_where_their_runs_were_measured(files: Files) -> None:
 
 
 def test_ratio_is_the_median_over_pairs_of_rounds(files: Files) -> None:
-    path = files.write("run.json", run_of([2.0, 30.0, 4.0], [1.0, 10.0, 1.0]))
-    found = ratio_gate.read_run(path)["plan"]
+    run = ratio_gate.Run.model_validate(run_of([2.0, 30.0, 4.0], [1.0, 10.0, 1.0]))
+    found = ratio_gate.ratios_of(run, files.folder)["plan"]
     assert (found.ratio, found.seconds, found.beside_seconds) == (3.0, 4.0, 1.0)
 
 
@@ -118,28 +118,40 @@ def without(run: dict[str, Any], *keys: str) -> dict[str, Any]:
 
 
 BAD_RUNS = {
-    "cut short": ('{"benchmarks": [', "is not JSON, or cut short"),
-    "no object": ([1], "no benchmarks in it"),
-    "nothing measured": ({"benchmarks": []}, "no benchmarks in it"),
-    "nothing of ours": ({"benchmarks": [benchmark("gather", [1.0], role="bound")]}, "no benchmark has the role 'ours'"),
+    "cut short": ('{"benchmarks": [', "Invalid JSON"),
+    "no object": ([1], "Input should be an object"),
+    "nothing measured": ({"datetime": "", "benchmarks": []}, "benchmarks: List should have at least 1 item"),
+    "nothing of ours": (
+        {"datetime": "", "benchmarks": [benchmark("gather", [1.0], role="bound")]},
+        "no benchmark has the role 'ours'",
+    ),
     "other side not in the run": (
-        {"benchmarks": run_of([1.0], [1.0])["benchmarks"][:1]},
+        {"datetime": "", "benchmarks": run_of([1.0], [1.0])["benchmarks"][:1]},
         "plan is measured beside gather, which is not in the run",
     ),
     "other side is ours too": (
-        {"benchmarks": [run_of([1.0], [1.0])["benchmarks"][0], benchmark("gather", [1.0], beside={"name": "plan"})]},
+        {
+            "datetime": "",
+            "benchmarks": [
+                run_of([1.0], [1.0])["benchmarks"][0],
+                benchmark("gather", [1.0], beside={"name": "plan", "seconds": [1.0]}),
+            ],
+        },
         "which is neither a peer nor a bound",
     ),
     "no other side": (without(run_of([1.0], [1.0]), "extra_info", "beside"), "plan has no other side"),
-    "no role": (without(run_of([1.0], [1.0]), "extra_info", "role"), "plan has no 'role'"),
-    "no raw rounds": (without(run_of([1.0], [1.0]), "stats", "data"), "plan has no 'data'"),
-    "no name": (without(run_of([1.0], [1.0]), "name"), "a benchmark has no 'name'"),
+    "no role": (without(run_of([1.0], [1.0]), "extra_info", "role"), "extra_info.role: Field required"),
+    "no raw rounds": (without(run_of([1.0], [1.0]), "stats", "data"), "stats.data: Field required"),
+    "no name": (without(run_of([1.0], [1.0]), "name"), "name: Field required"),
     "rounds lost": (run_of([1.0, 1.0], [1.0]), "plan has 2 rounds and gather beside it 1"),
-    "no time at all": (run_of([0.0], [1.0]), "numbers above 0"),
-    "not a time": (run_of(["soon"], [1.0]), "numbers above 0"),
-    "twice": ({"benchmarks": run_of([1.0], [1.0])["benchmarks"] * 2}, "two benchmarks are called plan"),
+    "no time at all": (run_of([0.0], [1.0]), "greater than 0"),
+    "not a time": (run_of(["soon"], [1.0]), "valid number"),
+    "twice": ({"datetime": "", "benchmarks": run_of([1.0], [1.0])["benchmarks"] * 2}, "two benchmarks have one name"),
     "less work beside": (
-        {"benchmarks": [run_of([1.0], [1.0])["benchmarks"][0], benchmark("gather", [1.0], role="peer", units=7)]},
+        {
+            "datetime": "",
+            "benchmarks": [run_of([1.0], [1.0])["benchmarks"][0], benchmark("gather", [1.0], role="peer", units=7)],
+        },
         "plan works on 1000, gather on 7",
     ),
 }
@@ -219,7 +231,7 @@ def test_committed_limits_say_how_loaded_each_run_was() -> None:
 
 
 def test_committed_limits_follow_from_the_ratios_beside_them() -> None:
-    for name, limit in ratio_gate.read_limits(ratio_gate.LIMITS).items():
+    for name, limit in ratio_gate.read(ratio_gate.Limits, ratio_gate.LIMITS, remedy="").limits.items():
         assert len(limit.seen) >= 3, name
         assert limit.limit == pytest.approx(max(limit.seen) * ratio_gate.HEADROOM, abs=1e-3), name
 
