@@ -26,7 +26,7 @@ def report_command(
     ] = None,
     simulated: Annotated[
         Path | None,
-        typer.Option(help="Directory with results of simulate and curves; default: simulate in --out or beside it"),
+        typer.Option(help="Directory with results of simulate; default: simulate in --out or beside it"),
     ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing: say what is out of date, and exit with 1 if anything is")

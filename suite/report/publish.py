@@ -13,7 +13,7 @@ from suite.report.page.page import page
 from suite.report.sheets import sheets
 from suite.report.source import Source
 from suite.tables.comparison import write_tables
-from suite.tables.formats import write_sheets
+from suite.tables.sheet import write_sheets
 
 PAGE = "index.html"
 

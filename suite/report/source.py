@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
-
-from pydantic import ValidationError
 
 from suite.records.groups import Group, group_records
 from suite.records.record import Record
@@ -27,14 +23,12 @@ class Source:
         files: File of every record of the groups, by the record's key.
         problems: Files that were skipped, and why.
         simulations: Replays of every policy by cache size, with the optimum.
-        curves: `curves.json` files of `python -m suite curves`: an LRU cache at every size.
     """
 
     groups: tuple[Group, ...]
     files: dict[str, Path] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
     simulations: tuple[Simulation, ...] = ()
-    curves: tuple[dict[str, Any], ...] = ()
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -52,7 +46,7 @@ def read(roots: Sequence[Path], simulated: Path | None = None) -> Source:
 
     Args:
         roots: Results directories, each with `records/`. Where two hold a record of one key, the first counts.
-        simulated: Directory below which `simulation.json` and `curves.json` lie; None: there are none.
+        simulated: Directory below which files named `simulation.json` lie; None: there are none.
     """
     found: dict[str, tuple[Record, Path]] = {}
     problems: list[Problem] = []
@@ -63,31 +57,18 @@ def read(roots: Sequence[Path], simulated: Path | None = None) -> Source:
             found.setdefault(record.key, (record, path))
     groups = tuple(chain(*sweeps(group_records(record for record, _ in found.values()))))
     shown = {record.key for group in groups for record in group.records}
-    simulations, curves = _simulated(simulated, problems) if simulated is not None else ((), ())
+    simulations = tuple(_simulated(simulated, problems)) if simulated is not None else ()
     return Source(
         groups=groups,
         files={key: path for key, (_, path) in found.items() if key in shown},
         problems=tuple(problems),
         simulations=simulations,
-        curves=curves,
     )
 
 
-def _simulated(folder: Path, problems: list[Problem]) -> tuple[tuple[Simulation, ...], tuple[dict[str, Any], ...]]:
-    simulations, curves = [], []
+def _simulated(folder: Path, problems: list[Problem]) -> Iterator[Simulation]:
     for path in sorted(folder.rglob("simulation.json")):
         try:
-            simulations.append(Simulation.model_validate_json(path.read_text(encoding="utf-8")))
-        except (OSError, ValidationError, UnicodeDecodeError) as error:
-            problems.append(Problem(path, f"is no simulation of this version: {str(error).splitlines()[0]}"))
-    for path in sorted(folder.rglob("curves.json")):
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            yield Simulation.model_validate_json(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            problems.append(Problem(path, f"is not JSON, or cut short: {error}"))
-            continue
-        if isinstance(content, dict) and {"trace", "curves"} <= content.keys():
-            curves.append(content)
-        else:
-            problems.append(Problem(path, "is JSON but no result of `python -m suite curves`"))
-    return tuple(simulations), tuple(curves)
+            problems.append(Problem(path, f"is no simulation of this version: {str(error).splitlines()[0]}"))

@@ -8,27 +8,23 @@ that fits. Places rest on ratios: of systems that took turns with each other, el
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from suite.records.groups import Group
 from suite.records.record import Record
-from suite.tables.rows import Row, merged_rows, noise_floor
+from suite.tables.rows import Row, merged_rows
 from suite.tables.settings import on_drive, sweeps
 from suite.tables.statistics import Estimate, places, relative_speed, takes_part
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contender:
-    """A system at one cache size: all its rounds are ok, verified, timed and offloading (or the baseline, on CUDA).
-
-    `noise` is that of its group, as a share; None: not known.
-    """
+    """A system at one cache size: all its rounds are ok, verified, timed and offloading (or the baseline, on CUDA)."""
 
     group: Group
     row: Row
     records: tuple[Record, ...]
-    noise: float | None
 
     @property
     def system(self) -> str:
@@ -39,11 +35,6 @@ class Contender:
     def size(self) -> int:
         """Device bytes by its own account; 0: none are on the device."""
         return self.row.device_bytes or 0
-
-    def raced(self, other: Contender) -> bool:
-        """Whether the two took turns with each other."""
-        mine, theirs = ({run.turns.contest for run in one.records if run.turns} for one in (self, other))
-        return not mine.isdisjoint(theirs)
 
     def over(self, other: Contender) -> Estimate | None:
         """Speed relative to another: in their turns, else by their ratios to the baseline; None: neither is known."""
@@ -87,8 +78,13 @@ def leaderboards(groups: Iterable[Group]) -> tuple[Leaderboard, ...]:
     Rows on a drive have a host budget, and tables of their own: none of them is here.
     """
     made = []
-    for sweep in (one for one in sweeps(groups) if not on_drive(one[0])):
-        contenders = [contender for group in sweep for contender in _contenders(group)]
+    for sweep in sweeps(group for group in groups if not on_drive(group)):
+        contenders = [
+            Contender(group=group, row=row, records=runs)
+            for group in sweep
+            for row in merged_rows(group)
+            if not row.again and all(map(takes_part, runs := group.rounds_by_system[row.system]))
+        ]
         if contenders:
             contenders.sort(key=lambda contender: (contender.size, contender.system))
             made.append(Leaderboard(groups=sweep, contenders=tuple(contenders)))
@@ -97,7 +93,12 @@ def leaderboards(groups: Iterable[Group]) -> tuple[Leaderboard, ...]:
 
 def standings(leaderboard: Leaderboard, budget_bytes: int) -> tuple[Place, ...]:
     """Who is fastest within so many device bytes, each system with its fastest cell that fits."""
-    speed = _speed(leaderboard.contenders)
+    # ratios, which slow spells of the machine do not move, where all have one
+    by_ratio = all(contender.row.ratio is not None for contender in leaderboard.contenders)
+
+    def speed(contender: Contender) -> float:
+        return (contender.row.ratio if by_ratio else contender.row.samples_per_s) or 0.0
+
     best: dict[str, Contender] = {}
     for contender in leaderboard.contenders:
         known = best.get(contender.system)
@@ -114,21 +115,5 @@ def standings(leaderboard: Leaderboard, budget_bytes: int) -> tuple[Place, ...]:
 def _apart(first: Contender, other: Contender) -> Estimate | None:
     """Their ratio; None where it lies within the noise, so that it is no difference."""
     ratio = first.over(other)
-    noise = max(first.noise or 0.0, other.noise or 0.0)
+    noise = max(first.row.noise or 0.0, other.row.noise or 0.0)
     return None if ratio is None or abs(ratio.value - 1) <= noise else ratio
-
-
-def _speed(contenders: Sequence[Contender]) -> Callable[[Contender], float]:
-    """What contenders are ordered by: ratios, which slow spells of the machine do not move, where all have one."""
-    if all(contender.row.ratio is not None for contender in contenders):
-        return lambda contender: contender.row.ratio or 0.0
-    return lambda contender: contender.row.samples_per_s or 0.0
-
-
-def _contenders(group: Group) -> Iterator[Contender]:
-    rows = merged_rows(group)
-    noise = noise_floor(rows)
-    for row in rows:
-        runs = () if row.again else group.rounds_by_system[row.system]
-        if runs and all(takes_part(run) for run in runs):
-            yield Contender(group=group, row=row, records=runs, noise=noise)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from suite.records.groups import Group, is_baseline
 from suite.records.record import Record
-from suite.tables.columns import relative
-from suite.tables.quantities import MISSING, amount, count, megabytes, percent, score
-from suite.tables.rows import Row, failure, merged_rows, records_of, trusted
-from suite.tables.sheet import Block, Column, lines, notes
-from suite.tables.statistics import Estimate, mean_of
+from suite.tables.quantities import MISSING, amount, count, megabytes, percent, relative, score_within
+from suite.tables.rows import Row, merged_rows, remarks, trusted
+from suite.tables.sheet import Block, Column, block
+from suite.tables.statistics import Estimate, mean_of, spread_out
 
 HEADING = "Approximate systems: quality against bytes"
 TIERS = ("device", "host", "disk")
@@ -26,60 +24,55 @@ class Approximation:
         auroc: Mean over rounds; no interval with one round.
         below: The baseline's AUROC less its own, paired by round; None without a baseline.
         samples: Trained on.
-        device_bytes, host_bytes, disk_bytes: Of rows and optimizer state.
+        tiers: Bytes of rows and optimizer state by tier, the largest over rounds; a tier without any is left out.
         table_bytes: What the tables take where all rows are; `share` of the baseline's.
     """
 
-    system: str
-    exact: bool
-    auroc: float | None = None
-    auroc_low: float | None = None
-    auroc_high: float | None = None
-    below: float | None = None
-    below_low: float | None = None
-    below_high: float | None = None
-    samples: int | None = None
-    device_bytes: int | None = None
-    host_bytes: int | None = None
-    disk_bytes: int | None = None
-    table_bytes: int | None = None
-    share: float | None = None
-    ratio: float | None = None
-    ratio_low: float | None = None
-    ratio_high: float | None = None
-    rounds: int = 0
-    verified: str | None = None
-    status: str = ""
+    row: Row
+    auroc: Estimate | None
+    below: Estimate | None
+    samples: int | None
+    tiers: dict[str, int]
+    table_bytes: int | None
+    share: float | None
+
+    @property
+    def numbers(self) -> dict[str, object]:
+        """The same as raw numbers, by column."""
+        return {
+            **{name: getattr(self.row, name) for name in ("system", "exact")},
+            **spread_out("auroc", self.auroc),
+            **spread_out("below", self.below),
+            "samples": self.samples,
+            **{f"{tier}_bytes": self.tiers.get(tier) for tier in TIERS},
+            **{name: getattr(self, name) for name in ("table_bytes", "share")},
+            **spread_out("ratio", self.row.relative),
+            "rounds": self.row.measured_rounds,
+            "verified": self.row.verified,
+            "status": self.row.status.value,
+        }
 
 
-def _interval(value: float | None, low: float | None, high: float | None) -> str:
-    if value is None or low is None or high is None:
-        return score(value)
-    return f"{_places(value)} [{_places(low)}, {_places(high)}]"
+def _speed(one: Approximation) -> str:
+    ratio = one.row.relative
+    return amount(one.row.ratio) if ratio is None or ratio.low is None else relative(ratio)
 
 
-def _places(value: float | None) -> str:
-    return MISSING if value is None else f"{value:.4f}"
-
-
-def _speed(row: Approximation) -> str:
-    ratio = Estimate(value=row.ratio or 0.0, low=row.ratio_low, high=row.ratio_high)
-    return amount(row.ratio) if ratio.low is None else relative(ratio)
+def _tier(tier: str) -> Column[Approximation]:
+    return Column(words=f"{tier} MB", show=lambda one: megabytes(one.tiers.get(tier)))
 
 
 _COLUMNS: tuple[Column[Approximation], ...] = (
-    Column(words="system", show=lambda row: row.system, text=True),
-    Column(words="AUROC", show=lambda row: _interval(row.auroc, row.auroc_low, row.auroc_high)),
-    Column(words="below exact", show=lambda row: _interval(row.below, row.below_low, row.below_high)),
-    Column(words="table MB", show=lambda row: megabytes(row.table_bytes)),
-    Column(words="share", show=lambda row: percent(row.share, 1)),
-    Column(words="device MB", show=lambda row: megabytes(row.device_bytes)),
-    Column(words="host MB", show=lambda row: megabytes(row.host_bytes)),
-    Column(words="disk MB", show=lambda row: megabytes(row.disk_bytes)),
+    Column(words="system", show=lambda one: one.row.system, text=True),
+    Column(words="AUROC", show=lambda one: score_within(one.auroc)),
+    Column(words="below exact", show=lambda one: score_within(one.below)),
+    Column(words="table MB", show=lambda one: megabytes(one.table_bytes)),
+    Column(words="share", show=lambda one: percent(one.share, 1)),
+    *map(_tier, TIERS),
     Column(words="vs full_gpu", show=_speed),
-    Column(words="rounds", show=lambda row: count(row.rounds)),
-    Column(words="verified", show=lambda row: row.verified or MISSING, text=True),
-    Column(words="status", show=lambda row: row.status, text=True),
+    Column(words="rounds", show=lambda one: count(one.row.measured_rounds)),
+    Column(words="verified", show=lambda one: one.row.verified or MISSING, text=True),
+    Column(words="status", show=lambda one: one.row.status, text=True),
 )
 
 
@@ -88,80 +81,71 @@ def approximations(group: Group) -> tuple[Approximation, ...]:
     rows = [row for row in merged_rows(group) if not row.again]
     if all(row.exact for row in rows):
         return ()
+    runs = group.rounds_by_system
     baseline = next((row for row in rows if is_baseline(row.system)), None)
-    exact = _aurocs(records_of(group, baseline)) if baseline is not None else {}
-    found = [_approximation(row, records_of(group, row), exact) for row in rows if not row.exact or row is baseline]
-    full = next((one.table_bytes for one in found if one.exact), None)
-    shared = [replace(one, share=one.table_bytes / full) if full and one.table_bytes else one for one in found]
-    return tuple(sorted(shared, key=lambda one: (not one.exact, -(one.table_bytes or 0), one.system)))
+    exact = _aurocs(runs[baseline.system]) if baseline is not None else {}
+    full = _table_bytes(_bytes(runs[baseline.system])) if baseline is not None else None
+    found = [_approximation(row, runs[row.system], exact, full) for row in rows if not row.exact or row is baseline]
+    return tuple(sorted(found, key=lambda one: (not one.row.exact, -(one.table_bytes or 0), one.row.system)))
 
 
-def approximate_block(group: Group) -> Block | None:
-    """The block below a comparison's; None where all of its systems are exact."""
+def approximate_block(group: Group, heading: str = HEADING, facts: Sequence[str] = ()) -> list[Block]:
+    """The block below a comparison's; none where all of its systems are exact."""
     found = approximations(group)
     if not found:
-        return None
-    shown = [column for column in _COLUMNS if any(column.show(one) != MISSING for one in found)]
-    rows = {row.system: row for row in merged_rows(group) if not row.again}
-    samples = {one.samples for one in found} - {None}
-    failed = [f"{one.system}: {failure(rows[one.system])}" for one in found if one.status != "ok"]
-    return Block(
-        heading=HEADING,
-        verdict=sentences(found),
-        facts=tuple(f"Trained on {number:,} samples" for number in sorted(filter(None, samples))),
-        heads=tuple(shown),
-        lines=lines(shown, ((one, [run.key for run in group.rounds_by_system[one.system]]) for one in found)),
-        notes=notes(failed, "Not measured"),
-    )
-
-
-def sentences(found: Sequence[Approximation]) -> tuple[str, ...]:
-    """What a person can take from them: the fewest bytes without a loss that was seen, and the loss of the smallest."""
-    measured = [one for one in found if not one.exact and one.below_low is not None and one.share is not None]
-    if not measured:
-        return ("Nothing can be said of what fewer bytes cost: that takes several rounds, with the baseline.",)
-    free = [one for one in measured if one.below_low is not None and one.below_low <= 0]
-    said = ["Every approximate system loses AUROC."]
-    if free:
-        least = min(free, key=lambda one: one.share or 0.0)
-        said = [
-            f"{least.system} takes {percent(least.share)} of the exact tables' bytes, and no loss of AUROC was seen "
-            f"(at most {_places(least.below_high)})."
-        ]
-    small = min(measured, key=lambda one: one.share or 0.0)
-    if small not in free:
-        said.append(
-            f"The smallest, {small.system}, takes {percent(small.share, 1)} and loses {_places(small.below)} "
-            f"[{_places(small.below_low)}, {_places(small.below_high)}]."
+        return []
+    samples = {one.samples for one in found if one.samples}
+    return [
+        block(
+            _COLUMNS,
+            [(one, group.rounds_by_system[one.row.system]) for one in found],
+            heading=heading,
+            verdict=_sentences(found),
+            facts=(*facts, *(f"Trained on {number:,} samples" for number in sorted(samples))),
+            notes=remarks(one.row for one in found),
         )
-    return tuple(said)
+    ]
 
 
-def _approximation(row: Row, runs: Sequence[Record], exact: dict[int, float]) -> Approximation:
+def _sentences(found: Sequence[Approximation]) -> list[str]:
+    """What a person can take from them: the fewest bytes without a loss that was seen, and the loss of the smallest."""
+    losses = [
+        (one.share, one.row.system, below)
+        for one in found
+        if not one.row.exact and one.share is not None and (below := one.below) is not None and below.low is not None
+    ]
+    if not losses:
+        return ["Nothing can be said of what fewer bytes cost: that takes several rounds, with the baseline."]
+    said = ["Every approximate system loses AUROC."]
+    free = [loss for loss in losses if (loss[2].low or 0.0) <= 0]
+    if free:
+        share, system, below = min(free, key=lambda loss: loss[0])
+        said = [
+            f"{system} takes {percent(share)} of the exact tables' bytes, and no loss of AUROC was seen "
+            f"(at most {below.high:.4f})."
+        ]
+    small = min(losses, key=lambda loss: loss[0])
+    if small not in free:
+        share, system, below = small
+        said.append(f"The smallest, {system}, takes {percent(share, 1)} and loses {score_within(below)}.")
+    return said
+
+
+def _approximation(row: Row, runs: Sequence[Record], exact: dict[int, float], full: int | None) -> Approximation:
     own = _aurocs(runs)
-    auroc = mean_of(list(own.values())) if own else None
     pairs = [exact[number] - value for number, value in own.items() if number in exact]
-    below = mean_of(pairs) if pairs and not is_baseline(row.system) else None
+    measured = [run.cell for run in runs if run.measurement is not None]
     tiers = _bytes(runs)
-    measured = [run for run in runs if run.measurement is not None]
+    size = _table_bytes(tiers)
     return Approximation(
-        system=row.system,
-        exact=row.exact,
-        **_named("auroc", auroc),
-        **_named("below", below),
-        samples=measured[0].cell.steps * measured[0].cell.batch_size if measured else None,
-        **{f"{tier}_bytes": tiers.get(tier) for tier in TIERS},
-        # rows of a slower tier are all there; those on the device are copies then
-        table_bytes=next((tiers[tier] for tier in reversed(TIERS) if tier in tiers), None),
-        **{name: getattr(row, name) for name in ("ratio", "ratio_low", "ratio_high")},
-        rounds=row.measured_rounds,
-        verified=row.verified,
-        status=row.status.value,
+        row=row,
+        auroc=mean_of(list(own.values())) if own else None,
+        below=mean_of(pairs) if pairs and not is_baseline(row.system) else None,
+        samples=measured[0].steps * measured[0].batch_size if measured else None,
+        tiers=tiers,
+        table_bytes=size,
+        share=size / full if size and full else None,
     )
-
-
-def _named(name: str, mean: Estimate | None) -> dict[str, Any]:
-    return {} if mean is None else {name: mean.value, f"{name}_low": mean.low, f"{name}_high": mean.high}
 
 
 def _aurocs(runs: Sequence[Record]) -> dict[int, float]:
@@ -172,12 +156,15 @@ def _aurocs(runs: Sequence[Record]) -> dict[int, float]:
 
 
 def _bytes(runs: Sequence[Record]) -> dict[str, int]:
-    """Rows and state by tier, the largest over rounds; a tier without any is left out."""
-    found: dict[str, int] = {}
-    for measurement in trusted(runs):
-        anatomy = measurement.memory.anatomy_bytes
-        for tier in TIERS:
-            size = anatomy.get(f"{tier}/rows", 0) + anatomy.get(f"{tier}/state", 0)
-            if size:
-                found[tier] = max(size, found.get(tier, 0))
-    return found
+    """Rows and state by tier, the largest over rounds."""
+    accounts = [measurement.memory.anatomy_bytes for measurement in trusted(runs)]
+    sizes = {
+        tier: max((one.get(f"{tier}/rows", 0) + one.get(f"{tier}/state", 0) for one in accounts), default=0)
+        for tier in TIERS
+    }
+    return {tier: size for tier, size in sizes.items() if size}
+
+
+def _table_bytes(tiers: dict[str, int]) -> int | None:
+    """Of the slowest tier: rows there are all rows, and those on a faster one are copies."""
+    return next((tiers[tier] for tier in reversed(TIERS) if tier in tiers), None)

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from suite.records.groups import REFERENCE, Group, base_name, is_baseline
 from suite.records.measured import DriveSpeed
 from suite.records.record import Record
 from suite.records.status import Status
-from suite.tables.rows import Row, failure, merged_rows, noise_floor, trusted
-from suite.tables.statistics import Estimate, relative_speed
+from suite.tables.rows import Row, failure, merged_rows, trusted
+from suite.tables.statistics import Estimate, met, relative_speed, spread_out
 from workloads.schema import SCHEMAS
 
 RIVALS: Final = ("mapped_table", "rocksdb_table")
 """What others would do with rows on a drive; every system beside the baseline is compared with them."""
 FLOAT_BYTES: Final = 4
-_AS_IN_ROW = ("knew", "samples_per_s", "ratio", "ratio_low", "ratio_high", "builds", "auroc", "exact", "verified")
 
 
 class Step(StrEnum):
@@ -31,71 +30,55 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class OnDrive:
-    """A system within a host budget, in one kind of step. None: does not exist or is not known, never 0.
+    """A system within a host budget, in one kind of step.
 
     Attributes:
-        ratio: To all rows in RAM.
-        over_mapped_table, ...: How many times as fast as that rival, with a 95 % interval over blocks of turns.
-        compared: With rivals: `in turns`, or `through full_ram`.
-        rows_read, read_bytes, written_bytes: Per sample, in the timed turns.
-        blocks_of_drive: Bytes read over the size of the drive's measured reads, per second, relative to the reads per
-            second that it gives at depth 32; `rows_of_drive`: rows asked of the file, relative to the same.
-        over_blocks, over_packed: Bytes read over the least possible: a block for every missing row, or its own bytes.
+        row: Its speed is that of the step.
+        over: How many times as fast as a rival, by its name, with a 95 % interval over blocks of turns.
+        compared: With rivals: `in turns`, or `through full_ram`; None: with none.
+        reading: What was read and written, see `_reading`; None: not known.
         held_bytes: Most that was in use beyond what training took without rows; the largest over rounds.
-        why: How it ended that is not ok, and why.
     """
 
-    step: str
-    host_budget_bytes: int
-    system: str
-    knew: str | None = None
-    samples_per_s: float | None = None
-    ratio: float | None = None
-    ratio_low: float | None = None
-    ratio_high: float | None = None
-    over_mapped_table: float | None = None
-    over_mapped_table_low: float | None = None
-    over_mapped_table_high: float | None = None
-    over_rocksdb_table: float | None = None
-    over_rocksdb_table_low: float | None = None
-    over_rocksdb_table_high: float | None = None
-    compared: str | None = None
-    noise: float | None = None
-    builds: int = 0
-    auroc: float | None = None
-    rows_read: float | None = None
-    read_bytes: float | None = None
-    written_bytes: float | None = None
-    blocks_of_drive: float | None = None
-    rows_of_drive: float | None = None
-    over_blocks: float | None = None
-    over_packed: float | None = None
-    held_bytes: int | None = None
-    exact: bool = True
-    verified: str | None = None
-    status: str
-    why: str = ""
+    step: Step
+    budget: int
+    row: Row
+    runs: tuple[Record, ...]
+    over: Mapping[str, Estimate]
+    compared: str | None
+    reading: Mapping[str, float | None]
+    held_bytes: int | None
 
     @property
     def speed(self) -> Estimate | None:
         """Relative to all rows in RAM; None: it is the baseline, or was not timed beside it."""
-        return None if is_baseline(self.system) else self._estimate("ratio")
+        return None if is_baseline(self.row.system) else self.row.relative
 
     @property
     def sound(self) -> bool:
         """Whether it was timed, ended ok, is verified and exact; the reference is a yardstick."""
-        ended_well = self.status == Status.OK and self.verified not in ("no", None)
-        timed = self.samples_per_s is not None and base_name(self.system) != REFERENCE
-        return timed and ended_well and self.exact
+        row = self.row
+        ended_well = row.status is Status.OK and row.verified not in ("no", None)
+        return row.samples_per_s is not None and base_name(row.system) != REFERENCE and ended_well and row.exact
 
-    def over(self, rival: str) -> Estimate | None:
-        """How many times as fast as a rival."""
-        return self._estimate(f"over_{rival}")
-
-    def _estimate(self, name: str) -> Estimate | None:
-        value = getattr(self, name)
-        low, high = getattr(self, f"{name}_low"), getattr(self, f"{name}_high")
-        return None if value is None else Estimate(value=value, low=low, high=high)
+    @property
+    def numbers(self) -> dict[str, object]:
+        """The same as raw numbers, by column."""
+        row = self.row
+        return {
+            "step": self.step.value,
+            "host_budget_bytes": self.budget,
+            **{name: getattr(row, name) for name in ("system", "knew", "samples_per_s")},
+            **spread_out("ratio", row.relative),
+            **{key: value for name in RIVALS for key, value in spread_out(f"over_{name}", self.over.get(name)).items()},
+            "compared": self.compared,
+            **{name: getattr(row, name) for name in ("noise", "builds", "auroc")},
+            **self.reading,
+            "held_bytes": self.held_bytes,
+            **{name: getattr(row, name) for name in ("exact", "verified")},
+            "status": row.status.value,
+            "why": "" if row.status is Status.OK else failure(row),
+        }
 
 
 def rows_on_drive(groups: Sequence[Group], step: Step) -> tuple[OnDrive, ...]:
@@ -103,8 +86,8 @@ def rows_on_drive(groups: Sequence[Group], step: Step) -> tuple[OnDrive, ...]:
 
     Of the embedding step none where nobody beside the baseline took such turns.
     """
-    found = tuple(row for group in groups for row in _rows(group, step))
-    timed = any(row.samples_per_s is not None and not is_baseline(row.system) for row in found)
+    found = tuple(one for group in groups for one in _rows(group, step))
+    timed = any(one.row.samples_per_s is not None and not is_baseline(one.row.system) for one in found)
     return found if timed or step is Step.WHOLE else ()
 
 
@@ -112,9 +95,9 @@ def table_rows(group: Group) -> int | None:
     """Rows of all tables: what the baseline holds, else about as many as the dataset has; None: not known."""
     for system, runs in group.rounds_by_system.items():
         for measurement in trusted(runs) if is_baseline(system) else ():
-            sizes = [size for key, size in measurement.memory.anatomy_bytes.items() if key.endswith("/rows")]
-            if sum(sizes):
-                return sum(sizes) // (FLOAT_BYTES * group.cell.embedding_dim)
+            anatomy = measurement.memory.anatomy_bytes
+            if size := sum(size for key, size in anatomy.items() if key.endswith("/rows")):
+                return size // (FLOAT_BYTES * group.cell.embedding_dim)
     schema = SCHEMAS.get(group.cell.workload.partition("@")[0])
     if schema is None or group.cell.data == "real":
         return None
@@ -129,21 +112,23 @@ def drives_of(runs: Sequence[Record]) -> list[DriveSpeed]:
 def _rows(group: Group, step: Step) -> Iterator[OnDrive]:
     if step is Step.EMBEDDING:
         group = Group(group.key, tuple(map(_embedding_alone, group.records)))
+    systems = group.rounds_by_system
     rows = [row for row in merged_rows(group) if not row.again]
-    noise = noise_floor(merged_rows(group))
-    rivals = {name: found for name in RIVALS if (found := _fastest(rows, name)) is not None}
+    rivals = {name: systems[found.system] for name in RIVALS if (found := _fastest(rows, name)) is not None}
     for row in rows:
+        runs = systems[row.system]
+        others = {name: theirs for name, theirs in rivals.items() if theirs is not runs and row.samples_per_s}
+        over = {name: ratio for name, theirs in others.items() if (ratio := relative_speed(runs, theirs)) is not None}
+        apart = not all(met(runs, rivals[name]) for name in over)
         yield OnDrive(
-            step=step.value,
-            host_budget_bytes=group.cell.host_budget_bytes or 0,
-            system=row.system,
-            **_beside(group, row, rivals),
-            noise=noise,
-            **_reading(group, row),
-            held_bytes=_held(group.rounds_by_system[row.system]),
-            **{name: getattr(row, name) for name in _AS_IN_ROW},
-            status=row.status.value,
-            why="" if row.status is Status.OK else failure(row),
+            step=step,
+            budget=group.cell.host_budget_bytes or 0,
+            row=row,
+            runs=runs,
+            over=over,
+            compared=("through full_ram" if apart else "in turns") if over else None,
+            reading=_reading(group, row),
+            held_bytes=_held(runs),
         )
 
 
@@ -161,50 +146,34 @@ def _embedding_alone(record: Record) -> Record:
 
 
 def _fastest(rows: Sequence[Row], name: str) -> Row | None:
-    named = [row for row in rows if base_name(row.system) == name and row.verified != "no"]
-    timed = [row for row in named if row.samples_per_s is not None]
-    return max(timed, key=lambda row: row.samples_per_s or 0.0, default=None)
+    named = [row for row in rows if base_name(row.system) == name and row.verified != "no" and row.samples_per_s]
+    return max(named, key=lambda row: row.samples_per_s or 0.0, default=None)
 
 
-def _beside(group: Group, row: Row, rivals: dict[str, Row]) -> dict[str, Any]:
-    """Speed relative to the rivals; nothing of one that was not timed, or to itself."""
-    found: dict[str, Any] = {}
-    if row.samples_per_s is None:
-        return found
-    runs = group.rounds_by_system[row.system]
-    for name, rival in rivals.items():
-        others = group.rounds_by_system[rival.system]
-        ratio = None if rival is row else relative_speed(runs, others)
-        if ratio is not None:
-            found |= {f"over_{name}": ratio.value, f"over_{name}_low": ratio.low, f"over_{name}_high": ratio.high}
-            apart = _contests(runs).isdisjoint(_contests(others))
-            found["compared"] = "through full_ram" if apart else found.get("compared", "in turns")
-    return found
+def _reading(group: Group, row: Row) -> dict[str, float | None]:
+    """What was read and written in the turns.
 
-
-def _contests(runs: Sequence[Record]) -> set[str]:
-    return {run.turns.contest for run in runs if run.turns is not None}
-
-
-def _reading(group: Group, row: Row) -> dict[str, Any]:
-    """What was read and written in the turns, per sample and relative to the drive and to the least possible."""
-    runs = group.rounds_by_system[row.system]
-    if not trusted(runs):
-        return {}
+    `rows_read`, `read_bytes` and `written_bytes` are per sample. `blocks_of_drive` are bytes read over the size of the
+    drive's measured reads, per second, relative to the reads per second that it gives at depth 32; `rows_of_drive` are
+    rows asked of the file, relative to the same. `over_blocks` and `over_packed` are bytes read over the least
+    possible: a block for every missing row, or its own bytes.
+    """
+    runs = group.rounds_by_system[row.system] if row.measured_rounds else ()
     rows, read, written = (_per_sample(runs, name) for name in ("rows_read", "read_bytes", "written_bytes"))
     misses = _misses(runs) if rows is None else rows
-    speed = None if row.total_steps_per_s is None else row.total_steps_per_s * group.cell.batch_size
     drives = drives_of(group.records)  # of all systems: it is one drive, and a single look may meet a busy machine
     block = drives[0].read_bytes if drives else None
-    depth_32 = statistics.median(one.reads_per_s_depth_32 for one in drives) if drives else None
+    per_s = None if row.total_steps_per_s is None else row.total_steps_per_s * group.cell.batch_size
+    of_drive = _over(per_s, statistics.median(one.reads_per_s_depth_32 for one in drives) if drives else None)
+    row_bytes = FLOAT_BYTES * group.cell.embedding_dim
     return {
         "rows_read": rows,
         "read_bytes": read,
         "written_bytes": written,
-        "blocks_of_drive": _over(_times(_over(read, block), speed), depth_32),
-        "rows_of_drive": _over(_times(rows, speed), depth_32),
+        "blocks_of_drive": _times(_over(read, block), of_drive),
+        "rows_of_drive": _times(rows, of_drive),
         "over_blocks": _over(read, _times(misses, block)),
-        "over_packed": _over(read, _times(misses, FLOAT_BYTES * group.cell.embedding_dim)),
+        "over_packed": _over(read, _times(misses, row_bytes)),
     }
 
 
@@ -231,8 +200,7 @@ def _misses(runs: Sequence[Record]) -> float | None:
 
 def _held(runs: Sequence[Record]) -> int | None:
     held = [one.held for one in trusted(runs) if one.held is not None]
-    peaks = [one.peak_bytes - one.without_rows_bytes for one in held if one.peak_bytes is not None]
-    return max(peaks, default=None)
+    return max((one.peak_bytes - one.without_rows_bytes for one in held if one.peak_bytes is not None), default=None)
 
 
 def _over(one: float | None, other: float | None) -> float | None:

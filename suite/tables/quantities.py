@@ -6,6 +6,8 @@ import math
 
 from pydantic import ByteSize
 
+from suite.tables.statistics import Estimate
+
 MISSING = "n/a"
 
 
@@ -43,6 +45,17 @@ def with_decimals(value: float, decimals: int) -> str:
     return f"{round(value, decimals):,.{max(decimals, 0)}f}"
 
 
+def relative(ratio: Estimate | None, noise: float | None = None) -> str:
+    """A ratio of speeds with its interval, in the digits that a noise floor allows."""
+    if ratio is None:
+        return MISSING
+    places = decimals(ratio.value, noise)
+    value, low, high = (
+        MISSING if bound is None else with_decimals(bound, places) for bound in (ratio.value, ratio.low, ratio.high)
+    )
+    return f"{value} [{MISSING}]" if ratio.low is None else f"{value} [{low}, {high}]"
+
+
 def duration(seconds: float | None, noise: float | None = None) -> str:
     """Seconds as `4.37s`, `49.2s`, `12m05s` or `1h40m`; the share `noise` as in `amount`."""
     if seconds is None:
@@ -78,6 +91,8 @@ def score(value: float | None) -> str:
     return MISSING if value is None else f"{value:.5f}"
 
 
-def place_words(place: int, *, tied: bool) -> str:
-    """A place in a ranking."""
-    return f"{place}, too close to call" if tied else str(place)
+def score_within(mean: Estimate | None) -> str:
+    """A mean AUROC, or a difference of two, with its interval."""
+    if mean is None or mean.low is None:
+        return score(None if mean is None else mean.value)
+    return f"{mean.value:.4f} [{mean.low:.4f}, {mean.high:.4f}]"

@@ -7,13 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from suite.records.groups import Group
-from suite.records.measured import Ranks, RankShare
+from suite.records.measured import Ranks
 from suite.records.record import Record
-from suite.records.status import Status
 from suite.tables.quantities import MISSING, amount, gigabytes, megabytes, percent, score
-from suite.tables.rows import Row, failure, merged_rows, records_of, trusted
+from suite.tables.rows import Row, merged_rows, remarks, trusted
 from suite.tables.settings import CPU_CAVEAT, facts, headings
-from suite.tables.sheet import Block, Column, lines, notes
+from suite.tables.sheet import Block, Column, block
 
 LEGEND = (
     "Ranks: processes that share the tables and each batch; the dense layers are data-parallel. Per rank: the smallest "
@@ -32,22 +31,16 @@ def on_ranks(group: Group) -> bool:
 
 
 @dataclass(frozen=True)
-class OnRanks:
+class _OnRanks:
     """A system's row, and what its ranks did; None where the cell failed."""
 
     row: Row
     ranks: Ranks | None
 
-    def per_rank(self, count: Callable[[RankShare], int | None]) -> list[int]:
-        """A count by rank; empty where it is not known."""
-        counts = [count(share) for share in self.ranks.shares] if self.ranks is not None else []
-        known = [found for found in counts if found is not None]
-        return known if len(known) == len(counts) else []
-
-    def per_step(self, count: Callable[[RankShare], int | None]) -> float | None:
-        """Of all ranks together."""
-        found = self.per_rank(count)
-        return sum(found) / self.ranks.steps if self.ranks is not None and found else None
+    def per_rank(self, field: str) -> list[int]:
+        """A field of `RankShare` by rank; empty where it is not known."""
+        counts = [getattr(share, field) for share in self.ranks.shares] if self.ranks is not None else []
+        return [] if None in counts else counts
 
 
 def imbalance(counts: Sequence[int]) -> float | None:
@@ -55,40 +48,46 @@ def imbalance(counts: Sequence[int]) -> float | None:
     return max(counts) * len(counts) / sum(counts) if sum(counts) else None
 
 
-def _imbalance(words: str, count: Callable[[RankShare], int | None]) -> Column[OnRanks]:
-    def show(row: OnRanks) -> str:
-        found = imbalance(row.per_rank(count))
+def _imbalance(words: str, field: str) -> Column[_OnRanks]:
+    def show(row: _OnRanks) -> str:
+        found = imbalance(row.per_rank(field))
         return MISSING if found is None else f"{found:.2f}"
 
     return Column(words=words, show=show)
 
 
-def _range(
-    words: str, count: Callable[[RankShare], int | None], show: Callable[[int | None], str] = megabytes
-) -> Column[OnRanks]:
-    def cell(row: OnRanks) -> str:
-        found = row.per_rank(count)
-        return " to ".join(dict.fromkeys(map(show, (min(found), max(found))))) if found else MISSING
+def _range(words: str, field: str, quantity: Callable[[int | None], str] = megabytes) -> Column[_OnRanks]:
+    def show(row: _OnRanks) -> str:
+        found = row.per_rank(field)
+        return " to ".join(dict.fromkeys(map(quantity, (min(found), max(found))))) if found else MISSING
 
-    return Column(words=words, show=cell)
+    return Column(words=words, show=show)
 
 
-COLUMNS: tuple[Column[OnRanks], ...] = (
-    Column(words="system", show=lambda row: row.row.system, text=True),
-    Column(words="AUROC", show=lambda row: score(row.row.auroc)),
-    Column(words="verified", show=lambda row: row.row.verified or MISSING, text=True),
-    Column(words="steps/s", show=lambda row: amount(row.ranks.steps_per_s) if row.ranks is not None else MISSING),
-    _range("tables MB per rank", lambda share: share.table_bytes),
-    _range("device MB per rank", lambda share: share.device_bytes),
-    _range("CPU GB per rank", lambda share: share.host_peak_rss_bytes, gigabytes),
-    _range("GPU GB reserved per rank", lambda share: share.device_reserved_bytes, gigabytes),
-    Column(words="hit rate", show=lambda row: percent(row.row.hit_rate, 2)),
-    _imbalance("lookups imbalance", lambda share: share.lookups),
-    _imbalance("misses imbalance", lambda share: share.unique_misses),
-    _imbalance("bytes imbalance", lambda share: share.table_bytes),
-    Column(words="MB of ids sent per it", show=lambda row: megabytes(row.per_step(lambda share: share.ids_bytes))),
-    Column(words="MB pooled sent per it", show=lambda row: megabytes(row.per_step(lambda share: share.pooled_bytes))),
-    Column(words="status", show=lambda row: row.row.status, text=True),
+def _sent(words: str, field: str) -> Column[_OnRanks]:
+    def show(row: _OnRanks) -> str:
+        found = row.per_rank(field)
+        return megabytes(sum(found) / row.ranks.steps if row.ranks is not None and found else None)
+
+    return Column(words=words, show=show)
+
+
+COLUMNS: tuple[Column[_OnRanks], ...] = (
+    Column(words="system", show=lambda one: one.row.system, text=True),
+    Column(words="AUROC", show=lambda one: score(one.row.auroc)),
+    Column(words="verified", show=lambda one: one.row.verified or MISSING, text=True),
+    Column(words="steps/s", show=lambda one: amount(None if one.ranks is None else one.ranks.steps_per_s)),
+    _range("tables MB per rank", "table_bytes"),
+    _range("device MB per rank", "device_bytes"),
+    _range("CPU GB per rank", "host_peak_rss_bytes", gigabytes),
+    _range("GPU GB reserved per rank", "device_reserved_bytes", gigabytes),
+    Column(words="hit rate", show=lambda one: percent(one.row.hit_rate, 2)),
+    _imbalance("lookups imbalance", "lookups"),
+    _imbalance("misses imbalance", "unique_misses"),
+    _imbalance("bytes imbalance", "table_bytes"),
+    _sent("MB of ids sent per it", "ids_bytes"),
+    _sent("MB pooled sent per it", "pooled_bytes"),
+    Column(words="status", show=lambda one: one.row.status, text=True),
 )
 
 
@@ -100,27 +99,21 @@ def rank_blocks(groups: Sequence[Group]) -> tuple[Block, ...]:
 
 
 def _block(group: Group, heading: str) -> Block:
-    cell = group.cell
-    rows = [OnRanks(row, _ranks_of(records_of(group, row))) for row in merged_rows(group) if not row.again]
-    heads = [column for column in COLUMNS if any(column.show(row) != MISSING for row in rows)]
+    cell, runs = group.cell, group.rounds_by_system
+    rows = [row for row in merged_rows(group) if not row.again]
+    found = [_OnRanks(row, _ranks_of(runs[row.system])) for row in rows]
     where = f"{cell.nodes} machines" if cell.nodes > 1 else "one machine"
-    backends = dict.fromkeys(row.ranks.backend for row in rows if row.ranks is not None)
-    return Block(
+    backends = dict.fromkeys(one.ranks.backend for one in found if one.ranks is not None)
+    return block(
+        COLUMNS,
+        [(one, runs[one.row.system]) for one in found],
         heading=heading,
         facts=(
             *(fact for fact in facts([group]) if fact != CPU_CAVEAT),
             f"Ranks: {cell.ranks} on {where}{''.join(f', {name}' for name in backends)}",
             *([_NOT_RANKED] if group.on_cpu else []),
         ),
-        heads=tuple(heads),
-        lines=lines(heads, ((row, [run.key for run in records_of(group, row.row)]) for row in rows)),
-        notes=(
-            *notes(
-                (f"{row.row.system}: {failure(row.row)}" for row in rows if row.row.status is not Status.OK),
-                "Not measured",
-            ),
-            *notes(f"{row.row.system}: {note}" for row in rows for note in row.row.notes),
-        ),
+        notes=remarks(rows),
     )
 
 

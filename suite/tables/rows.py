@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from suite.records.groups import REFERENCE, Group, base_name, is_baseline
@@ -12,7 +13,6 @@ from suite.records.measured import Optimum, Traffic
 from suite.records.record import Measurement, Record
 from suite.records.status import Status
 from suite.tables.statistics import Estimate, Speed, second_copies, speed_of, trusted_baseline
-from suite.tables.targets import reached_near_the_end, samples_to
 from systems.answers import Purpose
 
 WAIT_SHARE = 0.02
@@ -39,17 +39,16 @@ class Row:
     """A system's rounds merged. None: does not exist, or is not known; never 0. The columns say what most fields mean.
 
     Attributes:
-        auroc, accuracy: Mean over rounds, which differ in seed.
         target_auroc: What the baseline had reached near its end; the same in all rows of a group.
         target_s: Seconds of training to the target at this system's speed; None: not reached.
         ratio, ratio_low, ratio_high: Speed relative to the all-on-device baseline in the same turns, 95 % interval.
         computes_as: The system whose kernel this one is here, so that it was not timed.
         exact: It leaves the rows that plain training leaves; others are shown apart, and not ranked by speed.
-        builds: That the ratio rests on, over all rounds.
         device_allocated_bytes, ...: Largest peak of any round. Traffic is counted in the first round alone.
         verified: `bitwise`, `within <tolerance>`, `no`; None where the cell failed before it was verified.
         measured_rounds: Of the rounds with a record, those that the numbers come from.
         again: This is the baseline's second copy, of which only the speed is told.
+        noise: How far that copy may seem from the first, a share (0.02 is 2 %); the same in all rows of a group.
     """
 
     system: str
@@ -97,6 +96,7 @@ class Row:
     phase: str = ""
     notes: tuple[str, ...] = ()
     again: bool = False
+    noise: float | None = None
 
     @property
     def relative(self) -> Estimate | None:
@@ -115,31 +115,22 @@ def merged_rows(group: Group) -> list[Row]:
     """One row per system of a group: reference and baseline first, behind it its second copy, then by name."""
     systems = group.rounds_by_system
     baseline = trusted_baseline(systems.values())
-    target = reached_near_the_end(trusted(baseline or systems.get(REFERENCE, ())))
+    target = _reached_near_the_end(trusted(baseline or systems.get(REFERENCE, ())))
     rows = []
     for runs in systems.values():
         rows.append(_merge(runs, baseline, target))
         if runs is baseline and (copies := second_copies(runs)):
-            rows.append(_again(copies, baseline))
-    return rows
+            of_copies = _speed(copies, speed_of(copies, baseline))
+            counts: dict[str, Any] = {"rounds": len(copies), "measured_rounds": len(copies)}
+            rows.append(Row(system=copies[0].cell.system, status=Status.OK, again=True, **counts, **of_copies))
+    noise = next((row.relative.noise for row in rows if row.again and row.relative is not None), None)
+    return [replace(row, noise=noise) for row in rows]
 
 
 def records_of(group: Group, row: Row) -> tuple[Record, ...]:
     """The records behind a row; behind the baseline's second copy are the baseline's."""
     copied = next((system for system in group.rounds_by_system if is_baseline(system)), "")
     return group.rounds_by_system[copied if row.again else row.system]
-
-
-def noise_floor(rows: Iterable[Row]) -> float | None:
-    """How far the baseline's second copy may seem from the first: a share, 0.02 being 2 %.
-
-    Half the width of its interval, or its distance from 1 where that is more. None: there is no such row, or it has no
-    interval.
-    """
-    for row in rows:
-        if row.again and row.ratio is not None and row.ratio_low is not None and row.ratio_high is not None:
-            return max((row.ratio_high - row.ratio_low) / 2, abs(row.ratio - 1))
-    return None
 
 
 def _merge(runs: Sequence[Record], baseline: Sequence[Record] | None, target: float | None) -> Row:
@@ -159,7 +150,7 @@ def _merge(runs: Sequence[Record], baseline: Sequence[Record] | None, target: fl
     if not measurements:
         return Row(**common)
     speed = _speed(runs, speed_of(runs, baseline))
-    samples_per_s, samples = speed.get("samples_per_s"), samples_to(target, measurements)
+    samples_per_s, samples = speed.get("samples_per_s"), _samples_to(target, measurements)
     return Row(
         **common,
         **speed,
@@ -175,21 +166,9 @@ def _merge(runs: Sequence[Record], baseline: Sequence[Record] | None, target: fl
         host_net_bytes=_largest(m.memory.host_peak_rss_bytes - m.memory.host_baseline_rss_bytes for m in measurements),
         **_traffic(measurements),
         **_device_bytes(measurements),
-        misses_over_optimum=_over(runs, lambda traffic: traffic.unique_misses, lambda best: best.unique_misses),
-        bytes_over_minimum=_over(runs, bytes_moved, lambda best: best.bytes_moved),
+        **_over_optimum(runs),
         placement=_words(m.placement for m in measurements),
         offloads=all(m.offloads for m in measurements),
-    )
-
-
-def _again(copies: Sequence[Record], baseline: Sequence[Record] | None) -> Row:
-    return Row(
-        system=copies[0].cell.system,
-        rounds=len(copies),
-        measured_rounds=len(copies),
-        status=Status.OK,
-        again=True,
-        **_speed(copies, speed_of(copies, baseline)),
     )
 
 
@@ -227,6 +206,15 @@ def failure(ended: Row | Record) -> str:
     return f"{ended.status.value}{where}: {one_line(ended.reason) or 'no reason was recorded'}"
 
 
+def remarks(rows: Iterable[Row]) -> dict[str, list[str]]:
+    """What a reader has to know of rows beside the numbers, by title."""
+    rows = list(rows)
+    return {
+        "Not measured": [f"{row.system}: {failure(row)}" for row in rows if row.status is not Status.OK],
+        "Notes": [f"{row.system}: {note}" for row in rows for note in row.notes],
+    }
+
+
 def _traffic(measurements: Sequence[Measurement]) -> dict[str, Any]:
     counted = next((m.traffic for m in measurements if m.traffic is not None), None)
     if counted is None:
@@ -247,17 +235,28 @@ def bytes_moved(traffic: Traffic) -> int | None:
     return traffic.bytes_fetched + traffic.bytes_written_back
 
 
-def _over(
-    runs: Sequence[Record], counted: Callable[[Traffic], int | None], least: Callable[[Optimum], int]
-) -> float | None:
-    """What was counted per step, relative to the least possible."""
+def counted_with_optimum(runs: Sequence[Record]) -> tuple[Traffic, Optimum] | None:
+    """What the round that was counted moved, and the least possible; None where no round has both."""
     for run in runs:
-        traffic = None if run.measurement is None else run.measurement.traffic
-        if traffic is None or run.optimum is None:
-            continue
-        found, best = counted(traffic), least(run.optimum)
-        return found / traffic.steps * run.optimum.steps / best if found is not None and best else None
+        if run.measurement is not None and run.measurement.traffic is not None and run.optimum is not None:
+            return run.measurement.traffic, run.optimum
     return None
+
+
+def _over_optimum(runs: Sequence[Record]) -> dict[str, Any]:
+    """What was counted per step, relative to the least possible."""
+    found = counted_with_optimum(runs)
+    if found is None:
+        return {}
+    traffic, best = found
+    pairs = {
+        "misses_over_optimum": (traffic.unique_misses, best.unique_misses),
+        "bytes_over_minimum": (bytes_moved(traffic), best.bytes_moved),
+    }
+    return {
+        name: None if counted is None or not least else counted / traffic.steps * best.steps / least
+        for name, (counted, least) in pairs.items()
+    }
 
 
 def _verified(runs: Sequence[Record]) -> str | None:
@@ -316,3 +315,32 @@ def _device_bytes(measurements: Sequence[Measurement]) -> dict[str, Any]:
 def _largest(values: Iterable[int | None]) -> int | None:
     known = [value for value in values if value is not None]
     return max(known) if known else None
+
+
+def _reached_near_the_end(rounds: Sequence[Measurement]) -> float | None:
+    """The AUROC of a system's last point but one, mean over rounds; None where a round has no two points."""
+    points = [_points(measurement) for measurement in rounds]
+    enough = bool(points) and all(len(of_round) >= 2 for of_round in points)
+    return statistics.fmean(of_round[-2][1] for of_round in points) if enough else None
+
+
+def _samples_to(target: float | None, rounds: Sequence[Measurement]) -> float | None:
+    """Samples trained on until the target was reached, mean over rounds; None where a round does not reach it."""
+    found = [_crossing(target, _points(one)) for one in rounds] if target is not None else []
+    known = [samples for samples in found if samples is not None]
+    return statistics.fmean(known) if known and len(known) == len(found) else None
+
+
+def _points(measurement: Measurement) -> list[tuple[int, float]]:
+    """Samples and AUROC, wherever quality was looked at while training."""
+    return [(point.samples, point.auroc) for point in measurement.quality.points if point.auroc is not None]
+
+
+def _crossing(target: float, points: Sequence[tuple[int, float]]) -> float | None:
+    """Where straight lines between the points first reach the target."""
+    if points and points[0][1] >= target:
+        return points[0][0]
+    for (before, less), (samples, auroc) in pairwise(points):
+        if auroc >= target:
+            return before + (samples - before) * (target - less) / (auroc - less)
+    return None

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Sequence
 
 from suite.records.groups import Group
 from suite.records.record import Cell, Record
-from suite.tables.columns import relative
-from suite.tables.quantities import MISSING, binary_bytes, gigabytes, score
-from suite.tables.rows import merged_rows, noise_floor, one_line, trusted
+from suite.tables.quantities import MISSING, binary_bytes, gigabytes, relative, score
+from suite.tables.rows import merged_rows, one_line, trusted
 
 CPU_CAVEAT = (
     "On a CPU: host-resident systems stand outside any offload ranking; offload throughput is only claimed from a CUDA "
@@ -54,7 +53,7 @@ def facts(groups: Sequence[Group]) -> tuple[str, ...]:
     capped = f", tables capped to about {cell.max_rows:,} rows in all" if cell.max_rows else ""
     tf32 = ", dense layers in TF32" if cell.tf32 else ""
     records = [record for one in groups for record in one.records]
-    best = f"; best possible AUROC {score(best_auroc(group.records))}" if cell.data == "synthetic" else ""
+    best = f"; best possible AUROC {score(_best_auroc(group.records))}" if cell.data == "synthetic" else ""
     found = (
         f"Measured on: {_machine(group)}",
         f"Data: {group.title}, {cell.data}, scale {cell.scale}{capped}{best}",
@@ -72,11 +71,13 @@ def details(groups: Sequence[Group]) -> tuple[str, ...]:
     """The rest: steps of a cell's own process, the optimum's horizon and versions; groups as for `facts`."""
     cell = groups[0].cell
     records = [record for one in groups for record in one.records]
+    versions = dict.fromkeys(map(_version, records))
     return (
         f"Steps in a process of its own: {cell.train_steps:,}, then {cell.counted_steps:,} with traffic counted in the "
         "first round",
         *_horizon(records),
-        f"Versions: {_versions(records)}",
+        # Numbers of different code side by side are no comparison unless the reader knows.
+        f"Versions: {'several, run them again to compare alike: ' if len(versions) > 1 else ''}{'; '.join(versions)}",
     )
 
 
@@ -114,14 +115,12 @@ def _taking_turns(records: Sequence[Record]) -> tuple[str, ...]:
 
 def _noise(groups: Sequence[Group]) -> tuple[str, ...]:
     """The baseline beside itself, where that differs most; nothing where it did not run twice in several builds."""
-    found = [
-        (noise, row) for group in groups for row in merged_rows(group) if (noise := noise_floor([row])) is not None
-    ]
-    if not found:
+    copies = [row for group in groups for row in merged_rows(group) if row.again and row.noise is not None]
+    if not copies:
         return ()
-    noise, row = max(found, key=lambda item: item[0])
-    several = f", the widest of {len(found)}" if len(found) > 1 else ""
-    return (f"Noise floor: the baseline beside itself {relative(row.relative, noise)}{several}",)
+    row = max(copies, key=lambda row: row.noise or 0.0)
+    several = f", the widest of {len(copies)}" if len(copies) > 1 else ""
+    return (f"Noise floor: the baseline beside itself {relative(row.relative, row.noise)}{several}",)
 
 
 def cache(cell: Cell) -> str:
@@ -175,13 +174,10 @@ def _frequencies(cell: Cell) -> str:
     return f", frequencies{how} from the first {100 * cell.frequency_prefix:g} % of training"
 
 
-def best_auroc(records: Iterable[Record]) -> float | None:
-    """AUROC of the model that planted the labels, median over records; None where labels are real."""
-    known = [
-        record.measurement.quality.best_auroc
-        for record in records
-        if record.measurement is not None and record.measurement.quality.best_auroc is not None
-    ]
+def _best_auroc(records: Iterable[Record]) -> float | None:
+    """AUROC of the model that planted the labels, median over records; None where it is not known."""
+    measured = [record.measurement.quality for record in records if record.measurement is not None]
+    known = [quality.best_auroc for quality in measured if quality.best_auroc is not None]
     return statistics.median(known) if known else None
 
 
@@ -193,13 +189,6 @@ def _horizon(records: Iterable[Record]) -> tuple[str, ...]:
         f"and bytes of the last {steps:,} count"
         for first, steps in sorted(found)
     )
-
-
-def _versions(records: Iterable[Record]) -> str:
-    seen = dict.fromkeys(map(_version, records))
-    # Numbers of different code side by side are no comparison unless the reader knows.
-    several = "several, run them again to compare alike: " if len(seen) > 1 else ""
-    return several + "; ".join(seen)
 
 
 def _version(record: Record) -> str:
@@ -224,14 +213,9 @@ def sweeps(groups: Iterable[Group]) -> list[tuple[Group, ...]]:
         key = group.key
         identity = group.cell.identity("system", "round", *_SIZES), on_drive(group)
         found[key.workload_order, key.device, key.data, key.machine, key.threads, identity].append(group)
-    return [tuple(sorted(members, key=_size)) for members in found.values()]
+    return [tuple(sorted(members, key=lambda group: group.key.size)) for members in found.values()]
 
 
 def on_drive(group: Group) -> bool:
     """Whether a group is of the contest of rows on a drive, which has tables of its own."""
     return group.cell.host_budget_bytes is not None
-
-
-def _size(group: Group) -> tuple[int, float]:
-    cell = group.cell
-    return cell.host_budget_bytes or cell.device_budget_bytes or 0, cell.cache_ratio or 0.0

@@ -1,45 +1,51 @@
-"""What every published table is made of, before it becomes Markdown, CSV, LaTeX, a terminal's text or a page.
+"""What every published table is made of, and how it is written as Markdown, CSV and LaTeX.
 
-A sheet is made once and shown in many formats, so that they cannot disagree.
+A sheet is made once and shown in many formats, so that they cannot disagree. The same records give the same files.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import field as default
+from itertools import chain, islice
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import pandas as pd
 
 from suite.records.groups import Group
-from suite.records.published import PublishedRow, published_rows
 from suite.records.record import Record
-from suite.tables.rows import merged_rows, one_line, records_of
+from suite.records.store import write_atomically
+from suite.tables.quantities import MISSING
 
 _Row = TypeVar("_Row")
+_WIDE_CELL = 18
+"""Characters above which a text cell of a LaTeX table is broken into lines."""
+_BROKEN_TEXT = r">{\raggedright\arraybackslash}p{9em}"
+_LINE_END = r" \\"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Head:
-    """The head of a column.
+class Column(Generic[_Row]):
+    """A column and how it shows a row: as people read it; `n/a` where there is no value.
 
     Attributes:
-        words: Words between which a narrow terminal may break.
-        text: The column holds text, set flush left.
-        breaks, repeats: A terminal too narrow for all columns starts a new table before it; each new one has it, too.
+        words: Of its head; a narrow terminal may break between them.
+        text: It holds text, set flush left.
+        repeats: Of a table too wide for a terminal every part has it.
     """
 
     words: str
+    show: Callable[[_Row], str]
     text: bool = False
-    breaks: bool = False
     repeats: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Column(Head, Generic[_Row]):
-    """A column and how it shows a row: as people read it; `n/a` where there is no value."""
-
-    show: Callable[[_Row], str]
+def field(words: str, name: str, show: Callable[[Any], str] = str, *, text: bool = False) -> Column[Mapping[str, Any]]:
+    """A column of rows that are raw numbers by name."""
+    return Column(words=words, show=lambda row: show(row[name]), text=text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,14 +57,6 @@ class Line:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Notes:
-    """Sentences about the rows of a block under a title of their own."""
-
-    title: str
-    sentences: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Block:
     """A table of one setting and machine.
 
@@ -66,20 +64,26 @@ class Block:
         heading: What tells it from the others; empty where it belongs to the block before it, or is the only one.
         verdict: What follows from the rows, a sentence each.
         facts: What holds for the whole block, a sentence each.
-        notes: What a reader has to know beside the numbers.
+        notes: By title, what a reader has to know beside the numbers.
     """
 
-    heading: str
+    heading: str = ""
     verdict: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
-    heads: tuple[Head, ...]
+    heads: tuple[Column[Any], ...]
     lines: tuple[Line, ...]
-    notes: tuple[Notes, ...] = ()
+    notes: Mapping[str, tuple[str, ...]] = default(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sheet:
-    """A published table: `title` is what it answers, `frame` has the same rows as raw numbers in SI units."""
+    """A published table.
+
+    Attributes:
+        name: Of its files, without suffix.
+        legend: What holds for all blocks, a sentence each.
+        frame: The same rows as raw numbers in SI units, empty where there is no value.
+    """
 
     name: str
     title: str
@@ -88,42 +92,37 @@ class Sheet:
     frame: pd.DataFrame
 
 
-def lines(columns: Sequence[Column[_Row]], rows: Iterable[tuple[_Row, Sequence[str]]]) -> tuple[Line, ...]:
-    """A line per row, from rows with the keys of the records behind them."""
-    return tuple(Line(cells=tuple(column.show(row) for column in columns), keys=tuple(keys)) for row, keys in rows)
-
-
-def notes(sentences: Iterable[str], title: str = "Notes") -> tuple[Notes, ...]:
-    """Sentences under a title; nothing where there are none."""
-    found = tuple(sentences)
-    return (Notes(title=title, sentences=found),) if found else ()
+def block(
+    columns: Iterable[Column[_Row]],
+    rows: Iterable[tuple[_Row, Iterable[Record]]],
+    *,
+    heading: str = "",
+    verdict: Sequence[str] = (),
+    facts: Iterable[str] = (),
+    notes: Mapping[str, Iterable[str]] | None = None,
+) -> Block:
+    """A block of rows with the records behind each; what has nothing to show is left out, a column or a note."""
+    columns, pairs = tuple(columns), tuple(rows)
+    cells = [[column.show(row) for column in columns] for row, _ in pairs]
+    kept = [at for at in range(len(columns)) if not cells or any(line[at] != MISSING for line in cells)]
+    return Block(
+        heading=heading,
+        verdict=tuple(verdict),
+        facts=tuple(facts),
+        heads=tuple(columns[at] for at in kept),
+        lines=tuple(
+            Line(cells=tuple(line[at] for at in kept), keys=tuple(run.key for run in runs))
+            for line, (_, runs) in zip(cells, pairs, strict=True)
+        ),
+        notes={title: found for title, said in (notes or {}).items() if (found := tuple(dict.fromkeys(said)))},
+    )
 
 
 SETTING_COLUMNS = (
     *("kind", "workload", "data", "scale", "device", "host", "threads", "optimizer", "lr", "eps", "batch_size"),
     *("embedding_dim", "max_rows", "cache_ratio", "device_budget_bytes", "seed", "setting", "source"),
 )
-"""What a line begins with."""
-
-
-def frame(*groups: Group, published: bool = False) -> pd.DataFrame:
-    """The comparison: a line per system and group, and where asked for the published rows of their workloads.
-
-    Memory, printed in GB by a source that means GiB (see `suite.records.published.NOTE`), is converted to bytes.
-    """
-    lines = [
-        setting_numbers(group, records_of(group, row))
-        | {name: value for name, value in vars(row).items() if name != "notes"}
-        | {"status": row.status.value, "reason": one_line(row.reason)}
-        for group in groups
-        for row in merged_rows(group)
-    ]
-    if published:
-        workloads = dict.fromkeys(group.cell.workload for group in groups)
-        lines += [
-            _published_setting(row) | published_numbers(row) for name in workloads for row in published_rows(name)
-        ]
-    return raw_frame(lines)
+"""What a line of raw numbers begins with."""
 
 
 def raw_frame(lines: Sequence[Mapping[str, object]]) -> pd.DataFrame:
@@ -138,7 +137,7 @@ def raw_frame(lines: Sequence[Mapping[str, object]]) -> pd.DataFrame:
 
 
 def setting_numbers(group: Group, runs: Sequence[Record]) -> dict[str, object]:
-    """What every line begins with, and the keys of the records behind it."""
+    """What every line of raw numbers begins with, and the keys of the records behind it."""
     cell, environment = group.cell, group.environment
     return {
         **{name: getattr(cell, name) for name in SETTING_COLUMNS if hasattr(cell, name)},
@@ -151,30 +150,106 @@ def setting_numbers(group: Group, runs: Sequence[Record]) -> dict[str, object]:
     }
 
 
-def _published_setting(row: PublishedRow) -> dict[str, object]:
-    return {
-        "kind": "published",
-        "workload": row.workload,
-        "data": "real",
-        "device": row.gpu,
-        "host": row.cpu,
-        "batch_size": row.batch_size,
-        "cache_ratio": row.cache_ratio,
-        "source": row.source,
-    }
+def write_sheets(
+    sheets: Iterable[Sheet], folder: Path, *, suffixes: Sequence[str] = ("md", "csv", "tex")
+) -> tuple[Path, ...]:
+    """Write every sheet as `name.md`, `name.csv` and `name.tex`, or as some of them. Returns the files.
+
+    Raises:
+        StoreError: a file cannot be written; an earlier one of that name is still whole.
+    """
+    files = []
+    for sheet in sheets:
+        for suffix in suffixes:
+            files.append(folder / f"{sheet.name}.{suffix}")
+            write_atomically(files[-1], _FORMATS[suffix](sheet))
+    return tuple(files)
 
 
-def published_numbers(row: PublishedRow) -> dict[str, Any]:
-    """A published row by the fields of `suite.tables.rows.Row`, in SI units."""
-    return {
-        "system": row.system,
-        "auroc": row.auroc,
-        "accuracy": row.accuracy,
-        "steps_per_s": row.steps_per_s,
-        "samples_per_s": row.steps_per_s * row.batch_size,
-        "epoch_s": row.epoch_s,
-        "device_allocated_bytes": round(row.gpu_allocated_gb * 2**30),
-        "device_reserved_bytes": round(row.gpu_reserved_gb * 2**30),
-        "host_peak_rss_bytes": round(row.cpu_gb * 2**30),
-        "status": "published",
-    }
+def to_markdown(sheet: Sheet) -> str:
+    """Title, per block its heading, verdict, facts, table and notes, and the legend."""
+    parts = [f"# {_escaped(sheet.title)}"]
+    for one in sheet.blocks:
+        parts += [f"## {_escaped(one.heading)}"] if one.heading else []
+        parts += [f"> {_escaped(' '.join(one.verdict))}"] if one.verdict else []
+        parts += [_items(one.facts)] if one.facts else []
+        rules = ["---" if head.text else "---:" for head in one.heads]
+        rows = ([head.words for head in one.heads], rules, *(line.cells for line in one.lines))
+        parts.append("\n".join("| " + " | ".join(map(_escaped, cells)) + " |" for cells in rows))
+        for title, sentences in one.notes.items():
+            parts += [f"{_escaped(title)}:", _items(sentences)]
+    return "\n\n".join([*parts, _items(sheet.legend)]) + "\n"
+
+
+def to_csv(sheet: Sheet) -> str:
+    """All blocks under one header: raw numbers in SI units, empty where there is no value."""
+    text: str = sheet.frame.to_csv(index=False, float_format="%.12g", lineterminator="\n")
+    return text
+
+
+def to_latex(sheet: Sheet) -> str:
+    r"""A fragment for `\input`: a longtable per block, with booktabs rules; pages break inside tables.
+
+    Labels are `tab:NAME-1`, `tab:NAME-2`, ... by block. Pages lie on their side: tables are wide.
+    """
+    tables = [_latex_block(sheet, one, f"tab:{sheet.name}-{number}") for number, one in enumerate(sheet.blocks, 1)]
+    parts = [
+        r"% Needs \usepackage[T1]{fontenc} and \usepackage{array,booktabs,longtable,lscape}; not only Latin: XeLaTeX.",
+        r"\begin{landscape}",
+        r"\begingroup\scriptsize\sloppy\setlength{\tabcolsep}{2pt}",
+        *_paragraphs(escape_latex([" ".join(sheet.legend)])),
+        *tables,
+        r"\endgroup",
+        r"\end{landscape}",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+_FORMATS: dict[str, Callable[[Sheet], str]] = {"md": to_markdown, "csv": to_csv, "tex": to_latex}
+
+
+def escape_latex(texts: Iterable[str]) -> list[str]:
+    """Texts as LaTeX prints them: pandas escapes what LaTeX reads as commands, and lines may break inside names."""
+    column = pd.DataFrame({"text": [" ".join(text.split()) for text in texts]})
+    written = column.style.hide(axis="index").hide(axis="columns").format(escape="latex").to_latex()
+    lines = [line.removesuffix(_LINE_END) for line in written.splitlines()[1:-1]]
+    # Braces: a row that began with [ or * would be an argument of the line end before it, and two - make a dash.
+    braced = [re.sub(r"([\[*-])", r"{\1}", line) for line in lines]
+    return [re.sub(r"(\\_|=|{\[}|,(?=[A-Za-z]))", r"\1\\allowbreak{}", line) for line in braced]
+
+
+def _escaped(text: str) -> str:
+    """Text that Markdown shows as it is."""
+    # `*` would otherwise open emphasis, `|` a cell, `<` a tag; `_` inside names does not
+    return re.sub(r"([\\|*<`])", r"\\\1", text)
+
+
+def _items(sentences: Iterable[str]) -> str:
+    return "\n".join(f"- {_escaped(sentence)}" for sentence in sentences)
+
+
+def _paragraphs(escaped: Iterable[str]) -> list[str]:
+    return [rf"\noindent {sentence}\par" for sentence in escaped]
+
+
+def _latex_block(sheet: Sheet, one: Block, label: str) -> str:
+    title = sheet.title + (f". {one.heading}" if one.heading else "")
+    heads = [head.words.split() for head in one.heads]
+    said = [*one.verdict, *one.facts, *chain(*((f"{title}:", *words) for title, words in one.notes.items()))]
+    escaped = iter(escape_latex([title, *chain(*heads), *chain(*(line.cells for line in one.lines)), *said]))
+    caption = next(escaped)
+    columns = [
+        rf"\shortstack[{'l' if head.text else 'r'}]{{{_LINE_END.strip().join(islice(escaped, len(words)))}}}"
+        for head, words in zip(one.heads, heads, strict=True)
+    ]
+    table = pd.DataFrame([list(islice(escaped, len(columns))) for _ in one.lines], columns=columns)
+    # Numbers are as wide as they are; text too, up to a width from which it is broken into lines.
+    longest = [max(map(len, cells)) for cells in zip(*(line.cells for line in one.lines), strict=True)]
+    aligned = "".join(
+        "r" if not head.text else "l" if letters <= _WIDE_CELL else _BROKEN_TEXT
+        for head, letters in zip(one.heads, longest, strict=True)
+    )
+    text: str = table.style.hide(axis="index").to_latex(
+        column_format=aligned, hrules=True, environment="longtable", caption=caption, label=label
+    )
+    return "\n".join([text.rstrip("\n"), *_paragraphs(escaped)])

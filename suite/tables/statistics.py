@@ -45,6 +45,20 @@ class Estimate:
         """Whether two systems are too close to call: the interval of their ratio contains 1, or there is none."""
         return self.low is None or self.high is None or self.low <= 1 <= self.high
 
+    @property
+    def noise(self) -> float | None:
+        """How far what should be 1 may seem from it, a share; None: there is no interval.
+
+        Half the interval's width, or the distance from 1 where that is more.
+        """
+        return None if self.low is None or self.high is None else max((self.high - self.low) / 2, abs(self.value - 1))
+
+
+def spread_out(name: str, found: Estimate | None) -> dict[str, float | None]:
+    """An estimate as raw numbers of three columns."""
+    parts = (None, None, None) if found is None else (found.value, found.low, found.high)
+    return dict(zip((name, f"{name}_low", f"{name}_high"), parts, strict=True))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
@@ -164,6 +178,12 @@ def relative_speed(ours: Sequence[Record], theirs: Sequence[Record]) -> Estimate
     if all(logs) and _beside_a_baseline(ours) and _beside_a_baseline(theirs):
         return unpaired_ratio(logs[0].values(), logs[1].values())
     return None
+
+
+def met(ours: Sequence[Record], theirs: Sequence[Record]) -> bool:
+    """Whether two systems took turns with each other."""
+    mine, others = ({turns.contest for turns in _turns(runs)} for runs in (ours, theirs))
+    return not mine.isdisjoint(others)
 
 
 def _turns(runs: Iterable[Record]) -> list[Turns]:

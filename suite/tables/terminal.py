@@ -31,12 +31,11 @@ def render(console: Console, groups: Sequence[Group], columns: Columns = Columns
             [head.words.replace(" ", "\n") for head in block.heads],
             [line.cells for line in block.lines],
             text=[index for index, head in enumerate(block.heads) if head.text],
-            breaks=[index for index, head in enumerate(block.heads) if head.breaks],
             repeats=[index for index, head in enumerate(block.heads) if head.repeats] or (0,),
         )
-        for notes in block.notes:
-            print_line(console, f"{notes.title}:")
-            for sentence in notes.sentences:
+        for title, sentences in block.notes.items():
+            print_line(console, f"{title}:")
+            for sentence in sentences:
                 print_line(console, sentence, indent=2)
         if block.notes:
             console.line()
@@ -57,7 +56,6 @@ def print_table(
     lines: Sequence[Sequence[str]],
     *,
     text: Collection[int] = (0,),
-    breaks: Collection[int] = (),
     repeats: Collection[int] = (0,),
     sections: Collection[int] = (),
 ) -> None:
@@ -68,7 +66,6 @@ def print_table(
         heads: Of the columns; a line break starts a new line.
         lines: A cell per column.
         text: Columns of names, which are set left; the others are numbers.
-        breaks: Columns at which a new table begins, if one is too wide.
         repeats: The first columns, which all of these tables have.
         sections: Lines above which a rule is drawn.
     """
@@ -79,7 +76,7 @@ def print_table(
     if not _fits([heads, *lines], console.width, gap):
         gap = 1
     if not _fits([heads, *lines], console.width, gap):
-        parts = _parts(_widths([heads, *lines]), width=console.width, gap=gap, breaks=breaks, repeats=repeats)
+        parts = _parts(_widths([heads, *lines]), width=console.width, gap=gap, repeats=repeats)
     for part in parts:
         # The box draws a blank between columns; the padding is the rest of the gap.
         table = Table(box=box.SIMPLE_HEAD, padding=(0, gap - 1, 0, 0), show_edge=False, pad_edge=False)
@@ -114,17 +111,12 @@ def _folded(name: str) -> str:
     return re.sub(r",\s*", ",\n  ", name.replace("[", "\n ["))
 
 
-def _parts(
-    widths: Sequence[int], *, width: int, gap: int, breaks: Collection[int], repeats: Collection[int]
-) -> list[list[int]]:
-    """Column indices by table: a new one, which begins with `repeats`, at `breaks` and wherever the width runs out."""
-    first = list(repeats)
-    parts: list[list[int]] = [[*first]]
-    start = used = sum(widths[index] for index in first) + gap * (len(first) - 1)
-    for index in range(len(first), len(widths)):
-        if len(parts[-1]) > len(first) and (index in breaks or used + gap + widths[index] > width):
-            parts.append([*first])
-            used = start
+def _parts(widths: Sequence[int], *, width: int, gap: int, repeats: Collection[int]) -> list[list[int]]:
+    """Column indices by table: a new one, which begins with `repeats`, wherever the width runs out."""
+    parts = [[*repeats]]
+    for index in range(len(repeats), len(widths)):
+        used = sum(widths[known] + gap for known in parts[-1])
+        if len(parts[-1]) > len(repeats) and used + widths[index] > width:
+            parts.append([*repeats])
         parts[-1].append(index)
-        used += gap + widths[index]
     return parts

@@ -15,7 +15,7 @@ from typing import Final
 
 from suite.records.groups import BASELINE, REFERENCE, Group, base_name, is_baseline
 from suite.records.status import Status
-from suite.tables.rows import Row, failure, merged_rows, noise_floor
+from suite.tables.rows import Row, failure, merged_rows
 from suite.tables.settings import cache_size
 from suite.tables.statistics import Estimate, places, relative_speed
 
@@ -51,7 +51,7 @@ def verdict(group: Group) -> tuple[str, ...]:
     elif all(row.ratio is None for row in (*sound, *([baseline] if baseline else []))):
         said = _by_themselves(group, sound, baseline)
     else:
-        said = _beside(group, sound, baseline, noise=noise_floor(rows) or 0.0)
+        said = _beside(group, sound, baseline, noise=merged[0].noise or 0.0)
     wrong = [row.system for row in rows if row.status is Status.WRONG_ANSWER]
     if like is not None:
         said += [not_by_speed(row.system, row.auroc, like=like.system, right=like.auroc) for row in strayed]

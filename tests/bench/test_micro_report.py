@@ -14,7 +14,7 @@ from turns import Role, Side, Turns
 from suite.records.groups import group_records
 from suite.records.record import Record
 from suite.tables.comparison import comparison
-from suite.tables.formats import to_csv, to_markdown
+from suite.tables.sheet import to_csv, to_markdown
 from tests.unit.suite.fabricate import rounds, shuffled
 
 WORKLOADS = ("criteo_kaggle", "avazu", "criteo_1tb")

@@ -9,6 +9,7 @@ from suite.records.status import Status
 from suite.records.store import RecordStore
 from suite.report.source import Source, read
 from tests.unit.suite.fabricate import BASELINE, cpu_run, environment, gpu_run, record, rounds
+from tests.unit.suite.report.report_scenes import with_memory
 
 MARKUP = "<img src=x onerror=alert(1)>"
 SCRIPT = "</script><script>alert(2)</script><!--"
@@ -17,13 +18,9 @@ MIB = 2**20
 
 def sized(system: str, cache_ratio: float, speed: float, *, device_bytes: int) -> list[Record]:
     """Rounds on the GPU at a cache ratio, with so many device bytes and so many times the baseline's speed."""
-    made = rounds(
-        system,
-        [speed * BASELINE] * 3,
-        setting={"cache_ratio": cache_ratio, "workload": "avazu"},
-        offloads=system != "full_gpu",
-    )
-    return [_with_device_bytes(run, device_bytes) for run in made]
+    setting = {"cache_ratio": cache_ratio, "workload": "avazu"}
+    made = rounds(system, [speed * BASELINE] * 3, setting=setting, offloads=system != "full_gpu")
+    return with_memory(made, anatomy_bytes={"device/rows": device_bytes})
 
 
 def sweep_records() -> list[Record]:
@@ -65,9 +62,3 @@ def written(records: list[Record], root: Path) -> Source:
     for one in records:
         store.write(one)
     return read([root])
-
-
-def _with_device_bytes(run: Record, size: int) -> Record:
-    assert run.measurement is not None
-    memory = run.measurement.memory.model_copy(update={"anatomy_bytes": {"device/rows": size}})
-    return run.model_copy(update={"measurement": run.measurement.model_copy(update={"memory": memory})})

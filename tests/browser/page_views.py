@@ -6,7 +6,7 @@ from suite.records.groups import Group
 from suite.report.page.statements import Names
 from suite.tables.columns import COLUMNS
 from suite.tables.quantities import MISSING
-from suite.tables.rows import merged_rows, noise_floor
+from suite.tables.rows import merged_rows
 from tests.browser.chromium import Browser, Page
 
 ALL = "columns=all+columns"
@@ -28,10 +28,8 @@ def expected_rows(page: Page) -> dict[tuple[str, ...], dict[str, str]]:
     """The same from the records, with every column that a row has something to show in."""
     shown = {}
     for group in page.source.groups:
-        rows = merged_rows(group)
-        columns = [column.under(noise_floor(rows)) for column in COLUMNS]
-        for row in rows:
-            shown[(row.system, *identity_of(page, group))] = {column.words: column.show(row) for column in columns}
+        for row in merged_rows(group):
+            shown[(row.system, *identity_of(page, group))] = {column.words: column.show(row) for column in COLUMNS}
     empty = {column.words for column in COLUMNS if {line[column.words] for line in shown.values()} == {MISSING}}
     return {key: {words: text for words, text in line.items() if words not in empty} for key, line in shown.items()}
 

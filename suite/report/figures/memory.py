@@ -8,12 +8,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from suite.records.measured import Memory
 from suite.report.figures.entries import Entry, beside, entries, lines_in, list_entries
 from suite.report.figures.panels import LABEL, Panels, bytes_words
 from suite.report.source import Source
 from suite.tables.figure_style import BLACK, FILLS
 from suite.tables.settings import sweeps
+from systems.answers import Purpose, Tier
 
 TITLE = "Memory by tier and purpose"
 NOTE = (
@@ -21,15 +21,13 @@ NOTE = (
     "marks: peaks of the whole process, model and libraries included."
 )
 NOTE_CPU = " On a CPU they count the device's part as well, which RAM plays."
-TIERS, PURPOSES = ("device", "host", "disk"), ("rows", "state", "index", "staging")
 PEAKS = (
-    ("device", "device_allocated_bytes", "torch's peak allocated", "|"),
-    ("device", "device_reserved_bytes", "torch's peak reserved", "d"),
-    ("device", "device_used_bytes", "the driver's peak", "*"),
-    ("host", "host_peak_rss_bytes", "peak resident memory (RSS)", "o"),
+    (Tier.DEVICE, "device_allocated_bytes", "torch's peak allocated", "|"),
+    (Tier.DEVICE, "device_reserved_bytes", "torch's peak reserved", "d"),
+    (Tier.DEVICE, "device_used_bytes", "the driver's peak", "*"),
+    (Tier.HOST, "host_peak_rss_bytes", "peak resident memory (RSS)", "o"),
 )
 """Tier, field of `Memory`, words and mark."""
-_PANEL_IN, _NAMES_IN = 2.6, 2.0
 
 
 def draw(source: Source) -> Figure | None:
@@ -38,48 +36,41 @@ def draw(source: Source) -> Figure | None:
     shown = [(group, found) for group, found in listed if any(entry.records for entry in found)]
     if not shown:
         return None
-    tiers = [tier for tier in TIERS if any(_said(entry, tier) for _, found in shown for entry in found)]
+    tiers = [tier for tier in Tier if any(_said(entry, tier) for _, found in shown for entry in found)]
     panels = Panels(
         TITLE,
         NOTE + (NOTE_CPU if any(group.on_cpu for group, _ in shown) else ""),
         [group for group, _ in shown],
-        heights_in=[lines_in(found) for _, found in shown],
         columns=len(tiers),
-        panel_in=_PANEL_IN,
-        names_in=_NAMES_IN,
+        panel_in=(2.6, 0.0),
+        heights_in=[lines_in(found) for _, found in shown],
+        names_in=2.0,
     )
     for line, ((group, found), row) in enumerate(zip(shown, panels.axes, strict=True)):
         for number, (tier, axes) in enumerate(zip(tiers, row, strict=True)):
             places = list_entries(axes, found, labelled=number == 0)
             _panel(axes, found, places, tier)
             panels.name(axes, line, margin_in=0.3)
-            played = ", played by RAM" if tier == "device" and group.on_cpu else ""
+            played = ", played by RAM" if tier is Tier.DEVICE and group.on_cpu else ""
             axes.set_xlabel(f"{tier}{played}, bytes", fontsize=LABEL)
-    return panels.close(first=PURPOSES)
+    return panels.close(first=list(Purpose))
 
 
-def _panel(axes: Axes, entries: Sequence[Entry], places: Sequence[float], tier: str) -> None:
-    said = [_by_purpose(entry, tier) for entry in entries]
-    ends, furthest = [0] * len(said), 1
-    for purpose, (colour, hatch) in zip(PURPOSES, FILLS, strict=False):
-        bars = [
-            (place, end, width)
-            for place, end, one in zip(places, ends, said, strict=True)
-            if (width := one.get(purpose, 0))
-        ]
+def _panel(axes: Axes, entries: Sequence[Entry], places: Sequence[float], tier: Tier) -> None:
+    ends, furthest = [0] * len(entries), 1
+    for purpose, (colour, hatch) in zip(Purpose, FILLS, strict=False):
+        widths = [_largest(entry, tier, purpose) for entry in entries]
+        bars = [bar for bar in zip(places, ends, widths, strict=True) if bar[-1]]
         if bars:
-            at_places, starts, widths = zip(*bars, strict=True)
+            at_places, starts, lengths = zip(*bars, strict=True)
             axes.barh(
-                at_places, widths, height=0.5, left=starts,
+                at_places, lengths, height=0.5, left=starts,
                 label=purpose, color=colour, hatch=hatch, edgecolor=BLACK, linewidth=0.3,
             )  # fmt: skip
-        ends = [end + one.get(purpose, 0) for end, one in zip(ends, said, strict=True)]
+        ends = [end + width for end, width in zip(ends, widths, strict=True)]
     for at, field, words, mark in PEAKS:
-        points = [
-            (peak, place)
-            for entry, place in zip(entries, places, strict=True)
-            if at == tier and (peak := _peak(entry, field)) is not None
-        ]
+        peaks = [(_peak(entry, field), place) for entry, place in zip(entries, places, strict=True) if at is tier]
+        points = [(peak, place) for peak, place in peaks if peak is not None]
         if points:
             furthest = max(furthest, *(peak for peak, _ in points))
             axes.plot(
@@ -87,35 +78,23 @@ def _panel(axes: Axes, entries: Sequence[Entry], places: Sequence[float], tier: 
                 label=words, linestyle="", color=BLACK, marker=mark, markersize=5, markerfacecolor="white",
             )  # fmt: skip
     for entry, place, total in zip(entries, places, ends, strict=True):
-        beside(axes, place, _words(entry, total))
+        measured = bytes_words(total) if total else "none"
+        beside(axes, place, measured if entry.records else f"n/a: {entry.row.status.value}")
     axes.set_xlim(0, 1.06 * max(furthest, *ends))
     axes.xaxis.set_major_formatter(FuncFormatter(bytes_words))
 
 
-def _words(entry: Entry, total: int) -> str:
-    if not entry.records:
-        return f"n/a: {entry.row.status.value}"
-    return bytes_words(total) if total else "none"
-
-
-def _said(entry: Entry, tier: str) -> bool:
+def _said(entry: Entry, tier: Tier) -> bool:
     """Whether anything is known of a system's bytes in a tier."""
-    peaks = any(at == tier and _peak(entry, field) is not None for at, field, _, _ in PEAKS)
-    return peaks or bool(_by_purpose(entry, tier))
+    peaks = any(at is tier and _peak(entry, field) is not None for at, field, _, _ in PEAKS)
+    return peaks or any(_largest(entry, tier, purpose) for purpose in Purpose)
 
 
-def _by_purpose(entry: Entry, tier: str) -> dict[str, int]:
-    return {
-        purpose: size
-        for purpose in PURPOSES
-        if (size := max((memory.anatomy_bytes.get(f"{tier}/{purpose}", 0) for memory in _memories(entry)), default=0))
-    }
+def _largest(entry: Entry, tier: Tier, purpose: Purpose) -> int:
+    accounts = [run.measurement.memory.anatomy_bytes for run in entry.records if run.measurement is not None]
+    return max((account.get(f"{tier}/{purpose}", 0) for account in accounts), default=0)
 
 
 def _peak(entry: Entry, field: str) -> int | None:
-    known = [peak for memory in _memories(entry) if (peak := getattr(memory, field)) is not None]
-    return max(known, default=None)
-
-
-def _memories(entry: Entry) -> list[Memory]:
-    return [run.measurement.memory for run in entry.records if run.measurement is not None]
+    peaks = [getattr(run.measurement.memory, field) for run in entry.records if run.measurement is not None]
+    return max((peak for peak in peaks if peak is not None), default=None)

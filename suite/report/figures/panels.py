@@ -78,16 +78,20 @@ class Panels:
         title: What the figure shows.
         note: How to read it.
         groups: Of the panels, or of their lines: device and setting, where all share them, stand once, above.
-        heights_in: Of the panels' contents, line by line.
-        columns: Panels in a line, each `panel_in` wide; names beside them take `names_in`.
+        columns: Panels in a line.
+        panel_in: Width and height of a panel.
+        lines: As many as the groups need, by default.
+        heights_in: Of the lines, where they differ.
+        names_in: Width of names beside the panels.
     """
 
     def __init__(
-        self, title: str, note: str, groups: Sequence[Group] = (), *, heights_in: Sequence[float], columns: int,
-        panel_in: float, names_in: float = 0.0,
+        self, title: str, note: str, groups: Sequence[Group] = (), *, columns: int, panel_in: tuple[float, float],
+        lines: int = 0, heights_in: Sequence[float] = (), names_in: float = 0.0,
     ) -> None:  # fmt: skip
-        self._panel_in = panel_in
-        self._width_in = max(6.4, names_in + panel_in * columns)
+        heights_in = heights_in or [panel_in[1]] * (lines or math.ceil(len(groups) / columns))
+        self._panel_in = panel_in[0]
+        self._width_in = max(6.4, names_in + panel_in[0] * columns)
         facts = [(_device(group), _setting(group)) for group in groups]
         alike = [len(set(column)) == 1 for column in zip(*facts, strict=True)]
         shared = itertools.compress(facts[0], alike) if facts else ()
@@ -105,6 +109,7 @@ class Panels:
         self.axes: list[list[Axes]] = self.figure.subplots(
             len(heights_in), columns, squeeze=False, gridspec_kw={"height_ratios": heights_in}
         ).tolist()
+        self.flat = list(itertools.chain(*self.axes))
         self.figure.suptitle("\n".join(words), fontsize=TITLE)
 
     def name(self, axes: Axes, number: int | None, *more: str, margin_in: float = 0.7) -> None:
@@ -112,6 +117,13 @@ class Panels:
         letters = letters_in(self._panel_in - margin_in, LABEL)
         names = () if number is None else self._names[number]
         axes.set_title("\n".join(wrapped(text, letters) for text in (*names, *more)), fontsize=LABEL + 0.5)
+
+    def label(self, x: str = "", y: str = "") -> None:
+        """Label all panels below, and the first of every line beside."""
+        for axes in self.flat if x else ():
+            axes.set_xlabel(x, fontsize=SMALL)
+        for line in self.axes:
+            line[0].set_ylabel(y, fontsize=LABEL)
 
     def close(self, *, first: Sequence[str] = ()) -> Figure:
         """Put the legend, led by `first`, and the note below, hide empty panels, make room. Returns the figure."""

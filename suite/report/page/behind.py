@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -15,39 +16,39 @@ from suite.report.page.statements import device_words
 from suite.report.source import Source
 from suite.tables.columns import COLUMNS
 from suite.tables.quantities import MISSING, amount, gigabytes
-from suite.tables.rows import merged_rows, noise_floor, records_of
+from suite.tables.rows import Row, merged_rows, records_of
 
 SPEED = "samples/s"
 """The value behind a number whose column no record has."""
-SECOND = "/again"
-"""Behind the key of a record of the baseline, where its second copy is meant."""
+
+
+def key_of(record: Record, row: Row) -> str:
+    """What a record behind a row is carried under: the baseline's twice, as that of its second copy too."""
+    return f"{record.key}/again" if row.again else record.key
 
 
 def page_records(source: Source, root: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Every record as the page carries it, by key, and the environments that they name by position.
+    """Every record as the page carries it, by `key_of`, and the environments that they name by position.
 
-    A record has a text for each of `suite.tables.columns.COLUMNS`, then its samples/s. One of the baseline that ran
-    twice is carried twice: the second time, under its key and `SECOND`, with the speed of the second copy. Links to
-    files start from `root`.
+    A record has a text for each of `suite.tables.columns.COLUMNS`, then its samples/s. Links to files start from
+    `root`.
     """
     made: dict[str, dict[str, Any]] = {}
     environments: dict[str, int] = {}
     for group in source.groups:
         rows = merged_rows(group)
-        columns = [column.under(noise_floor(rows)) for column in COLUMNS]
         # A system that once gave a wrong answer has no number worth printing, of whatever round.
         withheld = {row.system for row in rows if row.status is Status.WRONG_ANSWER}
         for number in sorted({record.cell.round for record in group.records}):
             # As merged as a row of the table is, but of one round alone
             of_round = Group(group.key, tuple(r for r in group.records if r.cell.round == number))
-            for row in merged_rows(of_round):
+            for row in (replace(row, noise=rows[0].noise) for row in merged_rows(of_round)):
                 (record,) = records_of(of_round, row)
                 shown = record.cell.system not in withheld
-                texts = [column.show(row) if shown or column.text else MISSING for column in columns]
+                texts = [column.show(row) if shown or column.text else MISSING for column in COLUMNS]
                 texts.append(amount(row.samples_per_s if shown else None))
                 where = environments.setdefault(_environment_words(record.environment, group), len(environments))
-                key = record.key + (SECOND if row.again else "")
-                made[key] = _record(record, texts, where=where, file=_link(source, record, root))
+                made[key_of(record, row)] = _record(record, texts, where=where, file=_link(source, record, root))
     return made, list(environments)
 
 

@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Iterable
 
 from suite.records.groups import Group
-from suite.records.record import Cell
 from suite.records.scales import SCALES, scale_of
 from suite.tables.settings import on_drive
 
@@ -48,20 +47,15 @@ def options(group: Group) -> Options:
         "--seed": (cell.seed, 0),
     }
     found |= {flag: str(value) for flag, (value, usual) in own.items() if value != usual}
-    return found | _cache(cell) | _frequencies(cell)
-
-
-def _cache(cell: Cell) -> Options:
     if cell.host_budget_bytes is not None:
-        return {"--tier": "disk", "--host-budget": str(cell.host_budget_bytes)}
-    if cell.device_budget_bytes is not None:
-        return {"--device-budget": str(cell.device_budget_bytes)}
-    return {} if cell.cache_ratio is None else {"--cache-ratio": str(cell.cache_ratio)}
-
-
-def _frequencies(cell: Cell) -> Options:
-    sketch = cell.frequency_sketch_bytes
-    return {} if sketch is None else {"--frequencies": f"sketch:{sketch}"}
+        found |= {"--tier": "disk", "--host-budget": str(cell.host_budget_bytes)}
+    elif cell.device_budget_bytes is not None:
+        found["--device-budget"] = str(cell.device_budget_bytes)
+    elif cell.cache_ratio is not None:
+        found["--cache-ratio"] = str(cell.cache_ratio)
+    if cell.frequency_sketch_bytes is not None:
+        found["--frequencies"] = f"sketch:{cell.frequency_sketch_bytes}"
+    return found
 
 
 def _merged(given: list[Options], flag: str) -> list[Options]:

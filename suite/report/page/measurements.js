@@ -1,6 +1,6 @@
 /* The main table: filters, sorting, and a choice of columns. */
 
-{
+if (document.getElementById("measurements-table") !== null) {
   const table = document.getElementById("measurements-table");
   const form = document.getElementById("filters");
   const count = document.getElementById("count");

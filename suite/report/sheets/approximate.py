@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from suite.report.sheets.blocks import group_numbers
 from suite.report.source import Source
 from suite.tables.approximate import HEADING, approximate_block, approximations
 from suite.tables.settings import details, facts, headings
-from suite.tables.sheet import Sheet, raw_frame
+from suite.tables.sheet import Sheet, raw_frame, setting_numbers
 
 _LEGEND = (
     "Table MB: rows and optimizer state of whole tables, by the system's own account; slots on the device that hold "
@@ -21,20 +18,16 @@ _LEGEND = (
 
 def approximate_sheet(source: Source) -> Sheet | None:
     """A block per group with approximate systems; None where there is none."""
-    blocks = []
-    numbers: list[dict[str, object]] = []
-    for group, heading in zip(source.groups, headings(source.groups), strict=True):
-        block = approximate_block(group)
-        if block is not None:
-            said = (*facts([group]), *details([group]), *block.facts)
-            blocks.append(replace(block, heading=heading, facts=said))
-            numbers += group_numbers(group, approximations(group))
+    blocks = [
+        block
+        for group, heading in zip(source.groups, headings(source.groups), strict=True)
+        for block in approximate_block(group, heading, (*facts([group]), *details([group])))
+    ]
+    numbers = [
+        setting_numbers(group, group.rounds_by_system[one.row.system]) | one.numbers
+        for group in source.groups
+        for one in approximations(group)
+    ]
     if not blocks:
         return None
-    return Sheet(
-        name="approximate",
-        title=HEADING,
-        legend=_LEGEND,
-        blocks=tuple(blocks),
-        frame=raw_frame(numbers),
-    )
+    return Sheet(name="approximate", title=HEADING, legend=_LEGEND, blocks=tuple(blocks), frame=raw_frame(numbers))

@@ -15,9 +15,9 @@ def disk_sheet(source: Source) -> Sheet | None:
     if not blocks:
         return None
     numbers = [
-        setting_numbers(group, group.rounds_by_system[row.system]) | vars(row)
+        setting_numbers(group, one.runs) | one.numbers
         for step in Step
         for group in filter(on_drive, source.groups)
-        for row in rows_on_drive([group], step)
+        for one in rows_on_drive([group], step)
     ]
     return Sheet(name="disk", title=TITLE, legend=LEGEND, blocks=blocks, frame=raw_frame(numbers))

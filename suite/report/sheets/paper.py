@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 
 from suite.records.groups import Group
-from suite.records.published import PublishedRow, published_rows
+from suite.records.published import NOTE, PublishedRow, published_rows
 from suite.records.status import Status
-from suite.report.sheets.blocks import group_block
 from suite.report.source import Source
-from suite.tables.columns import PAPER, SYSTEM, published_cells
-from suite.tables.comparison import published_notes
-from suite.tables.rows import Row, failure, merged_rows, noise_floor
-from suite.tables.settings import cache_size, headings, on_drive
-from suite.tables.sheet import SETTING_COLUMNS, Block, Column, Line, Sheet, frame
+from suite.tables.columns import PAPER, SYSTEM
+from suite.tables.comparison import numbers
+from suite.tables.quantities import duration
+from suite.tables.rows import Row, merged_rows, remarks
+from suite.tables.settings import cache_size, facts, headings, on_drive
+from suite.tables.sheet import SETTING_COLUMNS, Block, Sheet, block, field, raw_frame
 
 _LEGEND = (
     "Columns are those of the paper's own table, arXiv 2208.05321.",
@@ -21,6 +21,30 @@ _LEGEND = (
     "comparable with the other unless hardware, batch and cache are the same.",
     "Measured rows: GB = 1e9 bytes; it/s: of turns with the other systems; epoch time: its samples at that speed; "
     "GPU GB: torch's peaks; CPU GB: peak resident memory of the process; n/a = does not exist or is not known.",
+)
+_PUBLISHED: dict[str, Callable[[PublishedRow], str]] = {
+    "system": lambda row: row.system,
+    "AUROC": lambda row: str(row.auroc),
+    "accuracy": lambda row: str(row.accuracy),
+    "it/s": lambda row: f"{row.steps_per_s:g}",
+    # The source gives whole seconds below an hour.
+    "epoch time": lambda row: duration(row.epoch_s) if row.epoch_s >= 60 else f"{row.epoch_s:g}s",
+    "GPU GB allocated": lambda row: f"{row.gpu_allocated_gb:g}",
+    "GPU GB reserved": lambda row: f"{row.gpu_reserved_gb:g}",
+    "CPU GB": lambda row: f"{row.cpu_gb:g}",
+    "row is": lambda row: "published",
+    "hardware": lambda row: row.hardware,
+    "batch": lambda row: f"{row.batch_size:,}",
+    "cache ratio or budget": lambda row: f"{100 * row.cache_ratio:g} %",
+}
+"""Cells by column as the source prints them, every digit."""
+_COLUMNS = (
+    field("system", "system", text=True),
+    *(field(column.words, column.words) for column in PAPER),
+    field("row is", "row is", text=True),
+    field("hardware", "hardware", text=True),
+    field("batch", "batch"),
+    field("cache ratio or budget", "cache ratio or budget"),
 )
 _RAW = (*SETTING_COLUMNS, "system", *(column.field for column in PAPER), "verified", "status")
 
@@ -33,52 +57,76 @@ def paper_sheet(source: Source) -> Sheet | None:
     groups = [group for group in source.groups if not on_drive(group)]
     if not groups:
         return None
-    numbers = frame(*groups, published=True)
+    workloads = dict.fromkeys(group.cell.workload for group in groups)
+    theirs = [_published_numbers(row) for name in workloads for row in published_rows(name)]
+    frame = raw_frame([*numbers(groups), *theirs])
     return Sheet(
         name="paper",
         title="Dataset by method, in the paper's layout",
         legend=_LEGEND,
         blocks=tuple(_block(group, heading) for group, heading in zip(groups, headings(groups), strict=True)),
-        frame=numbers[~numbers["again"].fillna(value=False)][list(_RAW)],  # a second copy is of no use there
+        frame=frame[~frame["again"].fillna(value=False)][list(_RAW)],  # a second copy is of no use there
     )
 
 
 def _block(group: Group, heading: str) -> Block:
-    found = merged_rows(group)
-    rows = [row for row in found if not row.again]
+    rows = [row for row in merged_rows(group) if not row.again]
     published = published_rows(group.cell.workload)
-    failed = [f"{row.system}: {failure(row)}" for row in rows if row.status is not Status.OK]
-    noted = [f"{row.system}: {note}" for row in rows for note in row.notes]
-    others = published_notes(group, published) if published else ("The paper has no rows for this dataset.",)
-    block = group_block(group, heading, _columns(group, noise_floor(found)), rows, remarks=(*failed, *noted, *others))
-    return replace(block, lines=(*block.lines, *map(_published, published)))
-
-
-def _columns(group: Group, noise: float | None) -> tuple[Column[Row], ...]:
-    hardware = f"{group.key.device}, CPU only" if group.on_cpu else group.key.device
-    return (
-        SYSTEM,
-        *(column.under(noise) for column in PAPER),
-        Column(words="row is", show=_kind, text=True),
-        Column(words="hardware", show=lambda _: hardware, text=True),
-        Column(words="batch", show=lambda _: f"{group.cell.batch_size:,}"),
-        Column(words="cache ratio or budget", show=lambda _: cache_size(group.cell)),
+    said = remarks(rows)
+    others = _published_notes(group, published) if published else ["The paper has no rows for this dataset."]
+    return block(
+        _COLUMNS,
+        [
+            *((_measured(group, row), group.rounds_by_system[row.system]) for row in rows),
+            *(({words: show(row) for words, show in _PUBLISHED.items()}, ()) for row in published),
+        ],
+        heading=heading,
+        facts=facts([group]),
+        notes={"Notes": (*said["Not measured"], *said["Notes"], *others)},
     )
 
 
-def _kind(row: Row) -> str:
-    if row.status is not Status.OK:
-        return row.status.value
-    return "measured, not verified" if row.verified == "no" else "measured"
+def _measured(group: Group, row: Row) -> dict[str, str]:
+    """Cells by column."""
+    kind = "measured, not verified" if row.verified == "no" else "measured"
+    return {
+        **{column.words: column.show(row) for column in (SYSTEM, *PAPER)},
+        "row is": kind if row.status is Status.OK else row.status.value,
+        "hardware": f"{group.key.device}, CPU only" if group.on_cpu else group.key.device,
+        "batch": f"{group.cell.batch_size:,}",
+        "cache ratio or budget": cache_size(group.cell),
+    }
 
 
-def _published(row: PublishedRow) -> Line:
-    return Line(
-        cells=(
-            *published_cells(row),
-            "published",
-            row.hardware,
-            f"{row.batch_size:,}",
-            f"{100 * row.cache_ratio:g} %",
+def _published_notes(group: Group, rows: Sequence[PublishedRow]) -> list[str]:
+    """Where published rows come from, and what does not compare with them."""
+    found = [
+        f"Source: {'; '.join(dict.fromkeys(row.source for row in rows))}; cache ratio {100 * rows[0].cache_ratio:g} %, "
+        f"batch {rows[0].batch_size:,}.",
+        NOTE,
+    ]
+    if group.cell.data == "synthetic":
+        found.append(
+            "Labels of synthetic data are not those of the dataset: do not compare AUROC and accuracy with those of "
+            "measured rows."
         )
-    )
+    return found
+
+
+def _published_numbers(row: PublishedRow) -> dict[str, object]:
+    """A published row's setting, and what it says in SI units.
+
+    Memory, printed in GB by a source that means GiB (see `suite.records.published.NOTE`), is converted to bytes.
+    """
+    same = ("workload", "batch_size", "cache_ratio", "source", "system", "auroc", "accuracy", "steps_per_s", "epoch_s")
+    return {
+        **{name: getattr(row, name) for name in same},
+        "kind": "published",
+        "data": "real",
+        "device": row.gpu,
+        "host": row.cpu,
+        "device_allocated_bytes": round(row.gpu_allocated_gb * 2**30),
+        "device_reserved_bytes": round(row.gpu_reserved_gb * 2**30),
+        "host_peak_rss_bytes": round(row.cpu_gb * 2**30),
+        "status": "published",
+    }

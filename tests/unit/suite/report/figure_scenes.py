@@ -4,27 +4,15 @@ from __future__ import annotations
 
 from matplotlib.container import ErrorbarContainer
 
-from suite.records.groups import group_records
 from suite.records.status import Status
-from suite.report.source import Source
 from suite.simulate.results import Configuration, Row, Simulation, Stream, Traffic
 from tests.unit.suite import fabricate
+from tests.unit.suite.report.report_scenes import with_memory
 
 GB = fabricate.GB
 
 
 CPU = {"device": "cpu", "max_rows": 1_000_000, "cache_ratio": None}
-
-
-def source(records, **more):
-    return Source(groups=tuple(group_records(records)), **more)
-
-
-def resized(record, **memory):
-    """The record with other memory."""
-    found = record.measurement
-    changed = found.model_copy(update={"memory": found.memory.model_copy(update=memory)})
-    return record.model_copy(update={"measurement": changed})
 
 
 def simulation(name="criteo_kaggle", policies=("freq_cache[policy=lru]", "belady", "compulsory"), complete=True):
@@ -65,21 +53,6 @@ def simulation(name="criteo_kaggle", policies=("freq_cache[policy=lru]", "belady
     )  # fmt: skip
 
 
-def fine_curve(**changes):
-    stream = {"trace_file": None, "data_dir": None, "scale": "smoke", "batch_size": 64, "seed": 3}
-    curve = {
-        "sampled_share": 1.0,
-        "slots": [1, 20, 100, 400, 1000],
-        "unique_miss_rate": [1.0, 0.8, 0.5, 0.3, 0.2],
-        "holds_every_batch": [False, False, True, True, True],
-    }
-    return (
-        {"trace": "criteo_kaggle", "warmup_batches": 5, "counted_batches": 10, "stream": stream}
-        | {"curves": {"all": curve}}
-        | changes
-    )
-
-
 def stress():
     """Twelve systems with long names on three datasets, on a GPU, with a failure."""
     names = [
@@ -105,7 +78,7 @@ def stress():
                     for tier, size in (("device", GB // 8), ("host", GB), ("disk", 3 * GB))
                     for purpose in ("rows", "state", "index", "staging")
                 }
-                made = [resized(one, anatomy_bytes=anatomy) for one in made]
+                made = with_memory(made, anatomy_bytes=anatomy)
             records += made
     return records
 
@@ -149,7 +122,7 @@ def sweep(workload="criteo_kaggle", *, noise=0.02, device="cuda"):
             ("no_embeddings", 2, {}),
         ):
             made = fabricate.rounds(name, [share * fabricate.BASELINE] * 3, setting=setting, noise=noise)
-            records += [resized(one, anatomy_bytes=anatomy) for one in made]
+            records += with_memory(made, anatomy_bytes=anatomy)
     return records
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 from suite.records.groups import group_records
 from suite.report.page.page import page
 from suite.report.source import Source
-from suite.tables.sheet import Block, Head, Line, Notes, Sheet
+from suite.tables.sheet import Block, Line, Sheet, field
 
 PAGE = Path(__file__).resolve().parents[4] / "suite" / "report" / "page"
 
@@ -74,9 +74,9 @@ def sheet(name: str = "paper", keys: tuple[str, ...] = ()) -> Sheet:
     block = Block(
         heading="Avazu & co",
         facts=("A fact.",),
-        heads=(Head(words="system", text=True), Head(words="it/s")),
+        heads=(field("system", "system", text=True), field("it/s", "it/s")),
         lines=(Line(cells=("full_gpu", "12.5"), keys=keys), Line(cells=("others", "n/a"))),
-        notes=(Notes(title="Notes", sentences=("A note.",)),),
+        notes={"Notes": ("A note.",)},
     )
     return Sheet(
         name=name, title="The paper's layout", legend=("it = iteration.",), blocks=(block,), frame=pd.DataFrame()

@@ -8,15 +8,14 @@ from typing import Any
 from suite.records.groups import group_records
 from suite.records.record import Record, Verification
 from suite.report.source import Source
-from suite.simulate.results import Configuration, Least, Row, Simulation, Stream, Traffic
 from suite.tables.sheet import Block, Sheet
 from tests.unit.suite.fabricate import BASELINE, environment, record, rounds
 
 MIB = 2**20
 
 
-def source(records: Iterable[Record], *simulations: Simulation) -> Source:
-    return Source(groups=tuple(group_records(records)), simulations=simulations)
+def source(records: Iterable[Record], **more: Any) -> Source:
+    return Source(groups=tuple(group_records(records)), **more)
 
 
 def with_memory(records: Iterable[Record], **memory: Any) -> list[Record]:
@@ -64,64 +63,6 @@ def two_machines() -> list[Record]:
         record("a", where=environment(machine="another")),
         record("a", where=environment(machine="a third", gpu="NVIDIA A100")),
     ]
-
-
-def simulation(**changes: Any) -> Simulation:
-    """A replay of two policies and a failure, with counts that are easy to divide."""
-    traffic = {"batches": 100, "lookups": 10_000, "unique_ids": 4_000, "lookup_misses": None, "overflow_batches": 0}
-    traffic |= {"details": {}, "rows_fetched": 0, "rows_written_back": 0}
-    least = Least(policy="belady", slots=500, unique_misses=800, bytes_moved=409_600)
-    values: dict[str, Any] = {
-        "stream": Stream(
-            name="criteo_kaggle",
-            workload="criteo_kaggle",
-            scale="full",
-            batch_size=16384,
-            seed=0,
-            frequency_prefix=1.0,
-            tables={"C1": 40_000, "C2": 10_000},
-            rows=50_000,
-            batches=2398,
-        ),
-        "configuration": Configuration(
-            policies=("lru", "compulsory", "odd"),
-            cache_ratios=(0.01,),
-            warmup_batches=50,
-            counted_batches=100,
-            optimizer="sgd",
-            embedding_dim=128,
-        ),
-        "environment": environment(gpu=False),
-        "complete": True,
-        "rows": (
-            Row(
-                policy="lru",
-                cache_ratio=0.01,
-                slots_asked=500,
-                slots=500,
-                status="ok",
-                traffic=Traffic(unique_misses=1_000, bytes_fetched=512_000, bytes_written_back=102_400, **traffic),
-                least=least,
-            ),
-            Row(
-                policy="compulsory",
-                cache_ratio=0.01,
-                slots_asked=500,
-                slots=50_000,
-                status="ok",
-                traffic=Traffic(unique_misses=0, bytes_fetched=0, bytes_written_back=0, **traffic),
-            ),
-            Row(
-                policy="odd",
-                cache_ratio=0.01,
-                slots_asked=500,
-                slots=0,
-                status="cannot_replay",
-                reason="needs 640 slots",
-            ),
-        ),
-    }
-    return Simulation(**(values | changes))
 
 
 def lines_of(block: Block) -> list[dict[str, str]]:

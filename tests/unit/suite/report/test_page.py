@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 from markupsafe import escape
 
 from suite.records.groups import group_records
-from suite.report.page.budget import budget_tables
-from suite.report.page.page import page, without_empty_columns
+from suite.report.page.page import page
 from suite.report.page.statements import verdicts
-from suite.report.source import read
-from suite.report.standings import leaderboards, standings
 from suite.tables.columns import COLUMNS, View
 from suite.tables.rows import Row
-from suite.tables.sheet import Line
 from suite.tables.verdict import verdict
-from tests.browser.page_scenes import MARKUP, SCRIPT, fabricated_records, sweep_records, written
+from tests.browser.page_scenes import MARKUP, SCRIPT, fabricated_records, written
 from tests.unit.suite.fabricate import BASELINE, cpu_run, gpu_run, rounds, shuffled
 from tests.unit.suite.report.page_texts import PAGE, SVG, Outline, carried, made, sheet, source_of
 
@@ -39,7 +32,7 @@ def test_page_is_well_formed_and_every_id_is_its_own() -> None:
 def test_every_table_has_a_caption_and_every_head_a_scope() -> None:
     text = made(fabricated_records(), sheets=(sheet(),))
     outline = Outline(text)
-    assert len(outline.all("caption")) == len(outline.all("table")) >= 3
+    assert len(outline.all("caption")) == len(outline.all("table")) >= 2
     assert all(head.get("scope") in ("col", "row") for head in outline.all("th"))
     controls = [*outline.all("select"), *outline.all("input")]
     assert len(controls) >= 7
@@ -76,12 +69,6 @@ def test_names_of_markup_are_escaped_in_text_and_in_data() -> None:
     assert any(SCRIPT in words for words in carried(text)["environments"])
 
 
-def test_a_diverged_run_leaves_valid_data() -> None:
-    text = made(rounds("diverged", [1000.0, 1100.0], auroc=float("nan")))
-    assert "NaN" not in text
-    json.dumps(carried(text), allow_nan=False)
-
-
 def test_links_lead_from_the_page_to_the_files(tmp_path: Path) -> None:
     source = written([*gpu_run(), *cpu_run()], tmp_path / "run a&b")
     links = [one["file"] for one in carried(page(source, (), {}, tmp_path / "site" / "deep"))["records"]]
@@ -90,51 +77,11 @@ def test_links_lead_from_the_page_to_the_files(tmp_path: Path) -> None:
     assert str(tmp_path) not in page(source, (), {}, tmp_path / "site" / "deep")
 
 
-def test_files_that_were_left_out_are_named_relative_to_the_page(tmp_path: Path) -> None:
-    source = written(gpu_run(), tmp_path)
-    (tmp_path / "records" / "broken.json").write_text("{", encoding="utf-8")
-    text = page(read([tmp_path]), (), {}, tmp_path)
-    assert "<code>records/broken.json</code> is not JSON" in text
-    assert "Files that were left out" not in page(source, (), {}, tmp_path)
-
-
 def test_every_column_reads_a_field_and_every_view_has_columns() -> None:
     assert all(column.field in Row.__dataclass_fields__ and column.definition for column in COLUMNS)
     assert len({column.words for column in COLUMNS}) == len(COLUMNS)
     for view in set(View) - {View.ALL}:
         assert [column for column in COLUMNS if view in column.views], view
-
-
-def test_standings_at_any_budget_are_those_of_the_last_change() -> None:
-    groups = source_of(fabricated_records()).groups
-    for board, table in zip(leaderboards(groups), budget_tables(groups), strict=True):
-        sizes = [size for size, _ in table.standings]
-        for budget in [*board.budgets, *sizes, *(size - 1 for size in sizes), *(size + 1 for size in sizes)]:
-            fitting = [lines for size, lines in table.standings if size <= budget]
-            found = fitting[-1] if fitting else ()
-            expected = standings(board, budget)
-            assert [line.cells[1] for line in found] == [place.contender.system for place in expected]
-            assert [line.cells[0].split(",")[0] for line in found] == [str(place.place) for place in expected]
-            assert ["too close to call" in line.cells[0] for line in found] == [place.tied for place in expected]
-            assert [list(line.keys) for line in found] == [
-                [run.key for run in place.contender.records] for place in expected
-            ]
-
-
-def test_sweep_scene_has_ties_and_changes_its_leader_with_the_budget() -> None:
-    (table,) = budget_tables(source_of(sweep_records()).groups)
-    leaders = {size: lines[0].cells[1] for size, lines in table.standings}
-    assert set(leaders.values()) == {"cache[policy=lfu]", "fbgemm_uvm_caching[policy=lru]", "full_gpu"}
-    assert any("too close to call" in line.cells[0] for _, lines in table.standings for line in lines)
-    assert "wrong" not in {line.cells[1] for _, lines in table.standings for line in lines}
-
-
-def test_page_without_a_leaderboard_says_so_and_has_no_slider() -> None:
-    on_cpu = [run for run in cpu_run() if run.cell.system == "torchrec_uvm"]
-    text = made(on_cpu)
-    assert "No leaderboard: in these records no verified system offloads" in text
-    assert 'id="budget-slider"' not in text
-    assert carried(text)["steps"] == []
 
 
 def test_sheets_are_shown_as_they_are_with_the_records_behind_them() -> None:
@@ -153,18 +100,11 @@ def test_sheets_are_shown_as_they_are_with_the_records_behind_them() -> None:
 
 
 def test_figures_come_in_order_without_prolog_and_with_ids_of_their_own() -> None:
-    text = made(gpu_run(), svgs={"other_one": SVG, "memory": SVG, "miss_ratio": SVG})
-    at = [text.index(f'id="{name}-clip"') for name in ("miss_ratio", "memory", "other_one")]
-    assert at == sorted(at)
+    text = made(gpu_run(), svgs={"memory": SVG, "miss_ratio": SVG})
+    assert text.index('id="miss_ratio-clip"') < text.index('id="memory-clip"')
     assert 'clip-path="url(#memory-clip)"' in text
     assert 'href="#memory-mark"' in text
     assert "<!DOCTYPE svg" not in text
-    assert "<figcaption>other one.</figcaption>" in text
-
-
-def test_a_figure_that_is_no_svg_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="figure memory is no SVG"):
-        made(gpu_run(), svgs={"memory": "not a picture"})
 
 
 def test_records_behind_a_number_have_the_value_of_their_own_round_and_copy() -> None:
@@ -206,16 +146,14 @@ def test_page_opens_with_the_verdict_and_one_picture_and_tables_come_below() -> 
 
 
 def test_verdicts_are_told_apart_and_the_usual_cache_size_stands_first() -> None:
-    (alone,) = verdicts(tuple(group_records(rounds("full_gpu", [BASELINE]))))
-    assert (alone.heading, alone.others) == ("Criteo Kaggle", ())
     sweep = [run for share in (0.005, 0.01, 0.05) for run in rounds("a", [1.0], setting={"cache_ratio": share})]
     (of_sweep,) = verdicts(tuple(group_records(sweep)))
-    assert of_sweep.heading == "Criteo Kaggle, cache ratio 1 %"  # that of scale full
-    assert [other.heading.split(", ")[1] for other in of_sweep.others] == ["cache ratio 0.5 %", "cache ratio 5 %"]
+    assert of_sweep.heading.endswith(", cache ratio 1 %")  # that of scale full
+    assert [one.heading.split(", ")[-1] for one in of_sweep.others] == ["cache ratio 0.5 %", "cache ratio 5 %"]
     assert made(sweep).count("<details>") == 1
     sizes = [{"cache_ratio": None, "device_budget_bytes": size * 2**20} for size in (4, 8)]
     budgets = [run for size in sizes for run in rounds("a", [1.0], setting=size)]
-    assert [one.heading for one in verdicts(tuple(group_records(budgets)))] == ["Criteo Kaggle, device budget 8 MiB"]
+    assert [one.heading.split(", ")[-1] for one in verdicts(tuple(group_records(budgets)))] == ["device budget 8 MiB"]
 
 
 def test_columns_without_a_value_in_any_row_are_not_shown() -> None:
@@ -227,8 +165,6 @@ def test_columns_without_a_value_in_any_row_are_not_shown() -> None:
     on_cpu = heads(cpu_run())
     assert "hit rate" in on_cpu
     assert not {"GPU GB allocated", "GPU GB reserved", "misses, % of optimal"} & on_cpu
-    empty = replace(sheet().blocks[0], lines=(Line(cells=("others", "n/a")),))
-    assert [head.words for head in without_empty_columns(empty).heads] == ["system"]
 
 
 def test_no_number_of_a_system_with_a_wrong_answer_is_carried() -> None:

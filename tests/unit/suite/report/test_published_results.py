@@ -36,8 +36,8 @@ def test_everything_published_is_what_the_records_give() -> None:
     source = read([PUBLISHED], ROOT / "results" / "simulate")
     assert source.problems == ()
     assert differences(source, PUBLISHED) == []
-    for folder, curves in ((APPROXIMATE, None), (DISK, ROOT / "results" / "simulate")):
-        apart = read([folder], curves) if curves is not None else read([folder])
+    for folder, simulated in ((APPROXIMATE, None), (DISK, ROOT / "results" / "simulate")):
+        apart = read([folder], simulated)
         assert apart.problems == ()
         assert differences(apart, folder) == []
 

@@ -85,9 +85,12 @@ def test_files_that_are_no_records_are_named_and_the_rest_is_reported(tmp_path: 
     (tmp_path / "records" / "cut.json").write_text(first.read_text()[:500])
     (tmp_path / "records" / "foreign.json").write_text('{"benchmarks": []}')
     (tmp_path / "records" / "newer.json").write_text(json.dumps({**content, "schema_version": 99}))
+    (tmp_path / "simulate").mkdir()
+    (tmp_path / "simulate" / "simulation.json").write_text('{"schema_version": 1}')
     result = report("--out", tmp_path)
     assert result.exit_code == 0
     assert "left out" in result.stderr
+    assert "simulation.json: is no simulation of this version" in result.stderr
     for name in ("cut.json", "foreign.json", "newer.json"):
         assert name in result.stderr
     assert "schema version 99" in result.stderr
@@ -141,14 +144,3 @@ def test_nothing_to_report_is_said_with_what_to_do(prepare, arguments, message, 
     assert result.exit_code == 2
     assert message in result.stderr
     assert not (tmp_path / "index.html").exists()
-
-
-def test_a_simulation_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    stored(tmp_path, [record("a", offloads=False)])
-    (tmp_path / "simulate").mkdir()
-    (tmp_path / "simulate" / "simulation.json").write_text('{"schema_version": 1}')
-    (tmp_path / "simulate" / "curves.json").write_text("[]")
-    result = report("--out", tmp_path)
-    assert result.exit_code == 0
-    assert "simulation.json: is no simulation of this version" in result.stderr
-    assert "curves.json: is JSON but no result of" in result.stderr

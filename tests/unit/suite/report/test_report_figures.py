@@ -6,7 +6,7 @@ import pytest
 
 from suite.records.status import Status
 from suite.report.figures.write import figures
-from suite.tables.rows import merged_rows, noise_floor
+from suite.tables.rows import merged_rows
 from tests.unit.suite import fabricate
 from tests.unit.suite.report.figure_scenes import (
     CPU,
@@ -15,13 +15,12 @@ from tests.unit.suite.report.figure_scenes import (
     bars,
     beside,
     drawn_points,
-    fine_curve,
     heights,
     line,
     simulation,
-    source,
     sweep,
 )
+from tests.unit.suite.report.report_scenes import source
 
 
 def test_every_system_has_a_line_over_its_sizes_with_intervals_beside_the_noise_band():
@@ -39,7 +38,7 @@ def test_every_system_has_a_line_over_its_sizes_with_intervals_beside_the_noise_
     assert sorted(points["cache"]) == [pytest.approx(point) for point in sorted(expected)]
     assert line(axes, "full_gpu").get_xydata().tolist() == [[10 * GB, 1]]
     (band,) = [patch for patch in axes.patches if patch.get_label() == "noise"]
-    noise = max(noise_floor(merged_rows(group)) for group in given.groups)
+    noise = max(merged_rows(group)[0].noise for group in given.groups)
     assert noise >= 0.04 - 1e-9
     assert (band.get_y(), band.get_height()) == pytest.approx((1 - noise, 2 * noise))
     assert f"noise ±{100 * noise:.2g} %" in axes.get_title()
@@ -108,33 +107,18 @@ def with_quality(record, quality):
 
 
 def test_miss_curves_hold_the_simulated_rates_and_say_so():
-    given = source([], simulations=(simulation(),), curves=(fine_curve(),))
+    given = source([], simulations=(simulation(complete=False),))
     drawn = figures(given)
     assert list(drawn) == ["miss_ratio"]
     figure = drawn["miss_ratio"]
     assert "simulated" in figure.get_suptitle()
+    assert "interrupted" in figure.axes[0].get_title()
     axes = axes_of(figure, "criteo_kaggle")
     for label, policy in (("freq_cache[policy=lru]", "freq_cache[policy=lru]"), ("belady, the optimum", "belady")):
         rows = [row for row in given.simulations[0].rows if row.policy == policy and row.traffic is not None]
         assert line(axes, label).get_xdata() == pytest.approx([100 * row.cache_ratio for row in rows])
         assert line(axes, label).get_ydata() == pytest.approx([row.traffic.unique_misses / 10 for row in rows])
     assert line(axes, "belady, the optimum").get_color() == "#000000"
-    # a smaller cache than the largest batch misses more than the stack distances say
-    fine = line(axes, "lru at every size, by stack distance")
-    assert fine.get_xdata() == pytest.approx([10, 40])
-    assert fine.get_ydata() == pytest.approx([50, 30])
-
-
-@pytest.mark.parametrize("changes", [{"trace": "avazu"}, {"warmup_batches": 6}, {"stream": None}])
-def test_curve_of_another_stream_is_not_drawn(changes):
-    given = source([], simulations=(simulation(),), curves=(fine_curve(**changes),))
-    labels = {one.get_label() for one in figures(given)["miss_ratio"].axes[0].lines}
-    assert labels == {"freq_cache[policy=lru]", "belady, the optimum", "compulsory"}
-
-
-def test_interrupted_simulation_is_called_one():
-    figure = figures(source([], simulations=(simulation(complete=False),)))["miss_ratio"]
-    assert "interrupted" in figure.axes[0].get_title()
 
 
 def test_of_many_policies_the_choice_is_drawn_and_look_ahead_is_dashed():
@@ -187,29 +171,11 @@ def test_on_a_cpu_torchs_peaks_are_absent_and_ram_is_said():
     assert "which RAM plays" in figure.legends[0].get_title().get_text()
 
 
-def test_wrong_answer_has_no_numbers():
-    wrong = fabricate.rounds("cache", [1e5], checked=fabricate.verification(passed=False))
-    wrong = [record.model_copy(update={"status": Status.WRONG_ANSWER}) for record in wrong]
-    drawn = figures(source([*fabricate.rounds("reference", [1e5]), *wrong]))
-    axes = drawn["memory"].axes[0]
-    assert beside(axes)[heights(axes)["cache"]] == "n/a: wrong_answer"
-
-
 def test_some_rounds_failed_is_said():
     records = [*fabricate.rounds("cache", [1e5, 1e5])]
     records.append(fabricate.record("cache", round=2, status=Status.TIMEOUT, reason="slow"))
     axes = figures(source(records))["memory"].axes[0]
     assert list(heights(axes)) == ["cache, 2 of 3 rounds"]
-
-
-def test_of_several_budgets_of_one_stream_memory_shows_the_smallest_and_names_it():
-    records = [
-        record
-        for size in (8, 16)
-        for record in fabricate.rounds("cache", [1e5, 1e5], setting=CPU | {"device_budget_bytes": size * 10**6})
-    ]
-    figure = figures(source(records))["memory"]
-    assert list(heights(figure.axes[0])) == ["cache, 7.6 MiB"]
 
 
 def test_machines_apart_stand_in_panels_of_their_own_and_are_named():

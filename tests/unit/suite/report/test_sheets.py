@@ -1,17 +1,20 @@
+"""Every published sheet but that of rows on a drive: what it shows, of whom, and what it leaves out."""
+
 from __future__ import annotations
 
 import csv
+from pathlib import Path
 
 import pytest
 
 from suite.records.groups import group_records
 from suite.records.published import NOTE
+from suite.records.record import Record
 from suite.records.status import Status
 from suite.report.sheets import sheets
-from suite.report.sheets.leaderboard import leaderboard_headings
 from suite.report.source import Source
 from suite.report.standings import leaderboards
-from suite.tables.formats import to_csv, to_markdown
+from suite.tables.sheet import Block, Sheet, to_csv, to_markdown
 from tests.unit.suite.fabricate import (
     cpu_run,
     environment,
@@ -28,49 +31,69 @@ from tests.unit.suite.report.report_scenes import (
     disk_run,
     lines_of,
     only_block,
-    simulation,
     sized,
     source,
     two_machines,
     unverified,
+    with_memory,
 )
-from tests.unit.suite.report.sheet_scenes import NAMES, ROOT, line_of, made, notes_of, row_of
+
+ROOT = Path(__file__).resolve().parents[4]
+NAMES = ["paper", "leaderboard", "anatomy", "optimal"]
+ANATOMY = {"device/rows": 512_000, "device/staging": 128_000, "host/rows": 51_200_000, "host/index": 160_000}
+
+
+def made(records: list[Record]) -> dict[str, Sheet]:
+    return {sheet.name: sheet for sheet in sheets(source(records))}
+
+
+def line_of(sheet: Sheet, system: str, **cells: str) -> dict[str, str]:
+    (line,) = [
+        line
+        for block in sheet.blocks
+        for line in lines_of(block)
+        if line["system"] == system and all(line[name] == text for name, text in cells.items())
+    ]
+    return line
+
+
+def notes_of(block: Block) -> tuple[str, ...]:
+    return tuple(sentence for sentences in block.notes.values() for sentence in sentences)
+
+
+def row_of(sheet: Sheet, **values: object):
+    found = sheet.frame
+    for name, value in values.items():
+        found = found[found[name] == value]
+    assert len(found) == 1
+    return found.iloc[0]
 
 
 def test_sheets_come_in_reading_order_and_the_empty_ones_not_at_all():
-    assert list(made(gpu_run(), simulation())) == NAMES
+    assert list(made(gpu_run())) == NAMES
     assert sheets(Source(groups=())) == ()
     failed = [record("a", status=Status.CRASHED, reason="boom", phase="build")]
     assert list(made(failed)) == ["paper"]
     on_host = rounds("a", [9.0], setting={"device": "cpu"}, offloads=False)
     assert list(made(on_host)) == ["paper", "anatomy"]
-    assert [sheet.name for sheet in sheets(Source(groups=(), simulations=(simulation(),)))] == ["optimal"]
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_order_of_records_does_not_matter(seed):
+def test_order_of_records_does_not_matter():
     records = [*gpu_run(), *cpu_run(), *disk_run(), *two_machines()]
-    once, again = (sheets(source(given, simulation())) for given in (records, shuffled(records, seed)))
+    once, again = (sheets(source(given)) for given in (records, shuffled(records, 1)))
     for one, other in zip(once, again, strict=True):
         assert to_markdown(one) == to_markdown(other)
         assert to_csv(one) == to_csv(other)
         assert [block.lines for block in one.blocks] == [block.lines for block in other.blocks]
 
 
-def test_every_line_has_a_cell_per_column_and_every_column_a_name_of_its_own():
-    for sheet in sheets(source([*gpu_run(), *cpu_run(), *disk_run()], simulation())):
+def test_every_measured_line_names_its_records_and_columns_have_names_of_their_own():
+    records = {run.key: run for run in [*gpu_run(), *cpu_run(), *disk_run()]}
+    for sheet in sheets(source(records.values())):
         for block in sheet.blocks:
             assert len({head.words for head in block.heads}) == len(block.heads)
-            assert all(len(line.cells) == len(block.heads) for line in block.lines)
-            assert block.lines
-
-
-def test_every_measured_line_names_its_records_and_no_other_does():
-    records = {run.key: run for run in [*gpu_run(), *cpu_run(), *disk_run()]}
-    for sheet in sheets(source(records.values(), simulation())):
-        for block in sheet.blocks:
             for line in block.lines:
-                assert bool(line.keys) == (not {"published", "simulated"} & set(line.cells))
+                assert bool(line.keys) == ("published" not in line.cells)
                 assert {records[key].cell.system for key in line.keys} <= set(line.cells)
         keys = [key for cell in sheet.frame.get("records", []) if isinstance(cell, str) for key in cell.split()]
         assert set(keys) <= set(records)
@@ -88,31 +111,9 @@ def test_two_machines_never_share_a_block_and_no_two_headings_are_the_same(name)
     assert len({block.heading for block in sheet.blocks}) == len(sheet.blocks)
 
 
-def test_two_settings_of_a_dataset_are_two_blocks_of_the_paper_each_with_the_published_rows():
-    given = [record("a"), record("a", setting={"cache_ratio": 0.05})]
-    first, second = made(given)["paper"].blocks
-    assert [line["cache ratio or budget"] for line in lines_of(first)] == ["1 %", "1 %", "1 %"]
-    assert [line["cache ratio or budget"] for line in lines_of(second)] == ["5 %", "1 %", "1 %"]
-    assert first.lines[1:] == second.lines[1:]
-    assert first.heading != second.heading
-
-
 def test_paper_has_the_papers_columns_and_says_whose_each_row_is():
-    block = only_block(made(baseline([1, 1, 1], noise=0.001))["paper"])
-    assert [head.words for head in block.heads] == [
-        "system",
-        "AUROC",
-        "accuracy",
-        "it/s",
-        "epoch time",
-        "GPU GB allocated",
-        "GPU GB reserved",
-        "CPU GB",
-        "row is",
-        "hardware",
-        "batch",
-        "cache ratio or budget",
-    ]
+    sheet = made(baseline([1, 1, 1], noise=0.001))["paper"]
+    block = only_block(sheet)
     ours, colossal, _ = lines_of(block)
     assert float(ours.pop("it/s")) == 100
     assert ours == {
@@ -128,11 +129,11 @@ def test_paper_has_the_papers_columns_and_says_whose_each_row_is():
         "batch": "16,384",
         "cache ratio or budget": "1 %",
     }
-    assert (colossal["row is"], colossal["hardware"], colossal["batch"]) == (
-        "published",
-        "NVIDIA A100 80 GB; AMD EPYC 7543, 32 cores; 512 GB",
-        "16,384",
-    )
+    assert (colossal["row is"], colossal["batch"]) == ("published", "16,384")
+    assert colossal["hardware"] == "NVIDIA A100 80 GB; AMD EPYC 7543, 32 cores; 512 GB"
+    assert set(sheet.frame["kind"]) == {"measured", "published"}
+    assert row_of(sheet, system="full_gpu")["status"] == "ok"
+    assert row_of(sheet, system="torchrec")["device_allocated_bytes"] == round(16.13 * 2**30)
 
 
 @pytest.mark.parametrize("workload", ["criteo_kaggle", "avazu", "criteo_1tb"])
@@ -177,16 +178,8 @@ def test_paper_shows_what_failed_and_what_was_not_verified():
 def test_cpu_says_cpu_and_has_no_gpu_memory():
     line = line_of(made(cpu_run())["paper"], "cache[tier=disk]")
     assert line["hardware"] == "AMD EPYC 7543 32-Core Processor, 16 cores, CPU only"
-    assert (line["GPU GB allocated"], line["GPU GB reserved"]) == ("n/a", "n/a")
+    assert (line["GPU GB allocated"], line["GPU GB reserved"]) == ("n/a", "n/a")  # published rows have them
     assert line["cache ratio or budget"] == "47.7 MiB"
-
-
-def test_paper_frame_holds_both_kinds_of_rows():
-    sheet = made(gpu_run())["paper"]
-    assert set(sheet.frame["kind"]) == {"measured", "published"}
-    ours = row_of(sheet, system="full_gpu")
-    assert (ours["device_allocated_bytes"], ours["status"]) == (18_000_000_000, "ok")
-    assert row_of(sheet, system="torchrec")["device_allocated_bytes"] == round(16.13 * 2**30)
 
 
 def test_leaderboard_lists_every_budget_and_says_how_each_was_compared():
@@ -233,19 +226,6 @@ def test_ties_are_said_on_every_line_that_shares_a_place_and_a_single_build_has_
     assert line_of(sheet, "a")["relative to the first"] == "1"
 
 
-def test_wrong_answers_and_the_unverified_are_in_no_leaderboard():
-    wrong = record("wrong", round=1, status=Status.WRONG_ANSWER, checked=verification(passed=False))
-    given = [
-        *sized("good", [0.9, 0.9], MIB),
-        *sized("wrong", [0.99], MIB),
-        wrong,
-        *unverified(sized("bare", [0.99], MIB)),
-    ]
-    sheet = made(given)["leaderboard"]
-    assert {line["system"] for line in lines_of(only_block(sheet))} == {"good"}
-    assert set(sheet.frame["system"]) == {"good"}
-
-
 def test_leaderboard_on_a_cpu_says_ram_over_disk_and_one_on_a_gpu_does_not():
     sheet = made([*gpu_run(), *disk_run(), *disk_run("other[tier=file]", 2.0)])["leaderboard"]
     said = ["RAM over disk on a CPU" in " ".join(block.facts) for block in sheet.blocks]
@@ -253,15 +233,7 @@ def test_leaderboard_on_a_cpu_says_ram_over_disk_and_one_on_a_gpu_does_not():
     assert sorted(said) == sorted(on_cpu) == [False, True]
 
 
-def test_disk_run_names_the_budget_of_each_cell():
-    found = [
-        (line["within"], line["cache ratio or budget"], line["device bytes"])
-        for line in lines_of(only_block(made(disk_run())["leaderboard"]))
-    ]
-    assert found == [(f"{size} MiB", f"{size} MiB", f"{size * MIB * 3 // 4:,}") for size in (2, 4, 8, 16)]
-
-
-def test_facts_of_a_leaderboard_hold_for_all_its_cells():
+def test_facts_of_a_leaderboard_hold_for_all_its_cells_and_headings_tell_two_of_one_title_apart():
     given = [
         *sized("a", [9.0, 9.1], MIB, where=environment(code="one")),
         *sized("a", [8.0, 8.1], MIB, where=environment(code="two"), setting={"cache_ratio": 0.5}),
@@ -269,10 +241,51 @@ def test_facts_of_a_leaderboard_hold_for_all_its_cells():
     facts = " ".join(only_block(made(given)["leaderboard"]).facts)
     assert "cache ratio" not in facts
     assert "several, run them again to compare alike" in facts
-    assert "code one" in facts
-    assert "code two" in facts
+    first, second = made([*given, *sized("a", [9.0], MIB, setting={"batch_size": 8192})])["leaderboard"].blocks
+    assert first.heading != second.heading
 
 
-def test_leaderboards_of_one_title_have_headings_of_their_own():
-    held = leaderboards(group_records([*sized("a", [9.0], MIB), *sized("a", [9.0], MIB, setting={"batch_size": 8192})]))
-    assert len(set(leaderboard_headings(held))) == 2
+def test_anatomy_lists_the_largest_bytes_of_rounds_by_tier_and_purpose():
+    given = [
+        *with_memory(rounds("cache", [9.0, 9.1]), anatomy_bytes=ANATOMY),
+        *with_memory([record("cache", round=2)], anatomy_bytes={**ANATOMY, "host/index": 170_000}),
+        *with_memory([record("bare")], anatomy_bytes={}),
+        record("late", status=Status.TIMEOUT, reason="slow"),
+        record("wrong"),
+        record("wrong", round=1, status=Status.WRONG_ANSWER, checked=verification(passed=False)),
+    ]
+    sheet = made(given)["anatomy"]
+    lines = lines_of(only_block(sheet))
+    assert [(line["tier"], line["purpose"], line["bytes"]) for line in lines] == [
+        ("device", "rows", "512,000"),
+        ("device", "staging", "128,000"),
+        ("host", "rows", "51,200,000"),
+        ("host", "index", "170,000"),
+        ("all", "all", "52,010,000"),
+    ]
+    assert (lines[3]["MB"], lines[3]["share of all"]) == ("0.17", "0.33 %")
+    assert row_of(sheet, tier="host", purpose="index")["share"] == pytest.approx(170 / 52_010)
+    assert set(sheet.frame["system"]) == {"cache"}
+
+
+def test_optimal_is_of_the_round_that_was_counted_and_of_nobody_without_an_optimum_or_who_was_wrong():
+    wrong = record("b", round=1, status=Status.WRONG_ANSWER, checked=verification(passed=False))
+    given = [*rounds("cache", [9.0, 9.1, 9.2], least=optimum()), *rounds("b", [9.0], least=optimum()), wrong]
+    sheet = made([*given, *rounds("c", [9.0])])["optimal"]
+    assert lines_of(only_block(sheet)) == [
+        {
+            "system": "cache",
+            "cache ratio": "1 %",
+            "slots": "337,625",
+            "steps": "10",
+            "hit rate": "95.00 %",
+            "unique misses": "50,000",
+            "optimal misses": "40,000",
+            "misses, % of optimal": "125.0 %",
+            "MB moved": "46.44",
+            "minimum MB": "37.15",
+            "bytes over minimum": "1.25",
+        }
+    ]
+    raw = row_of(sheet, system="cache")
+    assert (raw["bytes_moved"], raw["minimum_bytes"]) == (46_440_000, 37_152_000)

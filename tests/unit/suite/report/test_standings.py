@@ -7,8 +7,8 @@ from suite.records.record import Record
 from suite.records.status import Status
 from suite.report.figures.entries import entries
 from suite.report.standings import Leaderboard, leaderboards, standings
-from suite.tables.rows import merged_rows
 from suite.tables.settings import sweeps
+from suite.tables.statistics import met
 from tests.unit.suite.fabricate import (
     BASELINE,
     cpu_run,
@@ -16,10 +16,9 @@ from tests.unit.suite.fabricate import (
     gpu_run,
     record,
     rounds,
-    shuffled,
     verification,
 )
-from tests.unit.suite.report.report_scenes import MIB, baseline, disk_run, sized, unverified, with_memory
+from tests.unit.suite.report.report_scenes import MIB, baseline, sized, unverified, with_memory
 
 FAST, SLOW = [0.9, 0.9, 0.9], [0.4, 0.4, 0.4]
 
@@ -39,19 +38,14 @@ def order(leaderboard: Leaderboard, budget: int) -> list[tuple[int, str]]:
 
 @pytest.mark.parametrize(
     ("sizes", "budgets"),
-    [((3, 5, 17), (4, 8, 16, 32)), ((4,), (4,)), ((4, 8), (4, 8)), ((1000,), (1024,))],
+    [((3, 5, 17), (4, 8, 16, 32)), ((4, 8), (4, 8))],
 )
 def test_budgets_are_powers_of_two_from_the_first_that_lets_one_in_to_the_first_that_lets_all_in(sizes, budgets):
     found = only([run for size in sizes for run in sized(f"s{size}", FAST, size * MIB)])
     assert found.budgets == tuple(budget * MIB for budget in budgets)
     assert standings(found, found.budgets[0])
     assert len(standings(found, found.budgets[-1])) == len(sizes)
-
-
-def test_one_byte_above_a_power_of_two_is_not_let_in_below_it():
-    found = only(sized("a", FAST, 4 * MIB + 1))
-    assert found.budgets == (8 * MIB,)
-    assert standings(found, 4 * MIB) == ()
+    assert standings(found, found.budgets[0] // 2) == ()
 
 
 def test_system_without_device_bytes_fits_every_budget():
@@ -74,16 +68,10 @@ def test_system_enters_a_budget_with_the_fastest_of_its_cells_that_fits():
     assert ratios == {4 * MIB: [0.01], 8 * MIB: [0.05], 16 * MIB: [0.05]}
 
 
-def test_budget_and_ratio_cells_meet_in_one_leaderboard():
-    budget = {"cache_ratio": None, "device_budget_bytes": 5 * MIB}
-    found = only([*sized("a", FAST, 5 * MIB, setting=budget), *sized("b", SLOW, 5 * MIB)])
-    assert order(found, 8 * MIB) == [(1, "a"), (2, "b")]
-
-
 def test_cells_that_took_turns_with_each_other_are_compared_in_them():
     first, second = standings(only([*sized("slow", SLOW, MIB), *sized("fast", FAST, MIB)]), MIB)
     assert (first.contender.system, first.to_first) == ("fast", None)
-    assert second.contender.raced(first.contender)
+    assert met(first.contender.records, second.contender.records)
     assert second.to_first is not None
     assert second.to_first.value == pytest.approx(0.4 / 0.9)
     assert not second.tied
@@ -103,7 +91,7 @@ def test_cells_of_two_sizes_are_compared_through_the_baseline_whatever_the_machi
     ]
     first, second = (place for place in standings(only(records), MIB) if place.contender.system != "full_gpu")
     assert [place.contender.system for place in (first, second)] == ["ours", "theirs"]
-    assert not second.contender.raced(first.contender)
+    assert not met(first.contender.records, second.contender.records)
     ratio = second.contender.over(first.contender)
     assert ratio is not None
     assert ratio.value == pytest.approx(0.6 / 0.8)
@@ -139,22 +127,11 @@ def test_single_build_is_too_close_to_call_however_far_apart():
             *sized("bad", SLOW[:2], MIB),
             record("bad", round=2, status=Status.WRONG_ANSWER, checked=verification(passed=False)),
         ],
-        sized("bad", SLOW, MIB, checked=verification(difference=1.0, passed=False)),
-        unverified(sized("bad", SLOW, MIB)),
         [*sized("bad", SLOW, MIB)[:2], *unverified(sized("bad", SLOW, MIB)[2:])],
         [*sized("bad", SLOW[:2], MIB), record("bad", round=2, status=Status.TIMEOUT, reason="slow")],
-        sized("bad", SLOW, MIB, offloads=False, placement="device"),
         sized("bad", SLOW, MIB, computes_as="full_gpu"),
     ],
-    ids=[
-        "wrong once",
-        "failed verification",
-        "unverified",
-        "unverified once",
-        "timeout once",
-        "does not offload",
-        "not timed",
-    ],
+    ids=["wrong once", "unverified once", "timeout once", "not timed"],
 )
 def test_who_is_not_ranked(bad):
     found = only([*sized("good", FAST, MIB), *bad])
@@ -169,21 +146,8 @@ def test_baseline_takes_part_on_a_gpu_and_not_on_a_cpu():
         "fbgemm_uvm_caching[policy=lru]",
         "torchrec_uvm",
     }
-    on_cpu = {"device": "cpu"}
-    assert leaderboards_of(rounds("full_gpu", FAST, setting=on_cpu, offloads=False)) == ()
-
-
-def test_on_a_cpu_only_what_offloads_is_in_and_its_device_bytes_are_its_own_account():
     (entry,) = only(cpu_run()).contenders
-    assert entry.system == "cache[tier=disk]"
-    assert entry.size == 172_000_000 + 1_350_000
-
-
-def test_ram_over_disk_at_four_budgets():
-    found = only(disk_run())
-    assert found.budgets == (2 * MIB, 4 * MIB, 8 * MIB, 16 * MIB)
-    cells = [standings(found, budget)[0].contender.group.cell.device_budget_bytes for budget in found.budgets]
-    assert cells == list(found.budgets)
+    assert (entry.system, entry.size) == ("cache[tier=disk]", 172_000_000 + 1_350_000)  # by its own account
 
 
 def test_sweeps_list_sizes_from_the_smallest_and_each_system_once():
@@ -198,34 +162,16 @@ def test_sweeps_list_sizes_from_the_smallest_and_each_system_once():
     assert [(entry.label, entry.row.device_bytes) for entry in entries(sweep)] == [("a, 1 %", 1), ("b, 10 %", 9)]
 
 
-def test_host_resident_rows_have_no_device_bytes():
-    (group,) = group_records(with_memory([record("a")], anatomy_bytes={"host/rows": 9}))
-    assert [row.device_bytes for row in merged_rows(group)] == [None]
-
-
 @pytest.mark.parametrize(
     "other",
     [
         {"where": environment(machine="another")},
-        {"where": environment(threads=2)},
         {"setting": {"data": "real"}},
-        {"setting": {"optimizer": "sgd"}},
         {"setting": {"batch_size": 8192}},
-        {"setting": {"workload": "avazu"}},
     ],
-    ids=["machine", "threads", "data", "optimizer", "batch", "dataset"],
+    ids=["machine", "data", "batch"],
 )
 def test_what_does_not_compare_never_shares_a_leaderboard(other):
     found = leaderboards_of([*sized("a", FAST, MIB), *sized("b", FAST, MIB, **other)])
     assert [[entry.system for entry in board.contenders] for board in found].count(["a"]) == 1
     assert len(found) == 2
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_order_of_records_does_not_matter(seed):
-    records = [*gpu_run(), *disk_run(), *disk_run("other[tier=file]", 1.0005)]
-
-    def told(found):
-        return [(board.budgets, [order(board, budget) for budget in board.budgets]) for board in found]
-
-    assert told(leaderboards_of(shuffled(records, seed))) == told(leaderboards_of(records))

@@ -6,9 +6,10 @@ from suite.records.groups import Group, group_records
 from suite.records.record import Record
 from suite.records.status import Status
 from suite.tables.columns import COLUMNS
+from suite.tables.comparison import numbers
 from suite.tables.quantities import MISSING
-from suite.tables.rows import SEVERITY, Row, merged_rows, noise_floor, records_of
-from suite.tables.sheet import frame
+from suite.tables.rows import SEVERITY, Row, merged_rows, records_of
+from suite.tables.sheet import raw_frame
 from tests.unit.suite.fabricate import BASELINE, cpu_run, gpu_run, optimum, record, rounds, verification
 
 
@@ -50,13 +51,13 @@ def test_second_copy_stands_behind_the_baseline_and_gives_the_noise_floor() -> N
     assert (again.again, again.ratio, again.auroc, again.host_peak_rss_bytes) == (True, pytest.approx(1), None, None)
     assert records_of(group, again) == records_of(group, rows[1])
     assert again.ratio_high is not None
-    assert noise_floor(rows) == pytest.approx(again.ratio_high - 1, rel=0.02)
-    assert noise_floor([row for row in rows if not row.again]) is None
+    assert [row.noise for row in rows] == [pytest.approx(again.ratio_high - 1, rel=0.02)] * len(rows)
+    assert row_of([record("a")], "a").noise is None
 
 
 def test_second_copy_that_seems_slower_widens_the_noise_floor() -> None:
     apart = record("full_gpu", samples_per_s=0.95 * BASELINE, noise=0.001)
-    assert noise_floor(merged_rows(only_group([apart]))) == pytest.approx(0.05)
+    assert row_of([apart], "full_gpu").noise == pytest.approx(0.05)
 
 
 def test_system_that_computes_as_another_has_all_but_a_speed() -> None:
@@ -89,14 +90,6 @@ def test_time_to_the_target_is_read_off_a_line_between_points() -> None:
     assert row_of(run, "never").target_s is None
     assert row_of(run[1:], "slow").target_auroc is None
     assert row_of([record("reference", auroc=0.9), slow], "slow").target_auroc == pytest.approx(0.8)
-
-
-def test_part_whose_labels_are_all_equal_is_no_point() -> None:
-    made = record("full_gpu", auroc=0.9)
-    assert made.measurement is not None
-    points = list(made.measurement.quality.points)
-    points[3] = points[3].model_copy(update={"auroc": None})
-    assert row_of([measured(made, "quality", points=tuple(points))], "full_gpu").target_auroc == pytest.approx(0.7)
 
 
 def test_rounds_merge_into_means_the_largest_peak_and_the_first_ones_traffic() -> None:
@@ -177,15 +170,8 @@ def test_verification_says_how_close(checked: object, word: str) -> None:
     assert row_of([unchecked], "a").verified == "no"
 
 
-def test_latest_run_of_a_round_counts() -> None:
-    old = record("a", samples_per_s=100, baseline=None, started_at="2026-01-01T00:00:00+00:00")
-    new = record("a", samples_per_s=200, baseline=None, started_at="2026-01-02T00:00:00+00:00")
-    row = row_of([new, old], "a")
-    assert (row.samples_per_s, row.rounds) == (pytest.approx(200), 1)
-
-
 def test_frame_has_a_line_per_row_and_keeps_bytes_whole_where_some_are_missing() -> None:
-    table = frame(*group_records(gpu_run() + cpu_run()))
+    table = raw_frame(numbers(group_records(gpu_run() + cpu_run())))
     assert str(table["device_rows_bytes"].dtype) == "Int64"
     again = table[table["again"]]
     assert list(again["system"]) == ["full_gpu (again)"] * 2

@@ -46,11 +46,6 @@ def test_systems_that_raced_elsewhere_are_named() -> None:
     assert fact([record("a", computes_as="full_gpu")], "Turns") is None
 
 
-def test_without_a_second_copy_in_several_builds_no_noise_floor_is_claimed() -> None:
-    assert fact([record("full_gpu", setting={"builds": 1}), record("a", setting={"builds": 1})], "Noise floor") is None
-    assert fact([record("a")], "Noise floor") is None
-
-
 def test_of_several_tables_in_one_the_widest_noise_is_told() -> None:
     groups = [
         *group_records([record("full_gpu", setting={"cache_ratio": 0.01})]),

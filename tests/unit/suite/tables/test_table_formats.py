@@ -15,10 +15,9 @@ from markdown_it.token import Token
 
 from suite.records.store import StoreError
 from suite.report.sheets import sheets
-from suite.tables.formats import escape_latex, to_csv, to_latex, to_markdown, write_sheets
-from suite.tables.sheet import Block, Head, Line, Sheet, notes
+from suite.tables.sheet import Sheet, block, escape_latex, field, to_csv, to_latex, to_markdown, write_sheets
 from tests.unit.suite.fabricate import cpu_run, gpu_run
-from tests.unit.suite.report.report_scenes import disk_run, simulation, source
+from tests.unit.suite.report.report_scenes import disk_run, source
 
 NASTY = r"""a|b_c [x=1,y] * 50 % & $5 #1 {z} ~9 ^2 <b> \n `k` "q" 'r' --no-x"""
 PLAIN_OF = {
@@ -33,32 +32,24 @@ PLAIN_OF = {
 
 
 def everything() -> tuple[Sheet, ...]:
-    return sheets(source([*gpu_run(), *cpu_run(), *disk_run()], simulation()))
+    return sheets(source([*gpu_run(), *cpu_run(), *disk_run()]))
 
 
 def nasty() -> Sheet:
     """A sheet whose every text has what some format treats as markup."""
-    heads = (Head(words="system|odd_one", text=True), Head(words="% of #1"))
-    lines = (
-        Line(cells=(NASTY, "1,234")),
-        Line(cells=("[starts=like,an argument]", "-4 %")),
-        Line(cells=("*star", "n/a")),
-    )
+    heads = (field("system|odd_one", "name", text=True), field("% of #1", "share"))
+    lines = [
+        {"name": NASTY, "share": "1,234"},
+        {"name": "[starts=like,an argument]", "share": "-4 %"},
+        {"name": "*star", "share": "n/a"},
+    ]
+    rows = [(line, ()) for line in lines]
+    said = {"heading": f"Heading {NASTY}", "verdict": [f"Verdict {NASTY}"], "facts": [f"Fact {NASTY}"]}
     return Sheet(
         name="nasty",
         title=f"Title {NASTY}",
         legend=(f"Legend {NASTY}.",),
-        blocks=(
-            Block(
-                heading=f"Heading {NASTY}",
-                verdict=(f"Verdict {NASTY}",),
-                facts=(f"Fact {NASTY}",),
-                heads=heads,
-                lines=lines,
-                notes=notes([NASTY]),
-            ),
-            Block(heading="", heads=heads, lines=lines[:1]),
-        ),
+        blocks=(block(heads, rows, **said, notes={"Notes": [NASTY]}), block(heads, rows[:1])),
         frame=pd.DataFrame({"system": [NASTY, "b"], "bytes": pd.array([2**60 + 1, None], dtype="Int64")}),
     )
 
@@ -106,13 +97,19 @@ def column_count(columns: str) -> int:
     return len(bare)
 
 
-@pytest.mark.parametrize("sheet", [*everything(), nasty()], ids=lambda sheet: sheet.name)
-def test_markdown_tables_read_back_as_the_cells_of_the_sheet(sheet):
-    tables = markdown_tables(to_markdown(sheet))
-    assert len(tables) == len(sheet.blocks)
-    for (head, *rows), block in zip(tables, sheet.blocks, strict=True):
-        assert head == [column.words for column in block.heads]
-        assert rows == [list(line.cells) for line in block.lines]
+@pytest.fixture(scope="module")
+def every_sheet() -> list[Sheet]:
+    return [*everything(), nasty()]
+
+
+def test_markdown_tables_read_back_as_the_cells_of_the_sheet(every_sheet):
+    for sheet in every_sheet:
+        tables = markdown_tables(to_markdown(sheet))
+        assert len(tables) == len(sheet.blocks)
+        for (head, *rows), one in zip(tables, sheet.blocks, strict=True):
+            assert head == [column.words for column in one.heads]
+            assert rows == [list(line.cells) for line in one.lines]
+    assert "\n| --- | ---: |\n" in to_markdown(nasty())
 
 
 def test_markdown_keeps_markup_in_headings_and_notes_as_text():
@@ -123,57 +120,32 @@ def test_markdown_keeps_markup_in_headings_and_notes_as_text():
     assert printed.count(NASTY) == 3  # a note and a cell of each block
 
 
-def test_markdown_aligns_numbers_to_the_right():
-    assert "\n| --- | ---: |\n" in to_markdown(nasty())
+def test_csv_has_one_header_and_every_number_of_the_frame(every_sheet):
+    for sheet in every_sheet:
+        lines = list(csv.DictReader(io.StringIO(to_csv(sheet))))
+        for line, (_, row) in zip(lines, sheet.frame.iterrows(), strict=True):
+            assert list(line) == list(sheet.frame.columns)
+            for name, value in row.items():
+                if pd.isna(value):
+                    assert line[name] == ""
+                elif isinstance(value, float):
+                    assert float(line[name]) == pytest.approx(value, rel=1e-11)
+                else:
+                    assert line[name] == str(value)  # bytes whole, text as it is
 
 
-@pytest.mark.parametrize("sheet", [*everything(), nasty()], ids=lambda sheet: sheet.name)
-def test_csv_has_one_header_and_every_number_of_the_frame(sheet):
-    lines = list(csv.DictReader(io.StringIO(to_csv(sheet))))
-    assert len(lines) == len(sheet.frame)
-    for line, (_, row) in zip(lines, sheet.frame.iterrows(), strict=True):
-        assert list(line) == list(sheet.frame.columns)
-        for name, value in row.items():
-            if pd.isna(value):
-                assert line[name] == ""
-            elif isinstance(value, float):
-                assert float(line[name]) == pytest.approx(value, rel=1e-11)
-            else:
-                assert line[name] == str(value)
-
-
-def test_csv_keeps_bytes_whole_and_text_as_it_is():
-    first, second = csv.DictReader(io.StringIO(to_csv(nasty())))
-    assert first == {"system": NASTY, "bytes": str(2**60 + 1)}
-    assert second == {"system": "b", "bytes": ""}
-
-
-@pytest.mark.parametrize("sheet", [*everything(), nasty()], ids=lambda sheet: sheet.name)
-def test_latex_tables_read_back_as_the_cells_of_the_sheet(sheet):
-    tables = latex_tables(to_latex(sheet))
-    assert len(tables) == len(sheet.blocks)
-    for (columns, rows), block in zip(tables, sheet.blocks, strict=True):
-        assert column_count(columns) == len(block.heads)
-        assert [[plain(cell) for cell in row] for row in rows] == [list(line.cells) for line in block.lines]
-
-
-@pytest.mark.parametrize("sheet", [*everything(), nasty()], ids=lambda sheet: sheet.name)
-def test_latex_is_balanced_and_labels_are_its_own(sheet):
-    text = to_latex(sheet)
-    bare = re.sub(r"\\[\\{}%]", "", "\n".join(line for line in text.split("\n") if not line.startswith("%")))
-    assert bare.count("{") == bare.count("}")
-    open_ones: list[str] = []
-    for what, name in re.findall(r"\\(begin|end){(\w+)}", text):
-        if what == "begin":
-            open_ones.append(name)
-        else:
-            assert open_ones.pop() == name
-    assert open_ones == []
-    assert text.count(r"\begingroup") == text.count(r"\endgroup") == 1
-    labels = re.findall(r"\\label{([^}]*)}", text)
-    assert labels == [f"tab:{sheet.name}-{number}" for number in range(1, len(sheet.blocks) + 1)]
-    for rule in (r"\toprule", r"\bottomrule", r"\caption{"):
-        assert rule in text
+def test_latex_tables_read_back_as_the_cells_of_the_sheet_and_labels_are_its_own(every_sheet):
+    for sheet in every_sheet:
+        text = to_latex(sheet)
+        tables = latex_tables(text)
+        assert len(tables) == len(sheet.blocks)
+        for (columns, rows), one in zip(tables, sheet.blocks, strict=True):
+            assert column_count(columns) == len(one.heads)
+            assert [[plain(cell) for cell in row] for row in rows] == [list(line.cells) for line in one.lines]
+        labels = re.findall(r"\\label{([^}]*)}", text)
+        assert labels == [f"tab:{sheet.name}-{number}" for number in range(1, len(sheet.blocks) + 1)]
+        bare = re.sub(r"\\[\\{}%]", "", "\n".join(line for line in text.split("\n") if not line.startswith("%")))
+        assert bare.count("{") == bare.count("}")
 
 
 @pytest.mark.parametrize(
@@ -196,8 +168,8 @@ def test_latex_specials_are_escaped(text, escaped):
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no TeX on this machine")
-def test_latex_compiles(tmp_path):
-    made = [*everything(), nasty()]
+def test_latex_compiles(tmp_path, every_sheet):
+    made = every_sheet
     write_sheets(made, tmp_path)
     body = "\n".join(rf"\input{{{sheet.name}}}\clearpage" for sheet in made)
     packages = r"\usepackage[T1]{fontenc}\usepackage{array,booktabs,longtable,lscape}"
@@ -220,11 +192,6 @@ def test_every_sheet_is_written_in_three_formats_and_nothing_else(tmp_path):
     assert (tmp_path / "tables" / "paper.md").read_text(encoding="utf-8") == to_markdown(made[0])
     assert (tmp_path / "tables" / "paper.csv").read_text(encoding="utf-8") == to_csv(made[0])
     assert (tmp_path / "tables" / "paper.tex").read_text(encoding="utf-8") == to_latex(made[0])
-
-
-def test_nothing_to_write_writes_nothing(tmp_path):
-    assert write_sheets([], tmp_path / "tables") == ()
-    assert not (tmp_path / "tables").exists()
 
 
 def test_table_that_cannot_be_written_is_a_sentence(tmp_path: Path):
