@@ -71,8 +71,7 @@ def test_optimum_that_cannot_be_replayed_costs_the_cell_a_note_and_no_more(monke
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(next_use, "_IN_MEMORY_BYTES", 0)
-    monkeypatch.setattr(next_use.NextUses.__init__, "__kwdefaults__", {"in_memory_bytes": 0})
+    monkeypatch.setattr(next_use.NextUses.__init__, "__kwdefaults__", {"in_memory_bytes": 1})
     monkeypatch.setattr(next_use.tempfile, "TemporaryFile", full)
     outcome = run_cell(tiny_cell("freq_cache"), Reporter(io.BytesIO()))
     assert outcome.status == "ok"
