@@ -78,7 +78,7 @@ _TEXTS = {
 class Column:
     """A column of raw rows; `rows` are of its table when ids are hashed, as published or as a schema file says."""
 
-    name: Annotated[str, Field(min_length=1)]
+    name: str
     kind: Kind
     rows: Annotated[int, Field(ge=1, lt=2**31)] | None = None
 

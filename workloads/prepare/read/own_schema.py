@@ -66,6 +66,7 @@ def _problem(schema: _Schema) -> str:
     marks = schema.separator + schema.quote
     checks = {
         f"the name {schema.name} belongs to a known dataset": schema.name in SCHEMAS,
+        "a column has no name": "" in names,
         f"column {', '.join(twice)} is named twice": bool(twice),
         f"{kinds.count(Kind.LABEL)} columns of kind label, expected one": kinds.count(Kind.LABEL) != 1,
         f"{kinds.count(Kind.TIME)} columns of kind time, expected at most one": kinds.count(Kind.TIME) > 1,
