@@ -65,17 +65,17 @@ class Environment(Model):
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """The first visible GPU, as NVML describes it.
+    """The first visible GPU. Without NVML only its model, driver and UUID are known.
 
     Attributes:
         cuda: Highest CUDA version that the driver serves, e.g. `12.8`; torch's own is part of its package version.
     """
 
     model: str
-    memory_bytes: int
-    driver: str
-    cuda: str
-    uuid: str
+    memory_bytes: int | None = None
+    driver: str | None = None
+    cuda: str | None = None
+    uuid: str | None = None
 
 
 def capture(*, threads: int, project: Path = _PROJECT) -> Environment:
@@ -142,14 +142,14 @@ def usable_memory_bytes() -> int:
 
 
 def visible_gpu() -> Gpu | None:
-    """The GPU that CUDA would number 0, as NVML describes it, or None."""
-    return ask_nvml(_described)
+    """The GPU that CUDA would number 0, or None: as NVML describes it, else as the driver does under `/proc`."""
+    return ask_nvml(_described) or _gpu_from_proc(_first_visible())
 
 
 def device_name(device: str) -> str:
     """What tells the device that computes from the others of the machine: `cpu`, or `cuda-` and the GPU's UUID."""
     gpu = visible_gpu() if device == "cuda" else None
-    return f"{device}-{gpu.uuid}" if gpu is not None else device
+    return f"{device}-{gpu.uuid}" if gpu is not None and gpu.uuid else device
 
 
 def ask_nvml(question: Callable[[Any, Any], Answer]) -> Answer | None:
@@ -158,7 +158,7 @@ def ask_nvml(question: Callable[[Any, Any], Answer]) -> Answer | None:
     `question` is called with the module `pynvml` and its handle of the GPU. None where there is no NVML or no such GPU,
     or where it refuses.
     """
-    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
+    first = _first_visible()
     if first in ("", "-1"):
         return None
     try:
@@ -180,6 +180,10 @@ def ask_nvml(question: Callable[[Any, Any], Answer]) -> Answer | None:
         pynvml.nvmlShutdown()
 
 
+def _first_visible() -> str:
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
+
+
 def _described(nvml: Any, gpu: Any) -> Gpu:  # noqa: ANN401 - a module and an opaque handle
     cuda = int(nvml.nvmlSystemGetCudaDriverVersion())
     return Gpu(
@@ -189,6 +193,21 @@ def _described(nvml: Any, gpu: Any) -> Gpu:  # noqa: ANN401 - a module and an op
         cuda=f"{cuda // 1000}.{cuda % 1000 // 10}",
         uuid=str(nvml.nvmlDeviceGetUUID(gpu)),
     )
+
+
+def _gpu_from_proc(first: str, proc: Path = Path("/proc/driver/nvidia")) -> Gpu | None:
+    try:
+        sheets = [sheet.read_text() for sheet in sorted(proc.glob("gpus/*/information"))]
+        version = (proc / "version").read_text()
+    except OSError:
+        return None
+    described = [dict(line.split(":", 1) for line in sheet.splitlines() if ":" in line) for sheet in sheets]
+    gpus = [{key.strip(): value.strip() for key, value in fields.items()} for fields in described]
+    chosen = gpus[int(first) :] if first.isdigit() else [gpu for gpu in gpus if gpu.get("GPU UUID") == first]
+    if not chosen or "Model" not in chosen[0]:
+        return None
+    words = [word for word in version.split() if word[0].isdigit() and "." in word]
+    return Gpu(model=chosen[0]["Model"], driver=words[0] if words else None, uuid=chosen[0].get("GPU UUID"))
 
 
 def git_state(project: Path) -> tuple[str | None, bool | None]:

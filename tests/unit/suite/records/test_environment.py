@@ -105,6 +105,18 @@ def test_no_gpu_is_none_and_no_failure(monkeypatch: pytest.MonkeyPatch, nvml: ty
     assert environment.visible_gpu() is None
 
 
+def test_without_nvml_the_driver_files_name_the_gpu(tmp_path: Path) -> None:
+    (tmp_path / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.10  Mon Jan 1\n")
+    sheet = tmp_path / "gpus" / "0000:01:00.0" / "information"
+    sheet.parent.mkdir(parents=True)
+    sheet.write_text("Model: \t\t NVIDIA H100\nGPU UUID: \t GPU-7\n")
+    for first in ("0", "GPU-7"):
+        gpu = environment._gpu_from_proc(first, tmp_path)
+        assert gpu is not None
+        assert (gpu.model, gpu.driver, gpu.memory_bytes) == ("NVIDIA H100", "570.10", None)
+    assert environment._gpu_from_proc("1", tmp_path) is None
+
+
 def test_cpu_model_is_the_kernels_name_of_it_or_its_architecture(tmp_path: Path) -> None:
     sheet = tmp_path / "cpuinfo"
     sheet.write_text("processor : 0\nmodel name\t: AMD EPYC  7543\n\nprocessor : 1\nmodel name\t: another\n")

@@ -98,7 +98,7 @@ def test_every_problem_is_a_line_with_its_file_and_the_rest_is_checked(tmp_path:
         "has schema version 9, this suite reads 1: read it with the suite that wrote it, or measure it again"
     )
     assert said[str(paths[2])].startswith("is not JSON, or cut short")
-    assert said[str(folder)].startswith("cannot be read: it is a directory")
+    assert said[str(folder)].startswith("cannot be read: it is no file")
 
 
 def test_five_findings_of_a_file_are_shown_and_the_others_counted(tmp_path: Path) -> None:

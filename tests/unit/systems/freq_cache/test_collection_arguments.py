@@ -27,7 +27,7 @@ def odd(**more: Any) -> EmbeddingBagConfig:
         ({"cache_ratio": 0.5, "device_bytes": 10**6}, "give cache_ratio, device_bytes or host_bytes"),
         ({"cache_ratio": 0.0}, r"cache ratio 0.0 is outside \(0, 1\]"),
         ({"cache_ratio": 1.5}, r"cache ratio 1.5 is outside \(0, 1\]"),
-        ({"device_bytes": 0}, "device budget of 0 bytes"),
+        ({"device_bytes": 0}, "a budget of 0 bytes is not positive"),
         ({"device_bytes": 100}, "device budget of 100 bytes is too small: the smallest that works is [0-9,]+ bytes"),
         ({"look_ahead": -1}, "look_ahead of -1 is outside 0 to 64"),
         ({"look_ahead": 65}, "look_ahead of 65 is outside 0 to 64"),
