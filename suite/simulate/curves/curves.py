@@ -3,8 +3,7 @@
 Batch-granular as everything here; see `stack.py`. From the size of the largest batch on, a curve is exactly
 what our planner misses without look-ahead if of the rows used longest ago the one that occurred first leaves first.
 Below it the planner overflows, which the stack knows nothing of. The planner's own `lru` ranks rows by their last batch
-alone, and which of the rows of one batch leave first depends on the size of the cache: on criteo_kaggle at its
-published sizes it misses up to 0.6 % less.
+alone, and which of the rows of one batch leave first depends on the size of the cache: it misses a little less.
 
 A sample of the rows gives estimates of the same: spatially hashed sampling, with depths scaled by the share sampled,
 and what the sample has too many or too few of taken from the hits of the smallest caches (SHARDS and its adjustment;
