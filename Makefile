@@ -7,8 +7,9 @@ VENV ?= .venv
 ARGS ?=
 # fbgemm's build follows the machine: CUDA where the driver shows a device, else CPU.
 BUILD ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo cuda || echo cpu)
-# Modules are compiled when they are first imported: most never are, and pip would compile all on one core.
-INSTALL = $(RUN) -m pip install --disable-pip-version-check --quiet --no-compile
+# Modules are compiled when they are first imported: most never are, and pip would compile all on one core. ColossalAI comes
+# without its dependencies, of which pip would complain in red.
+INSTALL = $(RUN) -m pip install --disable-pip-version-check --quiet --no-compile --no-warn-conflicts
 # Test files are shared out to a process per core, four at most; where tests measure a GPU's memory there is one process.
 JOBS ?= $(if $(filter cuda,$(BUILD)),0,auto)
 
