@@ -2,7 +2,7 @@
 
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -10,10 +10,12 @@ from torchrec import EmbeddingBagConfig
 
 
 class Composition(ABC):
-    """How the rows of one table are made of parameter matrices."""
+    """How the rows of one table are made: each of one row of every parameter matrix."""
+
+    linear = True
+    """Whether rows may be pooled matrix by matrix first, and combined then."""
 
     def __init__(self, table: EmbeddingBagConfig) -> None:
-        self.table = table
         self.rows: int = table.num_embeddings
         self.dim: int = table.embedding_dim
 
@@ -23,12 +25,24 @@ class Composition(ABC):
         """The parameter matrices, `(rows, width)` by name; row-wise optimizers keep one number for each row."""
 
     @abstractmethod
+    def places(self, ids: Tensor) -> Sequence[Tensor]:
+        """The row of each matrix that each id (int64 `[n]`) takes, int64 `[n]`."""
+
+    def combine(self, rows: Sequence[Tensor]) -> Tensor:
+        """Rows of the table, `[n, dim]`, from those of each matrix, `[n, width]`; by default there is only one."""
+        (only,) = rows
+        return only
+
     def compose(self, parameters: Mapping[str, Tensor], ids: Tensor) -> Tensor:
         """Rows `ids` (int64 `[n]`) of the table, `[n, dim]`, differentiable with respect to the parameters."""
+        places = zip(self.shapes, self.places(ids), strict=True)
+        return self.combine([parameters[name].index_select(0, place) for name, place in places])
 
-    @abstractmethod
     def initial(self, generator: torch.Generator) -> dict[str, Tensor]:
-        """Parameters before training, fp32, by name."""
+        """Parameters before training, fp32, by name: uniform, as facebookresearch/dlrm draws the rows of a table."""
+        return {
+            name: uniform(*shape, bound=self.rows**-0.5, generator=generator) for name, shape in self.shapes.items()
+        }
 
     @property
     def elements(self) -> int:
@@ -43,11 +57,8 @@ class Whole(Composition):
     def shapes(self) -> dict[str, tuple[int, int]]:
         return {"weight": (self.rows, self.dim)}
 
-    def compose(self, parameters: Mapping[str, Tensor], ids: Tensor) -> Tensor:
-        return parameters["weight"].index_select(0, ids)
-
-    def initial(self, generator: torch.Generator) -> dict[str, Tensor]:
-        return {"weight": uniform(self.rows, self.dim, bound=self.rows**-0.5, generator=generator)}
+    def places(self, ids: Tensor) -> Sequence[Tensor]:
+        return [ids]
 
 
 def uniform(rows: int, width: int, *, bound: float, generator: torch.Generator) -> Tensor:

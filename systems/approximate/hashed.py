@@ -7,7 +7,7 @@ from torch import Tensor
 from torchrec import EmbeddingBagConfig
 
 from systems.approximate.composed import ComposedSystem
-from systems.approximate.composition import Composition, salt_of, uniform
+from systems.approximate.composition import Composition, salt_of
 from systems.approximate.parts import TBEPart
 from systems.features import Group
 from systems.spec import SystemSpec
@@ -25,15 +25,12 @@ class HashedRows(Composition):
     def shapes(self) -> dict[str, tuple[int, int]]:
         return {"buckets": (self.buckets, self.dim)}
 
-    def compose(self, parameters: Mapping[str, Tensor], ids: Tensor) -> Tensor:
-        return parameters["buckets"].index_select(0, hash_ids(ids, self.salt) % self.buckets)
-
-    def initial(self, generator: torch.Generator) -> dict[str, Tensor]:
-        return {"buckets": uniform(self.buckets, self.dim, bound=self.rows**-0.5, generator=generator)}
+    def places(self, ids: Tensor) -> Sequence[Tensor]:
+        return [hash_ids(ids, self.salt) % self.buckets]
 
 
 class HashedPart(TBEPart):
-    """Hashes ids on their way to the smaller tables."""
+    """Hashes the ids of each table by its own salt, those of all tables at once."""
 
     def __init__(self, group: Group, compositions: Sequence[HashedRows], spec: SystemSpec) -> None:
         super().__init__(group, compositions, spec)

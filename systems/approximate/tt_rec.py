@@ -11,9 +11,7 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
 from systems.approximate.composed import ComposedSystem
 from systems.approximate.composition import Composition
-from systems.approximate.parts import LeafParameters, Parameter, Part, pooled_bags
-from systems.features import Group
-from systems.spec import SystemSpec
+from systems.approximate.parts import LeafPart, pooled_bags
 
 
 class TensorTrain(Composition):
@@ -38,18 +36,15 @@ class TensorTrain(Composition):
         (n1, n2, n3), (d1, d2, d3), rank = self.bases, self.dims, self.rank
         return {"first": (n1, d1 * rank), "middle": (n2, rank * d2 * rank), "last": (n3, rank * d3)}
 
-    def digits(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The slice of each core that each id takes, int64 `[n]`."""
+    def places(self, ids: Tensor) -> Sequence[Tensor]:
         _, n2, n3 = self.bases
         return ids // (n2 * n3), ids // n3 % n2, ids % n3
 
-    def compose(self, parameters: Mapping[str, Tensor], ids: Tensor) -> Tensor:
-        i1, i2, i3 = self.digits(ids)
+    def combine(self, rows: Sequence[Tensor]) -> Tensor:
+        first, middle, last = rows
         (d1, d2, d3), rank = self.dims, self.rank
-        first = parameters["first"].index_select(0, i1).view(-1, d1, rank)
-        middle = parameters["middle"].index_select(0, i2).view(-1, rank, d2, rank)
-        last = parameters["last"].index_select(0, i3).view(-1, rank, d3)
-        return torch.einsum("nar,nrbs,nsc->nabc", first, middle, last).flatten(1)
+        blocks = first.view(-1, d1, rank), middle.view(-1, rank, d2, rank), last.view(-1, rank, d3)
+        return torch.einsum("nar,nrbs,nsc->nabc", *blocks).flatten(1)
 
     def initial(self, generator: torch.Generator) -> dict[str, Tensor]:
         """Normal, all cores alike, so that an element of a row has the variance of facebookresearch/dlrm's.
@@ -61,40 +56,31 @@ class TensorTrain(Composition):
         return {name: torch.randn(shape, generator=generator) * deviation for name, shape in self.shapes.items()}
 
 
-class TrainsPart(Part):
+class TrainsPart(LeafPart):
     """Cores in plain PyTorch. The first two are multiplied as whole matrices, once a step, whatever the ids are.
 
     One product of matrices is several times faster than one of slices per id, and what it makes of a table of a
     million rows is 5 MB (rank 16, dim 32): `n1 n2` blocks of `d1 d2 rank` numbers.
     """
 
-    def __init__(self, group: Group, compositions: Sequence[TensorTrain], spec: SystemSpec) -> None:
-        super().__init__(group, compositions, spec)
-        self._trains = compositions
-        self._cores = LeafParameters(compositions, spec)
-
-    def live(self) -> list[Mapping[str, Parameter]]:
-        return list(self._cores.live)
-
-    def set_learning_rate(self, lr: float) -> None:
-        self._cores.set_learning_rate(lr)
+    compositions: Sequence[TensorTrain]
 
     def look_up(self, batch: KeyedJaggedTensor) -> Tensor:
-        counts = [0] * len(self._trains)
+        counts = [0] * len(self.compositions)
         for table, count in zip(self.group.table_of_feature, batch.length_per_key(), strict=True):
             counts[table] += count
         rows, places, behind = [], [], 0
         for table, ids in enumerate(batch.values().split(counts)):
             distinct, place = ids.unique(return_inverse=True)
-            rows.append(_rows_of(self._trains[table], self._cores.values(table), distinct))
+            rows.append(_rows_of(self.compositions[table], self._live[table], distinct))
             places.append(place + behind)
             behind += distinct.numel()
-        return pooled_bags(torch.cat(rows), torch.cat(places), batch, self.pooling)
+        return pooled_bags(torch.cat(rows), torch.cat(places), batch, self.mode)
 
 
 def _rows_of(train: TensorTrain, cores: Mapping[str, Tensor], ids: Tensor) -> Tensor:
     """Rows `ids` (int64 `[n]`) of a table, `[n, dim]`."""
-    i1, i2, i3 = train.digits(ids)
+    i1, i2, i3 = train.places(ids)
     i1 = i1.where((ids >= 0) & (ids < train.rows), train.bases[0])  # outside: PyTorch refuses the slice behind the last
     (n1, n2, _), (d1, d2, d3), rank = train.bases, train.dims, train.rank
     middle = cores["middle"].view(n2, rank, d2 * rank).transpose(0, 1).reshape(rank, n2 * d2 * rank)

@@ -12,10 +12,20 @@ from torchrec import KeyedJaggedTensor
 from suite.run.cell.training import tables_of
 from suite.run.cell.verify import verify
 from systems import registry
-from systems.approximate.composed import ComposedSystem, DefinitionSystem
+from systems.approximate.composed import ComposedSystem
 from systems.approximate.composition import Whole
 from systems.approximate.hashed import Hashed, HashedPart
-from systems.contract import CacheRatio, OptimizerKind, Purpose, Rows, SparseOptimizer, SystemSpec, Tier, Verdict
+from systems.contract import (
+    CacheRatio,
+    EmbeddingSystem,
+    OptimizerKind,
+    Purpose,
+    Rows,
+    SparseOptimizer,
+    SystemSpec,
+    Tier,
+    Verdict,
+)
 from systems.reference import ReferenceSystem
 from workloads.streams.synthetic import SyntheticWorkload
 
@@ -46,9 +56,8 @@ def built(variant: str, kind: OptimizerKind = OptimizerKind.SGD, seed: int = 3) 
     return made
 
 
-def defined(like: ComposedSystem, seed: int = 3) -> DefinitionSystem:
+def defined(like: ComposedSystem, seed: int = 3) -> EmbeddingSystem:
     definition = type(like).reference(like.spec)
-    assert isinstance(definition, DefinitionSystem)
     definition.start(seed)
     return definition
 
@@ -82,10 +91,14 @@ def test_trains_as_its_definition_does(variant: str, kind: OptimizerKind) -> Non
         torch.testing.assert_close(value, wanted[name], rtol=1e-4, atol=1e-5)
 
 
+class AllWhole(Hashed):
+    whole_below = 1 << 30
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_definition_of_whole_tables_trains_as_the_reference_does(kind: OptimizerKind) -> None:
     spec = replace(spec_of("reference", device=CPU, tables=LARGE, kind=kind)[1], parameters={})
-    definition = DefinitionSystem(spec, {t.name: Whole(t) for t in LARGE})
+    definition = AllWhole.reference(spec)
     reference = ReferenceSystem(spec)
     definition.start(0)
     for t in LARGE:

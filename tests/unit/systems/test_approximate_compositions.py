@@ -56,7 +56,7 @@ def test_bases_and_blocks_of_a_tensor_train_hold_every_row_and_little_more(rows,
     assert rows <= np.prod(made.bases) <= rows * 1.5 + 8
     assert np.prod(made.dims) == dim
     assert made.dims[1] == min(made.dims)
-    ends = [int(digit) for digit in made.digits(torch.tensor([rows - 1]))]
+    ends = [int(digit) for digit in made.places(torch.tensor([rows - 1]))]
     assert all(0 <= digit < base for digit, base in zip(ends, made.bases, strict=True))
 
 
