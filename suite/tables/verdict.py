@@ -261,8 +261,8 @@ def _up(share: float, step: int = 1) -> int:
 
 
 def _share(share: float) -> str:
-    """A share of 1 in per cent; 100 is all of it."""
-    return "over 99" if 0.995 <= share < 1 else f"{100 * share:.0f}"
+    """A share of 1 in per cent; above 99 with a decimal, rounded down, so that 100 is all of it."""
+    return f"{math.floor(1000 * share) / 10:g}" if share > 0.99 else f"{100 * share:.0f}"
 
 
 def listed(names: Iterable[str]) -> str:
