@@ -133,7 +133,7 @@ def budget_for(spec: SystemSpec, group: Group, slots: int, cache_rows: Mapping[s
     return least_bytes(spec, cache_rows) + -(-share * _sharing_rows(spec, cache_rows) // group.rows)
 
 
-def remedy(spec: SystemSpec, group: Group, slots: int, cache_rows: Mapping[str, int]) -> str:
+def remedy(spec: SystemSpec, group: Group, cache_rows: Mapping[str, int], slots: int) -> str:
     """What a user is to give so that a cache has this number of slots, in words."""
     if _own_slots(group, cache_rows) is not None:
         return f"give table {group.tables[0].name} cache_rows of at least {slots:,}"

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torchrec import KeyedJaggedTensor, KeyedTensor
 
-from systems.contract import CacheRatio, DeviceBytes, EmbeddingSystem, HostBytes, Rows, SystemSpec, Tier, knowledge
+from systems.contract import EmbeddingSystem, Rows, SystemSpec, Tier, knowledge
 from systems.freq_cache import sizing
 from systems.freq_cache.cache import Cache
 from systems.freq_cache.collection import EXCHANGES, POLICIES, CachedEmbeddingBagCollection
@@ -47,24 +47,7 @@ class FreqCache(CachedEmbeddingBagCollection):
             kept = tempfile.TemporaryDirectory(prefix="freq_cache_")
             weakref.finalize(self, kept.cleanup)  # registered first, so it comes last
             directory = kept.name
-        super().__init__(
-            spec.tables,
-            optimizer=spec.optimizer,
-            cache_ratio=spec.budget.ratio if isinstance(spec.budget, CacheRatio) else None,
-            device_bytes=spec.budget.total_bytes if isinstance(spec.budget, DeviceBytes) else None,
-            host_bytes=spec.budget.total_bytes if isinstance(spec.budget, HostBytes) else None,
-            policy=spec.parameters["policy"],
-            look_ahead=int(spec.parameters["look_ahead"]),
-            frequencies=spec.frequencies,
-            is_weighted=spec.weighted,
-            device=spec.device,
-            batch_lookups=spec.batch_lookups,
-            directory=directory,
-            pinned=spec.parameters["tier"] == "pinned",
-            exchange=spec.parameters["exchange"],
-            slow_rows=spec.parameters["slow_rows"],
-            seed=None,
-        )
+        self._build(spec, policy=spec.parameters["policy"], cache_rows={}, directory=directory, seed=None)
 
     @classmethod
     def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:

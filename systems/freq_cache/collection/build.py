@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -65,9 +66,6 @@ def build_cache(
         pool.set_hyper_parameters(fused_optimizer.values_of(group_of(spec, first)))
         return pool
 
-    def remedy(slots: int) -> str:
-        return sizing.remedy(spec, group, slots, cache_rows)
-
     return Cache(
         group,
         planner=Planner(
@@ -81,7 +79,7 @@ def build_cache(
         staging_rows=sizing.staging_rows(spec, slots),
         writing=writing,
         transfer=transfer,
-        remedy=None if isinstance(spec.budget, CacheRatio) else remedy,
+        remedy=None if isinstance(spec.budget, CacheRatio) else partial(sizing.remedy, spec, group, cache_rows),
         lookups_per_backward=together,
     )
 
@@ -119,17 +117,12 @@ def _policy(spec: SystemSpec, group: Group, policy: str | Callable[[int], Policy
     return LRFU(group.rows, half_life=HALF_LIFE_SLOTS * slots) if policy == "lrfu" else LRU()
 
 
-def let_go(threads: Sequence[ThreadPoolExecutor | None], caches: list[Cache]) -> None:
-    """End threads and caches that nobody asks any more."""
-    end(threads, caches)
-    caches.clear()  # whatever still refers to the list, the rows go now
-
-
-def end(threads: Sequence[ThreadPoolExecutor | None], caches: Sequence[Cache]) -> None:
-    """End threads, and close what the caches hold open."""
+def end(threads: Sequence[ThreadPoolExecutor | None], caches: list[Cache]) -> None:
+    """End threads, close what caches hold open, and let go of their rows, whatever still refers to the list."""
     for thread in threads:
         with suppress(RuntimeError):  # it may be this very thread that found the collection gone
             if thread is not None:
                 thread.shutdown(cancel_futures=True)
     for cache in caches:
         cache.tier.close()
+    caches.clear()

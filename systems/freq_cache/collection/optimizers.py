@@ -1,7 +1,7 @@
 """Optimizers as torch has them: those that a collection is given, and what learning-rate schedules see of its own."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -80,19 +80,14 @@ def group_of(spec: SystemSpec, table: EmbeddingBagConfig) -> str:
 
 
 class FusedOptimizer(torch.optim.Optimizer):
-    """Passes on the hyper-parameters in `param_groups`; rows are updated during backward, not in `step`.
+    """Has the hyper-parameters of tables in `param_groups`; rows are updated during backward, not in `step`.
 
     Hand it to a scheduler of `torch.optim.lr_scheduler` and call `step()` as usual. Values changed in `param_groups`
     are those of the next lookup. The first group is that of all tables without an optimizer of their own; the others
     have a `name`, the first of their tables.
-
-    Args:
-        spec: Has the optimizers.
-        apply: Takes the name of a group and its new values.
     """
 
-    def __init__(self, spec: SystemSpec, apply: Callable[[str, Values], None]) -> None:
-        self._apply = apply
+    def __init__(self, spec: SystemSpec) -> None:
         optimizers = {"": spec.optimizer, **{group_of(spec, t): spec.optimizer_of(t) for t in spec.tables}}
         self._applied = {group: {name: getattr(one, name) for name in _SCHEDULED} for group, one in optimizers.items()}
         nothing = [nn.Parameter(torch.empty(0), requires_grad=False) for _ in optimizers]
@@ -128,10 +123,12 @@ class FusedOptimizer(torch.optim.Optimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Do nothing: no gradient is kept."""
 
-    def pass_on(self) -> None:
-        """Apply what changed in `param_groups` since the last call."""
+    def changed(self) -> dict[str, Values]:
+        """What changed in `param_groups` since the last call, by the name of the group."""
+        found = {}
         for group, applied in self._applied.items():
             changed = {name: value for name, value in self.values_of(group).items() if value != applied[name]}
             if changed:
                 applied.update(changed)
-                self._apply(group, changed)
+                found[group] = changed
+        return found

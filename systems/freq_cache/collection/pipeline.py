@@ -73,7 +73,7 @@ class Pipeline:
         executor: Executor | None,
     ) -> None:
         self._caches = caches
-        self._split = split
+        self.split = split
         self._window = max(look_ahead - 1, 0)
         self._executor = executor
         self._coming: deque[_Coming] = deque()
@@ -174,13 +174,13 @@ class Pipeline:
             cache.withdraw()
 
     def _batch(self, features: KeyedJaggedTensor) -> _Coming:
-        parts = self._split(features)
+        parts = self.split(features)
         bags = [cache.bags(part) for cache, part in zip(self._caches, parts, strict=True)]
         return _Coming(features, parts, bags, torch.is_grad_enabled())
 
     def _parts(self, coming: _Coming) -> list[KeyedJaggedTensor]:
         """The features of each cache, with their weights as they are now."""
-        return coming.parts if coming.features.weights_or_none() is None else self._split(coming.features)
+        return coming.parts if coming.features.weights_or_none() is None else self.split(coming.features)
 
     def _announce_all(self) -> None:
         for coming in self._coming:

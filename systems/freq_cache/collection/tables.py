@@ -19,7 +19,7 @@ from systems.freq_cache import sizing
 from systems.freq_cache.cache import Cache, Transfer, counters_of
 from systems.freq_cache.collection import arguments
 from systems.freq_cache.collection.batches import parts_on_host
-from systems.freq_cache.collection.build import build_cache, end, let_go
+from systems.freq_cache.collection.build import build_cache, end
 from systems.freq_cache.collection.optimizers import FusedOptimizer, group_of, sparse_optimizer
 from systems.freq_cache.collection.pipeline import Pipeline
 from systems.freq_cache.planner.policy import Policy
@@ -68,16 +68,13 @@ class CachedTables(EmbeddingSystem):
         slow_rows: str = "fp32",
         seed: int | None = 0,
     ) -> None:
-        look_ahead = arguments.usual_look_ahead(device) if look_ahead is None else look_ahead
-        shared, own_rows = dict(optimizer_kwargs or {}), dict(cache_rows or {})
         if pinned and directory is not None:
             raise ValueError("rows in a directory are not in host memory: give directory or pinned, not both")
+        shared, single = dict(optimizer_kwargs or {}), dict(table_kwargs or {})
         spec = SystemSpec(
             tables=tuple(map(arguments.named, tables)),
             optimizer=sparse_optimizer(optimizer, shared),
-            table_optimizers={
-                name: sparse_optimizer(optimizer, {**shared, **own}) for name, own in (table_kwargs or {}).items()
-            },
+            table_optimizers={name: sparse_optimizer(optimizer, {**shared, **own}) for name, own in single.items()},
             device=torch.device(device),
             budget=arguments.budget_of(cache_ratio=cache_ratio, device_bytes=device_bytes, host_bytes=host_bytes),
             batch_lookups=batch_lookups,
@@ -85,56 +82,62 @@ class CachedTables(EmbeddingSystem):
             weighted=is_weighted,
             parameters={
                 "policy": policy if isinstance(policy, str) else "own",
-                "look_ahead": str(look_ahead),
+                "look_ahead": str(arguments.usual_look_ahead(device) if look_ahead is None else look_ahead),
                 "lookups_per_backward": str(lookups_per_backward),
                 "tier": "pinned" if pinned else "host" if directory is None else "file",
                 "exchange": exchange,
                 "slow_rows": slow_rows,
             },
         )
-        arguments.check(spec, own_rows, seed)
+        self._build(spec, policy=policy, cache_rows=cache_rows or {}, directory=directory, seed=seed)
+
+    def _build(
+        self,
+        spec: SystemSpec,
+        *,
+        policy: str | Callable[[int], Policy],
+        cache_rows: Mapping[str, int],
+        directory: Path | str | None,
+        seed: int | None,
+    ) -> None:
+        """Build what a spec asks for; the other arguments are what it has no word for."""
+        kept = None if directory is None else Path(directory)
+        arguments.check(spec, cache_rows, seed)
         super().__init__(spec)
-        self._look_ahead = look_ahead
-        self._directory = None if directory is None else Path(directory)
-        self._groups = sizing.groups_of(spec, own_rows)
-        self._threads = planning, writing = tuple(
+        self._look_ahead = look_ahead = int(spec.parameters["look_ahead"])
+        self._groups = sizing.groups_of(spec, cache_rows)
+        threads = planning, writing = tuple(
             ThreadPoolExecutor(1, thread_name_prefix=f"cache-{task}") if look_ahead else None
             for task in ("planning", "writing")
         )
         # nothing below refers back to the collection, so that its files and threads go as soon as it does
         self.caches = caches = list[Cache]()  # one for each group of tables that share slots
-
-        def set_hyper_parameters(group: str, values: Mapping[str, float]) -> None:
-            for cache in caches:
-                if group_of(spec, cache.group.tables[0]) == group:
-                    cache.set_hyper_parameters(values)
-
-        self.fused_optimizer = FusedOptimizer(spec, set_hyper_parameters)
+        self.fused_optimizer = FusedOptimizer(spec)
         transfer = Transfer(spec.device)
-        weakref.finalize(self, let_go, self._threads, caches)
+        self._end = weakref.finalize(self, end, threads, caches)
         try:
             with torch.device("cpu"):  # rows are real where the model around them is built on meta
                 for number, group in enumerate(self._groups.groups):
                     cache = build_cache(
                         spec,
                         group,
-                        cache_rows=own_rows,
+                        cache_rows=cache_rows,
                         policy=policy,
-                        directory=self._directory and self._directory / f"cache_{number}",
+                        directory=kept and kept / f"cache_{number}",
                         seed=seed,
                         transfer=transfer,
                         writing=writing,
                         fused_optimizer=self.fused_optimizer,
                     )
                     caches.append(cache)
-            self._commits = None if self._directory is None else Commits(self._directory, caches)
+            self._commits = None if kept is None else Commits(kept, caches)
             self.fused_optimizer.restore(self._commits.hyper if self._commits else {})
         except BaseException:
             self.close()
             raise
         self._cache_of_table = {name: cache for cache in caches for name in cache.tables}
-        self._parts = partial(parts_on_host, self._groups, transfer)
-        self._pipeline = Pipeline(caches, split=self._parts, look_ahead=look_ahead, executor=planning)
+        split = partial(parts_on_host, self._groups, transfer)
+        self._pipeline = Pipeline(caches, split=split, look_ahead=look_ahead, executor=planning)
 
     @classmethod
     def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
@@ -161,7 +164,7 @@ class CachedTables(EmbeddingSystem):
     @property
     def placement(self) -> Placement:
         on_cuda = self.caches[0].pool.weights.device.type == "cuda"
-        fast, slow = "device" if on_cuda else "RAM", "file" if self._directory else "host" if on_cuda else "RAM"
+        fast, slow = "device" if on_cuda else "RAM", "file" if self._commits else "host" if on_cuda else "RAM"
         # two tiers of the same RAM move real bytes, but no link is crossed: nothing to rank against
         label = f"{slow} + {fast} slots" if fast != slow else "RAM + slots in RAM"
         return Placement(label=label, offloads=fast != slow)
@@ -222,12 +225,15 @@ class CachedTables(EmbeddingSystem):
     def _look_up(self, features: KeyedJaggedTensor) -> list[Tensor]:
         """What each cache has for a batch, fp32: pooled rows `[batch, features * dim]`, or a row per id `[n, dim]`."""
         if self._infers:
-            parts = self._parts(features)
+            parts = self._pipeline.split(features)
             self._pipeline.withdraw(before_lookup=True)
             return [cache.infer(part) for cache, part in zip(self.caches, parts, strict=True)]
         for cache in self.caches:
             cache.warm_up()
-        self.fused_optimizer.pass_on()
+        for group, values in self.fused_optimizer.changed().items():
+            for cache in self.caches:
+                if group_of(self.spec, cache.group.tables[0]) == group:
+                    cache.set_hyper_parameters(values)
         moved, parts = self._pipeline.move(features)
         return [
             cache.look_up(planned, part.weights_or_none())
@@ -265,7 +271,6 @@ class CachedTables(EmbeddingSystem):
         Raises:
             OSError: it cannot be written; what the directory held before is still there.
         """
-        self.fused_optimizer.pass_on()
         self.flush()
         checkpoint.save(Path(directory), self._cache_of_table, hyper=self.fused_optimizer.hyper)
 
@@ -298,13 +303,12 @@ class CachedTables(EmbeddingSystem):
         """
         if self._commits is None:
             raise RuntimeError("the rows are in host memory: use save(), or build with a directory")
-        self.fused_optimizer.pass_on()
         self.flush()
         self._commits.commit(self.fused_optimizer.hyper)
 
     def close(self) -> None:
         """End the threads and release the directory; what was not committed is lost. Ends the use of the collection."""
-        end(self._threads, self.caches)
+        self._end()
 
     def set_learning_rate(self, lr: float) -> None:
         group, *others = self.fused_optimizer.param_groups
@@ -313,8 +317,7 @@ class CachedTables(EmbeddingSystem):
         group["lr"] = lr
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        rows = torch.empty(0, device=self.spec.device)
-        moved = fn(rows)
+        moved = fn(rows := torch.empty(0, device=self.spec.device))
         if (moved.device, moved.dtype) != (rows.device, rows.dtype):
             raise RuntimeError(
                 f"the rows of a cache stay on {rows.device} in the data_type of their tables: build the collection "
