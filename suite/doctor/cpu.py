@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
+import psutil
+
 from suite.doctor.finding import Finding, Unsaid, ok, problem, warning
 from suite.doctor.machine import Machine
 
@@ -80,9 +82,10 @@ def cores(machine: Machine) -> Finding:
             f"{count} CPUs are {len(first)} cores: cells start a thread on each CPU, and two on a core take turns",
             f"One thread per core: `taskset -c {_listed(sorted(first.values()))} python run_bench.py ...`.",
         )
-    if count < machine.all_cpus:
+    all_cpus = psutil.cpu_count() or count
+    if count < all_cpus:
         return ok(
-            f"{count} of {machine.all_cpus} CPUs can be used",
+            f"{count} of {all_cpus} CPUs can be used",
             f"What runs on the others shares caches and memory bandwidth. Figures are those of {count} CPUs: say so.",
         )
     return ok(f"all {count} CPUs, one thread per core")

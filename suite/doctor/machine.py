@@ -1,13 +1,11 @@
-"""Facts about a machine that the checks judge, and how they are read."""
+"""What several checks judge, and how it is read."""
 
 import importlib
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,10 +13,7 @@ from typing import Any
 import psutil
 
 from suite.doctor.finding import Unsaid
-from suite.records.environment import DISTRIBUTIONS, installed_versions
 from suite.run.conditions import Watch
-from suite.run.drive import file_system
-from suite.run.memory_probes import available_host_bytes
 
 _DRIVER = Path("/proc/driver/nvidia/version")
 """What the kernel driver shows where it is loaded."""
@@ -46,12 +41,12 @@ class Gpu:
             raise Unsaid(f"{function} says: {error}") from None
 
 
-def open_gpu(environment: Mapping[str, str]) -> Gpu | None:
+def open_gpu() -> Gpu | None:
     """The first device that CUDA would see; None where there is none, or the environment hides all.
 
     `CUDA_VISIBLE_DEVICES` is honoured by index (in PCI order) and by UUID.
     """
-    visible = environment.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
     if visible in ("", "-1"):
         return None
     try:
@@ -81,17 +76,6 @@ import torch
 print(torch.version.cuda or "", int(torch.cuda.is_available()), sep="/", file=out)
 """
 _IMPORTS_TIMEOUT_S = 60.0
-_HOLD = """
-from suite.run.control_groups import CannotHold
-from suite.run.memory_group import MemoryGroup
-try:
-    with MemoryGroup.make() as group:
-        group.enter()
-        group.limit(group.usage_bytes + (1 << 30))
-        print(group.how)
-except CannotHold as cannot:
-    print("", cannot.why, cannot.remedy, sep="\\n")
-"""
 _TOP = 3
 
 
@@ -113,49 +97,19 @@ class Imports:
     sees_gpu: bool = False
 
 
-@dataclass(frozen=True)
-class Hold:
-    """By which kind of control group a process can be held to a limit of memory; else what stands against it."""
-
-    how: str = ""
-    why: str = ""
-    remedy: str = ""
-
-
-@dataclass(frozen=True)
-class Disk:
-    """The file system that holds a directory, or would hold it once it is made; `kind` as the kernel names it."""
-
-    path: Path
-    free_bytes: int
-    kind: str
-    writable: bool
-
-
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What the checks judge.
+    """What several checks judge; what concerns one alone it reads itself.
 
     Attributes:
         root: Where `/proc` and `/sys` are found.
-        cpus: Logical CPUs that this process may use; the machine has `all_cpus`.
-        available_bytes: Host memory that can still be taken.
-        results, temporary: Where records go unless `--out` says otherwise, and tables on disk.
-        versions: Of the distributions that are installed.
+        cpus: Logical CPUs that this process may use.
         gpu: The device that would be measured. None: there is none, or the environment hides it.
     """
 
     root: Path
-    environment: Mapping[str, str]
     cpus: Set[int]
-    all_cpus: int
     sample: Sample
-    available_bytes: int
-    swapped_bytes: int
-    hold: Hold
-    results: Disk
-    temporary: Disk
-    versions: Mapping[str, str]
     imports: Imports
     gpu: Gpu | None
 
@@ -173,21 +127,12 @@ class Machine:
 
 def this_machine(*, seconds: float) -> Machine:
     """Read the machine that this runs on; others' use of it is watched for so many seconds."""
-    cpus = os.sched_getaffinity(0)
     return Machine(
         root=Path("/"),
-        environment=os.environ,
-        cpus=cpus,
-        all_cpus=psutil.cpu_count() or len(cpus),
+        cpus=os.sched_getaffinity(0),
         sample=watch(seconds),  # before the imports, which compute
-        available_bytes=available_host_bytes(),
-        swapped_bytes=psutil.swap_memory().used,
-        hold=try_to_hold(),
-        results=disk(Path("results")),
-        temporary=disk(Path(tempfile.gettempdir())),
-        versions=installed_versions(DISTRIBUTIONS),
         imports=import_all(),
-        gpu=open_gpu(os.environ),
+        gpu=open_gpu(),
     )
 
 
@@ -220,23 +165,6 @@ def import_all(modules: Sequence[str] = MODULES, *, timeout_s: float = _IMPORTS_
         return Imports(error=f"import {last}: {reason}")
     cuda, _, sees_gpu = last.partition("/")
     return Imports(cuda=cuda, sees_gpu=sees_gpu == "1")
-
-
-def try_to_hold(*, timeout_s: float = _IMPORTS_TIMEOUT_S) -> Hold:
-    """Hold a process to a limit, another one than this: under systemd it cannot go back to where it was."""
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", _HOLD], capture_output=True, text=True, timeout=timeout_s, check=True
-        )
-    except subprocess.SubprocessError as error:
-        return Hold(why=f"the attempt failed ({error})", remedy="run doctor again, on an idle machine")
-    return Hold(*done.stdout.rstrip("\n").split("\n"))
-
-
-def disk(path: Path) -> Disk:
-    """The file system of a directory, or of the nearest one above it that is there."""
-    there = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists()).resolve()
-    return Disk(path, shutil.disk_usage(there).free, file_system(there), os.access(there, os.W_OK | os.X_OK))
 
 
 def _share(process: psutil.Process) -> float:

@@ -1,7 +1,10 @@
 """Checks: whether the installed packages belong together, and what in the environment slows them down."""
 
+import os
+
 from suite.doctor.finding import Finding, ok, problem, warning
 from suite.doctor.machine import Machine
+from suite.records.environment import installed_versions
 
 _TRIPLES = {"2.11": ("1.6", "1.6"), "2.12": ("1.7", "1.7"), "2.13": ("1.8", "1.8")}
 """fbgemm and torchrec of each torch. Both are built against one torch, which fbgemm's compatibility table names."""
@@ -14,9 +17,9 @@ _SLOW = {
 """Variables that cells inherit."""
 
 
-def matching_packages(machine: Machine) -> Finding:
+def matching_packages(_: Machine) -> Finding:
     """torch, fbgemm and torchrec of releases that were built for each other."""
-    versions = machine.versions
+    versions = installed_versions(("torch", "torchrec", *_FBGEMM))
     builds = [name for name in _FBGEMM if name in versions]
     if len(builds) > 1:
         return problem(
@@ -50,7 +53,7 @@ def imports(machine: Machine) -> Finding:
             tried.error,
             "`make setup`. A library that fails to load is often built for another torch, or for CUDA.",
         )
-    if bool(tried.cuda) == ("fbgemm-gpu" in machine.versions):
+    if bool(tried.cuda) == bool(installed_versions(["fbgemm-gpu"])):
         return ok("all packages import")
     return problem(
         "torch is built for CPUs and fbgemm for CUDA, or the other way round",
@@ -58,9 +61,9 @@ def imports(machine: Machine) -> Finding:
     )
 
 
-def variables(machine: Machine) -> Finding:
+def variables(_: Machine) -> Finding:
     """Variables of the environment that make everything slower."""
-    found = {name: words for name, words in _SLOW.items() if machine.environment.get(name, "0") not in ("", "0")}
+    found = {name: words for name, words in _SLOW.items() if os.environ.get(name, "0") not in ("", "0")}
     if not found:
         return ok("none that slows programs down")
     return problem("; ".join(f"{name}: {words}" for name, words in found.items()), f"`unset {' '.join(found)}`.")

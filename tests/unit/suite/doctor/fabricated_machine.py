@@ -1,9 +1,9 @@
 """A healthy machine of four cores, made of files and facts; tests spoil one thing at a time."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
-from suite.doctor.machine import Disk, Gpu, Hold, Imports, Machine, Sample
+from suite.doctor import software, storage
+from suite.doctor.machine import Gpu, Imports, Machine, Sample
 
 VERSIONS = {"torch": "2.13.0+cpu", "torchrec": "1.8.0", "fbgemm-gpu-cpu": "1.8.0"}
 CPU = "sys/devices/system/cpu"
@@ -18,25 +18,39 @@ FILES = {
 }
 
 
-def healthy(folder):
-    """A machine below `folder` of which nothing is to be said."""
+class Facts(SimpleNamespace):
+    """What checks read for themselves, of a healthy machine."""
+
+    cpu_count = 4
+    available_host_bytes = 400 * 10**9
+    swapped_bytes = 0
+    file_system = "ext4"
+    free_bytes = 10**12
+    writable = True
+    versions = VERSIONS
+
+
+def healthy(folder, monkeypatch):
+    """A machine below `folder` of which nothing is to be said, and the facts that its checks read."""
+    facts = Facts()
     for path, text in FILES.items():
         write(folder, path, text)
-    return Machine(
-        root=folder,
-        environment={"CUDA_LAUNCH_BLOCKING": "0"},
-        cpus=set(range(4)),
-        all_cpus=4,
-        sample=Sample(taken=0.01, stolen=0.0),
-        available_bytes=400 * 10**9,
-        swapped_bytes=0,
-        hold=Hold(how="memory control group, version 2"),
-        results=Disk(Path("results"), 10**12, "ext4", writable=True),
-        temporary=Disk(Path("/tmp"), 10**12, "ext4", writable=True),
-        versions=VERSIONS,
-        imports=Imports(),
-        gpu=None,
+    for variable in ("CUDA_LAUNCH_BLOCKING", "NUMBA_DISABLE_JIT", "PYTORCH_NO_CUDA_MEMORY_CACHING"):
+        monkeypatch.setenv(variable, "0")
+    monkeypatch.setattr("psutil.cpu_count", lambda: facts.cpu_count)
+    monkeypatch.setattr("psutil.swap_memory", lambda: SimpleNamespace(used=facts.swapped_bytes))
+    monkeypatch.setattr(storage, "available_host_bytes", lambda: facts.available_host_bytes)
+    monkeypatch.setattr(storage, "file_system", lambda path: facts.file_system)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=facts.free_bytes))
+    monkeypatch.setattr("os.access", lambda path, mode: facts.writable)
+    monkeypatch.setattr(storage, "_HOLD", "print('can be made')")
+    monkeypatch.setattr(
+        software, "installed_versions", lambda names: {n: facts.versions[n] for n in names if n in facts.versions}
     )
+    machine = Machine(
+        root=folder, cpus=set(range(4)), sample=Sample(taken=0.01, stolen=0.0), imports=Imports(), gpu=None
+    )
+    return machine, facts
 
 
 def write(folder, path, text):

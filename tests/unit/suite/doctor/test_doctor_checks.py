@@ -13,33 +13,28 @@ from fabricated_machine import CPU, VERSIONS, gpu, healthy, nvml, refused, write
 
 from suite.doctor import machine as facts
 from suite.doctor.examine import CHECKS, GPU_CHECKS, examine
-from suite.doctor.finding import Level
-from suite.doctor.machine import (
-    Disk,
-    Gpu,
-    Hold,
-    Imports,
-    Sample,
-    disk,
-    import_all,
-    open_gpu,
-    this_machine,
-    try_to_hold,
-    watch,
-)
-
-DISK = Disk(Path("folder"), 10**12, "ext4", writable=True)
+from suite.doctor.finding import Level, Unsaid
+from suite.doctor.machine import Gpu, Imports, Sample, import_all, open_gpu, this_machine, watch
+from suite.doctor.storage import memory_groups, results_directory
 
 
 @pytest.fixture
-def machine(tmp_path):
-    return healthy(tmp_path)
+def read(tmp_path, monkeypatch):
+    """A healthy machine, and the facts that its checks read."""
+    return healthy(tmp_path, monkeypatch)
 
 
-def test_healthy_machine_is_well_in_every_respect(machine):
+@pytest.fixture
+def machine(read):
+    return read[0]
+
+
+def test_healthy_machine_is_well_in_every_respect(read):
+    machine, read_facts = read
     findings = examine(machine)
     assert {name: finding.level for name, finding in findings.items()} == dict.fromkeys(CHECKS, Level.OK)
-    with_gpu = examine(replace(machine, gpu=gpu(), imports=Imports(cuda="12.8", sees_gpu=True), versions=CUDA))
+    read_facts.versions = CUDA
+    with_gpu = examine(replace(machine, gpu=gpu(), imports=Imports(cuda="12.8", sees_gpu=True)))
     assert {name: finding.level for name, finding in with_gpu.items()} == dict.fromkeys(CHECKS | GPU_CHECKS, Level.OK)
 
 
@@ -50,23 +45,21 @@ FACTS = [
     ("other processes", {"sample": Sample(0.06, 0.0, ("python (pid 7)",))}, "warning", "most of all python"),
     ("other processes", {"sample": Sample(0.25, 0.0)}, "problem", "25% of 4 CPUs"),
     ("stolen time", {"sample": Sample(0.0, 0.02)}, "warning", "took 2.0%"),
-    ("cores", {"all_cpus": 8}, "ok", "4 of 8 CPUs"),
-    ("memory", {"available_bytes": 3 * 10**10}, "ok", "criteo_1tb takes about 113.9 GB"),
-    ("memory", {"available_bytes": 10**9}, "problem", "1.0 GB available"),
+    ("cores", {"cpu_count": 8}, "ok", "4 of 8 CPUs"),
+    ("memory", {"available_host_bytes": 3 * 10**10}, "ok", "criteo_1tb takes about 113.9 GB"),
+    ("memory", {"available_host_bytes": 10**9}, "problem", "1.0 GB available"),
     ("swap", {"swapped_bytes": 10**9}, "warning", "1.0 GB lie in swap"),
-    ("memory control groups", {"hold": Hold("", "a reason", "ask")}, "ok", "cannot be made: a reason"),
-    ("results directory", {"results": replace(DISK, writable=False)}, "problem", "cannot be written"),
-    ("results directory", {"results": replace(DISK, free_bytes=10**8)}, "problem", "0.1 GB free"),
-    ("temporary directory", {"temporary": replace(DISK, kind="tmpfs")}, "warning", "lie in memory"),
-    ("temporary directory", {"temporary": replace(DISK, kind="nfs4")}, "warning", "over the network"),
-    ("temporary directory", {"temporary": replace(DISK, kind="fuse.sshfs")}, "warning", "over the network"),
+    ("results directory", {"writable": False}, "problem", "cannot be written"),
+    ("results directory", {"free_bytes": 10**8}, "problem", "0.1 GB free"),
+    ("temporary directory", {"file_system": "tmpfs"}, "warning", "lie in memory"),
+    ("temporary directory", {"file_system": "nfs4"}, "warning", "over the network"),
+    ("temporary directory", {"file_system": "fuse.sshfs"}, "warning", "over the network"),
     ("matching packages", {"versions": CUDA | {"fbgemm-gpu": "1.7.0"}}, "problem", "belong fbgemm 1.8 and torch"),
     ("matching packages", {"versions": CUDA | {"torch": "2.14.0"}}, "warning", "none of 2.11, 2.12, 2.13"),
     ("matching packages", {"versions": CUDA | VERSIONS}, "problem", "overwritten each other's files"),
     ("matching packages", {"versions": {"torch": "2.13.0"}}, "problem", "not installed: fbgemm-gpu, torchrec"),
     ("imports", {"imports": Imports(error="import torchrec: it broke")}, "problem", "import torchrec: it broke"),
     ("imports", {"imports": Imports(cuda="12.8")}, "problem", "the other way round"),
-    ("variables", {"environment": {"NUMBA_DISABLE_JIT": "1"}}, "problem", "NUMBA_DISABLE_JIT: compiled loops"),
     ("GPU", {"gpu": gpu()}, "problem", "torch is a CPU build"),
     ("GPU", {"gpu": gpu(), "imports": Imports(cuda="12.8")}, "problem", "built for CUDA 12.8"),
     ("GPU", {"gpu": Gpu(error="the driver is silent")}, "unknown", "the driver is silent"),
@@ -80,10 +73,19 @@ FACTS = [
 
 
 @pytest.mark.parametrize(("name", "spoilt", "level", "words"), FACTS, ids=[f"{row[0]}: {row[3]}" for row in FACTS])
-def test_fact_that_spoils_figures_is_found_with_a_remedy(machine, name, spoilt, level, words):
-    finding = examine(replace(machine, **spoilt))[name]
+def test_fact_that_spoils_figures_is_found_with_a_remedy(read, name, spoilt, level, words):
+    machine, read_facts = read
+    for fact in spoilt.keys() - vars(machine).keys():
+        setattr(read_facts, fact, spoilt[fact])
+    finding = examine(replace(machine, **{fact: spoilt[fact] for fact in spoilt if fact in vars(machine)}))[name]
     assert (finding.level, words in finding.seen) == (level, True), finding
     assert finding.remedy or level == "unknown"
+
+
+def test_variable_that_slows_programs_down_is_a_problem(machine, monkeypatch):
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+    finding = examine(machine)["variables"]
+    assert (finding.level, finding.remedy) == (Level.PROBLEM, "`unset NUMBA_DISABLE_JIT`.")
 
 
 @pytest.mark.parametrize(
@@ -126,27 +128,32 @@ def test_files_that_are_missing_or_odd_are_unknown_and_the_rest_is_told(machine,
 @pytest.fixture
 def driver(tmp_path, monkeypatch):
     """A machine with NVIDIA's driver, where only the fabricated NVML answers."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     (tmp_path / "version").touch()
     monkeypatch.setattr(facts, "_DRIVER", tmp_path / "version")
     return lambda **replaced: monkeypatch.setitem(sys.modules, "pynvml", nvml(**replaced))
 
 
-def test_first_visible_device_is_the_one(driver):
+@pytest.mark.parametrize(("visible", "handle"), [("2,0", 2), ("GPU-1a", "GPU-1a")])
+def test_first_visible_device_is_the_one(driver, monkeypatch, visible, handle):
     driver()
-    found = [open_gpu({"CUDA_VISIBLE_DEVICES": visible}).handle for visible in ("2,0", "GPU-1a")]
-    assert [open_gpu({}).handle, *found] == [0, 2, "GPU-1a"]
+    assert open_gpu().handle == 0
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert open_gpu().handle == handle
 
 
 def test_hidden_or_absent_device_is_none_and_a_silent_driver_is_told(driver, monkeypatch, tmp_path):
-    assert open_gpu({"CUDA_VISIBLE_DEVICES": "-1"}) is None
     driver(nvmlInit=refused)
-    assert "Not Supported" in open_gpu({}).error
+    assert "Not Supported" in open_gpu().error
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert "nvidia-ml-py is missing" in open_gpu({}).error
+    assert "nvidia-ml-py is missing" in open_gpu().error
     monkeypatch.setattr(facts, "_DRIVER", tmp_path / "absent")
-    assert open_gpu({}) is None
+    assert open_gpu() is None
     driver(nvmlInit=refused)
-    assert open_gpu({}) is None
+    assert open_gpu() is None
+    driver()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    assert open_gpu() is None
 
 
 def test_calls_are_those_of_the_real_bindings():
@@ -185,19 +192,21 @@ def test_import_that_fails_ends_its_process_or_hangs_is_told_under_its_name(tmp_
 
 def test_another_process_than_this_tries_to_be_held(monkeypatch):
     before = Path("/proc/self/cgroup").read_text()
-    hold = try_to_hold()
-    assert hold.how.startswith("memory control group, version") or (hold.why and hold.remedy)
+    hold = memory_groups(None)
+    assert hold.seen.startswith("can be made (memory control group, version") or hold.remedy
     assert Path("/proc/self/cgroup").read_text() == before
     monkeypatch.setattr(sys, "executable", "false")
-    assert "the attempt failed" in try_to_hold().why
+    with pytest.raises(Unsaid, match="the attempt to make one failed"):
+        memory_groups(None)
 
 
-def test_directory_that_would_be_made_is_as_writable_as_the_one_above(tmp_path):
-    found = disk(tmp_path / "a" / "b")
-    assert found.writable
-    assert found.free_bytes > 0
-    assert found.kind != "unknown"
-    assert not (tmp_path / "a").exists()
+def test_directory_that_would_be_made_is_as_writable_as_the_one_above(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = results_directory(None)
+    assert found.seen.startswith("results: ")
+    assert "cannot be written" not in found.seen
+    assert "file system unknown" not in found.seen
+    assert not (tmp_path / "results").exists()
 
 
 def test_this_machine_is_examined_without_a_check_that_fails(monkeypatch):

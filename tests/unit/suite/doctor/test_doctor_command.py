@@ -13,8 +13,14 @@ from suite.doctor.machine import Sample
 
 
 @pytest.fixture
-def machine(tmp_path):
-    return healthy(tmp_path)
+def read(tmp_path, monkeypatch):
+    """A healthy machine, and the facts that its checks read."""
+    return healthy(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def machine(read):
+    return read[0]
 
 
 def call(monkeypatch, machine, *words, columns=80):
@@ -25,8 +31,10 @@ def call(monkeypatch, machine, *words, columns=80):
 
 
 @pytest.mark.parametrize(("columns", "widest"), [(200, 80), (50, 50)])
-def test_blocks_come_worst_first_with_a_remedy_and_fit_the_terminal(machine, monkeypatch, columns, widest):
-    spoilt = replace(machine, sample=Sample(0.9, 0.0, ("a_process (pid 12)",)), swapped_bytes=10**9)
+def test_blocks_come_worst_first_with_a_remedy_and_fit_the_terminal(read, monkeypatch, columns, widest):
+    machine, facts = read
+    facts.swapped_bytes = 10**9
+    spoilt = replace(machine, sample=Sample(0.9, 0.0, ("a_process (pid 12)",)))
     result = call(monkeypatch, spoilt, columns=columns)
     lines = result.stdout.splitlines()
     assert max(map(len, lines)) <= widest
@@ -40,14 +48,16 @@ def test_blocks_come_worst_first_with_a_remedy_and_fit_the_terminal(machine, mon
     assert lines[-1] == f"problem: 1, warning: 1, unknown: 0, ok: {len(CHECKS) - 2}"
 
 
-def test_exit_code_is_1_for_a_problem_and_with_strict_for_a_warning(machine, monkeypatch):
-    warned = replace(machine, swapped_bytes=10**9)
+def test_exit_code_is_1_for_a_problem_and_with_strict_for_a_warning(read, monkeypatch):
+    machine, facts = read
     assert call(monkeypatch, machine, "--strict").exit_code == 0
-    assert call(monkeypatch, warned).exit_code == 0
-    assert call(monkeypatch, warned, "--strict").exit_code == 1
-    assert call(monkeypatch, replace(machine, available_bytes=1)).exit_code == 1
     unknown = replace(machine, root=machine.root / "absent")
     assert call(monkeypatch, unknown, "--strict").exit_code == 0
+    facts.swapped_bytes = 10**9
+    assert call(monkeypatch, machine).exit_code == 0
+    assert call(monkeypatch, machine, "--strict").exit_code == 1
+    facts.available_host_bytes = 1
+    assert call(monkeypatch, machine).exit_code == 1
 
 
 @pytest.mark.parametrize("seconds", ["0", "61", "nan"])
