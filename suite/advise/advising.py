@@ -1,6 +1,6 @@
 """From a setting to advice: what is weighed, what steps cost and count, what follows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -9,10 +9,10 @@ from suite.advise.case import Case
 from suite.advise.costs import Basis, NotCalibrated
 from suite.advise.counts import Replays, steady_span
 from suite.advise.frontier import Frontier, frontier
-from suite.advise.kernel import RowType
 from suite.advise.model import Costs, Prediction, predict
 from suite.advise.recommend import Candidate, Choice, choose
 from suite.advise.shape import Shape
+from suite.advise.weighed import RowType, Weighed
 from suite.records.model import Model
 from suite.records.record import Cell
 from suite.run.cell.stream import open_workload
@@ -21,11 +21,9 @@ from suite.simulate.traces.trace import WorkloadTrace
 from systems.contract import Budget, CacheRatio, DeviceBytes, Verdict
 
 
-class Refusal(Model):
+class Refusal(Weighed):
     """A case that cannot be predicted, or cannot run."""
 
-    system: str
-    row_type: RowType
     reason: str
 
 
@@ -89,7 +87,7 @@ def advise(
     pattern = Case.of(cell, workload)
     variants = [replace(pattern, system=system, row_type=row_type) for system in systems for row_type in row_types]
     found = [sized for variant in variants for sized in sizes(variant, ratios, budget)]
-    costs = described or costs_here(found, seconds, on_progress)
+    costs = described or calibrate(found, seconds=seconds, on_progress=on_progress)
     candidates, refused = weigh(found, replays, costs, on_progress=on_progress)
     return Advice(
         workload=cell.workload,
@@ -107,26 +105,13 @@ def advise(
     )
 
 
-def costs_here(cases: Sequence[Case], seconds: float, on_progress: OnProgress) -> Costs:
-    """What cases cost on this machine, measured for so many seconds.
-
-    Raises:
-        CalibrationFailed: it could not be measured.
-    """
-    shapes, kernels = dict.fromkeys(case.shape for case in cases), dict.fromkeys(case.kernel for case in cases)
-    return calibrate([*shapes], [*kernels], seconds=seconds, on_progress=on_progress)
-
-
-def sizes(variant: Case, ratios: Sequence[float], budget: int | None) -> Iterator[Case]:
+def sizes(variant: Case, ratios: Sequence[float], budget: int | None) -> list[Case]:
     """A variant at every size to be weighed: caches at every ratio and as large as a device budget allows."""
-    whole = variant.with_budget(CacheRatio(ratio=1.0))
-    if not whole.caches:
-        yield whole
-        return
-    budgets: list[Budget] = [CacheRatio(ratio=ratio) for ratio in ratios]
-    left = 0 if budget is None else budget - whole.shape.model_bytes
-    budgets += [DeviceBytes(total_bytes=left)] if left > 0 else []
-    yield from map(whole.with_budget, budgets)
+    budgets: list[Budget] = [CacheRatio(ratio=ratio) for ratio in (ratios if variant.caches else (1.0,))]
+    left = 0 if budget is None else budget - variant.shape.model_bytes
+    if variant.caches and left > 0:
+        budgets.append(DeviceBytes(total_bytes=left))
+    return [replace(variant, budget=one) for one in budgets]
 
 
 def weigh(

@@ -1,14 +1,12 @@
 """How far predictions were off: the cells of a results directory, predicted and measured."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Literal
 
 from pydantic import computed_field
 
-from suite.advise.advising import costs_here
-from suite.advise.calibrate.calibrate import OnProgress
+from suite.advise.calibrate.calibrate import OnProgress, calibrate
 from suite.advise.case import Case
 from suite.advise.costs import Basis, NotCalibrated
 from suite.advise.counts import Replays, span_of
@@ -85,10 +83,17 @@ def predicted_again(results: Path, described: Costs | None, *, seconds: float, o
         BadOption: nothing was timed, or on another machine.
         CalibrationFailed: this machine could not be measured.
     """
-    subjects, left_out = _subjects(_measured(results, anywhere=described is not None), described)
+    subjects: list[tuple[tuple[Record, ...], Case]] = []
+    left_out: list[LeftOut] = []
+    for group in group_records(_measured(results, anywhere=described is not None)):
+        for runs in group.rounds_by_system.values():
+            try:
+                subjects.append((runs, _case(runs[0].cell, described)))
+            except (ValueError, ImportError, OSError) as error:  # of names and data: a sentence each
+                left_out.append(_left_out(runs[0].cell, error))
     if not subjects and described is None:
         raise BadOption("--against: no record is of a system and data that are here: see where --data-dir was")
-    costs = described or costs_here([case for _, case in subjects], seconds, on_progress)
+    costs = described or calibrate([case for _, case in subjects], seconds=seconds, on_progress=on_progress)
     cells: list[Compared] = []
     replays: dict[object, Replays] = {}
     for number, (runs, case) in enumerate(subjects):
@@ -109,28 +114,17 @@ def predicted_again(results: Path, described: Costs | None, *, seconds: float, o
     )
 
 
-def _subjects(
-    records: Sequence[Record], described: Costs | None
-) -> tuple[list[tuple[Sequence[Record], Case]], list[LeftOut]]:
-    """The rounds of every system with what is to be predicted of it, and the systems of which nothing can be."""
-    subjects: list[tuple[Sequence[Record], Case]] = []
-    left_out: list[LeftOut] = []
-    for group in group_records(records):
-        for runs in group.rounds_by_system.values():
-            cell = runs[0].cell
-            if described is not None and group.on_cpu:
-                left_out.append(
-                    _left_out(cell, "measured on a CPU, but --hardware describes a machine with a CUDA device")
-                )
-                continue
-            try:
-                case = Case.of(cell, open_workload(cell))
-                _ = case.kernel  # raises for a system that is not here
-            except (ValueError, ImportError, OSError) as error:  # of names and data: a sentence each
-                left_out.append(_left_out(cell, error))
-            else:
-                subjects.append((runs, case))
-    return subjects, left_out
+def _case(cell: Cell, described: Costs | None) -> Case:
+    """What is to be predicted of a cell.
+
+    Raises:
+        ValueError, ImportError, OSError: nothing can be; the message says why.
+    """
+    if described is not None and cell.device == "cpu":
+        raise BadOption("measured on a CPU, but --hardware describes a machine with a CUDA device")
+    case = Case.of(cell, open_workload(cell))
+    _ = case.system_class  # which may not be here
+    return case
 
 
 def _left_out(cell: Cell, reason: object) -> LeftOut:

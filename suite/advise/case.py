@@ -1,13 +1,13 @@
 """What is predicted: a system variant with a budget on the tables of a workload, and the device bytes it takes."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
 import torch
 
-from suite.advise.kernel import Kernel, RowType, configs
 from suite.advise.shape import Shape
+from suite.advise.weighed import RowType, Weighed, configs
 from suite.records.record import Cell
 from systems import registry
 from systems.contract import (
@@ -22,6 +22,7 @@ from systems.contract import (
     Tier,
     Verdict,
 )
+from systems.features import Group
 from systems.freq_cache import sizing
 from systems.registry import Variant
 from systems.tbe import WAYS
@@ -32,6 +33,11 @@ CACHING = frozenset({"freq_cache", "fbgemm_uvm_caching", "torchrec_uvm_caching"}
 """Systems whose size is a choice."""
 _UVM = frozenset({"fbgemm_uvm", "torchrec_uvm"})
 _RESIDENT = frozenset({"full_gpu", "reference"})
+_SHARED = {
+    **dict.fromkeys(("full_gpu", "fbgemm_uvm", "fbgemm_uvm_caching", "cpu_embeddings"), "full_gpu"),
+    **dict.fromkeys(("torchrec_uvm", "torchrec_uvm_caching"), "torchrec_uvm"),
+}
+"""On a CPU fbgemm knows one place for rows, whatever was asked: all its systems are one kernel, torchrec's another."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,10 +68,6 @@ class Case:
             budget=CacheRatio(ratio=cell.cache_ratio or 1.0) if budget is None else DeviceBytes(total_bytes=budget),
         )
 
-    def with_budget(self, budget: Budget) -> Self:
-        """The same with another budget."""
-        return replace(self, budget=budget)
-
     @cached_property
     def _variant(self) -> Variant:
         return Variant.parse(self.system)
@@ -76,9 +78,20 @@ class Case:
         return self._variant.name
 
     @property
-    def kernel(self) -> Kernel:
-        """What it computes with. Raises as `Kernel.of`."""
-        return Kernel.of(self._variant, device=self.shape.device, row_type=self.row_type)
+    def system_class(self) -> type[EmbeddingSystem]:
+        """The system.
+
+        Raises:
+            UnknownSystem: there is no such system or variant.
+            ImportError: what it needs is not installed.
+        """
+        return registry.load(self._variant)
+
+    @property
+    def kernel(self) -> Weighed:
+        """What it computes with: systems that compute alike share it. On a CUDA device every variant is its own."""
+        shared = _SHARED.get(self.name) if self.shape.device == "cpu" else None
+        return Weighed(system=shared or str(self._variant), row_type=self.row_type)
 
     @cached_property
     def parameters(self) -> dict[str, str]:
@@ -114,9 +127,10 @@ class Case:
         return self.system_class.support(self.spec)
 
     @property
-    def system_class(self) -> type[EmbeddingSystem]:
-        """The system."""
-        return registry.load(self._variant)
+    def group(self) -> Group:
+        """The tables as our cache takes them: alike as they are, they share one."""
+        (group,) = sizing.groups_of(self.spec, {}).groups
+        return group
 
     @cached_property
     def slots(self) -> int:
@@ -124,13 +138,8 @@ class Case:
         if not self.caches or self.support.verdict is not Verdict.YES:
             return 0
         if self.name == "freq_cache":
-            return sum(sizing.slots_of(self.spec, group, {}) for group in sizing.groups_of(self.spec, {}).groups)
+            return sizing.slots_of(self.spec, self.group, {})
         return WAYS * cache_sets(self.spec, self.spec.tables)
-
-    @property
-    def record_bytes(self) -> int:
-        """Of a row with its optimizer state."""
-        return self.row_bytes + self.state_bytes
 
     @property
     def row_bytes(self) -> int:
@@ -142,22 +151,26 @@ class Case:
         """Of a row's optimizer state."""
         return self.spec.optimizer.state_bytes(self.shape.embedding_dim)
 
+    @property
+    def record_bytes(self) -> int:
+        """Of a row with its optimizer state."""
+        return self.row_bytes + self.state_bytes
+
     @cached_property
     def device_bytes(self) -> dict[str, int]:
         """Device memory by purpose, the model included. On a CPU the device is the memory that computes."""
-        sizes = self._embedding_bytes(self.spec) | {"model and activations": self.shape.model_bytes}
+        sizes = self._embedding_bytes() | {"model and activations": self.shape.model_bytes}
         return {name: size for name, size in sizes.items() if size}
 
-    def _embedding_bytes(self, spec: SystemSpec) -> dict[str, int]:
+    def _embedding_bytes(self) -> dict[str, int]:
+        spec = self.spec
         if self.name in _RESIDENT or (self.shape.device == "cpu" and self.name in _UVM | CACHING and not self.caches):
             return {"all rows": spec.row_bytes, "optimizer state of all rows": spec.state_bytes}
         if self.name == "freq_cache":
-            groups = sizing.groups_of(spec, {}).groups
-            staged = sum(sizing.device_bytes(spec, group, sizing.slots_of(spec, group, {})) for group in groups)
             cached = self.slots * self.record_bytes
             return {
                 "cached rows": cached,
-                "staging": staged - cached,
+                "staging": sizing.device_bytes(spec, self.group, self.slots) - cached,
                 "slots of the ids of a batch": sizing.SLOT_ID_BYTES * spec.batch_lookups,
             }
         if self.name in CACHING:
@@ -166,8 +179,3 @@ class Case:
         if self.name in _UVM:
             return {"row-wise state of all rows": uvm_required_bytes(spec)[Tier.DEVICE]}
         return {"what the system says it needs": self.system_class.required_bytes(spec).get(Tier.DEVICE, 0)}
-
-    @property
-    def total_device_bytes(self) -> int:
-        """Device memory in all."""
-        return sum(self.device_bytes.values())

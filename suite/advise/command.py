@@ -12,7 +12,7 @@ from suite.advise.advising import advise
 from suite.advise.against import predicted_again
 from suite.advise.calibrate.calibrate import CalibrationFailed
 from suite.advise.described import EXAMPLES, DescribedCosts, Matmul, load_hardware
-from suite.advise.kernel import RowType
+from suite.advise.weighed import RowType
 from suite.records.environment import visible_gpu
 from suite.records.exits import errors_told
 from suite.records.options import BadOption, OptimizerName, ScaleName, parse_bytes, parse_workloads

@@ -11,6 +11,8 @@ from suite.simulate.models.model import Tally
 
 Basis = Literal["calibrated", "modelled"]
 """Whether costs were measured on this machine, or follow from the description of another."""
+Terms = tuple[dict[str, float], dict[str, float]]
+"""Seconds of a step by name: those that add up to the step, and those that go on beside it."""
 
 
 class NotCalibrated(LookupError):
@@ -56,19 +58,6 @@ class Counts(Model):
         by = min(factor, self.distinct / self.misses) if self.misses else factor
         names = ("misses", "rows_fetched", "rows_written_back")
         return self.model_copy(update={name: by * getattr(self, name) for name in names})
-
-
-class Terms(Model):
-    """Seconds of a step by name. What is `exposed` adds up to the step; what is `hidden` goes on beside it."""
-
-    exposed_s: dict[str, float]
-    hidden_s: dict[str, float] = {}
-
-    @classmethod
-    def of(cls, exposed_s: dict[str, float], hidden_s: dict[str, float]) -> Self:
-        """Those that cost something."""
-        found = ({name: value for name, value in some.items() if value > 0} for some in (exposed_s, hidden_s))
-        return cls(exposed_s=next(found), hidden_s=next(found))
 
 
 class Line(Model):

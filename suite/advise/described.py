@@ -149,13 +149,13 @@ class DescribedCosts:
         beside = {name: terms.pop(name, 0.0) for name in ("planning", "moving")}
         computing_s = sum(terms.values())
         terms["launches"] = max(0.0, self._launches(case) * self.hardware.launch_s - computing_s)
-        hidden = dict.fromkeys(beside, 0.0)
+        hidden = {}
         room_s = sum(terms.values()) if case.overlaps else 0.0
         for name, seconds in beside.items():
             hidden[name] = min(seconds, room_s)
             room_s -= hidden[name]
             terms[name] = seconds - hidden[name]
-        return Terms.of(terms, hidden)
+        return terms, hidden
 
     def _dense_s(self, case: Case) -> float:
         machine, activations = self.hardware, _ACTIVATION_PASSES * 4 * case.shape.activation_values

@@ -1,10 +1,10 @@
 """The smallest device at which a system still trains, and what takes most of it there."""
 
+from dataclasses import replace
 from functools import partial
 
 from suite.advise.case import CACHING, Case
-from suite.advise.kernel import RowType
-from suite.records.model import Model
+from suite.advise.weighed import Weighed
 from systems.contract import CacheRatio, DeviceBytes, Tier, Verdict
 from systems.freq_cache import sizing
 
@@ -21,11 +21,9 @@ _REASONS = {
 }
 
 
-class Frontier(Model):
+class Frontier(Weighed):
     """Where a system begins to train."""
 
-    system: str
-    row_type: RowType
     device_bytes: int | None
     """None: it does not train here at all."""
     host_bytes: int
@@ -40,14 +38,14 @@ def frontier(case: Case, *, largest: int) -> Frontier:
     `largest` is the most distinct rows of a batch: our cache trains within a byte budget only if they fit together.
     """
     of_system = partial(Frontier, system=case.system, row_type=case.row_type)
-    at_any = case.with_budget(CacheRatio(ratio=1.0))
+    at_any = replace(case, budget=CacheRatio(ratio=1.0))
     if at_any.support.verdict is not Verdict.YES:
         return of_system(device_bytes=None, host_bytes=0, dominated_by="", why=at_any.support.reason)
-    least = case.with_budget(DeviceBytes(total_bytes=least_embedding_bytes(at_any, largest=largest)))
+    least = replace(case, budget=DeviceBytes(total_bytes=least_embedding_bytes(at_any, largest=largest)))
     sizes = least.device_bytes
     most = max(sizes, key=lambda purpose: sizes[purpose])
     return of_system(
-        device_bytes=least.total_device_bytes,
+        device_bytes=sum(sizes.values()),
         host_bytes=least.system_class.required_bytes(least.spec).get(Tier.HOST, 0),
         dominated_by=most,
         why=_REASONS[most],
@@ -57,8 +55,7 @@ def frontier(case: Case, *, largest: int) -> Frontier:
 def least_embedding_bytes(case: Case, *, largest: int) -> int:
     """The smallest device budget for the embeddings of a case: 1 at least, as a budget must be."""
     if case.name == "freq_cache":
-        groups = sizing.groups_of(case.spec, {}).groups
-        return max(sizing.budget_for(case.spec, group, min(largest, group.rows), {}) for group in groups)
+        return sizing.budget_for(case.spec, case.group, min(largest, case.group.rows), {})
     if case.name in CACHING and not case.caches:
         return case.spec.row_bytes + case.spec.state_bytes
     return max(1, case.system_class.required_bytes(case.spec).get(Tier.DEVICE, 0))

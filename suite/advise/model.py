@@ -4,18 +4,15 @@ from suite.advise.calibrate.calibrate import Calibration
 from suite.advise.case import Case
 from suite.advise.costs import Basis, Counts
 from suite.advise.described import DescribedCosts
-from suite.advise.kernel import RowType, labelled
-from suite.records.model import Model
+from suite.advise.weighed import Weighed
 
 Costs = Calibration | DescribedCosts
 """What a step costs on some machine: measured on this one, or modelled of another."""
 
 
-class Prediction(Model):
+class Prediction(Weighed):
     """A predicted case."""
 
-    system: str
-    row_type: RowType
     cache_ratio: float | None = None
     """Cached rows as a share of all; None: there is no cache."""
     slots: int
@@ -40,11 +37,6 @@ class Prediction(Model):
         """Whether some batch has more distinct rows than the cache has slots."""
         return self.counts.overflow_share > 0
 
-    @property
-    def label(self) -> str:
-        """The variant for people."""
-        return labelled(self.system, self.row_type)
-
     def fits(self, budget: int | None) -> bool:
         """Whether it is within so many bytes of the device, the model included; None: whatever it takes."""
         return budget is None or self.device_bytes <= budget
@@ -56,8 +48,10 @@ def predict(case: Case, counts: Counts, costs: Costs) -> Prediction:
     Raises:
         NotCalibrated: the costs do not cover the case.
     """
-    terms = costs.terms(case, counts)
-    step_s = sum(terms.exposed_s.values())
+    exposed_s, hidden_s = (
+        {name: seconds for name, seconds in some.items() if seconds > 0} for some in costs.terms(case, counts)
+    )
+    step_s = sum(exposed_s.values())
     return Prediction(
         system=case.system,
         row_type=case.row_type,
@@ -65,9 +59,9 @@ def predict(case: Case, counts: Counts, costs: Costs) -> Prediction:
         slots=case.slots,
         step_s=step_s,
         samples_per_s=case.shape.batch_size / step_s,
-        terms_s=terms.exposed_s,
-        hidden_s=terms.hidden_s,
-        device_bytes=case.total_device_bytes,
+        terms_s=exposed_s,
+        hidden_s=hidden_s,
+        device_bytes=sum(case.device_bytes.values()),
         device_bytes_by_purpose=case.device_bytes,
         counts=counts,
         basis=costs.basis,

@@ -1,7 +1,6 @@
 """The recommendation: the fastest case within the budget, the runner-up, why, and what would change it."""
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -91,40 +90,36 @@ def _reason(best: Prediction, other: Prediction | None, budget: int | None) -> s
 def _changes(candidates: Sequence[Candidate], best: Candidate, costs: Costs, budget: int | None) -> Iterator[str]:
     """Misses of all caches, more or fewer by one factor; more and less memory; a slower and a faster link."""
 
-    def with_misses(by: float) -> list[Candidate]:
-        return [_again(one, costs, misses=by) for one in candidates]
+    def others(again: Callable[[Candidate, float], Prediction], *, up: bool) -> Iterator[tuple[Candidate, float]]:
+        """Winners of another label than the best one's as something grows or shrinks, with the factor."""
+        for factor in _FACTORS:
+            by = factor if up else 1 / factor
+            winner = _winner([Candidate(one.case, again(one, by)) for one in candidates], budget)
+            if winner is not None and winner.prediction.label != best.prediction.label:
+                yield winner, by
+
+    def with_misses(one: Candidate, by: float) -> Prediction:
+        return predict(one.case, one.prediction.counts.with_misses(by), costs)
 
     for side, up in (("at most", True), ("at least", False)):
-        for winner, by in _other_winners(with_misses, best, budget, up=up):
+        for winner, by in others(with_misses, up=up):
             shown = best if best.case.caches else winner  # whose hit rate the sentence is about
             before = next(one for one in candidates if one.case is shown.case)
-            now, then = before.prediction.hit_rate, _again(before, costs, misses=by).prediction.hit_rate
+            now, then = before.prediction.hit_rate, with_misses(before, by).hit_rate
             if now is not None and then is not None:
                 rate = f"with a hit rate of {before.prediction.label} of {side} {then:.1%} (now {now:.1%})"
                 yield f"{rate}: {_named(winner)}"
                 break
     yield from _by_memory(candidates, best, budget)
     if isinstance(costs, DescribedCosts):
+
+        def with_link(one: Candidate, by: float) -> Prediction:
+            return predict(one.case, one.prediction.counts, costs.with_link(by))
+
         for side, up in (("at most", False), ("at least", True)):
-            links = _other_winners(partial(_with_link, candidates, costs), best, budget, up=up)
-            for winner, by in islice(links, 1):
+            for winner, by in islice(others(with_link, up=up), 1):
                 speed = by * costs.hardware.link_to_device_gb_per_s
                 yield f"with a link of {side} {speed:.3g} GB/s: {_named(winner)}"
-
-
-def _with_link(candidates: Sequence[Candidate], costs: DescribedCosts, by: float) -> list[Candidate]:
-    return [_again(one, costs.with_link(by)) for one in candidates]
-
-
-def _other_winners(
-    again: Callable[[float], list[Candidate]], best: Candidate, budget: int | None, *, up: bool
-) -> Iterator[tuple[Candidate, float]]:
-    """Winners of another label than the best one's as something grows or shrinks, with the factor."""
-    for factor in _FACTORS:
-        by = factor if up else 1 / factor
-        winner = _winner(again(by), budget)
-        if winner is not None and winner.prediction.label != best.prediction.label:
-            yield winner, by
 
 
 def _by_memory(candidates: Sequence[Candidate], best: Candidate, budget: int | None) -> Iterator[str]:
@@ -142,10 +137,6 @@ def _by_memory(candidates: Sequence[Candidate], best: Candidate, budget: int | N
     else:
         left = binary_bytes(smaller.prediction.device_bytes)
         yield f"with less than {binary_bytes(taken)} of device memory: {_named(smaller)} in {left}"
-
-
-def _again(one: Candidate, costs: Costs, *, misses: float = 1.0) -> Candidate:
-    return Candidate(one.case, predict(one.case, one.prediction.counts.with_misses(misses), costs))
 
 
 def _named(candidate: Candidate) -> str:

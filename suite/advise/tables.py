@@ -9,7 +9,6 @@ from rich.console import Console
 
 from suite.advise.advising import Advice
 from suite.advise.against import Accuracy
-from suite.advise.kernel import labelled
 from suite.advise.model import Prediction
 from suite.advise.recommend import Choice
 from suite.tables.quantities import amount, binary_bytes
@@ -41,7 +40,7 @@ def show(advice: Advice, console: Console) -> None:
         _show_predictions(advice, console)
         _show_where_time_goes(advice, console)
     for refusal in advice.refused:
-        print_line(console, f"{labelled(refusal.system, refusal.row_type)}: {refusal.reason}", style="dim")
+        print_line(console, f"{refusal.label}: {refusal.reason}", style="dim")
     if advice.refused:
         console.line()
     if advice.choice is not None:
@@ -185,7 +184,7 @@ def _show_frontier(advice: Advice, console: Console) -> None:
     console.line()
     lines = [
         [
-            labelled(row.system, row.row_type),
+            row.label,
             "never" if row.device_bytes is None else binary_bytes(row.device_bytes),
             row.dominated_by,
             binary_bytes(row.host_bytes),
@@ -193,6 +192,6 @@ def _show_frontier(advice: Advice, console: Console) -> None:
         for row in sorted(advice.frontier, key=lambda one: (one.device_bytes is None, one.device_bytes or 0))
     ]
     print_table(console, ["system", "device from", "mostly", "host"], lines, text=(0, 2))
-    reasons = {row.dominated_by or labelled(row.system, row.row_type): row.why for row in advice.frontier}
+    reasons = {row.dominated_by or row.label: row.why for row in advice.frontier}
     for what, why in reasons.items():
         print_line(console, f"{what}: {why}", style="dim")

@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from suite.advise.case import Case
 from suite.advise.costs import Basis, Counts, Line, NotCalibrated, Terms
-from suite.advise.kernel import Kernel
 from suite.advise.shape import Shape
+from suite.advise.weighed import Weighed
 from suite.records.model import Model
 from suite.run.starting import worker_environment
 
@@ -31,7 +31,7 @@ class KernelCosts(Model):
     """
 
     shape: Shape
-    kernel: Kernel
+    kernel: Weighed
     dense_s: float
     """Of all but the embeddings, beside this kernel: it finds the processor's caches as lookups leave them."""
     lookup: Line
@@ -64,10 +64,10 @@ class Calibration(Model):
         costs = next((one for one in self.costs if (one.shape, one.kernel) == (case.shape, case.kernel)), None)
         if costs is None:
             raise NotCalibrated(
-                f"{case.kernel} was not calibrated: {self.refused.get(str(case.kernel), 'it was not asked for')}"
+                f"{case.kernel.label} was not calibrated: {self.refused.get(case.kernel.label, 'it was not asked for')}"
             )
         slowed_s = costs.slowed.seconds(counts)
-        return Terms.of(
+        return (
             {
                 "dense": costs.dense_s,
                 "calls": costs.lookup.fixed_s + costs.update.fixed_s,
@@ -88,18 +88,17 @@ class Order(Model):
     """
 
     shapes: tuple[Shape, ...]
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[Weighed, ...]
     seconds: float
 
 
-def calibrate(
-    shapes: Sequence[Shape], kernels: Sequence[Kernel], *, seconds: float, on_progress: OnProgress
-) -> Calibration:
-    """Measure the costs of kernels for steps of some shapes, in a process of its own; see `Order`.
+def calibrate(cases: Sequence[Case], *, seconds: float, on_progress: OnProgress) -> Calibration:
+    """Measure what the kernels of cases cost in steps of their shapes, in a process of its own; see `Order`.
 
     Raises:
         CalibrationFailed: the process ended without a result.
     """
+    shapes, kernels = dict.fromkeys(case.shape for case in cases), dict.fromkeys(case.kernel for case in cases)
     order = Order(shapes=tuple(shapes), kernels=tuple(kernels), seconds=seconds)
     command = [sys.executable, "-u", "-m", "suite.advise.calibrate.measure", order.model_dump_json()]
     with (
@@ -109,11 +108,11 @@ def calibrate(
         found: Calibration | None = None
         try:
             for line in process.stdout or ():
-                message = json.loads(line)
-                if "costs" in message:
-                    found = Calibration.model_validate(message)
+                if line.startswith("{"):
+                    found = Calibration.model_validate_json(line)
                 else:
-                    on_progress(f"calibrating: {message['what']}", message["done"], message["total"])
+                    what, done, total = json.loads(line)
+                    on_progress(f"calibrating: {what}", done, total)
         except BaseException:
             process.kill()
             raise

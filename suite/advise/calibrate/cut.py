@@ -73,7 +73,7 @@ class CutTrainer:
     """
 
     def __init__(self, system: EmbeddingSystem, dense: DensePart, batches: Iterator[Batch]) -> None:
-        self._system = system
+        self.system = system
         self._dense = dense
         self._batches = batches
         self._device = system.spec.device
@@ -91,17 +91,17 @@ class CutTrainer:
         """
         self._stages_s.update(planning_s=0.0, moving_s=0.0)
         start = self._now()
-        while len(self._announced) <= self._system.look_ahead:
+        while len(self._announced) <= self.system.look_ahead:
             batch = next(self._batches, None)
             if batch is None:
                 break
             batch = self._staged(batch)
-            if self._system.look_ahead:
-                self._system.prefetch(batch.features)
+            if self.system.look_ahead:
+                self.system.prefetch(batch.features)
             self._announced.append(batch)
         batch = self._announced.popleft()
         announced = self._now()
-        pooled = self._system(batch.features)
+        pooled = self.system(batch.features)
         looked_up = self._now()
         gradient, self.loss = self._dense.step(batch, pooled)
         trained = self._now()
@@ -123,7 +123,7 @@ class CutTrainer:
     def _staged(self, batch: Batch) -> Batch:
         if self._device.type == "cpu":
             return batch
-        features = batch.features if self._system.ids_on_host else batch.features.to(self._device)
+        features = batch.features if self.system.ids_on_host else batch.features.to(self._device)
         return Batch(batch.dense.to(self._device), features, batch.labels.to(self._device))
 
 

@@ -7,10 +7,11 @@ import pandas as pd
 from suite.advise.calibrate.calibrate import KernelCosts
 from suite.advise.calibrate.streams import STREAMS
 from suite.advise.costs import Counts, Line
-from suite.advise.kernel import Kernel
 from suite.advise.shape import Shape
+from suite.advise.weighed import Weighed
 
-_COUNTED = tuple(Counts.model_fields)
+_COUNTED = ["lookups", "distinct", "misses", "rows_fetched", "rows_written_back"]
+"""Of `Counts`."""
 _PLACE = ["kernel", "system", "stream"]
 _WHOLE = [stream.name for stream in STREAMS if stream.share == 1]
 """Streams of whole batches."""
@@ -25,23 +26,23 @@ _OVER = {
 """What each cost may depend on."""
 
 
-def costs_of(shape: Shape, kernels: Sequence[Kernel], steps: pd.DataFrame) -> list[KernelCosts]:
+def costs_of(shape: Shape, kernels: Sequence[Weighed], steps: pd.DataFrame) -> list[KernelCosts]:
     """The costs of kernels in steps of one shape.
 
     Args:
         shape: Of the steps.
-        kernels: In the order in which `steps` numbers them.
-        steps: A row per step: numbers of its `kernel`, `system` and `round`, its `stream`, whether the system looks
-            `ahead`, its clocks (`CutTrainer.step`) and what it counted (`Counts`).
+        kernels: Those whose steps were taken, or that could not be built.
+        steps: A row per step: the label of its `kernel`, numbers of its `system` and `round`, its `stream`, whether the
+            system looks `ahead`, its clocks (`CutTrainer.step`) and what it counted (`Counts`).
     """
     points = typical(steps)
     undisturbed = points[~points["ahead"]] if not points["ahead"].all() else points
     dense_s = undisturbed.groupby("stream")["dense"].median()
     points["slowed"] = (points["alone"] - points["stream"].map(dense_s)).clip(lower=0) * points["ahead"]
     return [
-        _lines(shape, kernel, points[points["kernel"] == number], dense_s=float(dense_s[_WHOLE].mean()))
-        for number, kernel in enumerate(kernels)
-        if (points["kernel"] == number).any()
+        _lines(shape, kernel, points[points["kernel"] == kernel.label], dense_s=float(dense_s[_WHOLE].mean()))
+        for kernel in kernels
+        if (points["kernel"] == kernel.label).any()
     ]
 
 
@@ -69,10 +70,10 @@ def typical(steps: pd.DataFrame) -> pd.DataFrame:
     return blocks.groupby(_PLACE).agg(how).astype({"ahead": bool}).reset_index()
 
 
-def _lines(shape: Shape, kernel: Kernel, points: pd.DataFrame, *, dense_s: float) -> KernelCosts:
+def _lines(shape: Shape, kernel: Weighed, points: pd.DataFrame, *, dense_s: float) -> KernelCosts:
     """The costs of a kernel; `dense_s` is what the dense part takes where nothing goes on beside it."""
     ahead = bool(points["ahead"].any())
-    counts = [Counts(**values) for values in points[[*_COUNTED]].to_dict("records")]
+    counts = [Counts(**values) for values in points[_COUNTED].to_dict("records")]
     own_s = dense_s if ahead else float(points[points["stream"].isin(_WHOLE)]["dense"].mean())
     seamless = not points["moving"].any()
 

@@ -6,7 +6,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,17 +15,14 @@ import torch
 from suite.advise.calibrate.calibrate import Calibration, KernelCosts, OnProgress, Order
 from suite.advise.calibrate.cut import CutTrainer, DensePart
 from suite.advise.calibrate.lines import costs_of
-from suite.advise.calibrate.streams import STREAMS, CalibrationTables
-from suite.advise.costs import Counts
-from suite.advise.kernel import Kernel
+from suite.advise.calibrate.streams import STREAMS, CalibrationTables, Stream
 from suite.advise.shape import Shape
+from suite.advise.weighed import Weighed
 from suite.records import environment
 from suite.run.cell.training import load_initial_rows
 from systems import registry
 from systems.contract import (
     CacheRatio,
-    Counters,
-    EmbeddingSystem,
     OptimizerKind,
     SparseOptimizer,
     SystemSpec,
@@ -45,6 +42,7 @@ _MOST_ROUNDS = 8
 _LEAST_ROUNDS = 3
 _PATIENCE_S = 60.0
 """Where steps are so slow that even the least rounds would take longer for one shape, fewer have to do."""
+_COUNTERS = {"misses": "unique_misses", "rows_fetched": "rows_fetched", "rows_written_back": "rows_written_back"}
 _LR = {"sgd": 1.0, "rowwise_adagrad": 0.01, "adagrad": 0.01, "adam": 0.001}
 
 
@@ -58,14 +56,6 @@ def measured(order: Order, *, on_progress: OnProgress) -> Calibration:
         costs += run.measured(on_progress)
         refused |= run.refused
     return Calibration(machine=here.gpu or here.cpu, costs=tuple(costs), refused=refused)
-
-
-class _Subject(NamedTuple):
-    """A live system; `kernel` is the number of its kernel."""
-
-    kernel: int
-    system: EmbeddingSystem
-    trainer: CutTrainer
 
 
 class _ShapeRun:
@@ -85,22 +75,21 @@ class _ShapeRun:
         self._frequencies = self._tables.frequencies()
         self._generator = np.random.default_rng(0)
         self._batches: list[Batch] = []  # of all streams in turn, shared, and made before any system is timed
-        self._distinct: list[int] = []
+        self._counts: list[dict[str, int]] = []
         self.refused: dict[str, str] = {}
 
     def measured(self, on_progress: OnProgress) -> list[KernelCosts]:
         """Have the systems take turns, and draw the lines."""
         started = time.monotonic()
-        subjects = [
-            subject for number, kernel in enumerate(self._kernels) for subject in self._subjects(number, kernel)
-        ]
-        ahead = max((subject.system.look_ahead for subject in subjects), default=0)
+        trainers = [(kernel.label, trainer) for kernel in self._kernels for trainer in self._trainers(kernel)]
+        ahead = max((trainer.system.look_ahead for _, trainer in trainers), default=0)
         steps: list[dict[str, Any]] = []
-        for number in range(_MOST_ROUNDS if subjects else 0):
+        for number in range(_MOST_ROUNDS if trainers else 0):
             on_progress(f"{self._shape.tables} tables x {self._shape.batch_size:,} samples", number, _MOST_ROUNDS)
             self._make_batches((number + 1) * len(STREAMS) * _BLOCK_STEPS + ahead)
-            for place, subject in enumerate(subjects):
-                steps += [{"round": number, "system": place} | step for step in self._turn(subject, number)]
+            for place, (kernel, trainer) in enumerate(trainers):
+                where = {"round": number, "kernel": kernel, "system": place, "ahead": trainer.system.look_ahead > 0}
+                steps += [where | step for step in self._turn(trainer, number)]
             expected = (time.monotonic() - started) * (number + 2) / (number + 1)
             if expected > (self._seconds if number + 1 >= _LEAST_ROUNDS else max(self._seconds, _PATIENCE_S)):
                 break
@@ -108,21 +97,14 @@ class _ShapeRun:
 
     def _make_batches(self, most: int) -> None:
         while len(self._batches) < most:
-            stream = STREAMS[len(self._batches) // _BLOCK_STEPS % len(STREAMS)]
-            batch = self._tables.batch(stream, self._generator)
+            batch = self._tables.batch(_stream(len(self._batches)), self._generator)
+            distinct = sum(ids.values().unique().numel() for ids in batch.features.to_dict().values())
             self._batches.append(batch)
-            self._distinct.append(sum(ids.values().unique().numel() for ids in batch.features.to_dict().values()))
+            self._counts.append({"lookups": batch.features.values().numel(), "distinct": distinct})
 
-    def _fed(self) -> Iterator[Batch]:
-        """The batches, more of which are made meanwhile."""
-        at = 0
-        while at < len(self._batches):
-            yield self._batches[at]
-            at += 1
-
-    def _subjects(self, number: int, kernel: Kernel) -> Iterator[_Subject]:
+    def _trainers(self, kernel: Weighed) -> Iterator[CutTrainer]:
         """A system of a kernel; with few slots and with many if it is a cache; none if it cannot be built here."""
-        variant = Variant.parse(kernel.variant)
+        variant = Variant.parse(kernel.system)
         system_class = registry.load(variant)
         least = min(_MANY_SLOTS, 1.5 * self._shape.batch_lookups / sum(self._tables.rows))
         ratios = (max(_FEW_SLOTS, least), max(_MANY_SLOTS, min(1.0, 2 * least)))
@@ -138,54 +120,45 @@ class _ShapeRun:
             )
             answer = system_class.support(spec)
             if answer.verdict is not Verdict.YES:
-                self.refused[str(kernel)] = answer.reason
+                self.refused[kernel.label] = answer.reason
                 return
             system = system_class(spec)
             if any(tier is Tier.DISK for tier, _ in system.memory()):
                 load_initial_rows(system, seed=0)  # reading a row that no file holds yet costs nothing
-            yield _Subject(number, system, CutTrainer(system, self._dense, self._fed()))
+            yield CutTrainer(system, self._dense, iter(self._batches))
 
-    def _turn(self, subject: _Subject, number: int) -> Iterator[dict[str, Any]]:
+    def _turn(self, trainer: CutTrainer, number: int) -> Iterator[dict[str, Any]]:
         """A block of steps on every stream in round `number`, with their clocks and counts."""
-        kernel, system, trainer = subject
         first = number * len(STREAMS) * _BLOCK_STEPS
         for at in range(first, first + len(STREAMS) * _BLOCK_STEPS):
-            before = system.counters()
+            before = trainer.system.counters()
             clocks = trainer.step()
+            after = trainer.system.counters()
             if at % _BLOCK_STEPS:
-                stream = STREAMS[at // _BLOCK_STEPS % len(STREAMS)].name
-                step = {"kernel": kernel, "stream": stream, "ahead": system.look_ahead > 0}
-                yield step | clocks | self._counted(at, before, system.counters()).model_dump()
+                passed = {
+                    name: (getattr(after, counter) or 0) - (getattr(before, counter) or 0)
+                    for name, counter in _COUNTERS.items()
+                }
+                yield {"stream": _stream(at).name} | clocks | self._counts[at] | passed
 
-    def _counted(self, at: int, before: Counters, after: Counters) -> Counts:
-        def passed(name: str) -> int:
-            return (getattr(after, name) or 0) - (getattr(before, name) or 0)
 
-        return Counts(
-            lookups=self._batches[at].features.values().numel(),
-            distinct=self._distinct[at],
-            misses=passed("unique_misses"),
-            rows_fetched=passed("rows_fetched"),
-            rows_written_back=passed("rows_written_back"),
-        )
+def _stream(at: int) -> Stream:
+    """That of a batch: a block of each in turn."""
+    return STREAMS[at // _BLOCK_STEPS % len(STREAMS)]
 
 
 def main() -> None:
     """Carry out the order that the first argument holds."""
     order = Order.model_validate_json(sys.argv[1])
     warnings.filterwarnings("ignore")
-    out = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    out = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print must not end up among the messages
     torch.set_num_threads(len(os.sched_getaffinity(0)))
 
-    def say(message: object) -> None:
-        out.write(json.dumps(message) + "\n")
-        out.flush()
-
     def on_progress(what: str, done: int, total: int) -> None:
-        say({"what": what, "done": done, "total": total})
+        out.write(json.dumps([what, done, total]) + "\n")
 
-    say(measured(order, on_progress=on_progress).model_dump(mode="json"))
+    out.write(measured(order, on_progress=on_progress).model_dump_json() + "\n")
     os._exit(0)  # a library's exit handlers must not spoil a finished calibration
 
 

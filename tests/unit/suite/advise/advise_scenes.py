@@ -5,8 +5,8 @@ import numpy as np
 from suite.advise.calibrate.calibrate import Calibration, KernelCosts
 from suite.advise.case import Case
 from suite.advise.costs import Line
-from suite.advise.kernel import Kernel, RowType
 from suite.advise.shape import Shape
+from suite.advise.weighed import RowType, Weighed
 from suite.simulate.traces.trace import Trace
 from systems.contract import Budget, CacheRatio
 from systems.freq_cache.planner.planner import Ids
@@ -73,16 +73,16 @@ def calibration(of: Shape | None = None) -> Calibration:
         "lookup": Line(fixed_s=1e-3, per_s={"lookups": 1e-6}),
         "update": Line(fixed_s=2e-3, per_s={"distinct": 2e-6}),
     }
-    resident = KernelCosts(kernel=Kernel(variant="full_gpu"), **plain, **shared)
+    resident = KernelCosts(kernel=Weighed(system="full_gpu"), **plain, **shared)
     cached = KernelCosts(
-        kernel=Kernel(variant="freq_cache"),
+        kernel=Weighed(system="freq_cache"),
         **plain,
         planning=Line(per_s={"misses": 3e-6}),
         moving=Line(per_s={"moved": 4e-6}),
         **shared,
     )
     ahead = KernelCosts(
-        kernel=Kernel(variant="freq_cache[look_ahead=4]"),
+        kernel=Weighed(system="freq_cache[look_ahead=4]"),
         lookup=Line(fixed_s=1e-3),
         update=Line(fixed_s=2e-3),
         beside=Line(per_s={"misses": 5e-6}),

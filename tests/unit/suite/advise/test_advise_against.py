@@ -9,7 +9,7 @@ import typer
 from advise_scenes import calibration
 from typer.testing import CliRunner, Result
 
-from suite.advise import advising
+from suite.advise import against
 from suite.advise.against import Accuracy
 from suite.advise.calibrate.calibrate import Calibration
 from suite.advise.case import Case
@@ -65,13 +65,13 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> list[Calibration]:
     """Costs made by hand in place of measured ones. The list receives what was asked for."""
     made: list[Calibration] = []
 
-    def by_hand(shapes: Sequence, kernels: Sequence, **_: object) -> Calibration:
-        assert len(shapes) == 1
-        assert {str(kernel) for kernel in kernels} == {"full_gpu", "freq_cache"}
-        made.append(calibration(of=shapes[0]))
+    def by_hand(cases: Sequence[Case], **_: object) -> Calibration:
+        (shape,) = {case.shape for case in cases}
+        assert {case.kernel.label for case in cases} == {"full_gpu", "freq_cache"}
+        made.append(calibration(of=shape))
         return made[-1]
 
-    monkeypatch.setattr(advising, "calibrate", by_hand)
+    monkeypatch.setattr(against, "calibrate", by_hand)
     return made
 
 

@@ -6,15 +6,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from advise_scenes import shape
+from advise_scenes import case, shape
 
 from suite.advise.calibrate import calibrate, lines, measure
 from suite.advise.calibrate.calibrate import Calibration, CalibrationFailed, Order
 from suite.advise.calibrate.cut import CutTrainer, DensePart
 from suite.advise.calibrate.streams import STREAMS, CalibrationTables, geometric_sizes
 from suite.advise.costs import Counts
-from suite.advise.kernel import Kernel, RowType
 from suite.advise.shape import Shape
+from suite.advise.weighed import RowType, Weighed
 from suite.records.record import Cell
 from suite.run.cell.feed import in_process
 from suite.run.cell.stream import open_workload
@@ -25,14 +25,14 @@ from systems.contract import CacheRatio, EmbeddingSystem, OptimizerKind, Purpose
 from workloads.batch import Workload
 from workloads.dlrm import build_dlrm
 
-PLAIN, CACHE, AHEAD = (Kernel(variant=name) for name in ("full_gpu", "freq_cache", "freq_cache[look_ahead=2]"))
-HALF = Kernel(variant="reference", row_type=RowType.FP16)
+PLAIN, CACHE, AHEAD = (Weighed(system=name) for name in ("full_gpu", "freq_cache", "freq_cache[look_ahead=2]"))
+HALF = Weighed(system="reference", row_type=RowType.FP16)
 SHAPE = shape(rows=9000, batch_size=32)
 COUNTS = Counts(lookups=96, distinct=80, misses=40, rows_fetched=40, rows_written_back=40)
 STEPS = 6
 
 
-def _measured(*kernels: Kernel) -> tuple[Calibration, list[int]]:
+def _measured(*kernels: Weighed) -> tuple[Calibration, list[int]]:
     """A calibration in this process, and the rounds it told of."""
     told = []
     order = Order(shapes=(SHAPE,), kernels=kernels, seconds=0.01)
@@ -60,18 +60,18 @@ def test_system_that_looks_ahead_can_be_calibrated_alone() -> None:
 
 def test_rows_of_a_file_tier_are_in_the_file_before_they_are_timed() -> None:
     run = measure._ShapeRun(SHAPE, Order(shapes=(SHAPE,), kernels=(), seconds=0.01))
-    for subject in run._subjects(0, Kernel(variant="freq_cache[tier=file]")):
-        held = subject.system.memory()[Tier.DISK, Purpose.ROWS]
+    for trainer in run._trainers(Weighed(system="freq_cache[tier=file]")):
+        held = trainer.system.memory()[Tier.DISK, Purpose.ROWS]
         assert held >= sum(run._tables.rows) * SHAPE.embedding_dim * 4
-        subject.system.close()
+        trainer.system.close()
 
 
 def test_streams_tell_misses_and_rows_apart() -> None:
     run = measure._ShapeRun(SHAPE, Order(shapes=(SHAPE,), kernels=(), seconds=0.01))
     run._make_batches(len(STREAMS) * measure._BLOCK_STEPS)
     misses = []
-    for subject in (*run._subjects(0, PLAIN), *run._subjects(1, CACHE)):
-        steps = list(run._turn(subject, 0))
+    for trainer in (*run._trainers(PLAIN), *run._trainers(CACHE)):
+        steps = list(run._turn(trainer, 0))
         assert len(steps) == len(STREAMS) * (measure._BLOCK_STEPS - 1)
         assert all(0 < step["distinct"] <= step["lookups"] for step in steps)
         misses.append(sum(step["misses"] for step in steps))
@@ -85,7 +85,7 @@ def test_process_that_fails_leaves_its_last_words(tmp_path: Path, monkeypatch: p
     python.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(python))
     with pytest.raises(CalibrationFailed, match=r"exit code 3 and no result; its last line: out of memory$"):
-        calibrate.calibrate([SHAPE], [PLAIN], seconds=0.01, on_progress=lambda *_: None)
+        calibrate.calibrate([case("full_gpu")], seconds=0.01, on_progress=lambda *_: None)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_process_that_fails_leaves_its_last_words(tmp_path: Path, monkeypatch: p
 )
 def test_slow_blocks_do_not_decide_until_they_are_half_of_all(blocks: list[tuple[int, int]], typical: float) -> None:
     clocks = dict.fromkeys(("announce_s", "lookup_s", "update_s", "planning_s", "moving_s"), 0.0)
-    same = {"kernel": 0, "system": 0, "stream": STREAMS[0].name, "ahead": False} | clocks | COUNTS.model_dump()
+    same = {"kernel": "full_gpu", "system": 0, "stream": STREAMS[0].name, "ahead": False} | clocks | COUNTS.model_dump()
     steps = [same | {"round": number, "dense_s": float(s)} for number, block in enumerate(blocks) for s in block]
     assert lines.typical(pd.DataFrame(steps))["dense"].tolist() == [typical]
 

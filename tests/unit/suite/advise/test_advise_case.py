@@ -1,5 +1,7 @@
 """Bytes of a case are those of the live system, its shape's those of the live model; the smallest that trains."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -11,8 +13,8 @@ from suite.advise.calibrate.cut import DensePart
 from suite.advise.calibrate.streams import STREAMS, CalibrationTables
 from suite.advise.case import Case
 from suite.advise.frontier import frontier, least_embedding_bytes
-from suite.advise.kernel import Kernel, RowType
 from suite.advise.shape import Shape
+from suite.advise.weighed import RowType, Weighed
 from suite.run.cell.stream import open_workload
 from suite.run.plan import Options, plan_cells
 from systems import registry
@@ -75,12 +77,12 @@ def test_model_weighs_parameters_gradients_and_activations() -> None:
 
 def test_systems_that_compute_alike_share_a_kernel() -> None:
     for name in ("full_gpu", "fbgemm_uvm", "fbgemm_uvm_caching[policy=lfu]"):
-        assert case(name).kernel == Kernel(variant="full_gpu")
-    assert case("torchrec_uvm_caching").kernel == Kernel(variant="torchrec_uvm")
-    assert case("fbgemm_uvm", device="cuda").kernel == Kernel(variant="fbgemm_uvm")
-    assert str(case("freq_cache", row_type=RowType.FP16).kernel) == "freq_cache fp16"
+        assert case(name).kernel == Weighed(system="full_gpu")
+    assert case("torchrec_uvm_caching").kernel == Weighed(system="torchrec_uvm")
+    assert case("fbgemm_uvm", device="cuda").kernel == Weighed(system="fbgemm_uvm")
+    assert case("freq_cache", row_type=RowType.FP16).kernel.label == "freq_cache fp16"
     with pytest.raises(UnknownSystem, match="no parameter"):
-        _ = case("freq_cache[colour=red]").kernel
+        _ = case("freq_cache[colour=red]").system_class
 
 
 # shapes
@@ -120,7 +122,7 @@ def test_cells_of_nearly_equal_tables_share_a_shape_and_bags_make_it_hotter() ->
 
 def _train(found: Case, budget: int) -> None:
     """One batch of `LARGEST` distinct rows within a byte budget."""
-    sized = found.with_budget(DeviceBytes(total_bytes=budget))
+    sized = replace(found, budget=DeviceBytes(total_bytes=budget))
     system = registry.load(Variant.parse(found.system))(sized.spec)
     ids = torch.cat([torch.arange(64) % 64, torch.arange(64) % 66, torch.arange(64) % 22 % 20])
     assert sum(ids[64 * t : 64 * t + 64].unique().numel() for t in range(3)) == 148

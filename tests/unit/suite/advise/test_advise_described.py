@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from advise_scenes import case
 
-from suite.advise.costs import Counts, NotCalibrated, Terms
+from suite.advise.costs import Counts, NotCalibrated
 from suite.advise.described import EXAMPLES, Attained, DescribedCosts, Hardware, Matmul, load_hardware
-from suite.advise.model import predict
+from suite.advise.model import Prediction, predict
 from suite.records.options import BadOption
 
 COUNTS = Counts(lookups=192, distinct=100, misses=30, rows_fetched=30, rows_written_back=20)
@@ -32,12 +32,12 @@ def _machine(**changes: object) -> Hardware:
     return Hardware.model_validate(values | changes)
 
 
-def _terms(system: str, hardware: Hardware | None = None, **changes: object) -> Terms:
-    return DescribedCosts(hardware or _machine()).terms(case(system, device="cuda", **changes), COUNTS)
+def _terms(system: str, hardware: Hardware | None = None, **changes: object) -> Prediction:
+    return predict(case(system, device="cuda", **changes), COUNTS, DescribedCosts(hardware or _machine()))
 
 
 def test_resident_rows_cross_the_device_memory() -> None:
-    found = _terms("full_gpu").exposed_s
+    found = _terms("full_gpu").terms_s
     pooled = 4 * 64 * 3 * 16
     assert found["lookup"] == pytest.approx((192 * 64 + pooled) / 1e6)
     assert found["update"] == pytest.approx((192 * (96 + 64) + 2 * 100 * 64) / 1e6)
@@ -47,47 +47,47 @@ def test_resident_rows_cross_the_device_memory() -> None:
 
 
 def test_rows_in_place_cross_the_link_per_id_and_twice_per_distinct_row() -> None:
-    found = _terms("fbgemm_uvm").exposed_s
+    found = _terms("fbgemm_uvm").terms_s
     assert found["lookup"] == pytest.approx(192 * 64 / 1e6 + 4 * 64 * 3 * 16 / 1e6)
     assert found["update"] == pytest.approx(192 * 160 / 1e6 + 100 * 64 / 1e6 + 100 * 64 / 5e5)
-    rowwise = _terms("fbgemm_uvm", optimizer="rowwise_adagrad").exposed_s
+    rowwise = _terms("fbgemm_uvm", optimizer="rowwise_adagrad").terms_s
     assert rowwise["update"] == pytest.approx(found["update"])  # its state is on the device
-    pointwise = _terms("fbgemm_uvm", optimizer="adagrad").exposed_s
+    pointwise = _terms("fbgemm_uvm", optimizer="adagrad").terms_s
     assert pointwise["update"] == pytest.approx(192 * 160 / 1e6 + 100 * 128 / 1e6 + 100 * 128 / 5e5)
 
 
 def test_own_cache_moves_records_through_the_host() -> None:
     found = _terms("freq_cache", optimizer="rowwise_adagrad")
     record, sent = 68, 192 * 4 + 64 * 3 * 8
-    assert found.exposed_s["planning"] == pytest.approx(192 / 1e3)
+    assert found.terms_s["planning"] == pytest.approx(192 / 1e3)
     moved = 50 * record / 2e6 + (30 * record + sent) / 1e6 + 20 * record / 5e5
-    assert found.exposed_s["moving"] == pytest.approx(moved)
+    assert found.terms_s["moving"] == pytest.approx(moved)
     assert found.hidden_s == {}
 
 
 def test_device_cache_moves_weights_and_leaves_pointwise_state_uncached() -> None:
-    plain = _terms("fbgemm_uvm_caching").exposed_s
+    plain = _terms("fbgemm_uvm_caching").terms_s
     assert plain["moving"] == pytest.approx(30 * 64 / 1e6 + 20 * 64 / 5e5)
     assert plain["planning"] == pytest.approx((192 * 96 + 100 * 256) / 1e6)
-    pointwise = _terms("fbgemm_uvm_caching", optimizer="adagrad").exposed_s
+    pointwise = _terms("fbgemm_uvm_caching", optimizer="adagrad").terms_s
     assert pointwise["moving"] == pytest.approx(plain["moving"] + 100 * 64 / 1e6 + 100 * 64 / 5e5)
 
 
 def test_look_ahead_hides_what_fits_beside_training() -> None:
     alone, beside = _terms("freq_cache[policy=lfu]"), _terms("freq_cache[policy=lfu,look_ahead=4]")
-    total = alone.exposed_s["planning"] + alone.exposed_s["moving"]
+    total = alone.terms_s["planning"] + alone.terms_s["moving"]
     assert sum(beside.hidden_s.values()) == pytest.approx(total)  # the dense part takes seconds here
-    assert sum(beside.exposed_s.values()) == pytest.approx(sum(alone.exposed_s.values()) - total)
+    assert sum(beside.terms_s.values()) == pytest.approx(sum(alone.terms_s.values()) - total)
     slow = _terms("freq_cache[policy=lfu,look_ahead=4]", _machine(host_planning_ids_per_s=1.0))
-    computing = sum(slow.exposed_s[name] for name in ("dense", "lookup", "update"))
+    computing = sum(slow.terms_s[name] for name in ("dense", "lookup", "update"))
     assert slow.hidden_s["planning"] == pytest.approx(computing)
-    assert slow.exposed_s["planning"] == pytest.approx(192 - computing)
+    assert slow.terms_s["planning"] == pytest.approx(192 - computing)
 
 
 def test_launches_count_where_the_host_is_slower_than_the_device() -> None:
-    assert "launches" not in _terms("full_gpu").exposed_s
+    assert "launches" not in _terms("full_gpu").terms_s
     fast = _machine(fp32_flops=1e18, memory_gb_per_s=1e9, launch_s=1e-3)
-    found = _terms("full_gpu", fast).exposed_s
+    found = _terms("full_gpu", fast).terms_s
     assert sum(found.values()) == pytest.approx(1e-3 * (9 * 4 + 40 + 20), rel=1e-6)
 
 
@@ -96,7 +96,7 @@ def test_tf32_multiplies_faster_where_the_device_has_it() -> None:
 
     def dense_s(hardware: Hardware, matmul: Matmul) -> float:
         costs = DescribedCosts(hardware, matmul=matmul)
-        return costs.terms(case("full_gpu", device="cuda"), COUNTS).exposed_s["dense"]
+        return predict(case("full_gpu", device="cuda"), COUNTS, costs).terms_s["dense"]
 
     assert dense_s(_machine(), Matmul.FP32) - dense_s(_machine(), Matmul.TF32) == pytest.approx(
         flops / 1e6 - flops / 4e6

@@ -7,9 +7,9 @@ from suite.advise.case import Case
 from suite.advise.costs import Counts
 from suite.advise.counts import Replays
 from suite.advise.described import DescribedCosts, load_hardware
-from suite.advise.kernel import RowType
 from suite.advise.model import Costs, predict
 from suite.advise.recommend import Candidate, choose
+from suite.advise.weighed import RowType
 from suite.simulate.models.model import CannotReplay
 from suite.tables.quantities import binary_bytes
 from systems.contract import CacheRatio
@@ -104,12 +104,12 @@ def test_slower_link_turns_the_answer_to_what_moves_less() -> None:
 
 def test_caches_are_weighed_at_every_size_and_at_the_budget_and_others_once() -> None:
     budget = case("full_gpu").shape.model_bytes + 30_000
-    assert len(list(sizes(case("full_gpu"), (0.1, 0.2), budget))) == 1
-    wide, narrow = (list(sizes(case("freq_cache[policy=lru]", row_type=of), (0.1, 0.2), budget)) for of in RowType)
+    assert len(sizes(case("full_gpu"), (0.1, 0.2), budget)) == 1
+    wide, narrow = (sizes(case("freq_cache[policy=lru]", row_type=of), (0.1, 0.2), budget) for of in RowType)
     assert [one.slots for one in wide[:2]] == [82, 164]
-    assert all(0.9 * budget < one.total_device_bytes <= budget for one in (wide[2], narrow[2]))
+    assert all(0.9 * budget < sum(one.device_bytes.values()) <= budget for one in (wide[2], narrow[2]))
     assert narrow[2].slots > 1.5 * wide[2].slots  # fp16 rows are half as long
-    assert len(list(sizes(case("freq_cache"), (0.1, 0.2), None))) == 2
+    assert len(sizes(case("freq_cache"), (0.1, 0.2), None)) == 2
 
 
 def test_cases_that_cannot_be_predicted_are_refused_once_with_the_reason() -> None:
