@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,17 +25,13 @@ from suite.run.locks import one_run_in, one_run_on
 from suite.run.process import Ended, limits_of, not_started, run_in_process
 from suite.run.scratch import remove_left
 from suite.run.turns.arrangement import who_takes_turns
-from suite.run.turns.session import Session
+from suite.run.turns.session import take_turns
 from suite.tables.columns import Columns
 from suite.tables.comparison import write_tables
 from suite.tables.terminal import render
 
 if TYPE_CHECKING:
     from suite.run.console.display import Display
-
-
-Group = tuple[Cell, ...]
-"""Cells of one setting and round."""
 
 
 class Choice(enum.Enum):
@@ -93,47 +89,41 @@ class Runner:
             locks.enter_context(one_run_in(self._out))
             for device in sorted({cell.device for cell in todo}):
                 locks.enter_context(one_run_on(device_name(device), self._out))
-            self._prepare(display)
+            self._remove_left(display)
             display.run_started(len(self._cells), len(self._cells) - len(todo))
             try:
-                self._run_all(display)
+                for _, cells in itertools.groupby(self._cells, key=lambda cell: (cell.setting, cell.round)):
+                    self._run_group(list(cells), display)
             except KeyboardInterrupt:
                 self.interrupted = True
                 display.warn("interrupted: what is done is kept, the same command goes on from here")
             display.run_finished()
         return self.records()
 
-    def _run_all(self, display: Display) -> None:
-        for item in list(self._items()):
-            if isinstance(item, Cell):
-                self._run_one(item, display)
-            else:
-                self._take_turns(item, display)
+    def _run_group(self, cells: Sequence[Cell], display: Display) -> None:
+        """Run those cells of a setting and round that are to run, and have the systems of all take turns."""
+        todo = [cell for cell in cells if self._runs(cell)]
+        for cell in todo:
+            self._run_one(cell, display)
+        if todo or self._lack_turns(cells):
+            self._compare_rows(cells, display)
+        if records := self._lack_turns(cells):
+            self._take_turns(records, display)
 
-    def _items(self) -> Iterator[Cell | Group]:
-        """Cells that are to run, and behind those of a setting and round, all of these, which take turns."""
-        for _, cells in itertools.groupby(self._cells, key=lambda cell: (cell.setting, cell.round)):
-            group = tuple(cells)
-            todo = [cell for cell in group if self._runs(cell)]
-            yield from todo
-            if todo or self._lack_turns(group):
-                yield group
-
-    def _lack_turns(self, group: Group) -> list[Record]:
+    def _lack_turns(self, cells: Sequence[Cell]) -> list[Record]:
         """Records of those who take turns; none where all have had theirs."""
-        entrants = who_takes_turns(self._of(group))
+        entrants = who_takes_turns(self._of(cells))
         return entrants if any(record.turns is None for record in entrants) else []
 
     def _of(self, cells: Sequence[Cell]) -> list[Record]:
         """The records of cells, as far as there are any."""
         return [self._records[key] for cell in cells if (key := self._key(cell)) in self._records]
 
-    def _log(self, item: Cell | Group) -> Path:
-        name = self._key(item) if isinstance(item, Cell) else f"turns-{item[0].setting}-r{item[0].round}"
+    def _log(self, name: str) -> Path:
         return self._out / "logs" / f"{name}.log"
 
-    def _prepare(self, display: Display) -> None:
-        """See what earlier runs left behind."""
+    def _remove_left(self, display: Display) -> None:
+        """Remove what earlier runs left behind, and name records that cannot be read."""
         for problem in self._problems:
             display.warn(str(problem))
         try:
@@ -175,7 +165,8 @@ class Runner:
                 return record is not None and not record.status.good
 
     def _run_one(self, cell: Cell, display: Display) -> None:
-        key, label, log = self._key(cell), cell.label, self._log(cell)
+        key, label = self._key(cell), cell.label
+        log = self._log(key)
         display.cell_started(1 + self._cells.index(cell), label)
         started = self._now()
         try:
@@ -198,24 +189,25 @@ class Runner:
         if record.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
 
-    def _take_turns(self, group: Group, display: Display) -> None:
-        """Compare the rows of a setting's systems and have them take turns; their records get checks and times."""
-        checked = compared(self._of(group), self._out)
+    def _compare_rows(self, cells: Sequence[Cell], display: Display) -> None:
+        """Compare what systems of one setting and round read back; their records get a check."""
+        checked = compared(self._of(cells), self._out)
         for record in checked:
             self._records[record.key] = record
             self._write(record, display)
             if not record.status.good:
                 display.warn(f"{record.cell.label}: {record.status}: {record.reason}")
         drop_rows(checked, self._out)
-        records = self._lack_turns(group)
-        if not records:
-            return
-        session = Session(records, display=display, timeout_s=self._timeout_s)
-        for record in session.run(self._log(group)):
+
+    def _take_turns(self, records: Sequence[Record], display: Display) -> None:
+        """Have systems of one setting and round take turns; their records get times."""
+        cell = records[0].cell
+        log = self._log(f"turns-{cell.setting}-r{cell.round}")
+        for record in take_turns(records, log, display=display, timeout_s=self._timeout_s):
             self._records[record.key] = record
             if not record.status.good:
                 label = record.cell.label
-                display.warn(f"{label} failed in its turns: {record.status}: {_with_log(record, self._log(group))}")
+                display.warn(f"{label} failed in its turns: {record.status}: {_with_log(record, log)}")
             self._write(record, display)
 
     def _write(self, record: Record, display: Display) -> None:

@@ -14,7 +14,6 @@ from rich.text import Text
 
 from suite.records.status import Status
 from suite.run.messages import Progress
-from suite.run.turns.contest import Standing
 
 PROGRESS_EVERY_S = 10.0
 """Plain output shows at most one progress line in so many seconds: logs are read afterwards."""
@@ -32,13 +31,13 @@ class Display(AbstractContextManager["Display"]):
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
-        self._cells = self._left = self._index = 0
+        self._cells = self._left = 0
+        self._index: int | None = None
         self._label = ""
         self._progress = Progress(phase="")
-        self._standing: Standing | None = None
         self._walls_s: list[float] = []
         self._run_start = clock()
-        self._cell_start: float | None = None
+        self._start: float | None = None
 
     def __exit__(self, *_: object) -> None:
         """Leave the terminal as it was."""
@@ -55,12 +54,20 @@ class Display(AbstractContextManager["Display"]):
 
     def cell_started(self, index: int, label: str) -> None:
         """The cell at position `index` of all planned ones, counted from 1, begins."""
-        self._index, self._label, self._progress = index, label, Progress(phase="start")
-        self._cell_start = self._clock()
+        self._begin(label, index)
         self._tell("cell_started", f"{self._place}: started", index=index, label=label)
 
+    def turns_started(self, label: str) -> None:
+        """Systems begin to take turns."""
+        self._begin(label, None)
+        self._tell("turns_started", f"{label}: started", label=label)
+
+    def _begin(self, label: str, index: int | None) -> None:
+        self._index, self._label, self._progress = index, label, Progress(phase="start")
+        self._start = self._clock()
+
     def progress(self, progress: Progress) -> None:
-        """How far the cell in hand is; `steps` is 0 where nobody can count them."""
+        """How far the cell in hand is, or the turns are; `steps` is 0 where nobody can count them."""
         self._progress = progress
         line = f"{self._place}: {self._state()} ({self._times()})"
         self._tell("progress", line, index=self._index, **progress.model_dump(exclude={"kind"}))
@@ -69,7 +76,7 @@ class Display(AbstractContextManager["Display"]):
         """A cell ended; `summary` says what it measured, `reason` why it is not `ok`."""
         self._walls_s.append(wall_s)
         self._left = max(self._left - 1, 0)
-        self._cell_start = None
+        self._start = None
         found, why = " ".join(summary.split()), " ".join(reason.split())
         line = f"{self._place}: {status} in {clock_text(wall_s)}"
         line += (f", {found}" if found else "") + (f"\n    {why}" if why else "")
@@ -77,23 +84,11 @@ class Display(AbstractContextManager["Display"]):
         ended = {"label": label, "status": status, "wall_s": wall_s, "summary": summary, "reason": reason}
         self._tell("cell_finished", line, style, index=self._index, **ended, remaining_s=self.remaining_s)
 
-    def turns_started(self, label: str) -> None:
-        """Systems begin to take turns."""
-        self._label, self._standing = label, None
-        self._cell_start = self._clock()
-        self._tell("turns_started", f"{label}: started", label=label)
-
-    def turn(self, standing: Standing) -> None:
-        """Whose turn it is now, and how the ratios stand."""
-        self._standing = standing
-        self._tell("turn", f"{self._label}: {self._turns()}", **vars(standing))
-
     def turns_finished(self) -> None:
         """All have taken all their turns, or failed."""
-        took_s, self._cell_start = self._clock() - (self._cell_start or self._clock()), None
-        line = f"{self._label}: done in {clock_text(took_s)}; {self._turns()}"
+        took_s, self._start = self._clock() - (self._start or self._clock()), None
+        line = f"{self._label}: done in {clock_text(took_s)}"
         self._tell("turns_finished", line, "green", label=self._label, wall_s=took_s)
-        self._standing = None
 
     def run_finished(self) -> None:
         """Nothing is left to run."""
@@ -110,11 +105,11 @@ class Display(AbstractContextManager["Display"]):
 
     @property
     def remaining_s(self) -> float | None:
-        """Estimated time to the end of the run, in seconds. None: no cell has finished yet."""
-        if not self._walls_s:
+        """Estimated time to the end of the last cell, in seconds. None: none has finished yet, or turns are taken."""
+        if not self._walls_s or self._index is None:
             return None
         # Read once: a live display asks from its own thread.
-        start = self._cell_start
+        start = self._start
         in_hand = self._clock() - start if start is not None else 0.0
         mean = sum(self._walls_s) / len(self._walls_s)
         # A cell that takes longer than the mean does not eat into the time of those after it.
@@ -122,20 +117,11 @@ class Display(AbstractContextManager["Display"]):
 
     @property
     def _place(self) -> str:
-        return f"[{self._index}/{self._cells}] {self._label}"
+        return self._label if self._index is None else f"[{self._index}/{self._cells}] {self._label}"
 
     def _state(self) -> str:
         count = f" {self._progress.step}/{self._progress.steps}" if self._progress.steps else ""
         return f"{self._progress.phase}{count}"
-
-    def _turns(self) -> str:
-        """Whose turn it is, and how the ratios stand."""
-        if self._standing is None:
-            return "start"
-        ratios = ", ".join(f"{name} {ratio:.2f}" for name, ratio in self._standing.ratios.items())
-        done, total = self._standing.done, self._standing.total
-        turn = f"{done} turns" if done == total else f"{done}/{total} turns, now {self._standing.who}"
-        return f"{turn}; relative to the baseline: {ratios}" if ratios else turn
 
     def _times(self) -> str:
         elapsed = f"elapsed {clock_text(self._clock() - self._run_start)}"
@@ -159,7 +145,7 @@ class PlainDisplay(Display):
         self._last_line = clock()
 
     def _tell(self, event: str, line: str, style: str = "", **values: Any) -> None:  # noqa: ANN401
-        if event in ("progress", "turn") and self._clock() - self._last_line < PROGRESS_EVERY_S:
+        if event == "progress" and self._clock() - self._last_line < PROGRESS_EVERY_S:
             return
         self._last_line = self._clock()
         # a log that is followed, or the last line before a crash, must not wait in a buffer
@@ -199,18 +185,16 @@ class LiveDisplay(Display):
         self._live.stop()
 
     def _tell(self, event: str, line: str, style: str = "", **values: Any) -> None:  # noqa: ANN401
-        if event not in ("cell_started", "progress", "turns_started", "turn"):  # the live part shows those
+        if event not in ("cell_started", "progress", "turns_started"):  # the live part shows those
             self._console.print(Text(line, style=style))
 
     def _render(self) -> Group | Text:
-        start = self._cell_start
+        start = self._start
         if start is None:
             return Text(self._times())
-        if self._standing is not None:
-            bar = ProgressBar(total=self._standing.total, completed=self._standing.done, width=24)
-            return Group(Text(self._label, style="bold"), bar, Text(self._turns()), Text(self._times()))
         title = Text(self._place, style="bold", no_wrap=True, overflow="ellipsis")
         work, progress = Table.grid(padding=(0, 1)), self._progress
+        where = "these turns" if self._index is None else "this cell"
         # An unknown number of steps makes the bar pulse.
         work.add_row(ProgressBar(total=progress.steps or None, completed=progress.step, width=24), Text(self._state()))
-        return Group(title, work, Text(f"{clock_text(self._clock() - start)} in this cell; {self._times()}"))
+        return Group(title, work, Text(f"{clock_text(self._clock() - start)} in {where}; {self._times()}"))

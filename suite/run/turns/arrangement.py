@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from suite.records.groups import is_baseline
 from suite.records.record import Cell, Record
@@ -18,20 +18,12 @@ LONG_TURN = 8
 Way = Literal["one process", "own process", "two by two", "alone"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Needs:
-    """Bytes that a system holds."""
+class Needs(NamedTuple):
+    """Bytes that a system holds, or that there are."""
 
     host: int
     device: int
     disk: int
-
-    def __add__(self, other: Needs) -> Needs:
-        return Needs(host=self.host + other.host, device=self.device + other.device, disk=self.disk + other.disk)
-
-    def fits(self, room: Needs) -> bool:
-        """Whether so much room holds it."""
-        return self.host <= room.host and self.device <= room.device and self.disk <= room.disk
 
     @classmethod
     def of(cls, record: Record) -> Needs:
@@ -119,33 +111,29 @@ def arrange(records: Sequence[Record], room: Needs) -> list[Contest]:
         Entrant(name=record.cell.system, record=record, own_process=not _shares(record))
         for record in sorted(records, key=lambda record: not is_baseline(record.cell.system))
     ]
-    baseline = entrants[0] if is_baseline(entrants[0].cell.system) else None
-    busy = [entrant for entrant in entrants[1:] if _needs_long_turns(entrant)]
+    baseline = entrants.pop(0) if is_baseline(entrants[0].cell.system) else None
+    busy = [entrant for entrant in entrants if _needs_long_turns(entrant)]
     calm = [entrant for entrant in entrants if entrant not in busy]
-    if baseline is None or not busy or len(calm) == 1:
-        return _arranged(entrants, baseline, room)
-    if _fit([baseline, *busy], room):
-        return [*_arranged(calm, baseline, room), _contest([baseline, *busy], "one process")]
-    long = [replace(contest, times_baseline=False) for contest in _arranged([baseline, *busy], baseline, room)]
-    return [
-        *_arranged(calm, baseline, room),
-        *(one for one in long if any(busy_one in one.entrants for busy_one in busy)),
-    ]
+    if baseline is None or not busy or not calm:
+        return _arranged(baseline, entrants, room)
+    return [*_arranged(baseline, calm, room), *_arranged(baseline, busy, room, twice=False)]
 
 
-def _arranged(entrants: Sequence[Entrant], baseline: Entrant | None, room: Needs) -> list[Contest]:
-    again = [] if baseline is None else [replace(baseline, name=baseline.name + AGAIN)]
-    if len(entrants) == 1 and not again:
-        return [_contest(entrants, "alone")]
-    if _fit([*entrants, *again], room):
-        return [_contest([*entrants[: len(again)], *again, *entrants[len(again) :]], "one process")]
-    others = [entrant for entrant in entrants if entrant is not baseline]
+def _arranged(baseline: Entrant | None, others: Sequence[Entrant], room: Needs, *, twice: bool = True) -> list[Contest]:
+    """Contests of these; `twice`: the baseline has its own times from here, beside its second self where that fits."""
+    first = [] if baseline is None else [baseline]
+    if baseline is not None and twice:
+        first.append(replace(baseline, name=baseline.name + AGAIN))
+    everyone = [*first, *others]
+    if len(everyone) > 1 and _fit(everyone, room):
+        return [_contest(everyone, "one process")]
     if baseline is not None and others and all(_fit([baseline, entrant], room) for entrant in others):
-        alone = [] if _fit([baseline, *again], room) else again
-        pairs = [[baseline, *again], *([baseline, entrant] for entrant in others)][len(alone) :]
-        contests = [_contest(pair, "two by two") for pair in pairs]
-        return [replace(contests[0], times_baseline=bool(alone)), *contests[1:]] if contests else []
-    return [_contest([entrant], "alone") for entrant in entrants]
+        contests = [_contest([baseline, entrant], "two by two") for entrant in others]
+        if twice and _fit(first, room):
+            return [_contest(first, "two by two"), *contests]
+        return [replace(contests[0], times_baseline=twice), *contests[1:]]
+    alone = [baseline, *others] if baseline is not None and twice else others
+    return [_contest([entrant], "alone") for entrant in alone]
 
 
 def _needs_long_turns(entrant: Entrant) -> bool:
@@ -159,10 +147,9 @@ def _shares(record: Record) -> bool:
 
 
 def _fit(entrants: Sequence[Entrant], room: Needs) -> bool:
-    total = Needs(host=0, device=0, disk=0)
-    for entrant in entrants:
-        total += Needs.of(entrant.record)
-    return total.fits(room)
+    """Whether there is room for all at once."""
+    needs = [Needs.of(entrant.record) for entrant in entrants]
+    return all(sum(wanted) <= there for *wanted, there in zip(*needs, room, strict=True))
 
 
 def _contest(entrants: Sequence[Entrant], way: Way) -> Contest:

@@ -3,39 +3,21 @@
 from __future__ import annotations
 
 import math
-import statistics
 import time
-from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pydantic import BaseModel
 
-from suite.run.messages import Build, Clear, Host, Outcome, TakeTurn, Turn
-from suite.run.process import Limits, Worker
+from suite.run.messages import Build, Clear, Host, Outcome, Progress, TakeTurn, Turn
+from suite.run.process import Limits, OnProgress, Worker
 from suite.run.turns.arrangement import AGAIN, Contest, Entrant, balanced_orders
 
 _TELL_EVERY_S = 0.5
 
 Series = list[list[Turn]]
 """Turns by build."""
-
-
-@dataclass(frozen=True)
-class Standing:
-    """How a contest stands.
-
-    Attributes:
-        who: Takes a turn now, or is built.
-        done, total: Turns of all systems.
-        ratios: Speed relative to the baseline so far, median over turns, by name.
-    """
-
-    who: str
-    done: int
-    total: int
-    ratios: Mapping[str, float]
 
 
 @dataclass
@@ -64,14 +46,8 @@ class _Fell(Exception):
         self.outcome = outcome
 
 
-def hold(
-    contest: Contest,
-    *,
-    limits: Limits,
-    log: Path,
-    show: Callable[[Standing], None] = lambda _: None,
-) -> Result:
-    """Have the systems of a contest take turns.
+def hold(contest: Contest, *, limits: Limits, log: Path, on_progress: OnProgress = lambda _: None) -> Result:
+    """Have the systems of a contest take turns; progress is in turns of all systems, whose it is in the phase's place.
 
     Where one of them ends the process that it shares, all begin again, that one in a process of its own. Where it ends
     that one too, the others begin again without it. The log gets the output of the hosts; those of systems in a process
@@ -80,7 +56,7 @@ def hold(
     result = Result()
     while contest.entrants:
         try:
-            attempt = _Attempt(contest, limits, show)
+            attempt = _Attempt(contest, limits, on_progress)
             attempt.run(log)
             result.series, result.embeddings = attempt.series, attempt.embeddings
         except _Fell as fell:
@@ -102,10 +78,10 @@ def hold(
 class _Attempt:
     """One try to bring all entrants to the end; its series are those of a `Result`."""
 
-    def __init__(self, contest: Contest, limits: Limits, show: Callable[[Standing], None]) -> None:
+    def __init__(self, contest: Contest, limits: Limits, on_progress: OnProgress) -> None:
         self._contest = contest
         self._limits = limits
-        self._show = show
+        self._on_progress = on_progress
         self._cell = contest.entrants[0].cell
         self._orders = balanced_orders(len(contest.entrants))
         self.series: dict[str, Series] = {entrant.name: [] for entrant in contest.entrants}
@@ -132,8 +108,6 @@ class _Attempt:
                 if not build or not self._contest.on_drive:
                     self._build(hosts if build else [])
                 self._take_turns(build)
-        self._told = -math.inf
-        self._tell("nobody")
 
     @property
     def _steps(self) -> int:
@@ -194,24 +168,10 @@ class _Attempt:
         if time.monotonic() - self._told < _TELL_EVERY_S:
             return
         self._told = time.monotonic()
-        contest = self._contest
-        kinds = 2 if contest.on_drive else 1
-        total = self._cell.builds * contest.turns * len(contest.entrants) * kinds
-        self._show(Standing(who=who, done=self._done, total=total, ratios=_ratios(contest, self.series)))
+        kinds = 2 if self._contest.on_drive else 1
+        total = self._cell.builds * self._contest.turns * len(self._contest.entrants) * kinds
+        self._on_progress(Progress(phase=who, step=self._done, steps=total))
 
 
 def _log_of(log: Path, number: int) -> Path:
     return log if number == 0 else log.with_name(f"{log.stem}-{number}{log.suffix}")
-
-
-def _ratios(contest: Contest, series: Mapping[str, Series]) -> dict[str, float]:
-    if contest.baseline is None:
-        return {}
-    base = [turn.seconds for build in series[contest.baseline.name] for turn in build]
-    ratios = {}
-    for name, turns in series.items():
-        own = [turn.seconds for build in turns for turn in build]
-        pairs = [theirs / ours for theirs, ours in zip(base, own, strict=False)]
-        if name != contest.baseline.name and pairs:
-            ratios[name] = statistics.median(pairs)
-    return ratios

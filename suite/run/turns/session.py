@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from suite.records.record import Check, Record, Verification
 from suite.records.status import Status
-from suite.records.turns import Conditions, DriveTraffic, Turns
+from suite.records.turns import DriveTraffic, Turns
 from suite.run.agreement import same_arithmetic
 from suite.run.conditions import Watch, disturbances
 from suite.run.memory_probes import available_host_bytes
 from suite.run.messages import Outcome
 from suite.run.process import limits_of, not_started
 from suite.run.scratch import free_bytes
-from suite.run.turns.arrangement import AGAIN, Contest, Entrant, Needs, Way, arrange
+from suite.run.turns.arrangement import AGAIN, Contest, Needs, Way, arrange
 from suite.run.turns.contest import Result, Series, hold
 
 if TYPE_CHECKING:
@@ -28,54 +28,44 @@ _SHARE_BESIDE_DRIVE = 0.95
 """The same where all but one are held to a budget."""
 
 
-class Session:
-    """Gives records their times.
+def take_turns(records: Sequence[Record], log: Path, *, display: Display, timeout_s: float | None) -> list[Record]:
+    """Give records of one setting and round their times, or the status of those that failed.
 
     Args:
-        records: Of the systems of one setting and round that take turns, all `ok`.
-        display: Told whose turn it is, and how the ratios stand.
+        records: Of the systems that take turns, all `ok`.
+        log: Gets the output of the first host; those of others are beside it.
+        display: Told whose turn it is.
         timeout_s: Seconds that one system may take; None: as the scale says.
     """
-
-    def __init__(self, records: Sequence[Record], *, display: Display, timeout_s: float | None) -> None:
-        self._records = {record.cell.system: record for record in records}
-        self._display = display
-        self._timeout_s = timeout_s
-
-    def run(self, log: Path) -> list[Record]:
-        """Have them take turns. Returns the records with their times, or with the status of those that failed."""
-        cell = next(iter(self._records.values())).cell
-        contests = arrange(list(self._records.values()), _room(next(iter(self._records.values()))))
-        self._display.turns_started(f"turns of {len(self._records)} systems x {cell.workload}")
-        found: list[Record] = []
-        for number, contest in enumerate(contests):
-            path = log if number == 0 else log.with_name(f"{log.stem}-contest{number + 1}{log.suffix}")
-            found += self._hold(contest, path)
-        self._display.turns_finished()
-        return found
-
-    def _hold(self, contest: Contest, log: Path) -> list[Record]:
+    by_system = {record.cell.system: record for record in records}
+    display.turns_started(f"turns of {len(records)} systems x {records[0].cell.workload}")
+    found: list[Record] = []
+    for number, contest in enumerate(arrange(records, _room(records[0]))):
+        path = log if number == 0 else log.with_name(f"{log.stem}-contest{number + 1}{log.suffix}")
         cell = contest.entrants[0].cell
         watch = Watch(cuda=cell.device == "cuda")
-        limits = limits_of(cell, timeout_s=self._timeout_s, cells=len(contest.entrants))
+        limits = limits_of(cell, timeout_s=timeout_s, cells=len(contest.entrants))
         try:
-            result = hold(contest, limits=limits, log=log, show=self._display.turn)
+            result = hold(contest, limits=limits, log=path, on_progress=display.progress)
         except OSError as error:  # a full disk under the log, no process to be had
             result = Result(failed=dict.fromkeys((one.name for one in contest.entrants), not_started(error)))
         seen = watch.conditions(complete=not result.failed)
-        times = times_of(contest, result, identity=uuid.uuid4().hex[:16])
-        return [self._with(times[system], self._records[system], seen, watch.wall_s) for system in times]
+        around = {"conditions": seen, "disturbed": disturbances(seen, wall_s=watch.wall_s)}
+        for system, times in times_of(contest, result, identity=uuid.uuid4().hex[:16]).items():
+            found.append(_with(times, by_system[system]).model_copy(update=around))
+    display.turns_finished()
+    return found
 
-    def _with(self, times: Turns | Outcome, record: Record, seen: Conditions, wall_s: float) -> Record:
-        around = {"conditions": seen, "disturbed": disturbances(seen, wall_s=wall_s)}
-        if isinstance(times, Turns):
-            return record.model_copy(update={"turns": times, **around})
-        failed = {"status": times.status, "reason": times.reason, "phase": "turns", **around}
-        if times.status is Status.WRONG_ANSWER and record.verification is not None:
-            differs = Check(name="turns: losses", passed=False, max_difference=1.0, tolerance=0.0, detail=times.reason)
-            failed["verification"] = Verification(checks=(*record.verification.checks, differs))
-            failed["measurement"] = None
-        return record.model_copy(update=failed)
+
+def _with(times: Turns | Outcome, record: Record) -> Record:
+    if isinstance(times, Turns):
+        return record.model_copy(update={"turns": times})
+    failed: dict[str, object] = {"status": times.status, "reason": times.reason, "phase": "turns"}
+    if times.status is Status.WRONG_ANSWER and record.verification is not None:
+        differs = Check(name="turns: losses", passed=False, max_difference=1.0, tolerance=0.0, detail=times.reason)
+        failed["verification"] = Verification(checks=(*record.verification.checks, differs))
+        failed["measurement"] = None
+    return record.model_copy(update=failed)
 
 
 def _room(record: Record) -> Needs:
@@ -92,50 +82,41 @@ def times_of(contest: Contest, result: Result, *, identity: str) -> dict[str, Tu
     """By system: its times, or why it has none; `identity` is equal to no other contest's."""
     found: dict[str, Turns | Outcome] = {}
     baseline = contest.baseline
-    theirs = result.series.get(baseline.name) if baseline is not None else None
-    again = result.series.get(baseline.name + AGAIN) if baseline is not None else None
+    first, again = ("", "") if baseline is None else (baseline.name, baseline.name + AGAIN)
+    beside_itself = again in result.series or len(contest.entrants) == 1 or contest.times_baseline
     for entrant in contest.entrants:
-        if entrant.name.endswith(AGAIN):
+        name, beside = entrant.name, again if entrant is baseline else first
+        if name == again or (entrant is baseline and name in result.series and not beside_itself):
+            continue  # the baseline's own times are those beside its second self
+        if name not in result.series:
+            found[name] = result.failed[name]
             continue
-        beside_itself = again is not None or len(contest.entrants) == 1 or contest.times_baseline
-        if entrant is baseline and theirs is not None and not beside_itself:
-            continue  # its own times are those beside its second self
-        if entrant.name not in result.series:
-            found[entrant.name] = result.failed[entrant.name]
-            continue
-        own, beside = result.series[entrant.name], again if entrant is baseline else theirs
-        compared = beside is not None and baseline is not None and same_arithmetic(entrant.record, baseline.record)
-        alone = _embeddings(contest, result, entrant)
-        if compared and (turn := _first_difference(own, beside or []) or _first_difference(*alone)):
-            found[entrant.name] = Outcome(
+        ours, theirs = result.series[name], result.series.get(beside)
+        alone, alone_beside = result.embeddings.get(name, []), result.embeddings.get(beside, [])
+        compared = theirs is not None and baseline is not None and same_arithmetic(entrant.record, baseline.record)
+        if compared and (turn := _first_difference(ours, theirs or []) or _first_difference(alone, alone_beside)):
+            found[name] = Outcome(
                 status=Status.WRONG_ANSWER,
-                reason=f"at the end of turn {turn} its loss differs from {contest.entrants[0].name}'s on the same "
-                "batches, though both were verified as bitwise equal",
+                reason=f"at the end of turn {turn} its loss differs from {first}'s on the same batches, though both "
+                "were verified as bitwise equal",
             )
             continue
-        way: Way = "own process" if entrant.name in result.own_process else contest.way
-        found[entrant.name] = Turns(
+        way: Way = "own process" if name in result.own_process else contest.way
+        found[name] = Turns(
             contest=identity,
             way=way,
             steps=contest.steps,
-            system_s=_seconds(own),
-            baseline=None if beside is None or baseline is None else baseline.name,
-            baseline_s=None if beside is None else _seconds(beside),
+            system_s=_seconds(ours),
+            baseline=None if theirs is None else first,
+            baseline_s=None if theirs is None else _seconds(theirs),
             losses="equal" if compared else "not compared",
-            data_wait_s=sum(turn.wait_s for build in own for turn in build),
-            drive=_traffic(own, contest.steps),
-            embedding_s=_seconds(alone[0]) or None,
-            baseline_embedding_s=_seconds(alone[1]) or None,
-            embedding_drive=_traffic(alone[0], contest.steps),
+            data_wait_s=sum(turn.wait_s for build in ours for turn in build),
+            drive=_traffic(ours, contest.steps),
+            embedding_s=_seconds(alone) or None,
+            baseline_embedding_s=_seconds(alone_beside) or None,
+            embedding_drive=_traffic(alone, contest.steps),
         )
     return found
-
-
-def _embeddings(contest: Contest, result: Result, entrant: Entrant) -> tuple[Series, Series]:
-    """Turns without the MLPs, and the baseline's beside them; empty where there were none."""
-    baseline = contest.baseline
-    beside = "" if baseline is None else baseline.name + AGAIN if entrant is baseline else baseline.name
-    return result.embeddings.get(entrant.name, []), result.embeddings.get(beside, [])
 
 
 def _traffic(series: Series, steps: int) -> DriveTraffic | None:

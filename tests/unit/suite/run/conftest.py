@@ -11,7 +11,7 @@ from tests.unit.suite.run.runner_scenes import CELLS, Notebook, Turned, Workers
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """Run the cells with stand-in workers; returns what happened."""
-    monkeypatch.setattr(module, "Session", Turned)
+    monkeypatch.setattr(module, "take_turns", Turned.take)
     monkeypatch.setattr(Turned, "sessions", [])
 
     def go(choice=Choice.RESUME, *, cells=CELLS, where=None, timeout_s=None, weights=None, **outcomes):

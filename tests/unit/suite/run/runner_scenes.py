@@ -71,12 +71,10 @@ class Turned:
 
     sessions = []
 
-    def __init__(self, records, *, display, timeout_s):
-        self._records = records
-
-    def run(self, log):
-        self.sessions.append([record.cell.system for record in self._records])
-        return [record.model_copy(update={"turns": TIMES}) for record in self._records]
+    @staticmethod
+    def take(records, log, *, display, timeout_s):
+        Turned.sessions.append([record.cell.system for record in records])
+        return [record.model_copy(update={"turns": TIMES}) for record in records]
 
 
 class QuietMachine:

@@ -148,13 +148,12 @@ def test_rounds_and_settings_take_turns_apart(run):
 
 
 def test_system_that_fails_in_its_turns_has_failed_and_keeps_what_its_cell_measured(run, monkeypatch):
-    def crash(self, log):
+    def crash(records, log, **_):
         return [
-            r.model_copy(update={"status": Status.CRASHED, "reason": "it fell", "phase": "turns"})
-            for r in self._records[1:]
+            r.model_copy(update={"status": Status.CRASHED, "reason": "it fell", "phase": "turns"}) for r in records[1:]
         ]
 
-    monkeypatch.setattr(Turned, "run", crash)
+    monkeypatch.setattr(module, "take_turns", crash)
     ran = run(cells=CELLS[:2])
     assert (ran.records[1].status, ran.records[1].measurement is None, ran.code) == (Status.CRASHED, False, 1)
     assert "full_gpu x avazu failed in its turns: crashed: it fell (log: " in ran.display.warnings[0]

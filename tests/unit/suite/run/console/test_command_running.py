@@ -28,7 +28,7 @@ def test_two_systems_end_to_end_then_the_table_again_from_the_records(tmp_path, 
     first = call(*words, "--json")
     assert first.exit_code == 0, first.output
     events = [json.loads(line) for line in first.stdout.splitlines()]
-    kinds = [event["event"] for event in events if event["event"] not in ("progress", "note", "turn")]
+    kinds = [event["event"] for event in events if event["event"] not in ("progress", "note")]
     turns = ["turns_started", "turns_finished"]
     assert kinds == ["run_started", *["cell_started", "cell_finished"] * 2, *turns, "run_finished"]
     finished = {e["label"]: e["status"] for e in events if e["event"] == "cell_finished"}

@@ -8,7 +8,7 @@ from suite.records.status import Status
 from suite.run.cell.experiment import run_cell
 from suite.run.cell.reporter import Reporter
 from suite.run.turns import session as module
-from suite.run.turns.session import Session
+from suite.run.turns.session import take_turns as held
 from tests.faults.cells import fake, tiny_cell
 from tests.unit.suite.fabricate import environment, record
 from tests.unit.suite.run.runner_scenes import Notebook, QuietMachine
@@ -29,7 +29,7 @@ def take_turns(tmp_path, monkeypatch):
             outcome = {"measurement": ended.measurement, "verification": ended.verification, "turns": None}
             records.append(made.model_copy(update={"cell": tiny_cell(system), **outcome}))
         notebook = Notebook()
-        found = Session(records, display=notebook, timeout_s=60).run(tmp_path / "turns.log")
+        found = held(records, tmp_path / "turns.log", display=notebook, timeout_s=60)
         return {one.cell.system: one for one in found}
 
     return go

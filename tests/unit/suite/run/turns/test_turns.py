@@ -1,7 +1,6 @@
 """Who takes turns with whom, in which order and process, and what their records keep."""
 
 from collections import Counter
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -23,13 +22,13 @@ ROOM = Needs(host=100 * GB, device=100 * GB, disk=100 * GB)
 LIMITS = Limits(wall_s=10, stall_s=10, host_bytes=GB)
 
 
-def entrant(system, *, host_gb=1, **changes):
-    """A record of a tiny cell on a CPU that held so much and is `changes`."""
+def entrant(system, *, host_gb=1, memory=None, **changes):
+    """A record of a tiny cell on a CPU that held so much, and `memory` elsewhere, and is `changes`."""
     cell = tiny_cell(system)
     found = measurement(cell)
     memory = found.memory.model_copy(
         update={"host_peak_rss_bytes": (1 + host_gb) * GB, "host_baseline_rss_bytes": GB, "device_used_bytes": None,
-                "device_reserved_bytes": None, "anatomy_bytes": {}}
+                "device_reserved_bytes": None, "anatomy_bytes": {}, **(memory or {})}
     )  # fmt: skip
     found = found.model_copy(
         update={"memory": memory, "computes_as": None, "shares_process": True, "busy_between_steps": False, **changes}
@@ -123,6 +122,16 @@ def test_who_works_between_steps_meets_the_baseline_apart_from_those_who_do_not(
     pairs = arrange([*records, *busy], Needs(host=2 * GB, device=GB, disk=GB))
     assert [names(pair) for pair in pairs[2:]] == [["full_gpu", "freq_cache"], ["full_gpu", "freq_cache[look_ahead=4]"]]
     assert [pair.steps for pair in pairs] == [1, 1, long.steps, long.steps]
+
+
+def test_needs_add_up_and_must_fit_in_every_kind_of_memory():
+    memory = {"device_used_bytes": 2 * GB, "anatomy_bytes": {"disk/rows": 3 * GB}}
+    records = [entrant(name, memory=memory) for name in ("reference", "freq_cache")]
+    room = Needs(host=2 * GB, device=4 * GB, disk=6 * GB)
+    assert [contest.way for contest in arrange(records, room)] == ["one process"]
+    for kind in room._fields:
+        less = room._replace(**{kind: getattr(room, kind) - 1})
+        assert [contest.way for contest in arrange(records, less)] == ["alone", "alone"]
 
 
 # Holding
@@ -254,9 +263,3 @@ def test_loss_that_differs_where_arithmetic_is_the_same_is_a_wrong_answer(held, 
     checks = (check.model_copy(update={"max_difference": 1e-9}),)
     loose = loose.model_copy(update={"verification": loose.verification.model_copy(update={"checks": checks})})
     assert held(entrant("full_gpu"), loose)[1]["freq_cache"].losses == "not compared"
-
-
-def test_needs_add_up_and_fit_in_every_kind_of_memory():
-    needs = Needs(host=1, device=2, disk=3) + Needs(host=1, device=1, disk=1)
-    assert needs.fits(Needs(host=2, device=3, disk=4))
-    assert not any(needs.fits(replace(Needs(host=2, device=3, disk=4), **{kind: 1})) for kind in ("host", "disk"))
