@@ -1,10 +1,12 @@
 """A worker in a fresh process of its own: started, asked, listened to, timed out, and killed with all it started."""
 
 import os
-import selectors
+import select
+import signal
 import time
+import uuid
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,11 +17,11 @@ from suite.records.record import Cell
 from suite.records.scales import scale_of
 from suite.records.status import Status
 from suite.run import memory_group
-from suite.run.ending import GRACE_S, kernel_kills, post_mortem
+from suite.run.ending import GRACE_S, MARK, kernel_kills, kill_marked, post_mortem
 from suite.run.memory_probes import available_host_bytes, tree_rss_bytes
 from suite.run.messages import ANSWERS, Done, Outcome, Progress, RunCell, Turn, encode
 from suite.run.scratch import cell_directory, is_disk_full
-from suite.run.starting import start
+from suite.run.starting import Zygote, fork_worker
 
 _POLL_S = 0.25
 _HOST_SHARE = 0.95
@@ -99,11 +101,14 @@ def not_started(error: OSError) -> Outcome:
 class Worker(AbstractContextManager["Worker"]):
     """A process that waits for requests, in a session of its own. Leaving the context kills it and all it started.
 
+    Its number is that of its process group and its session too.
+
     Args:
         log: Gets the output of the process.
 
     Attributes:
         phase: Said last.
+        returncode: Of the process, once `wait` has seen its end.
 
     Raises:
         OSError: no process, log or temporary directory could be had.
@@ -112,27 +117,50 @@ class Worker(AbstractContextManager["Worker"]):
     def __init__(self, log: Path) -> None:
         self.phase = "start"
         self.log = log
+        self.returncode: int | None = None
         self._kills_before = kernel_kills()
         self._asked: float | None = None
         self._buffer = b""
-        with ExitStack() as stack:
-            folder, keep = stack.enter_context(cell_directory())
-            self._process, self._fd = start(log, folder=folder, keep=keep)
-            stack.callback(os.close, self._fd)
-            stack.callback(self._process.close)
-            self._selector = stack.enter_context(selectors.DefaultSelector())
-            self._selector.register(self._fd, selectors.EVENT_READ)
-            self._resources = stack.pop_all()
+        self._mark = uuid.uuid4().hex
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as mine, ExitStack() as theirs:
+            folder, keep = mine.enter_context(cell_directory())
+            stdin, self._stdin = _pipe(theirs, mine)
+            self._messages, messages = _pipe(mine, theirs)
+            self._ended, ended = _pipe(mine, theirs)
+            sink = theirs.enter_context(log.open("wb"))
+            environment = {MARK: self._mark, "TMPDIR": str(folder)}
+            self.pid = fork_worker(environment, [stdin, messages, sink.fileno(), keep, ended])
+            mine.callback(self._kill)
+            self._resources = mine.pop_all()
 
     def __exit__(self, *_: object) -> None:
         self._resources.close()
         memory_group.remove_left()
 
+    def _kill(self) -> None:
+        """Kill it, its session and whatever carries its mark, and reap it. One that is gone does no harm."""
+        with suppress(ProcessLookupError):  # the whole group may have ended
+            os.killpg(self.pid, signal.SIGKILL)
+        kill_marked(self._mark, spare=os.getpid())
+        self.wait(GRACE_S)  # it may be stuck in a driver's call: the other cells go on
+
+    def wait(self, timeout: float = 0.0) -> int | None:
+        """Its exit code, negative for a signal that it died of; None where it goes on for so many seconds."""
+        if self.returncode is None and select.select([self._ended], [], [], timeout)[0]:
+            said = os.read(self._ended, 64).split()
+            self.returncode = int(said[0]) if said else -9  # killed with the process that would have told
+            Zygote.ended_s += float(said[1]) if said else 0.0
+        return self.returncode
+
     def ask(self, request: BaseModel) -> None:
-        """Send a request."""
+        """Send a request. A worker that died before reading it is found out by its exit."""
         if self._asked is None:
             self._asked = time.monotonic()
-        self._process.say(encode(request))
+        line = encode(request)
+        with suppress(BrokenPipeError):
+            while line:
+                line = line[os.write(self._stdin, line) :]
 
     def answer(self, limits: Limits, on_progress: OnProgress = lambda _: None) -> Done | Turn | Outcome:
         """The next answer that is no sign of life; where there is none, why: a limit it broke, or how it died.
@@ -150,12 +178,12 @@ class Worker(AbstractContextManager["Worker"]):
             if answer is not None:
                 return answer
             # asked first: what it said last is in the pipe by then. A child it left behind may hold the pipe open.
-            ended = self._process.wait() is not None
-            if self._selector.select(0 if ended else _POLL_S):
-                chunk = os.read(self._fd, 1 << 16)
+            ended = self.wait() is not None
+            if select.select([self._messages], [], [], 0 if ended else _POLL_S)[0]:
+                chunk = os.read(self._messages, 1 << 16)
                 self._buffer += chunk
                 if not chunk:
-                    self._process.wait(GRACE_S)  # it may still write its core or its farewell
+                    self.wait(GRACE_S)  # it may still write its core or its farewell
                     return self._post_mortem()
             elif ended:
                 return self._post_mortem()
@@ -182,7 +210,7 @@ class Worker(AbstractContextManager["Worker"]):
         if now - heard > limits.stall_s:
             reason = f"no sign of life for {limits.stall_s:.0f} s in phase '{self.phase}'"
             return Outcome(status=Status.TIMEOUT, reason=reason)
-        used = tree_rss_bytes(self._process.pid)
+        used = tree_rss_bytes(self.pid)
         if used > limits.host_bytes:
             reason = (
                 f"the process tree held {used / 1e9:.1f} GB of host memory in phase '{self.phase}', "
@@ -192,5 +220,13 @@ class Worker(AbstractContextManager["Worker"]):
         return None
 
     def _post_mortem(self) -> Outcome:
-        killed = kernel_kills() > self._kills_before or memory_group.kills(self._process.pid) > 0
-        return post_mortem(self._process.returncode, log=self.log, kernel_killed=killed)
+        killed = kernel_kills() > self._kills_before or memory_group.kills(self.pid) > 0
+        return post_mortem(self.returncode, log=self.log, kernel_killed=killed)
+
+
+def _pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:
+    """A pipe; each end is closed with its stack."""
+    ends = os.pipe()
+    for fd, stack in zip(ends, (reader, writer), strict=True):
+        stack.callback(os.close, fd)
+    return ends

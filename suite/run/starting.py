@@ -3,17 +3,13 @@
 import atexit
 import json
 import os
-import select
-import signal
 import socket
 import subprocess
 import sys
-import uuid
-from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Lock
 
-from suite.run.ending import GRACE_S, MARK, NO_MARK, kill_marked
+from suite.run.ending import MARK, NO_MARK
 
 _ANSWER_S = 300.0
 """How long the import may take, and a fork."""
@@ -21,40 +17,6 @@ _END_S = 1.0
 _ONE_AT_A_TIME = Lock()
 _NOT_HANDED_ON = ("PYTEST_CURRENT_TEST", "TMPDIR", MARK)
 """Differ from worker to worker, or from test to test, and no import reads them."""
-
-
-class Process:
-    """A worker as its parent sees it; its number is its process group's and its session's too."""
-
-    def __init__(self, pid: int, *, mark: str, stdin: int, ended: int) -> None:
-        self.pid = pid
-        self.returncode: int | None = None
-        self._mark = mark
-        self._stdin = stdin
-        self._ended = ended
-
-    def say(self, line: bytes) -> None:
-        """Send a line. A worker that died before reading it is found out by its exit."""
-        with suppress(BrokenPipeError):
-            while line:
-                line = line[os.write(self._stdin, line) :]
-
-    def wait(self, timeout: float = 0.0) -> int | None:
-        """Its exit code, negative for a signal that it died of; None where it goes on for so many seconds."""
-        if self.returncode is None and select.select([self._ended], [], [], timeout)[0]:
-            said = os.read(self._ended, 64).split()
-            self.returncode = int(said[0]) if said else -9  # killed with the process that would have told
-            Zygote.ended_s += float(said[1]) if said else 0.0
-        return self.returncode
-
-    def close(self) -> None:
-        """Kill it, its session and whatever carries its mark, and reap it; once. One that is gone does no harm."""
-        with suppress(ProcessLookupError):  # the whole group may have ended
-            os.killpg(self.pid, signal.SIGKILL)
-        kill_marked(self._mark, spare=os.getpid())
-        self.wait(GRACE_S)  # it may be stuck in a driver's call: the other cells go on
-        os.close(self._stdin)
-        os.close(self._ended)
 
 
 class Zygote:
@@ -100,11 +62,7 @@ class Zygote:
             cls._kept = None
 
     def fork(self, environment: dict[str, str], fds: list[int]) -> int:
-        """The number of a new worker.
-
-        Raises:
-            OSError: none could be had.
-        """
+        """The number of a new worker; see `fork_worker`."""
         request = json.dumps({**self.environment, **environment}).encode()
         socket.send_fds(self._socket, [request], fds)
         answer = self._socket.recv(64)
@@ -125,38 +83,23 @@ class Zygote:
 atexit.register(Zygote.drop)
 
 
-def start(log: Path, *, folder: Path, keep: int) -> tuple[Process, int]:
-    """A worker that waits for requests, and the file descriptor that its messages arrive at.
+def fork_worker(environment: dict[str, str], fds: list[int]) -> int:
+    """The number of a new worker; where the zygote has died, as when the kernel wanted memory, of a new one's.
 
-    Its temporary files lie in `folder`, which stays for as long as it has the file descriptor `keep` open.
+    Args:
+        environment: What differs from worker to worker.
+        fds: Standard input, messages, log, what is kept open, and exit; see `suite.run.cell.zygote`.
 
     Raises:
-        OSError: no worker or log could be had.
+        OSError: none could be had.
     """
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as mine, ExitStack() as theirs:
-        pipes = [os.pipe() for _ in range(3)]
-        (stdin, say), (listen, messages), (ended, ends) = pipes
-        for fd in (say, listen, ended):
-            mine.callback(os.close, fd)
-        for fd in (stdin, messages, ends):
-            theirs.callback(os.close, fd)
-        sink = theirs.enter_context(log.open("wb"))
-        mark = uuid.uuid4().hex
-        pid = _fork({MARK: mark, "TMPDIR": str(folder)}, [stdin, messages, sink.fileno(), keep, ends])
-        mine.pop_all()
-        return Process(pid, mark=mark, stdin=say, ended=ended), listen
-
-
-def _fork(asked: dict[str, str], fds: list[int]) -> int:
-    """Have a worker forked; where the zygote has died, as when the kernel wanted memory, by a new one."""
     with _ONE_AT_A_TIME:
         try:
             try:
-                return Zygote.kept().fork(asked, fds)
+                return Zygote.kept().fork(environment, fds)
             except (BrokenPipeError, ConnectionResetError):
                 Zygote.drop()
-                return Zygote.kept().fork(asked, fds)
+                return Zygote.kept().fork(environment, fds)
         except BaseException:
             Zygote.drop()  # an answer that comes late would be taken for that to the next question
             raise

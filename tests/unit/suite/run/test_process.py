@@ -14,8 +14,8 @@ import pytest
 from suite.records.status import Status
 from suite.run import ending, process
 from suite.run.ending import MARK, kill_marked
-from suite.run.process import Limits, run_in_process
-from suite.run.starting import Process, Zygote
+from suite.run.process import Limits, Worker, run_in_process
+from suite.run.starting import Zygote
 from tests.faults.cells import tiny_cell
 
 pytestmark = pytest.mark.timeout(60)
@@ -195,13 +195,13 @@ def test_run_leaves_no_file_descriptor_open(worker):
 
 
 def test_worker_that_never_read_its_cell_is_judged_by_its_end_not_by_the_pipe(worker, monkeypatch):
-    say = Process.say
+    ask = Worker.ask
 
-    def late(child, line):
+    def late(child, request):
         child.wait(40)
-        say(child, line)
+        ask(child, request)
 
-    monkeypatch.setattr(Process, "say", late)
+    monkeypatch.setattr(Worker, "ask", late)
     assert "exit code 4" in worker("sys.exit(4)")().outcome.reason
 
 
@@ -222,9 +222,9 @@ def test_ctrl_c_ends_the_tree_and_says_in_which_phase(worker, tmp_path):
 
 def test_leaving_a_worker_that_is_gone_does_nothing(worker, tmp_path):
     worker("sys.exit(3)")
-    with process.Worker(tmp_path / "a.log") as gone:
-        assert gone._process.wait(40) == 3
-    assert gone._process.returncode == 3
+    with Worker(tmp_path / "a.log") as gone:
+        assert gone.wait(40) == 3
+    assert gone.returncode == 3
 
 
 def test_whatever_a_worker_forked_is_killed_with_it_even_out_of_its_session(worker, tmp_path):
