@@ -4,6 +4,7 @@
 the host as preferred location. On a CPU neither exists: rows are host-resident and `placement` says so.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,9 +12,8 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocati
 from torchrec import KeyedJaggedTensor, KeyedTensor
 
 from systems.features import Group
-from systems.tbe import release_lines
 from systems.tbe_system import Lookup, TBESystem
-from systems.uvm_cache import UVM, UVMCaching, cache_sets, counting_prefetch
+from systems.uvm_cache import UVM, UVMCaching, cache_sets
 
 
 class FbgemmUVM(UVM, TBESystem):
@@ -50,23 +50,17 @@ class FbgemmUVMCaching(UVMCaching, TBESystem):
     def cache_options(self, group: Group) -> dict[str, Any]:
         return {**self.caching_options(), "cache_sets": cache_sets(self.spec, group.tables)}
 
-    def prefetch(self, features: KeyedJaggedTensor) -> None:
-        if self._announced is None:
-            return
+    def _populate(self, features: KeyedJaggedTensor) -> Callable[[torch.cuda.Stream], list[Lookup]]:
         self._counter.observe(features)  # fbgemm counts here too
         inputs = self._inputs(features)
 
         def populate(compute: torch.cuda.Stream) -> list[Lookup]:
-            with counting_prefetch(self._tbes, enabled=self._counter.enabled):
-                for tbe, (ids, offsets, _) in zip(self._tbes, inputs, strict=True):
-                    tbe.prefetch(ids, offsets, forward_stream=compute)
+            for tbe, (ids, offsets, _) in zip(self._tbes, inputs, strict=True):
+                tbe.prefetch(ids, offsets, forward_stream=compute)
             return inputs
 
-        self._announced.announce(features, populate)
+        return populate
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
-        pooled = self._look_up(self._announced.take(features)) if self._announced else super().forward(features)
-        if not torch.is_grad_enabled():
-            for tbe in self._tbes:
-                release_lines(tbe)
-        return pooled
+        pooled = self._look_up(self._take(features)) if self._announced else super().forward(features)
+        return self._released(pooled)

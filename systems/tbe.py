@@ -4,8 +4,7 @@ Facts used here were read in fbgemm v1.8.0 `split_table_batched_embeddings_ops_t
 """
 
 import math
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any, TypeAlias
 
@@ -23,7 +22,7 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
     WeightDecayMode,
 )
 from torch import Tensor
-from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, PoolingType
+from torchrec import EmbeddingBagConfig, PoolingType
 
 from systems.answers import Anatomy, Placement, Purpose, Rows, Tier, total_of
 from systems.spec import OptimizerKind, SparseOptimizer, row_type_of
@@ -179,48 +178,6 @@ def flush_tbe(tbe: TBE) -> None:
     if tbe.prefetch_stream is not None:
         torch.cuda.current_stream().wait_stream(tbe.prefetch_stream)
     tbe.flush()
-
-
-def release_lines(tbe: TBE) -> None:
-    """Unlock the cache lines of the last forward where no backward will: else they could never be evicted again."""
-    if tbe.prefetch_pipeline and tbe.lxu_cache_weights.numel():
-        torch.ops.fbgemm.lxu_cache_locking_counter_decrement(tbe.lxu_cache_locking_counter, tbe.lxu_cache_locations)
-
-
-class PrefetchQueue:
-    """Prepares announced batches on a side stream of a CUDA device and hands them out in order.
-
-    A batch waits for its own preparation only: that of the next one, announced by then, overlaps with its forward. The
-    backward of fbgemm's TBE waits by itself for all of them.
-    """
-
-    def __init__(self) -> None:
-        self._stream = torch.cuda.Stream()
-        self._waiting: deque[tuple[KeyedJaggedTensor, Any, torch.cuda.Event]] = deque()
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def announce(self, features: KeyedJaggedTensor, prepare: Callable[[torch.cuda.Stream], object]) -> None:
-        """Run `prepare` on the side stream; its argument is the stream that computes."""
-        compute = torch.cuda.current_stream()
-        self._stream.wait_stream(compute)  # the ids were copied there, and the last backward changed rows there
-        with torch.cuda.stream(self._stream):
-            prepared = prepare(compute)
-        self._waiting.append((features, prepared, self._stream.record_event()))
-
-    def take(self, features: KeyedJaggedTensor) -> Any:  # noqa: ANN401 - what `prepare` made
-        """What became of the batch announced longest ago; work queued from here on finds it done.
-
-        Raises:
-            RuntimeError: `features` is another batch. fbgemm would answer it with the rows of the announced one.
-        """
-        announced, prepared, arrived = self._waiting[0]
-        if announced is not features:
-            raise RuntimeError("batches must be looked up in the order in which they were announced, none in between")
-        self._waiting.popleft()
-        torch.cuda.current_stream().wait_event(arrived)
-        return prepared
 
 
 def read_tbe_rows(tbe: TBE, *, table: int, ids: Tensor) -> Rows:

@@ -4,7 +4,7 @@ The plan is written by hand, so no planner can promote a table to the device. On
 silently builds HOST tables for the same plan; `placement` is read off the live TBEs and says so.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -21,8 +21,8 @@ from torchrec.distributed.types import EmbeddingModuleShardingPlan, ShardingPlan
 from systems.answers import Support, Verdict
 from systems.features import FeatureGroups
 from systems.spec import CacheRatio, SystemSpec
-from systems.tbe import TBE, WAYS, count_updates_alone, optimizer_options, release_lines
-from systems.uvm_cache import UVM, UVMCaching, cache_sets, counting_prefetch
+from systems.tbe import TBE, WAYS, count_updates_alone, optimizer_options
+from systems.uvm_cache import UVM, UVMCaching, cache_sets
 
 
 class TorchrecUVM(UVM):
@@ -122,9 +122,7 @@ class TorchrecUVMCaching(UVMCaching, TorchrecUVM):
             )
         return super().support(spec)
 
-    def prefetch(self, features: KeyedJaggedTensor) -> None:
-        if self._announced is None:
-            return
+    def _populate(self, features: KeyedJaggedTensor) -> Callable[[torch.cuda.Stream], tuple[Any, Any]]:
         (ordered,) = self._groups.split(features)
         self._counter.observe(ordered)  # fbgemm counts here too
         sharded = sharded_in(self._parallel[0])
@@ -132,25 +130,18 @@ class TorchrecUVMCaching(UVMCaching, TorchrecUVM):
         def populate(compute: torch.cuda.Stream) -> tuple[Any, Any]:
             context = sharded.create_context()
             distributed = sharded.input_dist(context, ordered).wait().wait()
-            with counting_prefetch(self._tbes, enabled=self._counter.enabled):
-                sharded.prefetch(distributed, forward_stream=compute, ctx=context)
+            sharded.prefetch(distributed, forward_stream=compute, ctx=context)
             distributed.record_stream(compute)  # made on this stream, read by the lookup on the computing one
             context.record_stream(compute)
             return context, distributed
 
-        self._announced.announce(features, populate)
+        return populate
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
         if not self._announced:
-            pooled = super().forward(features)
-        else:
-            context, distributed = self._announced.take(features)
-            sharded = sharded_in(self._parallel[0])
-            pooled = self._in_table_order(_arrived(sharded.compute_and_output_dist(context, distributed)))
-        if not torch.is_grad_enabled():
-            for tbe in self._tbes:
-                release_lines(tbe)
-        return pooled
+            return self._released(super().forward(features))
+        looked_up = sharded_in(self._parallel[0]).compute_and_output_dist(*self._take(features))
+        return self._released(self._in_table_order(_arrived(looked_up)))
 
 
 class Holder(nn.Module):

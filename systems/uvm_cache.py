@@ -1,17 +1,19 @@
 """UVM with and without fbgemm's device cache, as both fbgemm and torchrec use it: what it takes, and what it counts."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import torch
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import CacheAlgorithm, RecordCacheMetrics
-from torchrec import EmbeddingBagConfig
+from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor
 
 from systems.answers import Counters, Support, Tier, Verdict, knowledge
 from systems.counting import UniqueCounter
 from systems.features import FeatureGroups
 from systems.spec import CacheRatio, OptimizerKind, SystemSpec, row_bytes_of
-from systems.tbe import POLICIES, TBE, WAYS, PrefetchQueue, tbe_key
+from systems.tbe import POLICIES, TBE, WAYS, tbe_key
 from systems.tbe_system import TBEHolder
 
 MEMORY = ("host_mapped", "managed")
@@ -33,14 +35,15 @@ class UVM(TBEHolder):
 
 
 class UVMCaching(TBEHolder):
-    """What both caching UVM systems share."""
+    """What both caching UVM systems share: fbgemm's cache, and with `prefetch=on` a side stream that fills it ahead."""
 
     variants = {"policy": ("lru", "lfu"), "memory": MEMORY, "prefetch": ("off", "on")}
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
         prefetches = spec.device.type == "cuda" and spec.parameters["prefetch"] == "on"
-        self._announced: PrefetchQueue | None = PrefetchQueue() if prefetches else None
+        self._side = torch.cuda.Stream() if prefetches else None
+        self._announced: deque[tuple[KeyedJaggedTensor, Any, torch.cuda.Event]] = deque()
         self.count_traffic(False)
 
     @classmethod
@@ -55,7 +58,7 @@ class UVMCaching(TBEHolder):
 
     @property
     def look_ahead(self) -> int:
-        return 0 if self._announced is None else 1
+        return 0 if self._side is None else 1
 
     @property
     def slots(self) -> int:
@@ -78,10 +81,56 @@ class UVMCaching(TBEHolder):
             "record_cache_metrics": RecordCacheMetrics(policy == "lfu", False),
         }
 
+    @abstractmethod
+    def _populate(self, features: KeyedJaggedTensor) -> Callable[[torch.cuda.Stream], Any]:
+        """Read a coming batch; what is returned then fills the cache, and gives what its lookup needs.
+
+        It runs on the side stream, its argument is the stream that computes.
+        """
+
+    def prefetch(self, features: KeyedJaggedTensor) -> None:
+        """Fill the cache for a batch on the side stream.
+
+        A batch waits for its own filling only: that of the next one, announced by then, overlaps with its forward. The
+        backward of fbgemm's TBE waits by itself for all of them. TBEs count here, never while they look up: a lookup
+        takes the statistics for those of its own batch, and where they tell of no conflict it reads every row from the
+        cache. After a prefetch they are the next batch's.
+        """
+        if self._side is None:
+            return
+        populate, compute = self._populate(features), torch.cuda.current_stream()
+        self._side.wait_stream(compute)  # the ids were copied there, and the last backward changed rows there
+        set_tbe_counting(self._tbes, enabled=self._counter.enabled)
+        with torch.cuda.stream(self._side):
+            prepared = populate(compute)
+        set_tbe_counting(self._tbes, enabled=False)
+        self._announced.append((features, prepared, self._side.record_event()))
+
+    def _take(self, features: KeyedJaggedTensor) -> Any:  # noqa: ANN401 - what was populated
+        """What became of the batch announced longest ago; work queued from here on finds it done.
+
+        Raises:
+            RuntimeError: `features` is another batch. fbgemm would answer it with the rows of the announced one.
+        """
+        announced, prepared, arrived = self._announced[0]
+        if announced is not features:
+            raise RuntimeError("batches must be looked up in the order in which they were announced, none in between")
+        self._announced.popleft()
+        torch.cuda.current_stream().wait_event(arrived)
+        return prepared
+
+    def _released(self, pooled: KeyedTensor) -> KeyedTensor:
+        """Unlock the cache lines of a lookup where no backward will: else they could never be evicted again."""
+        for tbe in () if torch.is_grad_enabled() else self._tbes:
+            if tbe.prefetch_pipeline and tbe.lxu_cache_weights.numel():
+                torch.ops.fbgemm.lxu_cache_locking_counter_decrement(
+                    tbe.lxu_cache_locking_counter, tbe.lxu_cache_locations
+                )
+        return pooled
+
     def count_traffic(self, enabled: bool) -> None:
         super().count_traffic(enabled)
-        for tbe in self._tbes:
-            set_tbe_counting(tbe, enabled=enabled and self._announced is None)
+        set_tbe_counting(self._tbes, enabled=enabled and self._side is None)
 
     def reset_counters(self) -> None:
         super().reset_counters()
@@ -131,26 +180,13 @@ def cache_sets(spec: SystemSpec, tables: tuple[EmbeddingBagConfig, ...]) -> int:
     return min(-(-rows // WAYS), 1 + left * rows // spec.rows // (WAYS * slot_bytes(spec, tables)))
 
 
-def set_tbe_counting(tbe: TBE, *, enabled: bool) -> None:
-    """Switch a TBE's statistics, which cost a lookup and a sort per batch, at run time."""
-    if tbe.cache_algorithm is CacheAlgorithm.LRU:
-        tbe.gather_uvm_cache_stats = enabled
-    else:
-        tbe.record_cache_metrics = RecordCacheMetrics(enabled, False)
-
-
-@contextmanager
-def counting_prefetch(tbes: Sequence[TBE], *, enabled: bool) -> Iterator[None]:
-    """Let TBEs count while they prefetch, never while they look up.
-
-    A lookup takes the statistics for those of its own batch, and where they tell of no conflict it reads every row from
-    the cache. After a prefetch they are the next batch's.
-    """
+def set_tbe_counting(tbes: Iterable[TBE], *, enabled: bool) -> None:
+    """Switch the statistics of TBEs, which cost a lookup and a sort per batch, at run time."""
     for tbe in tbes:
-        set_tbe_counting(tbe, enabled=enabled)
-    yield
-    for tbe in tbes:
-        set_tbe_counting(tbe, enabled=False)
+        if tbe.cache_algorithm is CacheAlgorithm.LRU:
+            tbe.gather_uvm_cache_stats = enabled
+        else:
+            tbe.record_cache_metrics = RecordCacheMetrics(enabled, False)
 
 
 def cached_uvm_counters(tbes: Sequence[TBE], *, spec: SystemSpec, counted: UniqueCounter) -> Counters:

@@ -131,7 +131,7 @@ def test_counting_switches_the_statistics_that_the_policy_fills(enabled: bool) -
             gather_uvm_cache_stats=None,
             record_cache_metrics=SimpleNamespace(record_cache_miss_counter=None),
         )
-        set_tbe_counting(tbe, enabled=enabled)
+        set_tbe_counting([tbe], enabled=enabled)
         lru = algorithm is CacheAlgorithm.LRU
         assert tbe.gather_uvm_cache_stats == (enabled if lru else None)
         assert tbe.record_cache_metrics.record_cache_miss_counter == (None if lru else enabled)
