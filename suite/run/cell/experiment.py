@@ -1,5 +1,6 @@
 """One cell, top to bottom: support, verify, build, train, count, evaluate, replay for the optimum. Not its speed."""
 
+import gc
 import math
 import os
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ import torch
 from suite.records.measured import DriveSpeed, Optimum
 from suite.records.record import Cell, Measurement, Verification
 from suite.records.status import Status
+from suite.records.store import StoreError
 from suite.run import memory_probes
 from suite.run.cell.asked import Asked
 from suite.run.cell.feed import FeedPlan, open_feed, plan_feed, usable_cores
@@ -36,9 +38,8 @@ def run_cell(cell: Cell, reporter: Reporter, *, known: Sequence[Optimum] = (), r
     if support.verdict is not Verdict.YES:
         return Outcome(status=Status(support.verdict), reason=support.reason)
     verification: Verification | None = None
-    notes: tuple[str, ...] = ()
     if registry.Variant.parse(cell.system).name in registry.CONTROLS:
-        notes = ("a control, not a system: not verified, not ranked",)
+        reporter.notes.append("a control, not a system: not verified, not ranked")
     else:
         reporter.phase("verify")
         verification = verify(
@@ -47,31 +48,31 @@ def run_cell(cell: Cell, reporter: Reporter, *, known: Sequence[Optimum] = (), r
         if not verification.passed:
             return Outcome(status=Status.WRONG_ANSWER, reason=first_failure(verification), verification=verification)
     if not memory_probes.reset_peaks(asked.spec.device):
-        notes += ("the peak of host memory could not be reset and includes imports and verification",)
-    speed: DriveSpeed | None = None
-    if asked.on_drive:
-        reporter.phase("drive")
-        speed, more = drive_of(asked)
-        notes += more
-    measurement, slots, more = _train(asked, reporter, speed, None if verification is None else rows)
-    notes += more
+        reporter.notes.append("the peak of host memory could not be reset and includes imports and verification")
+    measurement, slots = _train(asked, reporter, None if verification is None else rows)
     optimum: Optimum | None = None
     if slots and measurement.traffic is not None and measurement.traffic.unique_misses is not None:
         # imported only now: what simulators are made of would count as memory of systems that do without it
-        from suite.run.cell.optimum import optimum_or_why_not
+        from suite.run.cell.optimum import optimum_of
+        from suite.simulate.models.model import CannotReplay
 
-        reporter.phase("replay")  # the system is gone by now, and so is its memory
-        optimum, why_not = optimum_or_why_not(asked, slots, known=known, beat=reporter.beat)
-        notes += why_not
+        reporter.phase("replay")
+        gc.collect()  # a system that holds itself in a circle still has its rows
+        try:
+            optimum = optimum_of(asked, slots, known=known, beat=reporter.beat)
+        except (CannotReplay, MemoryError) as error:
+            reporter.notes.append(f"no optimum: {str(error) or 'too little host memory to replay the steps'}")
+    notes = tuple(reporter.notes)
     return Outcome(status=Status.OK, verification=verification, measurement=measurement, optimum=optimum, notes=notes)
 
 
-def _train(
-    asked: Asked, reporter: Reporter, speed: DriveSpeed | None, rows: Path | None
-) -> tuple[Measurement, int, tuple[str, ...]]:
-    """Build the system at full size and measure it. Returns also the slots of its cache, and notes."""
+def _train(asked: Asked, reporter: Reporter, rows: Path | None) -> tuple[Measurement, int]:
+    """Build the system at full size and measure it. Returns also the slots of its cache."""
     cell, spec = asked.cell, asked.spec
-    notes: tuple[str, ...] = ()
+    speed: DriveSpeed | None = None
+    if asked.on_drive:
+        reporter.phase("drive")
+        speed = drive_of(asked, reporter)
     baseline_bytes = memory_probes.rss_bytes()
     lookups, threads = cell.steps * spec.batch_lookups, torch.get_num_threads()
     plan = plan_feed(device=cell.device, lookups=lookups, cores=usable_cores(), threads=threads)
@@ -93,8 +94,11 @@ def _train(
         if sample is not None:
             reporter.phase("read rows")
             sample.read("late")
-            notes = sample.save()
-    return measurement.model_copy(update={"drive": speed, "held": held}), system.slots, notes
+            try:
+                sample.save()
+            except StoreError as error:
+                reporter.notes.append(f"its rows after training were not kept: {error}")
+    return measurement.model_copy(update={"drive": speed, "held": held}), system.slots
 
 
 def measure(

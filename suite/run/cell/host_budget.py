@@ -18,6 +18,7 @@ from suite.records.measured import DriveSpeed, HeldMemory
 from suite.run import drive
 from suite.run.cell.asked import Asked
 from suite.run.cell.feed import in_process
+from suite.run.cell.reporter import Reporter
 from suite.run.cell.training import TOGETHER, build_trainer, tables_of
 from suite.run.memory_group import MemoryGroup
 from systems.full_gpu import FullRAM
@@ -86,14 +87,15 @@ def host_budget(asked: Asked) -> Iterator[HostBudget | None]:
         yield HostBudget(asked, group)
 
 
-def drive_of(asked: Asked) -> tuple[DriveSpeed | None, tuple[str, ...]]:
-    """What the drive gives that the rows will be on, or a note that says why that is not known."""
+def drive_of(asked: Asked, reporter: Reporter) -> DriveSpeed | None:
+    """What the drive gives that the rows will be on; where that cannot be known a note says why."""
     size = min(max(asked.spec.row_bytes // 4, _LEAST_PROBED_BYTES), _MOST_PROBED_BYTES)
     seconds = 2.0 if size == _MOST_PROBED_BYTES else 0.5
     try:
-        return drive.measure(Path(tempfile.gettempdir()), file_bytes=size, seconds=seconds), ()
+        return drive.measure(Path(tempfile.gettempdir()), file_bytes=size, seconds=seconds)
     except drive.CannotMeasure as error:
-        return None, (f"the drive was not measured: {error}",)
+        reporter.notes.append(f"the drive was not measured: {error}")
+        return None
 
 
 def _train_with_few_rows(asked: Asked) -> None:

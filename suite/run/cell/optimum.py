@@ -1,26 +1,14 @@
 """The least that any cache of as many slots could have missed and moved in the counted steps of a cell."""
 
-import gc
 from collections.abc import Callable, Sequence
 
 from suite.records.measured import Optimum
 from suite.run.cell.asked import Asked
 from suite.simulate.models import registry as models
-from suite.simulate.models.model import CannotReplay, RowBytes, Setting, Span, replay
+from suite.simulate.models.model import RowBytes, Setting, Span, replay
 from suite.simulate.traces.trace import WorkloadTrace
 from systems.contract import row_bytes_of
 from systems.registry import Variant
-
-
-def optimum_or_why_not(
-    asked: Asked, slots: int, *, known: Sequence[Optimum], beat: Callable[[], None]
-) -> tuple[Optimum | None, tuple[str, ...]]:
-    """As `optimum_of`; none, and a note, where the steps cannot be replayed."""
-    gc.collect()  # a system that holds itself in a circle still has its rows
-    try:
-        return optimum_of(asked, slots, known=known, beat=beat), ()
-    except (CannotReplay, MemoryError) as error:
-        return None, (f"no optimum: {str(error) or 'too little host memory to replay the steps'}",)
 
 
 def optimum_of(

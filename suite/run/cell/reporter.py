@@ -1,4 +1,4 @@
-"""What a cell says while it runs: which phase goes on, how far it is, and how long each phase took."""
+"""What a cell says while it runs: which phase goes on, how far it is, how long each phase took, and notes."""
 
 import os
 import time
@@ -11,13 +11,18 @@ _BEAT_S = 0.25
 
 
 class Reporter:
-    """Sends progress to the parent process, at most four times a second while a phase lasts."""
+    """Sends progress to the parent process, at most four times a second while a phase lasts.
+
+    Attributes:
+        notes: What the harness changed or could not do, for the record.
+    """
 
     def __init__(self, pipe: BinaryIO) -> None:
         self._pipe = pipe
         self._phase = "start"
         self._starts: list[tuple[str, float]] = []
         self._last = 0.0
+        self.notes: list[str] = []
 
     @property
     def address(self) -> Path:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from suite.records.record import Cell
-from suite.records.store import StoreError, write_atomically
+from suite.records.store import write_atomically
 from systems.contract import EmbeddingSystem
 from workloads.batch import Workload
 
@@ -85,22 +85,18 @@ class SampledRows:
         found["moved"] = (found["weight"] - self._before).norm(dim=1)
         self._arrays.update({f"{moment}/{entry}": values.numpy() for entry, values in found.items()})
 
-    def save(self) -> tuple[str, ...]:
+    def save(self) -> None:
         """Write what was read for `suite.run.agreement`.
 
         The file has by row its `table` and `id`, and at both moments `MOMENT/weight`, fp32 `[n, dim]`, `MOMENT/moved`,
         fp32 `[n]`, which is how far training moved a row, and the optimizer's states, fp32 `[n]` or `[n, dim]`.
 
-        Returns:
-            Notes: nothing, or why it could not be written.
+        Raises:
+            StoreError: it could not be written.
         """
         content = io.BytesIO()
         np.savez(content, **self._arrays)  # type: ignore[arg-type] # its stubs have an option among the names
-        try:
-            write_atomically(self._path, content.getvalue())
-        except StoreError as error:
-            return (f"its rows after training were not kept: {error}",)
-        return ()
+        write_atomically(self._path, content.getvalue())
 
     def _read(self) -> dict[str, Tensor]:
         """Weights and states of all rows."""
