@@ -43,13 +43,6 @@ def lookups_per_backward(spec: SystemSpec) -> int:
     return int(spec.parameters.get("lookups_per_backward", "1"))
 
 
-def slot_bytes(spec: SystemSpec, group: Group) -> int:
-    """Device bytes of one slot."""
-    first = group.tables[0]
-    columns = width_of(first.embedding_dim)
-    return columns * row_type_of(first).itemsize + spec.optimizer.state_bytes(columns)
-
-
 def layout_of(spec: SystemSpec, table: EmbeddingBagConfig) -> RowLayout:
     """Of the records in which a table's rows are kept in the slow tier, and cross the link."""
     kept = SLOW_ROWS[spec.parameters.get("slow_rows", "fp32")] or row_type_of(table)
@@ -68,8 +61,10 @@ def staging_rows(spec: SystemSpec, slots: int) -> int:
 
 def device_bytes(spec: SystemSpec, group: Group, slots: int) -> int:
     """What a cache takes on the device, its share of the slot ids excepted."""
-    staging = BatchMover.PLACES * staging_rows(spec, slots) * layout_of(spec, group.tables[0]).record_bytes
-    return slots * slot_bytes(spec, group) + staging
+    first = group.tables[0]
+    columns = width_of(first.embedding_dim)
+    slot_bytes = columns * row_type_of(first).itemsize + spec.optimizer.state_bytes(columns)
+    return slots * slot_bytes + BatchMover.PLACES * staging_rows(spec, slots) * layout_of(spec, first).record_bytes
 
 
 def host_bytes(spec: SystemSpec, group: Group, slots: int) -> int:
@@ -85,10 +80,10 @@ def _bytes_of(spec: SystemSpec, group: Group, slots: int) -> int:
     return (host_bytes if isinstance(spec.budget, HostBytes) else device_bytes)(spec, group, slots)
 
 
-def least_bytes(spec: SystemSpec, cache_rows: Mapping[str, int] | None = None) -> int:
+def least_bytes(spec: SystemSpec, cache_rows: Mapping[str, int]) -> int:
     """One slot for every cache that shares the budget, those with slots of their own, and the slot ids of one batch."""
-    own = cache_rows or {}
-    caches = sum(_bytes_of(spec, group, _own_slots(group, own) or 1) for group in groups_of(spec, own).groups)
+    groups = groups_of(spec, cache_rows).groups
+    caches = sum(_bytes_of(spec, group, _own_slots(group, cache_rows) or 1) for group in groups)
     spare = SPARE_HOST_BYTES if isinstance(spec.budget, HostBytes) else 0
     return SLOT_ID_BYTES * spec.batch_lookups + caches + spare
 
@@ -96,12 +91,12 @@ def least_bytes(spec: SystemSpec, cache_rows: Mapping[str, int] | None = None) -
 def required_bytes(spec: SystemSpec) -> dict[Tier, int]:
     """The least bytes by tier, those on a drive excepted."""
     if isinstance(spec.budget, HostBytes):
-        return {Tier.HOST: least_bytes(spec)}
+        return {Tier.HOST: least_bytes(spec, {})}
     ratio = spec.budget.ratio if isinstance(spec.budget, CacheRatio) else 0.0
     # rows in a file take room on disk once they are written, and a place in the map of the file in memory
     in_file = spec.parameters.get("tier") == "file"
     rows = ROW_INDEX_BYTES * spec.rows if in_file else slow_bytes(spec)
-    return {Tier.DEVICE: least_bytes(spec), Tier.HOST: index_bytes(spec, spec.rows, int(spec.rows * ratio)) + rows}
+    return {Tier.DEVICE: least_bytes(spec, {}), Tier.HOST: index_bytes(spec, spec.rows, int(spec.rows * ratio)) + rows}
 
 
 def index_bytes(spec: SystemSpec, rows: int, slots: int) -> int:

@@ -11,7 +11,7 @@ from torch import Tensor
 from systems.freq_cache.cache.pool import RowPool
 from systems.freq_cache.cache.staging import Entry, Exit
 from systems.freq_cache.cache.traffic import Traffic
-from systems.freq_cache.cache.transfer import Arrival, Departure, Transfer
+from systems.freq_cache.cache.transfer import Arrival, Transfer
 from systems.freq_cache.cache.writer import Writer
 from systems.freq_cache.planner.planner import Plan
 from systems.freq_cache.tiers import PinnedTier, SlowTier
@@ -166,7 +166,7 @@ class BatchMover:
 
 
 class RowMover:
-    """Reads rows of a slow tier into slots of any pool, and slots of any pool into the memory of the host."""
+    """Reads rows of a slow tier into the memory of the device, and into slots of any pool."""
 
     def __init__(self, tier: SlowTier, transfer: Transfer) -> None:
         self.tier = tier
@@ -174,8 +174,8 @@ class RowMover:
         self.chunk_rows = max(1, _CHUNK_BYTES // tier.layout.record_bytes)
         """Rows moved at a time where many are: when the cache is filled or flushed."""
 
-    def fill(self, pool: RowPool, slots: Int32s, rows: Int32s) -> None:
-        """Overwrite slots, int32 `[n]`, with rows of the slow tier, a chunk at a time."""
+    def fill(self, pool: RowPool, slots: NDArray[Any], rows: Int32s) -> None:
+        """Overwrite slots `[n]` with rows of the slow tier, a chunk at a time."""
         for start in range(0, rows.size, self.chunk_rows):
             chunk = slice(start, start + self.chunk_rows)
             pool.fill(self.on_device(slots[chunk]), self.fetch(as_long(rows[chunk])))
@@ -185,14 +185,6 @@ class RowMover:
         records = self.tier.layout.empty(rows.numel(), pin=self.transfer.pins)
         self.tier.read(rows, records)
         return self.transfer.to_device(records).take()[0]
-
-    def read(self, pool: RowPool, slots: Int32s) -> Departure:
-        """Send the records in slots, int32 `[n]`, to the host."""
-        return self.transfer.to_host(pool.records(self.on_device(slots)))
-
-    def copy(self, source: RowPool, from_slots: Int32s, target: RowPool, to_slots: Int32s) -> None:
-        """Overwrite slots of one pool with slots of another, int32 `[n]` each."""
-        target.copy(self.on_device(to_slots), source, self.on_device(from_slots))
 
     def on_device(self, numbers: NDArray[Any]) -> Tensor:
         """Row or slot numbers as int64 on the device."""

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from systems.contract import WorkingSetTooLarge
-from systems.freq_cache.cache.mover import Int32s, RowMover, as_long
+from systems.freq_cache.cache.mover import RowMover, as_long
 from systems.freq_cache.cache.pool import RowPool
 from systems.freq_cache.cache.traffic import Traffic
 from systems.freq_cache.cache.writer import Writer
@@ -59,12 +59,10 @@ class Overflow:
             self.pool = self.make_pool(1 << (plan.unique_ids - 1).bit_length())
         pool = self.pool
         pool.steps = self.slots.steps
-        held, absent = _held_and_absent(plan)
-        if held.size:
-            self.mover.copy(self.slots, plan.slots[held], pool, held)
+        held, absent = np.flatnonzero(plan.slots >= 0), np.flatnonzero(plan.slots < 0)
+        pool.copy(self.mover.on_device(held), self.slots, self.mover.on_device(plan.slots[held]))
         self.writer.wait()  # for all rows that earlier batches write back
-        if absent.size:
-            self.mover.fill(pool, absent, plan.rows[absent])
+        self.mover.fill(pool, absent, plan.rows[absent])
         self.batch, self.trained = plan, torch.is_grad_enabled()
         traffic.rows_fetched += absent.size
         return pool
@@ -75,17 +73,10 @@ class Overflow:
         if plan is None or self.pool is None:
             return
         if self.trained:
-            held, absent = _held_and_absent(plan)
-            if held.size:
-                self.mover.copy(self.pool, held, self.slots, plan.slots[held])
-            if absent.size:
-                self.writer.write(as_long(plan.rows[absent]), self.mover.read(self.pool, absent), batch=plan.batch)
+            held, absent = np.flatnonzero(plan.slots >= 0), np.flatnonzero(plan.slots < 0)
+            self.slots.copy(self.mover.on_device(plan.slots[held]), self.pool, self.mover.on_device(held))
+            leaving = self.mover.transfer.to_host(self.pool.records(self.mover.on_device(absent)))
+            self.writer.write(as_long(plan.rows[absent]), leaving, batch=plan.batch)
             self.slots.steps = self.pool.steps
             traffic.rows_written_back += absent.size
         self.writer.moved(plan.batch)
-
-
-def _held_and_absent(plan: Plan) -> tuple[Int32s, Int32s]:
-    """Positions of the distinct rows that have a slot, and of those that have none, int32."""
-    has_slot = plan.slots >= 0
-    return np.flatnonzero(has_slot).astype(np.int32), np.flatnonzero(~has_slot).astype(np.int32)

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +11,8 @@ from numpy.typing import NDArray
 from systems.contract import Counters
 from systems.freq_cache.planner.planner import Plan
 
-_OF_BATCHES = ("steps", "overflow_batches", "late_batches")
-_OF_CACHES = (
-    *("lookups", "unique_ids", "unique_misses", "lookup_misses", "rows_fetched", "rows_written_back"),
-    *("planning_wait_s", "fetch_wait_s", "write_back_wait_s"),
-)
+_OF_BATCHES = {"steps", "overflow_batches", "late_batches"}
+"""What is counted of a batch, which all caches see; the rest is of each cache."""
 
 
 @dataclass
@@ -72,9 +69,9 @@ class Traffic:
 def counters_of(caches: Sequence[tuple[Traffic, int]]) -> Counters:
     """The counters of several caches that serve the same batches, each with the bytes of one of its records."""
     traffic = [one for one, _ in caches]
+    names = {field.name for field in fields(Traffic)} - {"by_table"}
     return Counters(
-        **{name: max(getattr(one, name) for one in traffic) for name in _OF_BATCHES},
-        **{name: sum(getattr(one, name) for one in traffic) for name in _OF_CACHES},
+        **{name: (max if name in _OF_BATCHES else sum)(getattr(one, name) for one in traffic) for name in names},
         bytes_fetched=sum(one.rows_fetched * record_bytes for one, record_bytes in caches),
         bytes_written_back=sum(one.rows_written_back * record_bytes for one, record_bytes in caches),
         per_table={name: pair for one in traffic for name, pair in one.by_table.items()} or None,

@@ -34,12 +34,10 @@ def _checked(features: KeyedJaggedTensor) -> KeyedJaggedTensor:
     """The same features, whose bags are those of its ids; kernels would read beyond them.
 
     Raises:
-        ValueError: they are not on the host, not whole numbers, or not as many as the batch needs.
+        ValueError: they are not whole numbers, or not as many as the batch needs.
     """
     ids, lengths, weights = features.values(), features.lengths(), features.weights_or_none()
     given, keys = features.offsets_or_none(), features.keys()
-    if ids.device.type != "cpu":
-        raise ValueError("the cache plans on the host: pass the features on the CPU")
     if ids.dtype not in (torch.int64, torch.int32):
         raise ValueError(f"ids are int64 or int32, not {ids.dtype}")
     if weights is not None and weights.shape != ids.shape:

@@ -78,7 +78,6 @@ class Pipeline:
         self._executor = executor
         self._coming: deque[_Coming] = deque()
         self._half_moved: _Coming | None = None
-        self._planner_error: Exception | None = None
         self._failure: Exception | None = None
 
     @property
@@ -156,7 +155,7 @@ class Pipeline:
         Raises: as `move`.
         """
         if self._failure is not None:
-            raise self._failed()
+            raise self._failed() from self._failure
         moves = self._half_moved is not None or any(coming.planned is not None for coming in self._coming)
         if moves or not before_lookup:
             for cache in self._caches:
@@ -166,7 +165,7 @@ class Pipeline:
         for coming in self._coming:
             if coming.announced is not None:
                 refused = coming.announced.exception()  # waits; raised when the batch is looked up
-                if coming.planned is not None and (refused is None or refused is self._planner_error):
+                if coming.planned is not None and (refused is None or refused is self._failure):
                     for cache, planned in zip(self._caches, self._move(coming), strict=True):
                         cache.writer.moved(planned.plan.batch)
             coming.announced = coming.planned = None
@@ -244,28 +243,25 @@ class Pipeline:
 
     def _guarded(self, task: Callable[[], Outcome]) -> Outcome:
         """Change the planners, unless an earlier change failed: that one may be half done."""
-        if self._planner_error is not None:
-            raise self._planner_error
+        if self._failure is not None:
+            raise self._failure
         try:
             return task()
         except Exception as error:
-            self._planner_error = error
+            self._failure = error
             raise
 
     def _outcome(self, coming: _Coming) -> tuple[list[Planned], float]:
-        if self._failure is None and coming.planned is not None:
+        if coming.planned is not None:
             try:
                 return coming.planned.result()
             except Exception as error:
-                if error is not self._planner_error:
+                if error is not self._failure:
                     raise  # an id outside its table: no planner was told of the batch
-                self._failure = error
         raise self._failed() from self._failure
 
     def _failed(self) -> PlanningFailed:
-        failed = PlanningFailed(
+        return PlanningFailed(
             f"planning a batch failed ({type(self._failure).__name__}: {self._failure}): the cache no longer knows "
             "which rows it holds; load what was saved last into a new one"
         )
-        failed.__cause__ = self._failure
-        return failed

@@ -27,13 +27,14 @@ class Commits:
     def __init__(self, directory: Path, caches: Sequence[Cache]) -> None:
         self._directory = directory
         self._caches = caches
+        self._tiers = [cast(FileTier, cache.tier) for cache in caches]  # rows in a directory have no other
         self._number = read(directory)
         self.hyper: dict[str, float] = {}
-        for position, cache in enumerate(caches if self._number else ()):
-            self._reopen(position, cache)
+        for position in range(len(caches) if self._number else 0):
+            self._reopen(position)
 
-    def _reopen(self, position: int, cache: Cache) -> None:
-        extra = _tier_of(cache).committed_extra or {}
+    def _reopen(self, position: int) -> None:
+        cache, extra = self._caches[position], self._tiers[position].committed_extra or {}
         if extra.get("commit") != self._number:
             raise DamagedTier(
                 f"{self._directory} was committed {self._number} times, cache_{position} in it holds commit "
@@ -55,8 +56,8 @@ class Commits:
             OSError: it cannot be written; the directory opens as it was at the last commit.
         """
         number = self._number + 1
-        for cache in self._caches:
-            _tier_of(cache).prepare_commit(
+        for cache, tier in zip(self._caches, self._tiers, strict=True):
+            tier.prepare_commit(
                 {"commit": number, "tables": list(cache.tables), "steps": cache.pool.steps, "hyper": {**hyper}}
             )
         # from the moment that the number takes its place this commit counts
@@ -65,8 +66,8 @@ class Commits:
         beside.replace(self._directory / _NAME)
         sync_directory(self._directory)
         self._number = number
-        for cache in self._caches:
-            _tier_of(cache).finish_commit()
+        for tier in self._tiers:
+            tier.finish_commit()
 
 
 def read(directory: Path) -> int:
@@ -82,9 +83,3 @@ def read(directory: Path) -> int:
         return int(path.read_text())
     except ValueError as error:
         raise DamagedTier(f"{path} is not the number of a commit: restore the directory from a copy") from error
-
-
-def _tier_of(cache: Cache) -> FileTier:
-    if not isinstance(cache.tier, FileTier):
-        raise TypeError("only rows in a directory are committed")
-    return cache.tier

@@ -48,6 +48,9 @@ class FileTier(SlowTier):
         initialize: First weights of rows, called from any thread; default: zero.
         decided: Asked about a commit that was prepared and not finished; default: it does not count.
 
+    Attributes:
+        committed_extra: What was given to the last commit; None if there is none.
+
     Raises:
         NotADirectoryError: `directory` is something else.
         BlockingIOError: a live process has it open.
@@ -77,7 +80,7 @@ class FileTier(SlowTier):
         with ExitStack() as opened:
             opened.callback(os.close, _lock(directory))
             self._finish_or_drop(decided)
-            self._codes, self._positions, self._extra = self._restored()
+            self._codes, self._positions, self.committed_extra = self._restored()
             self._touched = int(np.count_nonzero(self._codes))
             self._file = RowFile(directory / "rows.bin", record_bytes=layout.record_bytes)
             opened.callback(self._file.close)
@@ -89,11 +92,6 @@ class FileTier(SlowTier):
             # what is behind was written after the last commit
             self._file.cut(self._positions.end)
             self._opened = opened.pop_all()
-
-    @property
-    def committed_extra(self) -> Mapping[str, JSON] | None:
-        """What was given to the last commit; None if there is none."""
-        return self._extra
 
     def read(self, rows: Tensor, out: Tensor) -> None:
         records = _bytes(out)
@@ -177,7 +175,7 @@ class FileTier(SlowTier):
             chunk = self._codes[start : start + _CHUNK]
             new = np.flatnonzero(chunk < 0)
             chunk[new] = -chunk[new]
-        self._extra = self._prepared
+        self.committed_extra = self._prepared
         self._positions.commit()
         self._unfinished = False
 

@@ -28,7 +28,7 @@ class Positions:
 
         Nothing is taken before `take`.
         """
-        if self._free_count() < SPARE * self.end:
+        if self._ready.size + sum(part.size for part in self._freed) < SPARE * self.end:
             return _NONE
         if not self._ready.size:
             self._ready = np.sort(np.concatenate([_NONE, *self._freed]))
@@ -58,9 +58,6 @@ class Positions:
     @property
     def nbytes(self) -> int:
         return sum(part.nbytes for part in (self._ready, *self._freed, *self._retired))
-
-    def _free_count(self) -> int:
-        return self._ready.size + sum(part.size for part in self._freed)
 
 
 _NONE: Ints = np.empty(0, dtype=np.int64)
