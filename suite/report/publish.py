@@ -29,7 +29,7 @@ def publish(
         StoreError: a file cannot be written; earlier files are still whole.
     """
     on_step("tables")
-    made = sheets(source)
+    made = sheets(source.groups)
     files = [*write_tables(source.groups, out / "tables"), *write_sheets(made, out / "tables")]
     on_step("figures")
     drawn = write_figures(source, out / "figures")

@@ -11,65 +11,42 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from suite.records.groups import Group
-from suite.records.record import Record
+from suite.records.groups import Group, is_baseline
 from suite.tables.rows import Row, merged_rows
 from suite.tables.settings import on_drive, sweeps
-from suite.tables.statistics import Estimate, places, relative_speed, takes_part
-
-
-@dataclass(frozen=True, kw_only=True)
-class Contender:
-    """A system at one cache size: all its rounds are ok, verified, timed and offloading (or the baseline, on CUDA)."""
-
-    group: Group
-    row: Row
-    records: tuple[Record, ...]
-
-    @property
-    def system(self) -> str:
-        """Its name."""
-        return self.row.system
-
-    @property
-    def size(self) -> int:
-        """Device bytes by its own account; 0: none are on the device."""
-        return self.row.device_bytes or 0
-
-    def over(self, other: Contender) -> Estimate | None:
-        """Speed relative to another: in their turns, else by their ratios to the baseline; None: neither is known."""
-        return relative_speed(self.records, other.records)
+from suite.tables.statistics import Estimate, places, relative_speed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Leaderboard:
-    """The contenders of groups that differ in size alone, in order of device bytes, then of name."""
+    """The rows that take part of groups that differ in size alone, in order of device bytes, then of name."""
 
     groups: tuple[Group, ...]
-    contenders: tuple[Contender, ...]
+    rows: tuple[Row, ...]
 
     @property
     def budgets(self) -> tuple[int, ...]:
-        """Powers of two, in bytes, from the first that lets a contender in to the first that lets all in."""
-        sizes = [contender.size for contender in self.contenders if contender.size] or [1]
+        """Powers of two, in bytes, from the first that lets a row in to the first that lets all in."""
+        sizes = [row.device_bytes for row in self.rows if row.device_bytes] or [1]
         first, last = (math.ceil(math.log2(size)) for size in (min(sizes), max(sizes)))
         return tuple(2**power for power in range(first, last + 1))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """A system's place within a budget, from 1; one too close to call with the `first` of a place shares that place."""
+    """A system's place within a budget, from 1; one too close to call with the first of a place shares that place.
+
+    Attributes:
+        first: The first of the list.
+        to_first: Speed relative to it; None for the first itself, and where the two were not compared.
+    """
 
     budget_bytes: int
     place: int
     tied: bool
-    contender: Contender
-    first: Contender
-
-    @property
-    def to_first(self) -> Estimate | None:
-        """Speed relative to the first of the list; None for the first itself, and where the two were not compared."""
-        return None if self.contender is self.first else self.contender.over(self.first)
+    row: Row
+    first: Row
+    to_first: Estimate | None
 
 
 def leaderboards(groups: Iterable[Group]) -> tuple[Leaderboard, ...]:
@@ -79,41 +56,50 @@ def leaderboards(groups: Iterable[Group]) -> tuple[Leaderboard, ...]:
     """
     made = []
     for sweep in sweeps(group for group in groups if not on_drive(group)):
-        contenders = [
-            Contender(group=group, row=row, records=runs)
-            for group in sweep
-            for row in merged_rows(group)
-            if not row.again and all(map(takes_part, runs := group.rounds_by_system[row.system]))
-        ]
-        if contenders:
-            contenders.sort(key=lambda contender: (contender.size, contender.system))
-            made.append(Leaderboard(groups=sweep, contenders=tuple(contenders)))
+        rows = [row for group in sweep for row in merged_rows(group) if takes_part(row)]
+        if rows:
+            rows.sort(key=lambda row: (row.device_bytes or 0, row.system))
+            made.append(Leaderboard(groups=sweep, rows=tuple(rows)))
     return tuple(made)
+
+
+def takes_part(row: Row) -> bool:
+    """Whether a row may be ranked: all rounds ok, verified, exact, timed, and offloading (or the baseline, on CUDA)."""
+    if row.again or not row.sound or any(run.turns is None for run in row.records):
+        return False
+    return bool(row.offloads) or (is_baseline(row.system) and row.cell.device == "cuda")
 
 
 def standings(leaderboard: Leaderboard, budget_bytes: int) -> tuple[Place, ...]:
     """Who is fastest within so many device bytes, each system with its fastest cell that fits."""
     # ratios, which slow spells of the machine do not move, where all have one
-    by_ratio = all(contender.row.ratio is not None for contender in leaderboard.contenders)
+    by_ratio = all(row.ratio is not None for row in leaderboard.rows)
 
-    def speed(contender: Contender) -> float:
-        return (contender.row.ratio if by_ratio else contender.row.samples_per_s) or 0.0
+    def speed(row: Row) -> float:
+        return (row.ratio if by_ratio else row.samples_per_s) or 0.0
 
-    best: dict[str, Contender] = {}
-    for contender in leaderboard.contenders:
-        known = best.get(contender.system)
-        if contender.size <= budget_bytes and (known is None or speed(contender) > speed(known)):
-            best[contender.system] = contender
-    order = sorted(best.values(), key=lambda contender: (-speed(contender), contender.system))
+    best: dict[str, Row] = {}
+    for row in leaderboard.rows:
+        known = best.get(row.system)
+        if (row.device_bytes or 0) <= budget_bytes and (known is None or speed(row) > speed(known)):
+            best[row.system] = row
+    order = sorted(best.values(), key=lambda row: (-speed(row), row.system))
     shared = places(order, _apart)
     return tuple(
-        Place(budget_bytes=budget_bytes, place=place, tied=shared.count(place) > 1, contender=one, first=order[0])
-        for place, one in zip(shared, order, strict=True)
+        Place(
+            budget_bytes=budget_bytes,
+            place=place,
+            tied=shared.count(place) > 1,
+            row=row,
+            first=order[0],
+            to_first=None if row is order[0] else relative_speed(row.records, order[0].records),
+        )
+        for place, row in zip(shared, order, strict=True)
     )
 
 
-def _apart(first: Contender, other: Contender) -> Estimate | None:
+def _apart(first: Row, other: Row) -> Estimate | None:
     """Their ratio; None where it lies within the noise, so that it is no difference."""
-    ratio = first.over(other)
-    noise = max(first.row.noise or 0.0, other.row.noise or 0.0)
+    ratio = relative_speed(first.records, other.records)
+    noise = max(first.noise or 0.0, other.noise or 0.0)
     return None if ratio is None or abs(ratio.value - 1) <= noise else ratio

@@ -6,13 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from suite.records.groups import Group, is_baseline
-from suite.records.record import Record
 from suite.tables.quantities import MISSING, amount, count, megabytes, percent, relative, score_within
-from suite.tables.rows import Row, merged_rows, remarks, trusted
-from suite.tables.sheet import Block, Column, block
+from suite.tables.rows import Row, merged_rows, remarks
+from suite.tables.settings import details, facts, headings
+from suite.tables.sheet import Block, Column, Sheet, block, raw_frame, setting_numbers
 from suite.tables.statistics import Estimate, mean_of, spread_out
 
 HEADING = "Approximate systems: quality against bytes"
+_LEGEND = (
+    "Table MB: rows and optimizer state of whole tables, by the system's own account; slots on the device that hold "
+    "copies of rows of a slower tier count as device MB alone. Share: of the exact baseline's. MB = 1e6 bytes.",
+    "AUROC: on the test split, mean over rounds, which differ in seed, with Student's 95 % interval. Below exact: the "
+    "baseline's AUROC less the system's, round by round, at equal samples trained.",
+    "vs full_gpu: speed beside the baseline in the same turns; they compute different things, so it is no ranking.",
+)
 TIERS = ("device", "host", "disk")
 
 
@@ -81,11 +88,10 @@ def approximations(group: Group) -> tuple[Approximation, ...]:
     rows = [row for row in merged_rows(group) if not row.again]
     if all(row.exact for row in rows):
         return ()
-    runs = group.rounds_by_system
     baseline = next((row for row in rows if is_baseline(row.system)), None)
-    exact = _aurocs(runs[baseline.system]) if baseline is not None else {}
-    full = _table_bytes(_bytes(runs[baseline.system])) if baseline is not None else None
-    found = [_approximation(row, runs[row.system], exact, full) for row in rows if not row.exact or row is baseline]
+    exact = _aurocs(baseline) if baseline is not None else {}
+    full = _table_bytes(_bytes(baseline)) if baseline is not None else None
+    found = [_approximation(row, exact, full) for row in rows if not row.exact or row is baseline]
     return tuple(sorted(found, key=lambda one: (not one.row.exact, -(one.table_bytes or 0), one.row.system)))
 
 
@@ -98,13 +104,30 @@ def approximate_block(group: Group, heading: str = HEADING, facts: Sequence[str]
     return [
         block(
             _COLUMNS,
-            [(one, group.rounds_by_system[one.row.system]) for one in found],
+            [(one, one.row.records) for one in found],
             heading=heading,
             verdict=_sentences(found),
             facts=(*facts, *(f"Trained on {number:,} samples" for number in sorted(samples))),
             notes=remarks(one.row for one in found),
         )
     ]
+
+
+def approximate_sheet(groups: Sequence[Group]) -> Sheet:
+    """A block per group with approximate systems."""
+    return Sheet(
+        name="approximate",
+        title=HEADING,
+        legend=_LEGEND,
+        blocks=tuple(
+            made
+            for group, heading in zip(groups, headings(groups), strict=True)
+            for made in approximate_block(group, heading, (*facts([group]), *details([group])))
+        ),
+        frame=raw_frame(
+            [setting_numbers(one.row.records) | one.numbers for group in groups for one in approximations(group)]
+        ),
+    )
 
 
 def _sentences(found: Sequence[Approximation]) -> list[str]:
@@ -131,33 +154,31 @@ def _sentences(found: Sequence[Approximation]) -> list[str]:
     return said
 
 
-def _approximation(row: Row, runs: Sequence[Record], exact: dict[int, float], full: int | None) -> Approximation:
-    own = _aurocs(runs)
+def _approximation(row: Row, exact: dict[int, float], full: int | None) -> Approximation:
+    own = _aurocs(row)
     pairs = [exact[number] - value for number, value in own.items() if number in exact]
-    measured = [run.cell for run in runs if run.measurement is not None]
-    tiers = _bytes(runs)
+    tiers = _bytes(row)
     size = _table_bytes(tiers)
     return Approximation(
         row=row,
         auroc=mean_of(list(own.values())) if own else None,
         below=mean_of(pairs) if pairs and not is_baseline(row.system) else None,
-        samples=measured[0].steps * measured[0].batch_size if measured else None,
+        samples=row.cell.steps * row.cell.batch_size if any(run.measurement for run in row.records) else None,
         tiers=tiers,
         table_bytes=size,
         share=size / full if size and full else None,
     )
 
 
-def _aurocs(runs: Sequence[Record]) -> dict[int, float]:
+def _aurocs(row: Row) -> dict[int, float]:
     """AUROC by round."""
-    if not trusted(runs):
-        return {}
-    return {run.cell.round: run.measurement.quality.auroc for run in runs if run.measurement is not None}
+    measured = row.records if row.measured_rounds else ()
+    return {run.cell.round: run.measurement.quality.auroc for run in measured if run.measurement is not None}
 
 
-def _bytes(runs: Sequence[Record]) -> dict[str, int]:
+def _bytes(row: Row) -> dict[str, int]:
     """Rows and state by tier, the largest over rounds."""
-    accounts = [measurement.memory.anatomy_bytes for measurement in trusted(runs)]
+    accounts = [measurement.memory.anatomy_bytes for measurement in row.measurements]
     sizes = {
         tier: max((one.get(f"{tier}/rows", 0) + one.get(f"{tier}/state", 0) for one in accounts), default=0)
         for tier in TIERS

@@ -13,7 +13,7 @@ from suite.tables.disk_blocks import disk_blocks
 from suite.tables.quantities import score
 from suite.tables.ranks import LEGEND as RANKS_LEGEND
 from suite.tables.ranks import on_ranks, rank_blocks
-from suite.tables.rows import Row, merged_rows, one_line, records_of, remarks
+from suite.tables.rows import Row, merged_rows, one_line, remarks
 from suite.tables.settings import details, facts, headings, on_drive
 from suite.tables.sheet import Block, Sheet, block, raw_frame, setting_numbers, write_sheets
 from suite.tables.verdict import verdict
@@ -68,7 +68,7 @@ def write_tables(groups: Sequence[Group], directory: Path) -> tuple[Path, ...]:
 def _main(group: Group, rows: Sequence[Row], heading: str) -> Block:
     return block(
         (SYSTEM, *MAIN),
-        [(row, records_of(group, row)) for row in rows],
+        [(row, row.records) for row in rows],
         heading=heading,
         verdict=verdict(group),
         facts=(*facts([group]), *_same_kernel(rows)),
@@ -81,7 +81,7 @@ def _rest(group: Group, rows: Sequence[Row]) -> Block:
     hits = [f"{row.system}: {_hits(row)}" for row in rows if row.hit_rate is not None]
     return block(
         (SYSTEM, *REST),
-        [(row, records_of(group, row)) for row in rows],
+        [(row, row.records) for row in rows],
         facts=(
             *details([group]),
             *(f"Target AUROC: {score(target)}, what the baseline had reached near its end" for target in targets),
@@ -113,8 +113,8 @@ def _hits(row: Row) -> str:
 def numbers(groups: Iterable[Group]) -> list[dict[str, object]]:
     """The comparison as raw numbers: a line per system and group."""
     return [
-        setting_numbers(group, records_of(group, row))
-        | {name: value for name, value in vars(row).items() if name not in ("notes", "noise")}
+        setting_numbers(row.records)
+        | {name: value for name, value in vars(row).items() if name not in ("notes", "noise", "records")}
         | {"status": row.status.value, "reason": one_line(row.reason)}
         for group in groups
         for row in merged_rows(group)

@@ -43,7 +43,6 @@ class OnDrive:
     step: Step
     budget: int
     row: Row
-    runs: tuple[Record, ...]
     over: Mapping[str, Estimate]
     compared: str | None
     reading: Mapping[str, float | None]
@@ -57,9 +56,7 @@ class OnDrive:
     @property
     def sound(self) -> bool:
         """Whether it was timed, ended ok, is verified and exact; the reference is a yardstick."""
-        row = self.row
-        ended_well = row.status is Status.OK and row.verified not in ("no", None)
-        return row.samples_per_s is not None and base_name(row.system) != REFERENCE and ended_well and row.exact
+        return self.row.sound and self.row.samples_per_s is not None and base_name(self.row.system) != REFERENCE
 
     @property
     def numbers(self) -> dict[str, object]:
@@ -112,23 +109,21 @@ def drives_of(runs: Sequence[Record]) -> list[DriveSpeed]:
 def _rows(group: Group, step: Step) -> Iterator[OnDrive]:
     if step is Step.EMBEDDING:
         group = Group(group.key, tuple(map(_embedding_alone, group.records)))
-    systems = group.rounds_by_system
     rows = [row for row in merged_rows(group) if not row.again]
-    rivals = {name: systems[found.system] for name in RIVALS if (found := _fastest(rows, name)) is not None}
+    rivals = {name: found for name in RIVALS if (found := _fastest(rows, name)) is not None}
     for row in rows:
-        runs = systems[row.system]
-        others = {name: theirs for name, theirs in rivals.items() if theirs is not runs and row.samples_per_s}
-        over = {name: ratio for name, theirs in others.items() if (ratio := relative_speed(runs, theirs)) is not None}
-        apart = not all(met(runs, rivals[name]) for name in over)
+        others = {name: rival.records for name, rival in rivals.items() if rival is not row and row.samples_per_s}
+        ratios = {name: relative_speed(row.records, records) for name, records in others.items()}
+        over = {name: ratio for name, ratio in ratios.items() if ratio is not None}
+        apart = not all(met(row.records, others[name]) for name in over)
         yield OnDrive(
             step=step,
             budget=group.cell.host_budget_bytes or 0,
             row=row,
-            runs=runs,
             over=over,
             compared=("through full_ram" if apart else "in turns") if over else None,
             reading=_reading(group, row),
-            held_bytes=_held(runs),
+            held_bytes=_held(row),
         )
 
 
@@ -158,7 +153,7 @@ def _reading(group: Group, row: Row) -> dict[str, float | None]:
     rows asked of the file, relative to the same. `over_blocks` and `over_packed` are bytes read over the least
     possible: a block for every missing row, or its own bytes.
     """
-    runs = group.rounds_by_system[row.system] if row.measured_rounds else ()
+    runs = row.records if row.measured_rounds else ()
     rows, read, written = (_per_sample(runs, name) for name in ("rows_read", "read_bytes", "written_bytes"))
     misses = _misses(runs) if rows is None else rows
     drives = drives_of(group.records)  # of all systems: it is one drive, and a single look may meet a busy machine
@@ -198,8 +193,8 @@ def _misses(runs: Sequence[Record]) -> float | None:
     return None
 
 
-def _held(runs: Sequence[Record]) -> int | None:
-    held = [one.held for one in trusted(runs) if one.held is not None]
+def _held(row: Row) -> int | None:
+    held = [one.held for one in row.measurements if one.held is not None]
     return max((one.peak_bytes - one.without_rows_bytes for one in held if one.peak_bytes is not None), default=None)
 
 

@@ -14,12 +14,12 @@ from suite.tables.disk import FLOAT_BYTES, RIVALS, OnDrive, Step, drives_of, row
 from suite.tables.quantities import MISSING, amount, binary_bytes, count, gigabytes, percent, relative, score
 from suite.tables.rows import failure, merged_rows, remarks
 from suite.tables.settings import details, facts, family_headings, on_drive, sweeps
-from suite.tables.sheet import Block, Column, block
+from suite.tables.sheet import Block, Column, Sheet, block, raw_frame, setting_numbers
 from suite.tables.statistics import Estimate
 from suite.tables.verdict import AUROC_TOLERANCE, listed, never, not_by_speed, widened
 from workloads.schema import SCHEMAS
 
-TITLE = "Rows on a drive: speed within a host budget"
+_TITLE = "Rows on a drive: speed within a host budget"
 LEGEND = (
     "Budget: all that a system may keep in memory for rows, the page cache of its files included; KiB, MiB, GiB = "
     f"powers of 1024. {IN_RAM} keeps all rows in RAM, outside the budget: the line to reach.",
@@ -100,6 +100,17 @@ def disk_blocks(groups: Sequence[Group], columns: Columns = Columns.ALL) -> tupl
     )
 
 
+def disk_sheet(groups: Sequence[Group]) -> Sheet:
+    """The blocks of rows on a drive."""
+    numbers = [
+        setting_numbers(one.row.records) | one.numbers
+        for step in Step
+        for group in filter(on_drive, groups)
+        for one in rows_on_drive([group], step)
+    ]
+    return Sheet(name="disk", title=_TITLE, legend=LEGEND, blocks=disk_blocks(groups), frame=raw_frame(numbers))
+
+
 def disk_verdict(sweep: Sequence[Group]) -> tuple[str, ...]:
     """What systems give at each budget, where a rival comes near, and what cannot be said."""
     whole, alone = (rows_on_drive(sweep, step) for step in Step)
@@ -121,7 +132,7 @@ def _blocks(sweep: Sequence[Group], heading: str, columns: Columns) -> list[Bloc
     failed = [(one.budget, one.row) for one in whole if one.row.status is not Status.OK]
     first = block(
         COLUMNS[Step.WHOLE],
-        [(one, one.runs) for one in whole],
+        [(one, one.row.records) for one in whole],
         heading=heading,
         verdict=disk_verdict(sweep),
         facts=(
@@ -139,7 +150,7 @@ def _blocks(sweep: Sequence[Group], heading: str, columns: Columns) -> list[Bloc
     )
     if not alone:
         return [first]
-    second = [(one, one.runs) for one in alone]
+    second = [(one, one.row.records) for one in alone]
     return [first, block(COLUMNS[Step.EMBEDDING], second, heading="The embedding step alone", facts=(_ALONE,))]
 
 

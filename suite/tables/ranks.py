@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from suite.records.groups import Group
 from suite.records.measured import Ranks
-from suite.records.record import Record
 from suite.tables.quantities import MISSING, amount, gigabytes, megabytes, percent, score
-from suite.tables.rows import Row, merged_rows, remarks, trusted
+from suite.tables.rows import Row, merged_rows, remarks
 from suite.tables.settings import CPU_CAVEAT, facts, headings
 from suite.tables.sheet import Block, Column, block
 
@@ -30,17 +28,22 @@ def on_ranks(group: Group) -> bool:
     return group.cell.ranks is not None
 
 
-@dataclass(frozen=True)
-class _OnRanks:
-    """A system's row, and what its ranks did; None where the cell failed."""
+def _ranks(row: Row) -> Ranks | None:
+    """What the ranks of the first round did, whose traffic was counted; None where the cell failed."""
+    return next((measurement.ranks for measurement in row.measurements if measurement.ranks is not None), None)
 
-    row: Row
-    ranks: Ranks | None
 
-    def per_rank(self, field: str) -> list[int]:
-        """A field of `RankShare` by rank; empty where it is not known."""
-        counts = [getattr(share, field) for share in self.ranks.shares] if self.ranks is not None else []
-        return [] if None in counts else counts
+def _per_rank(row: Row, field: str) -> list[int]:
+    """A field of `RankShare` by rank; empty where it is not known."""
+    ranks = _ranks(row)
+    counts = [getattr(share, field) for share in ranks.shares] if ranks is not None else []
+    return [] if None in counts else counts
+
+
+def _steps_per_s(row: Row) -> float | None:
+    """Mean over rounds."""
+    speeds = [measurement.ranks.steps_per_s for measurement in row.measurements if measurement.ranks is not None]
+    return statistics.fmean(speeds) if speeds else None
 
 
 def imbalance(counts: Sequence[int]) -> float | None:
@@ -48,46 +51,46 @@ def imbalance(counts: Sequence[int]) -> float | None:
     return max(counts) * len(counts) / sum(counts) if sum(counts) else None
 
 
-def _imbalance(words: str, field: str) -> Column[_OnRanks]:
-    def show(row: _OnRanks) -> str:
-        found = imbalance(row.per_rank(field))
+def _imbalance(words: str, field: str) -> Column[Row]:
+    def show(row: Row) -> str:
+        found = imbalance(_per_rank(row, field))
         return MISSING if found is None else f"{found:.2f}"
 
     return Column(words=words, show=show)
 
 
-def _range(words: str, field: str, quantity: Callable[[int | None], str] = megabytes) -> Column[_OnRanks]:
-    def show(row: _OnRanks) -> str:
-        found = row.per_rank(field)
+def _range(words: str, field: str, quantity: Callable[[int | None], str] = megabytes) -> Column[Row]:
+    def show(row: Row) -> str:
+        found = _per_rank(row, field)
         return " to ".join(dict.fromkeys(map(quantity, (min(found), max(found))))) if found else MISSING
 
     return Column(words=words, show=show)
 
 
-def _sent(words: str, field: str) -> Column[_OnRanks]:
-    def show(row: _OnRanks) -> str:
-        found = row.per_rank(field)
-        return megabytes(sum(found) / row.ranks.steps if row.ranks is not None and found else None)
+def _sent(words: str, field: str) -> Column[Row]:
+    def show(row: Row) -> str:
+        found, ranks = _per_rank(row, field), _ranks(row)
+        return megabytes(sum(found) / ranks.steps if ranks is not None and found else None)
 
     return Column(words=words, show=show)
 
 
-COLUMNS: tuple[Column[_OnRanks], ...] = (
-    Column(words="system", show=lambda one: one.row.system, text=True),
-    Column(words="AUROC", show=lambda one: score(one.row.auroc)),
-    Column(words="verified", show=lambda one: one.row.verified or MISSING, text=True),
-    Column(words="steps/s", show=lambda one: amount(None if one.ranks is None else one.ranks.steps_per_s)),
+COLUMNS: tuple[Column[Row], ...] = (
+    Column(words="system", show=lambda row: row.system, text=True),
+    Column(words="AUROC", show=lambda row: score(row.auroc)),
+    Column(words="verified", show=lambda row: row.verified or MISSING, text=True),
+    Column(words="steps/s", show=lambda row: amount(_steps_per_s(row))),
     _range("tables MB per rank", "table_bytes"),
     _range("device MB per rank", "device_bytes"),
     _range("CPU GB per rank", "host_peak_rss_bytes", gigabytes),
     _range("GPU GB reserved per rank", "device_reserved_bytes", gigabytes),
-    Column(words="hit rate", show=lambda one: percent(one.row.hit_rate, 2)),
+    Column(words="hit rate", show=lambda row: percent(row.hit_rate, 2)),
     _imbalance("lookups imbalance", "lookups"),
     _imbalance("misses imbalance", "unique_misses"),
     _imbalance("bytes imbalance", "table_bytes"),
     _sent("MB of ids sent per it", "ids_bytes"),
     _sent("MB pooled sent per it", "pooled_bytes"),
-    Column(words="status", show=lambda one: one.row.status, text=True),
+    Column(words="status", show=lambda row: row.status, text=True),
 )
 
 
@@ -99,14 +102,13 @@ def rank_blocks(groups: Sequence[Group]) -> tuple[Block, ...]:
 
 
 def _block(group: Group, heading: str) -> Block:
-    cell, runs = group.cell, group.rounds_by_system
+    cell = group.cell
     rows = [row for row in merged_rows(group) if not row.again]
-    found = [_OnRanks(row, _ranks_of(runs[row.system])) for row in rows]
     where = f"{cell.nodes} machines" if cell.nodes > 1 else "one machine"
-    backends = dict.fromkeys(one.ranks.backend for one in found if one.ranks is not None)
+    backends = dict.fromkeys(ranks.backend for row in rows if (ranks := _ranks(row)) is not None)
     return block(
         COLUMNS,
-        [(one, runs[one.row.system]) for one in found],
+        [(row, row.records) for row in rows],
         heading=heading,
         facts=(
             *(fact for fact in facts([group]) if fact != CPU_CAVEAT),
@@ -115,11 +117,3 @@ def _block(group: Group, heading: str) -> Block:
         ),
         notes=remarks(rows),
     )
-
-
-def _ranks_of(runs: Sequence[Record]) -> Ranks | None:
-    """What the ranks of the first round did, whose traffic was counted, at the mean speed of all rounds."""
-    found = [measurement.ranks for measurement in trusted(runs) if measurement.ranks is not None]
-    if not found:
-        return None
-    return found[0].model_copy(update={"steps_per_s": statistics.fmean(ranks.steps_per_s for ranks in found)})

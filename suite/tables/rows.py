@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 from suite.records.groups import REFERENCE, Group, base_name, is_baseline
 from suite.records.measured import Optimum, Traffic
-from suite.records.record import Measurement, Record
+from suite.records.record import Cell, Measurement, Record
 from suite.records.status import Status
 from suite.tables.statistics import Estimate, Speed, second_copies, speed_of, trusted_baseline
 from systems.answers import Purpose
@@ -49,6 +49,7 @@ class Row:
         measured_rounds: Of the rounds with a record, those that the numbers come from.
         again: This is the baseline's second copy, of which only the speed is told.
         noise: How far that copy may seem from the first, a share (0.02 is 2 %); the same in all rows of a group.
+        records: Of its rounds; behind the baseline's second copy are the baseline's.
     """
 
     system: str
@@ -97,6 +98,27 @@ class Row:
     notes: tuple[str, ...] = ()
     again: bool = False
     noise: float | None = None
+    records: tuple[Record, ...] = field(default=(), repr=False)
+
+    @property
+    def cell(self) -> Cell:
+        """The configuration, of its rounds the first."""
+        return self.records[0].cell
+
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """Those that the numbers come from."""
+        return trusted(self.records)
+
+    @property
+    def passed(self) -> bool:
+        """Whether every verification passed, and there was one."""
+        return self.verified not in (None, "no")
+
+    @property
+    def sound(self) -> bool:
+        """Whether every round ended ok, and it is verified and exact."""
+        return self.status is Status.OK and self.passed and self.exact
 
     @property
     def relative(self) -> Estimate | None:
@@ -121,19 +143,13 @@ def merged_rows(group: Group) -> list[Row]:
         rows.append(_merge(runs, baseline, target))
         if runs is baseline and (copies := second_copies(runs)):
             of_copies = _speed(copies, speed_of(copies, baseline))
-            counts: dict[str, Any] = {"rounds": len(copies), "measured_rounds": len(copies)}
-            rows.append(Row(system=copies[0].cell.system, status=Status.OK, again=True, **counts, **of_copies))
+            told: dict[str, Any] = {"rounds": len(copies), "measured_rounds": len(copies), "records": runs}
+            rows.append(Row(system=copies[0].cell.system, status=Status.OK, again=True, **told, **of_copies))
     noise = next((row.relative.noise for row in rows if row.again and row.relative is not None), None)
     return [replace(row, noise=noise) for row in rows]
 
 
-def records_of(group: Group, row: Row) -> tuple[Record, ...]:
-    """The records behind a row; behind the baseline's second copy are the baseline's."""
-    copied = next((system for system in group.rounds_by_system if is_baseline(system)), "")
-    return group.rounds_by_system[copied if row.again else row.system]
-
-
-def _merge(runs: Sequence[Record], baseline: Sequence[Record] | None, target: float | None) -> Row:
+def _merge(runs: tuple[Record, ...], baseline: Sequence[Record] | None, target: float | None) -> Row:
     worst = max(runs, key=lambda record: SEVERITY.index(record.status))
     measurements = trusted(runs)
     common: dict[str, Any] = {
@@ -146,6 +162,7 @@ def _merge(runs: Sequence[Record], baseline: Sequence[Record] | None, target: fl
         "verified": _verified(runs),
         "notes": _notes(runs, measurements),
         "target_auroc": target,
+        "records": runs,
     }
     if not measurements:
         return Row(**common)

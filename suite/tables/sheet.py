@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 import pandas as pd
 
-from suite.records.groups import Group
+from suite.records.groups import device_title
 from suite.records.record import Record
 from suite.records.store import write_atomically
 from suite.tables.quantities import MISSING
@@ -136,13 +136,13 @@ def raw_frame(lines: Sequence[Mapping[str, object]]) -> pd.DataFrame:
     return pd.DataFrame(list(lines), columns=[*SETTING_COLUMNS, *drives, *own, "records"]).convert_dtypes()
 
 
-def setting_numbers(group: Group, runs: Sequence[Record]) -> dict[str, object]:
+def setting_numbers(runs: Sequence[Record]) -> dict[str, object]:
     """What every line of raw numbers begins with, and the keys of the records behind it."""
-    cell, environment = group.cell, group.environment
+    cell, environment = runs[0].cell, runs[0].environment
     return {
         **{name: getattr(cell, name) for name in SETTING_COLUMNS if hasattr(cell, name)},
         "kind": "measured",
-        "device": group.key.device,
+        "device": device_title(cell, environment),
         "host": environment.cpu,
         "threads": environment.threads,
         **({} if cell.host_budget_bytes is None else {"host_budget_bytes": cell.host_budget_bytes}),

@@ -233,13 +233,3 @@ def trusted_baseline(systems: Iterable[Sequence[Record]]) -> Sequence[Record] | 
     """The baseline's rounds among those of all systems; None where one gave a wrong answer."""
     runs = next((runs for runs in systems if is_baseline(runs[0].cell.system)), ())
     return None if any(run.status is Status.WRONG_ANSWER for run in runs) else runs
-
-
-def takes_part(record: Record) -> bool:
-    """Whether a record may be ranked: ok, verified, exact, timed, and offloading (or the baseline, on CUDA)."""
-    measured, checked = record.measurement, record.verification
-    if record.status is not Status.OK or measured is None or record.turns is None:
-        return False
-    verified = checked is not None and checked.passed
-    offloads = measured.offloads or (is_baseline(record.cell.system) and record.cell.device == "cuda")
-    return measured.exact and verified and offloads

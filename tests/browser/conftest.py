@@ -75,5 +75,5 @@ def _published(source: Source, out: Path) -> Page:
         figure.savefig(text, format="svg")
         svgs[name] = text.getvalue()
     path = out / "index.html"
-    path.write_text(make_page(source, sheets(source), svgs, out), encoding="utf-8")
+    path.write_text(make_page(source, sheets(source.groups), svgs, out), encoding="utf-8")
     return Page(path, source)

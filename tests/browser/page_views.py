@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from suite.records.groups import Group
-from suite.report.page.statements import Names
+from suite.report.page.statements import facets
 from suite.tables.columns import COLUMNS
 from suite.tables.quantities import MISSING
 from suite.tables.rows import merged_rows
@@ -72,5 +72,4 @@ def fits_sideways(browser: Browser) -> bool:
 
 
 def identity_of(page: Page, group: Group) -> tuple[str, ...]:
-    names = Names(page.source.groups)
-    return (group.title, names.setting(group.cell), group.cell.optimizer, names.device(group))
+    return tuple(facets(page.source.groups)[group.key].values())

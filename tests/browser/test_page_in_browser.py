@@ -12,7 +12,7 @@ from selenium.webdriver.support.select import Select
 from selenium.webdriver.support.wait import WebDriverWait
 
 from suite.records.status import Status
-from suite.report.page.statements import Names, verdicts
+from suite.report.page.statements import verdicts
 from suite.report.standings import leaderboards, standings
 from suite.tables.columns import COLUMNS
 from suite.tables.quantities import MISSING, binary_bytes
@@ -22,6 +22,7 @@ from tests.browser.page_views import (
     ALL,
     IDENTITY,
     expected_rows,
+    identity_of,
     lines_of,
     popover,
     table,
@@ -156,7 +157,7 @@ def test_every_budget_of_the_slider_shows_its_standings_and_a_link_keeps_it(brow
         )
         for board, systems in zip(boards, shown, strict=True):
             fitting = standings(board, budget) if budget >= board.budgets[0] else ()
-            assert systems == [place.contender.system for place in fitting]
+            assert systems == [place.row.system for place in fitting]
         if budget == budgets[-2]:
             link = browser.driver.current_url
         browser.press(Keys.ARROW_RIGHT)
@@ -167,12 +168,11 @@ def test_every_budget_of_the_slider_shows_its_standings_and_a_link_keeps_it(brow
 def test_popover_shows_the_rounds_and_links_to_their_files(browser: Browser, page: Page) -> None:
     browser.open(page, ALL)
     keys = list(table(browser))
-    names = Names(page.source.groups)
     for group in page.source.groups:
         for system, runs in group.rounds_by_system.items():
             if any(run.measurement is None for run in runs):
                 continue
-            identity = (system, group.title, names.setting(group.cell), group.cell.optimizer, names.device(group))
+            identity = (system, *identity_of(page, group))
             lines, links, text = popover(browser, row=keys.index(identity), header="it/s")
             assert [(line[0], line[2]) for line in lines] == [(str(run.cell.round + 1), "ok") for run in runs]
             if all(run.turns is not None for run in runs):

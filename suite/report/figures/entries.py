@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from suite.records.groups import REFERENCE, Group, base_name, is_baseline
-from suite.records.record import Record
 from suite.report.figures.panels import SMALL, wrapped
 from suite.tables.quantities import MISSING
 from suite.tables.rows import Row, merged_rows
@@ -21,15 +20,10 @@ _LINE_IN = 0.24
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A system at one cache size.
-
-    Its label has the size where the sweep has several, and how many rounds ended well if not all. Its records are the
-    rounds that its numbers come from; none where there are no numbers.
-    """
+    """A system at one cache size; its label has the size where the sweep has several, and rounds if not all count."""
 
     label: str
     row: Row
-    records: tuple[Record, ...]
 
     @property
     def is_control(self) -> bool:
@@ -39,26 +33,20 @@ class Entry:
 
 def entries(sweep: Sequence[Group]) -> tuple[Entry, ...]:
     """Every system of groups that differ in size alone, with the smallest cache that it ran with; controls last."""
-    smallest: dict[str, Entry] = {}
-    for group in sweep:
-        for entry in _entries(group, several=len(sweep) > 1):
-            known = smallest.setdefault(entry.row.system, entry)
-            if not known.records and entry.records:
-                smallest[entry.row.system] = entry
-    return tuple(sorted(smallest.values(), key=_order))
+    smallest: dict[str, Row] = {}
+    for row in (row for group in sweep for row in merged_rows(group) if not row.again):
+        known = smallest.setdefault(row.system, row)
+        if not known.measured_rounds and row.measured_rounds:
+            smallest[row.system] = row
+    found = [Entry(label=_label(row, several=len(sweep) > 1), row=row) for row in smallest.values()]
+    return tuple(sorted(found, key=_order))
 
 
-def _entries(group: Group, *, several: bool) -> Iterator[Entry]:
-    words = cache_size(group.cell)
-    for row in merged_rows(group):
-        if row.again:
-            continue
-        runs = group.rounds_by_system[row.system]
-        label = f"{row.system}, {words}" if several and words != MISSING else row.system
-        if 0 < row.measured_rounds < row.rounds:
-            label += f", {row.measured_rounds} of {row.rounds} rounds"
-        records = tuple(run for run in runs if run.measurement is not None) if row.measured_rounds else ()
-        yield Entry(label=label, row=row, records=records)
+def _label(row: Row, *, several: bool) -> str:
+    words = cache_size(row.cell)
+    size = f", {words}" if several and words != MISSING else ""
+    rounds = f", {row.measured_rounds} of {row.rounds} rounds" if 0 < row.measured_rounds < row.rounds else ""
+    return f"{row.system}{size}{rounds}"
 
 
 def _order(entry: Entry) -> tuple[object, ...]:

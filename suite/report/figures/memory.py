@@ -33,7 +33,7 @@ PEAKS = (
 def draw(source: Source) -> Figure | None:
     """The figure; None where nothing was measured."""
     listed = [(sweep[0], entries(sweep)) for sweep in sweeps(source.groups)]
-    shown = [(group, found) for group, found in listed if any(entry.records for entry in found)]
+    shown = [(group, found) for group, found in listed if any(entry.row.measured_rounds for entry in found)]
     if not shown:
         return None
     tiers = [tier for tier in Tier if any(_said(entry, tier) for _, found in shown for entry in found)]
@@ -79,7 +79,7 @@ def _panel(axes: Axes, entries: Sequence[Entry], places: Sequence[float], tier: 
             )  # fmt: skip
     for entry, place, total in zip(entries, places, ends, strict=True):
         measured = bytes_words(total) if total else "none"
-        beside(axes, place, measured if entry.records else f"n/a: {entry.row.status.value}")
+        beside(axes, place, measured if entry.row.measured_rounds else f"n/a: {entry.row.status.value}")
     axes.set_xlim(0, 1.06 * max(furthest, *ends))
     axes.xaxis.set_major_formatter(FuncFormatter(bytes_words))
 
@@ -91,10 +91,10 @@ def _said(entry: Entry, tier: Tier) -> bool:
 
 
 def _largest(entry: Entry, tier: Tier, purpose: Purpose) -> int:
-    accounts = [run.measurement.memory.anatomy_bytes for run in entry.records if run.measurement is not None]
+    accounts = (measurement.memory.anatomy_bytes for measurement in entry.row.measurements)
     return max((account.get(f"{tier}/{purpose}", 0) for account in accounts), default=0)
 
 
 def _peak(entry: Entry, field: str) -> int | None:
-    peaks = [getattr(run.measurement.memory, field) for run in entry.records if run.measurement is not None]
+    peaks = [getattr(measurement.memory, field) for measurement in entry.row.measurements]
     return max((peak for peak in peaks if peak is not None), default=None)

@@ -71,7 +71,7 @@ def _apart(curves: Sequence[Curve]) -> str:
 
 def _curve(entry: Entry, field: str) -> Curve:
     """A system's quality by samples, where it is known; nothing where a round has no points."""
-    rounds = [run.measurement.quality.points for run in entry.records if run.measurement is not None]
+    rounds = [measurement.quality.points for measurement in entry.row.measurements]
     if not all(rounds):
         return []
     values = [(points[0].samples, [getattr(point, field) for point in points]) for points in zip(*rounds, strict=False)]

@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import ScaledTranslation
 
 from suite.records.groups import BASELINE, REFERENCE, Group, base_name, is_baseline
-from suite.records.status import Status
 from suite.report.figures.panels import COLUMNS, SMALL, Panels, bytes_words, round_ticks, series, ticks_at, wrapped
 from suite.report.source import Source
 from suite.tables.figure_style import BLACK, GREY
@@ -69,8 +68,7 @@ def draw(source: Source) -> Figure | None:
 
 def _has_a_point(row: Row, *, on_cpu: bool) -> bool:
     yardstick = base_name(row.system) in (*CONTROLS, REFERENCE) or row.again
-    sound = row.exact and row.status is Status.OK and row.verified not in ("no", None)
-    return row.ratio is not None and sound and not yardstick and (bool(row.device_bytes) or not on_cpu)
+    return row.ratio is not None and row.sound and not yardstick and (bool(row.device_bytes) or not on_cpu)
 
 
 def _draw(axes: Axes, rows: Sequence[Row], systems: Sequence[str], noise: float | None) -> None:

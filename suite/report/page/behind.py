@@ -16,7 +16,7 @@ from suite.report.page.statements import device_words
 from suite.report.source import Source
 from suite.tables.columns import COLUMNS
 from suite.tables.quantities import MISSING, amount, gigabytes
-from suite.tables.rows import Row, merged_rows, records_of
+from suite.tables.rows import Row, merged_rows
 
 SPEED = "samples/s"
 """The value behind a number whose column no record has."""
@@ -43,7 +43,7 @@ def page_records(source: Source, root: Path) -> tuple[dict[str, dict[str, Any]],
             # As merged as a row of the table is, but of one round alone
             of_round = Group(group.key, tuple(r for r in group.records if r.cell.round == number))
             for row in (replace(row, noise=rows[0].noise) for row in merged_rows(of_round)):
-                (record,) = records_of(of_round, row)
+                (record,) = row.records
                 shown = record.cell.system not in withheld
                 texts = [column.show(row) if shown or column.text else MISSING for column in COLUMNS]
                 texts.append(amount(row.samples_per_s if shown else None))

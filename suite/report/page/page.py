@@ -18,13 +18,12 @@ from markupsafe import Markup
 from suite.report.page import statements
 from suite.report.page.behind import SPEED, page_records
 from suite.report.page.commands import commands
-from suite.report.page.measurements import page_rows, shown_columns
-from suite.report.page.statements import Names
+from suite.report.page.measurements import page_rows
 from suite.report.source import Source
 from suite.report.standings import leaderboards
 from suite.tables.columns import COLUMNS, View
 from suite.tables.comparison import comparison
-from suite.tables.quantities import binary_bytes
+from suite.tables.quantities import MISSING, binary_bytes
 from suite.tables.settings import on_drive
 from suite.tables.sheet import Sheet
 
@@ -71,7 +70,6 @@ def page(source: Source, sheets: Sequence[Sheet], svgs: Mapping[str, str], root:
     # rows on a drive have tables of their own: columns of this one say other things of them
     rows = page_rows([group for group in groups if not on_drive(group)], positions)
     budgets = sorted({budget for one in leaderboards(groups) for budget in one.budgets})
-    names = Names(groups)
     drawn = [(name, caption, _inline(name, svgs[name])) for name, caption in CAPTIONS.items() if name in svgs]
     script = "\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     carried = {
@@ -94,11 +92,11 @@ def page(source: Source, sheets: Sequence[Sheet], svgs: Mapping[str, str], root:
         verdicts=statements.verdicts(groups),
         picture=[figure for figure in drawn if figure[0] in PICTURES],
         figures=[figure for figure in drawn if figure[0] not in PICTURES],
-        columns=[(at, COLUMNS[at]) for at in shown_columns(rows)],
+        columns=[column for column in COLUMNS if any(column.show(one.row) != MISSING for one in rows)],
         rows=rows,
         facets={name: list(dict.fromkeys(row.facets[name] for row in rows)) for name in FACETS},
         views=[view.value for view in View],
-        devices=list(dict.fromkeys(map(names.device, groups))),
+        devices=list(dict.fromkeys(named["device"] for named in statements.facets(groups).values())),
         newest=statements.newest(source),
         statement=statements.device_statement(groups),
         record_count=len(source.records),

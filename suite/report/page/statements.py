@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from suite.records.groups import Group
+from suite.records.groups import Group, GroupKey
 from suite.records.record import Cell
 from suite.records.scales import SCALES
 from suite.records.status import Status
@@ -19,28 +19,22 @@ from suite.tables.settings import cache, family_headings, headings, on_drive, sw
 from suite.tables.verdict import verdict
 
 
-class Names:
-    """The words that the page filters by.
-
-    Args:
-        groups: All that the page shows.
-    """
-
-    def __init__(self, groups: Sequence[Group]) -> None:
-        settings = {(group.cell.workload, _setting(group.cell), group.cell.setting) for group in groups}
-        machines = {(device_words(group), group.key.machine, group.key.threads) for group in groups}
-        self._settings = Counter((workload, words) for workload, words, _ in settings)
-        self._machines = Counter(words for words, _, _ in machines)
-
-    def setting(self, cell: Cell) -> str:
-        """Data, scale and cache size; with the setting's digest where two settings of a dataset read alike."""
-        words = _setting(cell)
-        return words if self._settings[cell.workload, words] < 2 else f"{words}, setting {cell.setting}"
-
-    def device(self, group: Group) -> str:
-        """The device; with machine and threads where two machines read alike."""
-        words, key = device_words(group), group.key
-        return words if self._machines[words] < 2 else f"{words}, machine {key.machine}, {key.threads} threads"
+def facets(groups: Sequence[Group]) -> dict[GroupKey, dict[str, str]]:
+    """By group, what the page names and filters it by; with digests where two settings or machines read alike."""
+    settings = {(group.cell.workload, _setting(group.cell), group.cell.setting) for group in groups}
+    machines = {(device_words(group), group.key.machine, group.key.threads) for group in groups}
+    alike = Counter([*((workload, words) for workload, words, _ in settings), *(words for words, *_ in machines)])
+    found = {}
+    for group in groups:
+        setting, device, key = _setting(group.cell), device_words(group), group.key
+        if alike[group.cell.workload, setting] > 1:
+            setting += f", setting {group.cell.setting}"
+        if alike[device] > 1:
+            device += f", machine {key.machine}, {key.threads} threads"
+        found[key] = {
+            "dataset": group.title, "setting": setting, "optimizer": group.cell.optimizer, "device": device,
+        }  # fmt: skip
+    return found
 
 
 def device_words(group: Group) -> str:
@@ -93,10 +87,10 @@ def verdicts(groups: tuple[Group, ...]) -> tuple[Verdict, ...]:
 
 def failures(groups: tuple[Group, ...]) -> tuple[Failure, ...]:
     """Every cell that has no `ok`, rounds that ended alike together."""
-    names = Names(groups)
+    named = facets(groups)
     rounds: defaultdict[tuple[str, str, str], list[int]] = defaultdict(list)
     for group in groups:
-        where = f"{group.title}, {names.setting(group.cell)}, {group.cell.optimizer}, {names.device(group)}"
+        where = ", ".join(named[group.key].values())
         for runs in group.rounds_by_system.values():
             for run in runs:
                 if run.status is not Status.OK:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from suite.records.groups import Group
 from suite.records.record import Record
-from suite.report.source import Source
 from suite.tables.quantities import count, megabytes, percent
 from suite.tables.rows import trusted
 from suite.tables.settings import facts, headings
@@ -30,18 +30,16 @@ _COLUMNS = (
 )
 
 
-def anatomy_sheet(source: Source) -> Sheet | None:
-    """A block per group: bytes by system, tier and purpose; None where no system gave an account."""
+def anatomy_sheet(groups: Sequence[Group]) -> Sheet:
+    """A block per group in which a system gave an account: bytes by system, tier and purpose."""
     blocks = []
     numbers: list[dict[str, object]] = []
-    for group, heading in zip(source.groups, headings(source.groups), strict=True):
+    for group, heading in zip(groups, headings(groups), strict=True):
         rows = [(part, runs) for name, runs in group.rounds_by_system.items() for part in _parts(name, runs)]
         if rows:
             said = (*facts([group]), *((_CPU,) if group.on_cpu else ()))
             blocks.append(block(_COLUMNS, rows, heading=heading, facts=said))
-            numbers += [setting_numbers(group, runs) | part for part, runs in rows]
-    if not blocks:
-        return None
+            numbers += [setting_numbers(runs) | part for part, runs in rows]
     return Sheet(
         name="anatomy",
         title="Where the bytes lie and what they are for",

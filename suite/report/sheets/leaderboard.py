@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from suite.records.groups import BASELINE
-from suite.report.source import Source
+from suite.records.groups import BASELINE, Group
 from suite.report.standings import Place, leaderboards, standings
 from suite.tables.quantities import MISSING, binary_bytes, count, megabytes, relative
 from suite.tables.settings import cache_size, details, facts, family_headings
@@ -33,50 +33,41 @@ def _how(place: Place) -> str | None:
     """How a system was compared with the first; None for the first itself, and where the two were not."""
     if place.to_first is None:
         return None
-    return "in turns" if met(place.contender.records, place.first.records) else f"through {BASELINE}"
+    return "in turns" if met(place.row.records, place.first.records) else f"through {BASELINE}"
 
 
 def _to_first(place: Place) -> str:
-    return "1" if place.contender is place.first else relative(place.to_first, place.contender.row.noise)
+    return "1" if place.row is place.first else relative(place.to_first, place.row.noise)
 
 
 COLUMNS: tuple[Column[Place], ...] = (
     Column(words="within", show=lambda place: binary_bytes(place.budget_bytes)),
     Column(words="place", show=lambda place: f"{place.place}{', too close to call' if place.tied else ''}", text=True),
-    Column(words="system", show=lambda place: place.contender.system, text=True),
-    Column(words="cache ratio or budget", show=lambda place: cache_size(place.contender.group.cell)),
-    Column(
-        words=f"vs {BASELINE}",
-        show=lambda place: relative(place.contender.row.relative, place.contender.row.noise),
-    ),
+    Column(words="system", show=lambda place: place.row.system, text=True),
+    Column(words="cache ratio or budget", show=lambda place: cache_size(place.row.cell)),
+    Column(words=f"vs {BASELINE}", show=lambda place: relative(place.row.relative, place.row.noise)),
     Column(words="relative to the first", show=_to_first),
     Column(words="compared with the first", show=lambda place: _how(place) or MISSING, text=True),
-    Column(words="device MB", show=lambda place: megabytes(place.contender.size)),
-    Column(words="device bytes", show=lambda place: count(place.contender.size)),
+    Column(words="device MB", show=lambda place: megabytes(place.row.device_bytes or 0)),
+    Column(words="device bytes", show=lambda place: count(place.row.device_bytes or 0)),
 )
 
 
-def leaderboard_sheet(source: Source) -> Sheet | None:
-    """A block per family of cache sizes, a list per budget in it; None where nobody takes part."""
-    held = leaderboards(source.groups)
-    if not held:
-        return None
+def leaderboard_sheet(groups: Sequence[Group]) -> Sheet:
+    """A block per family of cache sizes in which somebody takes part, a list per budget in it."""
+    held = leaderboards(groups)
     titles = family_headings([one.groups[0] for one in held])
     standing = [[place for budget in one.budgets for place in standings(one, budget)] for one in held]
     blocks = [
         block(
             COLUMNS,
-            [(place, place.contender.records) for place in found],
+            [(place, place.row.records) for place in found],
             heading=heading,
             facts=(*((_CPU,) if one.groups[0].on_cpu else ()), *facts(one.groups), *details(one.groups)),
         )
         for one, heading, found in zip(held, titles, standing, strict=True)
     ]
-    numbers = [
-        setting_numbers(place.contender.group, place.contender.records) | _numbers(place)
-        for found in standing
-        for place in found
-    ]
+    numbers = [setting_numbers(place.row.records) | _numbers(place) for found in standing for place in found]
     return Sheet(
         name="leaderboard",
         title="Who is fastest within equal device memory",
@@ -88,14 +79,14 @@ def leaderboard_sheet(source: Source) -> Sheet | None:
 
 def _numbers(place: Place) -> dict[str, Any]:
     """A line as raw numbers. None: does not exist, as an interval of the first relative to itself, or is not known."""
-    row = place.contender.row
+    row = place.row
     return {
         **{name: getattr(place, name) for name in ("budget_bytes", "place", "tied")},
         "system": row.system,
         **spread_out("ratio", row.relative),
         **spread_out("to_first", place.to_first),
-        **({"to_first": 1.0} if place.contender is place.first else {}),
+        **({"to_first": 1.0} if row is place.first else {}),
         "compared": _how(place),
         "builds": row.builds,
-        "device_bytes": place.contender.size,
+        "device_bytes": row.device_bytes or 0,
     }

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from suite.records.groups import Group
-from suite.report.source import Source
 from suite.tables.quantities import MISSING, amount, count, megabytes, percent
 from suite.tables.rows import Row, bytes_moved, counted_with_optimum, merged_rows
 from suite.tables.settings import facts, headings
@@ -34,19 +34,16 @@ _COLUMNS = (
 )
 
 
-def optimal_sheet(source: Source) -> Sheet | None:
-    """A block per group with a simulated optimum; None where there is none."""
+def optimal_sheet(groups: Sequence[Group]) -> Sheet:
+    """A block per group with a simulated optimum."""
     blocks = []
     numbers: list[dict[str, object]] = []
-    for group, heading in zip(source.groups, headings(source.groups), strict=True):
-        systems = group.rounds_by_system
+    for group, heading in zip(groups, headings(groups), strict=True):
         merged = [row for row in merged_rows(group) if not row.again and row.measured_rounds]
-        rows = [(found, systems[row.system]) for row in merged if (found := _measured(group, row)) is not None]
+        rows = [(found, row.records) for row in merged if (found := _measured(row)) is not None]
         if rows:
             blocks.append(block(_COLUMNS, rows, heading=heading, facts=facts([group])))
-            numbers += [setting_numbers(group, runs) | found for found, runs in rows]
-    if not blocks:
-        return None
+            numbers += [setting_numbers(runs) | found for found, runs in rows]
     return Sheet(
         name="optimal",
         title="Distance to the optimal cache",
@@ -56,15 +53,15 @@ def optimal_sheet(source: Source) -> Sheet | None:
     )
 
 
-def _measured(group: Group, row: Row) -> dict[str, Any] | None:
+def _measured(row: Row) -> dict[str, Any] | None:
     """Of the round that was counted and has an optimum; None where there is no such round."""
-    found = counted_with_optimum(group.rounds_by_system[row.system])
+    found = counted_with_optimum(row.records)
     if found is None:
         return None
     traffic, best = found
     return {
         "system": row.system,
-        "cache_ratio": group.cell.cache_ratio,
+        "cache_ratio": row.cell.cache_ratio,
         "slots": best.slots,
         "steps": traffic.steps,
         "hit_rate": row.hit_rate,

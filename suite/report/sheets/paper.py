@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from suite.records.groups import Group
 from suite.records.published import NOTE, PublishedRow, published_rows
 from suite.records.status import Status
-from suite.report.source import Source
 from suite.tables.columns import PAPER, SYSTEM
 from suite.tables.comparison import numbers
 from suite.tables.quantities import duration
@@ -49,23 +48,21 @@ _COLUMNS = (
 _RAW = (*SETTING_COLUMNS, "system", *(column.field for column in PAPER), "verified", "status")
 
 
-def paper_sheet(source: Source) -> Sheet | None:
+def paper_sheet(groups: Sequence[Group]) -> Sheet:
     """A block per dataset, setting and machine; the published rows of the dataset at the end of each.
 
     The paper has no rows on a drive, and neither has its layout.
     """
-    groups = [group for group in source.groups if not on_drive(group)]
-    if not groups:
-        return None
+    groups = [group for group in groups if not on_drive(group)]
     workloads = dict.fromkeys(group.cell.workload for group in groups)
     theirs = [_published_numbers(row) for name in workloads for row in published_rows(name)]
-    frame = raw_frame([*numbers(groups), *theirs])
+    ours = [line for line in numbers(groups) if not line["again"]]
     return Sheet(
         name="paper",
         title="Dataset by method, in the paper's layout",
         legend=_LEGEND,
         blocks=tuple(_block(group, heading) for group, heading in zip(groups, headings(groups), strict=True)),
-        frame=frame[~frame["again"].fillna(value=False)][list(_RAW)],  # a second copy is of no use there
+        frame=raw_frame([*ours, *theirs]).reindex(columns=list(_RAW)),
     )
 
 
@@ -77,7 +74,7 @@ def _block(group: Group, heading: str) -> Block:
     return block(
         _COLUMNS,
         [
-            *((_measured(group, row), group.rounds_by_system[row.system]) for row in rows),
+            *((_measured(group, row), row.records) for row in rows),
             *(({words: show(row) for words, show in _PUBLISHED.items()}, ()) for row in published),
         ],
         heading=heading,

@@ -18,12 +18,11 @@ from suite.report.figures.throughput import drawn
 from suite.report.page.commands import commands
 from suite.report.page.statements import device_statement, verdicts
 from suite.report.publish import publish
-from suite.report.sheets.disk import disk_sheet
 from suite.report.sheets.paper import paper_sheet
 from suite.report.source import Source
 from suite.report.standings import leaderboards
 from suite.tables import settings
-from suite.tables.disk_blocks import disk_verdict
+from suite.tables.disk_blocks import disk_sheet, disk_verdict
 from suite.tables.figure_style import look
 from tests.unit.suite.report.report_scenes import disk_run, source
 from tests.unit.suite.tables.disk_scenes import GIB, MIB, OURS, contest, on_drive
@@ -47,17 +46,17 @@ def test_rows_on_a_drive_are_in_no_other_ranking_though_they_offload_from_the_sa
     assert [settings.on_drive(sweep[0]) for sweep in settings.sweeps(both.groups)].count(True) == 1
     assert leaderboards(drive.groups) == ()
     assert len(leaderboards(both.groups)) == len(leaderboards(plain.groups)) == 1
-    assert {one.group.cell.host_budget_bytes for one in leaderboards(both.groups)[0].contenders} == {None}
+    assert {row.cell.host_budget_bytes for row in leaderboards(both.groups)[0].rows} == {None}
     assert drawn(drive) == []
-    assert paper_sheet(drive) is None
-    papers = [paper_sheet(one) for one in (both, plain)]
+    assert paper_sheet(drive.groups).blocks == ()
+    papers = [paper_sheet(one.groups) for one in (both, plain)]
     assert papers[0].frame.equals(papers[1].frame)
     assert device_statement(drive.groups) == ()
 
 
 def test_the_sheet_has_a_line_per_step_budget_and_system_as_raw_numbers():
-    sheet = disk_sheet(sweep())
-    assert disk_sheet(source(disk_run())) is None
+    sheet = disk_sheet(sweep().groups)
+    assert disk_sheet(source(disk_run()).groups).blocks == ()
     frame = sheet.frame
     assert sorted(frame["host_budget_bytes"].unique()) == [512 * MIB, GIB, 2 * GIB]
     assert len(frame) == 2 * (4 + 4 + 3)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from suite.records.groups import group_records
 from suite.records.record import Cell
 from suite.report.page.commands import commands
-from suite.report.page.statements import Names, device_statement, failures
+from suite.report.page.statements import device_statement, facets, failures
 from suite.run.console.command import app
 from tests.unit.suite.fabricate import cell, cpu_run, environment, gpu_run, record, rounds
 from tests.unit.suite.report.page_texts import made
@@ -45,9 +45,9 @@ def test_failures_are_listed_with_rounds_phase_and_reason() -> None:
 def test_settings_and_machines_that_read_alike_are_told_apart() -> None:
     other_rate = record("a", setting={"lr": 0.2})
     other_machine = record("a", where=environment(machine="another", threads=8))
-    names = Names(groups := tuple(group_records([record("a"), other_rate, other_machine])))
-    settings = {names.setting(group.cell) for group in groups}
-    devices = {names.device(group) for group in groups}
+    named = facets(group_records([record("a"), other_rate, other_machine])).values()
+    settings = {one["setting"] for one in named}
+    devices = {one["device"] for one in named}
     assert settings == {
         f"synthetic, full, cache ratio 1 %, setting {cell('a', **changes).setting}" for changes in ({}, {"lr": 0.2})
     }
@@ -55,8 +55,8 @@ def test_settings_and_machines_that_read_alike_are_told_apart() -> None:
         "NVIDIA H100 80GB HBM3, machine gpumachine, 16 threads",
         "NVIDIA H100 80GB HBM3, machine another, 8 threads",
     }
-    alone = group_records([record("a")])
-    assert Names(alone).setting(alone[0].cell) == "synthetic, full, cache ratio 1 %"
+    (alone,) = facets(group_records([record("a")])).values()
+    assert alone["setting"] == "synthetic, full, cache ratio 1 %"
 
 
 def test_the_newest_record_dates_the_page() -> None:

@@ -12,7 +12,6 @@ from suite.records.published import NOTE
 from suite.records.record import Record
 from suite.records.status import Status
 from suite.report.sheets import sheets
-from suite.report.source import Source
 from suite.report.standings import leaderboards
 from suite.tables.sheet import Block, Sheet, to_csv, to_markdown
 from tests.unit.suite.fabricate import (
@@ -32,7 +31,6 @@ from tests.unit.suite.report.report_scenes import (
     lines_of,
     only_block,
     sized,
-    source,
     two_machines,
     unverified,
     with_memory,
@@ -44,7 +42,7 @@ ANATOMY = {"device/rows": 512_000, "device/staging": 128_000, "host/rows": 51_20
 
 
 def made(records: list[Record]) -> dict[str, Sheet]:
-    return {sheet.name: sheet for sheet in sheets(source(records))}
+    return {sheet.name: sheet for sheet in sheets(group_records(records))}
 
 
 def line_of(sheet: Sheet, system: str, **cells: str) -> dict[str, str]:
@@ -71,7 +69,7 @@ def row_of(sheet: Sheet, **values: object):
 
 def test_sheets_come_in_reading_order_and_the_empty_ones_not_at_all():
     assert list(made(gpu_run())) == NAMES
-    assert sheets(Source(groups=())) == ()
+    assert sheets([]) == ()
     failed = [record("a", status=Status.CRASHED, reason="boom", phase="build")]
     assert list(made(failed)) == ["paper"]
     on_host = rounds("a", [9.0], setting={"device": "cpu"}, offloads=False)
@@ -80,7 +78,7 @@ def test_sheets_come_in_reading_order_and_the_empty_ones_not_at_all():
 
 def test_order_of_records_does_not_matter():
     records = [*gpu_run(), *cpu_run(), *disk_run(), *two_machines()]
-    once, again = (sheets(source(given)) for given in (records, shuffled(records, 1)))
+    once, again = (sheets(group_records(given)) for given in (records, shuffled(records, 1)))
     for one, other in zip(once, again, strict=True):
         assert to_markdown(one) == to_markdown(other)
         assert to_csv(one) == to_csv(other)
@@ -89,7 +87,7 @@ def test_order_of_records_does_not_matter():
 
 def test_every_measured_line_names_its_records_and_columns_have_names_of_their_own():
     records = {run.key: run for run in [*gpu_run(), *cpu_run(), *disk_run()]}
-    for sheet in sheets(source(records.values())):
+    for sheet in sheets(group_records(records.values())):
         for block in sheet.blocks:
             assert len({head.words for head in block.heads}) == len(block.heads)
             for line in block.lines:

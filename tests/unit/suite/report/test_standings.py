@@ -8,7 +8,7 @@ from suite.records.status import Status
 from suite.report.figures.entries import entries
 from suite.report.standings import Leaderboard, leaderboards, standings
 from suite.tables.settings import sweeps
-from suite.tables.statistics import met
+from suite.tables.statistics import met, relative_speed
 from tests.unit.suite.fabricate import (
     BASELINE,
     cpu_run,
@@ -33,7 +33,7 @@ def only(records: list[Record]) -> Leaderboard:
 
 
 def order(leaderboard: Leaderboard, budget: int) -> list[tuple[int, str]]:
-    return [(place.place, place.contender.system) for place in standings(leaderboard, budget)]
+    return [(place.place, place.row.system) for place in standings(leaderboard, budget)]
 
 
 @pytest.mark.parametrize(
@@ -61,17 +61,14 @@ def test_system_enters_a_budget_with_the_fastest_of_its_cells_that_fits():
         *sized("a", [0.6] * 3, 12 * MIB, setting={"cache_ratio": 0.10}),
     ]
     found = only(records)
-    ratios = {
-        budget: [place.contender.group.cell.cache_ratio for place in standings(found, budget)]
-        for budget in found.budgets
-    }
+    ratios = {budget: [place.row.cell.cache_ratio for place in standings(found, budget)] for budget in found.budgets}
     assert ratios == {4 * MIB: [0.01], 8 * MIB: [0.05], 16 * MIB: [0.05]}
 
 
 def test_cells_that_took_turns_with_each_other_are_compared_in_them():
     first, second = standings(only([*sized("slow", SLOW, MIB), *sized("fast", FAST, MIB)]), MIB)
-    assert (first.contender.system, first.to_first) == ("fast", None)
-    assert met(first.contender.records, second.contender.records)
+    assert (first.row.system, first.to_first) == ("fast", None)
+    assert met(first.row.records, second.row.records)
     assert second.to_first is not None
     assert second.to_first.value == pytest.approx(0.4 / 0.9)
     assert not second.tied
@@ -89,10 +86,10 @@ def test_cells_of_two_sizes_are_compared_through_the_baseline_whatever_the_machi
         *baseline([1, 1, 1], setting=large),
         *sized("theirs", [0.6] * 3, MIB, setting=large),
     ]
-    first, second = (place for place in standings(only(records), MIB) if place.contender.system != "full_gpu")
-    assert [place.contender.system for place in (first, second)] == ["ours", "theirs"]
-    assert not met(first.contender.records, second.contender.records)
-    ratio = second.contender.over(first.contender)
+    first, second = (place for place in standings(only(records), MIB) if place.row.system != "full_gpu")
+    assert [place.row.system for place in (first, second)] == ["ours", "theirs"]
+    assert not met(first.row.records, second.row.records)
+    ratio = relative_speed(second.row.records, first.row.records)
     assert ratio is not None
     assert ratio.value == pytest.approx(0.6 / 0.8)
     assert not ratio.spans_one
@@ -135,19 +132,36 @@ def test_single_build_is_too_close_to_call_however_far_apart():
 )
 def test_who_is_not_ranked(bad):
     found = only([*sized("good", FAST, MIB), *bad])
-    assert [entry.system for entry in found.contenders] == ["good"]
+    assert [entry.system for entry in found.rows] == ["good"]
+
+
+@pytest.mark.parametrize(
+    "outsider",
+    [
+        record("x", checked=verification(passed=False)),
+        record("x", offloads=False, placement="host-resident"),
+        record("x", status=Status.TIMEOUT),
+        record("x", computes_as="full_gpu"),
+        record("x", status=Status.CRASHED, phase="turns"),
+        record("full_gpu", setting={"device": "cpu"}, offloads=False),
+    ],
+    ids=["failed verification", "does not offload", "timed out", "not timed", "crashed", "baseline on a CPU"],
+)
+def test_only_verified_timed_offloading_systems_and_the_baseline_on_cuda_take_part(outsider: Record) -> None:
+    for one, expected in ((outsider, []), (record("x"), ["x"]), (record("full_gpu", offloads=False), ["full_gpu"])):
+        assert [row.system for board in leaderboards_of([one]) for row in board.rows] == expected
 
 
 def test_baseline_takes_part_on_a_gpu_and_not_on_a_cpu():
     gpu = only(gpu_run())
-    assert {entry.system for entry in gpu.contenders} == {
+    assert {entry.system for entry in gpu.rows} == {
         "full_gpu",
         "cache[policy=lfu]",
         "fbgemm_uvm_caching[policy=lru]",
         "torchrec_uvm",
     }
-    (entry,) = only(cpu_run()).contenders
-    assert (entry.system, entry.size) == ("cache[tier=disk]", 172_000_000 + 1_350_000)  # by its own account
+    (entry,) = only(cpu_run()).rows
+    assert (entry.system, entry.device_bytes) == ("cache[tier=disk]", 172_000_000 + 1_350_000)  # by its own account
 
 
 def test_sweeps_list_sizes_from_the_smallest_and_each_system_once():
@@ -173,5 +187,5 @@ def test_sweeps_list_sizes_from_the_smallest_and_each_system_once():
 )
 def test_what_does_not_compare_never_shares_a_leaderboard(other):
     found = leaderboards_of([*sized("a", FAST, MIB), *sized("b", FAST, MIB, **other)])
-    assert [[entry.system for entry in board.contenders] for board in found].count(["a"]) == 1
+    assert [[entry.system for entry in board.rows] for board in found].count(["a"]) == 1
     assert len(found) == 2

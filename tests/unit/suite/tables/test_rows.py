@@ -8,7 +8,7 @@ from suite.records.status import Status
 from suite.tables.columns import COLUMNS
 from suite.tables.comparison import numbers
 from suite.tables.quantities import MISSING
-from suite.tables.rows import SEVERITY, Row, merged_rows, records_of
+from suite.tables.rows import SEVERITY, Row, merged_rows
 from suite.tables.sheet import raw_frame
 from tests.unit.suite.fabricate import BASELINE, cpu_run, gpu_run, optimum, record, rounds, verification
 
@@ -49,7 +49,7 @@ def test_second_copy_stands_behind_the_baseline_and_gives_the_noise_floor() -> N
     again = rows[2]
     assert [row.system for row in rows[:3]] == ["reference", "full_gpu", "full_gpu (again)"]
     assert (again.again, again.ratio, again.auroc, again.host_peak_rss_bytes) == (True, pytest.approx(1), None, None)
-    assert records_of(group, again) == records_of(group, rows[1])
+    assert again.records == rows[1].records == group.rounds_by_system["full_gpu"]
     assert again.ratio_high is not None
     assert [row.noise for row in rows] == [pytest.approx(again.ratio_high - 1, rel=0.02)] * len(rows)
     assert row_of([record("a")], "a").noise is None

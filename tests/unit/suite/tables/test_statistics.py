@@ -8,7 +8,6 @@ import pytest
 from scipy import stats
 
 from suite.records.record import Record
-from suite.records.status import Status
 from suite.tables.statistics import (
     Speed,
     log_speeds,
@@ -17,10 +16,9 @@ from suite.tables.statistics import (
     relative_speed,
     second_copies,
     speed_of,
-    takes_part,
     unpaired_ratio,
 )
-from tests.unit.suite.fabricate import BASELINE, record, verification
+from tests.unit.suite.fabricate import BASELINE, record
 
 BESIDE = ((1.0, 1.0, 1.0), (1.0, 1.0, 1.0))
 """Two builds of three turns in which the baseline took a second each."""
@@ -164,21 +162,3 @@ def test_a_place_is_shared_with_its_first_not_down_a_chain_of_neighbours() -> No
 def test_who_cannot_be_compared_shares_a_place_and_nobody_has_none() -> None:
     assert places(["a", "b"], lambda first, other: None) == [1, 1]
     assert places([], lambda first, other: None) == []
-
-
-@pytest.mark.parametrize(
-    "outsider",
-    [
-        record("x", checked=verification(passed=False)),
-        record("x", offloads=False, placement="host-resident"),
-        record("x", status=Status.TIMEOUT),
-        record("x", computes_as="full_gpu"),
-        record("x", status=Status.CRASHED, phase="turns"),
-        record("full_gpu", setting={"device": "cpu"}, offloads=False),
-    ],
-    ids=["failed verification", "does not offload", "timed out", "not timed", "crashed", "baseline on a CPU"],
-)
-def test_only_verified_timed_offloading_systems_and_the_baseline_on_cuda_take_part(outsider: Record) -> None:
-    assert not takes_part(outsider)
-    assert takes_part(record("x"))
-    assert takes_part(record("full_gpu", offloads=False))

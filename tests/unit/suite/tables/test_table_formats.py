@@ -13,11 +13,12 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from suite.records.groups import group_records
 from suite.records.store import StoreError
 from suite.report.sheets import sheets
 from suite.tables.sheet import Sheet, block, escape_latex, field, to_csv, to_latex, to_markdown, write_sheets
 from tests.unit.suite.fabricate import cpu_run, gpu_run
-from tests.unit.suite.report.report_scenes import disk_run, source
+from tests.unit.suite.report.report_scenes import disk_run
 
 NASTY = r"""a|b_c [x=1,y] * 50 % & $5 #1 {z} ~9 ^2 <b> \n `k` "q" 'r' --no-x"""
 PLAIN_OF = {
@@ -32,7 +33,7 @@ PLAIN_OF = {
 
 
 def everything() -> tuple[Sheet, ...]:
-    return sheets(source([*gpu_run(), *cpu_run(), *disk_run()]))
+    return sheets(group_records([*gpu_run(), *cpu_run(), *disk_run()]))
 
 
 def nasty() -> Sheet:
