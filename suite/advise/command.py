@@ -18,9 +18,8 @@ from suite.records.exits import errors_told
 from suite.records.options import BadOption, OptimizerName, ScaleName, parse_bytes, parse_workloads
 from suite.records.record import Cell
 from suite.records.store import write_atomically
-from suite.run.datasets import open_datasets
 from suite.run.memory_probes import available_host_bytes
-from suite.run.plan import Options, check_options, plan_cells
+from suite.run.plan import Options, check_options, open_datasets, plan_cells
 from suite.simulate.options import (
     RATIO_POINTS,
     BatchSizeOption,

@@ -1,16 +1,22 @@
 """From options to cells: which system trains on what, for how long, in which setting, in which order."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from suite.records.options import BadOption
+from suite.records.options import BadOption, parse_prepared
 from suite.records.record import Cell
 from suite.records.scales import Scale, default_scale, scale_of
-from suite.run.datasets import Dataset
 from systems.registry import Variant
 from workloads.schema import SCHEMAS
 from workloads.streams.tracks import split_name
+
+if TYPE_CHECKING:  # it brings torch, which planning does without
+    from workloads.prepared import PreparedWorkload
 
 _LEAST_STEPS = 16
 """Of a run on a small real dataset, before the batch is halved any further."""
@@ -106,8 +112,22 @@ def _check_ranks(options: Options) -> None:
         raise BadOption("--ranks takes a --cache-ratio, and neither --tier disk nor --device-budget")
 
 
+def open_datasets(data_dir: Path, workloads: str) -> dict[str, PreparedWorkload]:
+    """The prepared datasets that `--workloads` names, in its order; `all` means all that the directory holds.
+
+    Raises:
+        BadOption: it does not hold what was asked for.
+        DataError: nothing is prepared there, or it is damaged.
+    """
+    from workloads.prepared import PreparedWorkload, find_prepared
+
+    folders = find_prepared(data_dir)
+    names = parse_prepared(workloads, folders, data_dir=data_dir)
+    return {name: PreparedWorkload.open(folders[name], batch_size=1) for name in names}
+
+
 def plan_cells(
-    options: Options, *, datasets: dict[str, Dataset] | None, host_bytes: int
+    options: Options, *, datasets: dict[str, PreparedWorkload] | None, host_bytes: int
 ) -> tuple[list[Cell], list[str]]:
     """All cells of a run, in the order they run, and what was decided on the user's behalf.
 
@@ -146,15 +166,15 @@ def _cache_sizes(options: Options, scale: Scale) -> list[dict[str, float | int]]
     return [{"cache_ratio": ratio} for ratio in dict.fromkeys(options.cache_ratios or (scale.cache_ratio,))]
 
 
-def _size(workload: str, dataset: Dataset | None) -> tuple[int, int]:
+def _size(workload: str, dataset: PreparedWorkload | None) -> tuple[int, int]:
     """Training rows, and rows of all tables at full scale."""
     if dataset is not None:
-        return dataset.training_rows, dataset.table_rows
+        return dataset.epoch_rows(), sum(rows for _, rows in dataset.tables)
     schema = SCHEMAS[split_name(workload)[0]]
     return schema.train_rows, schema.table_rows
 
 
-def _learning_rate(scale: Scale, optimizer: str, workload: str, dataset: Dataset | None) -> float:
+def _learning_rate(scale: Scale, optimizer: str, workload: str, dataset: PreparedWorkload | None) -> float:
     """The scale's rate; of plain SGD on bags, a part of it.
 
     Tables pool by sum and SGD moves every row of a bag by the same gradient, so the pooled vector moves by as many
@@ -166,7 +186,7 @@ def _learning_rate(scale: Scale, optimizer: str, workload: str, dataset: Dataset
     return round(scale.lr[optimizer] / bags.mean_hotness, 2)
 
 
-def _setting(workload: str, scale: Scale, options: Options, dataset: Dataset | None) -> Cell:
+def _setting(workload: str, scale: Scale, options: Options, dataset: PreparedWorkload | None) -> Cell:
     return Cell(
         system="",
         workload=workload,

@@ -22,10 +22,9 @@ from suite.records.options import (
 )
 from suite.run.console.choices import Device, Tier, choose_device, make_display, named_systems
 from suite.run.console.listing import show_choices, show_plan
-from suite.run.datasets import open_datasets
 from suite.run.locks import Locked
 from suite.run.memory_probes import available_host_bytes
-from suite.run.plan import Options, check_options, plan_cells
+from suite.run.plan import Options, check_options, open_datasets, plan_cells
 from suite.run.runner import Choice, Runner, exit_code
 from suite.tables.columns import Columns
 

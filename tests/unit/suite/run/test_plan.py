@@ -12,7 +12,6 @@ from suite.records.options import (
     OptimizerName,
 )
 from suite.records.scales import SCALES, SMOKE
-from suite.run.datasets import Dataset
 from suite.run.plan import Options, check_options, fitted_to_epoch, plan_cells, with_steps
 from systems.contract import OptimizerKind
 from systems.groups import parse_systems
@@ -29,6 +28,18 @@ def options(**changes):
         "scale": "smoke",
     }
     return Options(**{**values, **changes})
+
+
+class Prepared:
+    """Stands where a prepared dataset is opened."""
+
+    digest, tables = "feed", (("C1", 10**4), ("C2", 99 * 10**4))
+
+    def __init__(self, folder, rows):
+        self.folder, self._rows = Path(folder), rows
+
+    def epoch_rows(self):
+        return self._rows
 
 
 def planned(**changes):
@@ -101,22 +112,19 @@ def test_what_is_asked_for_goes_into_every_cell():
 
 
 def test_real_data_name_their_directory_and_digest_and_have_no_cap():
-    dataset = Dataset(folder=Path("data/avazu"), digest="feed", training_rows=10**6, table_rows=10**4)
+    dataset = Prepared("data/avazu", 10**6)
     cells, notes = plan_cells(options(workloads=("avazu",)), datasets={"avazu": dataset}, host_bytes=TB)
     assert {(c.data, c.data_dir, c.data_digest, c.max_rows) for c in cells} == {("real", "data/avazu", "feed", None)}
     assert notes == []
 
 
 def test_small_dataset_shrinks_its_own_cells_alone_and_the_note_says_so():
-    datasets = {
-        "avazu": Dataset(folder=Path("a"), digest="1", training_rows=1000, table_rows=10**4),
-        "criteo_kaggle": Dataset(folder=Path("b"), digest="2", training_rows=10**6, table_rows=10**4),
-    }
+    datasets = {"avazu": Prepared("a", 1000), "criteo_kaggle": Prepared("b", 10**6)}
     cells, notes = plan_cells(options(), datasets=datasets, host_bytes=TB)
     assert all(note.startswith("avazu: ") for note in notes)
     assert notes
     for cell in cells:
-        assert cell.steps * cell.batch_size <= datasets[cell.workload].training_rows
+        assert cell.steps * cell.batch_size <= datasets[cell.workload].epoch_rows()
         if cell.workload == "criteo_kaggle":
             assert (cell.steps, cell.batch_size) == (steps_of(SMOKE), SMOKE.batch_size)
 
@@ -176,7 +184,7 @@ def test_gpu_is_full_where_the_host_holds_all_rows_and_else_says_what_that_takes
 
 
 def test_scale_of_ones_own_data_follows_from_their_own_tables():
-    dataset = Dataset(folder=Path("data/my_shop"), digest="feed", training_rows=10**9, table_rows=10**6)
+    dataset = Prepared("data/my_shop", 10**9)
     asked = options(workloads=("my_shop",), device="cuda", scale=None)
     for host_bytes, scale in ((10**9, "full"), (10**8, "small")):
         cells, _ = plan_cells(asked, datasets={"my_shop": dataset}, host_bytes=host_bytes)
