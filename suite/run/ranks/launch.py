@@ -20,13 +20,10 @@ from suite.records.status import Status
 from suite.run.cell.reporter import Reporter
 from suite.run.ending import kernel_kills
 from suite.run.messages import Outcome
+from suite.run.ranks.rank import LOST, run_rank
 
 _CONNECT_S = 20
 """How long torchrun's store may take to answer. Whoever else holds its port never answers."""
-REPORTS = "REPORTS_TO"
-"""Environment variable: what the first rank of a machine writes its progress to."""
-LOST = "lost the other ranks"
-"""Begins the reason of a rank that failed because another one did."""
 
 
 def launch(cell: Cell, reporter: Reporter) -> Outcome:
@@ -37,13 +34,12 @@ def launch(cell: Cell, reporter: Reporter) -> Outcome:
     reporter.phase("start ranks")
     assert cell.ranks is not None
     here = cell.ranks // cell.nodes
-    os.environ.update(_environment(cell, here), **{REPORTS: str(reporter.address)})
+    os.environ.update(_environment(cell, here))
     with tempfile.TemporaryDirectory(prefix="ranks-") as name:
         folder = Path(name)
-        (folder / "cell.json").write_text(cell.model_dump_json())
         kills = kernel_kills()
         try:
-            _start(cell, here, folder)
+            _start(cell, here, folder, reporter)
         except ChildFailedError as error:
             return _failed(error.failures, folder, kernel_killed=kernel_kills() > kills)
         except (RendezvousConnectionError, RendezvousTimeoutError) as error:
@@ -61,15 +57,13 @@ def _environment(cell: Cell, here: int) -> dict[str, str]:
     return found
 
 
-def _start(cell: Cell, here: int, folder: Path) -> None:
+def _start(cell: Cell, here: int, folder: Path, reporter: Reporter) -> None:
     """Start the ranks and wait for their end. A port that is taken is tried again.
 
     Raises:
         ChildFailedError: a rank failed; the others are gone.
         RendezvousConnectionError, RendezvousTimeoutError: the machines did not find each other.
     """
-    from suite.run.ranks.rank import run_rank  # it imports names of this module
-
     wait_s = scale_of(cell.scale, on_drive=False).stall_s
     last_try = time.monotonic() + 0.75 * wait_s
     alone = cell.rendezvous is None
@@ -93,7 +87,7 @@ def _start(cell: Cell, here: int, folder: Path) -> None:
             logs_specs=DefaultLogsSpecs(log_dir=str(folder / f"torchrun-{attempt}")),
         )
         try:
-            elastic_launch(config, run_rank)(folder)
+            elastic_launch(config, run_rank)(cell, folder, reporter.address)
         except RendezvousConnectionError:
             if time.monotonic() > last_try:
                 raise

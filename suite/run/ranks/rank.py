@@ -31,26 +31,29 @@ from suite.run.cell.worker import describe, status_of
 from suite.run.messages import Outcome
 from suite.run.ranks import account, group
 from suite.run.ranks.gate import verify_ranks
-from suite.run.ranks.launch import LOST, REPORTS
 from suite.run.ranks.training import RankTrainer, parts_of
 from systems.contract import Verdict
 from systems.sharded.system import ShardedSystem
 from workloads.batch import Split
 
+LOST = "lost the other ranks"
+"""Begins the reason of a rank that failed because another one did."""
 _FOUND_S = 10.0
 _GONE = ("Connection closed by peer", "Connection reset", "Broken pipe")
 _LATE = ("Timed out waiting", "timed out", "Watchdog caught")
 """What a collective says that failed because another rank is gone, or did not come to it."""
 
 
-def run_rank(folder: Path) -> None:
-    """Run the cell of a folder with the other ranks; what this one says last is a file there."""
+def run_rank(cell: Cell, folder: Path, reports: Path) -> None:
+    """Run the cell with the other ranks; what this one says last is a file in the folder.
+
+    The first rank of a machine writes its progress to `reports`.
+    """
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)  # not the agent's: a rank that waits for others in C++ must end too
     warnings.filterwarnings("ignore")  # torchrec and fbgemm print dozens of deprecations; the log would drown
     rank, leads = int(os.environ["RANK"]), os.environ["LOCAL_RANK"] == "0"
-    cell = Cell.model_validate_json((folder / "cell.json").read_text())
-    with Path(os.environ[REPORTS] if leads else os.devnull).open("wb") as pipe:
+    with (reports if leads else Path(os.devnull)).open("wb") as pipe:
         reporter = Reporter(pipe)
         try:
             outcome = _run(cell, folder, reporter)
