@@ -28,9 +28,9 @@ from torchrec.distributed.planner.storage_reservations import FixedPercentageSto
 from suite.records.environment import capture
 from suite.records.options import parse_bytes
 from suite.records.store import write_atomically
+from suite.simulate.curves.counted import SomeTables
 from suite.simulate.curves.curves import Curves, miss_curves
 from suite.simulate.curves.planner_inputs import PlannerInputs, planner_inputs
-from suite.simulate.curves.some_tables import SomeTables
 from suite.simulate.curves.split import divide_greedily
 from suite.simulate.models.fbgemm.cache import FbgemmCacheModel
 from suite.simulate.models.model import CacheModel, Setting, Span, Tally

@@ -129,13 +129,12 @@ def curves_command(
             write_atomically(torchrec, inputs.model_dump_json())
             errors.print(f"Wrote {torchrec}")
         if out is not None:
-            files = {"curves.json": record}
-            for name, frame in frames(curves, divided).items():
-                files[f"{name}.csv"] = frame.to_csv(index=False, lineterminator="\n")
-            for name, text in files.items():
-                write_atomically(out / name, text)
-            names = [*files, *(path.name for path in draw(curves, divided, out))]
-            errors.print(f"Wrote {', '.join(names)} to {out}")
+            write_atomically(out / "curves.json", record)
+            tables = frames(curves, divided)
+            for name, frame in tables.items():
+                write_atomically(out / f"{name}.csv", frame.to_csv(index=False, lineterminator="\n"))
+            names = [*(f"{name}.csv" for name in tables), *(path.name for path in draw(curves, divided, out))]
+            errors.print(f"Wrote curves.json, {', '.join(names)} to {out}")
 
 
 def parse_slots(text: str, *, rows: int) -> int:

@@ -1,16 +1,19 @@
 """What fbgemm's caches counted on a device, beside what was predicted for the same batches."""
 
+from collections.abc import Sequence
+
+import numpy as np
 from pydantic import Field
 from rich.console import Console
 
 from suite.records.model import Model
 from suite.records.options import BadOption
 from suite.simulate.curves.curves import miss_curves
-from suite.simulate.curves.some_tables import SomeTables
 from suite.simulate.models.fbgemm.cache import FbgemmCacheModel, uvm_cache_stats
 from suite.simulate.models.model import Setting, Span, replay
-from suite.simulate.traces.trace import Trace
+from suite.simulate.traces.trace import Int64s, Trace
 from suite.tables.terminal import print_line, print_table
+from systems.freq_cache.planner.planner import Ids
 
 Row = tuple[str, int, int, int | None]
 """A statistic: its name, what fbgemm counted, what its simulated cache counts, and what the curve says."""
@@ -38,6 +41,42 @@ class Counted(Model):
     """Trained after it."""
     caches: list[CountedCache]
     """Of every TBE that has one."""
+
+
+class SomeTables(Trace):
+    """The ids of some tables of a trace.
+
+    Args:
+        trace: All tables.
+        names: Those to keep, in the order in which their rows are numbered.
+
+    Raises:
+        BadOption: the trace has no such table.
+    """
+
+    def __init__(self, trace: Trace, names: Sequence[str]) -> None:
+        places = {name: place for place, (name, _) in enumerate(trace.tables)}
+        if unknown := [name for name in names if name not in places]:
+            raise BadOption(f"{trace.name} has no table {', '.join(unknown)}: it has {', '.join(places)}")
+        self._kept = [places[name] for name in names]
+        self.name = trace.name
+        self.tables = tuple(trace.tables[place] for place in self._kept)
+        self.length = trace.length
+        self.batch_lookups = trace.batch_lookups
+        self._trace = trace
+
+    def ids(self, index: int) -> Ids:
+        return self.of(self._trace.ids(index))
+
+    def of(self, ids: Ids) -> Ids:
+        """These tables' part of the ids of all."""
+        parts = np.split(ids.values, ids.ends[:-1])
+        kept = [parts[place] for place in self._kept]
+        return Ids(np.concatenate(kept), np.cumsum([part.size for part in kept]), self.table_starts)
+
+    def frequencies(self) -> list[Int64s]:
+        every = self._trace.frequencies()
+        return [every[place] for place in self._kept]
 
 
 def beside(trace: Trace, counted: Counted) -> list[tuple[CountedCache, list[Row]]]:

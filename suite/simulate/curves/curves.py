@@ -13,7 +13,7 @@ of its own, corrected for the share of the population that they make up (Cochran
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -175,10 +175,10 @@ def miss_curves(
         raise ValueError(f"batches {span.counted_from} to {span.stop} of {trace.length}: nothing to count")
     sizes = np.array([rows for _, rows in trace.tables], np.int64)
     most = (span.stop - span.counted_from) * trace.batch_lookups
-    pooled = _Followed(sizes.sum(keepdims=True), None if sample is None else _of_all(sizes, sample), most)
-    followed = [pooled]
+    followed = [_Followed([trace.name], sizes.sum(keepdims=True), _sampled(sizes, sample, by_table=False), most)]
     if per_table:
-        followed.append(_Followed(sizes, None if sample is None else _of_each(sizes, sample), most))
+        names = [name for name, _ in trace.tables]
+        followed.append(_Followed(names, sizes, _sampled(sizes, sample, by_table=True), most))
     census = _Census(trace.table_starts)
     for seen in replayed(trace, 0, span.stop):
         counted = seen.number >= span.counted_from
@@ -187,26 +187,22 @@ def miss_curves(
         if sample is not None and counted:
             census.count(seen.ids)
         progress(seen.number + 1, span.stop)
-    names = [[trace.name], [name for name, _ in trace.tables]]
-    made = [tuple(stacks.curves(called, census)) for stacks, called in zip(followed, names, strict=False)]
-    tables = made[1] if per_table else ()
-    return Curves(trace=trace.name, span=span, sample=sample, pooled=made[0][0], tables=tables)
+    pooled, *tables = (curve for stacks in followed for curve in stacks.curves(census))
+    return Curves(trace=trace.name, span=span, sample=sample, pooled=pooled, tables=tuple(tables))
 
 
-def _of_all(sizes: Int64s, share: float) -> RowSample:
-    """A sample of all rows alike."""
+def _sampled(sizes: Int64s, share: float | None, *, by_table: bool) -> RowSample | None:
+    """A sample of all rows alike, or with enough rows of each table; None: all rows are followed."""
+    if share is None:
+        return None
     if not 0 < share <= 1:
         raise BadOption(f"--sample: {share:g} is out of range, it must be above 0 and at most 1")
-    sample = RowSample(sizes, np.full(sizes.size, share), by_table=False)
-    if not sample.sizes.all():
+    least = LEAST_SAMPLED_ROWS / sizes if by_table else np.zeros(sizes.size)
+    sample = RowSample(sizes, np.clip(least, share, 1), by_table=by_table)
+    if not by_table and not sample.sizes.all():
         enough = min(1.0, _FEWEST_SAMPLED / int(sizes.sum()))
         raise BadOption(f"--sample: {share:g} of {sizes.sum():,} rows is too few to tell an error: give {enough:.2g}")
     return sample
-
-
-def _of_each(sizes: Int64s, share: float) -> RowSample:
-    """A sample with enough rows of each table."""
-    return RowSample(sizes, np.minimum(np.maximum(share, LEAST_SAMPLED_ROWS / sizes), 1), by_table=True)
 
 
 class _Census:
@@ -240,12 +236,14 @@ class _Followed:
     """All rows of a trace, or a sample of them, on a stack for each curve.
 
     Args:
+        names: Of the curves.
         rows: Rows of each curve, int64 `[curves]`.
         sample: Its strata are the groups of each curve.
         most_lookups: Ids that may be counted in all.
     """
 
-    def __init__(self, rows: Int64s, sample: RowSample | None, most_lookups: int) -> None:
+    def __init__(self, names: Sequence[str], rows: Int64s, sample: RowSample | None, most_lookups: int) -> None:
+        self._names = names
         self._rows = rows
         self._sample = sample
         groups = sample.sizes if sample is not None else np.empty(0, np.int64)
@@ -265,9 +263,9 @@ class _Followed:
         self._stacks.access(rows, occurrences, counted=counted)
         self._groups.access(rows, occurrences, counted=counted)
 
-    def curves(self, names: list[str], census: _Census) -> Iterator[Curve]:
+    def curves(self, census: _Census) -> Iterator[Curve]:
         """One for each name; the census has counts of all rows where not all are followed."""
-        for place, name in enumerate(names):
+        for place, name in enumerate(self._names):
             rows = int(self._rows[place])
             unique, lookups = _depths(self._stacks, place, rows)
             totals, groups = self._stacks.totals[place, [UNIQUE, LOOKUPS, LARGEST]], range(0)

@@ -2,6 +2,7 @@
 
 import numpy as np
 from numpy.typing import NDArray
+from pandas.util import hash_array
 
 from suite.simulate.traces.trace import Int64s
 from systems.freq_cache.planner.planner import Ids
@@ -12,7 +13,7 @@ GROUPS = 8
 _HASH_BITS = 24
 _ALL = 1 << _HASH_BITS
 _GROUP_MASK, _HASH_SHIFT = np.uint64(GROUPS - 1), np.uint64(64 - _HASH_BITS)
-_GOLDEN, _MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _NONE = -1
 _BLOCK = 1 << 22
 """Rows that are hashed at once."""
@@ -43,7 +44,7 @@ class RowSample:
         for table, (size, end) in enumerate(zip(table_rows.tolist(), ends.tolist(), strict=True)):
             for start in range(end - size, end, _BLOCK):
                 block = np.arange(start, min(start + _BLOCK, end), dtype=np.uint64)
-                hashed = _hashed(block)
+                hashed = hash_array((block + np.uint64(1)) * _GOLDEN)  # splitmix64 (Steele et al., OOPSLA 2014)
                 chosen = hashed >> _HASH_SHIFT < limits[table]
                 rows.append(block[chosen])
                 strata.append((hashed[chosen] & _GROUP_MASK).astype(np.int64) + (GROUPS * table if by_table else 0))
@@ -57,11 +58,3 @@ class RowSample:
         found = self._numbers[ids.values + np.repeat(ids.starts, np.diff(ids.ends, prepend=0))]
         numbers: Int64s = found[found != _NONE].astype(np.int64)
         return numbers
-
-
-def _hashed(rows: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The mixing steps of splitmix64 (Steele, Lea and Flood, OOPSLA 2014)."""
-    mixed = (rows + np.uint64(1)) * _GOLDEN
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * _MIX_1
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * _MIX_2
-    return mixed ^ (mixed >> np.uint64(31))

@@ -64,20 +64,16 @@ class Split:
         return self.slots - sum(self.greedy.slots)
 
     @property
-    def saved(self) -> float:
-        """Share of the misses of the shared cache that the greedy division saves; below 0 it costs misses."""
-        return 1 - self.greedy.total_misses / self.shared_misses if self.shared_misses else 0.0
-
-    @property
     def answer(self) -> str:
         """Whether it is worth dividing the slots, in one sentence."""
-        effect = f"{abs(self.saved):.1%} {'fewer' if self.saved >= 0 else 'more'} misses than one shared by all tables"
-        difference = abs(self.greedy.total_misses - self.shared_misses)
-        if difference <= 2 * float(np.hypot(self.shared_error, self.greedy_error)) and self.shared_error:
+        fewer = self.shared_misses - self.greedy.total_misses
+        saved = fewer / self.shared_misses if self.shared_misses else 0.0
+        effect = f"{abs(saved):.1%} {'fewer' if saved >= 0 else 'more'} misses than one shared by all tables"
+        if abs(fewer) <= 2 * float(np.hypot(self.shared_error, self.greedy_error)) and self.shared_error:
             return f"The sample is too small to tell: caches of their own are estimated at {effect}; raise --sample."
-        if self.saved >= WORTH:
+        if saved >= WORTH:
             return f"Worth it: caches of their own have {effect}."
-        if self.saved > 0:
+        if saved > 0:
             return f"Hardly worth it: caches of their own have only {effect}."
         return f"Not worth it: caches of their own have {effect}."
 

@@ -1,6 +1,7 @@
 """Curves and splits as tables: printed within 80 columns, as data frames, and as one record."""
 
 import json
+from pprint import pformat
 
 import numpy as np
 import pandas as pd
@@ -171,16 +172,4 @@ def _show_split(curves: Curves, split: Split, console: Console) -> None:
     if not curves.pooled.holds(split.slots):
         print_line(console, "The shared cache cannot hold the largest batch: it misses more than this.")
     print_line(console, "\nFor CachedEmbeddingBagCollection, with policy lru:")
-    print_line(console, cache_rows_text(split.cache_rows()))
-
-
-def cache_rows_text(cache_rows: dict[str, int]) -> str:
-    """The argument `cache_rows` as Python text, within 80 columns where the names allow it."""
-    lines, line = [], "   "
-    for name, slots in cache_rows.items():
-        entry = f" {json.dumps(name)}: {slots},"
-        if len(line) + len(entry) > 80 and line.strip():
-            lines.append(line)
-            line = "   "
-        line += entry
-    return "\n".join(["cache_rows={", *lines, line, "}"])
+    print_line(console, f"cache_rows={pformat(split.cache_rows(), sort_dicts=False)}")

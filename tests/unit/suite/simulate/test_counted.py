@@ -9,9 +9,8 @@ from test_curves import zipf_trace
 from test_curves_command import run
 
 from suite.records.options import BadOption
-from suite.simulate.curves.counted import Counted, CountedCache, beside
+from suite.simulate.curves.counted import Counted, CountedCache, SomeTables, beside
 from suite.simulate.curves.curves import miss_curves
-from suite.simulate.curves.some_tables import SomeTables
 from suite.simulate.models.fbgemm.cache import FbgemmCacheModel, uvm_cache_stats
 from suite.simulate.models.model import Span, replay
 

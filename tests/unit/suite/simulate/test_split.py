@@ -8,8 +8,8 @@ from test_curves import Recency, planned, zipf_trace
 from torchrec import EmbeddingBagConfig
 
 from suite.records.options import BadOption
+from suite.simulate.curves.counted import SomeTables
 from suite.simulate.curves.curves import Curve, Curves, Depths, miss_curves
-from suite.simulate.curves.some_tables import SomeTables
 from suite.simulate.curves.split import Split, divide_greedily, split_slots
 from suite.simulate.models.model import Span
 from systems.contract import OptimizerKind, SparseOptimizer
