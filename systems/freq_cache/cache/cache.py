@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -37,12 +36,6 @@ class Bags:
 
     ids: Ids
     offsets: NDArray[np.int64]
-
-    @cached_property
-    def one_each(self) -> bool:
-        """Whether every bag has one id."""
-        none_empty = self.offsets[1:] > self.offsets[:-1]
-        return none_empty.size == self.ids.values.size and bool(none_empty.all())
 
 
 _NO_OFFSETS = np.empty(0, np.int32)
@@ -139,7 +132,9 @@ class Cache:
     def plan(self, bags: Bags) -> Planned:
         """Plan the batch announced longest ago."""
         plan = self._together.planned(self.planner.plan())
-        return Planned(plan, _NO_OFFSETS if bags.one_each else bags.offsets.astype(np.int32))
+        offsets = bags.offsets
+        one_each = offsets.size == bags.ids.values.size + 1 and bool((offsets[1:] > offsets[:-1]).all())
+        return Planned(plan, _NO_OFFSETS if one_each else offsets.astype(np.int32))
 
     def withdraw(self) -> None:
         """Have the planner forget the announced batches that are not planned."""

@@ -9,7 +9,7 @@ from torch import Tensor
 from torchrec import PoolingType
 
 from systems.contract import OptimizerKind, SparseOptimizer
-from systems.freq_cache.tiers import RowLayout, put_rows, width_of
+from systems.freq_cache.tiers import RowLayout, put_rows
 from systems.tbe import build_shared_tbe, set_tbe_steps, tbe_steps
 
 
@@ -17,6 +17,11 @@ class RowPool:
     """`slots` rows of one width on the device, with optimizer state, looked up and updated by fbgemm's TBE.
 
     Rows are of `row_type` here, whatever they are in the records of `layout` that they come and go as.
+
+    Nobody sees the columns of a slot beyond the `dim` of its row. These are zero and get no gradient, so no optimizer
+    changes them. But row-wise Adagrad divides the squares of a gradient by the columns of a slot where it should by
+    those of a row. There the gradient is multiplied by `sqrt(columns / dim)` and the learning rate divided by it: then
+    the state is the row's own, and the step the same.
 
     All arguments lie on the device, and nothing here waits for it.
     """
@@ -35,13 +40,19 @@ class RowPool:
         self.slots = slots
         self.layout = layout
         self._one_each = torch.empty(0, dtype=torch.int64, device=device)
-        self._padding = _Padding(layout.dim, optimizer)
+        by_row = optimizer.kind is OptimizerKind.ROWWISE_ADAGRAD
+        self._scale = scale = (layout.columns / layout.dim) ** 0.5 if by_row else 1.0
         self._tbe = build_shared_tbe(
             slots,
             layout.columns,
             table_of_feature=table_of_feature,
             pooling=pooling,
-            optimizer=self._padding.optimizer(optimizer),
+            optimizer=replace(
+                optimizer,
+                lr=optimizer.lr / scale,
+                weight_decay=optimizer.weight_decay * scale,
+                max_gradient=optimizer.max_gradient * scale,
+            ),
             device=device,
             row_type=row_type,
             checked=device.type == "cuda",  # planning has, but there all systems have the same kernels
@@ -62,7 +73,17 @@ class RowPool:
         on, and rows of one table would be updated as those of another.
         """
         offsets = self._every_place(slots.numel()) if offsets is None else offsets
-        return self._padding.cut(self._tbe(slots.long(), offsets, self._padding.weights(weights)))
+        if self._scale != 1 and weights is not None and weights.requires_grad:
+            weights = weights.view_as(weights)
+            weights.register_hook(partial(_times, 1 / self._scale))  # the gradient of rows, not of slots
+        pooled: Tensor = self._tbe(slots.long(), offsets, weights)
+        columns, dim = self.layout.columns, self.layout.dim
+        if columns == dim:
+            return pooled
+        if self._scale != 1 and pooled.requires_grad:
+            pooled.register_hook(partial(_times, self._scale))
+        by_feature: Tensor = pooled.unflatten(1, (-1, columns))
+        return by_feature[:, :, :dim].flatten(1)
 
     def _every_place(self, ids: int) -> Tensor:
         if self._one_each.numel() <= ids:
@@ -111,56 +132,13 @@ class RowPool:
 
     def set_hyper_parameters(self, values: Mapping[str, float]) -> None:
         """Train with other values of `lr`, `eps`, `beta1`, `beta2` from the next lookup on."""
-        self._tbe.update_hyper_parameters(self._padding.hyper(values))
+        scaled = {name: value / self._scale if name == "lr" else value for name, value in values.items()}
+        self._tbe.update_hyper_parameters(scaled)
 
     @property
     def nbytes(self) -> tuple[int, int]:
         """Bytes of all rows, and of all optimizer state."""
         return self.weights.nbytes, sum(state.nbytes for state in self.state.values())
-
-
-class _Padding:
-    """What is done to lookups so that nobody sees the columns of a slot beyond the `dim` of its row.
-
-    These are zero and get no gradient, so no optimizer changes them. But row-wise Adagrad divides the squares of a
-    gradient by the columns of a slot where it should by those of a row. There the gradient is multiplied by
-    `sqrt(columns / dim)` and the learning rate divided by it: then the state is the row's own, and the step the same.
-    """
-
-    def __init__(self, dim: int, optimizer: SparseOptimizer) -> None:
-        self._dim, self._columns = dim, width_of(dim)
-        by_row = optimizer.kind is OptimizerKind.ROWWISE_ADAGRAD
-        self._scale = (self._columns / dim) ** 0.5 if by_row else 1.0
-
-    def optimizer(self, optimizer: SparseOptimizer) -> SparseOptimizer:
-        """The optimizer that trains slots as this one is to train rows."""
-        return replace(
-            optimizer,
-            lr=optimizer.lr / self._scale,
-            weight_decay=optimizer.weight_decay * self._scale,
-            max_gradient=optimizer.max_gradient * self._scale,
-        )
-
-    def hyper(self, values: Mapping[str, float]) -> dict[str, float]:
-        """The same for hyper-parameters by name."""
-        return {name: value / self._scale if name == "lr" else value for name, value in values.items()}
-
-    def cut(self, pooled: Tensor) -> Tensor:
-        """What slots gave, `[n, features * columns]`, without the columns beyond: `[n, features * dim]`."""
-        if self._columns == self._dim:
-            return pooled
-        if self._scale != 1 and pooled.requires_grad:
-            pooled.register_hook(partial(_times, self._scale))
-        by_feature: Tensor = pooled.unflatten(1, (-1, self._columns))
-        return by_feature[:, :, : self._dim].flatten(1)
-
-    def weights(self, weights: Tensor | None) -> Tensor | None:
-        """Per-sample weights whose gradient is that of rows, not of slots."""
-        if weights is None or self._scale == 1 or not weights.requires_grad:
-            return weights
-        seen = weights.view_as(weights)
-        seen.register_hook(partial(_times, 1 / self._scale))
-        return seen
 
 
 def _times(factor: float, gradient: Tensor) -> Tensor:

@@ -105,16 +105,12 @@ class FusedOptimizer(torch.optim.Optimizer):
     @property
     def hyper(self) -> dict[str, float]:
         """The hyper-parameters of the next lookup, those of a group with a name as `<name>.<hyper-parameter>`."""
-        return {
-            f"{group}.{name}" if group else name: value
-            for group in self._applied
-            for name, value in self.values_of(group).items()
-        }
+        return {_prefix(group) + name: float(group[name]) for group in self.param_groups for name in _SCHEDULED}
 
     def restore(self, hyper: Values) -> None:
         """Go on with hyper-parameters as `hyper` gave them; what they do not name stays."""
         for group in self.param_groups:
-            prefix = f"{group['name']}." if group["name"] else ""
+            prefix = _prefix(group)
             group.update({name: hyper[prefix + name] for name in _SCHEDULED if prefix + name in hyper})
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]  # noqa: ANN401 - torch's signature
@@ -125,10 +121,14 @@ class FusedOptimizer(torch.optim.Optimizer):
 
     def changed(self) -> dict[str, Values]:
         """What changed in `param_groups` since the last call, by the name of the group."""
-        found = {}
+        found: dict[str, Values] = {}
         for group, applied in self._applied.items():
             changed = {name: value for name, value in self.values_of(group).items() if value != applied[name]}
             if changed:
                 applied.update(changed)
                 found[group] = changed
         return found
+
+
+def _prefix(group: Mapping[str, Any]) -> str:
+    return f"{group['name']}." if group["name"] else ""

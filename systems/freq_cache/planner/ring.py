@@ -14,10 +14,6 @@ class _Arena:
     chunks: list[Segment] = field(default_factory=list)
     cursor: int = 0
 
-    @property
-    def size(self) -> int:
-        return sum(stop - start for start, stop in self.chunks)
-
 
 class Ring:
     """Hands out positions, and hands them out again once their batch is planned. It grows if it must.
@@ -54,7 +50,8 @@ class Ring:
             inside = any(start <= begin and end <= stop for start, stop in arena.chunks)
             if inside and all(end <= taken or begin >= behind for taken, behind in live):
                 return begin
-        first, grown = self.positions, self.positions + max(arena.size, 2 * wanted)
+        have = sum(stop - start for start, stop in arena.chunks)
+        first, grown = self.positions, self.positions + max(have, 2 * wanted)
         if grown > MOST_POSITIONS:
             raise ValueError("too many ids are announced at once: announce fewer batches ahead")
         self.positions = grown

@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -129,8 +129,7 @@ def load(directory: Path, caches: Mapping[str, Cache], *, hyper: Mapping[str, fl
         if learnt is not None and entry.get("policy", {}).get("name") == type(cache.planner.policy).__name__:
             start = cache.start_of(name)
             learnt[start : start + entry["rows"]] = np.fromfile(directory / entry["policy"]["file"], learnt.dtype)
-    values: dict[str, float] = saved
-    return values
+    return cast(dict[str, float], saved)
 
 
 def _layout(cache: Cache) -> RowLayout:

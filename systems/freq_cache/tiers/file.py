@@ -94,15 +94,14 @@ class FileTier(SlowTier):
             self._opened = opened.pop_all()
 
     def read(self, rows: Tensor, out: Tensor) -> None:
-        records = _bytes(out)
         codes = self._codes_of(rows)
         written = np.flatnonzero(codes)
         if written.size < codes.size:
             self._fill_first(rows, out, torch.from_numpy(np.flatnonzero(codes == 0)))
-        self._file.read(np.abs(codes[written]) - 1, records, written)
+        self._file.read(np.abs(codes[written]) - 1, out.view(torch.uint8).numpy(), written)
 
     def write(self, rows: Tensor, records: Tensor) -> None:
-        data = _bytes(records)
+        data: npt.NDArray[np.uint8] = records.view(torch.uint8).numpy()
         with self._writing:
             self._finish_if_decided()
             before = self._codes_of(rows)
@@ -249,11 +248,6 @@ class FileTier(SlowTier):
             self._initialize(rows[absent], weights)
             self.layout.set_weights(first, weights)
         out.index_copy_(0, absent, first)
-
-
-def _bytes(records: Tensor) -> npt.NDArray[np.uint8]:
-    data: npt.NDArray[np.uint8] = records.view(torch.uint8).numpy()
-    return data
 
 
 def _lock(directory: Path) -> int:

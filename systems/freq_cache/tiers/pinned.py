@@ -2,6 +2,7 @@
 
 import weakref
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import torch
 from torch import Tensor
@@ -32,7 +33,9 @@ class PinnedTier(HostTier):
                 _register(self.records)
                 self._unpin = unpin = weakref.finalize(self, _unregister, self.records, device)
                 unpin.atexit = False  # the process lets go of it
-                self.on_device = torch.as_tensor(_Seen(self.records), device=device)
+                # of registered memory the device's address is the host's
+                seen = SimpleNamespace(__cuda_array_interface__=self.records.numpy().__array_interface__)
+                self.on_device = torch.as_tensor(seen, device=device)
                 if not _same_pages(self.records, self.on_device):
                     self.close()
                     raise RuntimeError(
@@ -58,13 +61,6 @@ class PinnedTier(HostTier):
         self.on_device = self.records
         if self._unpin is not None:
             self._unpin()
-
-
-class _Seen:
-    """Host memory by the address that the device has for it, which for registered memory is the host's."""
-
-    def __init__(self, records: Tensor) -> None:
-        self.__cuda_array_interface__ = records.numpy().__array_interface__
 
 
 def _same_pages(records: Tensor, on_device: Tensor) -> bool:
