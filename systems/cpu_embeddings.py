@@ -24,13 +24,11 @@ class CPUEmbeddings(TBESystem):
     takes_weights = True
     ids_on_host = True
     same_on_host = "full_gpu"
+    location = EmbeddingLocation.HOST
 
     @classmethod
     def support(cls, spec: SystemSpec) -> Support:
         return super().support(replace(spec, device=torch.device("cpu")))  # that is where it computes, on CUDA too
-
-    def location(self) -> EmbeddingLocation:
-        return EmbeddingLocation.HOST
 
     @property
     def placement(self) -> Placement:

@@ -24,9 +24,7 @@ class FbgemmUVM(UVM, TBESystem):
         "at the price of speed."
     )
     same_on_host = "full_gpu"
-
-    def location(self) -> EmbeddingLocation:
-        return EmbeddingLocation.MANAGED
+    location = EmbeddingLocation.MANAGED
 
     def cache_options(self, group: Group) -> dict[str, Any]:
         return {"uvm_host_mapped": self.spec.parameters["memory"] == "host_mapped"}
@@ -43,9 +41,7 @@ class FbgemmUVMCaching(UVMCaching, TBESystem):
         "than GPU memory, of which it takes 4 to 12 bytes for every row."
     )
     same_on_host = "full_gpu"
-
-    def location(self) -> EmbeddingLocation:
-        return EmbeddingLocation.MANAGED_CACHING
+    location = EmbeddingLocation.MANAGED_CACHING
 
     def cache_options(self, group: Group) -> dict[str, Any]:
         return {**self.caching_options(), "cache_sets": cache_sets(self.spec, group.tables)}

@@ -15,9 +15,7 @@ class FullGPU(TBESystem):
     )
     takes_weights = True
     host_rows_are = Tier.DEVICE
-
-    def location(self) -> EmbeddingLocation:
-        return EmbeddingLocation.DEVICE
+    location = EmbeddingLocation.DEVICE
 
     def counters(self) -> Counters:
         return self._counter.all_resident()

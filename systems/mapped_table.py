@@ -68,6 +68,7 @@ class MappedTable(TBESystem):
     )
     takes_weights = True
     host_rows_are = Tier.DISK
+    location = EmbeddingLocation.HOST
 
     def __init__(self, spec: SystemSpec) -> None:
         kept = tempfile.TemporaryDirectory(prefix="mapped_table_")
@@ -81,9 +82,6 @@ class MappedTable(TBESystem):
         if spec.device.type != "cpu":
             return Support(Verdict.UNSUPPORTED, "mapped_table computes on a CPU: take fbgemm_uvm on a GPU")
         return super().support(spec)
-
-    def location(self) -> EmbeddingLocation:
-        return EmbeddingLocation.HOST
 
     def _build(self, group: Group) -> TBE:
         """A TBE whose rows and optimizer state lie in mapped files.

@@ -1,6 +1,5 @@
 """Systems whose rows lie in fbgemm TBEs: what they share, and those that build one TBE per pooling and type of rows."""
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, TypeAlias
@@ -107,6 +106,8 @@ class TBEHolder(CountedSystem):
 class TBESystem(TBEHolder):
     """Rows in fbgemm TBEs at one location. Subclasses say which, and what that costs."""
 
+    location: ClassVar[EmbeddingLocation]
+    """Where the rows go on a CUDA device."""
     row_types = frozenset(ROW_TYPES)
 
     def __init__(self, spec: SystemSpec) -> None:
@@ -121,10 +122,6 @@ class TBESystem(TBEHolder):
             }
         )
 
-    @abstractmethod
-    def location(self) -> EmbeddingLocation:
-        """Where the rows go on a CUDA device."""
-
     def cache_options(self, group: Group) -> dict[str, Any]:
         """Further TBE arguments on a CUDA device."""
         return {}
@@ -136,7 +133,7 @@ class TBESystem(TBEHolder):
             pooling=group.tables[0].pooling,
             optimizer=self.spec.optimizer,
             device=self.spec.device,
-            location=self.location(),
+            location=self.location,
             row_type=row_type_of(group.tables[0]),
             **self.cache_options(group),
         )
