@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from suite.simulate.models.bounds.marks import Marks, highest, mark, mark_all, no_marks, unmark
-from suite.simulate.models.model import CacheModel, Setting, Tally
-from suite.simulate.traces.next_use import NextUses, next_uses
+from suite.simulate.models.bounds.marks import Marks, highest, mark, no_marks, unmark
+from suite.simulate.models.model import Bools, CacheModel, Setting, Tally
+from suite.simulate.traces.next_use import next_uses
 from suite.simulate.traces.rates import rates_of
 from suite.simulate.traces.trace import Int32s, Int64s, Seen
 from systems.freq_cache.compiled import compiled, prefetch_ahead
@@ -68,7 +68,7 @@ class BeladyModel(CacheModel):
         counts = (started, joined, left, waiting, held)
         self._cache = _Cache(ticket, rank, bar, *counts, span.counted_from, self.slots, bypass)
         if rank.size:
-            _start(self._cache, self._uses)
+            _start(self._cache, self._uses.first)
 
     def step(self, batch: Seen, tally: Tally | None) -> None:
         rows = batch.unique[0]
@@ -84,8 +84,8 @@ class CompulsoryModel(CacheModel):
     """A cache with a slot for every row: only rows that were never used before are missed, and none leaves.
 
     `warm` is as in `BeladyModel`: it starts with as many rows as there are slots, those that the counted batches are
-    the first to use, as they come. Never above `belady` with the same start. Memory: 5 B per row of the tables with the
-    finding of distinct rows, and with a warm start `Rates`.
+    the first to use, as they come. Never above `belady` with the same start. Memory: 4 B per row of the tables for the
+    finding of distinct rows, `NextUses`, and with a warm start `Rates`.
     """
 
     variants = {"warm": BeladyModel.variants["warm"]}
@@ -94,7 +94,7 @@ class CompulsoryModel(CacheModel):
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
-        self._seen = np.zeros(setting.trace.rows, np.bool_)
+        self._first = next_uses(setting.trace, setting.span.stop).first
         self._rank, self._bar = _start_rows(setting, parameters["warm"])
         self._free = setting.slots if self._rank.size else 0
 
@@ -103,15 +103,16 @@ class CompulsoryModel(CacheModel):
         return self.setting.trace.rows
 
     def step(self, batch: Seen, tally: Tally | None) -> None:
+        if tally is None:
+            return
         rows = batch.unique[0]
-        missed = np.empty(rows.size, np.bool_)
-        _look(self._seen, rows, missed)
-        if tally is not None:
-            if self._free:
-                held = np.flatnonzero(missed & (self._rank[rows] >= self._bar))[: self._free]
-                self._free -= held.size
-                missed[held] = False
-            tally.rows_fetched += self.count(batch, missed, tally)
+        numbers = np.arange(batch.number, batch.number + batch.batches, dtype=self._first.dtype)
+        missed: Bools = self._first[rows] == numbers.repeat(np.diff(batch.ends, prepend=0))
+        if self._free:
+            held = np.flatnonzero(missed & (self._rank[rows] >= self._bar))[: self._free]
+            self._free -= held.size
+            missed[held] = False
+        tally.rows_fetched += self.count(batch, missed, tally)
 
 
 def _start_rows(setting: Setting, warm: str) -> tuple[Int32s, int]:
@@ -120,13 +121,6 @@ def _start_rows(setting: Setting, warm: str) -> tuple[Int32s, int]:
         return np.empty(0, np.int32), 0
     rates = rates_of(setting.trace)
     return rates.of, 0 if warm == "any" else rates.lowest_frequent(setting.slots)
-
-
-@compiled
-def _look(seen, rows, missed):
-    for i in range(rows.size):
-        missed[i] = not seen[rows[i]]
-        seen[rows[i]] = True
 
 
 class _Cache(NamedTuple):
@@ -159,25 +153,22 @@ class _Cache(NamedTuple):
     bypass: bool
 
 
-def _start(cache: _Cache, uses: NextUses) -> None:
+@compiled
+def _start(cache, first):
     """Start with rows that the counted batches are the first to use, the nearest first.
 
     Which rows they are is left open until they are used: the first so many of a batch that may be among them.
     """
-    firsts = np.zeros_like(cache.started)
-    _count_firsts(uses.first, cache.rank, cache.bar, firsts)
-    firsts[: cache.counted_from] = firsts[-1] = 0
-    cache.started[:] = np.clip(cache.slots - (np.cumsum(firsts) - firsts), 0, firsts)
-    cache.joined[:] = cache.started
-    cache.held[0] = cache.started.sum()
-    mark_all(cache.waiting, cache.started)
-
-
-@compiled
-def _count_firsts(first, rank, bar, firsts):
     for row in range(first.size):
-        if rank[row] >= bar:
-            firsts[first[row]] += 1
+        cache.started[first[row]] += cache.rank[row] >= cache.bar
+    cache.started[: cache.counted_from] = 0
+    for batch in range(cache.counted_from, cache.started.size - 1):
+        new = min(cache.started[batch], cache.slots - cache.held[0])
+        cache.started[batch] = cache.joined[batch] = new
+        cache.held[0] += new
+        if new:
+            mark(cache.waiting, batch)
+    cache.started[-1] = 0
 
 
 @compiled

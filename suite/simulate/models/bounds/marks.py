@@ -40,14 +40,6 @@ def mark(marks, number):
 
 
 @compiled
-def mark_all(marks, chosen):
-    """Have every number in the set whose entry is not 0."""
-    for number in range(chosen.size):
-        if chosen[number]:
-            mark(marks, number)
-
-
-@compiled
 def unmark(marks, number):
     """Take a number out of the set."""
     for level in range(marks.begins.size):

@@ -1,10 +1,9 @@
 """A set of numbers tells its highest, whatever comes and goes."""
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suite.simulate.models.bounds.marks import highest, mark, mark_all, no_marks, unmark
+from suite.simulate.models.bounds.marks import highest, mark, no_marks, unmark
 
 MOST = 70_000
 """Takes three levels."""
@@ -19,9 +18,3 @@ def test_the_highest_is_that_of_a_set(changes: list[tuple[bool, int]]) -> None:
         if told:
             assert highest(marks) == max(told)
     assert bool(marks.words.any()) == bool(told)
-
-
-def test_entries_that_are_not_zero_are_marked() -> None:
-    marks = no_marks(1)
-    mark_all(marks, np.array([3]))
-    assert highest(marks) == 0
