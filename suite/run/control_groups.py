@@ -1,10 +1,14 @@
 """Where the control group of this process is, and how one is made below it.
 
-Sources: the kernel's cgroup-v1/memory.rst and cgroup-v2.rst; systemd's CGROUP_DELEGATION.md.
+Sources: the kernel's cgroup-v1/memory.rst and cgroup-v2.rst; systemd's CGROUP_DELEGATION.md and
+org.freedesktop.systemd1(5).
 """
 
 import errno
 import os
+import shutil
+import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,6 +18,8 @@ PREFIX = "embedding-suite-"
 _LEAF = f"{PREFIX}main"
 """Version 2: where the other processes of a group go that gets groups below it; it may have either, not both."""
 _ATTEMPTS = 5
+_POLL_S = 0.25
+_BUS_TIMEOUT_S = 20.0
 _DELEGATED = ("user.delegate", "trusted.delegate")
 """Marks of systemd on the folder of a group that it leaves to others."""
 REMEDY_1 = (
@@ -124,3 +130,52 @@ def is_ours(own: Path) -> bool:
             if os.getxattr(parent_of_new(own), name) == b"1":
                 return True
     return False
+
+
+def in_scope(root: Path) -> Path:
+    """Have systemd, which owns the groups of its users and of root, move this process to a scope that it leaves to us.
+
+    A process cannot go back to the scope it came from. systemd removes ours, and what is below, after the last process.
+
+    Returns:
+        The folder of the scope's group.
+
+    Raises:
+        CannotHold: systemd refuses it, or counts no memory there.
+    """
+    unit = f"{PREFIX}{os.getpid()}.scope"
+    properties = (
+        f"PIDs au 1 {os.getpid()} Delegate b true MemoryAccounting b true "
+        "CollectMode s inactive-or-failed"  # so that no killed one stays listed
+    )
+    _ask_systemd("StartTransientUnit", "ssa(sv)a(sa(sv))", unit, "fail", "4", *properties.split(), "0")
+    deadline = time.monotonic() + _BUS_TIMEOUT_S
+    while True:  # the answer says that a job was queued
+        _, own = own_group(root)
+        with suppress(FileNotFoundError):
+            if own.name == unit and "memory" in (own / "cgroup.controllers").read_text().split():
+                return own
+        if time.monotonic() > deadline:
+            raise CannotHold(
+                f"systemd counts no memory for {own.name}",
+                "let it: `sudo systemctl set-property user@$UID.service Delegate=yes`, then log in anew",
+            )
+        time.sleep(_POLL_S)
+
+
+def _ask_systemd(method: str, *arguments: str) -> None:
+    """Call systemd: that of this user, or of the system for root."""
+    service = ("org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager")
+    busctl = shutil.which("busctl")
+    if busctl is None:
+        raise CannotHold("systemd owns the control groups here and `busctl`, to ask it, is missing", REMEDY_2)
+    command = [busctl, "--system" if os.geteuid() == 0 else "--user", "--quiet", "call", *service, method, *arguments]
+    try:
+        subprocess.run(command, capture_output=True, text=True, check=True, timeout=_BUS_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        said = "no answer"
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.strip() or f"exit code {error.returncode}"
+    else:
+        return
+    raise CannotHold(f"systemd owns the control groups here and refuses {method} ({said})", REMEDY_2)

@@ -3,25 +3,23 @@
 A page counts in the group of the process that touched it first, and stays there: what a process has before it enters
 does not count, and neither does a file that others have in the page cache.
 
-Sources: the kernel's cgroup-v1/memory.rst and cgroup-v2.rst; systemd's CGROUP_DELEGATION.md and
-org.freedesktop.systemd1(5).
+Sources: the kernel's cgroup-v1/memory.rst and cgroup-v2.rst.
 """
 
 import errno
 import os
-import shutil
-import subprocess
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from suite.run.control_groups import (
     PREFIX,
     REMEDY_1,
     REMEDY_2,
     CannotHold,
+    in_scope,
     is_ours,
     made,
     made_counting,
@@ -34,7 +32,6 @@ from suite.run.ending import kills_in, runs
 _PATIENCE_S = 30.0
 """For pages that must be written to the drive before they can go."""
 _POLL_S = 0.25
-_BUS_TIMEOUT_S = 20.0
 
 
 class MemoryGroup(AbstractContextManager["MemoryGroup"]):
@@ -44,7 +41,7 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
         how: Which kind it is, in words, for the record.
     """
 
-    how: ClassVar[str]
+    how: str
     _usage: ClassVar[str]
     _peak: ClassVar[str]
     _remedy: ClassVar[str]
@@ -58,7 +55,7 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
 
     @staticmethod
     def make(*, root: Path = Path("/")) -> "MemoryGroup":
-        """A new, empty group below that of this process.
+        """A new, empty group below that of this process, which moves to a scope of its own where systemd owns that one.
 
         Args:
             root: Where `/proc` and `/sys` are found.
@@ -70,16 +67,16 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
         if version == 1:
             with refusals_told(own, REMEDY_1.format(own)):
                 return _Version1(made(own), home=own)
-        if (root / "run/systemd/system").is_dir() and not is_ours(own):
-            return _Scope.ready(root)
-        path, home = made_counting(parent_of_new(own))
-        return _Version2(path, home)
+        through_systemd = (root / "run/systemd/system").is_dir() and not is_ours(own)
+        group = _Version2(*made_counting(parent_of_new(in_scope(root) if through_systemd else own)))
+        group.how += ", through systemd" if through_systemd else ""
+        return group
 
     def enter(self) -> None:
         """Put this process in, and what it starts from now on.
 
         Raises:
-            CannotHold: the kernel or systemd refuses it.
+            CannotHold: the kernel refuses it.
         """
         try:
             self._write("cgroup.procs", os.getpid())
@@ -141,15 +138,12 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
         if self._peak_file is not None:
             os.close(self._peak_file)
             self._peak_file = None
-        self._leave()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _leave(self) -> None:
         with suppress(OSError):
             (self._home / "cgroup.procs").write_text(str(os.getpid()))
             self._path.rmdir()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _read(self, name: str) -> str:
         return (self._path / name).read_text()
@@ -196,81 +190,6 @@ class _Version2(MemoryGroup):
             self._write("memory.max", limit_bytes)
         finally:
             self._write("memory.high", "max")
-
-
-class _Scope(_Version2):
-    """A scope of systemd, which owns the groups of its users and of root.
-
-    A process cannot go back to the scope it came from: after `close` it is no longer limited, and systemd removes the
-    scope after its last process.
-    """
-
-    how = "memory control group, version 2, through systemd"
-    _PROPERTIES: ClassVar = {"memory.max": "MemoryMax", "memory.high": "MemoryHigh", "memory.swap.max": "MemorySwapMax"}
-    _INFINITY: ClassVar = (1 << 64) - 1
-
-    def __init__(self, root: Path) -> None:
-        _, own = own_group(root)
-        super().__init__(own, home=own)
-        self._root = root
-        self._unit = f"{PREFIX}{os.getpid()}.scope"
-
-    @classmethod
-    def ready(cls, root: Path) -> Self:
-        """A scope that `enter` will start.
-
-        Raises:
-            CannotHold: systemd does not answer.
-        """
-        scope = cls(root)
-        scope._ask("GetUnit", "s", "init.scope")
-        return scope
-
-    def enter(self) -> None:
-        if own_group(self._root)[1].name != self._unit:  # it may be in from an earlier time
-            properties = (
-                f"PIDs au 1 {os.getpid()} MemoryAccounting b true MemorySwapMax t 0 "
-                "CollectMode s inactive-or-failed"  # so that no killed one stays listed
-            ).split()
-            self._ask("StartTransientUnit", "ssa(sv)a(sa(sv))", self._unit, "fail", 4, *properties, 0)
-        deadline = time.monotonic() + _BUS_TIMEOUT_S
-        while True:  # the answer says that a job was queued
-            _, self._path = own_group(self._root)
-            if self._path.name == self._unit and (self._path / "memory.max").exists():
-                return
-            if time.monotonic() > deadline:
-                raise CannotHold(
-                    f"systemd counts no memory for {self._path.name}",
-                    "let it: `sudo systemctl set-property user@$UID.service Delegate=yes`, then log in anew",
-                )
-            time.sleep(_POLL_S)
-
-    def _leave(self) -> None:
-        with suppress(CannotHold):
-            if self._path.name == self._unit:
-                self._write("memory.max", "max")
-
-    def _write(self, name: str, value: int | str) -> None:
-        number = self._INFINITY if value == "max" else value
-        self._ask("SetUnitProperties", "sba(sv)", self._unit, "true", 1, self._PROPERTIES[name], "t", number)
-
-    def _ask(self, method: str, *arguments: int | str) -> None:
-        """Call systemd: that of this user, or of the system for root."""
-        service = ("org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager")
-        bus = "--system" if os.geteuid() == 0 else "--user"
-        busctl = shutil.which("busctl")
-        if busctl is None:
-            raise CannotHold("systemd owns the control groups here and `busctl`, to ask it, is missing", REMEDY_2)
-        command = [busctl, bus, "--quiet", "call", *service, method, *map(str, arguments)]
-        try:
-            subprocess.run(command, capture_output=True, text=True, check=True, timeout=_BUS_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            said = "no answer"
-        except subprocess.CalledProcessError as error:
-            said = error.stderr.strip() or f"exit code {error.returncode}"
-        else:
-            return
-        raise CannotHold(f"systemd owns the control groups here and refuses {method} ({said})", REMEDY_2)
 
 
 def kills(pid: int, *, root: Path = Path("/")) -> int:

@@ -107,12 +107,13 @@ def test_limit_of_version_2_that_would_kill_is_refused(version_2, monkeypatch):
     assert (top / NAME / "memory.high").read_text() == "max"
 
 
-def test_systemd_is_asked_where_it_owns_the_group(version_2, monkeypatch):
+def test_systemd_is_asked_for_a_scope_where_it_owns_the_group(version_2, monkeypatch):
     (version_2 / "run/systemd/system").mkdir(parents=True)
     bus = version_2 / "bin/busctl"
     scope = f"{NAME}.scope"
-    write(version_2, f"sys/fs/cgroup/{scope}/memory.max", "max")
-    write(version_2, f"sys/fs/cgroup/{scope}/memory.current", "900")
+    folder = version_2 / "sys/fs/cgroup" / scope
+    write(folder, "cgroup.controllers", "memory pids\n")
+    write(folder, "cgroup.subtree_control", "\n")
     script = f"""#!/bin/sh
     echo $* >>{version_2}/said
     case $* in *StartTransientUnit*) echo 0::/{scope} >{version_2}/proc/self/cgroup;; esac
@@ -120,18 +121,18 @@ def test_systemd_is_asked_where_it_owns_the_group(version_2, monkeypatch):
     write(version_2, "bin/busctl", script)
     bus.chmod(0o755)
     monkeypatch.setenv("PATH", str(bus.parent), prepend=":")
-    with MemoryGroup.make(root=version_2) as group:
-        group.enter()
-        group.limit(1000)
+    group = MemoryGroup.make(root=version_2)
+    write(folder, f"{NAME}/memory.current", "900")
+    group.enter()
+    group.limit(1000)
+    assert (folder / NAME / "cgroup.procs").read_text() == str(os.getpid())
+    assert (folder / NAME / "memory.max").read_text() == "1000"
+    group.close()
+    assert (folder / "cgroup.procs").read_text() == str(os.getpid())
     said = [line.partition(".Manager ")[2] for line in (version_2 / "said").read_text().splitlines()]
     assert said == [
-        "GetUnit s init.scope",
-        f"StartTransientUnit ssa(sv)a(sa(sv)) {scope} fail 4 PIDs au 1 {os.getpid()} MemoryAccounting b true "
-        "MemorySwapMax t 0 CollectMode s inactive-or-failed 0",
-        f"SetUnitProperties sba(sv) {scope} true 1 MemoryHigh t 1000",
-        f"SetUnitProperties sba(sv) {scope} true 1 MemoryMax t 1000",
-        f"SetUnitProperties sba(sv) {scope} true 1 MemoryHigh t 18446744073709551615",
-        f"SetUnitProperties sba(sv) {scope} true 1 MemoryMax t 18446744073709551615",
+        f"StartTransientUnit ssa(sv)a(sa(sv)) {scope} fail 4 PIDs au 1 {os.getpid()} Delegate b true "
+        "MemoryAccounting b true CollectMode s inactive-or-failed 0",
     ]
     assert group.how == "memory control group, version 2, through systemd"
 
@@ -141,7 +142,9 @@ def test_systemd_that_refuses_is_told(version_2, monkeypatch):
     write(version_2, "bin/busctl", "#!/bin/sh\necho No medium found >&2\nexit 1\n")
     (version_2 / "bin/busctl").chmod(0o755)
     monkeypatch.setenv("PATH", str(version_2 / "bin"), prepend=":")
-    with pytest.raises(CannotHold, match=r"refuses GetUnit \(No medium found\); use `systemd-run --user --scope"):
+    with pytest.raises(
+        CannotHold, match=r"refuses StartTransientUnit \(No medium found\); use `systemd-run --user --scope"
+    ):
         MemoryGroup.make(root=version_2)
 
 
