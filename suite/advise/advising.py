@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 from suite.advise.calibrate.calibrate import OnProgress, calibrate
@@ -87,6 +88,7 @@ def advise(
     pattern = Case.of(cell, workload)
     variants = [replace(pattern, system=system, row_type=row_type) for system in systems for row_type in row_types]
     found = [sized for variant in variants for sized in sizes(variant, ratios, budget)]
+    least = partial(frontier, largest=round(replays.uncached.largest))
     costs = described or calibrate(found, seconds=seconds, on_progress=on_progress)
     candidates, refused = weigh(found, replays, costs, on_progress=on_progress)
     return Advice(
@@ -101,7 +103,7 @@ def advise(
         predictions=tuple(candidate.prediction for candidate in candidates),
         refused=tuple(refused),
         choice=choose(candidates, costs, budget=budget),
-        frontier=tuple(frontier(variant, largest=round(replays.uncached.largest)) for variant in variants),
+        frontier=tuple(found for found in map(least, variants) if found is not None),
     )
 
 

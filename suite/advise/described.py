@@ -6,18 +6,17 @@ that terms are upper bounds where rows repeat.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
-from importlib.resources import files
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from suite.advise.case import Case
 from suite.advise.costs import Basis, Counts, NotCalibrated, Terms
 from suite.records.model import Model
-from suite.records.options import BadOption
+from suite.simulate.options import read_input
 from systems.contract import OptimizerKind
 
 EXAMPLES = ("a100", "h100", "h200")
@@ -61,19 +60,9 @@ def load_hardware(name: str) -> Hardware:
     Raises:
         BadOption: it cannot be read, or a field is missing, unknown or out of range; the message names file and field.
     """
-    example = files("suite.advise").joinpath("hardware", f"{name}.json")
-    try:
-        return Hardware.model_validate_json((example if name in EXAMPLES else Path(name)).read_text(encoding="utf-8"))
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"]))
-        what = f"field {field}: {first['msg']}" if field else f"not a JSON object: {first['msg']}"
-        raise BadOption(f"--hardware {name}: {what}; compare suite/advise/hardware/a100.json") from None
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise BadOption(
-            f"--hardware {name} cannot be read ({why}): give a JSON file, or {', '.join(EXAMPLES)}"
-        ) from None
+    path = Path(__file__).with_name("hardware") / f"{name}.json" if name in EXAMPLES else Path(name)
+    remedy = f"give {', '.join(EXAMPLES)}, or a JSON file like suite/advise/hardware/a100.json"
+    return read_input(Hardware, path, flag="--hardware ", remedy=remedy)
 
 
 class Matmul(StrEnum):
@@ -120,12 +109,6 @@ class DescribedCosts:
     def machine(self) -> str:
         """The machine's name."""
         return self.hardware.name
-
-    def with_link(self, factor: float) -> Self:
-        """The same on a machine whose link is so many times as fast."""
-        names = ("link_to_device_gb_per_s", "link_to_host_gb_per_s")
-        link = {name: factor * getattr(self.hardware, name) for name in names}
-        return replace(self, hardware=self.hardware.model_copy(update=link))
 
     def terms(self, case: Case, counts: Counts) -> Terms:
         """The named costs of a step. Raises `NotCalibrated` if they are not known."""

@@ -1,17 +1,15 @@
 """The recommendation: the fastest case within the budget, the runner-up, why, and what would change it."""
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from suite.advise.case import Case
-from suite.advise.described import DescribedCosts
 from suite.advise.model import Costs, Prediction, predict
 from suite.records.model import Model
 from suite.tables.quantities import binary_bytes
 
 _FACTORS = tuple(2 ** (step / 4) for step in range(1, 29))
-"""Tried of misses and of the link, up and down: a quarter of an octave at a time, to a hundredfold."""
+"""Tried of misses, up and down: a quarter of an octave at a time, to a hundredfold."""
 _EQUAL = 0.01
 """Of predictions this near the fastest, the one that takes the least memory is recommended."""
 _CLOSE = 0.05
@@ -40,7 +38,7 @@ def choose(candidates: Sequence[Candidate], costs: Costs, *, budget: int | None)
     """The fastest candidate within a budget in bytes, of equally fast ones the smallest; None: none fits.
 
     Caches that some batch exceeds are passed over: what goes past them is not in the model. `costs` predict the
-    candidates again as the machine or the stream changes.
+    candidates again as the stream changes.
     """
     best = _winner(candidates, budget)
     if best is None:
@@ -51,7 +49,7 @@ def choose(candidates: Sequence[Candidate], costs: Costs, *, budget: int | None)
         best=best.prediction,
         runner_up=runner_up,
         reason=_reason(best.prediction, runner_up, budget),
-        changes=tuple(_changes(candidates, best, costs, budget)),
+        changes=(*_by_misses(candidates, best, costs, budget), *_by_memory(candidates, best, budget)),
     )
 
 
@@ -87,39 +85,24 @@ def _reason(best: Prediction, other: Prediction | None, budget: int | None) -> s
     )
 
 
-def _changes(candidates: Sequence[Candidate], best: Candidate, costs: Costs, budget: int | None) -> Iterator[str]:
-    """Misses of all caches, more or fewer by one factor; more and less memory; a slower and a faster link."""
+def _by_misses(candidates: Sequence[Candidate], best: Candidate, costs: Costs, budget: int | None) -> Iterator[str]:
+    """At which hit rates another one would be chosen: misses of all caches, more or fewer by one factor."""
 
-    def others(again: Callable[[Candidate, float], Prediction], *, up: bool) -> Iterator[tuple[Candidate, float]]:
-        """Winners of another label than the best one's as something grows or shrinks, with the factor."""
-        for factor in _FACTORS:
-            by = factor if up else 1 / factor
-            winner = _winner([Candidate(one.case, again(one, by)) for one in candidates], budget)
-            if winner is not None and winner.prediction.label != best.prediction.label:
-                yield winner, by
+    def again(case: Case, before: Prediction, by: float) -> Prediction:
+        return predict(case, before.counts.with_misses(by), costs)
 
-    def with_misses(one: Candidate, by: float) -> Prediction:
-        return predict(one.case, one.prediction.counts.with_misses(by), costs)
-
-    for side, up in (("at most", True), ("at least", False)):
-        for winner, by in others(with_misses, up=up):
-            shown = best if best.case.caches else winner  # whose hit rate the sentence is about
-            before = next(one for one in candidates if one.case is shown.case)
-            now, then = before.prediction.hit_rate, with_misses(before, by).hit_rate
+    for side, factors in (("at most", _FACTORS), ("at least", [1 / factor for factor in _FACTORS])):
+        for by in factors:
+            winner = _winner([Candidate(case, again(case, before, by)) for case, before in candidates], budget)
+            if winner is None or winner.prediction.label == best.prediction.label:
+                continue
+            shown = best.case if best.case.caches else winner.case  # whose hit rate the sentence is about
+            before = next(prediction for case, prediction in candidates if case is shown)
+            now, then = before.hit_rate, again(shown, before, by).hit_rate
             if now is not None and then is not None:
-                rate = f"with a hit rate of {before.prediction.label} of {side} {then:.1%} (now {now:.1%})"
+                rate = f"with a hit rate of {before.label} of {side} {then:.1%} (now {now:.1%})"
                 yield f"{rate}: {_named(winner)}"
                 break
-    yield from _by_memory(candidates, best, budget)
-    if isinstance(costs, DescribedCosts):
-
-        def with_link(one: Candidate, by: float) -> Prediction:
-            return predict(one.case, one.prediction.counts, costs.with_link(by))
-
-        for side, up in (("at most", False), ("at least", True)):
-            for winner, by in islice(others(with_link, up=up), 1):
-                speed = by * costs.hardware.link_to_device_gb_per_s
-                yield f"with a link of {side} {speed:.3g} GB/s: {_named(winner)}"
 
 
 def _by_memory(candidates: Sequence[Candidate], best: Candidate, budget: int | None) -> Iterator[str]:

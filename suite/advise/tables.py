@@ -183,15 +183,7 @@ def _show_frontier(advice: Advice, console: Console) -> None:
     print_line(console, "Nothing fits. The smallest device memory at which each system trains:", style="bold")
     console.line()
     lines = [
-        [
-            row.label,
-            "never" if row.device_bytes is None else binary_bytes(row.device_bytes),
-            row.dominated_by,
-            binary_bytes(row.host_bytes),
-        ]
-        for row in sorted(advice.frontier, key=lambda one: (one.device_bytes is None, one.device_bytes or 0))
+        [row.label, binary_bytes(row.device_bytes), row.dominated_by, binary_bytes(row.host_bytes)]
+        for row in sorted(advice.frontier, key=lambda row: row.device_bytes)
     ]
     print_table(console, ["system", "device from", "mostly", "host"], lines, text=(0, 2))
-    reasons = {row.dominated_by or row.label: row.why for row in advice.frontier}
-    for what, why in reasons.items():
-        print_line(console, f"{what}: {why}", style="dim")

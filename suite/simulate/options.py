@@ -9,7 +9,7 @@ import typer
 from pydantic import ValidationError
 
 from suite.records.model import Model
-from suite.records.options import BadOption, parse_prepared, parse_workloads
+from suite.records.options import BadOption, parse_prepared, parse_shares, parse_workloads
 from suite.records.scales import SCALES
 from suite.simulate.models.model import Span
 from suite.simulate.traces.trace import Trace, WorkloadTrace
@@ -123,28 +123,15 @@ def parse_ratios(text: str, *, points: int) -> tuple[float, ...]:
     Raises:
         BadOption: a ratio is no number or outside (0, 1], or the range is none.
     """
-    low, colon, high = text.partition(":")
-    if not colon:
-        return tuple(sorted({_ratio(part) for part in text.split(",")}))
-    first, last = _ratio(low), _ratio(high)
+    ratios = parse_shares(text.replace(":", ","), flag="--cache-ratio")
+    if ":" not in text:
+        return tuple(sorted(set(ratios)))
     if points < 2:
         raise BadOption(f"--points: {points} is out of range, a range of ratios has at least 2")
-    if first >= last:
+    if len(ratios) != 2 or ratios[0] >= ratios[1]:
         raise BadOption(f"--cache-ratio: '{text}' is no range: write the smaller ratio first, as in 0.001:0.5")
-    between = [float(f"{ratio:.3g}") for ratio in np.geomspace(first, last, points)[1:-1]]
-    return tuple(sorted({first, *between, last}))
-
-
-def _ratio(text: str) -> float:
-    try:
-        ratio = float(text)
-    except ValueError:
-        raise BadOption(
-            f"--cache-ratio: '{text.strip()}' is not a number: write 0.01, or 0.01,0.05, or 0.001:0.5"
-        ) from None
-    if not 0 < ratio <= 1:  # NaN compares false with everything
-        raise BadOption(f"--cache-ratio: {text.strip()} is out of range, it must be above 0 and at most 1")
-    return ratio
+    between = [float(f"{ratio:.3g}") for ratio in np.geomspace(*ratios, points)[1:-1]]
+    return tuple(sorted({*ratios, *between}))
 
 
 def check_output(out: Path) -> None:
@@ -160,7 +147,7 @@ def check_output(out: Path) -> None:
 def read_input(kind: type[_M], path: Path, *, flag: str = "", remedy: str) -> _M:
     """A file of JSON that an option or a call names. Raises `BadOption`: there is none, or it holds something else."""
     try:
-        return kind.model_validate_json(path.read_text(encoding="utf-8"))
+        return kind.model_validate_json(path.read_bytes())
     except OSError as error:
         reason = error.strerror or str(error)
     except ValidationError as error:

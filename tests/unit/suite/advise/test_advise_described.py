@@ -132,12 +132,12 @@ def _written(folder: Path, **changes: object) -> Path:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"launch_s": ...}, "mine.json: field launch_s: Field required"),
-        ({"memory_gb_per_s": -1.0}, "field memory_gb_per_s: Input should be greater than 0"),
-        ({"memory_gb_per_s": "fast"}, "field memory_gb_per_s: Input should be a valid number"),
-        ({"colour": "green"}, "field colour: Extra inputs are not permitted"),
-        ({"attained": {"memory": 2.0, "flops": 0.5}}, "field attained.memory: Input should be less than or equal to 1"),
-        ({"sources": {}}, "field sources: "),
+        ({"launch_s": ...}, "mine.json: launch_s: Field required"),
+        ({"memory_gb_per_s": -1.0}, "memory_gb_per_s: Input should be greater than 0"),
+        ({"memory_gb_per_s": "fast"}, "memory_gb_per_s: Input should be a valid number"),
+        ({"colour": "green"}, "colour: Extra inputs are not permitted"),
+        ({"attained": {"memory": 2.0, "flops": 0.5}}, "attained.memory: Input should be less than or equal to 1"),
+        ({"sources": {}}, "sources: "),
     ],
 )
 def test_wrong_field_is_named_with_its_file(tmp_path: Path, changes: dict[str, object], message: str) -> None:
@@ -145,16 +145,16 @@ def test_wrong_field_is_named_with_its_file(tmp_path: Path, changes: dict[str, o
     with pytest.raises(BadOption) as refused:
         load_hardware(str(path))
     assert message in str(refused.value)
-    assert "compare suite/advise/hardware/a100.json" in str(refused.value)
+    assert "a JSON file like suite/advise/hardware/a100.json" in str(refused.value)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, r"--hardware .*mine.json cannot be read .*give a JSON file, or a100, h100"),
-        (b"[1]", "not a JSON object"),
+        (None, r"--hardware .*mine.json: No such file or directory: give a100, h100, h200, or a JSON"),
+        (b"[1]", "mine.json: the file: Input should be an object"),
         (b'{"name":', "Invalid JSON"),
-        (b"\xff\xfe\x00", "it is not text"),
+        (b"\xff\xfe\x00", "mine.json: the file: Invalid JSON"),
     ],
 )
 def test_unreadable_files_are_refused(tmp_path: Path, content: bytes | None, message: str) -> None:

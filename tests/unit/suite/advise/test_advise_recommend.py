@@ -6,8 +6,7 @@ from suite.advise.advising import sizes, weigh
 from suite.advise.case import Case
 from suite.advise.costs import Counts
 from suite.advise.counts import Replays
-from suite.advise.described import DescribedCosts, load_hardware
-from suite.advise.model import Costs, predict
+from suite.advise.model import predict
 from suite.advise.recommend import Candidate, choose
 from suite.advise.weighed import RowType
 from suite.simulate.models.model import CannotReplay
@@ -18,8 +17,8 @@ COSTS = calibration()
 PLAIN = Counts(lookups=192, distinct=100)
 
 
-def _candidate(found: Case, counts: Counts, costs: Costs = COSTS) -> Candidate:
-    return Candidate(found, predict(found, counts, costs))
+def _candidate(found: Case, counts: Counts) -> Candidate:
+    return Candidate(found, predict(found, counts, COSTS))
 
 
 def _cache(ratio: float, misses: float, *, overflow: float = 0.0) -> Candidate:
@@ -85,21 +84,6 @@ def test_larger_budget_that_turns_the_answer_is_named() -> None:
     assert found.best == small.prediction
     larger = f"with {binary_bytes(RESIDENT_ONE.prediction.device_bytes)} of device memory: full_gpu"
     assert any(change.startswith(larger) for change in found.changes)
-
-
-def test_slower_link_turns_the_answer_to_what_moves_less() -> None:
-    machine = load_hardware("a100").model_copy(
-        update={"link_to_device_gb_per_s": 100.0, "link_to_host_gb_per_s": 100.0}
-    )
-    costs = DescribedCosts(machine.model_copy(update={"host_planning_ids_per_s": 1e7, "launch_s": 1e-9}))
-    cached_counts = PLAIN.model_copy(update={"misses": 1.0, "rows_fetched": 1.0, "rows_written_back": 1.0})
-    in_place_counts = PLAIN.model_copy(update={"rows_fetched": 292.0, "rows_written_back": 100.0})
-    shape = {"device": "cuda", "embedding_dim": 128, "top_mlp": (1,), "bottom_mlp": ()}
-    cached = _candidate(case("freq_cache", **shape), cached_counts, costs)
-    in_place = _candidate(case("fbgemm_uvm", **shape), in_place_counts, costs)
-    found = choose([cached, in_place], costs, budget=None)
-    assert found.best.system == "fbgemm_uvm"
-    assert any(change.startswith("with a link of at most ") and "freq_cache" in change for change in found.changes)
 
 
 def test_caches_are_weighed_at_every_size_and_at_the_budget_and_others_once() -> None:
