@@ -170,7 +170,7 @@ class Cache:
         pool = self.pool
         if plan.overflow:
             pool = self._overflow.look_up(plan, self.traffic, alone=not self._in_flight.wait())
-            slots = self._mover.transfer.to_device(torch.from_numpy(plan.inverse)).take()[0]
+            slots = self._mover.transfer.to_device(torch.from_numpy(plan.inverse))
         if weights is not None:
             weights = weights.to(slots.device, non_blocking=True)
         pooled = pool.look_up(slots, offsets if offsets.numel() else None, weights)

@@ -74,7 +74,7 @@ class BatchMover:
 
     def send(self, planned: Planned) -> None:
         """Send the device what it must know of a batch, and the rows that the slow tier has by now; see `Cache`."""
-        self._send_numbers(planned)
+        self._sent(planned)
         entry = self._entries[planned.plan.batch % 2]
         self._add(planned, entry, min(planned.early, entry.rows))
 
@@ -133,9 +133,9 @@ class BatchMover:
             entry.add(as_long(planned.fetch_rows[chunk]), self._sent(planned).tensors[3][chunk])
 
     def _sent(self, planned: Planned) -> Arrival:
-        return planned.sent or self._send_numbers(planned)
-
-    def _send_numbers(self, planned: Planned) -> Arrival:
+        """What is sent of a batch beside its rows; only the first call sends it."""
+        if planned.sent is not None:
+            return planned.sent
         plan = planned.plan
         has = plan.fetch_after <= self._writer.landed
         kept, again = self._leaving_now(plan, has)
@@ -184,11 +184,11 @@ class RowMover:
         """The records of rows, int64 `[n]`, on the device."""
         records = self.tier.layout.empty(rows.numel(), pin=self.transfer.pins)
         self.tier.read(rows, records)
-        return self.transfer.to_device(records).take()[0]
+        return self.transfer.to_device(records)
 
     def on_device(self, numbers: NDArray[Any]) -> Tensor:
         """Row or slot numbers as int64 on the device."""
-        return self.transfer.to_device(as_long(numbers)).take()[0]
+        return self.transfer.to_device(as_long(numbers))
 
 
 def as_long(numbers: NDArray[Any]) -> Tensor:

@@ -63,15 +63,15 @@ class Transfer:
         self._turn = 0
         self._packing = threading.Lock()
 
-    def to_device(self, *tensors: Tensor) -> Arrival:
-        """Send tensors, from any thread."""
+    def to_device(self, tensor: Tensor) -> Tensor:
+        """Send a tensor. Returns it for work queued from here on."""
         if self._in is None:
-            return Arrival(tensors, None)
+            return tensor
         with torch.cuda.device(self.device):
-            pinned = [torch.empty(t.shape, dtype=t.dtype, pin_memory=True).copy_(t) for t in tensors]
+            pinned = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor)
         with torch.cuda.stream(self._in):
-            sent = tuple(map(self._sent, pinned))
-            return Arrival(sent, blocking_event(self._in))
+            arrival = Arrival((self._sent(pinned),), blocking_event(self._in))
+        return arrival.take()[0]
 
     def pack(self, *numbers: NDArray[np.int32]) -> Arrival:
         """Send int32 arrays in one copy, out of pinned memory that is used again; from any thread."""

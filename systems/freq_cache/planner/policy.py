@@ -33,11 +33,15 @@ class Policy(ABC):
         counts: `keys` wants to know how often each row occurs in the batch.
         divisible: The planner may call `keys` once for each part of a batch, on several threads at the same time. A
             class that defines `keys` does not inherit this: it is called once for a batch unless it says so itself.
+        state: What was learnt of each row, `[rows]`, saved and loaded with the tables. None: nothing is.
+        nbytes: Host bytes of what the policy knows of all rows.
     """
 
     fixed: bool = False
     counts: bool = False
     divisible: bool = False
+    state: NDArray[np.generic] | None = None
+    nbytes: int = 0
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -62,16 +66,6 @@ class Policy(ABC):
         """
         return np.empty(0, np.int32)
 
-    @property
-    def state(self) -> NDArray[np.generic] | None:
-        """What was learnt of each row, `[rows]`, saved and loaded with the tables. Default: nothing."""
-        return None
-
-    @property
-    def nbytes(self) -> int:
-        """Host bytes of what the policy knows of all rows."""
-        return 0
-
 
 class StaticFrequency(Policy):
     """Rank by how often a row occurs in the training split, known beforehand; 2 B per row. arXiv 2208.05321, 4.2."""
@@ -82,6 +76,7 @@ class StaticFrequency(Policy):
     def __init__(self, frequencies: Sequence[NDArray[np.int64]]) -> None:
         """Take the accesses per row of each table, int64 `[rows]`, in the order of the tables."""
         self._levels = np.empty(sum(counts.size for counts in frequencies), np.uint16)
+        self.nbytes = self._levels.nbytes
         done = 0
         for counts in frequencies:
             if counts.size and int(counts.min()) < 0:
@@ -99,10 +94,6 @@ class StaticFrequency(Policy):
         _best(self._levels, np.zeros(LEVELS, np.int64), best)
         return best
 
-    @property
-    def nbytes(self) -> int:
-        return self._levels.nbytes
-
 
 class LFU(Policy):
     """Rank by occurrences so far, which survive eviction; 2 B per row.
@@ -114,20 +105,13 @@ class LFU(Policy):
     divisible = True
 
     def __init__(self, rows: int) -> None:
-        self._counts = np.zeros(rows, np.uint16)
+        self.state = np.zeros(rows, np.uint16)
+        self.nbytes = self.state.nbytes
 
     def keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:
         keys = np.empty(rows.size, np.int32)
-        _count(self._counts, rows, occurrences, keys, learn)
+        _count(self.state, rows, occurrences, keys, learn)
         return keys
-
-    @property
-    def state(self) -> NDArray[np.generic] | None:
-        return self._counts
-
-    @property
-    def nbytes(self) -> int:
-        return self._counts.nbytes
 
 
 class LRFU(Policy):
@@ -143,6 +127,7 @@ class LRFU(Policy):
 
     def __init__(self, rows: int, half_life: int) -> None:
         self._weights = np.zeros(rows, np.int32)
+        self.nbytes = self._weights.nbytes
         self._half_life = half_life
         self._batch, self._used, self._now = -1, 0, 0
         self._telling_time = Lock()
@@ -157,10 +142,6 @@ class LRFU(Policy):
         keys = np.empty(rows.size, np.int32)
         _weigh(self._weights, rows, occurrences, keys, exponent, int(2 ** (rest + _FRACTION)), learn)
         return keys
-
-    @property
-    def nbytes(self) -> int:
-        return self._weights.nbytes
 
 
 class LRU(Policy):
