@@ -13,14 +13,10 @@ if TYPE_CHECKING:  # the parent process reads host figures without paying for to
     import torch
 
 _CLEAR_REFS = Path("/proc/self/clear_refs")
+_CACHE_OF_1 = ("total_active_file", "total_inactive_file")
 _CGROUPS = (
     (Path("/sys/fs/cgroup"), "memory.max", "memory.current", ("active_file", "inactive_file")),
-    (
-        Path("/sys/fs/cgroup/memory"),
-        "memory.limit_in_bytes",
-        "memory.usage_in_bytes",
-        ("total_active_file", "total_inactive_file"),
-    ),
+    (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", _CACHE_OF_1),
 )
 """Of cgroup v2 and v1: directory, files with the limit and the use, and which entries of memory.stat are file cache."""
 
@@ -120,10 +116,3 @@ def available_host_bytes() -> int:
             used -= sum(int(counts.get(name, 0)) for name in file_counts)
             available = min(available, max(0, int(limit) - used))
     return available
-
-
-def total_device_bytes(device: "torch.device") -> int:
-    """Memory of the CUDA device in all."""
-    import torch
-
-    return int(torch.cuda.mem_get_info(device)[1])

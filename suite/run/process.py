@@ -203,21 +203,20 @@ class Worker(AbstractContextManager["Worker"]):
             return Outcome(status=Status.CRASHED, reason=reason)
 
     def _broken_limit(self, limits: Limits, heard: float) -> Outcome | None:
-        now = time.monotonic()
+        now, status, used = time.monotonic(), Status.TIMEOUT, 0
         if now - (self._asked or now) > limits.wall_s:
             reason = f"still in phase '{self.phase}' after {limits.wall_s:.0f} s: raise --timeout"
-            return Outcome(status=Status.TIMEOUT, reason=reason)
-        if now - heard > limits.stall_s:
+        elif now - heard > limits.stall_s:
             reason = f"no sign of life for {limits.stall_s:.0f} s in phase '{self.phase}'"
-            return Outcome(status=Status.TIMEOUT, reason=reason)
-        used = tree_rss_bytes(self.pid)
-        if used > limits.host_bytes:
+        elif (used := tree_rss_bytes(self.pid)) > limits.host_bytes:
+            status = Status.OOM_HOST
             reason = (
                 f"the process tree held {used / 1e9:.1f} GB of host memory in phase '{self.phase}', "
                 f"the limit is {limits.host_bytes / 1e9:.1f} GB: use a smaller --scale, --embedding-dim or --batch-size"
             )
-            return Outcome(status=Status.OOM_HOST, reason=reason)
-        return None
+        else:
+            return None
+        return Outcome(status=status, reason=reason)
 
     def _post_mortem(self) -> Outcome:
         killed = kernel_kills() > self._kills_before or memory_group.kills(self.pid) > 0

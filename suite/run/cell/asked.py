@@ -154,7 +154,7 @@ class Asked:
             needed = {Tier.HOST: sum(needed.values())}
         room = {Tier.HOST: memory_probes.available_host_bytes()}
         if self.spec.device.type == "cuda":
-            room[Tier.DEVICE] = memory_probes.total_device_bytes(self.spec.device)
+            room[Tier.DEVICE] = torch.cuda.mem_get_info(self.spec.device)[1]
         for tier, available in room.items():
             wanted = needed.get(tier, 0) // (self.cell.nodes if tier is Tier.HOST else self.cell.ranks or 1)
             if wanted > available:

@@ -15,7 +15,7 @@ from torchrec import KeyedJaggedTensor
 
 from suite.records.record import Check, Verification
 from suite.run.cell.differences import TOLERANCE, check_of, distance, rows_checks, snapshot, tolerance
-from suite.run.cell.feed import in_process
+from suite.run.cell.feed import Feed, in_process
 from suite.run.cell.training import Trainer, build_trainer, load_initial_rows, tables_of
 from systems.contract import CacheRatio, EmbeddingSystem, OptimizerKind, SparseOptimizer, SystemSpec, Verdict
 from workloads.batch import Workload
@@ -98,9 +98,9 @@ def _checks(
 ) -> Iterator[Check]:
     """The story of one verification: train, evaluate, probe bags, then save, load and go on."""
     kind = spec.optimizer.kind.value
-    under_test, reference = _started(system(spec), seed), _started(system.reference(spec), seed)
+    under_test, reference = started(system(spec), seed), started(system.reference(spec), seed)
     allowed = tolerance(under_test) if bitwise else max(tolerance(under_test), TOLERANCE[spec.optimizer.kind])
-    train_test, train_reference = _trainer(under_test, workload, seed), _trainer(reference, workload, seed)
+    train_test, train_reference = trainer_of(under_test, workload, seed), trainer_of(reference, workload, seed)
 
     of_loss = allowed / 10 if under_test.exact else allowed  # a parameter that many rows share moves all of them
     yield losses_check(f"{kind}: losses", train_test, train_reference, of_loss)
@@ -117,7 +117,7 @@ def _checks(
     yield check_of(f"{kind}: empty bags and duplicates, output", float((outputs[0] - outputs[1]).abs().max()), loose)
     yield from rows_checks(f"{kind}: empty bags and duplicates", under_test, reference, loose)
 
-    resumed = _started(system(spec), seed + 1)
+    resumed = started(system(spec), seed + 1)
     try:
         resumed.load_state_dict(under_test.state_dict())
     except RuntimeError as error:  # torch's sentence for keys that are missing or shapes that do not fit
@@ -142,14 +142,26 @@ def losses_check(name: str, ours: Trainer, theirs: Trainer, allowed: float) -> C
     return check_of(name, float(apart.abs().max()), allowed)
 
 
-def _started(system: EmbeddingSystem, seed: int) -> EmbeddingSystem:
+def started(system: EmbeddingSystem, seed: int) -> EmbeddingSystem:
+    """The system with its first rows."""
     load_initial_rows(system, seed=seed)
     return system
 
 
-def _trainer(system: EmbeddingSystem, workload: Workload, seed: int) -> Trainer:
-    feed = in_process(workload, system.spec.device)
-    return build_trainer(system, workload, bottom_mlp=(16,), top_mlp=(16, 1), seed=seed, feed=feed, total_steps=STEPS)
+def trainer_of(
+    system: EmbeddingSystem, workload: Workload, seed: int, *, feed: Feed | None = None, kind: type[Trainer] = Trainer
+) -> Trainer:
+    """A trainer of a small DLRM around a system, for `STEPS` steps; without a feed on batches of this process."""
+    return build_trainer(
+        system,
+        workload,
+        bottom_mlp=(16,),
+        top_mlp=(16, 1),
+        seed=seed,
+        feed=feed or in_process(workload, system.spec.device),
+        total_steps=STEPS,
+        kind=kind,
+    )
 
 
 def _bags(spec: SystemSpec, seed: int) -> KeyedJaggedTensor:

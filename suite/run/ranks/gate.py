@@ -6,6 +6,7 @@ dense layers that are data-parallel, within the tolerance of sums in another ord
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -16,9 +17,7 @@ from torchrec import KeyedJaggedTensor, KeyedTensor
 from suite.records.record import Check, Verification
 from suite.run.cell.asked import Asked
 from suite.run.cell.differences import TOLERANCE, rows_checks
-from suite.run.cell.feed import in_process
-from suite.run.cell.training import build_trainer, load_initial_rows
-from suite.run.cell.verify import STEPS, losses_check, verify
+from suite.run.cell.verify import losses_check, started, trainer_of, verify
 from suite.run.ranks.group import gathered
 from suite.run.ranks.training import RankTrainer, part_of_features, parts_of
 from systems.contract import EmbeddingSystem, SystemSpec
@@ -65,10 +64,6 @@ def verify_ranks(asked: Asked, *, beat: Callable[[], None]) -> Verification:
     """Run every check; all ranks together, and all find the same."""
     system_class, seed = asked.system_class, asked.cell.round_seed
     as_one = cast(type[EmbeddingSystem], type(f"{system_class.__name__}AsOne", (AsOne, system_class), {}))
-
-    def data_parallel(spec: SystemSpec, workload: Workload) -> Iterator[Check]:
-        return _data_parallel(system_class, spec, workload, seed)
-
     return verify(
         as_one,
         spec=asked.spec,
@@ -76,20 +71,16 @@ def verify_ranks(asked: Asked, *, beat: Callable[[], None]) -> Verification:
         seed=seed,
         beat=beat,
         bitwise=asked.spec.batch_lookups == asked.cell.batch_size * len(asked.spec.tables),
-        further=data_parallel,
+        further=partial(_data_parallel, system_class, seed),
     )
 
 
 def _data_parallel(
-    system_class: type[EmbeddingSystem], spec: SystemSpec, workload: Workload, seed: int
+    system_class: type[EmbeddingSystem], seed: int, spec: SystemSpec, workload: Workload
 ) -> Iterator[Check]:
     kind = spec.optimizer.kind
-    ours, theirs = system_class(spec), system_class.reference(spec)
-    for system in (ours, theirs):
-        load_initial_rows(system, seed=seed)
-    options: dict[str, Any] = {"bottom_mlp": (16,), "top_mlp": (16, 1), "seed": seed, "total_steps": STEPS}
-    trainer = build_trainer(ours, workload, feed=parts_of(workload, spec.device), kind=RankTrainer, **options)
-    one_rank = build_trainer(theirs, workload, feed=in_process(workload, spec.device), **options)
+    ours, theirs = started(system_class(spec), seed), started(system_class.reference(spec), seed)
+    on_ranks = trainer_of(ours, workload, seed, feed=parts_of(workload, spec.device), kind=RankTrainer)
     name = f"{kind}: data parallel"
-    yield losses_check(f"{name}, losses", trainer, one_rank, TOLERANCE[kind])
+    yield losses_check(f"{name}, losses", on_ranks, trainer_of(theirs, workload, seed), TOLERANCE[kind])
     yield from rows_checks(name, ours, theirs, TOLERANCE[kind])

@@ -87,10 +87,6 @@ class Contest:
         """Rows are on a drive: systems are built once, and take turns without the MLPs too."""
         return self.entrants[0].cell.host_budget_bytes is not None
 
-    def without(self, names: Sequence[str]) -> tuple[Entrant, ...]:
-        """The entrants but some."""
-        return tuple(entrant for entrant in self.entrants if entrant.name not in names)
-
 
 def who_takes_turns(records: Iterable[Record]) -> list[Record]:
     """Of the records of one setting and round, those of systems that were measured and compute as no other one here.

@@ -64,11 +64,10 @@ def hold(contest: Contest, *, limits: Limits, log: Path, on_progress: OnProgress
             if gone.own_process or len(contest.entrants) == 1:
                 names = [gone.name] if gone is not contest.baseline else [gone.name, gone.name + AGAIN]
                 result.failed |= dict.fromkeys(names, fell.outcome)
-                contest = replace(contest, entrants=contest.without(names))
+                left = [one for one in contest.entrants if one.name not in names]
             else:
-                own = replace(gone, own_process=True)
-                entrants = tuple(own if entrant is gone else entrant for entrant in contest.entrants)
-                contest = replace(contest, entrants=entrants)
+                left = [replace(one, own_process=True) if one is gone else one for one in contest.entrants]
+            contest = replace(contest, entrants=tuple(left))
         else:
             break
     result.own_process = {entrant.name for entrant in contest.entrants if entrant.own_process}
@@ -100,7 +99,8 @@ class _Attempt:
             shared = [entrant for entrant in self._contest.entrants if not entrant.own_process]
             groups = ([shared] if shared else []) + [[one] for one in self._contest.entrants if one.own_process]
             for number, group in enumerate(groups):
-                mine = stack.enter_context(Worker(_log_of(log, number)))
+                path = log.with_name(f"{log.stem}-{number}{log.suffix}") if number else log
+                mine = stack.enter_context(Worker(path))
                 self._workers |= {entrant.name: mine for entrant in group}
                 self._ask(group[0], Host(cells={one.name: one.cell for one in group}, steps=self._steps))
             hosts = [group[0] for group in groups]
@@ -171,7 +171,3 @@ class _Attempt:
         kinds = 2 if self._contest.on_drive else 1
         total = self._cell.builds * self._contest.turns * len(self._contest.entrants) * kinds
         self._on_progress(Progress(phase=who, step=self._done, steps=total))
-
-
-def _log_of(log: Path, number: int) -> Path:
-    return log if number == 0 else log.with_name(f"{log.stem}-{number}{log.suffix}")
