@@ -12,7 +12,7 @@ from torchrec import KeyedJaggedTensor, PoolingType
 
 from systems.approximate.composition import Composition
 from systems.features import Group, feature_of_ids
-from systems.spec import OptimizerKind, SparseOptimizer, SystemSpec
+from systems.spec import OptimizerKind, SystemSpec
 from systems.tbe import build_tbe, tbe_states
 
 _OUTSIDE = 2**31 - 1
@@ -107,9 +107,24 @@ class LeafPart(Part):
 
     @torch.no_grad()
     def _update(self, leaf: Tensor, state: Mapping[str, Tensor]) -> None:
+        """One step of a matrix `[rows, width]` with a dense gradient; where that is zero nothing moves.
+
+        The formulas are those of `SparseOptimizer`, which are fbgemm's.
+        """
         gradient, leaf.grad = leaf.grad, None
-        if gradient is not None:
-            update(leaf, gradient, state, self._optimizer)
+        if gradient is None:
+            return
+        match self._optimizer.kind:
+            case OptimizerKind.SGD:
+                leaf.sub_(gradient, alpha=self._optimizer.lr)
+                return
+            case OptimizerKind.ROWWISE_ADAGRAD:
+                total = state["sum"].add_(gradient.square().mean(dim=1)).unsqueeze(1)
+            case OptimizerKind.ADAGRAD:
+                total = state["sum"].add_(gradient.square())
+            case OptimizerKind.ADAM:
+                raise ValueError("composed tables have no Adam")
+        leaf.addcdiv_(gradient, total.sqrt().add_(self._optimizer.eps), value=-self._optimizer.lr)
 
 
 class DefinitionPart(LeafPart):
@@ -123,24 +138,6 @@ class DefinitionPart(LeafPart):
                 ids, offsets = bags[name].values(), bags[name].offsets()
                 pooled.append(embedding_bag(ids, rows, offsets, mode=self.mode, include_last_offset=True))
         return torch.cat(pooled, dim=1)
-
-
-def update(values: Tensor, gradient: Tensor, state: Mapping[str, Tensor], optimizer: SparseOptimizer) -> None:
-    """One step, in place, of a matrix `[rows, width]` with a dense gradient; where that is zero nothing moves.
-
-    The formulas are those of `SparseOptimizer`, which are fbgemm's.
-    """
-    match optimizer.kind:
-        case OptimizerKind.SGD:
-            values.sub_(gradient, alpha=optimizer.lr)
-            return
-        case OptimizerKind.ROWWISE_ADAGRAD:
-            total = state["sum"].add_(gradient.square().mean(dim=1)).unsqueeze(1)
-        case OptimizerKind.ADAGRAD:
-            total = state["sum"].add_(gradient.square())
-        case OptimizerKind.ADAM:
-            raise ValueError("composed tables have no Adam")
-    values.addcdiv_(gradient, total.sqrt().add_(optimizer.eps), value=-optimizer.lr)
 
 
 def pooled_bags(rows: Tensor, places: Tensor, batch: KeyedJaggedTensor, mode: str) -> Tensor:

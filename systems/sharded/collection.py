@@ -170,16 +170,15 @@ class ShardedCachedEmbeddingBagCollection(ShardedFreqCache):
         check_first_rows(self.spec.tables, seed)
         if seed is None:
             return
-        for stream, table in enumerate(self.spec.tables):
-            fill = first_rows_of([table], seed=seed, streams=[stream])
-            for shard in self.shards:
-                if shard.table != table.name:
-                    continue
-                for start in range(0, shard.rows, _CHUNK_ROWS):
-                    stop = min(start + _CHUNK_ROWS, shard.rows)
-                    weights = torch.empty(stop - start, table.embedding_dim)
-                    fill(torch.arange(shard.first + start, shard.first + stop), weights)
-                    self.load_shard(shard, start, Rows(weights))
+        streams = {table.name: stream for stream, table in enumerate(self.spec.tables)}
+        for shard in self.shards:
+            table = self.tables[shard.table]
+            fill = first_rows_of([table], seed=seed, streams=[streams[table.name]])
+            for start in range(0, shard.rows, _CHUNK_ROWS):
+                stop = min(start + _CHUNK_ROWS, shard.rows)
+                weights = torch.empty(stop - start, table.embedding_dim)
+                fill(torch.arange(shard.first + start, shard.first + stop), weights)
+                self.load_shard(shard, start, Rows(weights))
 
 
 def _alone(spec: SystemSpec) -> SystemSpec:
