@@ -11,16 +11,15 @@ import signal
 import traceback
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Self
 
 import torch
-from torch import Tensor
-from torchrec import KeyedJaggedTensor
 
 from workloads.batch import Batch, Split, Workload
 from workloads.shared_batches import Contents, Slot
@@ -72,7 +71,6 @@ class Producer:
         self._pin_memory = pin_memory
         self._wanted = self._asked = self._taken = 0
         self._made: dict[int, tuple[int, Contents | Exception]] = {}
-        self._ones: dict[int, tuple[Tensor, Tensor]] = {}
         self._slots = [Slot() for _ in range(slots)]
         self._free = deque(range(slots))
         self._workers: list[_Worker] = []
@@ -108,12 +106,13 @@ class Producer:
             self._listen()
         slot, contents = self._made.pop(index)
         self._taken += 1
-        if isinstance(contents, Exception):
-            self._give(slot)
-            raise contents
-        batch = self._batch(self._slots[slot].get(contents, pin_memory=self._pin_memory), contents)
-        self._give(slot)
-        return batch
+        try:
+            if isinstance(contents, Exception):
+                raise contents
+            return self._slots[slot].get(contents, pin_memory=self._pin_memory)
+        finally:
+            self._free.append(slot)
+            self._ask()
 
     def close(self) -> None:
         """End the workers and give the memory back."""
@@ -134,10 +133,6 @@ class Producer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _give(self, slot: int) -> None:
-        self._free.append(slot)
-        self._ask()
 
     def _ask(self) -> None:
         """Give the free slots to the workers that have the least to do."""
@@ -162,23 +157,6 @@ class Producer:
                 raise _death(worker) from None
             worker.asked.discard(index)
             self._made[index] = (slot, contents)
-
-    def _batch(self, arrays: list[Tensor], contents: Contents) -> Batch:
-        dense, labels, values, *bags = arrays
-        lengths, offsets = bags or self._one_each(values.numel())
-        features = KeyedJaggedTensor(
-            keys=list(contents.keys), values=values, lengths=lengths, offsets=offsets, stride=contents.stride
-        )
-        if self._pin_memory:
-            features.length_per_key()  # cached here and carried along; asked of ids on the device it would wait
-        return Batch(dense, features, labels)
-
-    def _one_each(self, bags: int) -> tuple[Tensor, Tensor]:
-        """Lengths and offsets of bags with one id each: made once, shared by all batches of a size."""
-        if bags not in self._ones:
-            lengths, offsets = torch.ones(bags, dtype=torch.int64), torch.arange(bags + 1, dtype=torch.int64)
-            self._ones[bags] = (lengths.pin_memory(), offsets.pin_memory()) if self._pin_memory else (lengths, offsets)
-        return self._ones[bags]
 
 
 def _started(open_workload: OpenWorkload, slots: list[Slot]) -> _Worker:
@@ -208,34 +186,25 @@ def _work(pipe: Connection, slots: list[Slot], open_workload: OpenWorkload) -> N
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the trainer to handle; its end closes the pipe
     torch.set_num_threads(1)
     os.nice(_NICENESS)
-    try:
-        batch_of: Callable[[int], Batch] = partial(open_workload().batch, split=Split.TRAIN)
-    except Exception as error:
-        batch_of = partial(_refuse, error)  # each batch asked for says so
-    while True:
-        try:
+    opened = cache(open_workload)
+    with suppress(Exception):  # raised again for each batch that is asked for
+        opened()
+    with suppress(EOFError, ConnectionError):
+        while True:
             index, slot = pipe.recv()
-            pipe.send((index, slot, _made(batch_of, index, slots[slot])))
-        except (EOFError, ConnectionError):
-            return
+            try:
+                contents: Contents | Exception = slots[slot].put(opened().batch(index, Split.TRAIN))
+            except Exception as error:
+                contents = _sent(error)
+            pipe.send((index, slot, contents))
 
 
-def _refuse(error: Exception, _index: int) -> Batch:
-    raise error
-
-
-def _made(batch_of: Callable[[int], Batch], index: int, slot: Slot) -> Contents | Exception:
-    """What it takes to read a batch from its slot, or the exception that making it raised, with its traceback.
-
-    An exception that cannot be pickled becomes a RuntimeError with its name and message.
-    """
+def _sent(error: Exception) -> Exception:
+    """An exception as it goes to the trainer, with its traceback; what cannot be pickled becomes a RuntimeError."""
+    sent = error
     try:
-        return slot.put(batch_of(index))
-    except Exception as error:
-        sent: Exception = error
-        try:
-            pickle.loads(pickle.dumps(error))
-        except Exception:
-            sent = RuntimeError(f"{type(error).__name__}: {error}")
-        sent.add_note("".join(traceback.format_exception(error)))
-        return sent
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        sent = RuntimeError(f"{type(error).__name__}: {error}")
+    sent.add_note("".join(traceback.format_exception(error)))
+    return sent

@@ -8,6 +8,7 @@ import mmap
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from multiprocessing import reduction
 from typing import Any
 
@@ -66,10 +67,18 @@ class Slot:
             view[...] = array
         return contents
 
-    def get(self, contents: Contents, *, pin_memory: bool) -> list[Tensor]:
-        """Copies of the arrays: dense, labels and values, then lengths and offsets where bags differ."""
+    def get(self, contents: Contents, *, pin_memory: bool) -> Batch:
+        """A copy of the batch that is here; batches of a size whose bags have one id each share lengths and offsets."""
         found = [torch.from_numpy(view) for view in self._views(contents)]
-        return [torch.empty(view.shape, dtype=view.dtype, pin_memory=pin_memory).copy_(view) for view in found]
+        copies = [torch.empty(view.shape, dtype=view.dtype, pin_memory=pin_memory).copy_(view) for view in found]
+        dense, labels, values, *bags = copies
+        lengths, offsets = bags or _one_each(values.numel(), pin_memory=pin_memory)
+        features = KeyedJaggedTensor(
+            keys=list(contents.keys), values=values, lengths=lengths, offsets=offsets, stride=contents.stride
+        )
+        if pin_memory:
+            features.length_per_key()  # cached here and carried along; asked of ids on the device it would wait
+        return Batch(dense, features, labels)
 
     def close(self) -> None:
         """Give the memory back."""
@@ -98,6 +107,13 @@ class Slot:
 
 def _received(handle: Any) -> Slot:  # noqa: ANN401 - what DupFd returns has no public type
     return Slot(handle.detach())
+
+
+@lru_cache(maxsize=4)
+def _one_each(bags: int, *, pin_memory: bool) -> tuple[Tensor, Tensor]:
+    """Lengths and offsets of bags with one id each."""
+    lengths, offsets = torch.ones(bags, dtype=torch.int64), torch.arange(bags + 1, dtype=torch.int64)
+    return (lengths.pin_memory(), offsets.pin_memory()) if pin_memory else (lengths, offsets)
 
 
 def _one_id_per_bag(features: KeyedJaggedTensor) -> bool:
