@@ -9,6 +9,7 @@ openbenchmark/BARS LR/FM logs (positives of Criteo Kaggle and Avazu), mlcommons/
 from dataclasses import dataclass, replace
 
 from workloads.bags import MLPERF_HOTNESS, BagLaw
+from workloads.split import Split
 
 _CRITEO_CATEGORICAL = tuple(f"C{i}" for i in range(1, 27))
 _CRITEO_INTEGER = tuple(f"I{i}" for i in range(1, 14))
@@ -76,9 +77,14 @@ class DatasetSchema:
         return self.like or self.name
 
     @property
+    def splits(self) -> dict[Split, int]:
+        """Rows by split, in time order."""
+        return {Split.TRAIN: self.train_rows, Split.VALIDATION: self.validation_rows, Split.TEST: self.test_rows}
+
+    @property
     def rows(self) -> int:
         """Labelled rows."""
-        return self.train_rows + self.validation_rows + self.test_rows
+        return sum(self.splits.values())
 
     @property
     def table_rows(self) -> int:

@@ -32,17 +32,20 @@ class RankScrambler:
             np.asarray([max(1, (width + 1) // 2) for width in bits], dtype=np.uint64),
         )
 
-    def ids(self, ranks: Ints) -> Ints:
-        """Row ids of ranks, int64 `[tables, n]`, each rank in `[0, rows)` of its table."""
-        starts = np.arange(ranks.shape[0] + 1, dtype=np.int64) * ranks.shape[1]
-        return self.jagged_ids(ranks.reshape(-1), starts).reshape(ranks.shape)
+    def ids(self, ranks: Ints, starts: Ints | None = None, *, first_table: int = 0) -> Ints:
+        """Row ids of ranks, each in `[0, rows)` of its table, int64 in their shape.
+
+        Args:
+            ranks: int64 `[tables, n]`, or flat, table after table.
+            starts: Where each table's begin in flat ones, and their number, int64 `[tables + 1]`.
+            first_table: Number of the first of these tables.
+        """
+        if starts is None:
+            starts = np.arange(len(ranks) + 1) * ranks.shape[1]
+        ids = np.empty(ranks.size, dtype=np.int64)
+        scramble(np.ascontiguousarray(ranks).reshape(-1), starts, first_table, self._mixers, ids)
+        return ids.reshape(ranks.shape)
 
     def table_ids(self, table: int, ranks: Ints) -> Ints:
         """Row ids of one table's ranks, int64 `[n]`."""
-        return self.jagged_ids(ranks, np.asarray([0, ranks.size], dtype=np.int64), first_table=table)
-
-    def jagged_ids(self, ranks: Ints, starts: Ints, *, first_table: int = 0) -> Ints:
-        """Row ids of ranks, int64 `[n]`, table after table; `starts` has where each begins, and `n`."""
-        ids = np.empty(ranks.shape, dtype=np.int64)
-        scramble(np.ascontiguousarray(ranks), starts, first_table, self._mixers, ids)
-        return ids
+        return self.ids(ranks, np.asarray([0, ranks.size]), first_table=table)

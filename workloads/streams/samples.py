@@ -13,9 +13,8 @@ from workloads.schema import DatasetSchema
 from workloads.streams.dense import DenseSampler
 from workloads.streams.draws import place_firsts, to_uniform
 from workloads.streams.profiles import load_profile
-from workloads.streams.timelines import timeline_of
-from workloads.streams.timelines.timeline import KEYS
-from workloads.streams.tracks import MOVING_ROWS, Track
+from workloads.streams.timelines.track import KEYS, Table, Track
+from workloads.streams.tracks import MOVING_ROWS
 from workloads.streams.zipf import RankSampler
 
 Floats = npt.NDArray[np.float64]
@@ -59,30 +58,28 @@ class SampleSource:
 
     Attributes:
         profile: How the dataset is accessed.
-        timelines: What the track does to each table.
+        tracks: What happens to each table: the track, or nothing.
+        tables: The tables as tracks see them.
     """
 
     def __init__(
         self, *, schema: DatasetSchema, rows: Mapping[str, int], batch_size: int, seed: int, track: Track | None
     ) -> None:
         self._schema = schema
-        self._tables = len(rows)
         self._batch_size = batch_size
         self._seed = seed
-        self._has_track = track is not None
+        self._track = track
         self.profile = load_profile(schema.profile, rows=dict(rows))
         self._dense = DenseSampler(list(self.profile.dense.values()))
         self._sampler = RankSampler([table.law for table in self.profile.tables.values()])
-        keys = self.generator(TIMELINE).random_raw((self._tables, KEYS))
-        self.timelines = [
-            timeline_of(
-                track if published >= MOVING_ROWS and table.law.rows > 1 else None,
-                table.law,
-                pinned=int(table.group is not None),
-                keys=words,
-                train_samples=schema.train_rows,
-            )
-            for table, (_, published), words in zip(self.profile.tables.values(), schema.categorical, keys, strict=True)
+        keys = self.generator(TIMELINE).random_raw((len(rows), KEYS))
+        self.tables = [
+            Table(table.law, int(table.group is not None), words, schema.train_rows)
+            for table, words in zip(self.profile.tables.values(), keys, strict=True)
+        ]
+        self.tracks = [
+            track if track and published >= MOVING_ROWS and table.law.rows > 1 else Track()
+            for table, (_, published) in zip(self.tables, schema.categorical, strict=True)
         ]
 
     def generator(self, stream: int, index: int = 0) -> np.random.Philox:
@@ -97,7 +94,7 @@ class SampleSource:
 
     def draw(self, stream: int, index: int, size: int) -> Samples:
         """Draw `size` samples: batch `index` of one of `STREAMS`, or those of `CALIBRATION`."""
-        tables, groups = self._tables, len(self.profile.groups)
+        tables, groups = len(self.tables), len(self.profile.groups)
         generator = self.generator(stream, index)
         # Raw words only: unlike the distributions of numpy, their values are the same in every release.
         uniform = _uniform(generator, (tables + groups + 1, size))
@@ -112,19 +109,19 @@ class SampleSource:
             firsts, lookups, starts = lookups, _uniform(generator, (int(offsets[-1]),)), offsets[::size].copy()
             place_firsts(firsts, offsets, lookups)
         parts = [slice(start, stop) for start, stop in itertools.pairwise(starts.tolist())]
-        if self._has_track:
+        if self._track:
             times = np.tile(self._times(stream, index, size), tables)  # of every lookup
             times = times if lengths is None else np.repeat(times, lengths.reshape(-1))
-            for timeline, part in zip(self.timelines, parts, strict=True):
-                timeline.redraw(lookups[part], times[part])
-        ranks = self._sampler.jagged_ranks(lookups, starts)
+            for track, table, part in zip(self.tracks, self.tables, parts, strict=True):
+                track.redraw(table, lookups[part], times[part])
+        ranks = self._sampler.ranks(lookups, starts)
         if bags is None:
             np.copyto(ranks.reshape(tables, size), 0, where=missing)
         elif not bags.missing_is_empty:
             ranks[offsets[:-1].reshape(tables, size)[missing]] = 0
-        if self._has_track:
-            for timeline, part in zip(self.timelines, parts, strict=True):
-                timeline.identify(ranks[part], times[part])
+        if self._track:
+            for track, table, part in zip(self.tracks, self.tables, parts, strict=True):
+                track.identify(table, ranks[part], times[part])
         return Samples(
             ranks=ranks.reshape(tables, size) if lengths is None else ranks,
             lengths=lengths,
@@ -136,7 +133,7 @@ class SampleSource:
 
     def _missing(self, events: Floats) -> npt.NDArray[np.bool_]:
         """Where a value is missing, bool `[tables, n]`, by the events of the groups, `[groups, n]`."""
-        missing = np.zeros((self._tables, events.shape[1]), dtype=np.bool_)
+        missing = np.zeros((len(self.tables), events.shape[1]), dtype=np.bool_)
         for number, table in enumerate(self.profile.tables.values()):
             if table.group is not None:
                 event = events[table.group]
@@ -146,11 +143,10 @@ class SampleSource:
     def _times(self, stream: int, index: int, size: int) -> Ints:
         """When the samples of a draw happen, counted from the beginning of the training split, int64 `[size]`."""
         samples = np.arange(size, dtype=np.int64)
-        train, validation = self._schema.train_rows, self._schema.validation_rows
+        rows = list(self._schema.splits.values())
         if stream == CALIBRATION:  # all of the training split, evenly
-            return samples * train // size
-        begin = {STREAMS[Split.TRAIN]: 0, STREAMS[Split.VALIDATION]: train, STREAMS[Split.TEST]: train + validation}
-        return samples + (begin[stream] + index * size)
+            return samples * rows[0] // size
+        return samples + (sum(rows[:stream]) + index * size)
 
 
 def _uniform(generator: np.random.Philox, shape: tuple[int, ...]) -> Floats:

@@ -14,7 +14,8 @@ from workloads.split import prefix_of
 from workloads.streams.bijection import RankScrambler
 from workloads.streams.planted import PlantedModel
 from workloads.streams.samples import BIJECTIONS, CALIBRATION, PLANTED, STREAMS, Samples, SampleSource
-from workloads.streams.tracks import Track, label, split_name
+from workloads.streams.timelines.track import Track
+from workloads.streams.tracks import label, split_name
 
 BEST_AUROC = dict.fromkeys(SCHEMAS, 0.80) | {"avazu": 0.76}
 """AUROC that the planted model of a dataset reaches on its own stream."""
@@ -91,17 +92,12 @@ class SyntheticWorkload:
         return self._schema.train_rows
 
     def batches(self, split: Split) -> int:
-        rows = {
-            Split.TRAIN: self._schema.train_rows,
-            Split.VALIDATION: self._schema.validation_rows,
-            Split.TEST: self._schema.test_rows,
-        }
-        return rows[split] // self.batch_size
+        return self._schema.splits[split] // self.batch_size
 
     def batch(self, index: int, split: Split = Split.TRAIN) -> Batch:
         samples = self._samples(index, split)
         labels = samples.thresholds < self._probabilities(samples)
-        ids = self._scrambler.jagged_ids(samples.ranks.reshape(-1), samples.starts)
+        ids = self._scrambler.ids(samples.ranks.reshape(-1), samples.starts)
         return Batch.of(
             keys=list(self._rows),
             ids=ids,
@@ -129,7 +125,7 @@ class SyntheticWorkload:
             zip(self._source.profile.tables.items(), lengths, strict=True)
         ):
             accesses = np.empty(self._rows[name], dtype=np.int64)
-            for start, drawn in self._source.timelines[number].shares(samples):
+            for start, drawn in self._source.tracks[number].shares(self._source.tables[number], samples):
                 shares = drawn * (length - table.forced * (length if missing_is_empty else 1.0))
                 if start == 0 and not missing_is_empty:
                     shares[0] += table.forced

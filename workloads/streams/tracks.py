@@ -8,101 +8,19 @@ that stands for a missing value. What the defaults rest on is in docs/tracks.md.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from dataclasses import fields
 
 from workloads.errors import DataError
+from workloads.streams.timelines.crowds import FlashCrowd
+from workloads.streams.timelines.drift import Drift
+from workloads.streams.timelines.growth import Growth
+from workloads.streams.timelines.recency import Recency
+from workloads.streams.timelines.track import Track
 
 MOVING_ROWS = 1000
 """Published rows from which a table follows a track."""
 
 _NAME = re.compile(r"^(?P<name>\w+)(?:\[(?P<parameters>[^\[\]]*)\])?$")
-
-
-def _parameter(default: float, low: float, high: float) -> Any:  # noqa: ANN401 - as dataclasses.field
-    return field(default=default, metadata={"range": (low, high)})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Track:
-    """How a stream depends on time; the fields are its parameters.
-
-    Raises:
-        DataError: a parameter is out of range.
-    """
-
-    name: ClassVar[str]
-
-    def __post_init__(self) -> None:
-        """Check the parameters."""
-        for parameter in fields(self):
-            value, (low, high) = getattr(self, parameter.name), parameter.metadata["range"]
-            if not low <= value <= high:
-                raise DataError(f"{parameter.name} of @{self.name} is {value}: give {low:g} to {high:g}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recency(Track):
-    """Ids come back sooner than by chance: some are copied from an earlier sample of the stream.
-
-    A lookup copies with `probability`. The number of samples back is log-uniform, `2 ** octaves` at most. What is
-    copied may be a copy itself; which ids are frequent does not change. The first samples have nothing to copy.
-    """
-
-    name: ClassVar[str] = "recency"
-    probability: float = _parameter(0.1, 0.0, 0.9)
-    octaves: int = _parameter(20, 1, 40)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Drift(Track):
-    """Which ids are popular changes; how popular the first, the second, ... of them is does not.
-
-    Each popular place of a table is held by `takers` ids in turn, each for one `lifetime`, in training splits; while it
-    waits, an id is rare. Every place changes hands at times of its own. Of the most popular ids a share of `1 -
-    distance / lifetime` is left after a distance below a lifetime, and then none until every taker had its turn.
-    """
-
-    name: ClassVar[str] = "drift"
-    lifetime: float = _parameter(0.1, 1e-3, 1e3)
-    takers: int = _parameter(16, 2, 1 << 16)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FlashCrowd(Track):
-    """At known times a few rare ids become hot for a while, then fade.
-
-    Time is cut into periods of `every` samples, a multiple of 4. After a quiet quarter of a period a crowd comes to
-    each large table with probability `tables`: for a quarter of the period a share `peak` of the table's lookups goes
-    to `ids` rare ids, chosen anew for every crowd, then the share falls in a straight line to 0 at the end. The other
-    lookups follow the law.
-    """
-
-    name: ClassVar[str] = "flash"
-    every: int = _parameter(1 << 19, 4, 1 << 40)
-    peak: float = _parameter(0.15, 0.0, 1.0)
-    ids: int = _parameter(256, 1, 1 << 20)
-    tables: float = _parameter(0.5, 0.0, 1.0)
-
-    def __post_init__(self) -> None:
-        """Check the parameters, and that a period has four quarters."""
-        super().__post_init__()
-        if self.every % 4:
-            raise DataError(f"every of @{self.name} is {self.every}: give a multiple of 4, a crowd has four quarters")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Growth(Track):
-    """New ids keep appearing: of the rare ones a share `start` exists when training begins, all when it ends.
-
-    Ids appear in an order that has nothing to do with their frequency, at a constant rate of `(1 - start) * rare ids /
-    training samples` per table and sample. An id that does not exist yet is never drawn; its share goes to the rare ids
-    that do, in proportion. The heavy hitters of a table, the explicit head of its law, exist from the beginning.
-    """
-
-    name: ClassVar[str] = "growth"
-    start: float = _parameter(0.5, 0.25, 1.0)
-
 
 TRACKS: Mapping[str, type[Track]] = {track.name: track for track in (Recency, Drift, FlashCrowd, Growth)}
 """Tracks by name; their parameters have defaults."""

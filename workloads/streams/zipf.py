@@ -124,13 +124,15 @@ class RankSampler:
             last=last,
         )
 
-    def ranks(self, uniform: Floats) -> Ints:
-        """Ranks, int64 `[tables, n]`, of as many uniform numbers for every table, float64 in [0, 1)."""
-        starts = np.arange(uniform.shape[0] + 1, dtype=np.int64) * uniform.shape[1]
-        return self.jagged_ranks(uniform.reshape(-1), starts).reshape(uniform.shape)
+    def ranks(self, uniform: Floats, starts: Ints | None = None) -> Ints:
+        """Ranks of uniform numbers in [0, 1), int64 in their shape.
 
-    def jagged_ranks(self, uniform: Floats, starts: Ints) -> Ints:
-        """Ranks of uniform numbers, `[n]`, table after table; `starts` has where each begins, and `n`."""
-        ranks = np.empty(uniform.shape, dtype=np.int64)
-        to_ranks(uniform, starts, self._tables, ranks)
-        return ranks
+        Args:
+            uniform: float64 `[tables, n]`, or flat, table after table.
+            starts: Where each table's begin in flat ones, and their number, int64 `[tables + 1]`.
+        """
+        if starts is None:
+            starts = np.arange(len(uniform) + 1) * uniform.shape[1]
+        ranks = np.empty(uniform.size, dtype=np.int64)
+        to_ranks(uniform.reshape(-1), starts, self._tables, ranks)
+        return ranks.reshape(uniform.shape)

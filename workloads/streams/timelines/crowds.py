@@ -1,24 +1,26 @@
 """Crowds: at known times a few rare ids become hot, then fade."""
 
 from collections.abc import Iterator
-from functools import cached_property
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from workloads.compiled import compiled
-from workloads.streams.timelines.timeline import (
+from workloads.errors import DataError
+from workloads.streams.timelines.track import (
     GOLDEN,
     UNIFORM_SHIFT,
     Floats,
     Ints,
-    Timeline,
+    Table,
+    Track,
     hashed,
     mixed,
+    parameter,
     still_shares,
     uniform_of,
 )
-from workloads.streams.tracks import FlashCrowd
 
 
 class _Crowds(NamedTuple):
@@ -43,40 +45,57 @@ class _Crowds(NamedTuple):
     probability: float
 
 
-class FlashTimeline(Timeline):
-    """Crowds at known times; see `FlashCrowd`. Ids of crowds are of the less frequent half of a table."""
+@dataclass(frozen=True, kw_only=True)
+class FlashCrowd(Track):
+    """At known times a few rare ids become hot for a while, then fade.
 
-    _track: FlashCrowd
+    Time is cut into periods of `every` samples, a multiple of 4. After a quiet quarter of a period a crowd comes to
+    each large table with probability `tables`: for a quarter of the period a share `peak` of the table's lookups goes
+    to `ids` rare ids, chosen anew for every crowd, then the share falls in a straight line to 0 at the end. The other
+    lookups follow the law. The rare ids are the less frequent half of a table.
+    """
 
-    @cached_property
-    def _crowds(self) -> _Crowds:
-        (coin_key, crowd_key), track, rows = self._keys, self._track, self._law.rows
-        rare_from = (rows + 1) // 2
+    name: ClassVar[str] = "flash"
+    every: int = parameter(1 << 19, 4, 1 << 40)
+    peak: float = parameter(0.15, 0.0, 1.0)
+    ids: int = parameter(256, 1, 1 << 20)
+    tables: float = parameter(0.5, 0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        """Check the parameters, and that a period has four quarters."""
+        super().__post_init__()
+        if self.every % 4:
+            raise DataError(f"every of @{self.name} is {self.every}: give a multiple of 4, a crowd has four quarters")
+
+    def _crowds(self, table: Table) -> _Crowds:
+        coin_key, crowd_key = table.keys
+        rows = table.law.rows
         return _Crowds(
-            coin_key, crowd_key, self._pinned, rare_from, rows, track.every, track.peak, track.ids, track.tables
+            coin_key, crowd_key, table.pinned, (rows + 1) // 2, rows, self.every, self.peak, self.ids, self.tables
         )
 
-    def crowd(self, number: int) -> Ints:
+    def crowd(self, table: Table, number: int) -> Ints:
         """Identities that crowd `number`, counted from 0, brings to the table, int64 `[ids]`; empty if none comes.
 
         Its period begins at sample `number * every`.
         """
-        ids = np.empty(self._track.ids if _crowd_comes(self._crowds, number) else 0, dtype=np.int64)
-        _crowd_ids(self._crowds, number, ids)
+        crowds = self._crowds(table)
+        ids = np.empty(self.ids if _crowd_comes(crowds, number) else 0, dtype=np.int64)
+        _crowd_ids(crowds, number, ids)
         return ids
 
-    def identify(self, ranks: Ints, samples: Ints) -> None:
-        _join_crowds(samples, self._crowds, ranks)
+    def identify(self, table: Table, ranks: Ints, samples: Ints) -> None:
+        _join_crowds(samples, self._crowds(table), ranks)
 
-    def shares(self, samples: int) -> Iterator[tuple[int, Floats]]:
-        law, pinned = self._law, self._pinned
+    def shares(self, table: Table, samples: int) -> Iterator[tuple[int, Floats]]:
+        law, pinned = table.law, table.pinned
         drawn = 1.0 - float(law.probabilities(0, pinned).sum())
         ids, gained = [], []
-        for number in range(-(-samples // self._track.every)):
-            found = self.crowd(number)
-            age = samples - number * self._track.every - self._track.every // 4
+        for number in range(-(-samples // self.every)):
+            found = self.crowd(table, number)
+            age = samples - number * self.every - self.every // 4
             ids.append(found)
-            gained.append(np.full(found.size, self._taken(age) / samples / self._track.ids))
+            gained.append(np.full(found.size, self._taken(age) / samples / self.ids))
         taken = float(np.concatenate(gained).sum())
         order = np.argsort(np.concatenate(ids), kind="stable")
         sorted_ids, extra = np.concatenate(ids)[order], np.concatenate(gained)[order] * drawn
@@ -88,10 +107,10 @@ class FlashTimeline(Timeline):
 
     def _taken(self, age: int) -> float:
         """Sum of a crowd's share over its first `age` samples."""
-        quarter = self._track.every // 4
+        quarter = self.every // 4
         fading = min(max(age - quarter, 0), 2 * quarter)
         steady = min(max(age, 0), quarter)
-        return self._track.peak * (steady + fading - fading * (fading - 1) / (4 * quarter))
+        return self.peak * (steady + fading - fading * (fading - 1) / (4 * quarter))
 
 
 @compiled

@@ -1,46 +1,55 @@
 """Ids that take turns on the popular ranks."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from workloads.compiled import compiled
-from workloads.streams.timelines.timeline import (
+from workloads.streams.timelines.track import (
     CHUNK,
     Floats,
     Ints,
-    Timeline,
+    Table,
+    Track,
     hashed,
+    parameter,
     still_shares,
     uniform_of,
 )
-from workloads.streams.tracks import Drift
 
 
-class DriftTimeline(Timeline):
-    """Ids that take turns on popular ranks; see `Drift`.
+@dataclass(frozen=True, kw_only=True)
+class Drift(Track):
+    """Which ids are popular changes; how popular the first, the second, ... of them is does not.
+
+    Each popular place of a table is held by `takers` ids in turn, each for one `lifetime`, in training splits; while it
+    waits, an id is rare. Every place changes hands at times of its own. Of the most popular ids a share of `1 -
+    distance / lifetime` is left after a distance below a lifetime, and then none until every taker had its turn.
 
     With `takers` times `places` ranks, rank `place + depth * places` belongs to one place, and identities
     `place * takers` to `place * takers + takers - 1` rotate over the ranks of their place, one step per lifetime. At
     every instant that is a permutation of the ranks. Ranks that do not fill a row of places keep their identity.
     """
 
-    _track: Drift
+    name: ClassVar[str] = "drift"
+    lifetime: float = parameter(0.1, 1e-3, 1e3)
+    takers: int = parameter(16, 2, 1 << 16)
 
-    @property
-    def _places(self) -> int:
-        return (self._law.rows - self._pinned) // self._track.takers
+    def _places(self, table: Table) -> int:
+        return (table.law.rows - table.pinned) // self.takers
 
-    @property
-    def _lifetime(self) -> int:
-        return max(1, round(self._track.lifetime * self._train_samples))
+    def _samples(self, table: Table) -> int:
+        """The lifetime in samples."""
+        return max(1, round(self.lifetime * table.train_samples))
 
-    def identify(self, ranks: Ints, samples: Ints) -> None:
-        key, takers = self._keys[0], self._track.takers
-        _hand_over(samples, key, self._pinned, self._places, takers, self._lifetime, ranks)
+    def identify(self, table: Table, ranks: Ints, samples: Ints) -> None:
+        places, lifetime = self._places(table), self._samples(table)
+        _hand_over(samples, table.keys[0], table.pinned, places, self.takers, lifetime, ranks)
 
-    def shares(self, samples: int) -> Iterator[tuple[int, Floats]]:
-        law, pinned, places, takers = self._law, self._pinned, self._places, self._track.takers
+    def shares(self, table: Table, samples: int) -> Iterator[tuple[int, Floats]]:
+        law, pinned, places, takers = table.law, table.pinned, self._places(table), self.takers
         if pinned:
             yield 0, law.probabilities(0, pinned)
         chunk = max(1, CHUNK // takers)
@@ -49,20 +58,20 @@ class DriftTimeline(Timeline):
             ranks = [pinned + depth * places for depth in range(takers)]
             held = np.stack([law.probabilities(first + start, first + stop) for first in ranks])
             shares = np.zeros_like(held)
-            for turn, time in self._times(start, stop, samples):
+            for turn, time in self._times(table, start, stop, samples):
                 shares += np.roll(held, -turn, axis=0) * time
             yield pinned + start * takers, np.ascontiguousarray(shares.T).reshape(-1)
         yield from still_shares(law, first=pinned + places * takers)
 
-    def _times(self, start: int, stop: int, samples: int) -> Iterator[tuple[int, Floats]]:
+    def _times(self, table: Table, start: int, stop: int, samples: int) -> Iterator[tuple[int, Floats]]:
         """Turns that places have by `samples`, modulo `takers`, with the share of the time that each place is in it."""
-        phases, lifetime = np.empty(stop - start, dtype=np.int64), self._lifetime
-        _phases(self._keys[0], start, lifetime, phases)
+        phases, lifetime = np.empty(stop - start, dtype=np.int64), self._samples(table)
+        _phases(table.keys[0], start, lifetime, phases)
         times: dict[int, Floats] = {}
         for turn in range((samples - 1 + lifetime) // lifetime + 1):
             begin = turn * lifetime - phases
             spent = np.clip(begin + lifetime, 0, samples) - np.clip(begin, 0, samples)
-            position = turn % self._track.takers
+            position = turn % self.takers
             times[position] = times.get(position, 0.0) + spent / samples
         yield from times.items()
 

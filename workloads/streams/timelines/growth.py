@@ -1,25 +1,27 @@
 """Ids that come to exist during the training split."""
 
 from collections.abc import Iterator
-from functools import cache, cached_property
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from workloads.compiled import compiled
 from workloads.streams.draws import power, to_power
-from workloads.streams.timelines.timeline import (
+from workloads.streams.timelines.track import (
     GOLDEN,
     UNIFORM_SHIFT,
     Floats,
     Ints,
-    Timeline,
+    Table,
+    Track,
     hashed,
     mixed,
+    parameter,
     still_shares,
     uniform_of,
 )
-from workloads.streams.tracks import Growth
 
 GROWTH_STEPS = 1024
 """Steps of equal length in which a vocabulary grows during the training split."""
@@ -53,31 +55,29 @@ class _GrowingTable(NamedTuple):
     limits: Ints
 
 
-class GrowthTimeline(Timeline):
-    """Ids that come to exist during the training split, in steps of equal length; see `Growth`."""
+@dataclass(frozen=True, kw_only=True)
+class Growth(Track):
+    """New ids keep appearing: of the rare ones a share `start` exists when training begins, all when it ends.
 
-    _track: Growth
+    Ids appear in an order that has nothing to do with their frequency, at a constant rate of `(1 - start) * rare ids /
+    training samples` per table and sample. An id that does not exist yet is never drawn; its share goes to the rare ids
+    that do, in proportion. The heavy hitters of a table, the explicit head of its law, exist from the beginning.
+    """
 
-    @cached_property
-    def _growing(self) -> _GrowingTable:
-        (birth_key, redraw_key), law, head = self._keys, self._law, len(self._law.head)
-        ends = np.empty(2)
-        to_power(np.array([head, law.rows]) + law.shift, np.full(2, law.power), ends)
-        (low, high), inverse = ends.tolist(), 1.0 / law.power
-        begins, limits = _calendar(self._track.start, self._train_samples)
-        return _GrowingTable(birth_key, redraw_key, head, law.rows, low, high, law.shift, inverse, begins, limits)
+    name: ClassVar[str] = "growth"
+    start: float = parameter(0.5, 0.25, 1.0)
 
-    def identify(self, ranks: Ints, samples: Ints) -> None:
-        _draw_existing(samples, self._growing, ranks)
+    def identify(self, table: Table, ranks: Ints, samples: Ints) -> None:
+        _draw_existing(samples, _growing(self.start, table), ranks)
 
-    def shares(self, samples: int) -> Iterator[tuple[int, Floats]]:
-        law, begins = self._law, self._growing.begins
-        head = len(law.head)
+    def shares(self, table: Table, samples: int) -> Iterator[tuple[int, Floats]]:
+        law, growing, head = table.law, _growing(self.start, table), len(table.law.head)
+        begins = growing.begins
         appearing = np.zeros(GROWTH_STEPS)
         for first, shares in still_shares(law, first=head):
-            appearing += np.bincount(self._steps(first, shares.size), shares, GROWTH_STEPS)
+            appearing += np.bincount(_steps(growing, first, shares.size), shares, GROWTH_STEPS)
         existing = np.cumsum(appearing)
-        ends = np.append(begins[1:], self._train_samples)
+        ends = np.append(begins[1:], table.train_samples)
         time = (np.minimum(ends, samples) - np.minimum(begins, samples)) / samples
         gain = np.divide(time * law.tail_mass, existing, out=np.zeros(GROWTH_STEPS), where=existing > 0)
         # An id has its part of every step from the one in which it appears.
@@ -86,13 +86,24 @@ class GrowthTimeline(Timeline):
         shares[0] += float((time * law.tail_mass)[existing <= 0].sum())  # nothing behind the head exists yet
         yield 0, shares
         for first, shares in still_shares(law, first=head):
-            yield first, shares * factors[self._steps(first, shares.size)]
+            yield first, shares * factors[_steps(growing, first, shares.size)]
 
-    def _steps(self, first: int, count: int) -> Ints:
-        """Steps in which ids appear, int64 `[count]`."""
-        births = np.empty(count, dtype=np.int64)
-        _births(self._keys[0], first, births)
-        return np.searchsorted(self._growing.limits, births, side="right")
+
+def _steps(growing: _GrowingTable, first: int, count: int) -> Ints:
+    """Steps in which ids appear, int64 `[count]`."""
+    births = np.empty(count, dtype=np.int64)
+    _births(growing.birth_key, first, births)
+    return np.searchsorted(growing.limits, births, side="right")
+
+
+@lru_cache(maxsize=256)  # of the tables of a few streams
+def _growing(start: float, table: Table) -> _GrowingTable:
+    (birth_key, redraw_key), law, head = table.keys, table.law, len(table.law.head)
+    ends = np.empty(2)
+    to_power(np.array([head, law.rows]) + law.shift, np.full(2, law.power), ends)
+    (low, high), inverse = ends.tolist(), 1.0 / law.power
+    begins, limits = _calendar(start, table.train_samples)
+    return _GrowingTable(birth_key, redraw_key, head, law.rows, low, high, law.shift, inverse, begins, limits)
 
 
 @cache

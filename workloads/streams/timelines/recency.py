@@ -1,19 +1,23 @@
 """Lookups that copy what an earlier sample looked up."""
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 
 from workloads.compiled import compiled
-from workloads.streams.timelines.timeline import (
+from workloads.streams.timelines.track import (
     GOLDEN,
     UNIFORM_SHIFT,
     Floats,
     Ints,
-    Timeline,
+    Table,
+    Track,
     hashed,
     mixed,
+    parameter,
     uniform_of,
 )
-from workloads.streams.tracks import Recency
 
 MAX_COPIES = 16
 """Copies of copies that a lookup follows back."""
@@ -21,14 +25,21 @@ MAX_COPIES = 16
 _HIGH_HALF = np.uint64(32)
 
 
-class RecencyTimeline(Timeline):
-    """Lookups copied from earlier samples; see `Recency`."""
+@dataclass(frozen=True, kw_only=True)
+class Recency(Track):
+    """Ids come back sooner than by chance: some are copied from an earlier sample of the stream.
 
-    _track: Recency
+    A lookup copies with `probability`. The number of samples back is log-uniform, `2 ** octaves` at most. What is
+    copied may be a copy itself; which ids are frequent does not change. The first samples have nothing to copy.
+    """
 
-    def redraw(self, uniform: Floats, samples: Ints) -> None:
-        coin, draw = self._keys
-        _copy_recent(samples, coin, draw, self._track.probability, self._track.octaves, uniform)
+    name: ClassVar[str] = "recency"
+    probability: float = parameter(0.1, 0.0, 0.9)
+    octaves: int = parameter(20, 1, 40)
+
+    def redraw(self, table: Table, uniform: Floats, samples: Ints) -> None:
+        coin, draw = table.keys
+        _copy_recent(samples, coin, draw, self.probability, self.octaves, uniform)
 
 
 @compiled

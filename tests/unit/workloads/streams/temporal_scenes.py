@@ -9,7 +9,7 @@ import torch
 from workloads.batch import Split
 from workloads.schema import SCHEMAS
 from workloads.streams.synthetic import SyntheticWorkload
-from workloads.streams.timelines import timeline_of
+from workloads.streams.timelines.track import Table
 from workloads.streams.zipf import RankLaw
 
 BATCH = 4096
@@ -45,6 +45,6 @@ def ids_by_popularity(workload, table, ranks):
 LAW = RankLaw(rows=100_000, head=(0.1, 0.05), exponent=1.05, shift=3.0)
 
 
-def one_table(track, *, rows=5000, pinned=0, samples=10**6, keys=1):
+def one_table(*, rows=5000, pinned=0, samples=10**6, keys=1):
     words = np.random.Philox(keys).random_raw(2)
-    return timeline_of(track, LAW.resized(rows), pinned=pinned, keys=words, train_samples=samples)
+    return Table(LAW.resized(rows), pinned, words, samples)

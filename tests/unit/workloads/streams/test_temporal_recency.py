@@ -34,10 +34,10 @@ def test_recency_reuses_rare_ids_at_short_distances_as_often_as_it_says():
 
 
 def test_recency_copies_from_octaves_of_equal_weight():
-    timeline = one_table(Recency(probability=0.15, octaves=8))
+    track, table = Recency(probability=0.15, octaves=8), one_table()
     samples = np.arange(1000, 301_000, dtype=np.int64)
     uniform = np.empty(samples.size)
-    timeline.redraw(uniform, samples)
+    track.redraw(table, uniform, samples)
     _, first, inverse, counts = np.unique(uniform, return_index=True, return_inverse=True, return_counts=True)
     # A number seen twice was copied once, from the first sample to the second.
     twice = np.flatnonzero(counts[inverse] == 2)

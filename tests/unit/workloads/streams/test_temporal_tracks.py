@@ -121,20 +121,20 @@ def test_click_rate_and_auroc_over_the_training_split_are_the_planted_ones(track
     lifetime=st.sampled_from([0.001, 0.3, 2.0]),
 )  # fmt: skip
 def test_drift_permutes_the_ids_at_every_instant(rows, takers, pinned, sample, lifetime):
-    timeline = one_table(Drift(lifetime=lifetime, takers=takers), rows=rows, pinned=pinned)
+    track, table = Drift(lifetime=lifetime, takers=takers), one_table(rows=rows, pinned=pinned)
     ids = np.arange(rows, dtype=np.int64)
-    timeline.identify(ids, np.full(rows, sample))
+    track.identify(table, ids, np.full(rows, sample))
     assert np.array_equal(np.sort(ids), np.arange(rows))
     assert pinned == 0 or ids[0] == 0
 
 
 def test_drift_replaces_top_ids_in_a_straight_line():
-    timeline = one_table(Drift(lifetime=0.1, takers=16), rows=100_000)
+    track, table = Drift(lifetime=0.1, takers=16), one_table(rows=100_000)
     top = np.arange(5000, dtype=np.int64)
 
     def at(sample):
         ids = top.copy()
-        timeline.identify(ids, np.full(top.size, sample))
+        track.identify(table, ids, np.full(top.size, sample))
         return ids
 
     for distance in (0, 20_000, 50_000, 80_000, 100_000, 700_000, 1_400_000):
@@ -192,7 +192,7 @@ def test_crowd_comes_at_its_time_stays_and_fades():
     crowded, plain = kaggle(track), kaggle()
     number = number_of(crowded, "C15")
     period = 5
-    ids = ids_by_popularity(crowded, "C15", crowded._source.timelines[number].crowd(period))
+    ids = ids_by_popularity(crowded, "C15", track.crowd(crowded._source.tables[number], period))
     frequencies = plain.frequencies()["C15"].numpy()
     assert frequencies[ids].max() <= np.median(frequencies), "rare ids"
 
@@ -205,17 +205,19 @@ def test_crowd_comes_at_its_time_stays_and_fades():
     expected = 0.3 * np.array([0, 0, 1, 1, 7 / 8, 5 / 8, 3 / 8, 1 / 8, 0, 0])
     np.testing.assert_allclose(shares(crowded), expected, atol=noise)
     assert shares(plain).max() < 0.01
-    assert not set(ids) & set(ids_by_popularity(crowded, "C15", crowded._source.timelines[number].crowd(period + 1)))
+    assert not set(ids) & set(
+        ids_by_popularity(crowded, "C15", track.crowd(crowded._source.tables[number], period + 1))
+    )
 
 
 def test_crowds_come_to_as_many_tables_as_they_say_and_leave_the_rest_to_the_law():
-    timeline = one_table(FlashCrowd(every=4000, tables=0.25, ids=3, peak=1.0))
-    came = [timeline.crowd(number).size for number in range(2000)]
+    track, table = FlashCrowd(every=4000, tables=0.25, ids=3, peak=1.0), one_table()
+    came = [track.crowd(table, number).size for number in range(2000)]
     assert set(came) == {0, 3}
     assert np.mean([size > 0 for size in came]) == pytest.approx(0.25, abs=0.05)
     quiet = came.index(0)
     ranks = np.arange(1000, dtype=np.int64)
-    timeline.identify(ranks, np.arange(1000) + quiet * 4000 + 1500)
+    track.identify(table, ranks, np.arange(1000) + quiet * 4000 + 1500)
     assert np.array_equal(ranks, np.arange(1000))
 
 
@@ -239,27 +241,27 @@ def test_growing_vocabulary_uses_no_id_before_its_time_and_all_at_the_end():
 
 
 def test_vocabulary_grows_at_the_stated_rate_and_keeps_the_heavy_hitters():
-    timeline = one_table(Growth(start=0.5), rows=50_000, samples=1_024_000)
+    track, table = Growth(start=0.5), one_table(rows=50_000, samples=1_024_000)
     used = {}
     for step in (0, 256, 512, 1023):
         samples = np.repeat(np.int64(step * 1000), 50_000)
         ids = np.arange(50_000, dtype=np.int64)
-        timeline.identify(ids, samples)
+        track.identify(table, ids, samples)
         kept = ids == np.arange(50_000)
         assert kept[:2].all()
         used[step] = kept[2:].mean()
     for step, share in used.items():
         assert share == pytest.approx(0.5 + 0.5 * step / 1023, abs=0.01)
-    shares = np.concatenate([part for _, part in timeline.shares(1000)])
+    shares = np.concatenate([part for _, part in track.shares(table, 1000)])
     assert shares.sum() == pytest.approx(1.0)
     np.testing.assert_allclose(shares[:2], LAW.head)
 
 
 def test_tail_of_which_nothing_exists_goes_to_the_most_frequent_id():
     for keys in range(50):
-        timeline = one_table(Growth(start=0.25), rows=3, samples=1024, keys=keys)
+        track, table = Growth(start=0.25), one_table(rows=3, samples=1024, keys=keys)
         ranks = np.full(1024, 2, dtype=np.int64)
-        timeline.identify(ranks, np.arange(1024))
-        shares = np.concatenate([part for _, part in timeline.shares(1024)])
+        track.identify(table, ranks, np.arange(1024))
+        shares = np.concatenate([part for _, part in track.shares(table, 1024)])
         assert (ranks == 2).mean() * LAW.tail_mass == pytest.approx(shares[2])
         assert shares.sum() == pytest.approx(1.0)

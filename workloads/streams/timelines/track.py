@@ -1,12 +1,14 @@
-"""A table without a track, and what every track has to say: draws, identities, and how often each identity comes."""
+"""A track that changes nothing, and what every track has to say: draws, identities, how often each identity comes."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from workloads.compiled import compiled
-from workloads.streams.tracks import Track
+from workloads.errors import DataError
 from workloads.streams.zipf import RankLaw
 
 Floats = npt.NDArray[np.float64]
@@ -14,48 +16,70 @@ Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 
 KEYS = 2
-"""Random words that a timeline takes."""
+"""Random words that a track takes for a table."""
 
 CHUNK = 1 << 16
 """Ranks whose shares are worked out at a time."""
 
 
-class Timeline:
-    """How the draws of one table depend on time. These do not: there is no track, or the table is small.
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A table of a stream.
 
-    Args:
-        track: What changes.
+    Attributes:
         law: Distribution of the ranks drawn at any instant.
         pinned: First ranks that keep their identity: 1 where rank 0 stands for a missing value, else 0.
         keys: Random words, uint64 `[KEYS]`.
         train_samples: Length of the training split.
     """
 
-    def __init__(self, track: Track | None, law: RankLaw, *, pinned: int, keys: Words, train_samples: int) -> None:
-        self._track = track
-        self._law = law
-        self._pinned = pinned
-        self._keys = keys
-        self._train_samples = train_samples
+    law: RankLaw
+    pinned: int
+    keys: Words
+    train_samples: int
 
-    def redraw(self, uniform: Floats, samples: Ints) -> None:
+
+def parameter(default: float, low: float, high: float) -> Any:
+    """A parameter of a track, and its range."""
+    return field(default=default, metadata={"range": (low, high)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Track:
+    """How a stream depends on time; the fields are its parameters. This one has none: the stream does not.
+
+    Raises:
+        DataError: a parameter is out of range.
+    """
+
+    name: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        for known in fields(self):
+            value, (low, high) = getattr(self, known.name), known.metadata["range"]
+            if not low <= value <= high:
+                raise DataError(f"{known.name} of @{self.name} is {value}: give {low:g} to {high:g}")
+
+    def redraw(self, table: Table, uniform: Floats, samples: Ints) -> None:
         """Replace the uniform numbers that ranks are made from, in place.
 
         Args:
+            table: The table.
             uniform: One number per lookup, float64 `[n]`.
             samples: Sample of every lookup, from the beginning of the training split, int64 `[n]`; ascending, and
                 lookups of one bag follow one another.
         """
 
-    def identify(self, ranks: Ints, samples: Ints) -> None:
+    def identify(self, table: Table, ranks: Ints, samples: Ints) -> None:
         """Replace ranks by identities, in place; int64 `[n]`, and `samples` as for `redraw`."""
 
-    def shares(self, _samples: int) -> Iterator[tuple[int, Floats]]:
+    def shares(self, table: Table, _samples: int) -> Iterator[tuple[int, Floats]]:
         """Expected share of every identity in the draws, mean over the first samples of the training split.
 
         Exact up to rounding, chunk by chunk: the first identity, and the shares of those from it on, float64.
         """
-        yield from still_shares(self._law)
+        yield from still_shares(table.law)
 
 
 def still_shares(law: RankLaw, *, first: int = 0) -> Iterator[tuple[int, Floats]]:
