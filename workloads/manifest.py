@@ -1,6 +1,7 @@
 """manifest.json of a prepared dataset: tables, splits and settings, and the checksums of all files read and written."""
 
 import enum
+import hashlib
 import shlex
 from pathlib import Path
 
@@ -44,6 +45,13 @@ class FileRecord(_Record):
     name: str
     bytes: int
     sha256: str
+
+    @classmethod
+    def of(cls, path: Path) -> "FileRecord":
+        """The record of a file, all of which is read."""
+        with path.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        return FileRecord(name=path.name, bytes=path.stat().st_size, sha256=digest)
 
 
 class InputRecord(FileRecord):

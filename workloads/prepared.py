@@ -19,6 +19,7 @@ from workloads.manifest import (
     MANIFEST,
     PARTS,
     TEMPORARY,
+    FileRecord,
     Manifest,
     array_file,
     prepare_command,
@@ -126,11 +127,8 @@ class PreparedWorkload:
         Raises:
             DataError: the files whose content changed, with the command that makes them again.
         """
-        changed = []
-        for record in self.manifest.files:
-            with (self.folder / record.name).open("rb") as stream:
-                if hashlib.file_digest(stream, "sha256").hexdigest() != record.sha256:
-                    changed.append(str(self.folder / record.name))
+        paths = {record: self.folder / record.name for record in self.manifest.files}
+        changed = [str(path) for record, path in paths.items() if FileRecord.of(path) != record]
         if changed:
             remedy = prepare_command(self.folder, self.manifest)
             raise DataError(f"{', '.join(changed)} changed since preparation. Make the data again: {remedy}")

@@ -1,12 +1,11 @@
 """The steps of a preparation, in order: stage, count, rank or hash, encode, sum up."""
 
-import hashlib
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -23,14 +22,14 @@ from workloads.manifest import (
     SplitRecord,
     TableRecord,
 )
-from workloads.prepare.cluster import Advance, Meter, OnCluster, Progress, run_here, unheard
+from workloads.prepare.cluster import Advance, Meter, OnCluster, Progress, run_here
 from workloads.prepare.counting import TrainingPart, count
 from workloads.prepare.encoding import Arrays, create_arrays, encode
 from workloads.prepare.read.checks import too_many_bad_rows
 from workloads.prepare.splits import split_rows
 from workloads.prepare.staging import stage
 from workloads.prepare.vocabulary import Vocabulary, build_vocabulary
-from workloads.prepare.workspace import UNFINISHED, Job, PlacedFile, done, key_of, threads
+from workloads.prepare.workspace import UNFINISHED, Finished, Job, key_of, threads
 from workloads.split import Split
 
 _Task = TypeVar("_Task")
@@ -53,36 +52,37 @@ class Build:
     def run(self) -> tuple[Manifest, Path]:
         """All steps in order; returns the manifest and the folder that holds it with all arrays."""
         staged = self._stage()
-        rows = [int(note["rows"]) for note in map(_note, staged)]
+        rows = [file.note["rows"] for file in staged]
         raw = self.job.raw
         splits, rule = split_rows(raw.dataset, rows, fractions=raw.fractions)
         training = splits[Split.TRAIN]
-        starts = [int(start) for start in np.cumsum([0, *rows[:-1]])]
-        files = [PlacedFile(folder, start) for folder, start in zip(staged, starts, strict=True)]
-        counted = self._count(files, rows, training)
-        minimum = min((m for file in counted if (m := _note(file.folder)["minimum"]) is not None), default=None)
-        vocabularies = self._vocabularies(counted, training)
-        arrays = Arrays(self._create(splits, vocabularies), raw, splits, vocabularies, minimum)
+        starts: list[int] = np.cumsum([0, *rows[:-1]]).tolist()
+        # files without training rows are not counted
+        parts = [
+            TrainingPart(file.folder, min(found, training - start))
+            for file, found, start in zip(staged, rows, starts, strict=True)
+            if start < training
+        ]
+        counted = self._run("counting", partial(count, self.job), parts, totals=[part.rows for part in parts])
+        minimum = min((m for file in counted if (m := file.note["minimum"]) is not None), default=None)
+        vocabularies = self._vocabularies(list(zip(counted, starts, strict=False)), training)
+        arrays = Arrays(self._create(splits, vocabularies), splits, vocabularies, minimum)
+        files = [(file.folder, start) for file, start in zip(staged, starts, strict=True)]
         encoded = self._run("writing", partial(encode, self.job, arrays), files, totals=rows)
         self._write_counts(arrays)
         written = [arrays.made / name for name in DATA_FILES]
-        sums = self._run("checksums", _sha256, written, totals=[path.stat().st_size for path in written], each=True)
-        records = (
-            FileRecord(name=path.name, bytes=path.stat().st_size, sha256=found)
-            for path, found in zip(written, sums, strict=True)
-        )
+        records = self._run("checksums", _record, written, totals=[path.stat().st_size for path in written], each=True)
         positives = {split: sum(part[str(split)] for part in encoded) for split in splits}
         manifest = self._manifest(arrays, staged, rule, positives=positives, files=tuple(records))
         manifest.write(arrays.made)
         return manifest, arrays.made
 
-    def _stage(self) -> list[Path]:
+    def _stage(self) -> list[Finished]:
         allowed = self.job.settings.skip_bad_rows
         sizes = [path.stat().st_size if path.is_file() else 0 for path in self.inputs]
         staged = self._run("reading", partial(stage, self.job), self.inputs, totals=sizes)
         bad, last = 0, None
-        for path, folder in zip(self.inputs, staged, strict=True):
-            note = _note(folder)
+        for path, (_, note) in zip(self.inputs, staged, strict=True):
             problems = note["problems"]
             if bad + len(problems) > allowed:
                 raise too_many_bad_rows(path, problems[allowed - bad], allowed=allowed)
@@ -95,17 +95,7 @@ class Build:
             last = note["times"][1] if note["times"] else None
         return staged
 
-    def _count(self, files: Sequence[PlacedFile], rows: Sequence[int], training: int) -> list[PlacedFile]:
-        """Count the files that have training rows."""
-        parts = [
-            TrainingPart(file.folder, min(found, training - file.start))
-            for file, found in zip(files, rows, strict=True)
-            if file.start < training
-        ]
-        counted = self._run("counting", partial(count, self.job), parts, totals=[part.rows for part in parts])
-        return [PlacedFile(folder, file.start) for folder, file in zip(counted, files, strict=False)]
-
-    def _vocabularies(self, counted: Sequence[PlacedFile], training: int) -> tuple[Vocabulary, ...]:
+    def _vocabularies(self, counted: Sequence[tuple[Finished, int]], training: int) -> tuple[Vocabulary, ...]:
         memory = self.job.memory if self.cluster else self.job.memory.divided(threads())
         build = partial(build_vocabulary, replace(self.job, memory=memory), counted, training)
         what = "ranking" if self.job.settings.ids is IdRule.RANK else "hashing"
@@ -138,13 +128,13 @@ class Build:
     def _manifest(
         self,
         arrays: Arrays,
-        staged: Sequence[Path],
+        staged: Sequence[Finished],
         split_rule: str,
         *,
         positives: Mapping[Split, int],
         files: tuple[FileRecord, ...],
     ) -> Manifest:
-        raw, notes = self.job.raw, [_note(folder) for folder in staged]
+        raw, notes = self.job.raw, [file.note for file in staged]
         return Manifest(
             dataset=raw.dataset,
             label=raw.label.name,
@@ -188,11 +178,6 @@ class Build:
         return run_here(function, tasks, meter, at_once=threads() if each else 1)
 
 
-def _note(folder: Path) -> dict[str, Any]:
-    """What a step that is finished noted."""
-    return done(folder) or {}
-
-
 def _id_rule(settings: Settings) -> str:
     if settings.ids is IdRule.RANK:
         return (
@@ -202,8 +187,7 @@ def _id_rule(settings: Settings) -> str:
     return "value modulo the rows of the table, also for ids that the training split lacks; a missing id as value 0"
 
 
-def _sha256(path: Path, advance: Advance = unheard) -> str:
-    with path.open("rb") as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
-    advance(path.stat().st_size, 0)
-    return found
+def _record(path: Path, advance: Advance) -> FileRecord:
+    record = FileRecord.of(path)
+    advance(record.bytes, 0)
+    return record

@@ -1,20 +1,14 @@
-"""Where the tasks of a step run, in this process or on the workers of a Dask cluster, and how far they are."""
+"""Where the tasks of a step run: in this process, or on the workers of a Dask cluster."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from workloads.errors import DataError
 
 Advance = Callable[[int, int], None]
-"""Called by a task, again and again, with the bytes that it has read and the rows that it has done."""
-
-
-def unheard(_bytes: int, _rows: int) -> None:
-    """An `Advance` that does nothing."""
-
-
+"""Called by a task, again and again, with the bytes that it has read (0 where it counts rows alone) and its rows."""
 Progress = Callable[[str, int, int, int], None]
 """Called with what is done, how much of it is done and how much there is (input bytes while reading, rows in other
 steps; 0 where it is not known), and the rows that are done."""
@@ -29,7 +23,7 @@ class Meter:
         self._report()
 
     def advance(self, position: int, read: int, rows: int) -> None:
-        """Take note of how far the task at this position is, in bytes (0 where it counts rows alone) and rows."""
+        """Take note of how far the task at this position is, as for `Advance`."""
         self._done[position] = read or min(rows, self._totals[position])
         self._rows[position] = rows
         self._report()
@@ -43,9 +37,6 @@ class Meter:
         self._progress(self._step, sum(self._done), sum(self._totals), sum(self._rows))
 
 
-if TYPE_CHECKING:
-    pass
-
 CONNECT_S = 10
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -58,10 +49,11 @@ def run_here(
 
     `at_once` is 1 for tasks that use all cores themselves. A task skips what an earlier run has finished.
     """
+    told = [partial(meter.advance, position) for position in range(len(tasks))]
     if at_once == 1:  # not in a pool: a Ctrl-C must not wait for the task
-        return [function(task, partial(meter.advance, position)) for position, task in enumerate(tasks)]
+        return list(map(function, tasks, told))
     with ThreadPoolExecutor(at_once) as pool:
-        return list(pool.map(function, tasks, [partial(meter.advance, position) for position in range(len(tasks))]))
+        return list(pool.map(function, tasks, told))
 
 
 class OnCluster:
@@ -91,7 +83,7 @@ class OnCluster:
         """Run the tasks of a step on the workers; as `run_here`, but the meter is told of whole tasks only."""
         from distributed import KilledWorker
 
-        futures = self._client.map(function, tasks, [unheard] * len(tasks), pure=False)
+        futures = self._client.map(function, tasks, [_unheard] * len(tasks), pure=False)
         results = []
         try:
             for position, future in enumerate(futures):  # in order, so that the first bad file is the one reported
@@ -109,3 +101,7 @@ class OnCluster:
     def close(self) -> None:
         """Leave the cluster as it is."""
         self._client.close()
+
+
+def _unheard(_bytes: int, _rows: int) -> None:
+    """An `Advance` that does nothing."""

@@ -3,15 +3,15 @@
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from workloads.prepare.cluster import Advance, unheard
+from workloads.prepare.cluster import Advance
 from workloads.prepare.columns import Kind
 from workloads.prepare.merging import Counted, Run, merged, write_run
-from workloads.prepare.staged import StagedFile
-from workloads.prepare.workspace import Job, done, key_of, step, threads
+from workloads.prepare.staging import StagedFile
+from workloads.prepare.workspace import Finished, Job, key_of, step, threads
 
 LAYOUT = 1  # of a counting folder
 
@@ -23,22 +23,19 @@ class TrainingPart(NamedTuple):
     rows: int
 
 
-def count(job: Job, part: TrainingPart, advance: Advance = unheard) -> Path:
+def count(job: Job, part: TrainingPart, advance: Advance) -> Finished:
     """Count the training ids of each column of one file, unless an earlier run has.
 
-    Returns:
-        A folder that holds, for each column, its ids by value with their counts and first rows.
+    The folder holds, for each column, its ids by value with their counts and first rows. The note has the rows without
+    an id by column, `missing`, each with the first of them, and the smallest dense integer, `minimum`; None for none.
     """
     integers = tuple(i for i, column in enumerate(job.raw.dense) if column.kind is Kind.DENSE_INTEGER)
-    folder = job.work / f"counted-{key_of(LAYOUT, part.staged.name, part.rows, integers)}"
-    if done(folder) is not None:
-        advance(0, part.rows)
-        return folder
-    file = StagedFile(part.staged)
     columns = len(job.raw.categorical)
     at_once = min(threads(), columns)
     limit = job.memory.divided(at_once).merged_ids
-    with step(folder) as (made, note), ThreadPoolExecutor(at_once) as pool:
+
+    def fill(made: Path) -> dict[str, Any]:
+        file = StagedFile(part.staged)
         cut = made / "cut"
         cut.mkdir()
 
@@ -47,13 +44,28 @@ def count(job: Job, part: TrainingPart, advance: Advance = unheard) -> Path:
             write_run(made, column, merged(runs, limit=limit))
             return missing
 
-        note["missing"] = []
-        for position, missing in enumerate(pool.map(one, range(columns)), start=1):
-            note["missing"].append(missing)
-            advance(0, part.rows * position // columns)
-        note["minimum"] = file.minimum(part.rows, integers)
+        note: dict[str, Any] = {"missing": []}
+        with ThreadPoolExecutor(at_once) as pool:
+            for position, missing in enumerate(pool.map(one, range(columns)), start=1):
+                note["missing"].append(missing)
+                advance(0, part.rows * position // columns)
         shutil.rmtree(cut)
-    return folder
+        return note | {"minimum": _minimum(file, part.rows, integers)}
+
+    counted = step(job.work / f"counted-{key_of(LAYOUT, part.staged.name, part.rows, integers)}", fill)
+    advance(0, part.rows)
+    return counted
+
+
+def _minimum(file: StagedFile, rows: int, integers: tuple[int, ...]) -> int | None:
+    """Smallest dense integer of the leading rows; None without a column of integers."""
+    found = []
+    for block, inside in file.blocks_before(rows) if integers else ():
+        if inside == block.rows:
+            found.append(block.minimum)
+        else:
+            found += [int(file.dense(column, block)[:inside].min()) for column in integers]
+    return min(found, default=None)
 
 
 def _runs(file: StagedFile, column: int, rows: int, cut: Path) -> tuple[list[Run], tuple[int, int]]:
@@ -64,16 +76,16 @@ def _runs(file: StagedFile, column: int, rows: int, cut: Path) -> tuple[list[Run
     runs: list[Run] = []
     missing = missing_first = 0
     for block, inside in file.blocks_before(rows):
-        run, place = file.dictionary(column, block), file.blocks[block].ids[column]
+        run, place = file.dictionary(column, block), block.ids[column]
         lost = place.missing
-        if inside < file.blocks[block].rows:
-            counts = np.bincount(file.codes(column, block)[:inside], minlength=run.length + 1)
+        if inside < block.rows:
+            counts = np.bincount(file.codes(column, block)[:inside], minlength=place.distinct + 1)
             kept, lost = np.flatnonzero(counts[:-1]), int(counts[-1])
-            ids = run.read(0, run.length)
+            ids = run.read(0, place.distinct)
             write_run(cut, column, [Counted(ids.values[kept], counts[kept].astype(np.int64), ids.first[kept])])
             run = Run.whole(cut, column)
         runs.append(run)
         if lost and not missing:
-            missing_first = file.start(block) + place.missing_first
+            missing_first = block.start + place.missing_first
         missing += lost
     return runs, (missing, missing_first)

@@ -2,21 +2,21 @@
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from workloads.manifest import PARTS, array_file, array_shape
-from workloads.prepare.cluster import Advance, unheard
+from workloads.prepare.cluster import Advance
 from workloads.prepare.columns import Kind, RawFormat
-from workloads.prepare.staged import StagedFile
+from workloads.prepare.merging import Stored
+from workloads.prepare.staging import Block, StagedFile
 from workloads.prepare.vocabulary import Vocabulary
-from workloads.prepare.workspace import Job, PlacedFile, done, key_of, step, threads
+from workloads.prepare.workspace import Job, key_of, step, threads
 from workloads.split import Split
 
 LAYOUT = 1  # of the marks that say a file is encoded
@@ -34,7 +34,6 @@ class Arrays:
     """
 
     made: Path
-    raw: RawFormat
     splits: Mapping[Split, int]
     vocabularies: tuple[Vocabulary, ...]
     minimum: int | None
@@ -62,30 +61,49 @@ def write_rows(path: Path, row: int, block: npt.NDArray[np.generic]) -> None:
         stream.write(np.ascontiguousarray(block).data)
 
 
-def encode(job: Job, into: Arrays, placed: PlacedFile, advance: Advance = unheard) -> dict[str, int]:
+def encode(job: Job, into: Arrays, placed: tuple[Path, int], advance: Advance) -> dict[str, int]:
     """Write dense values, rows and labels of one file to their places in the arrays, unless an earlier run has.
+
+    `placed` is the folder of the staged file, and the row of the dataset at which it begins.
 
     Returns:
         Positive labels of the file by split.
     """
-    folder = job.work / f"encoded-{key_of(LAYOUT, into.made.name, placed.folder.name, placed.start)}"
-    file = StagedFile(placed.folder)
-    note = done(folder)
-    if note is None:
-        with step(folder) as (looked_up, note):
-            _look_up(job, into, file, looked_up)
-            note.update(dict.fromkeys(Split, 0))
-            encode_block = partial(_encode_block, into, file, placed.start, looked_up)
-            with ThreadPoolExecutor(threads()) as pool:
-                for block, positives in enumerate(pool.map(encode_block, range(len(file.blocks))), start=1):
-                    for split, count in positives.items():
-                        note[split] += count
-                    advance(0, file.start(block))
-            for path in looked_up.iterdir():
-                path.unlink()
-    else:
-        advance(0, file.rows)
-    return {str(split): int(note[split]) for split in Split}
+    folder, start = placed
+    file = StagedFile(folder)
+    columns = range(len(into.vocabularies))
+    limit = job.memory.divided(min(threads(), len(columns))).ranked_ids
+
+    def fill(looked_up: Path) -> dict[str, int]:
+        def look_up(column: int) -> list[int]:
+            """Write the row of each entry of the dictionaries, int32; returns where those of each block begin."""
+            dictionaries = [file.dictionary(column, block) for block in file.blocks]
+            with _rows_file(looked_up, column).open("wb") as stream:
+                return into.vocabularies[column].look_up(dictionaries, stream, limit=limit)
+
+        def write(number: int) -> dict[Split, int]:
+            rows = (
+                Stored(_rows_file(looked_up, i), np.int32, begin[-1]).read(begin[number], begin[number + 1])
+                for i, begin in enumerate(begins)
+            )
+            return _write_block(job.raw, into, file, file.blocks[number], rows, file_start=start)
+
+        positives = dict.fromkeys(map(str, Split), 0)
+        with ThreadPoolExecutor(threads()) as pool:
+            begins = list(pool.map(look_up, columns))
+            for block, found in zip(file.blocks, pool.map(write, range(len(file.blocks))), strict=True):
+                for split, count in found.items():
+                    positives[split] += count
+                advance(0, block.start)
+        for column in columns:
+            _rows_file(looked_up, column).unlink()
+        return positives
+
+    positives: dict[str, int] = step(
+        job.work / f"encoded-{key_of(LAYOUT, into.made.name, folder.name, start)}", fill
+    ).note
+    advance(0, file.blocks[-1].start + file.blocks[-1].rows)
+    return positives
 
 
 def scaled(integers: npt.NDArray[np.generic], *, minimum: int) -> npt.NDArray[np.float32]:
@@ -98,41 +116,31 @@ def scaled(integers: npt.NDArray[np.generic], *, minimum: int) -> npt.NDArray[np
     return logs
 
 
-def _look_up(job: Job, into: Arrays, file: StagedFile, folder: Path) -> None:
-    """Write the row of each entry of all dictionaries of a file, int32, into a file by column."""
-    columns = range(len(into.vocabularies))
-    at_once = min(threads(), len(columns))
-
-    def one(column: int) -> None:
-        dictionaries = [file.dictionary(column, block) for block in range(len(file.blocks))]
-        with _rows_file(folder, column).open("wb") as stream:
-            into.vocabularies[column].look_up(dictionaries, stream, limit=job.memory.divided(at_once).ranked_ids)
-
-    with ThreadPoolExecutor(at_once) as pool:
-        list(pool.map(one, columns))
-
-
 def _rows_file(folder: Path, column: int) -> Path:
     return folder / f"rows_{column:03}"
 
 
-def _encode_block(into: Arrays, file: StagedFile, file_start: int, looked_up: Path, number: int) -> dict[Split, int]:
-    """Write one block; returns its positive labels by split."""
-    block, labels = file.blocks[number], file.labels(number)
-    dense = np.empty((block.rows, len(into.raw.dense)), np.float32)
-    for position, column in enumerate(into.raw.dense):
-        values = file.dense(position, number)
-        if column.kind is Kind.DENSE_INTEGER:
-            values = scaled(values, minimum=into.minimum or 0)
-        dense[:, position] = values
+def _write_block(
+    raw: RawFormat,
+    into: Arrays,
+    file: StagedFile,
+    block: Block,
+    rows: Iterable[npt.NDArray[np.int32]],
+    *,
+    file_start: int,
+) -> dict[Split, int]:
+    """Write one block, with the rows of its dictionaries by column; returns its positive labels by split."""
+    labels = file.labels(block)
+    dense = np.empty((block.rows, len(raw.dense)), np.float32)
+    for position, column in enumerate(raw.dense):
+        values = file.dense(position, block)
+        dense[:, position] = scaled(values, minimum=into.minimum or 0) if column.kind is Kind.DENSE_INTEGER else values
     ids = np.empty((block.rows, len(into.vocabularies)), np.int32)
-    for position, (place, vocabulary) in enumerate(zip(block.ids, into.vocabularies, strict=True)):
-        rows = np.full(place.distinct + 1, vocabulary.missing_row, np.int32)
-        rows[:-1] = np.fromfile(_rows_file(looked_up, position), np.int32, place.distinct, offset=4 * place.begin)
-        ids[:, position] = rows[file.codes(position, number)]
+    for position, (known, vocabulary) in enumerate(zip(rows, into.vocabularies, strict=True)):
+        ids[:, position] = np.append(known, np.int32(vocabulary.missing_row))[file.codes(position, block)]
     arrays: tuple[npt.NDArray[np.generic], ...] = (dense, ids, labels)
     positives = {}
-    for split, inside, row in _spans(into.splits, file_start + file.start(number), block.rows):
+    for split, inside, row in _spans(into.splits, file_start + block.start, block.rows):
         for part, array in zip(PARTS, arrays, strict=True):
             write_rows(into.made / array_file(split, part), row, array[inside])
         positives[split] = int(labels[inside].sum(dtype=np.int64))

@@ -4,9 +4,8 @@ Lists are merged range of values by range of values; a range is as large as the 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -21,59 +20,61 @@ class Counted(NamedTuple):
     first: npt.NDArray[np.integer]
 
 
-@dataclass(frozen=True)
-class Run:
-    """Distinct ids of one column, sorted by value, in files: of a raw file, or of one block of it.
+class Stored(NamedTuple):
+    """An array of one dimension in a file, from a byte on."""
 
-    Attributes:
-        begin: Entry of the files with which the run begins; it has `length`.
-        start: Added to the first rows that the file has.
-        counts_dtype: Of the accesses and first rows in the files.
-    """
-
-    folder: Path
-    column: int
-    begin: int
+    path: Path
+    dtype: npt.DTypeLike
     length: int
+    offset: int = 0
+
+    def read(self, start: int = 0, stop: int | None = None) -> npt.NDArray[Any]:
+        """Some of the elements."""
+        count = (self.length if stop is None else stop) - start
+        return np.fromfile(self.path, self.dtype, count, offset=self.offset + start * np.dtype(self.dtype).itemsize)
+
+    def mapped(self) -> npt.NDArray[Any]:
+        """All elements, mapped into memory."""
+        if not self.length:
+            return np.empty(0, self.dtype)
+        return np.memmap(self.path, self.dtype, "r", offset=self.offset, shape=self.length)
+
+
+class Run(NamedTuple):
+    """Distinct ids of one column, sorted by value, on disk; `start` is added to the first rows that are there."""
+
+    values: Stored
+    counts: Stored
+    first: Stored
     start: int
-    counts_dtype: type[np.integer] = np.int64
 
     @classmethod
     def whole(cls, folder: Path, column: int, *, start: int = 0) -> Self:
-        """All entries of the files of a column."""
-        return cls(folder, column, 0, column_file(folder, column, "values").stat().st_size // 8, start)
-
-    def values(self) -> npt.NDArray[np.uint64]:
-        """All values, mapped into memory."""
-        if not self.length:
-            return np.empty(0, np.uint64)
-        path = column_file(self.folder, self.column, "values")
-        return np.memmap(path, np.uint64, "r", offset=8 * self.begin, shape=self.length)
+        """What `write_run` wrote of a column."""
+        paths = [column_file(folder, column, part) for part in Counted._fields]
+        ids = paths[0].stat().st_size // 8
+        values, counts, first = (Stored(path, kind, ids) for path, kind in zip(paths, "Qqq", strict=True))
+        return cls(values, counts, first, start)
 
     def read(self, start: int, stop: int) -> Counted:
         """Some of the entries; accesses and first rows as int64."""
-
-        def part(name: str, dtype: type[np.integer]) -> npt.NDArray[np.integer]:
-            offset = (self.begin + start) * np.dtype(dtype).itemsize
-            return np.fromfile(column_file(self.folder, self.column, name), dtype, stop - start, offset=offset)
-
-        counts, first = (part(name, self.counts_dtype).astype(np.int64) for name in ("counts", "first"))
-        return Counted(part("values", np.uint64), counts, first + self.start)  # type: ignore[arg-type]
+        counts, first = (part.read(start, stop).astype(np.int64) for part in (self.counts, self.first))
+        return Counted(self.values.read(start, stop), counts, first + self.start)
 
 
 def merged(runs: Sequence[Run], *, limit: int) -> Iterator[Counted]:
     """The ids of all runs, sorted by value, counts added up, by ranges of values that have at most `limit` entries."""
-    runs = [run for run in runs if run.length]
-    if sum(run.length for run in runs) <= limit:
+    runs = [run for run in runs if run.values.length]
+    if sum(run.values.length for run in runs) <= limit:
         if runs:
-            yield _added([run.read(0, run.length) for run in runs])
+            yield _added([run.read(0, run.values.length) for run in runs])
         return
     # Every `stride`-th value of each run tells where to cut: a range then holds at most half the limit by the sample,
     # and at most one stride more from each run, together another quarter.
     stride = max(1, limit // (4 * len(runs)))
-    sample = np.sort(np.concatenate([run.values()[::stride].copy() for run in runs]))
+    sample = np.sort(np.concatenate([run.values.mapped()[::stride].copy() for run in runs]))
     bounds = np.unique(sample[:: max(1, limit // (2 * stride))][1:])
-    cuts = [np.concatenate(([0], np.searchsorted(run.values(), bounds), [run.length])) for run in runs]
+    cuts = [[0, *np.searchsorted(run.values.mapped(), bounds), run.values.length] for run in runs]
     for part in range(len(bounds) + 1):
         pieces = [run.read(c[part], c[part + 1]) for run, c in zip(runs, cuts, strict=True) if c[part] < c[part + 1]]
         if pieces:

@@ -5,10 +5,10 @@ dictionaries make both cheap, since a block has far fewer distinct ids than rows
 """
 
 import json
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Self
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,20 +16,92 @@ import pandas as pd
 import polars as pl
 
 from workloads.errors import DataError
-from workloads.prepare.cluster import Advance, unheard
-from workloads.prepare.columns import Kind, RawFormat
-from workloads.prepare.merging import Counted, column_file
+from workloads.prepare.cluster import Advance
+from workloads.prepare.columns import RawFormat
+from workloads.prepare.merging import Counted, Run, Stored
 from workloads.prepare.read.checks import RowChecks
 from workloads.prepare.read.lines import RawFile, ahead, is_parquet
 from workloads.prepare.read.parquet import ParquetRows
 from workloads.prepare.read.text import TextRows
-from workloads.prepare.staged import INDEX, Block, Codes, DensePlace, IdPlace, dense_file
-from workloads.prepare.workspace import Job, done, identity, key_of, step, threads
+from workloads.prepare.workspace import Finished, Job, identity, key_of, step, threads
 
-LAYOUT = 2  # of a staging folder: a change makes finished ones worthless
+LAYOUT = 3  # of a staging folder: a change makes finished ones worthless
+DATA, INDEX = "data", "index.json"
+
+Codes = npt.NDArray[np.unsignedinteger]
 
 
-def stage(job: Job, path: Path, advance: Advance = unheard) -> Path:
+class IdPlace(NamedTuple):
+    """Where a block of an id column begins in the file, and what it has.
+
+    Its dictionary comes first: values, counts and first rows in the block. Then come the codes.
+
+    Attributes:
+        distinct: Entries of the dictionary; as a code, a missing id.
+        dtype: Of the codes.
+        missing, missing_first: Rows without an id, and the first of them.
+    """
+
+    offset: int
+    distinct: int
+    dtype: str
+    missing: int
+    missing_first: int
+
+
+class Block(NamedTuple):
+    """A block of rows: the first and their number, its smallest dense integer, and where its columns lie.
+
+    `labels` is an offset, `dense` has an offset and a dtype by column: integers of any width, or float32.
+    """
+
+    start: int
+    rows: int
+    minimum: int
+    labels: int
+    dense: list[tuple[int, str]]
+    ids: list[IdPlace]
+
+
+class StagedFile:
+    """Reads what `stage` wrote, block by block."""
+
+    def __init__(self, folder: Path) -> None:
+        self._data = folder / DATA
+        self.blocks = [
+            Block(start, rows, minimum, labels, dense, [IdPlace(*place) for place in ids])
+            for start, rows, minimum, labels, dense, ids in json.loads((folder / INDEX).read_bytes())
+        ]
+
+    def labels(self, block: Block) -> npt.NDArray[np.uint8]:
+        """uint8 `[rows]`, 0 or 1."""
+        return Stored(self._data, np.uint8, block.rows, block.labels).read()
+
+    def dense(self, column: int, block: Block) -> npt.NDArray[Any]:
+        """A dense column, `[rows]`."""
+        offset, dtype = block.dense[column]
+        return Stored(self._data, dtype, block.rows, offset).read()
+
+    def dictionary(self, column: int, block: Block) -> Run:
+        """The distinct ids of a block, the missing one apart; their first rows count from the file's beginning."""
+        offset, distinct, *_ = block.ids[column]
+        values = Stored(self._data, np.uint64, distinct, offset)
+        counts, first = (Stored(self._data, np.uint32, distinct, offset + size * distinct) for size in (8, 12))
+        return Run(values, counts, first, block.start)
+
+    def codes(self, column: int, block: Block) -> Codes:
+        """Codes `[rows]` into the dictionary of a block; its length stands for a missing id."""
+        place = block.ids[column]
+        return Stored(self._data, place.dtype, block.rows, place.offset + 16 * place.distinct).read()
+
+    def blocks_before(self, row: int) -> Iterator[tuple[Block, int]]:
+        """Blocks that hold rows before one, with the number of these rows."""
+        for block in self.blocks:
+            if block.start < row:
+                yield block, min(block.rows, row - block.start)
+
+
+def stage(job: Job, path: Path, advance: Advance) -> Finished:
     """Parse a raw file into a folder of columns, for `StagedFile`, unless an earlier run has finished it.
 
     Raises:
@@ -39,50 +111,37 @@ def stage(job: Job, path: Path, advance: Advance = unheard) -> Path:
         before = identity(path)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
-    folder = job.work / f"staged-{key_of(LAYOUT, job.raw.fingerprint, before)}"
-    if (note := done(folder)) is not None:
-        advance(note["bytes"], note["rows"])
-        return folder
-    checks = RowChecks(path, allowed=job.settings.skip_bad_rows, time=job.raw.time)
-    with step(folder) as (made, note), _Columns(made, job.raw) as columns:
+
+    def fill(made: Path) -> dict[str, Any]:
+        checks = RowChecks(path, allowed=job.settings.skip_bad_rows, time=job.raw.time)
         file = ParquetRows(job.raw, path, checks) if is_parquet(path) else RawFile(path)
         rows = TextRows(job.raw, file, checks) if isinstance(file, RawFile) else file
-        for frame in ahead(rows.frames(job.memory.text_block_bytes)):
-            columns.append(frame)
-            advance(file.bytes_read, columns.rows)
-        advance(file.bytes_read, columns.rows)
+        with (made / DATA).open("wb") as stream, ThreadPoolExecutor(threads()) as pool:
+            columns = _Columns(job.raw, stream, pool)
+            for frame in ahead(rows.frames(job.memory.text_block_bytes)):
+                columns.append(frame)
+                advance(file.bytes_read, columns.rows)
         if columns.rows == 0:
             raise DataError(f"{path} holds no good row: download it again, or leave it out")
         if path.is_file() and identity(path) != before:
             raise DataError(f"{path} changed while it was read: prepare it again once it is complete")
-        note |= {"bytes": file.bytes_read, "sha256": file.sha256, "rows": columns.rows}
-        note |= {"problems": checks.problems, "times": columns.times}
-    return folder
+        (made / INDEX).write_text(json.dumps(columns.blocks))
+        read = {"bytes": file.bytes_read, "sha256": file.sha256, "rows": columns.rows}
+        return read | {"problems": checks.problems, "times": columns.times}
+
+    staged = step(job.work / f"staged-{key_of(LAYOUT, job.raw.fingerprint, before)}", fill)
+    advance(staged.note["bytes"], staged.note["rows"])
+    return staged
 
 
 class _Columns:
-    """Writes the columns of one file block by block, and at the end where each block lies."""
+    """Writes the columns of one file block by block; `blocks` says where each lies, `times` are the first and last."""
 
-    def __init__(self, folder: Path, raw: RawFormat) -> None:
-        self._folder = folder
-        self._raw = raw
-        self._blocks: list[Block] = []
-        self._entries = [0] * len(raw.categorical)
+    def __init__(self, raw: RawFormat, stream: BinaryIO, pool: ThreadPoolExecutor) -> None:
+        self._raw, self._stream, self._pool = raw, stream, pool
+        self.blocks: list[Block] = []
         self.rows = 0
         self.times: list[int] = []
-
-    def __enter__(self) -> Self:
-        self._stack = ExitStack()
-        self._pool = self._stack.enter_context(ThreadPoolExecutor(threads()))
-        paths = [self._folder / "labels", *(dense_file(self._folder, i) for i in range(len(self._raw.dense)))]
-        for i in range(len(self._raw.categorical)):
-            paths += [column_file(self._folder, i, part) for part in (*Counted._fields, "codes")]
-        self._streams = {path: self._stack.enter_context(path.open("wb")) for path in paths}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-        (self._folder / INDEX).write_text(json.dumps(self._blocks))
 
     def append(self, frame: pl.DataFrame) -> None:
         """Write one block."""
@@ -91,36 +150,40 @@ class _Columns:
         if self._raw.time:
             times = frame[self._raw.time.name]
             self.times = [self.times[0] if self.times else int(times[0]), int(times[-1])]
-        self._write(self._folder / "labels", frame[self._raw.label.name].to_numpy())
-        dense = [self._append_dense(i, frame[column.name]) for i, column in enumerate(self._raw.dense)]
-        integers = [frame[column.name] for column in self._raw.dense if column.kind is Kind.DENSE_INTEGER]
-        series = [frame[column.name] for column in self._raw.categorical]
-        ids = [self._append_ids(i, *found) for i, found in enumerate(self._pool.map(_factorized, series))]
-        minimum = min((int(values.to_numpy().min()) for values in integers), default=0)
-        self._blocks.append(Block(frame.height, minimum, dense, ids))
+        labels = self._write(frame[self._raw.label.name].to_numpy())
+        arrays = [_narrowest(frame[column.name].to_numpy()) for column in self._raw.dense]
+        dense = [(self._write(array), array.dtype.str) for array in arrays]
+        integers = [array for array in arrays if array.dtype != np.float32]
+        found = self._pool.map(_factorized, (frame[column.name] for column in self._raw.categorical))
+        ids = [
+            IdPlace(
+                self._write(*ids, codes),
+                len(ids.values),
+                codes.dtype.str,
+                len(missing),
+                missing[0].item() if len(missing) else 0,
+            )
+            for ids, codes, missing in found
+        ]
+        minimum = min((int(array.min()) for array in integers), default=0)
+        self.blocks.append(Block(self.rows, frame.height, minimum, labels, dense, ids))
         self.rows += frame.height
 
-    def _append_dense(self, position: int, values: pl.Series) -> DensePlace:
-        array = values.to_numpy()
-        if array.dtype != np.float32:
-            # the narrowest integers: n bits hold as many numbers below 0 as from 0 on
-            array = array.astype(np.min_scalar_type(min(int(array.min()), -1 - int(array.max()))))
-        return DensePlace(self._write(dense_file(self._folder, position), array), array.dtype.str)
-
-    def _append_ids(self, position: int, ids: Counted, codes: Codes, missing: npt.NDArray[np.intp]) -> IdPlace:
-        for part, array in ids._asdict().items():
-            self._write(column_file(self._folder, position, part), array)
-        offset = self._write(column_file(self._folder, position, "codes"), codes)
-        begin, distinct = self._entries[position], len(ids.values)
-        self._entries[position] += distinct
-        first = int(missing[0]) if len(missing) else 0
-        return IdPlace(begin, distinct, offset, codes.dtype.str, len(missing), first)
-
-    def _write(self, path: Path, array: npt.NDArray[np.generic]) -> int:
-        """Append to a file; returns the place."""
-        offset = self._streams[path].tell()
-        self._streams[path].write(np.ascontiguousarray(array).data)
+    def _write(self, *arrays: npt.NDArray[np.generic]) -> int:
+        """Append arrays, one right after the other; returns the place."""
+        self._stream.write(bytes(-self._stream.tell() % 8))  # so that what is mapped is aligned
+        offset = self._stream.tell()
+        for array in arrays:
+            self._stream.write(np.ascontiguousarray(array).data)
         return offset
+
+
+def _narrowest(values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    """Integers in the narrowest type that holds them; floats as they are."""
+    if values.dtype == np.float32:
+        return values
+    # n bits hold as many numbers below 0 as from 0 on
+    return values.astype(np.min_scalar_type(min(int(values.min()), -1 - int(values.max()))))
 
 
 def _factorized(series: pl.Series) -> tuple[Counted, Codes, npt.NDArray[np.intp]]:

@@ -3,18 +3,18 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
 from workloads.errors import DataError
 from workloads.manifest import IdRule, Settings
-from workloads.prepare.cluster import Advance, unheard
+from workloads.prepare.cluster import Advance
 from workloads.prepare.columns import Column, Kind
-from workloads.prepare.merging import Counted, Run, column_file, merged, write_run
+from workloads.prepare.merging import Counted, Run, Stored, column_file, merged, write_run
 from workloads.prepare.ranking import rank
-from workloads.prepare.workspace import Job, PlacedFile, done, key_of, step
+from workloads.prepare.workspace import Finished, Job, key_of, step
 
 LAYOUT = 1  # of a vocabulary folder
 MOST_ROWS = 2**31 - 1  # ids are int32
@@ -39,28 +39,30 @@ class Vocabulary:
     hashed: bool
     signed: bool
 
-    def look_up(self, runs: Sequence[Run], stream: BinaryIO, *, limit: int) -> None:
+    def look_up(self, runs: Sequence[Run], stream: BinaryIO, *, limit: int) -> list[int]:
         """Write the rows of the ids of some runs, int32, run after run; 0 for ids that the training split lacks.
 
-        So many ids of the vocabulary as `limit` are in memory at a time.
+        So many ids of the vocabulary as `limit` are in memory at a time. Returns where each run begins, and the end.
         """
+        begins: list[int] = np.cumsum([0, *(run.values.length for run in runs)]).tolist()
         if self.hashed:
             for run in runs:
-                stream.write(hashed(run.values(), self.table_rows, signed=self.signed).astype(np.int32).data)
-            return
-        begins = np.cumsum([0, *(run.length for run in runs)])
+                stream.write(hashed(run.values.mapped(), self.table_rows, signed=self.signed).astype(np.int32).data)
+            return begins
         found = [0] * len(runs)
+        known, row_of = (
+            Stored(self.folder / name, dtype, self.values) for name, dtype in (("values", "Q"), ("rows", "i"))
+        )
         for start in range(0, max(self.values, 1), limit):
-            length = min(limit, self.values - start)
-            values = np.fromfile(self.folder / "values", np.uint64, length, offset=8 * start)
-            rows = np.fromfile(self.folder / "rows", np.int32, length, offset=4 * start)
-            last = start + length >= self.values
+            stop = min(start + limit, self.values)
+            values, rows = known.read(start, stop), row_of.read(start, stop)
             for number, run in enumerate(runs):
-                wanted = run.values()[found[number] :]
-                wanted = wanted if last else wanted[: np.searchsorted(wanted, values[-1], side="right")]
-                stream.seek(4 * (int(begins[number]) + found[number]))
+                wanted = run.values.mapped()[found[number] :]
+                wanted = wanted if stop == self.values else wanted[: np.searchsorted(wanted, values[-1], side="right")]
+                stream.seek(4 * (begins[number] + found[number]))
                 stream.write(_rows_of(wanted, values, rows).data)
                 found[number] += len(wanted)
+        return begins
 
 
 def _rows_of(
@@ -97,63 +99,55 @@ def hashed_rows(column: Column, settings: Settings) -> int | None:
 
 
 def build_vocabulary(
-    job: Job, counted: Sequence[PlacedFile], training_rows: int, column: int, advance: Advance = unheard
+    job: Job, counted: Sequence[tuple[Finished, int]], training_rows: int, column: int, advance: Advance
 ) -> Vocabulary:
     """Merge the counts of all files and give every id of one column its row, unless an earlier run has.
 
-    `counted` is what `count` made of the files, in time order.
+    `counted` is what `count` made of the files, in time order, each with the row at which the file begins.
 
     Raises:
         DataError: a table would have more rows than an int32 can tell apart.
     """
     described = job.raw.categorical[column]
     signed, table_rows = described.kind is Kind.CATEGORICAL_INTEGER, hashed_rows(described, job.settings)
-    files = [[file.folder.name, file.start] for file in counted]
-    folder = job.work / f"vocabulary-{key_of(LAYOUT, column, files, job.settings.min_count, table_rows, signed)}"
-    note = done(folder)
-    if note is None:
-        lists = merged(
-            [Run.whole(file.folder, column, start=file.start) for file in counted], limit=job.memory.merged_ids
-        )
-        missing = _missing(counted, column)
-        with step(folder) as (made, note):
-            if table_rows is None:
-                found = _ranked(job, lists, made, missing=missing, training_rows=training_rows, name=described.name)
-            else:
-                limit = job.memory.ranked_ids
-                ids = _count_hashed(lists, made, rows=table_rows, limit=limit, signed=signed, missing=missing[0])
-                training_ids = ids + bool(missing[0])
-                found = {"table_rows": table_rows, "training_ids": training_ids, "values": 0, "missing_row": 0}
-            note.update(found)
+    lost = [(file.note["missing"][column], start) for file, start in counted]
+    missing = sum(rows for (rows, _), _ in lost)
+    missing_first = next((start + first for (rows, first), start in lost if rows), 0)
+
+    def fill(made: Path) -> dict[str, Any]:
+        runs = [Run.whole(file.folder, column, start=start) for file, start in counted]
+        lists = merged(runs, limit=job.memory.merged_ids)
+        if table_rows is None:
+            return _ranked(
+                job, lists, made, missing=(missing, missing_first), training_rows=training_rows, column=described
+            )
+        ids = _count_hashed(lists, made, rows=table_rows, limit=job.memory.ranked_ids, signed=signed, missing=missing)
+        return {"table_rows": table_rows, "training_ids": ids + bool(missing), "values": 0, "missing_row": 0}
+
+    files = [[file.folder.name, start] for file, start in counted]
+    key = key_of(LAYOUT, column, files, job.settings.min_count, table_rows, signed)
+    folder, note = step(job.work / f"vocabulary-{key}", fill)
     advance(0, training_rows)
     return Vocabulary(folder=folder, hashed=table_rows is not None, signed=signed, **note)
 
 
-def _missing(counted: Sequence[PlacedFile], column: int) -> tuple[int, int]:
-    """Training rows without an id in a column, and the first of them."""
-    missing, missing_first = 0, 0
-    for file in counted:
-        lost, first = (done(file.folder) or {})["missing"][column]
-        if lost and not missing:
-            missing_first = file.start + first
-        missing += lost
-    return missing, missing_first
-
-
 def _ranked(
-    job: Job, lists: Iterator[Counted], made: Path, *, missing: tuple[int, int], training_rows: int, name: str
+    job: Job, lists: Iterator[Counted], made: Path, *, missing: tuple[int, int], training_rows: int, column: Column
 ) -> dict[str, int]:
-    """Rank the ids of a column; returns what `Vocabulary` has to know."""
+    """Rank the ids of a column; returns what `Vocabulary` has to know.
+
+    `missing` has the rows without an id, and the first of them: a missing id is ranked like others, as the last entry.
+    """
     ids = write_run(made, 0, lists)
     entries = ids + bool(missing[0])
-    if missing[0]:  # it is ranked like any other id, as the last entry
+    if missing[0]:
         for part, number in zip(("counts", "first"), missing, strict=True):
             with column_file(made, 0, part).open("ab") as stream:
                 stream.write(np.int64(number).tobytes())
     limit, min_count = job.memory.ranked_ids, job.settings.min_count
     rows = rank(made, entries, training_rows=training_rows, min_count=min_count, limit=limit)
     if rows > MOST_ROWS:
-        raise DataError(f"column {name} has {rows:,} ids: raise --min-count, or hash them (--ids hashed)")
+        raise DataError(f"column {column.name} has {rows:,} ids: raise --min-count, or hash them (--ids hashed)")
     missing_row = int(np.fromfile(made / "rows", np.int32, 1, offset=4 * ids)[0]) if missing[0] else 0
     for part in ("counts", "first"):
         column_file(made, 0, part).unlink()

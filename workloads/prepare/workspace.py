@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -96,11 +96,11 @@ class Job:
     work: Path
 
 
-class PlacedFile(NamedTuple):
-    """What a step made of one raw file, and the row of the dataset at which that file begins."""
+class Finished(NamedTuple):
+    """The folder that a step has filled, and what it noted."""
 
     folder: Path
-    start: int
+    note: dict[str, Any]
 
 
 def key_of(*facts: object) -> str:
@@ -108,33 +108,22 @@ def key_of(*facts: object) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:20]
 
 
-def done(folder: Path) -> dict[str, Any] | None:
-    """What a finished step noted, or None where the step has not been finished."""
-    try:
-        note: dict[str, Any] = json.loads((folder / DONE).read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return note
-
-
-@contextmanager
-def step(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Give a folder to fill and a note to write; both are put in place once the block has ended without an error.
+def step(folder: Path, fill: Callable[[Path], dict[str, Any]]) -> Finished:
+    """Have a folder filled, unless an earlier run has; it is put in place, with the note returned, without an error.
 
     The name says what the step depends on (`key_of`), so that a finished folder is right by being there.
     """
-    unfinished = folder.with_name(folder.name + UNFINISHED)
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(parents=True)
-    note: dict[str, Any] = {}
-    try:
-        yield unfinished, note
-    except BaseException:
+    if not (folder / DONE).exists():
+        unfinished = folder.with_name(folder.name + UNFINISHED)
         shutil.rmtree(unfinished, ignore_errors=True)
-        raise
-    (unfinished / DONE).write_text(json.dumps(note))
-    shutil.rmtree(folder, ignore_errors=True)
-    unfinished.rename(folder)
+        unfinished.mkdir(parents=True)
+        try:
+            (unfinished / DONE).write_text(json.dumps(fill(unfinished)))
+        except BaseException:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
+        unfinished.rename(folder)
+    return Finished(folder, json.loads((folder / DONE).read_bytes()))
 
 
 @contextmanager
@@ -161,7 +150,7 @@ def work_folder(folder: Path, *, restart: bool) -> Iterator[Path]:
         try:
             yield folder
         except BaseException:
-            if not any(done(entry) for entry in folder.iterdir()):
+            if not any(folder.glob(f"*/{DONE}")):
                 shutil.rmtree(folder, ignore_errors=True)
             raise
         shutil.rmtree(folder, ignore_errors=True)

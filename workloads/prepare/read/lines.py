@@ -161,39 +161,34 @@ _Item = TypeVar("_Item")
 
 
 def ahead(items: Iterator[_Item]) -> Iterator[_Item]:
-    """The same items in the same order; an error is raised where its item would have come."""
+    """The same items in the same order, each made ahead of its turn; an error is raised in its place."""
     ready: queue.Queue[_Item | BaseException | None] = queue.Queue(maxsize=1)
     stop = threading.Event()
 
-    def put(item: _Item | BaseException | None) -> bool:
-        while not stop.is_set():
-            with suppress(queue.Full):
-                ready.put(item, timeout=0.1)
-                return True
-        return False
-
     def read() -> None:
         try:
-            for made in items:
-                if not put(made):
+            for item in items:
+                ready.put(item)
+                if stop.is_set():
                     return
         except BaseException as error:  # raised where the item is wanted
-            put(error)
+            ready.put(error)
         else:
-            put(None)
-
-    def get() -> _Item | BaseException | None:
-        # Not an endless wait: polars' handler has the system take up such a wait again after a Ctrl-C.
-        while True:
-            with suppress(queue.Empty):
-                return ready.get(timeout=0.1)
+            ready.put(None)
 
     # A daemon: a reader that waits for a pipe must not keep an interrupted program alive.
     threading.Thread(target=read, daemon=True).start()
     try:
-        while (item := get()) is not None:
-            if isinstance(item, BaseException):
-                raise item
-            yield item
+        while True:
+            # Not an endless wait: polars' handler has the system take up such a wait again after a Ctrl-C.
+            with suppress(queue.Empty):
+                item = ready.get(timeout=0.1)
+                if isinstance(item, BaseException):
+                    raise item
+                if item is None:
+                    return
+                yield item
     finally:
         stop.set()
+        with suppress(queue.Empty):
+            ready.get_nowait()  # makes room for an item that waits: the reader then sees that it is to stop

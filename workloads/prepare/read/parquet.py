@@ -1,6 +1,5 @@
 """Parquet files to the same typed columns as text files."""
 
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import TypeVar
 import polars as pl
 
 from workloads.errors import DataError
+from workloads.manifest import FileRecord
 from workloads.prepare.columns import LARGEST_FLOAT32, LARGEST_INTEGER, Column, Kind, RawFormat
 from workloads.prepare.read.checks import RowChecks
 from workloads.prepare.read.values import finished, hashed_strings
@@ -58,8 +58,7 @@ class ParquetRows:
     @property
     def sha256(self) -> str:
         """Sum of the whole file."""
-        with self.path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
+        return FileRecord.of(self.path).sha256
 
     def _checked_rows(self) -> int:
         schema = pl.read_parquet_schema(self.path)

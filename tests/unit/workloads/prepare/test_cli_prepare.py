@@ -131,7 +131,7 @@ def test_input_changed_since_a_run_was_cut_short_is_read_again_and_restart_forge
     assert tree(tmp_path / "out") == tree(tmp_path / "7ee")
     # what is staged is damaged: used by the next run, unless told otherwise
     assert run(*words, *days, tmp_path / "bad", "--overwrite").exit_code == 2
-    for path in (tmp_path / "out").glob(".criteo_1tb.partial-work/staged-*/ids_000"):
+    for path in (tmp_path / "out").glob(".criteo_1tb.partial-work/staged-*/data"):
         path.write_bytes(bytes(path.stat().st_size))
     assert run(*words, *days, "--overwrite", "--restart").exit_code == 0
     assert tree(tmp_path / "out") == tree(tmp_path / "7ee")
