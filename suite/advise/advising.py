@@ -6,14 +6,13 @@ from functools import partial
 from typing import Literal
 
 from suite.advise.calibrate.calibrate import OnProgress, calibrate
-from suite.advise.case import Case
+from suite.advise.case import Case, RowType, Weighed
 from suite.advise.costs import Basis, NotCalibrated
 from suite.advise.counts import Replays, steady_span
 from suite.advise.frontier import Frontier, frontier
 from suite.advise.model import Costs, Prediction, predict
 from suite.advise.recommend import Candidate, Choice, choose
 from suite.advise.shape import Shape
-from suite.advise.weighed import RowType, Weighed
 from suite.records.model import Model
 from suite.records.record import Cell
 from suite.run.cell.stream import open_workload
@@ -55,10 +54,9 @@ class Advice(Model):
 
 
 def advise(
-    cell: Cell,
+    cells: Sequence[Cell],
     described: Costs | None,
     *,
-    systems: Sequence[str],
     row_types: Sequence[RowType],
     ratios: Sequence[float],
     budget: int | None,
@@ -69,9 +67,8 @@ def advise(
     """Advise on a setting.
 
     Args:
-        cell: The setting; its system is left aside.
+        cells: Systems that are weighed, in one setting.
         described: What steps cost on a described machine. None: this machine is measured, for so many `seconds`.
-        systems: Variants that are weighed.
         row_types: What their rows are kept in; each is tried.
         ratios: Cached rows as shares of all.
         budget: Bytes of the device, the model included; None: whatever it takes.
@@ -82,11 +79,11 @@ def advise(
     Raises:
         CalibrationFailed: this machine could not be measured.
     """
+    cell = cells[0]
     workload = open_workload(cell)
     trace = WorkloadTrace(workload, prefix=cell.frequency_prefix)
     replays = Replays(trace, steady_span(trace, batches=batches))
-    pattern = Case.of(cell, workload)
-    variants = [replace(pattern, system=system, row_type=row_type) for system in systems for row_type in row_types]
+    variants = [replace(Case.of(one, workload), row_type=row_type) for one in cells for row_type in row_types]
     found = [sized for variant in variants for sized in sizes(variant, ratios, budget)]
     least = partial(frontier, largest=round(replays.uncached.largest))
     costs = described or calibrate(found, seconds=seconds, on_progress=on_progress)
@@ -97,7 +94,7 @@ def advise(
         machine=costs.machine,
         basis=costs.basis,
         budget_bytes=budget,
-        shape=pattern.shape,
+        shape=variants[0].shape,
         batches=replays.span.stop,
         counted=replays.span.stop - replays.span.counted_from,
         predictions=tuple(candidate.prediction for candidate in candidates),

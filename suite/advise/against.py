@@ -9,7 +9,7 @@ from pydantic import computed_field
 from suite.advise.calibrate.calibrate import OnProgress, calibrate
 from suite.advise.case import Case
 from suite.advise.costs import Basis, NotCalibrated
-from suite.advise.counts import Replays, span_of
+from suite.advise.counts import Replays
 from suite.advise.model import Costs, predict
 from suite.records import environment
 from suite.records.groups import group_records
@@ -20,7 +20,7 @@ from suite.records.status import Status
 from suite.records.store import RecordStore
 from suite.records.turns import Turns
 from suite.run.cell.stream import open_workload
-from suite.simulate.models.model import CannotReplay
+from suite.simulate.models.model import CannotReplay, Span
 from suite.simulate.traces.trace import WorkloadTrace
 
 
@@ -99,7 +99,8 @@ def predicted_again(results: Path, described: Costs | None, *, seconds: float, o
     for number, (runs, case) in enumerate(subjects):
         on_progress("replaying ids", number, len(subjects))
         cell, turns = runs[0].cell, [run.turns for run in runs if run.turns is not None]
-        span = span_of(cell, turns[0])
+        trained = cell.warmup_steps + len(turns[0].system_s[0]) * turns[0].steps  # after a build; its turns count
+        span = Span(counted_from=cell.warmup_steps, stop=trained)
         stream = cell.setting, cell.round_seed, span
         if stream not in replays:
             replays = {stream: Replays(WorkloadTrace(open_workload(cell), prefix=cell.frequency_prefix), span)}

@@ -1,13 +1,17 @@
 """What is predicted: a system variant with a budget on the tables of a workload, and the device bytes it takes."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
 from typing import Self
 
 import torch
+from torchrec import EmbeddingBagConfig, PoolingType
+from torchrec.types import DataType
 
 from suite.advise.shape import Shape
-from suite.advise.weighed import RowType, Weighed, configs
+from suite.records.model import Model
 from suite.records.record import Cell
 from systems import registry
 from systems.contract import (
@@ -38,6 +42,30 @@ _SHARED = {
     **dict.fromkeys(("torchrec_uvm", "torchrec_uvm_caching"), "torchrec_uvm"),
 }
 """On a CPU fbgemm knows one place for rows, whatever was asked: all its systems are one kernel, torchrec's another."""
+
+
+class RowType(StrEnum):
+    """What rows are kept in."""
+
+    FP32 = "fp32"
+    FP16 = "fp16"
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of one value."""
+        return 4 if self is RowType.FP32 else 2
+
+
+class Weighed(Model):
+    """A system variant with its type of rows."""
+
+    system: str
+    row_type: RowType = RowType.FP32
+
+    @property
+    def label(self) -> str:
+        """Both, for people."""
+        return self.system if self.row_type is RowType.FP32 else f"{self.system} {self.row_type}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,3 +207,18 @@ class Case:
         if self.name in _UVM:
             return {"row-wise state of all rows": uvm_required_bytes(spec)[Tier.DEVICE]}
         return {"what the system says it needs": self.system_class.required_bytes(spec).get(Tier.DEVICE, 0)}
+
+
+def configs(tables: Iterable[tuple[str, int]], *, dim: int, row_type: RowType) -> tuple[EmbeddingBagConfig, ...]:
+    """Tables by name and rows as torchrec describes them: one feature each, sum pooling."""
+    return tuple(
+        EmbeddingBagConfig(
+            name=name,
+            embedding_dim=dim,
+            num_embeddings=rows,
+            feature_names=[name],
+            pooling=PoolingType.SUM,
+            data_type=DataType[row_type.name],
+        )
+        for name, rows in tables
+    )

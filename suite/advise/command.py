@@ -11,8 +11,8 @@ from suite.advise import tables
 from suite.advise.advising import advise
 from suite.advise.against import predicted_again
 from suite.advise.calibrate.calibrate import CalibrationFailed
+from suite.advise.case import RowType
 from suite.advise.described import EXAMPLES, DescribedCosts, Matmul, load_hardware
-from suite.advise.weighed import RowType
 from suite.records.environment import visible_gpu
 from suite.records.exits import errors_told
 from suite.records.options import BadOption, OptimizerName, ScaleName, parse_bytes, parse_workloads
@@ -136,10 +136,12 @@ def advise_command(
         if out is not None:
             check_output(out)
         gpu = visible_gpu()
-        cell = _cell(
+        device = "cpu" if described is None and gpu is None else "cuda"
+        cells = _cells(
             workload,
             data_dir=data_dir,
-            device="cpu" if described is None and gpu is None else "cuda",
+            systems=_systems(systems, device),
+            device=device,
             scale=scale.value if scale else "full" if described else None,
             optimizer=optimizer.value,
             batch_size=batch_size,
@@ -149,9 +151,8 @@ def advise_command(
         budget = described.hardware.device_memory_bytes if described else gpu.memory_bytes if gpu else None
         with shown:
             advice = advise(
-                cell,
+                cells,
                 described,
-                systems=_systems(systems, cell.device),
                 row_types=list(RowType) if row_types is RowTypes.ALL else [RowType(row_types.value)],
                 ratios=_RATIOS if cache_ratio is None else parse_ratios(cache_ratio, points=RATIO_POINTS),
                 budget=parse_bytes(device_memory, flag="--device-memory") if device_memory is not None else budget,
@@ -183,24 +184,24 @@ def _check_alone(context: typer.Context) -> None:
             raise BadOption(f"{option.opts[0]} and --against exclude each other: the records say what to predict")
 
 
-def _cell(workload: str, *, data_dir: Path | None, **options: Any) -> Cell:  # noqa: ANN401 - fields of `Options`
-    """The setting, as run_bench.py would plan it; its system is filled in later."""
+def _cells(workload: str, *, data_dir: Path | None, **options: Any) -> list[Cell]:  # noqa: ANN401 - fields of `Options`
+    """The systems in the setting, as run_bench.py would plan them."""
     datasets = None if data_dir is None else open_datasets(data_dir, workload)
     names = parse_workloads(workload) if datasets is None else tuple(datasets)
     if len(names) != 1:
         raise BadOption(f"--workload: give one of {', '.join(names)}")
-    asked = Options(systems=(Variant("full_gpu"),), workloads=names, **options)
+    asked = Options(workloads=names, **options)
     check_options(asked)
     cells, _ = plan_cells(asked, datasets=datasets, host_bytes=available_host_bytes())
-    return cells[0]
+    return cells
 
 
-def _systems(text: str, device: str) -> list[str]:
+def _systems(text: str, device: str) -> tuple[Variant, ...]:
     """The variants to weigh, in order, each once."""
     entries = [name for part in split_list(text) for name in (SYSTEMS[device] if part == "all" else (part,))]
     if not entries:
         raise BadOption(f"--systems: none named: give all, or some of {', '.join(registry.SYSTEMS)}")
-    variants = list(dict.fromkeys(Variant.parse(entry) for entry in entries))
+    variants = tuple(dict.fromkeys(Variant.parse(entry) for entry in entries))
     for variant in variants:
         try:
             registry.load(variant)
@@ -208,4 +209,4 @@ def _systems(text: str, device: str) -> list[str]:
             raise BadOption(
                 f"--systems: {variant} needs {error.name}, which is not installed: run make setup"
             ) from None
-    return [str(variant) for variant in variants]
+    return variants

@@ -4,8 +4,6 @@ from functools import cached_property
 
 from suite.advise.case import Case
 from suite.advise.costs import Counts
-from suite.records.record import Cell
-from suite.records.turns import Turns
 from suite.simulate.models import registry as models
 from suite.simulate.models.model import Setting, Span, replay
 from suite.simulate.traces.trace import Trace, replayed
@@ -61,8 +59,3 @@ def steady_span(trace: Trace, *, batches: int | None = None) -> Span:
     """A span long enough for caches to be steady: a third of it, at least one batch, is replayed before counting."""
     stop = min(trace.length, _STEADY_BATCHES + _COUNTED_BATCHES if batches is None else batches)
     return Span(counted_from=min(stop // 3, max(0, stop - 1)), stop=stop)
-
-
-def span_of(cell: Cell, turns: Turns) -> Span:
-    """The batches that a build trains on: warm-up, then the turns, which count."""
-    return Span(counted_from=cell.warmup_steps, stop=cell.warmup_steps + len(turns.system_s[0]) * turns.steps)

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from suite.advise.case import CACHING, Case
-from suite.advise.weighed import Weighed
+from suite.advise.case import CACHING, Case, Weighed
 from systems.contract import CacheRatio, DeviceBytes, Tier, Verdict
 from systems.freq_cache import sizing
 

@@ -1,10 +1,9 @@
 """Predicting a step: named costs, each times what the step counts."""
 
 from suite.advise.calibrate.calibrate import Calibration
-from suite.advise.case import Case
+from suite.advise.case import Case, Weighed
 from suite.advise.costs import Basis, Counts
 from suite.advise.described import DescribedCosts
-from suite.advise.weighed import Weighed
 
 Costs = Calibration | DescribedCosts
 """What a step costs on some machine: measured on this one, or modelled of another."""

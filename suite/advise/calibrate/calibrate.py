@@ -7,10 +7,9 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from suite.advise.case import Case
+from suite.advise.case import Case, Weighed
 from suite.advise.costs import Basis, Counts, Line, NotCalibrated, Terms
 from suite.advise.shape import Shape
-from suite.advise.weighed import Weighed
 from suite.records.model import Model
 from suite.run.starting import worker_environment
 

@@ -6,9 +6,9 @@ import pandas as pd
 
 from suite.advise.calibrate.calibrate import KernelCosts
 from suite.advise.calibrate.streams import STREAMS
+from suite.advise.case import Weighed
 from suite.advise.costs import Counts, Line
 from suite.advise.shape import Shape
-from suite.advise.weighed import Weighed
 
 _COUNTED = ["lookups", "distinct", "misses", "rows_fetched", "rows_written_back"]
 """Of `Counts`."""

@@ -16,8 +16,8 @@ from suite.advise.calibrate.calibrate import Calibration, KernelCosts, OnProgres
 from suite.advise.calibrate.cut import CutTrainer, DensePart
 from suite.advise.calibrate.lines import costs_of
 from suite.advise.calibrate.streams import STREAMS, CalibrationTables, Stream
+from suite.advise.case import Weighed
 from suite.advise.shape import Shape
-from suite.advise.weighed import Weighed
 from suite.records import environment
 from suite.run.cell.training import load_initial_rows
 from systems import registry

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torchrec import EmbeddingBagConfig
 
+from suite.advise.case import RowType, configs
 from suite.advise.shape import Shape
-from suite.advise.weighed import RowType, configs
 from workloads.batch import Batch
 from workloads.streams.bijection import RankScrambler
 from workloads.streams.zipf import RankLaw, RankSampler

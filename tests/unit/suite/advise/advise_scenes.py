@@ -3,10 +3,9 @@
 import numpy as np
 
 from suite.advise.calibrate.calibrate import Calibration, KernelCosts
-from suite.advise.case import Case
+from suite.advise.case import Case, RowType, Weighed
 from suite.advise.costs import Line
 from suite.advise.shape import Shape
-from suite.advise.weighed import RowType, Weighed
 from suite.simulate.traces.trace import Trace
 from systems.contract import Budget, CacheRatio
 from systems.freq_cache.planner.planner import Ids

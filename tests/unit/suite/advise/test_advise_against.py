@@ -14,13 +14,14 @@ from suite.advise.against import Accuracy
 from suite.advise.calibrate.calibrate import Calibration
 from suite.advise.case import Case
 from suite.advise.command import advise_command
-from suite.advise.counts import Replays, span_of
+from suite.advise.counts import Replays
 from suite.advise.model import predict
 from suite.records.environment import capture
 from suite.records.record import Record
 from suite.records.status import Status
 from suite.records.store import RecordStore
 from suite.run.cell.stream import open_workload
+from suite.simulate.models.model import Span
 from suite.simulate.traces.trace import WorkloadTrace
 from tests.unit.suite.fabricate import environment, record
 
@@ -100,9 +101,7 @@ def test_every_measured_system_is_predicted_by_its_own_steps(results: Path, cost
     for one in RecordStore(results).load_all()[0]:
         if one.cell.system in found and one.cell.round == 0:
             workload = open_workload(one.cell)
-            assert one.turns is not None
-            span = span_of(one.cell, one.turns)
-            assert (span.counted_from, span.stop) == (2, 2 + 2 * 3)
+            span = Span(counted_from=2, stop=2 + 2 * 3)
             counts = Replays(WorkloadTrace(workload), span).counts(Case.of(one.cell, workload))
             expected = 1 / predict(Case.of(one.cell, workload), counts, costs[0]).step_s
             assert found[one.cell.system]["predicted_steps_per_s"] == pytest.approx(expected)

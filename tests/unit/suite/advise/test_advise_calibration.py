@@ -12,9 +12,9 @@ from suite.advise.calibrate import calibrate, lines, measure
 from suite.advise.calibrate.calibrate import Calibration, CalibrationFailed, Order
 from suite.advise.calibrate.cut import CutTrainer, DensePart
 from suite.advise.calibrate.streams import STREAMS, CalibrationTables, geometric_sizes
+from suite.advise.case import RowType, Weighed
 from suite.advise.costs import Counts
 from suite.advise.shape import Shape
-from suite.advise.weighed import RowType, Weighed
 from suite.records.record import Cell
 from suite.run.cell.feed import in_process
 from suite.run.cell.stream import open_workload

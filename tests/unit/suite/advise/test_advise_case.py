@@ -11,10 +11,9 @@ from torchrec import KeyedJaggedTensor, KeyedTensor
 
 from suite.advise.calibrate.cut import DensePart
 from suite.advise.calibrate.streams import STREAMS, CalibrationTables
-from suite.advise.case import Case
+from suite.advise.case import Case, RowType, Weighed
 from suite.advise.frontier import frontier, least_embedding_bytes
 from suite.advise.shape import Shape
-from suite.advise.weighed import RowType, Weighed
 from suite.run.cell.stream import open_workload
 from suite.run.plan import Options, plan_cells
 from systems import registry

@@ -92,7 +92,7 @@ def test_rows_of_half_width_are_weighed_where_systems_take_them() -> None:
         (("--systems", "freq_cache[policy=best]"), "'policy' is one of static, lfu, lrfu, lru"),
         (("--systems", ","), "--systems: none named"),
         (("--cache-ratio", "0.1,2"), "--cache-ratio: 2 is out of range"),
-        (("--cache-ratio", "some"), "--cache-ratio: 'some' is not a number"),
+        (("--cache-ratio", "some"), "--cache-ratio: some is out of range"),
         (("--batches", "1"), "--batches"),
         (("--embedding-dim", "5"), "--embedding-dim: 5 is out of range"),
         (("--out", "/dev/null/x"), "--out: cannot make /dev/null/x (Not a directory): choose another directory"),

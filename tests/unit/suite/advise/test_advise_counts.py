@@ -3,11 +3,10 @@
 from advise_scenes import PowerTrace, case
 
 from suite.advise.costs import Counts
-from suite.advise.counts import Replays, model_of, span_of, steady_span
+from suite.advise.counts import Replays, model_of, steady_span
 from suite.simulate.models import registry as models
 from suite.simulate.models.model import Setting, Span, replay
 from systems.registry import Variant
-from tests.unit.suite.fabricate import cell, turns
 
 SPAN = Span(counted_from=2, stop=6)
 
@@ -19,11 +18,6 @@ def test_cache_is_replayed_with_its_policy_its_look_ahead_and_its_slots() -> Non
     tally = replay(models.build(model, Setting(trace=trace, span=SPAN, slots=410)))
     assert found == Counts.of(tally, largest=found.largest)
     assert 0 < found.misses < found.distinct <= found.largest
-
-
-def test_cell_is_replayed_over_its_warm_up_and_its_turns() -> None:
-    one = cell(warmup_steps=5)
-    assert span_of(one, turns(one, 1.0)) == Span(counted_from=5, stop=5 + one.turns * one.turn_steps)
 
 
 def test_systems_without_a_cache_miss_nothing() -> None:
