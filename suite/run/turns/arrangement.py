@@ -67,14 +67,12 @@ class Contest:
         way: As their records will say, but for those in a process of their own.
         turns: Of each system after each build.
         steps: Of each turn.
-        times_baseline: The baseline's own times are those of here, although it has no second self.
     """
 
     entrants: tuple[Entrant, ...]
     way: Way
     turns: int
     steps: int
-    times_baseline: bool = False
 
     @property
     def baseline(self) -> Entrant | None:
@@ -101,7 +99,8 @@ def who_takes_turns(records: Iterable[Record]) -> list[Record]:
 def arrange(records: Sequence[Record], room: Needs) -> list[Contest]:
     """Sort systems into contests: one of all of them if all fit, else each with the baseline, else each alone.
 
-    Those that work between their steps need long turns, so they meet the baseline in a contest of their own.
+    Those that work between their steps need long turns, so they meet the baseline in a contest of their own. The
+    baseline's own times are those of its first contest: beside its second self, where that fits.
     """
     entrants = [
         Entrant(name=record.cell.system, record=record, own_process=not _shares(record))
@@ -116,7 +115,7 @@ def arrange(records: Sequence[Record], room: Needs) -> list[Contest]:
 
 
 def _arranged(baseline: Entrant | None, others: Sequence[Entrant], room: Needs, *, twice: bool = True) -> list[Contest]:
-    """Contests of these; `twice`: the baseline has its own times from here, beside its second self where that fits."""
+    """Contests of these; `twice`: with the baseline's second self, where that fits."""
     first = [] if baseline is None else [baseline]
     if baseline is not None and twice:
         first.append(replace(baseline, name=baseline.name + AGAIN))
@@ -125,9 +124,7 @@ def _arranged(baseline: Entrant | None, others: Sequence[Entrant], room: Needs, 
         return [_contest(everyone, "one process")]
     if baseline is not None and others and all(_fit([baseline, entrant], room) for entrant in others):
         contests = [_contest([baseline, entrant], "two by two") for entrant in others]
-        if twice and _fit(first, room):
-            return [_contest(first, "two by two"), *contests]
-        return [replace(contests[0], times_baseline=twice), *contests[1:]]
+        return [_contest(first, "two by two"), *contests] if twice and _fit(first, room) else contests
     alone = [baseline, *others] if baseline is not None and twice else others
     return [_contest([entrant], "alone") for entrant in alone]
 

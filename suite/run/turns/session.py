@@ -39,7 +39,7 @@ def take_turns(records: Sequence[Record], log: Path, *, display: Display, timeou
     """
     by_system = {record.cell.system: record for record in records}
     display.turns_started(f"turns of {len(records)} systems x {records[0].cell.workload}")
-    found: list[Record] = []
+    found: dict[str, Record] = {}
     for number, contest in enumerate(arrange(records, _room(records[0]))):
         path = log if number == 0 else log.with_name(f"{log.stem}-contest{number + 1}{log.suffix}")
         cell = contest.entrants[0].cell
@@ -52,9 +52,10 @@ def take_turns(records: Sequence[Record], log: Path, *, display: Display, timeou
         seen = watch.conditions(complete=not result.failed)
         around = {"conditions": seen, "disturbed": disturbances(seen, wall_s=watch.wall_s)}
         for system, times in times_of(contest, result, identity=uuid.uuid4().hex[:16]).items():
-            found.append(_with(times, by_system[system]).model_copy(update=around))
+            if system not in found or isinstance(times, Outcome):  # the baseline may be in several
+                found[system] = _with(times, by_system[system]).model_copy(update=around)
     display.turns_finished()
-    return found
+    return list(found.values())
 
 
 def _with(times: Turns | Outcome, record: Record) -> Record:
@@ -83,11 +84,10 @@ def times_of(contest: Contest, result: Result, *, identity: str) -> dict[str, Tu
     found: dict[str, Turns | Outcome] = {}
     baseline = contest.baseline
     first, again = ("", "") if baseline is None else (baseline.name, baseline.name + AGAIN)
-    beside_itself = again in result.series or len(contest.entrants) == 1 or contest.times_baseline
     for entrant in contest.entrants:
         name, beside = entrant.name, again if entrant is baseline else first
-        if name == again or (entrant is baseline and name in result.series and not beside_itself):
-            continue  # the baseline's own times are those beside its second self
+        if name == again:
+            continue
         if name not in result.series:
             found[name] = result.failed[name]
             continue

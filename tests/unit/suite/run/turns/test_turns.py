@@ -11,11 +11,13 @@ from suite.records.turns import Turns
 from suite.run.messages import Build, Clear, Done, Host, Outcome, TakeTurn, Turn
 from suite.run.process import Limits
 from suite.run.turns import contest as module
+from suite.run.turns import session
 from suite.run.turns.arrangement import AGAIN, LONG_TURN, Needs, arrange, balanced_orders, who_takes_turns
-from suite.run.turns.contest import Result, hold
+from suite.run.turns.contest import hold
 from suite.run.turns.session import times_of
 from tests.faults.cells import tiny_cell
 from tests.unit.suite.fabricate import environment, measurement, record
+from tests.unit.suite.run.runner_scenes import Notebook, QuietMachine
 
 GB = 10**9
 ROOM = Needs(host=100 * GB, device=100 * GB, disk=100 * GB)
@@ -88,15 +90,9 @@ def test_baseline_that_does_not_fit_beside_itself_meets_the_others_once_each():
     large, small = [entrant("full_gpu", host_gb=60)], [entrant(name, host_gb=30) for name in ("reference", "hot_split")]
     contests = arrange([*small, *large], ROOM)
     assert [names(contest) for contest in contests] == [["full_gpu", "reference"], ["full_gpu", "hot_split"]]
-    assert [contest.times_baseline for contest in contests] == [True, False]
-    taken = Turn(seconds=1.0, wait_s=0.0, loss="0x1p-1")
-    series = {name: [[taken], [taken]] for name in ("full_gpu", "reference", "hot_split")}
-    times = [times_of(contest, Result(series=series), identity="c") for contest in contests]
-    assert [list(found) for found in times] == [["full_gpu", "reference"], ["hot_split"]]
     busy = [entrant("freq_cache", host_gb=30, busy_between_steps=True)]
     contests = arrange([*small, *large, *busy], ROOM)
     assert [names(contest)[1:] for contest in contests] == [["reference"], ["hot_split"], ["freq_cache"]]
-    assert [contest.times_baseline for contest in contests] == [True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -205,13 +201,20 @@ def test_every_record_gets_its_own_seconds_and_the_baselines_of_the_same_turns(h
     }
 
 
-def test_baseline_keeps_the_times_beside_its_second_self(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("large_gb", "beside_itself"), [(1, True), (60, False)])
+def test_baseline_keeps_the_times_of_its_first_contest(tmp_path, monkeypatch, large_gb, beside_itself):
     monkeypatch.setattr(module, "Worker", Scene())
-    records = [entrant("full_gpu"), entrant("reference"), entrant("freq_cache", busy_between_steps=True)]
-    _, apart = arrange(records, ROOM)
-    times = times_of(apart, hold(apart, limits=LIMITS, log=tmp_path / "turns.log"), identity="c")
-    assert list(times) == ["freq_cache"]
-    assert times["freq_cache"].baseline_s == ((1.0 * apart.steps,), (1.0 * apart.steps,))
+    monkeypatch.setattr(session, "Watch", QuietMachine)
+    monkeypatch.setattr(session, "_room", lambda record: ROOM)
+    busy = entrant("freq_cache", busy_between_steps=True)
+    records = [entrant("full_gpu", host_gb=large_gb), entrant("reference"), busy]
+    found = session.take_turns(records, tmp_path / "turns.log", display=Notebook(), timeout_s=None)
+    turns = {record.cell.system: record.turns for record in found}
+    assert list(turns) == ["full_gpu", "reference", "freq_cache"]
+    assert turns["full_gpu"].contest == turns["reference"].contest != turns["freq_cache"].contest
+    assert (turns["full_gpu"].baseline_s is not None) == beside_itself
+    steps = turns["freq_cache"].steps
+    assert turns["freq_cache"].baseline_s == ((1.0 * steps,), (1.0 * steps,))
 
 
 def test_without_a_baseline_there_is_nothing_to_compare_with(held):
