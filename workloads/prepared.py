@@ -92,17 +92,20 @@ class PreparedWorkload:
     def batch(self, index: int, split: Split = Split.TRAIN) -> Batch:
         if not 0 <= index < self.batches(split):
             raise IndexError(f"{self.name}: batch {index} of {self.batches(split)} in the {split} split")
-        rows = slice(index * self.batch_size, (index + 1) * self.batch_size)
-        arrays = self.arrays[split]
-        ids = np.ascontiguousarray(arrays.ids[rows].T, dtype=np.int64)
+        return self.rows(index * self.batch_size, (index + 1) * self.batch_size, split)
+
+    def rows(self, start: int, stop: int, split: Split) -> Batch:
+        """Rows `start` to `stop` of a split."""
+        arrays, part = self.arrays[split], slice(start, stop)
+        ids = np.ascontiguousarray(arrays.ids[part].T, dtype=np.int64)
         if self._max_table_rows is not None:
             ids %= np.array([count for _, count in self.tables])[:, None]
         return Batch.of(
             keys=[name for name, _ in self.tables],
             ids=ids.reshape(-1),
             lengths=None,
-            dense=np.array(arrays.dense[rows], dtype=np.float32),
-            labels=arrays.labels[rows].astype(np.float32),
+            dense=np.array(arrays.dense[part], dtype=np.float32),
+            labels=arrays.labels[part].astype(np.float32),
         )
 
     def frequencies(self, prefix: float = 1.0) -> Mapping[str, Tensor]:

@@ -63,12 +63,12 @@ def describe_command(
 
 
 def _source(folder: Path | None, synthetic: str | None, *, batch_size: int, rows: int | None, seed: int) -> "RowSource":
-    from workloads.describe.rows import PreparedRows, SyntheticRows
+    from workloads.describe.rows import prepared_rows, synthetic_rows
 
     if (folder is None) == (synthetic is None):
         raise DataError("name a prepared directory, or a stream with --synthetic NAME: one of the two")
     if folder is not None:
-        return PreparedRows(folder)
+        return prepared_rows(folder)
     if rows is None:
         raise DataError(f"--synthetic {synthetic} needs --rows: a whole epoch is long, as in --rows 1000000")
-    return SyntheticRows(str(synthetic), batch_size=batch_size, seed=seed)
+    return synthetic_rows(str(synthetic), batch_size=batch_size, seed=seed)

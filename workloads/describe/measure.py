@@ -39,23 +39,23 @@ def describe(
         if number is not None and number < 1:
             raise DataError(f"{flag} {number}: must be at least 1")
     table_rows = [count for _, count in source.tables]
-    limits = {split: source.samples(split) if rows is None else min(rows, source.samples(split)) for split in Split}
+    limits = {split: count if rows is None else min(rows, count) for split, count in source.rows.items()}
     sets = WorkingSets(table_rows, batch_size=batch_size, samples=limits[Split.TRAIN])
     counts = [np.zeros(count, np.int64) for count in table_rows]
     totals = {split: _Totals(len(table_rows)) for split in Split}
     for split in Split:
         read = totals[split]
-        for block in source.blocks(split, limit=limits[split]):
-            for table, seen in enumerate(counts):
-                ids, offsets = block.table(table)
+        for batch in source.read(split, limits[split]):
+            for table, (bags, seen) in enumerate(zip(batch.features.to_dict().values(), counts, strict=True)):
+                ids, offsets = bags.values().numpy(), bags.offsets().numpy()
                 if split is Split.TRAIN:
                     add_accesses(ids, seen)
                     sets.access(table, ids, offsets, first_sample=read.samples)
                 else:
                     read.unseen += int(np.count_nonzero(seen[ids] == 0))
                 read.add_bags(table, ids, offsets)
-            read.samples += block.samples
-            read.positives += int(block.labels.sum())
+            read.samples += len(batch.labels)
+            read.positives += int(batch.labels.sum())
             progress(f"reading {split}", read.samples, limits[split])
         if totals[Split.TRAIN].samples == 0:
             raise DataError(f"{source.name}: no training row to read: raise --rows, or lower --batch-size")
@@ -90,7 +90,7 @@ def _split_figures(source: RowSource, split: Split, totals: _Totals) -> SplitFig
     accesses = totals.accesses.sum()
     return SplitFigures(
         split=split,
-        rows=source.samples(split),
+        rows=source.rows[split],
         rows_read=totals.samples,
         ctr=_share(totals.positives, totals.samples),
         row_0_share=_share(totals.row_0.sum(), accesses) if source.row_0 is not None else None,

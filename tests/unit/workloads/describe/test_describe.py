@@ -9,12 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from workloads.batch import DataKind, Split
+from workloads.batch import Batch, DataKind, Split
 from workloads.describe import files
 from workloads.describe.description import Description
 from workloads.describe.files import check_output, write
 from workloads.describe.measure import describe
-from workloads.describe.rows import Block
 from workloads.describe.tables import show, tables_frame
 from workloads.errors import DataError
 
@@ -29,20 +28,20 @@ class Listed:
     def __init__(self, tables, rows, *, block=2):
         self.tables = tuple(tables.items())
         self._rows = {split: rows.get(split, []) for split in Split}
+        self.rows = {split: len(found) for split, found in self._rows.items()}
         self._block = block
 
-    def samples(self, split):
-        return len(self._rows[split])
-
-    def blocks(self, split, *, limit):
+    def read(self, split, limit):
         rows = self._rows[split][:limit]
         for start in range(0, len(rows), self._block):
             part = rows[start : start + self._block]
             bags = [row[1 + table] for table in range(len(self.tables)) for row in part]
-            yield Block(
-                values=np.array(list(chain(*bags)), np.int64),
-                offsets=np.cumsum([0, *map(len, bags)]),
-                labels=np.array([row[0] == 1 for row in part]),
+            yield Batch.of(
+                keys=[name for name, _ in self.tables],
+                ids=np.array(list(chain(*bags)), np.int64),
+                lengths=np.array(list(map(len, bags))).reshape(len(self.tables), -1),
+                dense=np.empty((len(part), 0), np.float32),
+                labels=np.array([row[0] for row in part], np.float32),
             )
 
 
