@@ -6,16 +6,39 @@ name says what it depends on, so that a killed run goes on where it stopped, and
 
 import errno
 import re
-from collections.abc import Sequence
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from workloads.errors import DataError
-from workloads.manifest import DATA_FILES, MANIFEST, TEMPORARY, FileRecord, IdRule, Manifest, Settings
-from workloads.prepare.build import Build
-from workloads.prepare.cluster import OnCluster, Progress
+from workloads.manifest import (
+    COUNTS,
+    DATA_FILES,
+    MANIFEST,
+    TEMPORARY,
+    ColumnRecord,
+    FileRecord,
+    IdRule,
+    InputRecord,
+    Manifest,
+    Settings,
+    SplitRecord,
+    TableRecord,
+)
+from workloads.prepare.cluster import Advance, Meter, OnCluster, Progress, Result, Task, run_here
 from workloads.prepare.columns import FORMATS, RawFormat
-from workloads.prepare.vocabulary import MOST_ROWS, hashed_rows
-from workloads.prepare.workspace import Job, Memory, work_folder
+from workloads.prepare.counting import TrainingPart, count
+from workloads.prepare.encoding import Arrays, create_arrays, encode
+from workloads.prepare.read.checks import too_many_bad_rows
+from workloads.prepare.splits import split_rows
+from workloads.prepare.staging import stage
+from workloads.prepare.vocabulary import MOST_ROWS, Vocabulary, build_vocabulary, hashed_rows
+from workloads.prepare.workspace import UNFINISHED, Finished, Job, Memory, key_of, threads, work_folder
+from workloads.split import Split
 
 
 def prepare(
@@ -64,7 +87,7 @@ def prepare(
         target.parent.mkdir(parents=True, exist_ok=True)
         with work_folder(work, restart=restart):
             job = Job(raw, settings, memory, work)
-            manifest, made = Build(job, tuple(inputs), cluster, schema_file, progress).run()
+            manifest, made = _Build(job, tuple(inputs), cluster, schema_file, progress).run()
             _publish(made, target, aside=work / "replaced")
     except OSError as error:
         notes = f"; what was in {target} is intact" if target.exists() else ""
@@ -118,6 +141,163 @@ def _check_target(target: Path, *, overwrite: bool) -> None:
         raise DataError(
             f"{target} is or holds what prepare did not make ({', '.join(foreign[:5])}): choose another --out"
         )
+
+
+@dataclass(frozen=True)
+class _Build:
+    """One preparation, from raw files in time order to a folder that only needs to be put in place.
+
+    Tasks run on `cluster`, or in this process. `schema_file` described the columns of a dataset of the user's own.
+    """
+
+    job: Job
+    inputs: tuple[Path, ...]
+    cluster: OnCluster | None
+    schema_file: FileRecord | None
+    progress: Progress
+
+    def run(self) -> tuple[Manifest, Path]:
+        """All steps in order; returns the manifest and the folder that holds it with all arrays."""
+        staged = self._stage()
+        rows = [file.note["rows"] for file in staged]
+        raw = self.job.raw
+        splits, rule = split_rows(raw.dataset, rows, fractions=raw.fractions)
+        training = splits[Split.TRAIN]
+        starts: list[int] = np.cumsum([0, *rows[:-1]]).tolist()
+        # files without training rows are not counted
+        parts = [
+            TrainingPart(file.folder, min(found, training - start))
+            for file, found, start in zip(staged, rows, starts, strict=True)
+            if start < training
+        ]
+        counted = self._run("counting", partial(count, self.job), parts, totals=[part.rows for part in parts])
+        minimum = min((m for file in counted if (m := file.note["minimum"]) is not None), default=None)
+        vocabularies = self._vocabularies(list(zip(counted, starts, strict=False)), training)
+        arrays = Arrays(self._create(splits, vocabularies), splits, vocabularies, minimum)
+        files = [(file.folder, start) for file, start in zip(staged, starts, strict=True)]
+        encoded = self._run("writing", partial(encode, self.job, arrays), files, totals=rows)
+        self._write_counts(arrays)
+        written = [arrays.made / name for name in DATA_FILES]
+        records = self._run("checksums", _record, written, totals=[path.stat().st_size for path in written], each=True)
+        positives = {split: sum(part[str(split)] for part in encoded) for split in splits}
+        manifest = self._manifest(arrays, staged, rule, positives=positives, files=tuple(records))
+        manifest.write(arrays.made)
+        return manifest, arrays.made
+
+    def _stage(self) -> list[Finished]:
+        allowed = self.job.settings.skip_bad_rows
+        sizes = [path.stat().st_size if path.is_file() else 0 for path in self.inputs]
+        staged = self._run("reading", partial(stage, self.job), self.inputs, totals=sizes)
+        bad, last = 0, None
+        for path, (_, note) in zip(self.inputs, staged, strict=True):
+            problems = note["problems"]
+            if bad + len(problems) > allowed:
+                raise too_many_bad_rows(path, problems[allowed - bad], allowed=allowed)
+            bad += len(problems)
+            if last is not None and note["times"] and note["times"][0] < last:
+                raise DataError(
+                    f"{path} begins earlier than the file before it ends: name the files in time order; where their "
+                    "times overlap, join them into one file and sort it"
+                )
+            last = note["times"][1] if note["times"] else None
+        return staged
+
+    def _vocabularies(self, counted: Sequence[tuple[Finished, int]], training: int) -> tuple[Vocabulary, ...]:
+        memory = self.job.memory if self.cluster else self.job.memory.divided(threads())
+        build = partial(build_vocabulary, replace(self.job, memory=memory), counted, training)
+        what = "ranking" if self.job.settings.ids is IdRule.RANK else "hashing"
+        columns = range(len(self.job.raw.categorical))
+        return tuple(self._run(what, build, columns, totals=[training] * len(columns), each=True))
+
+    def _create(self, splits: Mapping[Split, int], vocabularies: Sequence[Vocabulary]) -> Path:
+        """The folder of the arrays, which get their full size; one that an earlier run has made keeps its values."""
+        names = [vocabulary.folder.name for vocabulary in vocabularies]
+        made = self.job.work / f"made-{key_of(names, [[str(split), rows] for split, rows in splits.items()])}"
+        if not made.exists():
+            for mark in self.job.work.glob("encoded-*"):  # says that rows are in arrays, and these are gone
+                shutil.rmtree(mark)
+            empty = made.with_name(made.name + UNFINISHED)
+            shutil.rmtree(empty, ignore_errors=True)
+            empty.mkdir()
+            create_arrays(empty, self.job.raw, splits)
+            empty.rename(made)
+        return made
+
+    def _write_counts(self, arrays: Arrays) -> None:
+        rows = sum(vocabulary.table_rows for vocabulary in arrays.vocabularies)
+        with (arrays.made / COUNTS).open("wb") as stream:
+            header = {"descr": "<i8", "fortran_order": False, "shape": (rows,)}
+            np.lib.format.write_array_header_1_0(stream, header)
+            for vocabulary in arrays.vocabularies:
+                with (vocabulary.folder / "counts").open("rb") as part:
+                    shutil.copyfileobj(part, stream)
+
+    def _manifest(
+        self,
+        arrays: Arrays,
+        staged: Sequence[Finished],
+        split_rule: str,
+        *,
+        positives: Mapping[Split, int],
+        files: tuple[FileRecord, ...],
+    ) -> Manifest:
+        raw, notes = self.job.raw, [file.note for file in staged]
+        return Manifest(
+            dataset=raw.dataset,
+            label=raw.label.name,
+            columns=tuple(ColumnRecord(name=c.name, kind=str(c.kind)) for c in raw.used),
+            tables=tuple(
+                TableRecord(name=column.name, rows=vocabulary.table_rows, training_ids=vocabulary.training_ids)
+                for column, vocabulary in zip(raw.categorical, arrays.vocabularies, strict=True)
+            ),
+            id_rule=_id_rule(self.job.settings),
+            dense_columns=tuple(column.name for column in raw.dense),
+            dense_rule="integers: log(x - integer_minimum + 2), empty as 0; floats: as they are, empty as 0",
+            integer_minimum=arrays.minimum,
+            splits={
+                str(split): SplitRecord(rows=rows, positives=positives[split], ctr=positives[split] / rows)
+                for split, rows in arrays.splits.items()
+            },
+            split_rule=f"{split_rule}; input files in the order given",
+            skipped_rows=sum(len(note["problems"]) for note in notes),
+            settings=self.job.settings,
+            schema_file=self.schema_file,
+            inputs=tuple(
+                InputRecord(name=path.name, bytes=note["bytes"], sha256=note["sha256"], rows=note["rows"])
+                for path, note in zip(self.inputs, notes, strict=True)
+            ),
+            files=files,
+        )
+
+    def _run(
+        self,
+        what: str,
+        function: Callable[[Task, Advance], Result],
+        tasks: Sequence[Task],
+        *,
+        totals: Sequence[int],
+        each: bool = False,
+    ) -> list[Result]:
+        """Run a step; `each` task uses one core, so that several run at a time."""
+        meter = Meter(what, totals, self.progress)
+        if self.cluster is not None:
+            return self.cluster.run(function, tasks, meter)
+        return run_here(function, tasks, meter, at_once=threads() if each else 1)
+
+
+def _id_rule(settings: Settings) -> str:
+    if settings.ids is IdRule.RANK:
+        return (
+            "rows 1, 2, ... by decreasing count in the training split, ties by first appearance, the missing id among "
+            "them; row 0 for ids below min_count and for ids that the training split lacks"
+        )
+    return "value modulo the rows of the table, also for ids that the training split lacks; a missing id as value 0"
+
+
+def _record(path: Path, advance: Advance) -> FileRecord:
+    record = FileRecord.of(path)
+    advance(record.bytes, 0)
+    return record
 
 
 def _publish(made: Path, target: Path, *, aside: Path) -> None:

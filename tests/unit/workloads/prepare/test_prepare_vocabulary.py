@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import workloads.prepare.ranking
 import workloads.prepare.vocabulary
 from workloads.errors import DataError
 from workloads.manifest import Settings
@@ -64,7 +63,7 @@ def test_ids_of_many_counts_and_one_are_ranked_piece_by_piece(tmp_path, monkeypa
     (tmp_path / "two").mkdir()
     monkeypatch.setattr(Memory, "ranked_ids", 100)
     monkeypatch.setattr(Memory, "merged_ids", 500)
-    monkeypatch.setattr(workloads.prepare.ranking, "_COUNT_CELLS", 16)  # counts beyond it share a cell
+    monkeypatch.setattr(workloads.prepare.vocabulary, "_COUNT_CELLS", 16)  # counts beyond it share a cell
     assert prepared(ids, tmp_path / "two", files=2)[:2] == (rows, counts)
     train = Counter(ids[:10_000])
     ranked = [i for i, _ in train.most_common()]
