@@ -4,12 +4,10 @@ import json
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from typing import Any, Self, TextIO
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.console import Console
 from rich.text import Text
 
 from suite.records.status import Status
@@ -34,7 +32,6 @@ class Display(AbstractContextManager["Display"]):
         self._cells = self._left = 0
         self._index: int | None = None
         self._label = ""
-        self._progress = Progress(phase="")
         self._walls_s: list[float] = []
         self._run_start = clock()
         self._start: float | None = None
@@ -54,22 +51,20 @@ class Display(AbstractContextManager["Display"]):
 
     def cell_started(self, index: int, label: str) -> None:
         """The cell at position `index` of all planned ones, counted from 1, begins."""
-        self._begin(label, index)
+        self._index, self._label, self._start = index, label, self._clock()
         self._tell("cell_started", f"{self._place}: started", index=index, label=label)
 
     def turns_started(self, label: str) -> None:
         """Systems begin to take turns."""
-        self._begin(label, None)
+        self._index, self._label, self._start = None, label, self._clock()
         self._tell("turns_started", f"{label}: started", label=label)
-
-    def _begin(self, label: str, index: int | None) -> None:
-        self._index, self._label, self._progress = index, label, Progress(phase="start")
-        self._start = self._clock()
 
     def progress(self, progress: Progress) -> None:
         """How far the cell in hand is, or the turns are; `steps` is 0 where nobody can count them."""
-        self._progress = progress
-        line = f"{self._place}: {self._state()} ({self._times()})"
+        count = f" {progress.step}/{progress.steps}" if progress.steps else ""
+        left = "" if self.remaining_s is None else f", about {clock_text(self.remaining_s)} left"
+        elapsed = clock_text(self._clock() - self._run_start)
+        line = f"{self._place}: {progress.phase}{count} (elapsed {elapsed}{left})"
         self._tell("progress", line, index=self._index, **progress.model_dump(exclude={"kind"}))
 
     def cell_finished(self, label: str, status: Status, *, wall_s: float, summary: str, reason: str = "") -> None:
@@ -108,9 +103,7 @@ class Display(AbstractContextManager["Display"]):
         """Estimated time to the end of the last cell, in seconds. None: none has finished yet, or turns are taken."""
         if not self._walls_s or self._index is None:
             return None
-        # Read once: a live display asks from its own thread.
-        start = self._start
-        in_hand = self._clock() - start if start is not None else 0.0
+        in_hand = self._clock() - self._start if self._start is not None else 0.0
         mean = sum(self._walls_s) / len(self._walls_s)
         # A cell that takes longer than the mean does not eat into the time of those after it.
         return max(self._left * mean - min(in_hand, mean), 0.0)
@@ -119,21 +112,10 @@ class Display(AbstractContextManager["Display"]):
     def _place(self) -> str:
         return self._label if self._index is None else f"[{self._index}/{self._cells}] {self._label}"
 
-    def _state(self) -> str:
-        count = f" {self._progress.step}/{self._progress.steps}" if self._progress.steps else ""
-        return f"{self._progress.phase}{count}"
-
-    def _times(self) -> str:
-        elapsed = f"elapsed {clock_text(self._clock() - self._run_start)}"
-        remaining = self.remaining_s
-        return elapsed if remaining is None else f"{elapsed}, about {clock_text(remaining)} left"
-
 
 def clock_text(seconds: float) -> str:
-    """Seconds as `0:07`, `12:05` or `1:40:00`."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+    """Seconds as `0:12:05`."""
+    return str(timedelta(seconds=round(seconds)))
 
 
 class PlainDisplay(Display):
@@ -169,32 +151,23 @@ class QuietDisplay(PlainDisplay):
 
 
 class LiveDisplay(Display):
-    """Three lines at the bottom of a terminal, finished cells scrolling by above them."""
+    """A line at the bottom of a terminal says what goes on, finished cells scrolling by above it."""
 
     def __init__(self, stream: TextIO, clock: Clock = time.monotonic, *, console: Console | None = None) -> None:
         super().__init__(clock)
         self._console = console or Console(file=stream, highlight=False)
         # Twice a second: the display must not take cycles from what is being measured.
-        self._live = Live(get_renderable=self._render, console=self._console, refresh_per_second=2, transient=True)
+        self._status = self._console.status("", refresh_per_second=2)
 
     def __enter__(self) -> Self:
-        self._live.start()
+        self._status.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._live.stop()
+        self._status.stop()
 
     def _tell(self, event: str, line: str, style: str = "", **values: Any) -> None:  # noqa: ANN401
-        if event not in ("cell_started", "progress", "turns_started"):  # the live part shows those
+        if event in ("cell_started", "progress", "turns_started"):
+            self._status.update(Text(line, no_wrap=True, overflow="ellipsis"))
+        else:
             self._console.print(Text(line, style=style))
-
-    def _render(self) -> Group | Text:
-        start = self._start
-        if start is None:
-            return Text(self._times())
-        title = Text(self._place, style="bold", no_wrap=True, overflow="ellipsis")
-        work, progress = Table.grid(padding=(0, 1)), self._progress
-        where = "these turns" if self._index is None else "this cell"
-        # An unknown number of steps makes the bar pulse.
-        work.add_row(ProgressBar(total=progress.steps or None, completed=progress.step, width=24), Text(self._state()))
-        return Group(title, work, Text(f"{clock_text(self._clock() - start)} in {where}; {self._times()}"))

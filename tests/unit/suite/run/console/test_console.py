@@ -6,7 +6,7 @@ from rich.console import Console
 
 from suite.records.status import Status
 from suite.run.console.choices import make_display
-from suite.run.console.display import Display, JsonDisplay, LiveDisplay, PlainDisplay, QuietDisplay, clock_text
+from suite.run.console.display import Display, JsonDisplay, LiveDisplay, PlainDisplay, QuietDisplay
 from suite.run.messages import Progress
 
 
@@ -61,16 +61,16 @@ def test_plain_display_tells_the_run_in_lines(clock: FakeClock) -> None:
         "3 cells, 1 of them done already",
         "note: data is synthetic",
         "[2/3] cache[policy=lfu] x avazu: started",
-        "[2/3] cache[policy=lfu] x avazu: time 10/40 (elapsed 0:10)",
-        "[2/3] cache[policy=lfu] x avazu: time 20/40 (elapsed 0:20)",
-        "[2/3] cache[policy=lfu] x avazu: time 30/40 (elapsed 0:30)",
-        "[2/3] cache[policy=lfu] x avazu: time 40/40 (elapsed 0:40)",
-        "[2/3] cache[policy=lfu] x avazu: ok in 0:40, 12.3 it/s, AUROC 0.78",
+        "[2/3] cache[policy=lfu] x avazu: time 10/40 (elapsed 0:00:10)",
+        "[2/3] cache[policy=lfu] x avazu: time 20/40 (elapsed 0:00:20)",
+        "[2/3] cache[policy=lfu] x avazu: time 30/40 (elapsed 0:00:30)",
+        "[2/3] cache[policy=lfu] x avazu: time 40/40 (elapsed 0:00:40)",
+        "[2/3] cache[policy=lfu] x avazu: ok in 0:00:40, 12.3 it/s, AUROC 0.78",
         "warning: the clock of the GPU is capped: raise it",
         "[3/3] full_gpu x avazu: started",
-        "[3/3] full_gpu x avazu: oom_device in 0:05",
+        "[3/3] full_gpu x avazu: oom_device in 0:00:05",
         "    needs 17 GB, has 16 GB",
-        "finished in 0:45",
+        "finished in 0:00:45",
     ]
 
 
@@ -113,29 +113,28 @@ def test_live_display_lists_finished_cells_with_status_and_restores_the_terminal
     console = Console(file=stream, force_terminal=True, width=100, color_system=None)
     play(LiveDisplay(stream, clock, console=console), clock)
     text = stream.getvalue()
-    assert "cache[policy=lfu] x avazu: ok in 0:40, 12.3 it/s, AUROC 0.78" in text
-    assert "full_gpu x avazu: oom_device in 0:05" in text
+    assert "cache[policy=lfu] x avazu: ok in 0:00:40, 12.3 it/s, AUROC 0.78" in text
+    assert "full_gpu x avazu: oom_device in 0:00:05" in text
     assert "needs 17 GB, has 16 GB" in text
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l"), "the cursor stays hidden"
 
 
 def test_live_display_shows_the_cell_in_hand(clock: FakeClock) -> None:
     stream = io.StringIO()
-    console = Console(file=stream, force_terminal=True, width=60, color_system=None)
-    display = LiveDisplay(stream, clock, console=console)
-    display.run_started(4, 0)
-    display.cell_started(1, "a")
-    clock.now += 60
-    display.cell_finished("a", Status.OK, wall_s=60.0, summary="")
-    display.cell_started(2, "b")
-    clock.now += 20
-    display.progress(Progress(phase="verify", step=3, steps=8))
-    stream.truncate(0)
-    console.print(display._render())
-    title, bar, times = stream.getvalue().lstrip("\0").splitlines()
-    assert title == "[2/4] b"
-    assert bar.rstrip().endswith(" verify 3/8")
-    assert times == "0:20 in this cell; elapsed 1:20, about 2:40 left"
+    console = Console(file=stream, force_terminal=True, width=80, color_system=None)
+    with LiveDisplay(stream, clock, console=console) as display:
+        display.run_started(4, 0)
+        display.cell_started(1, "a")
+        clock.now += 60
+        display.cell_finished("a", Status.OK, wall_s=60.0, summary="")
+        display.cell_started(2, "b")
+        clock.now += 20
+        display.progress(Progress(phase="verify", step=3, steps=8))
+    assert "[2/4] b: verify 3/8 (elapsed 0:01:20, about 0:02:40 left)" in stream.getvalue()
+    with display:
+        display.turns_started("turns of 2 systems")
+        display.progress(Progress(phase="full_gpu", step=9, steps=96))
+    assert "turns of 2 systems: full_gpu 9/96 (elapsed 0:01:20)" in stream.getvalue()
 
 
 def test_remaining_time_is_mean_wall_of_finished_cells_for_those_left(clock: FakeClock) -> None:
@@ -177,8 +176,3 @@ def test_display_suits_the_flags_and_the_terminal(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert type(make_display(quiet, as_json, stream=stream)) is kind
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(7, "0:07"), (725.4, "12:05"), (6000, "1:40:00")])
-def test_times_read_as_a_clock(seconds: float, text: str) -> None:
-    assert clock_text(seconds) == text
