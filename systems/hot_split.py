@@ -35,7 +35,7 @@ class HotSplit(CountedSystem):
         "The most frequent rows in GPU memory, all others pooled by the CPU in host memory: for skewed ids whose "
         "frequencies stay (FAE and Hotline place rows so; batches keep their order)."
     )
-    row_types = frozenset(ROW_TYPES)
+    row_types = ROW_TYPES
     takes_weights = True
     ids_on_host = True
 

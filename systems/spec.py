@@ -9,13 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 from torchrec import EmbeddingBagConfig, PoolingType
+from torchrec.modules.embedding_configs import data_type_to_dtype
 from torchrec.types import DataType
-
-_ROW_TYPES: dict[DataType, torch.dtype] = {
-    DataType.FP32: torch.float32,
-    DataType.FP16: torch.float16,
-    DataType.BF16: torch.bfloat16,
-}
 
 
 class OptimizerKind(enum.StrEnum):
@@ -150,7 +145,7 @@ class SystemSpec:
                 raise ValueError(f"table {table.name} serves no feature")
             if min(table.num_embeddings, table.embedding_dim) < 1:
                 raise ValueError(f"table {table.name} has {table.num_embeddings} rows of width {table.embedding_dim}")
-            if table.data_type not in _ROW_TYPES:
+            if table.data_type not in (DataType.FP32, DataType.FP16, DataType.BF16):
                 kept = table.data_type.value
                 raise ValueError(f"table {table.name}: rows of {kept} are not supported, use FP32, FP16 or BF16")
 
@@ -180,7 +175,8 @@ class SystemSpec:
 
 def row_type_of(table: EmbeddingBagConfig) -> torch.dtype:
     """The type that a table's rows are kept in."""
-    return _ROW_TYPES[table.data_type]
+    row_type: torch.dtype = data_type_to_dtype(table.data_type)
+    return row_type
 
 
 def row_bytes_of(table: EmbeddingBagConfig) -> int:

@@ -10,12 +10,7 @@ from typing import Any, TypeAlias
 
 import torch
 from fbgemm_gpu.split_embedding_configs import EmbOptimType, SparseType
-from fbgemm_gpu.split_table_batched_embeddings_ops_common import (
-    BoundsCheckMode,
-    CacheAlgorithm,
-    EmbeddingLocation,
-    PoolingMode,
-)
+from fbgemm_gpu.split_table_batched_embeddings_ops_common import BoundsCheckMode, CacheAlgorithm, EmbeddingLocation
 from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
     ComputeDevice,
     SplitTableBatchedEmbeddingBagsCodegen,
@@ -23,6 +18,7 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
 )
 from torch import Tensor
 from torchrec import EmbeddingBagConfig, PoolingType
+from torchrec.modules.embedding_configs import pooling_type_to_pooling_mode
 
 from systems.answers import Anatomy, Placement, Purpose, Rows, Tier, total_of
 from systems.spec import OptimizerKind, SparseOptimizer, row_type_of
@@ -38,19 +34,12 @@ OPTIMIZERS = {
     OptimizerKind.ADAGRAD: EmbOptimType.EXACT_ADAGRAD,
     OptimizerKind.ADAM: EmbOptimType.ADAM,
 }
-_POOLING = {
-    PoolingType.SUM: PoolingMode.SUM,
-    PoolingType.MEAN: PoolingMode.MEAN,
-    PoolingType.NONE: PoolingMode.NONE,  # a row per id, for tables of one width
-}
-ROW_TYPES = {torch.float32: SparseType.FP32, torch.float16: SparseType.FP16}
-"""How fbgemm names the types that rows may have on any device."""
-CUDA_ROW_TYPES = {**ROW_TYPES, torch.bfloat16: SparseType.BF16}
-"""How it names those that they may have on CUDA."""
+ROW_TYPES = frozenset({torch.float32, torch.float16})
+"""The types that rows may have on any device."""
+CUDA_ROW_TYPES = ROW_TYPES | {torch.bfloat16}
+"""Those that they may have on CUDA."""
 POLICIES = {"lru": CacheAlgorithm.LRU, "lfu": CacheAlgorithm.LFU}
 
-_STATES = {EmbOptimType.EXACT_SGD: (), EmbOptimType.ADAM: ("exp_avg", "exp_avg_sq")}
-"""Names of optimizer state; those of an Adagrad are `sum`."""
 _PICKED_ROWS = 1 << 20
 _LOCATIONS = {"DEVICE": "device", "MANAGED": "uvm", "MANAGED_CACHING": "uvm with device cache", "HOST": "host"}
 
@@ -86,9 +75,9 @@ def build_tbe(
     tbe = TBE(
         embedding_specs=[(rows, dim, where, compute) for rows, dim in shapes],
         feature_table_map=list(table_of_feature),
-        pooling_mode=_POOLING[pooling],
+        pooling_mode=pooling_type_to_pooling_mode(pooling),
         device=torch.device("cpu") if on_cpu else device,
-        weights_precision=CUDA_ROW_TYPES[row_type],
+        weights_precision=SparseType.from_dtype(row_type),
         output_dtype=SparseType.FP32,
         bounds_check_mode=BoundsCheckMode.FATAL if checked else BoundsCheckMode.NONE,
         stochastic_rounding=False,
@@ -189,8 +178,8 @@ def read_tbe_rows(tbe: TBE, *, table: int, ids: Tensor) -> Rows:
 
 def tbe_states(tbe: TBE, table: int) -> dict[str, Tensor]:
     """Live optimizer state of a table by name."""
-    names = _STATES.get(tbe.optimizer, ("sum",))
-    return dict(zip(names, tbe.split_optimizer_states()[table], strict=True)) if names else {}
+    states: list[dict[str, Tensor]] = tbe.get_optimizer_state()  # SGD has none
+    return states[table] if states else {}
 
 
 def tbe_steps(tbe: TBE) -> int:

@@ -108,7 +108,7 @@ class TBESystem(TBEHolder):
 
     location: ClassVar[EmbeddingLocation]
     """Where the rows go on a CUDA device."""
-    row_types = frozenset(ROW_TYPES)
+    row_types = ROW_TYPES
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)

@@ -128,7 +128,7 @@ class RocksDBTable(CountedSystem):
         "Every row in RocksDB, a log-structured store on a drive, with its own cache in RAM: what fbgemm's SSD tables "
         "use inside."
     )
-    row_types = frozenset(ROW_TYPES)
+    row_types = ROW_TYPES
     takes_weights = True
 
     def __init__(self, spec: SystemSpec) -> None:
