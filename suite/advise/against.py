@@ -1,5 +1,6 @@
 """How far predictions were off: the cells of a results directory, predicted and measured."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Literal
@@ -10,7 +11,7 @@ from suite.advise.calibrate.calibrate import OnProgress, calibrate
 from suite.advise.case import Case
 from suite.advise.costs import Basis, NotCalibrated
 from suite.advise.counts import Replays
-from suite.advise.model import Costs, predict
+from suite.advise.model import Costs, Prediction, predict
 from suite.records import environment
 from suite.records.groups import group_records
 from suite.records.model import Model
@@ -109,7 +110,7 @@ def predicted_again(results: Path, described: Costs | None, *, seconds: float, o
         except (CannotReplay, NotCalibrated) as error:
             left_out.append(_left_out(cell, error))
         else:
-            cells.append(_compared(cell, turns, steps_per_s=1 / prediction.step_s))
+            cells.append(_compared(cell, turns, prediction))
     return Accuracy(
         results=str(results), machine=costs.machine, basis=costs.basis, cells=tuple(cells), left_out=tuple(left_out)
     )
@@ -126,6 +127,16 @@ def _case(cell: Cell, described: Costs | None) -> Case:
     case = Case.of(cell, open_workload(cell))
     _ = case.system_class  # which may not be here
     return case
+
+
+def _compared(cell: Cell, turns: Sequence[Turns], prediction: Prediction) -> Compared:
+    step_s = [turn_s / one.steps for one in turns for build in one.system_s for turn_s in build]
+    return Compared(
+        **cell.model_dump(include={"workload", "data", "scale", "optimizer", "batch_size", "system"}),
+        rounds=len(turns),
+        predicted_steps_per_s=1 / prediction.step_s,
+        measured_steps_per_s=1 / median(step_s),
+    )
 
 
 def _left_out(cell: Cell, reason: object) -> LeftOut:
@@ -147,14 +158,3 @@ def _measured(results: Path, *, anywhere: bool) -> list[Record]:
             f"({where}): give a directory of this machine's records, or describe that machine with --hardware"
         )
     return records
-
-
-def _compared(cell: Cell, turns: list[Turns], *, steps_per_s: float) -> Compared:
-    same = ("workload", "data", "scale", "optimizer", "batch_size", "system")
-    step_s = [turn_s / round_.steps for round_ in turns for build in round_.system_s for turn_s in build]
-    return Compared(
-        **{name: getattr(cell, name) for name in same},
-        rounds=len(turns),
-        predicted_steps_per_s=steps_per_s,
-        measured_steps_per_s=1 / median(step_s),
-    )

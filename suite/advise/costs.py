@@ -78,10 +78,6 @@ class Line(Model):
         fixed, *per = (unit * found / scale).tolist()
         return cls(fixed_s=fixed, per_s=dict(zip(over, per, strict=True)))
 
-    def varying_s(self, counts: Counts) -> float:
-        """The cost of a step without what every step pays."""
-        return sum(per * float(getattr(counts, name)) for name, per in self.per_s.items())
-
     def seconds(self, counts: Counts) -> float:
         """The cost of a step."""
-        return self.fixed_s + self.varying_s(counts)
+        return self.fixed_s + sum(per * float(getattr(counts, name)) for name, per in self.per_s.items())

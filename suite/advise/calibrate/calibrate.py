@@ -22,31 +22,22 @@ class CalibrationFailed(RuntimeError):
 
 
 class KernelCosts(Model):
-    """The named costs of one kernel in steps of one shape.
-
-    Without a look-ahead all is on the training thread: `lookup`, `update`, and where a system shows its seams,
-    `planning` and `moving` apart from `lookup`. With one, planning is on a thread beside: `beside` is what it takes
-    there, `slowed` what training loses by it, and `lookup` includes any wait for it.
-    """
+    """The costs of one kernel in steps of one shape, by the names that `Calibration` has."""
 
     shape: Shape
     kernel: Weighed
-    dense_s: float
-    """Of all but the embeddings, beside this kernel: it finds the processor's caches as lookups leave them."""
-    lookup: Line
-    update: Line
-    planning: Line = Line()
-    moving: Line = Line()
-    beside: Line = Line()
-    slowed: Line = Line()
+    exposed: dict[str, Line]
+    hidden: dict[str, Line]
+    """On a thread beside training."""
 
 
 class Calibration(Model):
     """The costs that were measured of this machine.
 
-    - dense: forward, backward and optimizer of the MLPs and the interaction, the very shape, measured;
+    - dense: forward, backward and optimizer of the MLPs and the interaction, the very shape, measured beside the
+      kernel: it finds the processor's caches as lookups leave them;
     - calls: what looking up and updating cost whatever the ids: features are cut, kernels called, tables gone through;
-    - lookup, update: the same per id and per distinct row;
+    - lookup, update: the same per id and per distinct row; with a look-ahead, any wait for planning is in `lookup`;
     - planning: finding distinct rows and misses and choosing victims, on the training thread; with a look-ahead what
       training loses to the thread that plans, the rest of which is hidden;
     - moving: rows into the cache and out of it.
@@ -65,18 +56,10 @@ class Calibration(Model):
             raise NotCalibrated(
                 f"{case.kernel.label} was not calibrated: {self.refused.get(case.kernel.label, 'it was not asked for')}"
             )
-        slowed_s = costs.slowed.seconds(counts)
-        return (
-            {
-                "dense": costs.dense_s,
-                "calls": costs.lookup.fixed_s + costs.update.fixed_s,
-                "lookup": costs.lookup.varying_s(counts),
-                "update": costs.update.varying_s(counts),
-                "planning": costs.planning.seconds(counts) + slowed_s,
-                "moving": costs.moving.seconds(counts),
-            },
-            {"planning": costs.beside.seconds(counts) - slowed_s},
+        exposed_s, hidden_s = (
+            {name: line.seconds(counts) for name, line in lines.items()} for lines in (costs.exposed, costs.hidden)
         )
+        return exposed_s, hidden_s
 
 
 class Order(Model):

@@ -21,9 +21,10 @@ _OVER = {
     "planning": ("lookups", "distinct", "misses"),
     "moving": ("moved",),
     "beside": ("lookups", "distinct", "misses"),
-    "slowed": ("lookups", "distinct", "misses"),
 }
 """What each cost may depend on."""
+_CALLED = ("lookup", "update")
+"""Whose cost whatever the ids are has a name of its own."""
 
 
 def costs_of(shape: Shape, kernels: Sequence[Weighed], steps: pd.DataFrame) -> list[KernelCosts]:
@@ -38,7 +39,9 @@ def costs_of(shape: Shape, kernels: Sequence[Weighed], steps: pd.DataFrame) -> l
     points = typical(steps)
     undisturbed = points[~points["ahead"]] if not points["ahead"].all() else points
     dense_s = undisturbed.groupby("stream")["dense"].median()
-    points["slowed"] = (points["alone"] - points["stream"].map(dense_s)).clip(lower=0) * points["ahead"]
+    slowed = (points["alone"] - points["stream"].map(dense_s)).clip(lower=0) * points["ahead"]
+    points["planning"] += slowed  # what training loses to the thread that plans
+    points["beside"] = (points["beside"] - slowed).clip(lower=0)
     return [
         _lines(shape, kernel, points[points["kernel"] == kernel.label], dense_s=float(dense_s[_WHOLE].mean()))
         for kernel in kernels
@@ -84,4 +87,9 @@ def _lines(shape: Shape, kernel: Weighed, points: pd.DataFrame, *, dense_s: floa
         seconds = points[cost].tolist()
         return Line.through(counts, seconds, over=over) if any(seconds) else Line()
 
-    return KernelCosts(shape=shape, kernel=kernel, dense_s=own_s, **{cost: line(cost) for cost in _OVER})
+    lines = {cost: line(cost) for cost in _OVER}
+    hidden = {"planning": lines.pop("beside")}
+    calls_s = sum(lines[cost].fixed_s for cost in _CALLED)
+    whatever = {"dense": Line(fixed_s=own_s), "calls": Line(fixed_s=calls_s)}
+    varying = {cost: Line(per_s=lines[cost].per_s) for cost in _CALLED}
+    return KernelCosts(shape=shape, kernel=kernel, exposed=whatever | lines | varying, hidden=hidden)

@@ -67,25 +67,21 @@ class PowerTrace(Trace):
 
 def calibration(of: Shape | None = None) -> Calibration:
     """Costs made by hand of three kernels, the dense part 10 ms."""
-    shared = {"shape": of or shape(), "dense_s": 0.01}
     plain = {
-        "lookup": Line(fixed_s=1e-3, per_s={"lookups": 1e-6}),
-        "update": Line(fixed_s=2e-3, per_s={"distinct": 2e-6}),
+        "dense": Line(fixed_s=0.01),
+        "calls": Line(fixed_s=3e-3),
+        "lookup": Line(per_s={"lookups": 1e-6}),
+        "update": Line(per_s={"distinct": 2e-6}),
     }
-    resident = KernelCosts(kernel=Weighed(system="full_gpu"), **plain, **shared)
-    cached = KernelCosts(
-        kernel=Weighed(system="freq_cache"),
-        **plain,
-        planning=Line(per_s={"misses": 3e-6}),
-        moving=Line(per_s={"moved": 4e-6}),
-        **shared,
+    moved = {"planning": Line(per_s={"misses": 3e-6}), "moving": Line(per_s={"moved": 4e-6})}
+    slowed, beside = ({"planning": Line(per_s={"misses": per})} for per in (1e-6, 4e-6))
+    costs = {
+        "freq_cache": (plain | moved, {}),
+        "full_gpu": (plain, {}),
+        "freq_cache[look_ahead=4]": (plain | slowed, beside),
+    }
+    made = (
+        KernelCosts(shape=of or shape(), kernel=Weighed(system=name), exposed=exposed, hidden=hidden)
+        for name, (exposed, hidden) in costs.items()
     )
-    ahead = KernelCosts(
-        kernel=Weighed(system="freq_cache[look_ahead=4]"),
-        lookup=Line(fixed_s=1e-3),
-        update=Line(fixed_s=2e-3),
-        beside=Line(per_s={"misses": 5e-6}),
-        slowed=Line(per_s={"misses": 1e-6}),
-        **shared,
-    )
-    return Calibration(machine="a cpu", costs=(cached, resident, ahead), refused={"reference": "no such thing"})
+    return Calibration(machine="a cpu", costs=tuple(made), refused={"reference": "no such thing"})
