@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from suite.compare.runs import Pair
+from suite.records.status import Status
 from suite.tables.quantities import MISSING, amount, megabytes, percent, score
 from suite.tables.rows import one_line
 
@@ -60,7 +61,7 @@ def changes(pair: Pair) -> list[Change]:
 
 
 def _words(pair: Pair) -> Iterator[Change]:
-    before, after = (side.row for side in pair)
+    before, after = pair
     if before.status is not after.status:
         where = f" in phase {after.phase}" if after.phase else ""
         why = f": {one_line(after.reason)}" if after.reason else ""
@@ -70,7 +71,7 @@ def _words(pair: Pair) -> Iterator[Change]:
             before=before.status.value,
             after=after.status.value,
             text=f"{before.status} -> {after.status}{where}{why}",
-            size=math.inf if pair.before.ok else 0.0,
+            size=math.inf if before.status is Status.OK else 0.0,
         )
     old, new = before.verified, after.verified
     # How far apart within a tolerance may differ from one run to the next.
@@ -80,20 +81,20 @@ def _words(pair: Pair) -> Iterator[Change]:
             quantity="verified",
             before=old,
             after=new,
-            text=f"{old} -> {new}{'' if pair.after.verified else ', verification lost'}",
-            size=0.0 if pair.after.verified else math.inf,
+            text=f"{old} -> {new}{'' if after.passed else ', verification lost'}",
+            size=0.0 if after.passed else math.inf,
         )
 
 
 def _numbers(pair: Pair) -> Iterator[Change]:
     # Where a run has no measurement at all, its status says so.
-    if not all(side.row.measured_rounds for side in pair):
+    if not all(row.measured_rounds for row in pair):
         return
     for quantity in _QUANTITIES:
         if quantity.kind is Kind.QUALITY:
             old, new = _qualities(pair, quantity.field)
         else:
-            old, new = (getattr(side.row, quantity.field) for side in pair)
+            old, new = (getattr(row, quantity.field) for row in pair)
         found = _difference(quantity, old, new)
         if found is not None:
             size, text = found
@@ -104,8 +105,8 @@ def _numbers(pair: Pair) -> Iterator[Change]:
 def _qualities(pair: Pair, field: str) -> tuple[float | None, float | None]:
     """Means over the rounds that both runs measured, because rounds differ in seed; unknown where they share none."""
     sides = [
-        {run.cell.round: getattr(run.measurement.quality, field) for run in side.records if run.measurement is not None}
-        for side in pair
+        {run.cell.round: getattr(run.measurement.quality, field) for run in row.records if run.measurement is not None}
+        for row in pair
     ]
     shared = sorted(sides[0].keys() & sides[1].keys())
     if not shared:

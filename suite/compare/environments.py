@@ -22,7 +22,7 @@ class Difference(NamedTuple):
 
 def differences(pairs: Sequence[Pair]) -> list[Difference]:
     """What differs between where cells were measured in one run and in the other."""
-    before, after = (_facts(record for side in sides for record in side.records) for sides in zip(*pairs, strict=True))
+    before, after = (_facts(record for row in rows for record in row.records) for rows in zip(*pairs, strict=True))
     found = []
     for name in dict.fromkeys([*before, *after]):
         old, new = (", ".join(side.get(name, ["none"])) for side in (before, after))
@@ -36,8 +36,8 @@ def warnings(before: Run, after: Run, pairs: Sequence[Pair]) -> list[str]:
     found = []
     if any(pair.another_machine for pair in pairs):
         found.append("The runs come from two machines: their speed ratios are of machines, not of code.")
-    for run, sides in zip((before, after), zip(*pairs, strict=True), strict=True):
-        disturbed = [record for side in sides for record in side.records if record.disturbed]
+    for run, rows in zip((before, after), zip(*pairs, strict=True), strict=True):
+        disturbed = [record for row in rows for record in row.records if record.disturbed]
         if disturbed:
             found.append(
                 f"{run.name} has {len(disturbed)} record{'s' if len(disturbed) > 1 else ''} of a disturbed machine, "

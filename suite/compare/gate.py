@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from suite.compare.compare import Compared, Comparison
 from suite.compare.runs import NoComparison
 from suite.compare.speeds import Unjudged
+from suite.records.status import Status
 
 PASSED, FAILED, NOTHING_JUDGED = 0, 1, 2
 
@@ -78,28 +79,26 @@ def judge(comparison: Comparison, threshold: float) -> Verdict:
     - was verified in RUN_A and is not in RUN_B.
     """
     failures = [sentence for cell in comparison.cells for sentence in _failures(cell, threshold)]
-    failures += [f"{label}: ok in RUN_A, missing from RUN_B" for label, side in comparison.only_before if side.ok]
-    judged = [cell for cell in comparison.cells if cell.speed.unjudged is None]
+    failures += [
+        f"{label}: ok in RUN_A, missing from RUN_B" for label, row in comparison.only_before if row.status is Status.OK
+    ]
+    judged = [cell for cell in comparison.cells if cell.unjudged is None]
     return Verdict(
         threshold=threshold,
         judged=len(judged),
         failures=tuple(failures),
-        noisy=tuple(
-            cell.label
-            for cell in judged
-            if threshold and not cell.speed.beyond_noise and not cell.speed.shows(threshold)
-        ),
+        noisy=tuple(cell.label for cell in judged if threshold and not cell.beyond_noise and not cell.shows(threshold)),
         unjudged=comparison.unjudged(*Unjudged),
     )
 
 
 def _failures(cell: Compared, threshold: float) -> Iterator[str]:
     before, after = cell.pair
-    if before.ok and not after.ok:
-        yield f"{cell.label}: ok in RUN_A, {after.row.status} in RUN_B"
-    elif before.verified and not after.verified:
+    if before.status is Status.OK and after.status is not Status.OK:
+        yield f"{cell.label}: ok in RUN_A, {after.status} in RUN_B"
+    elif before.passed and not after.passed:
         yield f"{cell.label}: verified in RUN_A, not in RUN_B"
-    ratio = cell.speed.ratio
-    judged = cell.speed.unjudged is None and cell.speed.slower
+    ratio = cell.ratio
+    judged = cell.unjudged is None and cell.slower
     if judged and ratio is not None and ratio.value < 1 - threshold:
         yield f"{cell.label}: slower by {100 * (1 - ratio.value):.1f} %, more than {100 * threshold:g} %"

@@ -1,16 +1,15 @@
 """Two runs to compare: the records below a path, and which cells of two runs are the same."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from suite.records.groups import Group, group_records
+from suite.records.groups import group_records
 from suite.records.record import Cell, Record
-from suite.records.status import Status
 from suite.records.store import Problem, RecordStore
 from suite.tables.rows import Row, merged_rows
 from suite.tables.settings import cache
@@ -24,35 +23,6 @@ class NoComparison(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Side:
-    """One system under one setting, as one run has it; a record per round, and the rounds merged."""
-
-    group: Group
-    records: tuple[Record, ...]
-    row: Row
-
-    @property
-    def cell(self) -> Cell:
-        """The configuration; of its rounds the first."""
-        return self.records[0].cell
-
-    @property
-    def place(self) -> tuple[str, int]:
-        """Where it was measured: with other threads a machine is not the same."""
-        return self.group.key.machine, self.group.key.threads
-
-    @property
-    def ok(self) -> bool:
-        """Whether every round ended well."""
-        return self.row.status is Status.OK
-
-    @property
-    def verified(self) -> bool:
-        """Whether every verification passed, and there was one."""
-        return self.row.verified not in (None, "no")
-
-
-@dataclass(frozen=True, kw_only=True)
 class Run:
     """What a path holds: readable records by file, and files that were skipped; `name` is `RUN_A` or `RUN_B`."""
 
@@ -62,26 +32,35 @@ class Run:
     problems: tuple[Problem, ...]
 
     @cached_property
-    def sides(self) -> tuple[Side, ...]:
+    def rows(self) -> tuple[Row, ...]:
         """Every system of every group, in the order of the published tables; of each round the newest record."""
-        return tuple(
-            Side(group=group, records=group.rounds_by_system[row.system], row=row)
-            for group in group_records(self.files.values())
-            for row in merged_rows(group)
-            if not row.again
-        )
+        return tuple(row for group in group_records(self.files.values()) for row in merged_rows(group) if not row.again)
+
+    @property
+    def several_places(self) -> bool:
+        """Whether it was measured on several machines; with other threads a machine is not the same."""
+        return len({_place(row) for row in self.rows}) > 1
 
 
 class Pair(NamedTuple):
     """A cell as both runs have it."""
 
-    before: Side
-    after: Side
+    before: Row
+    after: Row
 
     @property
     def another_machine(self) -> bool:
         """Whether its speeds are of two machines."""
-        return self.before.group.key.machine != self.after.group.key.machine
+        return machine(self.before) != machine(self.after)
+
+
+def machine(row: Row) -> str:
+    """The digest of the machine that measured a row."""
+    return row.records[0].environment.machine
+
+
+def _place(row: Row) -> tuple[str, int]:
+    return machine(row), row.records[0].environment.threads
 
 
 def read_run(name: str, path: Path) -> Run:
@@ -123,67 +102,55 @@ def _took_time(record: Record) -> bool:
     return all(0 < seconds < math.inf for seconds in times)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Matched:
-    """Two runs, cell by cell, in the order of the published tables; `only_...` are the cells that the other lacks."""
-
-    pairs: tuple[Pair, ...]
-    only_before: tuple[Side, ...]
-    only_after: tuple[Side, ...]
-
-
-def match(before: Run, after: Run) -> Matched:
+def match(before: Run, after: Run) -> tuple[list[Pair], list[Row], list[Row]]:
     """Find the cells that two runs share, machine by machine; two runs of one machine each are compared in any case.
+
+    Returns:
+        The pairs in the order of the published tables, and the cells that only RUN_A and only RUN_B has.
 
     Raises:
         NoComparison: both paths lead to the same files, or the runs have no cell in common.
     """
     if {path.resolve() for path in before.files} == {path.resolve() for path in after.files}:
         raise NoComparison(f"RUN_A and RUN_B are the same records, those of {before.path}; give two different runs")
-    by_place = _several_places(before) or _several_places(after)
+    by_place = before.several_places or after.several_places
 
-    def key(side: Side) -> tuple[object, ...]:
-        return by_place and side.place, side.cell.setting, side.cell.system
+    def key(row: Row) -> tuple[object, ...]:
+        return by_place and _place(row), row.cell.setting, row.system
 
-    sought = {key(side): side for side in after.sides}
-    found = [(side, sought.pop(key(side), None)) for side in before.sides]
-    pairs = tuple(Pair(side, other) for side, other in found if other is not None)
+    sought = {key(row): row for row in after.rows}
+    found = [(row, sought.pop(key(row), None)) for row in before.rows]
+    pairs = [Pair(row, other) for row, other in found if other is not None]
     if not pairs:
         raise NoComparison(_nothing_in_common(before, after))
-    return Matched(
-        pairs=pairs,
-        only_before=tuple(side for side, other in found if other is None),
-        only_after=tuple(sought.values()),
-    )
+    return pairs, [row for row, other in found if other is None], list(sought.values())
 
 
-def _several_places(run: Run) -> bool:
-    return len({side.place for side in run.sides}) > 1
+def labels(before: Run, after: Run) -> Callable[[Row], str]:
+    """What gives cells short names: system, workload, and what tells a cell from others of its workload in two runs."""
+    # Where each run has one machine only, there is nothing to tell apart, even if they are two.
+    alike = () if before.several_places or after.several_places else ("machine", "threads")
+    values: dict[tuple[str, str], set[object]] = {}
+    for row in (*before.rows, *after.rows):
+        for name, value in _facts(row).items():
+            values.setdefault((row.cell.workload, name), set()).add(value)
+
+    def label(row: Row) -> str:
+        workload = row.cell.workload
+        facts = [
+            _spoken(name, fact)
+            for name, fact in _facts(row).items()
+            if len(values[workload, name]) > 1 and name not in alike
+        ]
+        return ", ".join([f"{row.system} x {workload}", *facts])
+
+    return label
 
 
-class Labels:
-    """Short names of cells: system, workload, and what tells a cell from the others of its workload in two runs."""
-
-    def __init__(self, before: Run, after: Run) -> None:
-        # Where each run has one machine only, there is nothing to tell apart, even if they are two.
-        self._alike = () if _several_places(before) or _several_places(after) else ("machine", "threads")
-        values: dict[tuple[str, str], set[object]] = {}
-        for side in (*before.sides, *after.sides):
-            for name, value in _facts(side).items():
-                values.setdefault((side.cell.workload, name), set()).add(value)
-        self._varying = {key for key, found in values.items() if len(found) > 1 and key[1] not in self._alike}
-
-    def of(self, side: Side) -> str:
-        """A cell's name."""
-        workload = side.cell.workload
-        facts = [_spoken(name, fact) for name, fact in _facts(side).items() if (workload, name) in self._varying]
-        return ", ".join([f"{side.cell.system} x {workload}", *facts])
-
-
-def _facts(side: Side) -> dict[str, object]:
-    facts = {name: getattr(side.cell, name) for name in Cell.model_fields if name not in _NOT_IN_LABELS}
-    machine, threads = side.place
-    return facts | {"cache": cache(side.cell), "machine": machine, "threads": threads}
+def _facts(row: Row) -> dict[str, object]:
+    facts = {name: getattr(row.cell, name) for name in Cell.model_fields if name not in _NOT_IN_LABELS}
+    place = dict(zip(("machine", "threads"), _place(row), strict=True))
+    return facts | {"cache": cache(row.cell)} | place
 
 
 def _spoken(name: str, value: object) -> str:
@@ -198,12 +165,11 @@ def _spoken(name: str, value: object) -> str:
 def _nothing_in_common(before: Run, after: Run) -> str:
     """The sentence that says in what two runs differ altogether."""
     facts = [
-        [{"cell": f"{side.cell.system} x {side.cell.workload}"} | _facts(side) for side in run.sides]
-        for run in (before, after)
+        [{"cell": f"{row.system} x {row.cell.workload}"} | _facts(row) for row in run.rows] for run in (before, after)
     ]
     apart = []
     for name in facts[0][0]:
-        ours, theirs = ({side[name] for side in sides} for sides in facts)
+        ours, theirs = ({row[name] for row in rows} for rows in facts)
         if not ours & theirs:
             apart.append(f"{name.replace('_', ' ')} {_listed(ours)} against {_listed(theirs)}")
     differ = f": they differ in {'; '.join(apart)}" if apart else ""
@@ -213,5 +179,5 @@ def _nothing_in_common(before: Run, after: Run) -> str:
     )
 
 
-def _listed(values: Sequence[object] | set[object]) -> str:
+def _listed(values: Collection[object]) -> str:
     return ", ".join(sorted(map(str, values)))

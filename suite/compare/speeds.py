@@ -1,14 +1,10 @@
 """Whether a cell became slower or faster, told from its speed beside the baseline's in both runs."""
 
 import enum
-from dataclasses import dataclass
 
 from suite.compare.runs import Pair
 from suite.records.groups import is_baseline
 from suite.tables.statistics import Estimate, log_speeds, unpaired_ratio
-
-_ROUNDING = 1e-9
-"""An interval may miss 1 by so much through the rounding of logarithms alone, where builds do not differ at all."""
 
 
 class Unjudged(enum.Enum):
@@ -29,67 +25,31 @@ class Unjudged(enum.Enum):
         self.remedy = remedy
 
 
-@dataclass(frozen=True, kw_only=True)
-class Speed:
-    """A cell's speed relative to the baseline that took turns with it, in both runs.
-
-    Attributes:
-        before, after: The ratios. None: not timed, or no baseline beside it.
-        builds: That they rest on, in each run.
-        ratio: after / before. None: there is nothing to compare.
-        unjudged: Why the ratio decides nothing. None: it does.
-    """
-
-    before: float | None
-    after: float | None
-    builds: tuple[int, int]
-    ratio: Estimate | None
-    unjudged: Unjudged | None
-
-    @property
-    def beyond_noise(self) -> bool:
-        """Whether the interval excludes 1."""
-        if self.ratio is None or self.ratio.low is None or self.ratio.high is None:
-            return False
-        return self.ratio.high < 1 - _ROUNDING or self.ratio.low > 1 + _ROUNDING
-
-    @property
-    def slower(self) -> bool:
-        """Whether RUN_B is slower beyond noise."""
-        return self.beyond_noise and self.ratio is not None and self.ratio.value < 1
-
-    def shows(self, loss: float) -> bool:
-        """Whether a loss of this share of speed would lie beyond noise, given the width of the interval."""
-        if self.ratio is None or self.ratio.high is None:
-            return False
-        return self.ratio.high / self.ratio.value * (1 - loss) < 1
-
-
-def compare_speeds(pair: Pair) -> Speed:
+def compare_speeds(pair: Pair) -> tuple[Estimate | None, Unjudged | None]:
     """Compare a cell's ratios to the baseline: what slowed both down, machine or code, cancels.
 
     The builds of two runs have nothing to do with each other: Welch's interval on the logarithms.
+
+    Returns:
+        RUN_B's ratio over RUN_A's, if there is something to compare, and why it decides nothing, unless it does.
     """
-    before, after = (side.row for side in pair)
-    unjudged, ratio = _not_comparable(pair), None
-    if unjudged is None:
-        ratio = unpaired_ratio(*(log_speeds(side.records).values() for side in (pair.after, pair.before)))
-        if ratio.low is None:
-            unjudged = Unjudged.NO_INTERVAL
-        elif pair.another_machine:
-            unjudged = Unjudged.ANOTHER_MACHINE
-    return Speed(
-        before=before.ratio, after=after.ratio, builds=(before.builds, after.builds), ratio=ratio, unjudged=unjudged
-    )
+    unjudged = _not_comparable(pair)
+    if unjudged is not None:
+        return None, unjudged
+    ratio = unpaired_ratio(*(log_speeds(row.records).values() for row in (pair.after, pair.before)))
+    if ratio.low is None:
+        unjudged = Unjudged.NO_INTERVAL
+    elif pair.another_machine:
+        unjudged = Unjudged.ANOTHER_MACHINE
+    return ratio, unjudged
 
 
 def _not_comparable(pair: Pair) -> Unjudged | None:
-    rows = [side.row for side in pair]
-    ours, theirs = ({(record.key, record.started_at) for record in side.records} for side in pair)
-    if any(row.steps_per_s is None for row in rows):
+    ours, theirs = ({(record.key, record.started_at) for record in row.records} for row in pair)
+    if any(row.steps_per_s is None for row in pair):
         return Unjudged.NOT_MEASURED
     if ours & theirs:
         return Unjudged.SAME_RECORDS
-    if is_baseline(pair.before.cell.system):
+    if is_baseline(pair.before.system):
         return Unjudged.IS_THE_BASELINE
-    return Unjudged.NO_BASELINE if any(row.ratio is None for row in rows) else None
+    return Unjudged.NO_BASELINE if any(row.ratio is None for row in pair) else None

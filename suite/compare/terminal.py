@@ -9,8 +9,9 @@ from suite.compare.changes import Kind
 from suite.compare.compare import Compared, Comparison
 from suite.compare.gate import FAILED, PASSED, Verdict
 from suite.compare.runs import Run
-from suite.compare.speeds import Speed, Unjudged
+from suite.compare.speeds import Unjudged
 from suite.tables.quantities import MISSING, amount
+from suite.tables.statistics import Estimate
 from suite.tables.terminal import print_line, print_table
 
 _LEGEND = (
@@ -52,24 +53,24 @@ def _show_runs(comparison: Comparison, console: Console) -> None:
 
 
 def _counted(run: Run) -> str:
-    started = sorted(record.started_at[:10] for side in run.sides for record in side.records)
+    started = sorted(record.started_at[:10] for row in run.rows for record in row.records)
     first, last = started[0], started[-1]
     return f"{_count(len(started), 'record')} of {first}{f' to {last}' if last != first else ''}"
 
 
 def _show_speeds(comparison: Comparison, console: Console) -> None:
     changed = comparison.beyond_noise
-    slower = sum(cell.speed.slower for cell in changed)
+    slower = sum(cell.slower for cell in changed)
     if changed:
         _heading(console, f"Relative speed, beyond noise: {slower} slower, {len(changed) - slower} faster")
         _show_table(changed, console)
     else:
         _heading(console, "Relative speed: no change beyond noise")
-    baselines = [cell for cell in comparison.cells if cell.speed.unjudged is Unjudged.IS_THE_BASELINE]
+    baselines = [cell for cell in comparison.cells if cell.unjudged is Unjudged.IS_THE_BASELINE]
     if baselines:
         _heading(console, _BASELINE)
     for cell in baselines:
-        before, after = (side.row.steps_per_s or math.nan for side in cell.pair)
+        before, after = (row.steps_per_s or math.nan for row in cell.pair)
         change = 100 * (after / before - 1)
         print_line(console, f"{cell.label}: {amount(before)} -> {amount(after)} it/s ({change:+.0f} %)", indent=2)
 
@@ -79,21 +80,22 @@ def _show_table(cells: Sequence[Compared], console: Console) -> None:
     lines = [
         [
             cell.label,
-            amount(cell.speed.before),
-            amount(cell.speed.after),
-            MISSING if cell.speed.ratio is None else _ratio(cell.speed.ratio.value),
-            _interval(cell.speed),
-            "{}, {}".format(*cell.speed.builds),
+            *(amount(row.ratio) for row in cell.pair),
+            *_estimate(cell.ratio),
+            ", ".join(str(row.builds) for row in cell.pair),
         ]
         for cell in cells
     ]
     print_table(console, heads, lines)
 
 
-def _interval(speed: Speed) -> str:
-    if speed.ratio is None or speed.ratio.low is None or speed.ratio.high is None:
-        return "none"
-    return f"{_ratio(speed.ratio.low)} to {_ratio(speed.ratio.high)}"
+def _estimate(ratio: Estimate | None) -> tuple[str, str]:
+    """A ratio and its interval."""
+    if ratio is None:
+        return MISSING, "none"
+    if ratio.low is None or ratio.high is None:
+        return _ratio(ratio.value), "none"
+    return _ratio(ratio.value), f"{_ratio(ratio.low)} to {_ratio(ratio.high)}"
 
 
 def _ratio(value: float) -> str:
@@ -116,8 +118,8 @@ def _show_the_rest(comparison: Comparison, console: Console, *, everything: bool
     for name, cells in (("RUN_A", comparison.only_before), ("RUN_B", comparison.only_after)):
         if cells:
             print_line(console, f"Only in {name}: {_count(len(cells), 'cell')}")
-        for label, side in cells:
-            print_line(console, f"{label}: {side.row.status}", indent=2)
+        for label, row in cells:
+            print_line(console, f"{label}: {row.status}", indent=2)
 
 
 def _show_verdict(verdict: Verdict, console: Console, *, everything: bool) -> None:

@@ -1,7 +1,5 @@
 """What a report is made of: records with their files, and the simulations that lie beside them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain

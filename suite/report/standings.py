@@ -5,8 +5,6 @@ stream, model and machine meet here at every cache size, and each system enters 
 that fits. Places rest on ratios: of systems that took turns with each other, else through the baseline of each.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass

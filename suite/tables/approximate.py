@@ -1,7 +1,5 @@
 """Systems that are not exact: quality against bytes of tables. They are never ranked by speed with exact ones."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 A column reads a field of `suite.tables.rows.Row`; what is counted or measured anew is added there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """The comparison: a table per group of records that may be compared."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 

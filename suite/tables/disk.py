@@ -1,7 +1,5 @@
 """Rows on a drive: what systems give within a host budget, in the whole DLRM step and in the embedding step alone."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,9 +1,7 @@
 """The tables of rows on a drive, and what follows from them in sentences that a person can act on."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from suite.records.groups import IN_RAM, Group, base_name, is_baseline
@@ -13,10 +11,10 @@ from suite.tables.columns import Columns
 from suite.tables.disk import FLOAT_BYTES, RIVALS, OnDrive, Step, drives_of, rows_on_drive, table_rows
 from suite.tables.quantities import MISSING, amount, binary_bytes, count, gigabytes, percent, relative, score
 from suite.tables.rows import failure, merged_rows, remarks
-from suite.tables.settings import details, facts, family_headings, on_drive, sweeps
+from suite.tables.settings import details, facts, headings, on_drive, sweeps
 from suite.tables.sheet import Block, Column, Sheet, block, raw_frame, setting_numbers
 from suite.tables.statistics import Estimate
-from suite.tables.verdict import AUROC_TOLERANCE, listed, never, not_by_speed, widened
+from suite.tables.verdict import listed, never, strays, widened
 from workloads.schema import SCHEMAS
 
 _TITLE = "Rows on a drive: speed within a host budget"
@@ -92,7 +90,7 @@ COLUMNS: dict[Step, tuple[Column[OnDrive], ...]] = {
 def disk_blocks(groups: Sequence[Group], columns: Columns = Columns.ALL) -> tuple[Block, ...]:
     """Two blocks per sweep of host budgets, one where the embedding step was not timed; with all columns more facts."""
     found = sweeps(filter(on_drive, groups))
-    heads = family_headings([one[0] for one in found])
+    heads = headings([one[0] for one in found], sized=False)
     return tuple(
         made
         for one, heading in zip(found, heads, strict=True)
@@ -154,13 +152,12 @@ def _blocks(sweep: Sequence[Group], heading: str, columns: Columns) -> list[Bloc
     return [first, block(COLUMNS[Step.EMBEDDING], second, heading="The embedding step alone", facts=(_ALONE,))]
 
 
-def _tables(group: Group) -> tuple[str, ...]:
+def _tables(group: Group) -> Iterator[str]:
     rows, size = table_rows(group), _table_bytes(group)
-    if rows is None:
-        return ()
-    schema = SCHEMAS.get(group.cell.workload.partition("@")[0])
-    number = f" in {len(schema.categorical)} tables" if schema else ""
-    return (f"Rows: {count(rows)}{number}, {group.cell.embedding_dim} floats each, {gigabytes(size)} GB in all",)
+    if rows is not None:
+        schema = SCHEMAS.get(group.cell.workload.partition("@")[0])
+        number = f" in {len(schema.categorical)} tables" if schema else ""
+        yield f"Rows: {count(rows)}{number}, {group.cell.embedding_dim} floats each, {gigabytes(size)} GB in all"
 
 
 def _table_bytes(group: Group) -> int | None:
@@ -169,36 +166,33 @@ def _table_bytes(group: Group) -> int | None:
     return None if rows is None else rows * FLOAT_BYTES * group.cell.embedding_dim
 
 
-def _drive(records: Sequence[Record]) -> tuple[str, ...]:
+def _drive(records: Sequence[Record]) -> Iterator[str]:
     drives = drives_of(records)
-    found = []
     for kind in dict.fromkeys((one.file_system, one.read_bytes, one.measured_by) for one in drives):
         like = [one for one in drives if (one.file_system, one.read_bytes, one.measured_by) == kind]
         first, other = (_span([round(getattr(one, f"reads_per_s_depth_{depth}")) for one in like]) for depth in (1, 32))
-        found.append(
+        yield (
             f"Drive: {kind[0]}, random reads of {kind[1]:,} bytes past the page cache: {first}/s at depth 1, {other}/s "
             f"at depth 32, measured by {kind[2]}"
         )
-    return tuple(found)
 
 
-def _memory(records: Sequence[Record]) -> tuple[str, ...]:
-    measured = [run.measurement for run in records if run.measurement is not None]
-    held = [one.held for one in measured if one.held is not None]
-    if not held:
-        return ()
-    without = _span([round(one.without_rows_bytes / 1e6) for one in held])
-    how = " or ".join(dict.fromkeys(one.how for one in held))
-    return (f"Memory held by: {how}, at the budget and what training took without rows ({without} MB)",)
+def _memory(records: Sequence[Record]) -> Iterator[str]:
+    held = [run.measurement.held for run in records if run.measurement is not None and run.measurement.held is not None]
+    if held:
+        without = _span([round(one.without_rows_bytes / 1e6) for one in held])
+        how = " or ".join(dict.fromkeys(one.how for one in held))
+        yield f"Memory held by: {how}, at the budget and what training took without rows ({without} MB)"
 
 
-def _intervals(rows: Iterable[OnDrive]) -> tuple[str, ...]:
+def _intervals(rows: Iterable[OnDrive]) -> Iterator[str]:
     """What they are over; nothing where there is no ratio."""
     builds = [one.row.builds for one in rows if one.speed is not None]
     if max(builds, default=2) < 2:
-        return ("Intervals: none, for every ratio rests on one block of turns",)
-    said = "of a system in all rounds; a system is built once a round"
-    return (f"Intervals: Student's, 95 %, over blocks of turns, {_span(builds)} {said}",) if builds else ()
+        yield "Intervals: none, for every ratio rests on one block of turns"
+    elif builds:
+        said = "of a system in all rounds; a system is built once a round"
+        yield f"Intervals: Student's, 95 %, over blocks of turns, {_span(builds)} {said}"
 
 
 def _span(values: Sequence[int]) -> str:
@@ -268,11 +262,8 @@ def _astray(rows: Sequence[OnDrive]) -> dict[str, str]:
     like = {one.budget: one.row for one in rows if is_baseline(one.row.system)}
     found: dict[str, str] = {}
     for one in filter(_may_be_chosen, rows):
-        row, right = one.row, like.get(one.budget)
-        if right is None or row.auroc is None or right.auroc is None:
-            continue
-        if abs(row.auroc - right.auroc) > AUROC_TOLERANCE:
-            found.setdefault(row.system, not_by_speed(row.system, row.auroc, like=right.system, right=right.auroc))
+        if one.budget in like and (said := strays(one.row, like[one.budget])):
+            found.setdefault(one.row.system, said)
     return found
 
 

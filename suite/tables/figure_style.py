@@ -1,7 +1,5 @@
 """How figures look: one style, and colours, marks, dashes and hatches that stay apart in grey and for all eyes."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Quantities as people read them. What does not exist is `n/a`, and nothing but 0 is printed as 0."""
 
-from __future__ import annotations
-
 import math
 
 from pydantic import ByteSize

@@ -1,7 +1,5 @@
 """The tables of cells on several ranks: what each rank holds and does, and what they send each other."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable, Sequence
 

@@ -1,18 +1,16 @@
 """Rounds merged into rows: one per system of a comparison group, in raw numbers and SI units."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from suite.records.groups import REFERENCE, Group, base_name, is_baseline
+from suite.records.groups import REFERENCE, Group, base_name
 from suite.records.measured import Optimum, Traffic
 from suite.records.record import Cell, Measurement, Record
 from suite.records.status import Status
-from suite.tables.statistics import Estimate, Speed, second_copies, speed_of, trusted_baseline
+from suite.tables.statistics import Estimate, second_copies, speed_of, trusted_baseline
 from systems.answers import Purpose
 
 WAIT_SHARE = 0.02
@@ -142,9 +140,17 @@ def merged_rows(group: Group) -> list[Row]:
     for runs in systems.values():
         rows.append(_merge(runs, baseline, target))
         if runs is baseline and (copies := second_copies(runs)):
-            of_copies = _speed(copies, speed_of(copies, baseline))
-            told: dict[str, Any] = {"rounds": len(copies), "measured_rounds": len(copies), "records": runs}
-            rows.append(Row(system=copies[0].cell.system, status=Status.OK, again=True, **told, **of_copies))
+            rows.append(
+                Row(
+                    system=copies[0].cell.system,
+                    rounds=len(copies),
+                    measured_rounds=len(copies),
+                    status=Status.OK,
+                    again=True,
+                    records=runs,
+                    **speed_of(copies, baseline),
+                )
+            )
     noise = next((row.relative.noise for row in rows if row.again and row.relative is not None), None)
     return [replace(row, noise=noise) for row in rows]
 
@@ -166,7 +172,7 @@ def _merge(runs: tuple[Record, ...], baseline: Sequence[Record] | None, target: 
     }
     if not measurements:
         return Row(**common)
-    speed = _speed(runs, speed_of(runs, baseline))
+    speed = speed_of(runs, baseline)
     samples_per_s, samples = speed.get("samples_per_s"), _samples_to(target, measurements)
     return Row(
         **common,
@@ -187,27 +193,6 @@ def _merge(runs: tuple[Record, ...], baseline: Sequence[Record] | None, target: 
         placement=_words(m.placement for m in measurements),
         offloads=all(m.offloads for m in measurements),
     )
-
-
-def _speed(runs: Sequence[Record], speed: Speed | None) -> dict[str, Any]:
-    """The fields that a speed fills; none where the system took no turns."""
-    if speed is None:
-        return {}
-    samples_per_s = speed.steps_per_s * runs[0].cell.batch_size
-    epoch = next((run.measurement.epoch_samples for run in runs if run.measurement is not None), None)
-    itself = speed.ratio is None and is_baseline(runs[0].cell.system)
-    return {
-        "steps_per_s": speed.steps_per_s,
-        "total_steps_per_s": speed.total_steps_per_s,
-        "samples_per_s": samples_per_s,
-        "epoch_s": None if epoch is None else epoch / samples_per_s,
-        # Of the baseline to itself there is nothing to estimate.
-        "ratio": 1.0 if itself else speed.ratio and speed.ratio.value,
-        "ratio_low": speed.ratio and speed.ratio.low,
-        "ratio_high": speed.ratio and speed.ratio.high,
-        "way": _words(run.turns.way for run in runs if run.turns is not None),
-        "builds": speed.builds,
-    }
 
 
 def trusted(runs: Sequence[Record]) -> tuple[Measurement, ...]:

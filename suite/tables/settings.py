@@ -1,10 +1,8 @@
 """What was run, in words: headings that tell settings and machines apart, and the facts above a table."""
 
-from __future__ import annotations
-
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from suite.records.groups import Group
 from suite.records.record import Cell, Record
@@ -17,28 +15,22 @@ CPU_CAVEAT = (
 )
 
 
-def headings(groups: Sequence[Group]) -> list[str]:
-    """A heading per group: dataset, data, optimizer, device and cache size, and digests where two would read alike."""
-    return told_apart([f"{heading(group)}, {cache(group.cell)}" for group in groups], map(_digests, groups))
+def headings(groups: Sequence[Group], *, sized: bool = True) -> list[str]:
+    """A heading per group: dataset, data, optimizer, device and cache size, and digests where two would read alike.
+
+    Where cells of several cache sizes meet in a table, `groups` has one of each table, and the size is left out.
+    """
+    texts = [_heading(group) + (f", {cache(group.cell)}" if sized else "") for group in groups]
+    counts = Counter(texts)
+    return [
+        text if counts[text] == 1 else f"{text} ({_digests(group)})" for text, group in zip(texts, groups, strict=True)
+    ]
 
 
-def heading(group: Group) -> str:
-    """Dataset, data, optimizer, device and ranks."""
+def _heading(group: Group) -> str:
     cell = group.cell
     ranks = "" if cell.ranks is None else f", {cell.ranks} rank{'s' if cell.ranks > 1 else ''}"
     return f"{group.title}: {cell.data} data, scale {cell.scale}, {cell.optimizer}, on {group.key.device}{ranks}"
-
-
-def family_headings(groups: Sequence[Group]) -> list[str]:
-    """The same of tables in which cells of several cache sizes meet; `groups` has one of each table."""
-    return told_apart(map(heading, groups), map(_digests, groups))
-
-
-def told_apart(plain: Iterable[str], distinctions: Iterable[str]) -> list[str]:
-    """Headings; those that are the same for two, with what tells them apart."""
-    texts = list(plain)
-    counts = Counter(texts)
-    return [text if counts[text] == 1 else f"{text} ({other})" for text, other in zip(texts, distinctions, strict=True)]
 
 
 def facts(groups: Sequence[Group]) -> tuple[str, ...]:
@@ -81,24 +73,24 @@ def details(groups: Sequence[Group]) -> tuple[str, ...]:
     )
 
 
-def _seeds(group: Group) -> tuple[str, ...]:
+def _seeds(group: Group) -> Iterator[str]:
     """By how much rounds differ, whose seeds do, of the first system that has several; nothing where none has."""
     for system, runs in group.rounds_by_system.items():
         qualities = [measurement.quality for measurement in trusted(runs)]
         if len(qualities) > 1:
             auroc, accuracy = ([getattr(one, name) for one in qualities] for name in ("auroc", "accuracy"))
-            return (
+            yield (
                 f"Rounds: {len(qualities)}, of a seed each; {system}'s AUROC went from {score(min(auroc))} to "
-                f"{score(max(auroc))}, its accuracy from {score(min(accuracy))} to {score(max(accuracy))}",
+                f"{score(max(auroc))}, its accuracy from {score(min(accuracy))} to {score(max(accuracy))}"
             )
-    return ()
+            return
 
 
-def _taking_turns(records: Sequence[Record]) -> tuple[str, ...]:
+def _taking_turns(records: Sequence[Record]) -> Iterator[str]:
     """How often and where systems took turns; nothing where none did."""
     timed = [(record.cell.system, record.turns) for record in records if record.turns is not None]
     if not timed:
-        return ()
+        return
     cell = records[0].cell
     lengths = sorted({(turns.steps, len(turns.system_s[0])) for _, turns in timed})
     taken = " or ".join(f"{turns} turns of {steps} step{'s' if steps > 1 else ''}" for steps, turns in lengths)
@@ -107,20 +99,17 @@ def _taking_turns(records: Sequence[Record]) -> tuple[str, ...]:
     others = dict.fromkeys(f"{system}: {turns.way}" for system, turns in timed if turns.way != usual)
     rounds = len({record.cell.round for record in records})
     blocks = "builds" if cell.host_budget_bytes is None else "blocks"  # tables on a drive are written once a round
-    return (
-        f"Turns: {rounds} round{'s' if rounds > 1 else ''} x {cell.builds} {blocks} x {taken}, {usual}"
-        + (f" ({'; '.join(others)})" if others else ""),
-    )
+    apart = f" ({'; '.join(others)})" if others else ""
+    yield f"Turns: {rounds} round{'s' if rounds > 1 else ''} x {cell.builds} {blocks} x {taken}, {usual}{apart}"
 
 
-def _noise(groups: Sequence[Group]) -> tuple[str, ...]:
+def _noise(groups: Sequence[Group]) -> Iterator[str]:
     """The baseline beside itself, where that differs most; nothing where it did not run twice in several builds."""
     copies = [row for group in groups for row in merged_rows(group) if row.again and row.noise is not None]
-    if not copies:
-        return ()
-    row = max(copies, key=lambda row: row.noise or 0.0)
-    several = f", the widest of {len(copies)}" if len(copies) > 1 else ""
-    return (f"Noise floor: the baseline beside itself {relative(row.relative, row.noise)}{several}",)
+    if copies:
+        row = max(copies, key=lambda row: row.noise or 0.0)
+        several = f", the widest of {len(copies)}" if len(copies) > 1 else ""
+        yield f"Noise floor: the baseline beside itself {relative(row.relative, row.noise)}{several}"
 
 
 def cache(cell: Cell) -> str:
@@ -140,15 +129,14 @@ def cache_size(cell: Cell) -> str:
     return MISSING if cell.cache_ratio is None else f"{100 * cell.cache_ratio:g} %"
 
 
-def _disturbed(records: Sequence[Record]) -> tuple[str, ...]:
+def _disturbed(records: Sequence[Record]) -> Iterator[str]:
     """What disturbed the turns, in the round in which others took most of the machine; nothing where nothing did."""
     disturbed = [record for record in records if record.disturbed]
-    if not disturbed:
-        return ()
-    rounds = [len({record.cell.round for record in some}) for some in (disturbed, records)]
-    where = f"in {rounds[0]} of {rounds[1]} rounds, " if rounds[1] > 1 else ""
-    worst = max(disturbed, key=lambda record: (record.conditions and record.conditions.others_cpu_share) or 0.0)
-    return (f"Disturbed: {where}{one_line('; '.join(worst.disturbed))}",)
+    if disturbed:
+        rounds = [len({record.cell.round for record in some}) for some in (disturbed, records)]
+        where = f"in {rounds[0]} of {rounds[1]} rounds, " if rounds[1] > 1 else ""
+        worst = max(disturbed, key=lambda record: (record.conditions and record.conditions.others_cpu_share) or 0.0)
+        yield f"Disturbed: {where}{one_line('; '.join(worst.disturbed))}"
 
 
 def _digests(group: Group) -> str:

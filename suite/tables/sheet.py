@@ -3,8 +3,6 @@
 A sheet is made once and shown in many formats, so that they cannot disagree. The same records give the same files.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -7,14 +7,12 @@ speed is the baseline's times a ratio, so that speeds and ratios agree. `results
 such an interval misses, simulated. The intervals are scipy's.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 import warnings
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from suite.records.groups import is_baseline
 from suite.records.record import Record
@@ -60,25 +58,11 @@ def spread_out(name: str, found: Estimate | None) -> dict[str, float | None]:
     return dict(zip((name, f"{name}_low", f"{name}_high"), parts, strict=True))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Speed:
-    """How fast a system was in its turns, over all rounds.
+def speed_of(runs: Sequence[Record], baseline: Sequence[Record] | None) -> dict[str, Any]:
+    """How fast a system was in its turns, over all rounds: fields of a row; none where it took no turns.
 
-    Attributes:
-        ratio: To the baseline. None: it is the baseline, or had none beside it.
-        steps_per_s: The baseline's geometric mean over turns, times the ratio; without a ratio the system's own mean.
-        total_steps_per_s: All steps over all seconds of its turns, so that stalls show.
-        builds: That the ratio rests on.
-    """
-
-    ratio: Estimate | None
-    steps_per_s: float
-    total_steps_per_s: float
-    builds: int
-
-
-def speed_of(runs: Sequence[Record], baseline: Sequence[Record] | None) -> Speed | None:
-    """The speed of a system; None where it took no turns.
+    Steps per second are the baseline's geometric mean over turns, times the ratio to it; without a ratio the system's
+    own mean. In the total, all steps over all seconds of its turns, stalls show.
 
     Args:
         runs: Its rounds.
@@ -90,18 +74,25 @@ def speed_of(runs: Sequence[Record], baseline: Sequence[Record] | None) -> Speed
     """
     own = _turns(runs)
     if not own:
-        return None
-    logs = log_speeds(runs)
-    relative = baseline is not None and _beside_a_baseline(runs) and not is_baseline(runs[0].cell.system)
+        return {}
+    logs, itself = log_speeds(runs), is_baseline(runs[0].cell.system)
+    relative = baseline is not None and _beside_a_baseline(runs) and not itself
     ratio = ratio_of(logs.values()) if relative else None
     measure = _turns(baseline or ()) or _turns(second_copies(runs))
+    steps_per_s = _pace(own) if ratio is None else _pace(measure) * ratio.value
     seconds = sum(second for turns in own for build in turns.system_s for second in build)
-    return Speed(
-        ratio=ratio,
-        steps_per_s=_pace(own) if ratio is None else _pace(measure) * ratio.value,
-        total_steps_per_s=sum(turns.steps * sum(map(len, turns.system_s)) for turns in own) / seconds,
-        builds=len(logs),
-    )
+    samples_per_s = steps_per_s * runs[0].cell.batch_size
+    epoch = next((run.measurement.epoch_samples for run in runs if run.measurement is not None), None)
+    return {
+        "steps_per_s": steps_per_s,
+        "total_steps_per_s": sum(turns.steps * sum(map(len, turns.system_s)) for turns in own) / seconds,
+        "samples_per_s": samples_per_s,
+        "epoch_s": None if epoch is None else epoch / samples_per_s,
+        **spread_out("ratio", ratio),
+        **({"ratio": 1.0} if itself else {}),  # of the baseline to itself there is nothing to estimate
+        "way": " / ".join(dict.fromkeys(turns.way for turns in own)),
+        "builds": len(logs),
+    }
 
 
 def second_copies(runs: Iterable[Record]) -> list[Record]:
@@ -141,11 +132,13 @@ def ratio_of(logs: Collection[float]) -> Estimate:
         return _estimate(middle, ttest_1samp(list(logs), 0).confidence_interval(_CONFIDENCE))
 
 
-def mean_of(values: Sequence[float]) -> Estimate:
+def mean_of(values: Collection[float]) -> Estimate:
     """A mean with Student's interval."""
-    logs = ratio_of(values)
-    low, high = (None, None) if logs.low is None or logs.high is None else (math.log(logs.low), math.log(logs.high))
-    return Estimate(value=statistics.fmean(values), low=low, high=high)
+    logs, value = ratio_of(values), statistics.fmean(values)
+    if logs.low is None or logs.high is None:
+        return Estimate(value=value, low=None, high=None)
+    # by way of an exponential, an interval without width may miss its middle by a rounding
+    return Estimate(value=value, low=min(math.log(logs.low), value), high=max(math.log(logs.high), value))
 
 
 def unpaired_ratio(ours: Collection[float], theirs: Collection[float]) -> Estimate:

@@ -1,7 +1,5 @@
 """Tables in a terminal, whatever its width: columns are stacked before anything is cut. The comparison is one."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Sequence
 

@@ -5,8 +5,6 @@ the interval; here its ends are rounded outward to steps, so that runs at two ho
 are device bytes by the systems' own account.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -40,8 +38,8 @@ def verdict(group: Group) -> tuple[str, ...]:
     baseline = next((row for row in rows if is_baseline(row.system)), None)
     like = next((row for name in (BASELINE, REFERENCE) for row in measured if base_name(row.system) == name), None)
     rivals = [row for row in measured if _is_rival(row)]
-    strayed = [row for row in rivals if like is not None and _distance(row, like) > AUROC_TOLERANCE]
-    sound = [row for row in rivals if row not in strayed]
+    strayed = {row.system: words for row in rivals if like is not None and (words := strays(row, like))}
+    sound = [row for row in rivals if row.system not in strayed]
     if not measured:
         said = ["Nothing was measured: no system ended ok."]
     elif not rivals and len(rows) < len(merged):
@@ -53,24 +51,21 @@ def verdict(group: Group) -> tuple[str, ...]:
     else:
         said = _beside(group, sound, baseline, noise=merged[0].noise or 0.0)
     wrong = [row.system for row in rows if row.status is Status.WRONG_ANSWER]
-    if like is not None:
-        said += [not_by_speed(row.system, row.auroc, like=like.system, right=like.auroc) for row in strayed]
-    return (*said, *never(wrong))
+    return (*said, *strayed.values(), *never(wrong))
 
 
 def _is_rival(row: Row) -> bool:
     """Whether the verdict speaks of a system that ended ok; one that was not verified is a control."""
     measure = is_baseline(row.system) or base_name(row.system) == REFERENCE
-    return not measure and row.verified != "no" and row.computes_as is None
+    return not measure and row.passed and row.computes_as is None
 
 
-def _distance(row: Row, like: Row) -> float:
-    return abs(row.auroc - like.auroc) if row.auroc is not None and like.auroc is not None else 0.0
-
-
-def not_by_speed(system: str, auroc: float | None, *, like: str, right: float | None) -> str:
-    """What to say of a system whose AUROC is not that of one which trains alike."""
-    return f"Do not choose {system} by speed: its AUROC is {auroc:.4f} where that of {like} is {right:.4f}."
+def strays(row: Row, like: Row) -> str:
+    """What to say of a system whose AUROC is not that of one which trains alike; nothing where it is, or is unknown."""
+    auroc, right = row.auroc, like.auroc
+    if auroc is None or right is None or abs(auroc - right) <= AUROC_TOLERANCE:
+        return ""
+    return f"Do not choose {row.system} by speed: its AUROC is {auroc:.4f} where that of {like.system} is {right:.4f}."
 
 
 def never(wrong: Sequence[str]) -> list[str]:

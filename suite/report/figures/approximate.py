@@ -1,14 +1,12 @@
 """AUROC of approximate systems by the bytes of their tables, under the line of the exact baseline."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from suite.records.groups import base_name
-from suite.report.figures.panels import COLUMNS, SMALL, Panels, bytes_words, round_ticks, series, ticks_at
+from suite.report.figures.panels import COLUMNS, Panels, bytes_words, round_ticks, series, ticks_at
 from suite.report.source import Source
 from suite.tables.approximate import Approximation, approximations
 from suite.tables.figure_style import BLACK
@@ -51,7 +49,6 @@ def _draw(axes: Axes, found: Sequence[Approximation], kinds: Sequence[str]) -> N
     axes.set_xscale("log")
     axes.set_xlim(*ends)
     ticks_at(axes.xaxis, round_ticks(*ends), bytes_words)
-    axes.tick_params(labelsize=SMALL)
 
 
 def _point(one: Approximation) -> tuple[float, float, float, float]:

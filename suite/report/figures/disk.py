@@ -1,7 +1,5 @@
 """Throughput of rows on a drive by the host budget, below the line of all rows in RAM."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
@@ -10,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
 from suite.records.groups import IN_RAM, is_baseline
-from suite.report.figures.panels import SMALL, Panels, round_ticks, series, ticks_at, wrapped
+from suite.report.figures.panels import Panels, round_ticks, series, ticks_at, wrapped
 from suite.report.source import Source
 from suite.tables.disk import OnDrive, Step, rows_on_drive
 from suite.tables.figure_style import BLACK
@@ -72,7 +70,6 @@ def _draw(axes: Axes, rows: Sequence[OnDrive], systems: Sequence[str]) -> None:
     axes.set_yscale("log")
     axes.set_ylim(low, high)
     ticks_at(axes.yaxis, round_ticks(low, high), EngFormatter(sep=""))
-    axes.tick_params(labelsize=SMALL)
 
 
 def _bar(one: OnDrive) -> tuple[float, float]:

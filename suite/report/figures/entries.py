@@ -1,7 +1,5 @@
 """The systems of a sweep of cache sizes, and a panel with a line for each."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -73,7 +71,6 @@ def list_entries(axes: Axes, entries: Sequence[Entry], *, labelled: bool) -> lis
     axes.set_yticks(places if labelled else [], words if labelled else [], fontsize=SMALL)
     axes.set_ylim(at - 0.45, -0.55)
     axes.tick_params(axis="y", length=0)
-    axes.tick_params(axis="x", labelsize=SMALL)
     axes.grid(visible=False, axis="y")
     axes.xaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10]))
     return places

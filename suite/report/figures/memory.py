@@ -1,7 +1,5 @@
 """Memory of every system by tier and purpose, by its own account, beside the peaks that were measured."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes

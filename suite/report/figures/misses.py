@@ -1,7 +1,5 @@
 """Miss-ratio curves of the simulated policies, with the optimum."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence
@@ -10,7 +8,7 @@ from typing import Any, Final
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from suite.report.figures.panels import LABEL, SMALL, Panels, ticks_at
+from suite.report.figures.panels import LABEL, Panels, ticks_at
 from suite.report.source import Source
 from suite.simulate.results import Simulation
 from suite.tables.figure_style import BLACK, COLOURS, DASHES, MARKERS
@@ -86,7 +84,6 @@ def _panel(axes: Axes, simulation: Simulation, policies: Sequence[str], order: S
     ticks_at(axes.xaxis, ratios, lambda share, _: f"{share:.3g}")
     axes.set_xlim(min(ratios) / 1.15, max(ratios) * 1.15)
     axes.set_ylim(bottom=0)
-    axes.tick_params(labelsize=SMALL)
 
 
 def _label(policy: str) -> str:

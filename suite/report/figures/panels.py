@@ -1,7 +1,5 @@
 """Panels side by side under one title, over one legend, in a figure that is as large as they need."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re
@@ -110,6 +108,8 @@ class Panels:
             len(heights_in), columns, squeeze=False, gridspec_kw={"height_ratios": heights_in}
         ).tolist()
         self.flat = list(itertools.chain(*self.axes))
+        for axes in self.flat:
+            axes.tick_params(labelsize=SMALL)
         self.figure.suptitle("\n".join(words), fontsize=TITLE)
 
     def name(self, axes: Axes, number: int | None, *more: str, margin_in: float = 0.7) -> None:

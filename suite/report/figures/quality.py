@@ -1,7 +1,5 @@
 """Loss and AUROC while training, by samples and by the seconds that they take at the system's speed."""
 
-from __future__ import annotations
-
 import itertools
 import statistics
 from collections.abc import Iterable, Sequence
@@ -51,7 +49,6 @@ def draw(source: Source) -> Figure | None:
             axes.xaxis.set_major_locator(MaxNLocator(nbins=3))
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
             axes.yaxis.set_major_locator(MaxNLocator(nbins=4))
-            axes.tick_params(labelsize=SMALL)
             if against == "samples":
                 apart = _apart([curve for one, curve in curves if not one.is_control])
                 axes.text(0.97, 0.5, apart, transform=axes.transAxes, ha="right", fontsize=SMALL)

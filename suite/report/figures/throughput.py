@@ -1,7 +1,5 @@
 """Throughput relative to the all-on-device baseline by device bytes, and the noise that its second copy shows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
@@ -10,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import ScaledTranslation
 
 from suite.records.groups import BASELINE, REFERENCE, Group, base_name, is_baseline
-from suite.report.figures.panels import COLUMNS, SMALL, Panels, bytes_words, round_ticks, series, ticks_at, wrapped
+from suite.report.figures.panels import COLUMNS, Panels, bytes_words, round_ticks, series, ticks_at, wrapped
 from suite.report.source import Source
 from suite.tables.figure_style import BLACK, GREY
 from suite.tables.rows import Row, merged_rows
@@ -104,7 +102,6 @@ def _draw(axes: Axes, rows: Sequence[Row], systems: Sequence[str], noise: float 
     # set by hand: matplotlib takes moved points for data elsewhere
     margin = 0.08 * (max(reached) - min(reached)) or 0.05
     axes.set_ylim(min(reached) - margin, max(reached) + margin)
-    axes.tick_params(labelsize=SMALL)
 
 
 def _interval(row: Row) -> tuple[float, float, float]:

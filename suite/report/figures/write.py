@@ -1,7 +1,5 @@
 """The published figures: drawn from records and simulations alone, under one style, as SVG and PNG."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The records behind the page's numbers, as the page carries them for its script."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

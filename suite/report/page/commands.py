@@ -1,7 +1,5 @@
 """Command lines that measure again what a page shows, made from the options of its cells."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterable
 

@@ -3,27 +3,28 @@
 Without JavaScript all tables are there; with it they can be filtered, sorted and asked for the records behind them.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from suite.records.groups import Group
 from suite.report.page import statements
-from suite.report.page.behind import SPEED, page_records
+from suite.report.page.behind import SPEED, key_of, page_records
 from suite.report.page.commands import commands
-from suite.report.page.measurements import page_rows
 from suite.report.source import Source
 from suite.report.standings import leaderboards
 from suite.tables.columns import COLUMNS, View
 from suite.tables.comparison import comparison
 from suite.tables.quantities import MISSING, binary_bytes
+from suite.tables.rows import Row, merged_rows, one_line
 from suite.tables.settings import on_drive
 from suite.tables.sheet import Sheet
 
@@ -57,6 +58,50 @@ CAPTIONS = {
     "memory": "Memory by tier and purpose",
     "quality_by_bytes": "AUROC of approximate tables by their bytes, under the line of the exact baseline",
 }
+
+
+AGAIN = "The baseline a second time, in the same turns: how far this row lies from 1 is noise."
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageRow:
+    """A row of the main table.
+
+    Attributes:
+        facets: What it can be filtered by.
+        records: Positions of those behind it in the list that the page carries.
+    """
+
+    row: Row
+    facets: dict[str, str]
+    records: tuple[int, ...]
+
+    @property
+    def remark(self) -> str:
+        """What a reader has to know beside the numbers."""
+        row = self.row
+        reason = f"{row.status.value}: {one_line(row.reason)}" if row.reason else ""
+        remarks = (AGAIN if row.again else "", reason, *row.notes)
+        return " ".join(f"{remark.rstrip('.')}." for remark in remarks if remark)
+
+
+def page_rows(groups: Sequence[Group], positions: Mapping[str, int]) -> tuple[PageRow, ...]:
+    """Rows of all groups in order.
+
+    `positions` has those of every record in the list that the page carries, by key.
+    """
+    named, made = statements.facets(groups), []
+    for group in groups:
+        for row in merged_rows(group):
+            keys = [key_of(record, row) for record in row.records]
+            made.append(
+                PageRow(
+                    row=row,
+                    facets={**named[group.key], "status": row.status.value},
+                    records=tuple(positions[key] for key in keys if key in positions),
+                )
+            )
+    return tuple(made)
 
 
 def page(source: Source, sheets: Sequence[Sheet], svgs: Mapping[str, str], root: Path) -> str:
@@ -97,12 +142,12 @@ def page(source: Source, sheets: Sequence[Sheet], svgs: Mapping[str, str], root:
         facets={name: list(dict.fromkeys(row.facets[name] for row in rows)) for name in FACETS},
         views=[view.value for view in View],
         devices=list(dict.fromkeys(named["device"] for named in statements.facets(groups).values())),
-        newest=statements.newest(source),
+        newest=max(source.records, key=lambda record: record.order).started_at[:10],
         statement=statements.device_statement(groups),
         record_count=len(source.records),
         simulation_count=len(source.simulations),
         failures=statements.failures(groups),
-        problems=statements.problems(source, root),
+        problems=sorted((Path(os.path.relpath(one.path, root)).as_posix(), one.reason) for one in source.problems),
         sheets=sheets,
         comparisons=comparison(groups).blocks,
         commands=commands(groups),

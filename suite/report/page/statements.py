@@ -1,21 +1,16 @@
 """What the page says in sentences: where its numbers come from, what ran, what did not, and what nobody measured."""
 
-from __future__ import annotations
-
-import os
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from suite.records.groups import Group, GroupKey
 from suite.records.record import Cell
 from suite.records.scales import SCALES
 from suite.records.status import Status
-from suite.report.source import Source
 from suite.tables.disk_blocks import disk_verdict
 from suite.tables.rows import failure
-from suite.tables.settings import cache, family_headings, headings, on_drive, sweeps
+from suite.tables.settings import cache, headings, on_drive, sweeps
 from suite.tables.verdict import verdict
 
 
@@ -65,7 +60,7 @@ class Verdict:
 
     heading: str
     sentences: tuple[str, ...]
-    others: tuple[Verdict, ...] = ()
+    others: tuple["Verdict", ...] = ()
 
 
 def verdicts(groups: tuple[Group, ...]) -> tuple[Verdict, ...]:
@@ -73,7 +68,7 @@ def verdicts(groups: tuple[Group, ...]) -> tuple[Verdict, ...]:
     heads = dict(zip((group.key for group in groups), headings(groups), strict=True))
     found = []
     families = sweeps(groups)
-    for sweep, heading in zip(families, family_headings([one[0] for one in families]), strict=True):
+    for sweep, heading in zip(families, headings([one[0] for one in families], sized=False), strict=True):
         if on_drive(sweep[0]):
             found.append(Verdict(heading=f"{heading}, rows on a drive", sentences=disk_verdict(sweep)))
             continue
@@ -99,18 +94,6 @@ def failures(groups: tuple[Group, ...]) -> tuple[Failure, ...]:
         Failure(system=system, where=where, rounds=tuple(numbers), how=how)
         for (system, where, how), numbers in rounds.items()
     )
-
-
-def problems(source: Source, root: Path) -> tuple[tuple[str, str], ...]:
-    """Files that were left out, relative to the page, and why."""
-    return tuple(
-        sorted((Path(os.path.relpath(problem.path, root)).as_posix(), problem.reason) for problem in source.problems)
-    )
-
-
-def newest(source: Source) -> str:
-    """Day of the newest record."""
-    return max(source.records, key=lambda record: record.order).started_at[:10]
 
 
 def device_statement(groups: tuple[Group, ...]) -> tuple[str, ...]:

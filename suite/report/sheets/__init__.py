@@ -1,7 +1,5 @@
 """The published sheets. `SHEETS` lists them in the order in which they are read."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from suite.records.groups import Group

@@ -1,7 +1,5 @@
 """Where the bytes of every system lie and what they are for."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,14 +1,12 @@
 """The equal-bytes leaderboard: who is fastest within so much device memory."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
 from suite.records.groups import BASELINE, Group
 from suite.report.standings import Place, leaderboards, standings
 from suite.tables.quantities import MISSING, binary_bytes, count, megabytes, relative
-from suite.tables.settings import cache_size, details, facts, family_headings
+from suite.tables.settings import cache_size, details, facts, headings
 from suite.tables.sheet import Column, Sheet, block, raw_frame, setting_numbers
 from suite.tables.statistics import met, spread_out
 
@@ -56,7 +54,7 @@ COLUMNS: tuple[Column[Place], ...] = (
 def leaderboard_sheet(groups: Sequence[Group]) -> Sheet:
     """A block per family of cache sizes in which somebody takes part, a list per budget in it."""
     held = leaderboards(groups)
-    titles = family_headings([one.groups[0] for one in held])
+    titles = headings([one.groups[0] for one in held], sized=False)
     standing = [[place for budget in one.budgets for place in standings(one, budget)] for one in held]
     blocks = [
         block(

@@ -1,7 +1,5 @@
 """How far every cache is from the optimum: misses and bytes relative to the least possible."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The paper's table (arXiv 2208.05321): dataset by method, our rows beside the published ones."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from suite.records.groups import Group

@@ -32,13 +32,13 @@ def test_newest_record_of_a_round_counts_as_in_the_published_tables(tmp_path):
     newer = record("cache", samples_per_s=0.8 * BASELINE, started_at=NEXT_DAY).model_copy(update={"key": "changed"})
     for records in ([older, newer], [newer, older]):
         run = read_run("RUN_A", run_at(tmp_path, shuffled(records)))
-        assert [side.row.ratio for side in run.sides] == [pytest.approx(0.8)]
+        assert [row.ratio for row in run.rows] == [pytest.approx(0.8)]
 
 
 def test_system_with_a_wrong_answer_has_no_speed(tmp_path):
     wrong = record("cache", round=2, status=Status.WRONG_ANSWER)
     run = read_run("RUN_A", run_at(tmp_path, [*rounds("cache", STEADY[:2]), wrong]))
-    assert [side.row.ratio for side in run.sides] == [None]
+    assert [row.ratio for row in run.rows] == [None]
 
 
 def test_files_that_cannot_be_read_are_named_and_the_rest_counts(tmp_path):
@@ -56,7 +56,7 @@ def test_record_with_a_turn_of_no_duration_is_a_problem_and_not_an_exception(tmp
     times = ((1.0,), (seconds,), (1.0,))
     broken = record("cache", round=2, timed={"system_s": [(1.0,)] * 3, "baseline_s": [(1.0,)] * 3, whose: times})
     run = read_run("RUN_A", run_at(tmp_path, [*rounds("cache", STEADY[:2]), broken]))
-    assert [len(side.records) for side in run.sides] == [2]
+    assert [len(row.records) for row in run.rows] == [2]
     assert [problem.path for problem in run.problems] == [RecordStore(tmp_path).path(broken)]
     assert "no duration" in str(run.problems[0])
 

@@ -56,11 +56,11 @@ def test_runs_that_mix_machines_are_compared_machine_by_machine(tmp_path):
     before = [*rounds("cache", STEADY), *rounds("cache", slow, where=OTHER_MACHINE)]
     after = [*later("cache", STEADY), *later("cache", slow, where=OTHER_MACHINE)]
     found = compared(tmp_path, before, after)
-    assert {cell.label: cell.speed.before for cell in found.cells} == {
+    assert {cell.label: cell.pair.before.ratio for cell in found.cells} == {
         "cache x criteo_kaggle, gpumachine": pytest.approx(1, rel=1e-3),
         "cache x criteo_kaggle, othermachine": pytest.approx(0.01, rel=1e-3),
     }
-    assert all(not cell.speed.beyond_noise for cell in found.cells)
+    assert all(not cell.beyond_noise for cell in found.cells)
     assert found.warnings == ()
 
 
@@ -81,7 +81,7 @@ def test_threads_are_matched_like_machines(tmp_path):
     few, many = environment(threads=2), environment(threads=16)
     before = [*rounds("cache", STEADY, where=few), *rounds("cache", scaled(5), where=many)]
     found = compared(tmp_path, before, later("cache", STEADY, where=few))
-    assert [cell.speed.before for cell in found.cells] == [pytest.approx(1, rel=1e-3)]
+    assert [cell.pair.before.ratio for cell in found.cells] == [pytest.approx(1, rel=1e-3)]
     assert len(found.only_before) == 1
 
 

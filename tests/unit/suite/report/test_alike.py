@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from matplotlib import image
 
-from suite.report.alike import alike
+from suite.report.publish import alike
 
 DRAWING = '<svg><path id="p0123456789" d="M 1.5 {x} L 3 4" clip-path="url(#p{name})"/><text>{words}</text></svg>'
 PAGE = "<p>{number}</p>" + DRAWING
