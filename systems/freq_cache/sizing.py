@@ -1,5 +1,6 @@
 """How many slots fit what a cache is given, and what they weigh on the device, or in memory beside a drive."""
 
+from bisect import bisect_right
 from collections.abc import Mapping
 
 import torch
@@ -115,11 +116,7 @@ def slots_of(spec: SystemSpec, group: Group, cache_rows: Mapping[str, int]) -> i
         return max(1, int(rows * spec.budget.ratio))
     left = spec.budget.total_bytes - least_bytes(spec, cache_rows)
     room = left * rows // _sharing_rows(spec, cache_rows) + _bytes_of(spec, group, 1)
-    low, high = 1, rows
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if _bytes_of(spec, group, middle) <= room else (low, middle - 1)
-    return low
+    return max(1, bisect_right(range(1, rows + 1), room, key=lambda slots: _bytes_of(spec, group, slots)))
 
 
 def budget_for(spec: SystemSpec, group: Group, slots: int, cache_rows: Mapping[str, int]) -> int:

@@ -1,22 +1,22 @@
 """Rows on the device: slots that the tables of one width share, with their fused optimizer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
 import torch
 from torch import Tensor
-from torchrec import PoolingType
 
-from systems.contract import OptimizerKind, SparseOptimizer
+from systems.contract import OptimizerKind, SparseOptimizer, row_type_of
+from systems.features import Group
 from systems.freq_cache.tiers import RowLayout, put_rows
 from systems.tbe import build_shared_tbe, set_tbe_steps, tbe_steps
 
 
 class RowPool:
-    """`slots` rows of one width on the device, with optimizer state, looked up and updated by fbgemm's TBE.
+    """`slots` rows of a group of tables on the device, with optimizer state, looked up and updated by fbgemm's TBE.
 
-    Rows are of `row_type` here, whatever they are in the records of `layout` that they come and go as.
+    Rows are of their tables' type here, whatever they are in the records of `layout` that they come and go as.
 
     Nobody sees the columns of a slot beyond the `dim` of its row. These are zero and get no gradient, so no optimizer
     changes them. But row-wise Adagrad divides the squares of a gradient by the columns of a slot where it should by
@@ -31,10 +31,8 @@ class RowPool:
         *,
         slots: int,
         layout: RowLayout,
-        table_of_feature: Sequence[int],
-        pooling: PoolingType,
+        group: Group,
         optimizer: SparseOptimizer,
-        row_type: torch.dtype,
         device: torch.device,
     ) -> None:
         self.slots = slots
@@ -45,8 +43,8 @@ class RowPool:
         self._tbe = build_shared_tbe(
             slots,
             layout.columns,
-            table_of_feature=table_of_feature,
-            pooling=pooling,
+            table_of_feature=group.table_of_feature,
+            pooling=group.tables[0].pooling,
             optimizer=replace(
                 optimizer,
                 lr=optimizer.lr / scale,
@@ -54,7 +52,7 @@ class RowPool:
                 max_gradient=optimizer.max_gradient * scale,
             ),
             device=device,
-            row_type=row_type,
+            row_type=row_type_of(group.tables[0]),
             checked=device.type == "cuda",  # planning has, but there all systems have the same kernels
         )
         # by `data` autograd overlooks that slots are filled: none of them is one that a batch in flight will update

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from systems.contract import CacheRatio, SystemSpec, row_type_of
+from systems.contract import CacheRatio, SystemSpec
 from systems.features import Group
 from systems.freq_cache import sizing
 from systems.freq_cache.cache import Cache, RowPool, Transfer
@@ -49,20 +49,12 @@ def build_cache(
         fused_optimizer: Has the hyper-parameters of the next lookup.
     """
     first = group.tables[0]
-    layout = sizing.layout_of(spec, first)
     slots, together = sizing.slots_of(spec, group, cache_rows), sizing.lookups_per_backward(spec)
     tier = _tier(spec, group, directory, seed)
 
     def make_pool(slots: int) -> RowPool:
-        pool = RowPool(
-            slots=slots,
-            layout=layout,
-            table_of_feature=group.table_of_feature,
-            pooling=first.pooling,
-            optimizer=spec.optimizer_of(first),
-            row_type=row_type_of(first),
-            device=spec.device,
-        )
+        optimizer = spec.optimizer_of(first)
+        pool = RowPool(slots=slots, layout=tier.layout, group=group, optimizer=optimizer, device=spec.device)
         pool.set_hyper_parameters(fused_optimizer.values_of(group_of(spec, first)))
         return pool
 

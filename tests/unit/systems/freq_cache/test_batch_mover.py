@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torchrec import PoolingType
 
 from systems.contract import OptimizerKind, SparseOptimizer
+from systems.features import Group
 from systems.freq_cache.cache import traffic as traffic_module
 from systems.freq_cache.cache.mover import BatchMover, Planned
 from systems.freq_cache.cache.pool import RowPool
@@ -21,6 +21,7 @@ from systems.freq_cache.cache.writer import Writer
 from systems.freq_cache.planner.planner import Plan
 from systems.freq_cache.tiers.host import HostTier
 from systems.freq_cache.tiers.layout import RowLayout
+from tests.contract.scenes import table
 
 CPU = torch.device("cpu")
 LAYOUT = RowLayout(4, torch.float32, {})
@@ -53,10 +54,8 @@ class Scene:
         self.pool = RowPool(
             slots=8,
             layout=LAYOUT,
-            table_of_feature=(0,),
-            pooling=PoolingType.SUM,
+            group=Group((table("t", 50, 4),), (0,)),
             optimizer=SparseOptimizer(kind=OptimizerKind.SGD, lr=1.0),
-            row_type=torch.float32,
             device=CPU,
         )
         self.writer = Writer(self.tier, executor)
