@@ -165,9 +165,9 @@ class Runner:
                 return record is not None and not record.status.good
 
     def _run_one(self, cell: Cell, display: Display) -> None:
-        key, label = self._key(cell), cell.label
+        key = self._key(cell)
         log = self._log(key)
-        display.cell_started(1 + self._cells.index(cell), label)
+        display.cell_started(1 + self._cells.index(cell), cell.label)
         started = self._now()
         try:
             ended = run_in_process(
@@ -182,9 +182,8 @@ class Runner:
             ended = Ended(not_started(error), "start", 0.0)
         record = self._record(cell, ended, started)
         self._records[key] = record
-        display.cell_finished(
-            label, record.status, wall_s=record.wall_s, summary=_summary(record), reason=_with_log(record, log)
-        )
+        reason = _with_log(record, log)
+        display.cell_finished(record.status, wall_s=record.wall_s, summary=_summary(record), reason=reason)
         self._write(record, display)
         if record.status is Status.INTERRUPTED:
             raise KeyboardInterrupt

@@ -86,9 +86,8 @@ def rows_checks(name: str, left: EmbeddingSystem, right: EmbeddingSystem, allowe
     )
     yield check_of(f"{name}, rows", distance(rows, their_rows), allowed)
     if ours or theirs:  # what is left is state
-        yield check_of(
-            f"{name}, optimizer state", distance(ours, theirs, relative=True), STATE_TOLERANCE if allowed else 0.0
-        )
+        apart = distance(ours, theirs, relative=True)
+        yield check_of(f"{name}, optimizer state", apart, STATE_TOLERANCE if allowed else 0.0)
 
 
 def check_of(name: str, difference: float, allowed: float) -> Check:

@@ -46,11 +46,6 @@ class FeedPlan:
     producers: int
     threads: int
 
-    @property
-    def made(self) -> str:
-        """By whom, and when."""
-        return "by producers, during training" if self.producers else "by the training process, before the clock"
-
 
 def plan_feed(*, device: str, lookups: int, cores: int, threads: int) -> FeedPlan:
     """Decide how batches are made; the rule depends on the machine and the amount of work alone.

@@ -49,9 +49,10 @@ class Progressive:
 
 def timing_of(cell: Cell, *, runs: Sequence[Run], plan: FeedPlan, reporter: Reporter) -> Timing:
     """How long the parts of a cell took."""
+    made = "by producers, during training" if plan.producers else "by the training process, before the clock"
     return Timing(
         data_s_per_step=sum(run.data_s for run in runs) / cell.steps,
-        batches_made=plan.made,
+        batches_made=made,
         producers=plan.producers,
         training_threads=plan.threads,
         build_s=reporter.seconds("build"),

@@ -25,8 +25,6 @@ _TRAINED = 0.75
 """Of a table's share, what batches trained on, as far as they have so many rows."""
 
 Ids = dict[str, npt.NDArray[np.int64]]
-Moment = Literal["early", "late"]
-"""After the first steps, and after all."""
 
 
 def sampled_ids(workload: Workload, *, steps: int, seed: int) -> Ids:
@@ -79,8 +77,8 @@ class SampledRows:
         }
         self._before = self._read()["weight"]
 
-    def read(self, moment: Moment) -> None:
-        """Read them, with their optimizer state, and how far each was moved."""
+    def read(self, moment: Literal["early", "late"]) -> None:
+        """Read them after the first steps or after all, with their optimizer state, and how far each was moved."""
         found = self._read()
         found["moved"] = (found["weight"] - self._before).norm(dim=1)
         self._arrays.update({f"{moment}/{entry}": values.numpy() for entry, values in found.items()})

@@ -67,8 +67,8 @@ class Display(AbstractContextManager["Display"]):
         line = f"{self._place}: {progress.phase}{count} (elapsed {elapsed}{left})"
         self._tell("progress", line, index=self._index, **progress.model_dump(exclude={"kind"}))
 
-    def cell_finished(self, label: str, status: Status, *, wall_s: float, summary: str, reason: str = "") -> None:
-        """A cell ended; `summary` says what it measured, `reason` why it is not `ok`."""
+    def cell_finished(self, status: Status, *, wall_s: float, summary: str, reason: str = "") -> None:
+        """The cell in hand ended; `summary` says what it measured, `reason` why it is not `ok`."""
         self._walls_s.append(wall_s)
         self._left = max(self._left - 1, 0)
         self._start = None
@@ -76,7 +76,7 @@ class Display(AbstractContextManager["Display"]):
         line = f"{self._place}: {status} in {clock_text(wall_s)}"
         line += (f", {found}" if found else "") + (f"\n    {why}" if why else "")
         style = "green" if status is Status.OK else "yellow" if status.good else "red"
-        ended = {"label": label, "status": status, "wall_s": wall_s, "summary": summary, "reason": reason}
+        ended = {"label": self._label, "status": status, "wall_s": wall_s, "summary": summary, "reason": reason}
         self._tell("cell_finished", line, style, index=self._index, **ended, remaining_s=self.remaining_s)
 
     def turns_finished(self) -> None:

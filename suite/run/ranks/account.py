@@ -57,9 +57,9 @@ class SentBytes(TorchDispatchMode):
 
 def share_of(system: ShardedSystem, measured: Measurement, sent: SentBytes, *, steps: int) -> RankShare:
     """What this rank did in the counted steps, the last ones, and what it holds."""
-    memory, traffic = measured.memory, measured.traffic
+    memory = measured.memory
+    counted = measured.traffic or Traffic(steps=steps)
     ahead = system.look_ahead  # so many batches had their ids sent before
-    on_device = [memory.anatomy_bytes.get(f"device/{purpose}", 0) for purpose in ("rows", "state")]
     optimizer = system.spec.optimizer
     widths = {
         name: 4 * table.embedding_dim + optimizer.state_bytes(table.embedding_dim)
@@ -67,12 +67,12 @@ def share_of(system: ShardedSystem, measured: Measurement, sent: SentBytes, *, s
     }
     return RankShare(
         table_bytes=sum(shard.rows * widths[shard.table] for shard in system.shards),
-        device_bytes=sum(on_device),
+        device_bytes=sum(memory.anatomy_bytes.get(f"device/{purpose}", 0) for purpose in ("rows", "state")),
         host_peak_rss_bytes=memory.host_peak_rss_bytes,
         device_reserved_bytes=memory.device_reserved_bytes,
-        lookups=None if traffic is None else traffic.lookups,
-        unique_ids=None if traffic is None else traffic.unique_ids,
-        unique_misses=None if traffic is None else traffic.unique_misses,
+        lookups=counted.lookups,
+        unique_ids=counted.unique_ids,
+        unique_misses=counted.unique_misses,
         ids_bytes=sent.ids * steps // (steps - ahead) if steps > ahead else None,
         pooled_bytes=sent.pooled,
     )

@@ -44,13 +44,11 @@ def play(display: Display, clock: FakeClock) -> None:
         for step in range(1, 41):
             clock.now += 1
             display.progress(Progress(phase="time", step=step, steps=40))
-        display.cell_finished("cache[policy=lfu] x avazu", Status.OK, wall_s=40.0, summary="12.3 it/s, AUROC 0.78")
+        display.cell_finished(Status.OK, wall_s=40.0, summary="12.3 it/s, AUROC 0.78")
         display.warn("the clock of the GPU is capped: raise it")
         display.cell_started(3, "full_gpu x avazu")
         clock.now += 5
-        display.cell_finished(
-            "full_gpu x avazu", Status.OOM_DEVICE, wall_s=5.0, summary="", reason="needs 17 GB,\nhas 16 GB"
-        )
+        display.cell_finished(Status.OOM_DEVICE, wall_s=5.0, summary="", reason="needs 17 GB,\nhas 16 GB")
         display.run_finished()
 
 
@@ -126,7 +124,7 @@ def test_live_display_shows_the_cell_in_hand(clock: FakeClock) -> None:
         display.run_started(4, 0)
         display.cell_started(1, "a")
         clock.now += 60
-        display.cell_finished("a", Status.OK, wall_s=60.0, summary="")
+        display.cell_finished(Status.OK, wall_s=60.0, summary="")
         display.cell_started(2, "b")
         clock.now += 20
         display.progress(Progress(phase="verify", step=3, steps=8))
@@ -143,7 +141,7 @@ def test_remaining_time_is_mean_wall_of_finished_cells_for_those_left(clock: Fak
     assert display.remaining_s is None
     for wall_s in (10.0, 30.0):
         display.cell_started(1, "a")
-        display.cell_finished("a", Status.OK, wall_s=wall_s, summary="")
+        display.cell_finished(Status.OK, wall_s=wall_s, summary="")
     assert display.remaining_s == 4 * 20.0
     display.cell_started(7, "b")
     clock.now += 15
