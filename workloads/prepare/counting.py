@@ -3,7 +3,7 @@
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,31 +16,26 @@ from workloads.prepare.workspace import Finished, Job, key_of, step, threads
 LAYOUT = 1  # of a counting folder
 
 
-class TrainingPart(NamedTuple):
-    """The leading rows of a staged file that train: its folder, and their number."""
-
-    staged: Path
-    rows: int
-
-
-def count(job: Job, part: TrainingPart, advance: Advance) -> Finished:
+def count(job: Job, part: tuple[Path, int], advance: Advance) -> Finished:
     """Count the training ids of each column of one file, unless an earlier run has.
 
-    The folder holds, for each column, its ids by value with their counts and first rows. The note has the rows without
-    an id by column, `missing`, each with the first of them, and the smallest dense integer, `minimum`; None for none.
+    `part` is the folder of the staged file, and how many of its leading rows train. The folder that is made holds, for
+    each column, its ids by value with their counts and first rows. The note has the rows without an id by column,
+    `missing`, each with the first of them, and the smallest dense integer, `minimum`; None for none.
     """
+    staged, rows = part
     integers = tuple(i for i, column in enumerate(job.raw.dense) if column.kind is Kind.DENSE_INTEGER)
     columns = len(job.raw.categorical)
     at_once = min(threads(), columns)
     limit = job.memory.divided(at_once).merged_ids
 
     def fill(made: Path) -> dict[str, Any]:
-        file = StagedFile(part.staged)
+        file = StagedFile(staged)
         cut = made / "cut"
         cut.mkdir()
 
         def one(column: int) -> tuple[int, int]:
-            runs, missing = _runs(file, column, part.rows, cut)
+            runs, missing = _runs(file, column, rows, cut)
             write_run(made, column, merged(runs, limit=limit))
             return missing
 
@@ -48,12 +43,12 @@ def count(job: Job, part: TrainingPart, advance: Advance) -> Finished:
         with ThreadPoolExecutor(at_once) as pool:
             for position, missing in enumerate(pool.map(one, range(columns)), start=1):
                 note["missing"].append(missing)
-                advance(0, part.rows * position // columns)
+                advance(0, rows * position // columns)
         shutil.rmtree(cut)
-        return note | {"minimum": _minimum(file, part.rows, integers)}
+        return note | {"minimum": _minimum(file, rows, integers)}
 
-    counted = step(job.work / f"counted-{key_of(LAYOUT, part.staged.name, part.rows, integers)}", fill)
-    advance(0, part.rows)
+    counted = step(job.work / f"counted-{key_of(LAYOUT, staged.name, rows, integers)}", fill)
+    advance(0, rows)
     return counted
 
 

@@ -31,7 +31,7 @@ from workloads.manifest import (
 )
 from workloads.prepare.cluster import Advance, Meter, OnCluster, Progress, Result, Task, run_here
 from workloads.prepare.columns import FORMATS, RawFormat
-from workloads.prepare.counting import TrainingPart, count
+from workloads.prepare.counting import count
 from workloads.prepare.encoding import Arrays, create_arrays, encode
 from workloads.prepare.read.checks import too_many_bad_rows
 from workloads.prepare.splits import split_rows
@@ -166,11 +166,11 @@ class _Build:
         starts: list[int] = np.cumsum([0, *rows[:-1]]).tolist()
         # files without training rows are not counted
         parts = [
-            TrainingPart(file.folder, min(found, training - start))
+            (file.folder, min(found, training - start))
             for file, found, start in zip(staged, rows, starts, strict=True)
             if start < training
         ]
-        counted = self._run("counting", partial(count, self.job), parts, totals=[part.rows for part in parts])
+        counted = self._run("counting", partial(count, self.job), parts, totals=[found for _, found in parts])
         minimum = min((m for file in counted if (m := file.note["minimum"]) is not None), default=None)
         vocabularies = self._vocabularies(list(zip(counted, starts, strict=False)), training)
         arrays = Arrays(self._create(splits, vocabularies), splits, vocabularies, minimum)

@@ -21,28 +21,26 @@ def split_rows(
         DataError: a split would be empty.
     """
     rows = sum(file_rows)
+    after = "; first half of the rest, rounded up, validation, second half test"
     if fractions is not None:
         # the sum first: 0.7 + 0.3 of ten rows must not lose one to rounding
         train, seen = round(rows * fractions.train), round(rows * (fractions.train + fractions.validation))
-        splits = {Split.TRAIN: train, Split.VALIDATION: seen - train, Split.TEST: rows - seen}
         rule = f"the first {fractions.train:g} of the rows train, the next {fractions.validation:g} validate"
-        _check(splits, file_rows, rule)
-        return splits, f"in time order; {rule}, the rest test"
-    if dataset == CRITEO_KAGGLE.name:
-        rest, rule = rows - 6 * (rows // 7), "six of seven equal chunks train"
-    elif dataset == CRITEO_1TB.name and len(file_rows) > 1:
-        rest, rule = file_rows[-1], "the last file plays day 23, the others train"
-    elif dataset == CRITEO_1TB.name:
-        rest, rule = max(2, rows // 24), "a single file: its last 1/24 rows (at least 2) play day 23, the others train"
+        after = ", the rest test"
     else:
-        rest, rule = rows // 10, "all but the last tenth train"
-    splits = {Split.TRAIN: rows - rest, Split.VALIDATION: rest - rest // 2, Split.TEST: rest // 2}
-    _check(splits, file_rows, rule)
-    return splits, f"in time order; {rule}; first half of the rest, rounded up, validation, second half test"
-
-
-def _check(splits: dict[Split, int], file_rows: Sequence[int], rule: str) -> None:
+        if dataset == CRITEO_KAGGLE.name:
+            rest, rule = rows - 6 * (rows // 7), "six of seven equal chunks train"
+        elif dataset == CRITEO_1TB.name and len(file_rows) > 1:
+            rest, rule = file_rows[-1], "the last file plays day 23, the others train"
+        elif dataset == CRITEO_1TB.name:
+            rule = "a single file: its last 1/24 rows (at least 2) play day 23, the others train"
+            rest = max(2, rows // 24)
+        else:
+            rest, rule = rows // 10, "all but the last tenth train"
+        train, seen = rows - rest, rows - rest // 2
+    splits = {Split.TRAIN: train, Split.VALIDATION: seen - train, Split.TEST: rows - seen}
     empty = [str(split) for split, count in splits.items() if count < 1]
     if empty:
         where = f", {file_rows[-1]} of them in the last file" if len(file_rows) > 1 else ""
-        raise DataError(f"{sum(file_rows)} rows{where} leave no row for {' and '.join(empty)} ({rule}): give more rows")
+        raise DataError(f"{rows} rows{where} leave no row for {' and '.join(empty)} ({rule}): give more rows")
+    return splits, f"in time order; {rule}{after}"

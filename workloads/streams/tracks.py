@@ -33,11 +33,8 @@ def split_name(name: str) -> tuple[str, Track | None]:
         DataError: no such track or parameter, or a value out of range.
     """
     dataset, sign, text = name.partition("@")
-    return dataset, parse_track(text) if sign else None
-
-
-def parse_track(text: str) -> Track:
-    """Read `track` or `track[parameter=value,...]`; errors as of `split_name`."""
+    if not sign:
+        return dataset, None
     match = _NAME.match(text.strip())
     if match is None or match["name"] not in TRACKS:
         raise DataError(f"unknown track {text!r}: choose one of {', '.join(TRACKS)}, or leave out the @")
@@ -55,11 +52,11 @@ def parse_track(text: str) -> Track:
         except ValueError:
             wanted = "a whole number" if kinds[key] is int else "a number"
             raise DataError(f"{key} of @{track.name} is {value!r}: give {wanted}") from None
-    return track(**values)
+    return dataset, track(**values)
 
 
 def label(track: Track) -> str:
-    """The track as `parse_track` reads it: its name, and the parameters that are not the default ones."""
+    """The track as `split_name` reads it: its name, and the parameters that are not the default ones."""
     values = {known.name: getattr(track, known.name) for known in fields(track)}
     changed = [f"{known.name}={values[known.name]!r}" for known in fields(track) if values[known.name] != known.default]
     return f"{track.name}[{','.join(changed)}]" if changed else track.name
