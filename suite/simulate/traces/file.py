@@ -118,39 +118,32 @@ class FileTrace(Trace):
         Raises:
             DataError: an id is outside its table, whose rows are `sizes`.
         """
-        tables = len(self._names)
+        shape, limits = ((stop - start) // batch, batch, len(sizes)), np.array(sizes, np.int64)
         if self._offsets is None:
-            batches = self._ids[start:stop].reshape(-1, batch, tables).swapaxes(1, 2)
-            values = np.ascontiguousarray(batches, dtype=np.int64).reshape(-1)
+            ids = self._ids[start:stop].reshape(shape)
+            values = np.ascontiguousarray(ids.swapaxes(1, 2), dtype=np.int64).reshape(-1)
             ends = np.arange(batch, values.size + 1, batch, dtype=np.int64)
         else:
-            offsets = self._bounds(start, stop)
+            offsets = self._offsets[start * len(sizes) : stop * len(sizes) + 1].astype(np.int64)
             lengths = np.diff(offsets)
-            parts = np.arange((stop - start) // batch * tables, dtype=np.int32).reshape(-1, 1, tables)
-            part_of_bag = np.broadcast_to(parts, (parts.shape[0], batch, tables)).reshape(-1)
-            by_part = np.argsort(np.repeat(part_of_bag, lengths), kind="stable")
-            values = self._ids[offsets[0] : offsets[-1]].astype(np.int64)[by_part]
-            ends = lengths.reshape(-1, batch, tables).sum(axis=1).reshape(-1).cumsum()
-        limits = np.tile(np.array(sizes, np.int64), ends.size // tables).repeat(np.diff(ends, prepend=0))
-        bad = np.flatnonzero((values < 0) | (values >= limits))
+            parts = np.arange(shape[0] * len(sizes), dtype=np.int32).reshape(-1, 1, len(sizes))
+            part_of_id = np.broadcast_to(parts, shape).reshape(-1).repeat(lengths)
+            order = np.argsort(part_of_id, kind="stable")
+            ids = values = self._ids[offsets[0] : offsets[-1]].astype(np.int64)[order]
+            ends = lengths.reshape(shape).sum(axis=1).reshape(-1).cumsum()
+            limits = np.tile(limits, shape[0]).repeat(np.diff(ends, prepend=0))
+        bad = np.flatnonzero((ids < 0) | (ids >= limits))
         if bad.size:
-            part = int(np.searchsorted(ends, bad[0], side="right"))
-            first, table = start + part // tables * batch, part % tables
-            before = np.diff(self._bounds(first, first + batch)).reshape(-1, tables)[:, table].cumsum()
-            at = int(bad[0]) - (int(ends[part - 1]) if part else 0)
-            sample = first + int(np.searchsorted(before, at, side="right"))
-            raise DataError(f"{self._path}, {self._place(table)}, row {sample}: {_wrong(values[bad[0]], sizes[table])}")
+            at = int(bad[0])
+            if self._offsets is not None:
+                at = int(np.searchsorted(offsets - offsets[0], order[at], side="right")) - 1
+            sample, table = divmod(at, len(sizes))
+            said = _wrong(ids.flat[bad[0]], sizes[table])
+            raise DataError(f"{self._path}, {self._place(table)}, row {start + sample}: {said}")
         return values, ends
 
     def _place(self, table: int) -> str:
         return f"column {table} ('{self._names[table]}')"
-
-    def _bounds(self, start: int, stop: int) -> Int64s:
-        """Where the bags of samples begin, and the last one ends."""
-        tables = len(self._names)
-        if self._offsets is None:
-            return np.arange(start * tables, stop * tables + 1)
-        return self._offsets[start * tables : stop * tables + 1].astype(np.int64)
 
     def _count_tables(self, described: Sequence[object]) -> int:
         """By the shape of the ids, or for bags by what is said of each table."""
@@ -191,8 +184,6 @@ class FileTrace(Trace):
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     """What a file holds, by name; `DataError` where it cannot be read, or is no trace."""
     kind = path.suffix.lower()
-    if not path.is_file():
-        raise DataError(f"--trace: there is no file {path}")
     if kind not in (".npy", ".npz"):
         raise DataError(f"--trace: {path} ends in '{kind}': give a .npy or .npz file")
     arrays: dict[str, NDArray[Any]]

@@ -203,4 +203,4 @@ def test_objects_are_not_unpickled(tmp_path: Path) -> None:
 def test_files_of_other_kinds_are_refused(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("1,2\n")
     assert "ends in '.csv': give a .npy or .npz file" in refusal(tmp_path / "t.csv")
-    assert "there is no file" in refusal(tmp_path / "missing.npy")
+    assert "No such file" in refusal(tmp_path / "missing.npy")
