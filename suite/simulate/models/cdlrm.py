@@ -3,7 +3,6 @@
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -12,19 +11,6 @@ from suite.simulate.traces.trace import Int32s, Int64s, Seen
 
 WAYS = 16
 NONE = -1
-
-
-class _Loaded(NamedTuple):
-    """What one batch of a window brought in when the window began.
-
-    `absent`, bool `[u]`: which of its rows were absent then, and in no batch before it; the rest counts such rows.
-    """
-
-    absent: Bools
-    fetched: int
-    written_back: int
-    left_out: int
-    overwritten: int
 
 
 class CDLRMModel(CacheModel):
@@ -68,7 +54,9 @@ class CDLRMModel(CacheModel):
         self._windows = 0
         self._generator = np.random.default_rng(0)
         self._coming: deque[Seen] = deque()
-        self._loaded: deque[_Loaded] = deque()
+        # Of each batch of the window: which of its rows were absent when the window began, and in no batch before it;
+        # and how many of these were left out, drew a way that had a row, and overwrote another.
+        self._loaded: deque[tuple[Bools, Int64s]] = deque()
 
     @property
     def slots(self) -> int:
@@ -85,19 +73,17 @@ class CDLRMModel(CacheModel):
         if not self._loaded:
             self._open_window()
         self._coming.popleft()
-        loaded = self._loaded.popleft()
+        absent, moved = self._loaded.popleft()
         if tally is None:
             return
         rows, occurrences = batch.unique
         bypassing = ~(self._cached[self._sets_of(rows)] == rows[:, np.newaxis]).any(axis=1)
         auxiliary = int(occurrences[bypassing].sum())
-        missed = loaded.absent | bypassing
-        self.count(batch, missed, tally)
-        tally.rows_fetched += loaded.fetched + auxiliary
-        tally.rows_written_back += loaded.written_back
-        tally.details.update(
-            auxiliary_lookups=auxiliary, rows_left_out=loaded.left_out, rows_overwritten=loaded.overwritten
-        )
+        self.count(batch, absent | bypassing, tally)
+        left_out, used, overwrote = moved.tolist()
+        tally.rows_fetched += int(np.count_nonzero(absent)) - left_out + auxiliary
+        tally.rows_written_back += used
+        tally.details.update(auxiliary_lookups=auxiliary, rows_left_out=left_out, rows_overwritten=overwrote)
 
     def _sets_of(self, rows: Int32s) -> Int64s:
         """The set of each row, numbered through all tables."""
@@ -125,9 +111,8 @@ class CDLRMModel(CacheModel):
         moved = np.zeros((3, entering.size), np.bool_)  # whether each is left out, draws a used way, overwrites
         moved[:, order] = self._load(entering[order], kept)
         ends = np.cumsum([np.count_nonzero(mine) for mine in absent])
-        for mine, part in zip(absent, np.split(moved, ends[:-1], axis=1), strict=True):
-            left_out, used, overwrote = (int(count) for count in part.sum(axis=1))
-            self._loaded.append(_Loaded(mine, part.shape[1] - left_out, used, left_out, overwrote))
+        parts = np.split(moved, ends[:-1], axis=1)
+        self._loaded.extend((mine, part.sum(axis=1)) for mine, part in zip(absent, parts, strict=True))
 
     def _load(self, rows: Int32s, kept: Bools) -> tuple[Bools, Bools, Bools]:
         """Have absent rows, ascending, draw a way and enter it, the largest of one way last.
