@@ -54,7 +54,9 @@ def simulate_command(
         str | None,
         typer.Option(help="Cached share of all rows: 0.01, or 0.01,0.05, or 0.001:0.5; default: the scale's"),
     ] = None,
-    points: Annotated[int, typer.Option(help="Sizes from one end of --cache-ratio A:B to the other")] = RATIO_POINTS,
+    points: Annotated[
+        int, typer.Option(min=2, help="Sizes from one end of --cache-ratio A:B to the other")
+    ] = RATIO_POINTS,
     batches: BatchesOption = None,
     epoch: Annotated[bool, typer.Option("--epoch", help="Count all batches behind the warm-up")] = False,
     warmup: WarmupOption = None,
@@ -67,7 +69,9 @@ def simulate_command(
         typer.Option(metavar="<name>", help=f"Whose state moves with a row: {', '.join(OptimizerKind)}"),
     ] = OptimizerKind.SGD,
     embedding_dim: Annotated[int | None, typer.Option(help="Width of every row; default: the scale's")] = None,
-    jobs: Annotated[int | None, typer.Option(help="Replays side by side; default: by cores and 4 GB of memory")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Replays side by side; default: by cores and 4 GB of memory")
+    ] = None,
     out: OutOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -93,8 +97,6 @@ def simulate_command(
         if dim < 4 or dim % 4:
             raise BadOption(f"--embedding-dim: {dim} is out of range, it must be a multiple of 4")
         row = RowBytes(weights=4 * dim, optimizer=SparseOptimizer(kind=optimizer, lr=0.0), dim=dim)
-        if jobs is not None and jobs < 1:
-            raise BadOption(f"--jobs: {jobs} is out of range, it must be at least 1")
         if out is not None:
             check_output(out)
         opened = open_trace(
@@ -163,14 +165,10 @@ def _replayed(
     found: dict[SimulatedCell, Outcome] = {}
 
     def run(what: str, wanted: Sequence[SimulatedCell]) -> None:
-        replayed = 0
+        def tell(batches: int) -> None:
+            shown(f"batches of {len(wanted)} {what}", batches, len(wanted) * span.stop)
 
-        def on_batches(batches: int) -> None:
-            nonlocal replayed
-            replayed += batches
-            shown(f"batches of {len(wanted)} {what}", replayed, len(wanted) * span.stop)
-
-        found.update(run_cells(wanted, trace=trace, span=span, row=row, jobs=jobs, on_batches=on_batches))
+        found.update(run_cells(wanted, trace=trace, span=span, row=row, jobs=jobs, on_batches=tell))
 
     # The optimum goes first: if the run is cut short, what is there can be compared with it.
     optima = [SimulatedCell(policy=Variant("belady"), slots=cell.slots) for cell in cells]

@@ -28,13 +28,14 @@ WorkloadOption = Annotated[
 ]
 DataDirOption = Annotated[Path | None, typer.Option(help="Replay a dataset made by `python -m workloads prepare`")]
 TraceOption = Annotated[Path | None, typer.Option(help="Replay ids of your own, .npy or .npz, instead of a workload")]
-BatchSizeOption = Annotated[int | None, typer.Option(help="Samples per batch; default: the scale's")]
+BatchSizeOption = Annotated[int | None, typer.Option(min=1, help="Samples per batch; default: the scale's")]
 SeedOption = Annotated[int, typer.Option(help="Of synthetic streams")]
 BatchesOption = Annotated[
-    int | None, typer.Option(help=f"Batches to count; default: {COUNTED_BATCHES}, fewer on a short stream")
+    int | None, typer.Option(min=1, help=f"Batches to count; default: {COUNTED_BATCHES}, fewer on a short stream")
 ]
 WarmupOption = Annotated[
-    int | None, typer.Option(help=f"Batches to replay before; default: {WARMUP_BATCHES}, fewer on a short stream")
+    int | None,
+    typer.Option(min=0, help=f"Batches to replay before; default: {WARMUP_BATCHES}, fewer on a short stream"),
 ]
 OutOption = Annotated[Path | None, typer.Option(help="Directory that gets JSON, CSV and figures")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON instead of tables")]
@@ -67,8 +68,6 @@ def open_trace(
         DataError: prepared data or a trace file are damaged.
     """
     samples = SCALES[scale].batch_size if batch_size is None else batch_size
-    if samples < 1:
-        raise BadOption(f"--batch-size: {samples} is out of range, it must be at least 1")
     if not 0 < frequency_prefix <= 1:
         raise BadOption(f"--frequency-prefix: {frequency_prefix} is out of range, it must be above 0 and at most 1")
     if trace is not None:
@@ -95,10 +94,6 @@ def span_of(trace: Trace, *, batches: int | None, warmup: int | None, epoch: boo
     """What to replay of a trace; defaults shrink to what it has. Raises `BadOption`: there is no such span of it."""
     if epoch and batches is not None:
         raise BadOption("--epoch and --batches exclude each other")
-    if batches is not None and batches < 1:
-        raise BadOption(f"--batches: {batches} is out of range, it must be at least 1")
-    if warmup is not None and warmup < 0:
-        raise BadOption(f"--warmup: {warmup} is out of range, it must be at least 0")
     if not trace.length:
         raise BadOption(f"--batch-size: {trace.name} has not one full batch: give a smaller one")
     before = min(WARMUP_BATCHES, trace.length // 3) if warmup is None else warmup
@@ -126,11 +121,9 @@ def parse_ratios(text: str, *, points: int) -> tuple[float, ...]:
     ratios = parse_shares(text.replace(":", ","), flag="--cache-ratio")
     if ":" not in text:
         return tuple(sorted(set(ratios)))
-    if points < 2:
-        raise BadOption(f"--points: {points} is out of range, a range of ratios has at least 2")
     if len(ratios) != 2 or ratios[0] >= ratios[1]:
         raise BadOption(f"--cache-ratio: '{text}' is no range: write the smaller ratio first, as in 0.001:0.5")
-    between = [float(f"{ratio:.3g}") for ratio in np.geomspace(*ratios, points)[1:-1]]
+    between = [float(f"{ratio:.3g}") for ratio in np.geomspace(ratios[0], ratios[1], points)[1:-1]]
     return tuple(sorted({*ratios, *between}))
 
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, Literal, Self
+from typing import Literal, Self
 
 import pandas as pd
 
@@ -11,8 +11,6 @@ from suite.records.environment import Environment
 from suite.records.model import Model
 from suite.records.store import write_atomically
 from suite.simulate.models.model import CacheModel, RowBytes, Tally
-
-SCHEMA_VERSION: Final = 1
 
 
 class Stream(Model):
@@ -146,7 +144,7 @@ class Row(Outcome):
 class Simulation(Model):
     """All of a run; `simulation.json`."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[1] = 1
     stream: Stream
     configuration: Configuration
     environment: Environment
@@ -174,17 +172,16 @@ def write(simulation: Simulation, folder: Path) -> list[Path]:
 
 
 def _flat(row: Row) -> dict[str, object]:
-    counts: dict[str, object] = dict.fromkeys(Traffic.model_fields)
-    details: dict[str, int] = {}
-    if row.traffic is not None:
-        counts, details = row.traffic.model_dump(), row.traffic.details
+    traffic = row.traffic
+    counts: dict[str, object] = dict.fromkeys(Traffic.model_fields) if traffic is None else traffic.model_dump()
+    del counts["details"], counts["per_table"]
     return {
         **{name: getattr(row, name) for name in ("policy", "cache_ratio", "slots_asked", "slots", "status", "reason")},
-        "hit_rate": None if row.traffic is None else row.traffic.hit_rate,
+        "hit_rate": None if traffic is None else traffic.hit_rate,
         "misses_of_least": row.of_least_misses,
         "bytes_of_least": row.of_least_bytes,
-        **{name: count for name, count in counts.items() if name not in ("details", "per_table")},
-        "details": ";".join(f"{name}={count}" for name, count in details.items()),
+        **counts,
+        "details": ";".join(f"{name}={count}" for name, count in traffic.details.items()) if traffic else "",
         "ids_per_s": row.ids_per_s,
     }
 

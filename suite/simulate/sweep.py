@@ -27,10 +27,6 @@ class SimulatedCell:
     slots: int
 
 
-OnBatches = Callable[[int], None]
-"""Told of so many more batches replayed, of any cell."""
-
-
 def slots_of(rows: int, ratio: float) -> int:
     """Slots of a cache that holds a share of all rows, as the systems round it."""
     return max(1, int(rows * ratio))
@@ -52,7 +48,7 @@ def run_cells(
     span: Span,
     row: RowBytes,
     jobs: int,
-    on_batches: OnBatches = lambda _: None,
+    on_batches: Callable[[int], None] = lambda _: None,
 ) -> Iterator[tuple[SimulatedCell, Outcome]]:
     """Replay cells, and give each with its outcome as it ends. What is counted does not depend on `jobs`.
 
@@ -62,21 +58,23 @@ def run_cells(
         span: What is replayed, and what of it counted.
         row: What a row weighs.
         jobs: Threads, a cell at a time each; the loops of the models are compiled and do not hold the GIL.
-        on_batches: Told of progress, by one thread at a time.
+        on_batches: Told how many batches have been replayed, of all cells, by one thread at a time.
 
     Raises:
         DataError: the stream is damaged.
     """
-    stopped, telling = Event(), Lock()
+    stopped, telling, done = Event(), Lock(), 0
 
     def tell(batches: int) -> None:
+        nonlocal done
         if stopped.is_set():
             raise _Stopped
         with telling:
-            on_batches(batches)
+            done += batches
+            on_batches(done)
 
     with ThreadPoolExecutor(jobs, thread_name_prefix="replay") as pool:
-        coming = {pool.submit(run_cell, cell, trace=trace, span=span, row=row, on_batches=tell): cell for cell in cells}
+        coming = {pool.submit(_outcome, cell, trace, span, row, tell): cell for cell in cells}
         try:
             while coming:
                 # Not an endless wait: a library's handler may have the system take up such a wait again after a Ctrl-C.
@@ -88,18 +86,11 @@ def run_cells(
             pool.shutdown(cancel_futures=True)
 
 
-def run_cell(
-    cell: SimulatedCell, *, trace: Trace, span: Span, row: RowBytes, on_batches: OnBatches = lambda _: None
-) -> Outcome:
-    """Replay one cell here.
-
-    Raises:
-        DataError: the stream is damaged.
-    """
+def _outcome(cell: SimulatedCell, trace: Trace, span: Span, row: RowBytes, tell: Callable[[int], None]) -> Outcome:
     try:
         model = build(cell.policy, Setting(trace=trace, span=span, slots=cell.slots))
         start = time.perf_counter()
-        tally = replay(model, on_batches=on_batches)
+        tally = replay(model, on_batches=tell)
         took_s = time.perf_counter() - start
         lookups = tally.lookups * span.stop // max(1, tally.batches)  # those before the counted batches included
         traffic = Traffic.of(tally, model, row)
@@ -113,7 +104,7 @@ def run_cell(
 
 
 def row_of(
-    cell: SimulatedCell, *, ratio: float, rows: int, found: Mapping[SimulatedCell, Outcome], per_table: bool = False
+    cell: SimulatedCell, *, ratio: float, rows: int, found: Mapping[SimulatedCell, Outcome], per_table: bool
 ) -> Row:
     """A row of results.
 
@@ -124,8 +115,7 @@ def row_of(
         found: All outcomes, those of the optimum among them; see `bound_of`.
         per_table: Keep counts by table.
     """
-    outcome, bound = found[cell], bound_of(cell, found[cell], rows)
-    least = None
+    outcome, bound, least = found[cell], bound_of(cell, found[cell], rows), None
     if bound is not None and bound in found and (optimum := found[bound].traffic) is not None:
         misses, moved = optimum.unique_misses, optimum.bytes_moved
         least = Least(policy=str(bound.policy), slots=bound.slots, unique_misses=misses, bytes_moved=moved)
@@ -142,7 +132,6 @@ def bound_of(cell: SimulatedCell, outcome: Outcome, rows: int) -> SimulatedCell 
     """
     if outcome.traffic is None or cell.policy.name == "compulsory":
         return None
-    policy = Variant("belady", (("bypass", "on"),)) if load(cell.policy).bypasses else Variant("belady")
-    if cell.policy.name == "belady":
-        policy = cell.policy
+    past_it = (("bypass", "on"),) if load(cell.policy).bypasses else ()
+    policy = cell.policy if cell.policy.name == "belady" else Variant("belady", past_it)
     return SimulatedCell(policy=policy, slots=min(rows, max(cell.slots, outcome.slots)))

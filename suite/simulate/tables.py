@@ -11,7 +11,6 @@ from suite.tables.terminal import print_line, print_table
 
 DETAILED_SIZES = 3
 """Up to so many cache sizes have a table each; more become columns."""
-_LEAST_TIMED_S = 1.0
 _FREE_START = 0.25
 """Slots relative to the least misses from which on it matters what a cache starts with."""
 _BOUNDS = tuple(MODELS)[-3:]
@@ -28,13 +27,6 @@ def _of_least(share: float | None) -> str:
     return MISSING if share is None else f"{100 * share:.1f}"
 
 
-def _speed(row: Row, _: Traffic) -> str:
-    """In millions of ids; of a short replay it says more of the compiler."""
-    if row.ids_per_s is None or row.replay_s is None or row.replay_s < _LEAST_TIMED_S:
-        return MISSING
-    return amount(row.ids_per_s / 1e6)
-
-
 _COLUMNS: tuple[tuple[str, Value], ...] = (
     ("hit\nrate %", lambda _, traffic: f"{100 * traffic.hit_rate:.2f}"),
     ("misses\nper batch", lambda _, traffic: amount(traffic.unique_misses / traffic.batches)),
@@ -42,7 +34,6 @@ _COLUMNS: tuple[tuple[str, Value], ...] = (
     ("MB\nin", lambda _, traffic: amount(traffic.bytes_fetched / traffic.batches / 1e6)),
     ("MB\nout", lambda _, traffic: amount(traffic.bytes_written_back / traffic.batches / 1e6)),
     ("% of\nleast", lambda row, _: _of_least(row.of_least_bytes)),
-    ("M ids/s\nreplayed", _speed),
 )
 _BY_SIZE = {0: "Hit rate in %", 2: "Misses in % of the least", 5: "Bytes moved in % of the least"}
 """Columns that have a table of their own where there are many sizes."""
