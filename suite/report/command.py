@@ -48,8 +48,10 @@ def report_command(
         source = _read(out, records or [out], simulated)
         for problem in source.problems:
             errors.print(f"warning: left out {problem}")
-        if not quiet and len(source.machines) > 1:
-            console.print(f"{len(source.machines)} machines, a table each: {'; '.join(source.machines)}")
+        machines = dict.fromkeys((group.key.machine, group.key.device) for group in source.groups)
+        if not quiet and len(machines) > 1:
+            devices = "; ".join(device for _, device in machines)
+            console.print(f"{len(machines)} machines, a table each: {devices}")
         if check:
             found = differences(source, out)
             for difference in found:

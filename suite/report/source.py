@@ -33,11 +33,6 @@ class Source:
         """All records that a table shows."""
         return tuple(record for group in self.groups for record in group.records)
 
-    @property
-    def machines(self) -> tuple[str, ...]:
-        """The device of every machine that measured; two machines may have devices of one name."""
-        return tuple({(group.key.machine, group.key.device): group.key.device for group in self.groups}.values())
-
 
 def read(roots: Sequence[Path], simulated: Path | None = None) -> Source:
     """Read results; what could not be read stands under `problems`, so that the rest is still reported.

@@ -8,6 +8,7 @@ are device bytes by the systems' own account.
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from typing import Final
 
@@ -47,7 +48,7 @@ def verdict(group: Group) -> tuple[str, ...]:
     elif not rivals:
         said = [f"Nothing to compare: no system beside {BASELINE} was timed."]
     elif all(row.ratio is None for row in (*sound, *([baseline] if baseline else []))):
-        said = _by_themselves(group, sound, baseline)
+        said = _by_themselves(sound, baseline)
     else:
         said = _beside(group, sound, baseline, noise=merged[0].noise or 0.0)
     wrong = [row.system for row in rows if row.status is Status.WRONG_ANSWER]
@@ -111,9 +112,9 @@ def _beside(group: Group, rows: Sequence[Row], baseline: Row | None, *, noise: f
     said = []
     if clear:
         tiers, resident = ([r for r in clear if (r.saved is not None) is tier] for tier in (True, False))
-        clauses = [*_clauses(group, tiers, noise), *_clauses(group, resident, noise)]
+        clauses = [*_clauses(tiers, noise), *_clauses(resident, noise)]
         said.append(f"{_where(group)} {'; '.join(clauses)}.")
-    standing = _places_of_offload(group, rows, noise)
+    standing = _places_of_offload(rows, noise)
     if len(standing) > 1:
         said.append(_fastest(standing))
     if vague:
@@ -131,22 +132,30 @@ def _nothing(vague: Sequence[Row], rows: Sequence[Row], why: str) -> str:
     return f"Nothing can be said{of}: {why}; measure again with more rounds (--rounds), on a quieter machine."
 
 
-def _by_themselves(group: Group, rows: Sequence[Row], baseline: Row | None) -> list[str]:
+def _by_themselves(rows: Sequence[Row], baseline: Row | None) -> list[str]:
     """Which system is fastest, where there is no baseline to stand beside."""
     if baseline is None:
         why = "took no part"
     else:
         why = "was not timed" if baseline.status is Status.OK else f"ended {failure(baseline).rstrip('.')}"
-    standing = _places_of_offload(group, rows, 0.0)
+    standing = _places_of_offload(rows, 0.0)
     return [f"Nothing can be said beside {BASELINE}, which {why}.", *([_fastest(standing)] if standing else [])]
 
 
-def _places_of_offload(group: Group, rows: Sequence[Row], noise: float) -> list[list[Row]]:
-    """Systems that offload by place; none where there is nothing to choose from, or they raced apart."""
+def _places_of_offload(rows: Sequence[Row], noise: float) -> list[list[Row]]:
+    """Systems that offload by place, fastest first; none where there is nothing to choose from, or they raced apart."""
     racing = [row for row in rows if row.offloads and row.steps_per_s is not None]
-    runs = [group.rounds_by_system[row.system] for row in racing]
-    apart = any(relative_speed(runs[0], other) is None for other in runs[1:])
-    return [] if len(racing) < 2 or apart else _ranked(group, racing, noise)
+    if len(racing) < 2 or any(_ratio(racing[0], other, noise) is None for other in racing[1:]):
+        return []
+    order = sorted(racing, key=lambda row: (-(row.steps_per_s or 0), row.system))
+    found = places(order, partial(_ratio, noise=noise))
+    return [[row for row, place in zip(order, found, strict=True) if place == at] for at in dict.fromkeys(found)]
+
+
+def _ratio(row: Row, other: Row, noise: float) -> Estimate | None:
+    """How many times as fast one system is as another; None where they cannot be compared."""
+    found = relative_speed(row.records, other.records)
+    return None if found is None else widened(found, noise)
 
 
 def _fastest(by_place: Sequence[Sequence[Row]]) -> str:
@@ -156,13 +165,13 @@ def _fastest(by_place: Sequence[Sequence[Row]]) -> str:
     return f"Of those that offload, {listed(first)} are the fastest, too close to call."
 
 
-def _clauses(group: Group, rivals: Sequence[_Rival], noise: float) -> list[str]:
+def _clauses(rivals: Sequence[_Rival], noise: float) -> list[str]:
     """What systems of one sort cost and save, the least costly first; those alike share a clause."""
     alike: dict[tuple[str, str], list[_Rival]] = {}
     for rival in sorted(rivals, key=lambda rival: (-sum(rival.change), rival.row.system)):
         alike.setdefault(_stand(rival), []).append(rival)
     return [
-        _clause(group, same, verb, amount, noise=noise, first=not index)
+        _clause(same, verb, amount, noise=noise, first=not index)
         for index, ((verb, amount), same) in enumerate(alike.items())
     ]
 
@@ -177,13 +186,13 @@ def _stand(rival: _Rival) -> tuple[str, str]:
     return "gain", f"{least} to {most} %" if least > 0 else f"up to {most} %"
 
 
-def _clause(group: Group, same: Sequence[_Rival], verb: str, amount: str, *, noise: float, first: bool) -> str:
+def _clause(same: Sequence[_Rival], verb: str, amount: str, *, noise: float, first: bool) -> str:
     """What systems that stand alike cost and save; the first clause says of what."""
     ending = "s" if len(same) == 1 else ""
     throughput, device_bytes = (" of throughput", " of the device bytes") if first else ("", "")
     resident = "" if any(rival.row.offloads or rival.saved is not None for rival in same) else ", without offload,"
     said = [f"{verb}{ending} {amount}{'' if verb == 'stay' else throughput}"]
-    apart = _apart(group, same, noise)
+    apart = _apart(same, noise)
     if apart is not None and apart < max(most - least for least, most in (rival.change for rival in same)):
         said.append(f"differ by at most {apart} %")
     if saved := _bytes(same, ending, device_bytes):
@@ -191,11 +200,10 @@ def _clause(group: Group, same: Sequence[_Rival], verb: str, amount: str, *, noi
     return f"{listed(rival.row.system for rival in same)}{resident} {listed(said)}"
 
 
-def _apart(group: Group, rivals: Sequence[_Rival], noise: float) -> int | None:
+def _apart(rivals: Sequence[_Rival], noise: float) -> int | None:
     """By how much systems may differ in speed, in per cent; None: there is one, or some cannot be compared."""
-    runs = [group.rounds_by_system[rival.row.system] for rival in rivals]
-    found = [relative_speed(first, second) for first, second in combinations(runs, 2)]
-    ratios = [widened(ratio, noise) for ratio in found if ratio is not None and ratio.low is not None]
+    found = [_ratio(first.row, second.row, noise) for first, second in combinations(rivals, 2)]
+    ratios = [ratio for ratio in found if ratio is not None and ratio.low is not None]
     if not ratios or len(ratios) < len(found):
         return None
     return max(_up(end - 1, STEP) for ratio in ratios for end in (ratio.high or 1, 1 / (ratio.low or 1)))
@@ -211,19 +219,6 @@ def _bytes(rivals: Sequence[_Rival], ending: str, device_bytes: str) -> str:
         return f"save{ending} no device bytes"
     words = dict.fromkeys(_share(share) for share in sorted(shares))
     return f"save{ending} {' to '.join([*words][:: max(len(words) - 1, 1)])} %{device_bytes}"
-
-
-def _ranked(group: Group, rows: Sequence[Row], noise: float) -> list[list[Row]]:
-    """Systems fastest first, those that share a place together."""
-    runs = group.rounds_by_system
-
-    def ratio(first: Row, other: Row) -> Estimate | None:
-        found = relative_speed(runs[first.system], runs[other.system])
-        return None if found is None else widened(found, noise)
-
-    order = sorted(rows, key=lambda row: (-(row.steps_per_s or 0), row.system))
-    found = places(order, ratio)
-    return [[row for row, place in zip(order, found, strict=True) if place == at] for at in dict.fromkeys(found)]
 
 
 def widened(found: Estimate, noise: float) -> Estimate:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from suite.records.groups import base_name
 from suite.records.measured import Optimum, Quality, Traffic
 from suite.records.record import Cell, Record, record_key
 from suite.records.status import Status
@@ -27,18 +28,14 @@ def disagreements(record: Record, path: Path) -> list[Finding]:
     return [*_identity(record, path), *_outcome(record), *_figures(record)]
 
 
-def warnings(content: dict[str, Any]) -> list[Finding]:
-    """What a valid record had better not hold when it is published: paths of a machine."""
-    return list(_unfit_to_publish(content, ""))
-
-
-def _unfit_to_publish(value: object, where: str) -> Iterator[Finding]:
+def warnings(value: object, where: str = "") -> Iterator[Finding]:
+    """What a valid record's content had better not hold when it is published: paths of a machine."""
     if isinstance(value, dict):
         for name, inner in value.items():
-            yield from _unfit_to_publish(inner, f"{where}.{name}".removeprefix("."))
+            yield from warnings(inner, f"{where}.{name}".removeprefix("."))
     elif isinstance(value, list):
         for index, inner in enumerate(value):
-            yield from _unfit_to_publish(inner, f"{where}[{index}]")
+            yield from warnings(inner, f"{where}[{index}]")
     elif isinstance(value, str) and (named := _PATH.search(value)):
         yield Finding(where, f"names a path of its machine, {shown(named[0])}")
 
@@ -74,8 +71,7 @@ def _outcome(record: Record) -> Iterator[Finding]:
         )
     if not ok and record.turns is not None:
         yield Finding("turns", f"is there though the status is {record.status}: only ok has times")
-    control = record.cell.system.partition("[")[0] in CONTROLS
-    if ok and verification is None and not control:
+    if ok and verification is None and base_name(record.cell.system) not in CONTROLS:
         yield Finding("verification", "is missing though the status is ok")
     if ok and verification is not None and not verification.passed:
         yield Finding("verification", "did not pass though the status is ok: it has to be wrong_answer")
