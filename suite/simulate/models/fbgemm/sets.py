@@ -162,37 +162,17 @@ def _first_of(u, chain, rows, counts, chosen):
     while u != EMPTY:
         at = min(met, WAYS)
         met += 1
-        while at > 0 and _comes_before(u, chosen[at - 1], rows, counts):
+        while at > 0:
+            other = chosen[at - 1]
+            if counts[other] > counts[u] or (counts[other] == counts[u] and rows[other] < rows[u]):
+                break
             if at < WAYS:
-                chosen[at] = chosen[at - 1]
+                chosen[at] = other
             at -= 1
         if at < WAYS:
             chosen[at] = u
         u = chain[u]
     return met
-
-
-@compiled
-def _comes_before(u, other, rows, counts):
-    return counts[u] > counts[other] or (counts[u] == counts[other] and rows[u] < rows[other])
-
-
-@compiled
-def _ranked(i, arriving, row_of_slot, key_of_slot, scratch):
-    """Rank the absent rows and the ways of the set `touched[i]`. Returns its first slot and how many rows may enter."""
-    rows, counts, touched, newest, chain = arriving
-    keys, order, chosen = scratch
-    if i + _FAR < touched.size:
-        _ask_for_set(key_of_slot, touched[i + _FAR])
-        _ask_for_set(row_of_slot, touched[i + _FAR])
-    chosen_set = touched[i]
-    first = chosen_set * WAYS
-    wanted = _first_of(newest[chosen_set], chain, rows, counts, chosen)
-    newest[chosen_set] = EMPTY
-    for way in range(WAYS):
-        keys[way] = key_of_slot[first + way]
-    warp_sort(keys, order)
-    return first, min(wanted, WAYS)
 
 
 @compiled
@@ -202,13 +182,21 @@ def place(arriving, row_of_slot, key_of_slot, count, kept_from, scratch):
     With LFU the key of a way is the count of its row, and `count` has those of rows in none. With LRU it is the time of
     its last use, `count` is empty, and ways used from `kept_from` on are not given away.
     """
-    rows, counts = arriving.rows, arriving.counts
+    rows, counts, touched, newest, chain = arriving
     keys, order, chosen = scratch
     inserted = 0
     evicted = 0
-    for i in range(arriving.touched.size):
-        first, wanted = _ranked(i, arriving, row_of_slot, key_of_slot, scratch)
-        for turn in range(wanted):
+    for i in range(touched.size):
+        if i + _FAR < touched.size:
+            _ask_for_set(key_of_slot, touched[i + _FAR])
+            _ask_for_set(row_of_slot, touched[i + _FAR])
+        first = touched[i] * WAYS
+        wanted = _first_of(newest[touched[i]], chain, rows, counts, chosen)
+        newest[touched[i]] = EMPTY
+        for way in range(WAYS):
+            keys[way] = key_of_slot[first + way]
+        warp_sort(keys, order)
+        for turn in range(min(wanted, WAYS)):
             newcomer = chosen[turn]
             if keys[turn] >= (counts[newcomer] + 1 if count.size else kept_from):
                 break
