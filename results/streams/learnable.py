@@ -49,11 +49,18 @@ SYSTEMS = {ALL_ROWS: "full_gpu", NO_EMBEDDINGS: "no_embeddings"}
 
 
 def train_epoch(
-    dataset: str, kind: str, *, scale: Scale, optimizer: OptimizerKind, seed: int, test_samples: int = TEST_SAMPLES
+    dataset: str,
+    kind: str,
+    *,
+    scale: Scale,
+    optimizer: OptimizerKind,
+    seed: int,
+    lr: float | None = None,
+    test_samples: int = TEST_SAMPLES,
 ) -> dict[str, Any]:
     """Train on the first batches of the training split, each once, then rank the first ones of the test split."""
     stream = SyntheticWorkload.create(dataset, batch_size=scale.batch_size, seed=seed, max_rows=scale.max_rows)
-    lr = _learning_rate(scale, optimizer.value, dataset, None)
+    lr = lr or _learning_rate(scale, optimizer.value, dataset, None)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     system = registry.load(registry.Variant.parse(SYSTEMS[kind]))(
         SystemSpec(

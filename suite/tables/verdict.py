@@ -25,7 +25,7 @@ WIDEST: Final = 20
 """The largest difference, in per cent, that may hide in an interval before nothing is said of a system's speed."""
 
 AUROC_TOLERANCE: Final = 1e-3
-"""By which systems that train alike may differ: rounding alone moves AUROC by up to 2e-4."""
+"""By which systems that train alike may differ: rounding alone moves AUROC by up to 2.4e-4."""
 
 
 def verdict(group: Group) -> tuple[str, ...]:

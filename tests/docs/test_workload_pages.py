@@ -1,4 +1,4 @@
-"""`docs/synthetic.md` and `docs/tracks.md`: figures are the records'."""
+"""Figures of workloads in `docs/synthetic.md`, `docs/tracks.md` and `docs/protocol.md` are the records'."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import re
 from pathlib import Path
 
 import pytest
+
+from suite.records.scales import SMALL
+from suite.tables.verdict import AUROC_TOLERANCE
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -51,4 +54,13 @@ def test_learnt_aurocs_are_those_of_the_record() -> None:
 def test_what_sgd_leaves_is_that_of_its_record() -> None:
     found = json.loads((ROOT / "results" / "streams" / "learnable_sgd.json").read_text())
     gaps = [f"{run['gap']:.3f}" for run in found if run["kind"] == "all rows"]
-    assert "SGD at its rate of 1 ends {}, {} and {} below the optimum".format(*gaps) in page("synthetic")
+    said = "SGD at a rate of 1, twice that of the scale, ends {}, {} and {} below the optimum"
+    assert said.format(*gaps) in page("synthetic")
+
+
+def test_how_far_rounding_moves_auroc_at_the_rates_of_a_scale_is_that_of_its_record() -> None:
+    found = json.loads((ROOT / "results" / "streams" / "rounding.json").read_text())
+    spreads = [run["spread"] for run in found if run["lr"] == SMALL.lr[run["optimizer"]]]
+    assert len(spreads) == 2 * 3 * 3  # optimizers, datasets, seeds
+    (said,) = re.findall(r"moves AUROC by at most (\S+) \(`results/streams/rounding.py`", page("protocol"))
+    assert 0.9 * float(said) < max(spreads) <= float(said) < AUROC_TOLERANCE / 4

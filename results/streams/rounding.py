@@ -1,0 +1,77 @@
+"""How far rounding alone moves the AUROC of a run: by how much two exact systems, or two processors, may differ.
+
+    nice python results/streams/rounding.py --out results/streams/rounding.json
+
+It trains as a run at scale `small` does, several times: at the learning rate itself, and at rates that are a few
+roundings of fp32 away from it. What lies between the AUROCs comes from rounding. Where training is unstable that is
+much: at such a rate AUROC says nothing of a system.
+"""
+
+import argparse
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from learnable import ALL_ROWS, train_epoch
+
+from suite.records.scales import SMALL, Scale
+from systems.contract import OptimizerKind
+from workloads.schema import DATASETS
+
+RATES = [(OptimizerKind.SGD, 1.0), (OptimizerKind.SGD, 0.5), (OptimizerKind.ROWWISE_ADAGRAD, 0.01)]
+ROUNDING = 2.0**-23
+"""Between 1 and the next number of fp32."""
+
+
+def spread(
+    dataset: str, *, optimizer: OptimizerKind, lr: float, seed: int, runs: int = 4, scale: Scale = SMALL
+) -> dict[str, Any]:
+    """The AUROC of several runs whose learning rates differ by roundings, and how far the outermost lie apart."""
+    steps = scale.train_steps + scale.counted_steps
+    trained = [
+        train_epoch(
+            dataset,
+            ALL_ROWS,
+            scale=replace(scale, epoch_samples=steps * scale.batch_size),
+            optimizer=optimizer,
+            seed=seed,
+            lr=lr * (1 + run * ROUNDING),
+            test_samples=scale.evaluation_batches * scale.batch_size,
+        )["auroc"]
+        for run in range(runs)
+    ]
+    return {
+        "dataset": dataset,
+        "seed": seed,
+        "optimizer": optimizer.value,
+        "lr": lr,
+        "steps": steps,
+        "auroc": trained,
+        "spread": max(trained) - min(trained),
+    }
+
+
+def main() -> int:
+    """Train, print and store."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--datasets", default=",".join(DATASETS), help="default: %(default)s")
+    parser.add_argument("--seeds", default="0,1,2", help="default: %(default)s")
+    parser.add_argument("--out", type=Path, help="write the results as JSON")
+    asked = parser.parse_args()
+    found = [
+        spread(dataset, optimizer=optimizer, lr=lr, seed=seed)
+        for optimizer, lr in RATES
+        for dataset in asked.datasets.split(",")
+        for seed in map(int, asked.seeds.split(","))
+    ]
+    if asked.out:
+        asked.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    sys.stdout.write(pd.DataFrame(found).drop(columns="auroc").to_string(index=False) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
