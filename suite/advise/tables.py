@@ -79,14 +79,12 @@ def show_accuracy(accuracy: Accuracy, console: Console) -> None:
 
 def frame(advice: Advice) -> pd.DataFrame:
     """A row per prediction, seconds by term."""
-    plain = ("basis", "cache_ratio", "slots", "device_bytes")
-    measured = ("overflows", "step_s", "samples_per_s", "hit_rate")
+    names = ("system", "row_type", "basis", "cache_ratio", "slots", "device_bytes", "overflows", "step_s")
     return pd.DataFrame(
         [
-            {"workload": advice.workload, "system": one.system, "row_type": str(one.row_type)}
-            | {name: getattr(one, name) for name in plain}
+            {"workload": advice.workload}
+            | {name: getattr(one, name) for name in (*names, "samples_per_s", "hit_rate")}
             | {"fits": one.fits(advice.budget_bytes)}
-            | {name: getattr(one, name) for name in measured}
             | {f"{term}_s": one.terms_s.get(term, 0.0) for term in TERMS}
             | {f"hidden_{term}_s": one.hidden_s.get(term, 0.0) for term in ("planning", "moving")}
             for one in advice.predictions

@@ -5,6 +5,7 @@ are convex (Fox, "Discrete optimization via marginal analysis", Management Scien
 be; on a hull the steps of a curve that is not are taken whole or, the last one, in part.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,8 @@ Float64s = NDArray[np.float64]
 
 WORTH = 0.02
 """A division is worth it if it saves so large a share of the misses of one cache for all tables."""
+_PARTS = 1 << 40
+"""Of the whole, to which equal shares are found."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,14 +157,11 @@ def _division(tables: Sequence[Curve], slots: Int64s, *, resident: bool = False)
 def _equal_shares(tables: Sequence[Curve], slots: int) -> Int64s:
     """The largest share of the rows of every table that fits, and never less than its largest batch."""
     rows, floors = np.array([curve.rows for curve in tables], np.int64), _floors(tables)
-    if int(rows.sum()) <= slots:
-        return rows
-    low, high = 0.0, 1.0
-    while high - low > 1e-12:
-        middle = (low + high) / 2
-        fits = np.maximum(floors, (rows * middle).astype(np.int64)).sum() <= slots
-        low, high = (middle, high) if fits else (low, middle)
-    return np.maximum(floors, (rows * low).astype(np.int64))
+
+    def given(parts: int) -> Int64s:
+        return np.maximum(floors, (rows * (parts / _PARTS)).astype(np.int64))
+
+    return given(bisect_right(range(_PARTS + 1), slots, key=lambda parts: int(given(parts).sum())) - 1)
 
 
 def _steps(curve: Curve) -> tuple[Int64s, Float64s]:

@@ -142,14 +142,13 @@ def _show_tables(curves: Curves, console: Console) -> None:
     shares = [f"at {100 * share:g} %\nof rows" for share in _TABLE_SHARES]
     heads = ["table", "rows", "largest\nbatch", "distinct\nper batch", *shares]
     lines = []
-    starred = False
     for curve in curves.tables:
         sizes = [max(1, int(share * curve.rows)) for share in _TABLE_SHARES]
         rates = [f"{'' if curve.holds(slots) else '*'}{100 * curve.miss_rate(slots):.2f}" for slots in sizes]
-        starred |= not all(map(curve.holds, sizes))
         counts = (f"{curve.rows:,}", f"{curve.largest_batch:,}", amount(curve.unique_ids / curves.batches))
         lines.append([curve.name, *counts, *rates])
     print_table(console, heads, lines)
+    starred = any(cell.startswith("*") for line in lines for cell in line[-len(shares) :])
     star = " *: the largest batch does not fit, the cache misses more than this." if starred else ""
     print_line(console, f"Misses in % of the distinct rows, with slots for so many rows.{star}", style="dim")
 
