@@ -33,7 +33,7 @@ if __name__ == "__main__":
         "freq_cache[tier=file]", cache_ratio=None, host_budget_bytes=1 << 28, max_rows=20_000, train_steps=10**6
     )
     with Worker(Path(sys.argv[1])) as worker:
-        print(worker._process.pid, flush=True)
+        print(worker.pid, flush=True)
         worker.ask(RunCell(cell=cell))
         print(worker.answer(GENEROUS, lambda progress: print(progress.phase, flush=True)).status, flush=True)
 """
