@@ -38,7 +38,7 @@ class Measured(Column[Row]):
     """
 
     field: str
-    views: tuple[View, ...]
+    views: tuple[View, ...] = ()
     definition: str
 
 
@@ -51,11 +51,6 @@ def _column(
         return show(getattr(row, field))
 
     return Measured(words=words, field=field, show=shown, views=views, definition=definition, text=text)
-
-
-def _speed(words: str, field: str, show: Callable[[Row], str], *views: View, definition: str) -> Measured:
-    """A column of speeds, with as many digits as the noise floor allows."""
-    return Measured(words=words, field=field, show=show, views=views, definition=definition)
 
 
 def _ratio(row: Row) -> str:
@@ -86,25 +81,25 @@ COLUMNS = (
         "accuracy", "accuracy", score, View.PAPER,
         definition="on the test split after training (torchmetrics), mean over rounds.",
     ),
-    _speed(
-        "it/s", "steps_per_s", _steps, View.MAIN, View.PAPER,
+    Measured(
+        words="it/s", field="steps_per_s", show=_steps, views=(View.MAIN, View.PAPER),
         definition="iterations per second: the baseline's geometric mean over turns, times the ratio.",
     ),
-    _speed(
-        "total it/s", "total_steps_per_s", lambda row: amount(row.total_steps_per_s, row.noise),
+    Measured(
+        words="total it/s", field="total_steps_per_s", show=lambda row: amount(row.total_steps_per_s, row.noise),
         definition="all timed iterations over all their seconds: stalls show here.",
     ),
-    _speed(
-        "epoch time", "epoch_s",
-        lambda row: MISSING if row.epoch_s is None else f"~{duration(row.epoch_s, row.noise)}", View.PAPER,
+    Measured(
+        words="epoch time", field="epoch_s", views=(View.PAPER,),
+        show=lambda row: MISSING if row.epoch_s is None else f"~{duration(row.epoch_s, row.noise)}",
         definition="samples of the training split over samples per second.",
     ),
-    _speed(
-        "time to target AUROC", "target_s", lambda row: duration(row.target_s, row.noise),
+    Measured(
+        words="time to target AUROC", field="target_s", show=lambda row: duration(row.target_s, row.noise),
         definition="training time until the target AUROC was reached, at the system's speed; n/a: not reached.",
     ),
-    _speed(
-        "vs full_gpu", "ratio", _ratio, View.MAIN,
+    Measured(
+        words="vs full_gpu", field="ratio", show=_ratio, views=(View.MAIN,),
         definition="speed relative to the all-on-device baseline in the same turns, with a 95 % interval over builds.",
     ),
     _column(

@@ -114,7 +114,8 @@ def disk_verdict(sweep: Sequence[Group]) -> tuple[str, ...]:
     whole, alone = (rows_on_drive(sweep, step) for step in Step)
     astray = _astray(whole)
     chosen = [one for budget in _budgets(whole) if (one := _best(whole, astray, budget)) is not None]
-    said = [_at(one, _same(alone, one), _table_bytes(sweep[0])) for one in chosen]
+    told = {(one.budget, one.row.system): one for one in alone}
+    said = [_at(one, told.get((one.budget, one.row.system)), _table_bytes(sweep[0])) for one in chosen]
     if not said:
         said = [f"Nothing can be said: no system beside {IN_RAM} ended ok and was timed."]
     elif all(one.speed is None for one in chosen):
@@ -213,10 +214,6 @@ def _best(rows: Iterable[OnDrive], astray: Iterable[str], budget: int) -> OnDriv
 
 def _may_be_chosen(one: OnDrive) -> bool:
     return one.sound and not is_baseline(one.row.system)
-
-
-def _same(rows: Iterable[OnDrive], like: OnDrive) -> OnDrive | None:
-    return next((one for one in rows if (one.budget, one.row.system) == (like.budget, like.row.system)), None)
 
 
 def _at(one: OnDrive, alone: OnDrive | None, table_bytes: int | None) -> str:
