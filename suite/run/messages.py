@@ -74,12 +74,17 @@ REQUESTS: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discrimina
 
 
 class Progress(Model):
-    """A sign of life. Only the thread that does the work sends it, so a hung system goes silent."""
+    """A sign of life. Only the thread that does the work sends it, so a hung system goes silent.
+
+    Attributes:
+        ratios: Of systems that take turns: speed relative to the baseline so far, by name.
+    """
 
     kind: Literal["progress"] = "progress"
     phase: str
     step: int = 0
     steps: int = 0
+    ratios: dict[str, float] = {}
 
 
 class Done(Model):

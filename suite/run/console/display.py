@@ -31,7 +31,7 @@ class Display(AbstractContextManager["Display"]):
         self._clock = clock
         self._cells = self._left = 0
         self._index: int | None = None
-        self._label = ""
+        self._label = self._standing = ""
         self._walls_s: list[float] = []
         self._run_start = clock()
         self._start: float | None = None
@@ -56,15 +56,20 @@ class Display(AbstractContextManager["Display"]):
 
     def turns_started(self, label: str) -> None:
         """Systems begin to take turns."""
-        self._index, self._label, self._start = None, label, self._clock()
+        self._index, self._label, self._standing, self._start = None, label, "", self._clock()
         self._tell("turns_started", f"{label}: started", label=label)
 
     def progress(self, progress: Progress) -> None:
-        """How far the cell in hand is, or the turns are; `steps` is 0 where nobody can count them."""
+        """How far the cell in hand is, or the turns are: whose turn it is and how the ratios stand.
+
+        `steps` is 0 where nobody can count them.
+        """
         count = f" {progress.step}/{progress.steps}" if progress.steps else ""
         left = "" if self.remaining_s is None else f", about {clock_text(self.remaining_s)} left"
         elapsed = clock_text(self._clock() - self._run_start)
-        line = f"{self._place}: {progress.phase}{count} (elapsed {elapsed}{left})"
+        ratios = ", ".join(f"{name} {ratio:.2f}" for name, ratio in progress.ratios.items())
+        self._standing = f"; relative to the baseline: {ratios}" if ratios else ""
+        line = f"{self._place}: {progress.phase}{count}{self._standing} (elapsed {elapsed}{left})"
         self._tell("progress", line, index=self._index, **progress.model_dump(exclude={"kind"}))
 
     def cell_finished(self, status: Status, *, wall_s: float, summary: str, reason: str = "") -> None:
@@ -82,7 +87,7 @@ class Display(AbstractContextManager["Display"]):
     def turns_finished(self) -> None:
         """All have taken all their turns, or failed."""
         took_s, self._start = self._clock() - (self._start or self._clock()), None
-        line = f"{self._label}: done in {clock_text(took_s)}"
+        line = f"{self._label}: done in {clock_text(took_s)}{self._standing}"
         self._tell("turns_finished", line, "green", label=self._label, wall_s=took_s)
 
     def run_finished(self) -> None:
@@ -151,7 +156,7 @@ class QuietDisplay(PlainDisplay):
 
 
 class LiveDisplay(Display):
-    """A line at the bottom of a terminal says what goes on, finished cells scrolling by above it."""
+    """A line or two at the bottom of a terminal say what goes on, finished cells scrolling by above it."""
 
     def __init__(self, stream: TextIO, clock: Clock = time.monotonic, *, console: Console | None = None) -> None:
         super().__init__(clock)
@@ -168,6 +173,6 @@ class LiveDisplay(Display):
 
     def _tell(self, event: str, line: str, style: str = "", **values: Any) -> None:  # noqa: ANN401
         if event in ("cell_started", "progress", "turns_started"):
-            self._status.update(Text(line, no_wrap=True, overflow="ellipsis"))
+            self._status.update(Text(line))
         else:
             self._console.print(Text(line, style=style))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import statistics
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -108,6 +110,8 @@ class _Attempt:
                 if not build or not self._contest.on_drive:
                     self._build(hosts if build else [])
                 self._take_turns(build)
+        self._told = -math.inf
+        self._tell("done")
 
     @property
     def _steps(self) -> int:
@@ -170,4 +174,19 @@ class _Attempt:
         self._told = time.monotonic()
         kinds = 2 if self._contest.on_drive else 1
         total = self._cell.builds * self._contest.turns * len(self._contest.entrants) * kinds
-        self._on_progress(Progress(phase=who, step=self._done, steps=total))
+        ratios = _ratios(self._contest, self.series)
+        self._on_progress(Progress(phase=who, step=self._done, steps=total, ratios=ratios))
+
+
+def _ratios(contest: Contest, series: Mapping[str, Series]) -> dict[str, float]:
+    """Speed relative to the baseline, median over turns, of those that took one."""
+    if contest.baseline is None:
+        return {}
+    base = [turn.seconds for build in series[contest.baseline.name] for turn in build]
+    ratios = {}
+    for name, builds in series.items():
+        own = [turn.seconds for build in builds for turn in build]
+        pairs = [theirs / ours for theirs, ours in zip(base, own, strict=False)]
+        if name != contest.baseline.name and pairs:
+            ratios[name] = statistics.median(pairs)
+    return ratios

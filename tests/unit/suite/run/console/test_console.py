@@ -131,8 +131,12 @@ def test_live_display_shows_the_cell_in_hand(clock: FakeClock) -> None:
     assert "[2/4] b: verify 3/8 (elapsed 0:01:20, about 0:02:40 left)" in stream.getvalue()
     with display:
         display.turns_started("turns of 2 systems")
-        display.progress(Progress(phase="full_gpu", step=9, steps=96))
-    assert "turns of 2 systems: full_gpu 9/96 (elapsed 0:01:20)" in stream.getvalue()
+        display.progress(Progress(phase="full_gpu", step=9, steps=96, ratios={"reference": 0.682}))
+        clock.now += 5
+        display.turns_finished()
+    shown = " ".join(stream.getvalue().split())
+    assert "turns of 2 systems: full_gpu 9/96; relative to the baseline: reference 0.68 (elapsed" in shown
+    assert "turns of 2 systems: done in 0:00:05; relative to the baseline: reference 0.68" in shown
 
 
 def test_remaining_time_is_mean_wall_of_finished_cells_for_those_left(clock: FakeClock) -> None:

@@ -217,6 +217,18 @@ def test_baseline_keeps_the_times_of_its_first_contest(tmp_path, monkeypatch, la
     assert turns["freq_cache"].baseline_s == ((1.0 * steps,), (1.0 * steps,))
 
 
+def test_progress_says_whose_turn_it_is_and_how_the_ratios_stand(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "Worker", Scene())
+    monkeypatch.setattr(module, "_TELL_EVERY_S", 0.0)
+    (contest,) = arrange([entrant("full_gpu"), entrant("freq_cache")], ROOM)
+    told = []
+    hold(contest, limits=LIMITS, log=tmp_path / "turns.log", on_progress=told.append)
+    assert told[0].phase == "build full_gpu"
+    assert {"full_gpu", "full_gpu" + AGAIN, "freq_cache"} < {one.phase for one in told}
+    assert (told[-1].step, told[-1].steps) == (12, 12)
+    assert told[-1].ratios == {"full_gpu" + AGAIN: 1.0, "freq_cache": 0.5}
+
+
 def test_without_a_baseline_there_is_nothing_to_compare_with(held):
     _, times = held(entrant("reference"), entrant("freq_cache"))
     assert {(one.baseline, one.baseline_s, one.losses) for one in times.values()} == {(None, None, "not compared")}
