@@ -5,9 +5,9 @@ from torch import Tensor
 from torchrec import KeyedJaggedTensor, KeyedTensor
 
 from systems.answers import Anatomy, Placement, Rows, Tier
-from systems.counting import CountedSystem
 from systems.features import FeatureGroups
 from systems.spec import SystemSpec
+from systems.unique_counter import CountedSystem
 
 
 class NoEmbeddings(CountedSystem):

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torchrec import KeyedJaggedTensor, KeyedTensor, PoolingType
 
 from systems.answers import Anatomy, Counters, Placement, Purpose, Rows, Tier, resident_on
-from systems.counting import CountedSystem
 from systems.features import FeatureGroups
 from systems.spec import OptimizerKind, SystemSpec
+from systems.unique_counter import CountedSystem
 
 
 class ReferenceSystem(CountedSystem):

@@ -10,10 +10,10 @@ from torchrec import KeyedJaggedTensor, KeyedTensor
 
 from systems import tbe as fbgemm
 from systems.answers import Anatomy, Placement, Rows, Support, Tier, Verdict
-from systems.counting import CountedSystem
 from systems.features import FeatureGroups, Group
 from systems.spec import OptimizerKind, SystemSpec, row_type_of
 from systems.tbe import ROW_TYPES, TBE, build_tbe, tbe_key
+from systems.unique_counter import CountedSystem
 
 Lookup: TypeAlias = tuple[Tensor, Tensor, Tensor | None]
 """Ids, bag offsets and per-sample weights of one TBE."""

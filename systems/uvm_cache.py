@@ -10,11 +10,11 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_common import CacheAlgorithm,
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor
 
 from systems.answers import Counters, Support, Tier, Verdict, knowledge
-from systems.counting import UniqueCounter
 from systems.features import FeatureGroups
 from systems.spec import CacheRatio, OptimizerKind, SystemSpec, row_bytes_of
 from systems.tbe import POLICIES, TBE, WAYS, tbe_key
 from systems.tbe_system import TBEHolder
+from systems.unique_counter import UniqueCounter
 
 MEMORY = ("host_mapped", "managed")
 """How UVM is allocated: malloc + cudaHostRegister, or cudaMallocManaged with the host as preferred location."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from workloads.prepare.columns import Kind, RawFormat
+from workloads.prepare.formats import Kind, RawFormat
 
 BLOCK_ROWS = 200_000
 MISSING = 0.1

@@ -11,7 +11,7 @@ from typer.core import TyperCommand
 from workloads.describe.command import describe_command
 from workloads.errors import DataError
 from workloads.manifest import FileRecord, IdRule, Manifest, Settings
-from workloads.prepare.columns import FORMATS, RawFormat
+from workloads.prepare.formats import FORMATS, RawFormat
 from workloads.prepare.prepare import prepare
 from workloads.prepare.read.own_schema import read_schema
 from workloads.prepare.workspace import Memory

@@ -37,14 +37,14 @@ from suite.run.cell.training import Trainer, build_trainer, load_initial_rows, s
 from suite.run.plan import Options, plan_cells
 from systems.freq_cache import CachedEmbeddingBagCollection
 from systems.freq_cache.cache import Cache
+from systems.freq_cache.cache.buffers import Entry
 from systems.freq_cache.cache.mover import BatchMover
 from systems.freq_cache.cache.pool import RowPool
-from systems.freq_cache.cache.staging import Entry
 from systems.freq_cache.cache.transfer import Departure, Transfer
 from systems.freq_cache.cache.writer import Writer
 from systems.freq_cache.collection.pipeline import Pipeline
-from systems.groups import parse_systems
 from systems.registry import Variant, load
+from systems.selection import parse_systems
 
 PARTS: tuple[tuple[type, str, str], ...] = (
     (Trainer, "_step", "forward, backward, dense update"),

@@ -29,7 +29,7 @@ from suite.simulate.models.fbgemm.cache import FbgemmCacheModel, cache_miss_coun
 from suite.simulate.models.model import Setting, Span, replay
 from suite.simulate.traces.trace import WorkloadTrace
 from systems.fbgemm_uvm import FbgemmUVMCaching
-from systems.groups import parse_systems
+from systems.selection import parse_systems
 from workloads.batch import Split
 
 DIM = 4

@@ -31,7 +31,7 @@ from suite.records.store import write_atomically
 from suite.simulate.curves.counted import SomeTables
 from suite.simulate.curves.curves import Curves, miss_curves
 from suite.simulate.curves.planner_inputs import PlannerInputs, planner_inputs
-from suite.simulate.curves.split import divide_greedily
+from suite.simulate.curves.slots_by_table import divide_greedily
 from suite.simulate.models.fbgemm.cache import FbgemmCacheModel
 from suite.simulate.models.model import CacheModel, Setting, Span, Tally
 from suite.simulate.models.queues.lru import LruModel

@@ -10,10 +10,10 @@ from suite.advise.case import Case, RowType, Weighed
 from suite.advise.costs import Basis, NotCalibrated
 from suite.advise.counts import Replays, steady_span
 from suite.advise.frontier import Frontier, frontier
-from suite.advise.model import Costs, Prediction, predict
+from suite.advise.prediction import Costs, Prediction, predict
 from suite.advise.recommend import Candidate, Choice, choose
 from suite.advise.shape import Shape
-from suite.records.model import Model
+from suite.records.base import Model
 from suite.records.record import Cell
 from suite.run.cell.stream import open_workload
 from suite.simulate.models.model import CannotReplay

@@ -11,10 +11,10 @@ from suite.advise.calibrate.calibrate import OnProgress, calibrate
 from suite.advise.case import Case
 from suite.advise.costs import Basis, NotCalibrated
 from suite.advise.counts import Replays
-from suite.advise.model import Costs, Prediction, predict
+from suite.advise.prediction import Costs, Prediction, predict
 from suite.records import environment
+from suite.records.base import Model
 from suite.records.groups import group_records
-from suite.records.model import Model
 from suite.records.options import BadOption
 from suite.records.record import Cell, Record
 from suite.records.status import Status

@@ -11,7 +11,7 @@ from torchrec import EmbeddingBagConfig, PoolingType
 from torchrec.types import DataType
 
 from suite.advise.shape import Shape
-from suite.records.model import Model
+from suite.records.base import Model
 from suite.records.record import Cell
 from systems import registry
 from systems.contract import (

@@ -6,7 +6,7 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import NonNegativeFloat
 
-from suite.records.model import Model
+from suite.records.base import Model
 from suite.simulate.models.model import Tally
 
 Basis = Literal["calibrated", "modelled"]

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from suite.advise.case import Case
 from suite.advise.costs import Basis, Counts, NotCalibrated, Terms
-from suite.records.model import Model
+from suite.records.base import Model
 from suite.simulate.options import read_input
 from systems.contract import OptimizerKind
 

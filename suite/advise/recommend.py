@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from suite.advise.case import Case
-from suite.advise.model import Costs, Prediction, predict
-from suite.records.model import Model
+from suite.advise.prediction import Costs, Prediction, predict
+from suite.records.base import Model
 from suite.tables.quantities import binary_bytes
 
 _FACTORS = tuple(2 ** (step / 4) for step in range(1, 29))

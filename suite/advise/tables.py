@@ -9,7 +9,7 @@ from rich.console import Console
 
 from suite.advise.advising import Advice
 from suite.advise.against import Accuracy
-from suite.advise.model import Prediction
+from suite.advise.prediction import Prediction
 from suite.advise.recommend import Choice
 from suite.tables.quantities import amount, binary_bytes
 from suite.tables.terminal import print_line, print_table

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from suite.records.base import Model
 from suite.records.code import SOURCE_PACKAGES, code_digest
-from suite.records.model import Model
 
 log = logging.getLogger(__name__)
 

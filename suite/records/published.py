@@ -4,7 +4,7 @@ import csv
 from functools import cache
 from pathlib import Path
 
-from suite.records.model import Model
+from suite.records.base import Model
 
 NOTE = (
     "Published memory is printed as in its source, which says GB and means GiB: the 16.13 GB of torchrec on "

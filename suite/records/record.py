@@ -8,6 +8,7 @@ import hashlib
 from datetime import datetime
 from typing import Final, Literal
 
+from suite.records.base import Model
 from suite.records.environment import Environment
 from suite.records.measured import (
     DriveSpeed,
@@ -20,7 +21,6 @@ from suite.records.measured import (
     Timing,
     Traffic,
 )
-from suite.records.model import Model
 from suite.records.status import Status
 from suite.records.turns import Conditions, Turns
 

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from suite.records.model import Model
+from suite.records.base import Model
 
 
 class DriveTraffic(Model):

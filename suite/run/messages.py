@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, TypeAdapter
 
+from suite.records.base import Model
 from suite.records.measured import Optimum
-from suite.records.model import Model
 from suite.records.record import Cell, Measurement, Verification
 from suite.records.status import Status
 

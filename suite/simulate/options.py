@@ -8,7 +8,7 @@ import numpy as np
 import typer
 from pydantic import ValidationError
 
-from suite.records.model import Model
+from suite.records.base import Model
 from suite.records.options import BadOption, parse_prepared, parse_shares, parse_workloads
 from suite.records.scales import SCALES
 from suite.simulate.models.model import Span

@@ -8,7 +8,7 @@ from pathlib import Path
 from suite.records.options import BadOption
 from suite.records.record import Record
 from suite.records.store import NotARecord, read_content, to_record
-from suite.validate.agreement import disagreements, warnings
+from suite.validate.consistency import disagreements, warnings
 from suite.validate.schema import Finding, misfits
 
 _RECORDS = "records"

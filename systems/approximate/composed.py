@@ -12,9 +12,9 @@ from systems.answers import Anatomy, Counters, Placement, Purpose, Rows, Support
 from systems.approximate.composition import Composition, Whole, salt_of
 from systems.approximate.parts import DefinitionPart, Part, TBEPart
 from systems.contract import EmbeddingSystem
-from systems.counting import CountedSystem
 from systems.features import FeatureGroups
 from systems.spec import OptimizerKind, SystemSpec
+from systems.unique_counter import CountedSystem
 
 _AT_A_TIME = 1 << 14
 """Rows that `read_rows` composes together: a tensor train gathers some thousand bytes for each."""

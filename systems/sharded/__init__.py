@@ -7,5 +7,5 @@ trains as the mean over the whole batch.
 
 - `system`: what these systems share. `by_torchrec`: those that torchrec shards.
 - `collection`: our cache, one per rank, as a module and as a system of the comparison.
-- `placement`: which rank has which rows. `exchange`: ids to their owners and pooled vectors back.
+- `placement`: which rank has which rows. `distribution`: ids to their owners and pooled vectors back.
 """

@@ -12,7 +12,7 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor
 from systems.answers import Anatomy, Counters, Placement, Rows, Support, Tier, Verdict
 from systems.freq_cache import FreqCache
 from systems.freq_cache.initial_rows import check_first_rows, first_rows_of
-from systems.sharded.exchange import Exchange
+from systems.sharded.distribution import Exchange
 from systems.sharded.placement import PLACEMENTS, Shard, expected_misses, place
 from systems.sharded.system import ShardedSystem
 from systems.spec import CacheRatio, SparseOptimizer, SystemSpec

@@ -11,7 +11,7 @@ import pytest
 from turns import Role, Side, Turns
 
 from tests.raw_files import write_raw
-from workloads.prepare.columns import FORMATS, RawFormat
+from workloads.prepare.formats import FORMATS, RawFormat
 from workloads.prepare.read.checks import RowChecks
 from workloads.prepare.read.lines import RawFile
 from workloads.prepare.read.text import TextRows

@@ -8,10 +8,10 @@ from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, PoolingType
 from torchrec.types import DataType
 
-from systems import groups, registry
+from systems import registry, selection
 from systems.contract import Budget, CacheRatio, EmbeddingSystem, OptimizerKind, SparseOptimizer, SystemSpec, Verdict
 
-EVERY_VARIANT = [*groups.ALL, "fbgemm_uvm_caching[policy=lfu]", *registry.DISK]
+EVERY_VARIANT = [*selection.ALL, "fbgemm_uvm_caching[policy=lfu]", *registry.DISK]
 _ALIKE = ("fbgemm_uvm", "fbgemm_uvm_caching", "fbgemm_uvm_caching[policy=lfu]", "torchrec_uvm_caching", "full_ram")
 VARIANTS = [variant for variant in EVERY_VARIANT if variant not in _ALIKE]
 """On a CPU without those whose kernels on whose memory are another's there, as `test_what_a_row_says` finds them."""

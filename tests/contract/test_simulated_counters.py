@@ -13,9 +13,9 @@ from suite.simulate.models.registry import build as build_model
 from suite.simulate.sweep import slots_of
 from suite.simulate.traces.trace import WorkloadTrace
 from systems.contract import CacheRatio, Counters, OptimizerKind, SystemSpec
-from systems.counting import UniqueCounter
 from systems.freq_cache import FreqCache
 from systems.registry import Variant, resolved_parameters
+from systems.unique_counter import UniqueCounter
 from workloads.streams.synthetic import SyntheticWorkload
 
 DIM = 4

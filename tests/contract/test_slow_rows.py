@@ -168,7 +168,7 @@ def test_after_a_flush_slots_hold_what_the_host_has_and_a_second_one_writes_noth
     cached.flush()
     flushed = evaluate(cached, ragged(9))
     assert not torch.equal(flushed, before)  # the slots were rounded too
-    monkeypatch.setattr("systems.freq_cache.tiers.host.HostTier.write", None)
+    monkeypatch.setattr("systems.freq_cache.tiers.host_memory.HostTier.write", None)
     cached.flush()
     rows = snapshot(cached)
     again = collection("fp32", cache_ratio=1.0)

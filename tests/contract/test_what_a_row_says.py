@@ -8,7 +8,7 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_common import BoundsCheckMode
 from scenes import TABLES, UNIFORM, build
 from torch import Tensor
 
-from systems import groups
+from systems import selection
 from systems.contract import OptimizerKind
 from systems.fbgemm_uvm import FbgemmUVM
 from systems.tbe import TBE
@@ -86,7 +86,7 @@ def test_what_is_not_as_the_baseline_has_it_or_may_do_more_computes_as_no_other(
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("name", groups.ALL)
+@pytest.mark.parametrize("name", selection.ALL)
 def test_every_system_is_its_own_on_a_gpu(name: str) -> None:
     assert build(name, device=torch.device("cuda")).placement.computes_as is None
 

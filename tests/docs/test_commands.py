@@ -25,7 +25,7 @@ from tests.docs.commands import (
 )
 from tests.docs.rules import RULES
 from tests.raw_files import write_raw
-from workloads.prepare.columns import FORMATS
+from workloads.prepare.formats import FORMATS
 
 # Commands run in this process, where other tests have imported `suite.__main__` before.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")]

@@ -10,7 +10,7 @@ from workloads.errors import DataError
 from workloads.progress import Shown
 
 if TYPE_CHECKING:
-    from workloads.describe.rows import RowSource
+    from workloads.describe.dataset import RowSource
 
 BATCH_SIZE = 2048
 USER_ERROR = 2
@@ -63,7 +63,7 @@ def describe_command(
 
 
 def _source(folder: Path | None, synthetic: str | None, *, batch_size: int, rows: int | None, seed: int) -> "RowSource":
-    from workloads.describe.rows import prepared_rows, synthetic_rows
+    from workloads.describe.dataset import prepared_rows, synthetic_rows
 
     if (folder is None) == (synthetic is None):
         raise DataError("name a prepared directory, or a stream with --synthetic NAME: one of the two")

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from workloads.batch import Split
+from workloads.describe.dataset import RowSource
 from workloads.describe.description import ALL_TABLES, TOP_SHARES, Description, SplitFigures, TableFigures
-from workloads.describe.rows import RowSource
 from workloads.describe.spectrum import Spectrum
 from workloads.describe.working_set import WorkingSets
 from workloads.errors import DataError

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from workloads.prepare.cluster import Advance
-from workloads.prepare.columns import Kind
+from workloads.prepare.formats import Kind
 from workloads.prepare.merging import Counted, Run, merged, write_run
 from workloads.prepare.staging import StagedFile
 from workloads.prepare.workspace import Finished, Job, key_of, step, threads

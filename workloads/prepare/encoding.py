@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from workloads.manifest import PARTS, array_file, array_shape
 from workloads.prepare.cluster import Advance
-from workloads.prepare.columns import Kind, RawFormat
+from workloads.prepare.formats import Kind, RawFormat
 from workloads.prepare.merging import Stored
 from workloads.prepare.staging import Block, StagedFile
 from workloads.prepare.vocabulary import Vocabulary

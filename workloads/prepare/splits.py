@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from workloads.errors import DataError
-from workloads.prepare.columns import Fractions
+from workloads.prepare.formats import Fractions
 from workloads.schema import CRITEO_1TB, CRITEO_KAGGLE
 from workloads.split import Split
 

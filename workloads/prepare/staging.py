@@ -17,7 +17,7 @@ import polars as pl
 
 from workloads.errors import DataError
 from workloads.prepare.cluster import Advance
-from workloads.prepare.columns import RawFormat
+from workloads.prepare.formats import RawFormat
 from workloads.prepare.merging import Counted, Run, Stored
 from workloads.prepare.read.checks import RowChecks
 from workloads.prepare.read.lines import RawFile, ahead, is_parquet

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from workloads.errors import DataError
 from workloads.manifest import IdRule, Settings
 from workloads.prepare.cluster import Advance
-from workloads.prepare.columns import Column, Kind
+from workloads.prepare.formats import Column, Kind
 from workloads.prepare.merging import Counted, Run, Stored, column_file, merged, write_run
 from workloads.prepare.workspace import Finished, Job, key_of, step
 

@@ -15,7 +15,7 @@ from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from workloads.errors import DataError
 from workloads.manifest import Settings
-from workloads.prepare.columns import RawFormat
+from workloads.prepare.formats import RawFormat
 
 # Interpreter, libraries and what the allocators keep: measured at 150 MiB, rounded up.
 BASE_BYTES = 256 << 20

@@ -14,7 +14,7 @@ import sys
 from suite.advise.case import Case
 from suite.advise.counts import Replays, steady_span
 from suite.advise.described import DescribedCosts, Matmul, load_hardware
-from suite.advise.model import predict
+from suite.advise.prediction import predict
 from suite.records.published import published_rows
 from suite.run.cell.stream import open_workload
 from suite.run.plan import Options, plan_cells

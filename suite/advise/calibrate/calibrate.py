@@ -10,7 +10,7 @@ from typing import ClassVar
 from suite.advise.case import Case, Weighed
 from suite.advise.costs import Basis, Counts, Line, NotCalibrated, Terms
 from suite.advise.shape import Shape
-from suite.records.model import Model
+from suite.records.base import Model
 from suite.run.starting import worker_environment
 
 OnProgress = Callable[[str, int, int], None]

@@ -14,7 +14,7 @@ import torch
 
 from suite.advise.calibrate.calibrate import Calibration, KernelCosts, OnProgress, Order
 from suite.advise.calibrate.cut import CutTrainer, DensePart
-from suite.advise.calibrate.lines import costs_of
+from suite.advise.calibrate.fits import costs_of
 from suite.advise.calibrate.streams import STREAMS, CalibrationTables, Stream
 from suite.advise.case import Weighed
 from suite.advise.shape import Shape

@@ -8,7 +8,7 @@ from typing import TextIO
 from suite.records.environment import visible_gpu
 from suite.records.options import BadOption
 from suite.run.console.display import Display, JsonDisplay, LiveDisplay, PlainDisplay, QuietDisplay
-from systems import groups, registry
+from systems import registry, selection
 
 
 class Device(enum.StrEnum):
@@ -38,11 +38,11 @@ def named_systems(
         BadOption: a module of one's own cannot be imported.
     """
     if text == "all" and (on_drive or on_ranks):
-        text = ",".join(groups.ALL_ON_RANKS) if on_ranks else "disk"
-    variants = groups.parse_systems(text, cuda=cuda)
-    ours = set(groups.ALL_ON_CUDA).union(*groups.GROUPS.values())
+        text = ",".join(selection.ALL_ON_RANKS) if on_ranks else "disk"
+    variants = selection.parse_systems(text, cuda=cuda)
+    ours = set(selection.ALL_ON_CUDA).union(*selection.GROUPS.values())
     if on_ranks:
-        ours = set(groups.ALL_ON_RANKS)
+        ours = set(selection.ALL_ON_RANKS)
     for variant in variants:
         if (str(variant) not in ours and (variant.parameters or on_ranks)) or ":" in variant.name:
             try:

@@ -13,7 +13,7 @@ from suite.records.record import Cell
 from suite.records.scales import DISK_SCALES, SCALES
 from suite.run.console.choices import Device, choose_device
 from suite.run.runner import Runner
-from systems import groups, registry
+from systems import registry, selection
 from workloads.schema import DATASETS, SCHEMAS, DatasetSchema
 from workloads.streams.tracks import TRACKS
 
@@ -86,8 +86,8 @@ def show_choices(console: Console) -> None:
 
 
 def _systems(page: _Page) -> None:
-    more = ", ".join(entry for entry in groups.ALL if entry not in registry.SYSTEMS)
-    tuned = ", ".join(entry for entry in groups.ALL_ON_CUDA if entry not in groups.ALL)
+    more = ", ".join(entry for entry in selection.ALL if entry not in registry.SYSTEMS)
+    tuned = ", ".join(entry for entry in selection.ALL_ON_CUDA if entry not in selection.ALL)
     page.heading(
         f"Systems. `all` is these and {more}, on a CUDA device also {tuned}; a parameter's first value is its default"
     )
@@ -96,17 +96,17 @@ def _systems(page: _Page) -> None:
     page.entry("module:Class", "A system of your own, on Python's path: docs/adding-a-system.md")
     page.heading(
         "Approximate: fewer or coarser numbers; quality against bytes, never ranked by speed with the others. "
-        f"`approximate` is {', '.join(groups.GROUPS['approximate'])}"
+        f"`approximate` is {', '.join(selection.GROUPS['approximate'])}"
     )
     for name in registry.APPROXIMATE:
         _system(page, name)
     page.heading(
         "Rows on a drive: `--tier disk`, trained by a CPU at a --host-budget. There `all` is "
-        f"{', '.join(groups.GROUPS['disk'])}"
+        f"{', '.join(selection.GROUPS['disk'])}"
     )
     for name in registry.DISK:
         _system(page, name)
-    page.heading(f"Several devices: `--ranks`. There `all` is {', '.join(groups.ALL_ON_RANKS)}")
+    page.heading(f"Several devices: `--ranks`. There `all` is {', '.join(selection.ALL_ON_RANKS)}")
     page.heading("Controls, by name only")
     for name in registry.CONTROLS:
         _system(page, name)

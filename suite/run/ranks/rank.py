@@ -30,8 +30,8 @@ from suite.run.cell.training import multiply_in
 from suite.run.cell.worker import describe, status_of
 from suite.run.messages import Outcome
 from suite.run.ranks import account, group
-from suite.run.ranks.gate import verify_ranks
 from suite.run.ranks.training import RankTrainer, parts_of
+from suite.run.ranks.verify import verify_ranks
 from systems.contract import Verdict
 from systems.sharded.system import ShardedSystem
 from workloads.batch import Split

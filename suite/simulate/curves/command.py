@@ -16,7 +16,7 @@ from suite.records.store import write_atomically
 from suite.simulate.curves.counted import Counted, beside, show_beside
 from suite.simulate.curves.curves import miss_curves
 from suite.simulate.curves.planner_inputs import planner_inputs
-from suite.simulate.curves.split import split_slots
+from suite.simulate.curves.slots_by_table import split_slots
 from suite.simulate.curves.tables import frames, show, to_json
 from suite.simulate.options import (
     BatchesOption,

@@ -6,7 +6,7 @@ import numpy as np
 from pydantic import Field
 from rich.console import Console
 
-from suite.records.model import Model
+from suite.records.base import Model
 from suite.records.options import BadOption
 from suite.simulate.curves.curves import miss_curves
 from suite.simulate.models.fbgemm.cache import FbgemmCacheModel, uvm_cache_stats

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
 from suite.simulate.curves.curves import Curve, Curves
-from suite.simulate.curves.split import Split
+from suite.simulate.curves.slots_by_table import Split
 from suite.simulate.curves.tables import curve_sizes
 from suite.tables.figure_style import look
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 
-from suite.records.model import Model
+from suite.records.base import Model
 from suite.records.options import BadOption
 from suite.simulate.curves.curves import Curve, Curves
-from suite.simulate.curves.split import divide_greedily
+from suite.simulate.curves.slots_by_table import divide_greedily
 from suite.simulate.options import read_input
 from suite.simulate.traces.trace import Int64s
 

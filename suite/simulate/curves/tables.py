@@ -8,7 +8,7 @@ import pandas as pd
 from rich.console import Console
 
 from suite.simulate.curves.curves import Curve, Curves
-from suite.simulate.curves.split import Split
+from suite.simulate.curves.slots_by_table import Split
 from suite.tables.quantities import amount
 from suite.tables.terminal import print_line, print_table
 

@@ -9,11 +9,11 @@ from suite.simulate.traces.trace import Seen
 class UncachedModel(CacheModel):
     """fbgemm's unified virtual memory: forward reads a row per occurrence, backward reads and writes it once.
 
-    The same rules as `systems.counting.UniqueCounter.uncached_uvm`: row-wise state sits on the device, other state
-    moves with its row in backward. No memory per row; the simulator's own list of distinct rows takes 4 B.
+    The same rules as `systems.unique_counter.UniqueCounter.uncached_uvm`: row-wise state sits on the device, other
+    state moves with its row in backward. No memory per row; the simulator's own list of distinct rows takes 4 B.
     """
 
-    source = "fbgemm_gpu's split embedding kernels; systems/counting.py"
+    source = "fbgemm_gpu's split embedding kernels; systems/unique_counter.py"
     bypasses = True
     state_by_batch = True
     takes_runs = True

@@ -3,7 +3,7 @@
 - `cache`: the acts of a batch's life, for one cache.
 - `overflow`: batches that bypass it. `together`: several batches before one backward. `inference`: lookups that leave
   it as it is. `traffic`: what it counts.
-- `mover`: the rows of a batch on their way, by `staging`; `writer`: those that leave, beside training; `transfer`:
+- `mover`: the rows of a batch on their way, in `buffers`; `writer`: those that leave, beside training; `transfer`:
   copies beside the work of the device.
 - `pool`: slots, looked up and updated by fbgemm.
 """

@@ -8,8 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from systems.freq_cache.cache.buffers import Entry, Exit
 from systems.freq_cache.cache.pool import RowPool
-from systems.freq_cache.cache.staging import Entry, Exit
 from systems.freq_cache.cache.traffic import Traffic
 from systems.freq_cache.cache.transfer import Arrival, Transfer
 from systems.freq_cache.cache.writer import Writer

@@ -4,8 +4,8 @@ from torch.fx import Proxy
 from torchrec import KeyedJaggedTensor, KeyedTensor, PoolingType
 
 from systems.answers import Support, Verdict
+from systems.freq_cache.collection.base import CachedTables
 from systems.freq_cache.collection.batches import as_leaf
-from systems.freq_cache.collection.tables import CachedTables
 from systems.spec import SystemSpec
 
 

@@ -7,8 +7,8 @@ from torch.fx import Proxy
 from torchrec import EmbeddingBagConfig, EmbeddingConfig, JaggedTensor, KeyedJaggedTensor, PoolingType
 from torchrec.modules.embedding_modules import get_embedding_names_by_table
 
+from systems.freq_cache.collection.base import CachedTables
 from systems.freq_cache.collection.batches import as_leaf
-from systems.freq_cache.collection.tables import CachedTables
 
 
 class CachedEmbeddingCollection(CachedTables):

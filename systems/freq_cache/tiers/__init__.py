@@ -1,6 +1,6 @@
 """Keeps the rows of a cache, whole records at a time. Nothing here knows of slots or of a planner.
 
-- `slow_tier`: what all tiers do. `host`, `pinned`, `file`: in host memory, in page-locked memory, in a file.
+- `slow_tier`: what all tiers do. `host_memory`, `pinned`, `file`: in host memory, in page-locked memory, in a file.
 - `copies`: rows written to random places of a table.
 - `layout`: what a record consists of. `int8_rows`: rows in 8 bits.
 - `exchange`: pinned rows that the device itself moves.
@@ -10,7 +10,7 @@
 from systems.freq_cache.tiers.blocks import STAGING_BYTES
 from systems.freq_cache.tiers.copies import put_rows
 from systems.freq_cache.tiers.file import FileTier
-from systems.freq_cache.tiers.host import HostTier
+from systems.freq_cache.tiers.host_memory import HostTier
 from systems.freq_cache.tiers.layout import RowLayout, width_of
 from systems.freq_cache.tiers.pinned import PinnedTier
 from systems.freq_cache.tiers.row_map import DamagedTier, checksum_of, sync_directory, write_synced

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor
 
-from systems.freq_cache.tiers.host import HostTier
+from systems.freq_cache.tiers.host_memory import HostTier
 from systems.freq_cache.tiers.layout import RowLayout
 
 

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torchrec import EmbeddingBagConfig
 
-from systems import groups, registry
+from systems import registry, selection
 from systems.approximate.composition import Composition, salt_of
 from systems.approximate.hashed import HashedRows, hash_ids
 from systems.approximate.qr import QuotientRemainder
 from systems.approximate.tt_rec import TensorTrain
-from systems.groups import parse_systems
+from systems.selection import parse_systems
 
 few_rows = st.integers(1, 80)
 dims = st.sampled_from([4, 8, 12, 16, 20, 28, 32])
@@ -112,7 +112,7 @@ def test_ids_that_meet_in_one_table_do_not_meet_in_another():
 def test_one_word_stands_for_the_approximate_systems_and_the_exact_one_beside_them():
     names = [str(variant) for variant in parse_systems("approximate")]
     assert names[0] == "full_gpu"
-    assert names == list(groups.GROUPS["approximate"])
+    assert names == list(selection.GROUPS["approximate"])
     assert set(registry.APPROXIMATE) <= set(names)
     assert not set(registry.APPROXIMATE) & {variant.name for variant in parse_systems("all")}
     for variant in parse_systems("approximate"):

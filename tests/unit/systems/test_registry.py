@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from systems import groups, registry
+from systems import registry, selection
 from systems.freq_cache import FreqCache
-from systems.groups import parse_systems
 from systems.registry import UnknownSystem, Variant, split_list
+from systems.selection import parse_systems
 
 
 @pytest.mark.parametrize(
@@ -62,13 +62,13 @@ def test_all_stands_for_every_system_by_default_and_two_more_rows_of_the_cache()
 
 def test_all_on_a_cuda_device_has_every_tuned_rival_behind_its_default() -> None:
     names = [str(variant) for variant in parse_systems("all", cuda=True)]
-    assert [name for name in names if name in groups.ALL] == list(groups.ALL)
+    assert [name for name in names if name in selection.ALL] == list(selection.ALL)
     for name in ("torchrec_uvm_caching", "fbgemm_uvm_caching"):
         tuned = [f"{name}[{setting}]" for setting in ("memory=managed", "policy=lfu", "prefetch=on")]
         assert names[names.index(name) + 1 :][:3] == tuned
         for entry in tuned:  # a value that does not exist would end the run
             registry.check_parameters(Variant.parse(entry), registry.load(Variant(name)).variants)
-    assert [str(one) for one in parse_systems("approximate", cuda=True)] == list(groups.GROUPS["approximate"])
+    assert [str(one) for one in parse_systems("approximate", cuda=True)] == list(selection.GROUPS["approximate"])
 
 
 def test_systems_are_parsed_in_order_each_once() -> None:
@@ -76,7 +76,7 @@ def test_systems_are_parsed_in_order_each_once() -> None:
     names = [str(variant) for variant in found]
     assert names[:2] == ["full_gpu", "reference"]
     assert names[-2:] == ["freq_cache[policy=lru]", "no_embeddings"]
-    assert len(names) == len(set(names)) == len(groups.ALL) + 2
+    assert len(names) == len(set(names)) == len(selection.ALL) + 2
     with pytest.raises(UnknownSystem, match="all"):
         parse_systems(" , ")
 

@@ -1,7 +1,7 @@
 """Counting distinct rows for systems without counters of their own."""
 
 from systems.contract import Counters, OptimizerKind, SparseOptimizer
-from systems.counting import UniqueCounter
+from systems.unique_counter import UniqueCounter
 from tests.contract.scenes import table
 from tests.unit.systems.specs import batch
 

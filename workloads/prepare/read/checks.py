@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from workloads.errors import DataError
-from workloads.prepare.columns import Column
+from workloads.prepare.formats import Column
 
 LOGGED_BAD_ROWS = 10
 _LOG = logging.getLogger(__name__)

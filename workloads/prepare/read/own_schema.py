@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from workloads.errors import DataError
 from workloads.manifest import DATASET_NAME, FileRecord
-from workloads.prepare.columns import Column, Fractions, Kind, RawFormat
+from workloads.prepare.formats import Column, Fractions, Kind, RawFormat
 from workloads.schema import SCHEMAS
 
 

@@ -9,7 +9,7 @@ import polars as pl
 
 from workloads.errors import DataError
 from workloads.manifest import FileRecord
-from workloads.prepare.columns import LARGEST_FLOAT32, LARGEST_INTEGER, Column, Kind, RawFormat
+from workloads.prepare.formats import LARGEST_FLOAT32, LARGEST_INTEGER, Column, Kind, RawFormat
 from workloads.prepare.read.checks import RowChecks
 from workloads.prepare.read.values import finished, hashed_strings
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from workloads.errors import DataError
-from workloads.prepare.columns import Column, Kind, RawFormat
+from workloads.prepare.formats import Column, Kind, RawFormat
 from workloads.prepare.read.checks import RowChecks
 from workloads.prepare.read.lines import RawFile, TextBlock
 from workloads.prepare.read.values import typed

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pandas as pd
 import polars as pl
 
-from workloads.prepare.columns import LARGEST_FLOAT32, Column, Kind
+from workloads.prepare.formats import LARGEST_FLOAT32, Column, Kind
 
 
 def typed(texts: pl.DataFrame, columns: Sequence[Column]) -> pl.DataFrame | None:

@@ -10,7 +10,7 @@ import torchrec_planner
 
 from suite.simulate.curves.curves import miss_curves
 from suite.simulate.curves.planner_inputs import planner_inputs
-from suite.simulate.curves.split import divide_greedily
+from suite.simulate.curves.slots_by_table import divide_greedily
 from suite.simulate.models.model import Span
 from suite.simulate.options import open_trace
 

@@ -15,7 +15,7 @@ from suite.advise.calibrate.calibrate import Calibration
 from suite.advise.case import Case
 from suite.advise.command import advise_command
 from suite.advise.counts import Replays
-from suite.advise.model import predict
+from suite.advise.prediction import predict
 from suite.records.environment import capture
 from suite.records.record import Record
 from suite.records.status import Status

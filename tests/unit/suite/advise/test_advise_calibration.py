@@ -8,7 +8,7 @@ import pytest
 import torch
 from advise_scenes import case, shape
 
-from suite.advise.calibrate import calibrate, lines, measure
+from suite.advise.calibrate import calibrate, fits, measure
 from suite.advise.calibrate.calibrate import Calibration, CalibrationFailed, Order
 from suite.advise.calibrate.cut import CutTrainer, DensePart
 from suite.advise.calibrate.streams import STREAMS, CalibrationTables, geometric_sizes
@@ -99,7 +99,7 @@ def test_slow_blocks_do_not_decide_until_they_are_half_of_all(blocks: list[tuple
     clocks = dict.fromkeys(("announce_s", "lookup_s", "update_s", "planning_s", "moving_s"), 0.0)
     same = {"kernel": "full_gpu", "system": 0, "stream": STREAMS[0].name, "ahead": False} | clocks | COUNTS.model_dump()
     steps = [same | {"round": number, "dense_s": float(s)} for number, block in enumerate(blocks) for s in block]
-    assert lines.typical(pd.DataFrame(steps))["dense"].tolist() == [typical]
+    assert fits.typical(pd.DataFrame(steps))["dense"].tolist() == [typical]
 
 
 # the step that is cut

@@ -8,7 +8,7 @@ from advise_scenes import case
 
 from suite.advise.costs import Counts, NotCalibrated
 from suite.advise.described import EXAMPLES, Attained, DescribedCosts, Hardware, Matmul, load_hardware
-from suite.advise.model import Prediction, predict
+from suite.advise.prediction import Prediction, predict
 from suite.records.options import BadOption
 
 COUNTS = Counts(lookups=192, distinct=100, misses=30, rows_fetched=30, rows_written_back=20)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from suite.advise.case import RowType
 from suite.advise.costs import Counts, Line, NotCalibrated
-from suite.advise.model import predict
+from suite.advise.prediction import predict
 from suite.simulate.models.model import Tally
 
 COUNTS = Counts(lookups=192, distinct=100, misses=30, rows_fetched=30, rows_written_back=20)

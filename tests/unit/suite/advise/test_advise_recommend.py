@@ -6,7 +6,7 @@ from suite.advise.advising import sizes, weigh
 from suite.advise.case import Case, RowType
 from suite.advise.costs import Counts
 from suite.advise.counts import Replays
-from suite.advise.model import predict
+from suite.advise.prediction import predict
 from suite.advise.recommend import Candidate, choose
 from suite.simulate.models.model import CannotReplay
 from suite.tables.quantities import binary_bytes

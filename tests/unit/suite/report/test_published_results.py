@@ -15,9 +15,9 @@ from suite.records.status import Status
 from suite.records.store import RecordStore
 from suite.report.publish import differences
 from suite.report.source import read
-from systems.groups import GROUPS
 from systems.registry import DISK as DISK_SYSTEMS
 from systems.registry import SYSTEMS
+from systems.selection import GROUPS
 from workloads.schema import DATASETS
 
 ROOT = Path(__file__).resolve().parents[4]

@@ -16,7 +16,7 @@ from suite.records.store import RecordStore
 from suite.run.control_groups import CannotHold
 from suite.run.memory_group import MemoryGroup
 from suite.run.plan import Options, check_options, plan_cells
-from systems.groups import GROUPS, parse_systems
+from systems.selection import GROUPS, parse_systems
 
 ROOT = Path(__file__).resolve().parents[4]
 OURS = "freq_cache[look_ahead=4,tier=file]"

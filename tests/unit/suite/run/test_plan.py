@@ -14,7 +14,7 @@ from suite.records.options import (
 from suite.records.scales import SCALES, SMOKE
 from suite.run.plan import Options, check_options, fitted_to_epoch, plan_cells, with_steps
 from systems.contract import OptimizerKind
-from systems.groups import parse_systems
+from systems.selection import parse_systems
 from workloads.schema import SCHEMAS
 
 TB = 10**12

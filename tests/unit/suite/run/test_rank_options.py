@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from systems.groups import ALL_ON_RANKS
+from systems.selection import ALL_ON_RANKS
 from tests.unit.suite.run.console.command_scenes import TINY, call
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from test_curves import zipf_trace
 from test_curves_command import SMOKE, run
-from test_split import curve_of
+from test_slots_by_table import curve_of
 from torchrec.distributed.planner.shard_estimators import EmbeddingOffloadStats
 from torchrec.distributed.types import CacheAlgorithm
 

@@ -19,7 +19,7 @@ from systems.freq_cache.cache.traffic import Traffic, counters_of
 from systems.freq_cache.cache.transfer import Transfer
 from systems.freq_cache.cache.writer import Writer
 from systems.freq_cache.planner.planner import Plan
-from systems.freq_cache.tiers.host import HostTier
+from systems.freq_cache.tiers.host_memory import HostTier
 from systems.freq_cache.tiers.layout import RowLayout
 from tests.contract.scenes import table
 

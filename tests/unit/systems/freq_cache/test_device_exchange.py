@@ -14,7 +14,7 @@ from systems.contract import OptimizerKind
 from systems.freq_cache.cache.transfer import Departure
 from systems.freq_cache.cache.writer import Writer
 from systems.freq_cache.collection import arguments
-from systems.freq_cache.tiers.host import HostTier
+from systems.freq_cache.tiers.host_memory import HostTier
 from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.pinned import PinnedTier
 from tests.contract.scenes import assert_same, ragged, snapshot, spec_of, train

@@ -12,7 +12,7 @@ from systems.freq_cache import LRU
 from systems.freq_cache.cache import traffic
 from systems.freq_cache.cache.pool import RowPool
 from systems.freq_cache.collection import arguments, pipeline
-from systems.freq_cache.tiers.host import HostTier
+from systems.freq_cache.tiers.host_memory import HostTier
 from tests.contract.scenes import batch_of
 from tests.faults.freq_cache_training import TWO_WIDTHS, batch, built, learn, started
 

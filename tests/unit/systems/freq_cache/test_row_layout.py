@@ -7,7 +7,7 @@ import torch
 
 from systems.answers import Rows
 from systems.freq_cache.tiers.file import FileTier
-from systems.freq_cache.tiers.host import HostTier
+from systems.freq_cache.tiers.host_memory import HostTier
 from systems.freq_cache.tiers.layout import RowLayout
 
 

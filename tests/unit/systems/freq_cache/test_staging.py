@@ -9,9 +9,9 @@ import torch
 from systems.contract import Purpose, Tier
 from systems.freq_cache import sizing
 from systems.freq_cache.cache import transfer
-from systems.freq_cache.cache.staging import Entry, Exit
+from systems.freq_cache.cache.buffers import Entry, Exit
 from systems.freq_cache.cache.transfer import Transfer
-from systems.freq_cache.tiers.host import HostTier
+from systems.freq_cache.tiers.host_memory import HostTier
 from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.pinned import PinnedTier
 from tests.contract.scenes import assert_same, snapshot

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import workloads.prepare.vocabulary
 from workloads.errors import DataError
 from workloads.manifest import Settings
-from workloads.prepare.columns import Column, Fractions, Kind, RawFormat
+from workloads.prepare.formats import Column, Fractions, Kind, RawFormat
 from workloads.prepare.prepare import prepare
 from workloads.prepare.workspace import Memory
 

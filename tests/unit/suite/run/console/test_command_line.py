@@ -9,8 +9,8 @@ import pytest
 from suite.records.environment import Gpu
 from suite.run import runner
 from suite.run.console import choices
-from systems.groups import ALL
 from systems.registry import CONTROLS, SYSTEMS
+from systems.selection import ALL
 from tests.unit.suite.run.console.command_scenes import TINY, call, prepared_kaggle
 from workloads.schema import DATASETS, SCHEMAS
 

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from workloads.errors import DataError
-from workloads.prepare.columns import FORMATS, Column, Kind, RawFormat
+from workloads.prepare.formats import FORMATS, Column, Kind, RawFormat
 from workloads.prepare.read.checks import RowChecks
 from workloads.prepare.read.lines import RawFile, TextBlock
 from workloads.prepare.read.text import TextRows

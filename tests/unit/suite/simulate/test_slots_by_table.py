@@ -10,7 +10,7 @@ from torchrec import EmbeddingBagConfig
 from suite.records.options import BadOption
 from suite.simulate.curves.counted import SomeTables
 from suite.simulate.curves.curves import Curve, Curves, Depths, miss_curves
-from suite.simulate.curves.split import Split, divide_greedily, split_slots
+from suite.simulate.curves.slots_by_table import Split, divide_greedily, split_slots
 from suite.simulate.models.model import Span
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache.collection import CachedEmbeddingBagCollection
