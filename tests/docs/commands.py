@@ -187,6 +187,7 @@ def run_python(words: list[str], folder: Path) -> tuple[int, str]:
     """
     output = io.StringIO()
     before, path = sys.argv, sys.path
+    _leave_group()  # which a test before this one may have joined
     with contextlib.chdir(folder), contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         try:
             if words[0] == "-m":
@@ -199,9 +200,14 @@ def run_python(words: list[str], folder: Path) -> tuple[int, str]:
             return (end.code if isinstance(end.code, int) else int(end.code is not None)), output.getvalue()
         finally:
             sys.argv, sys.path = before, path
-            if dist.is_initialized():  # torchrec's group, which a process of its own would take with it
-                dist.destroy_process_group()
+            _leave_group()
     return 0, output.getvalue()
+
+
+def _leave_group() -> None:
+    """End torchrec's group, which a process of its own would take with it."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def known(line: str) -> bool:

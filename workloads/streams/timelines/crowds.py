@@ -71,7 +71,15 @@ class FlashCrowd(Track):
         coin_key, crowd_key = table.keys
         rows = table.law.rows
         return _Crowds(
-            coin_key, crowd_key, table.pinned, (rows + 1) // 2, rows, self.every, self.peak, self.ids, self.tables
+            coin_key=coin_key,
+            crowd_key=crowd_key,
+            pinned=table.pinned,
+            rare_from=(rows + 1) // 2,
+            rows=rows,
+            every=self.every,
+            peak=self.peak,
+            ids=self.ids,
+            probability=self.tables,
         )
 
     def crowd(self, table: Table, number: int) -> Ints:

@@ -101,9 +101,20 @@ def _growing(start: float, table: Table) -> _GrowingTable:
     (birth_key, redraw_key), law, head = table.keys, table.law, len(table.law.head)
     ends = np.empty(2)
     to_power(np.array([head, law.rows]) + law.shift, np.full(2, law.power), ends)
-    (low, high), inverse = ends.tolist(), 1.0 / law.power
+    low, high = ends.tolist()
     begins, limits = _calendar(start, table.train_samples)
-    return _GrowingTable(birth_key, redraw_key, head, law.rows, low, high, law.shift, inverse, begins, limits)
+    return _GrowingTable(
+        birth_key=birth_key,
+        redraw_key=redraw_key,
+        head=head,
+        rows=law.rows,
+        low=low,
+        high=high,
+        shift=law.shift,
+        inverse_power=1.0 / law.power,
+        begins=begins,
+        limits=limits,
+    )
 
 
 @cache
