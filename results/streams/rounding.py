@@ -1,4 +1,4 @@
-"""How far rounding alone moves the AUROC of a run: by how much two exact systems, or two processors, may differ.
+"""How far rounding alone moves the AUROC of a run: by how much two exact systems may differ.
 
     nice python results/streams/rounding.py --out results/streams/rounding.json
 

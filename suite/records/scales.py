@@ -13,9 +13,9 @@ class Scale:
         bottom_mlp: Hidden widths of the bottom MLP; its output is the embedding dim.
         epoch_samples: Training samples of one synthetic epoch, after which a DLRM has learnt most of what the labels
             hold; None: those of the published split.
-        lr: Learning rate by optimizer. Rounding alone moves the AUROC of two exact systems apart by at most 2.4e-4 at
-            those of `small` (results/streams/rounding.json). With SGD at 1 it was 3.7e-3 on Criteo Kaggle, and 0.035
-            between two processors. The SGD rate of `full` is the published one.
+        lr: Learning rate by optimizer. Off by roundings, those of `small` move AUROC by at most 2.4e-4
+            (results/streams/rounding.json). With SGD at 1 it was 3.7e-3 on Criteo Kaggle, and 0.035 between two
+            processors. The SGD rate of `full` is the published one, and was not tried so.
         turn_steps: Where a system works between its steps (looks ahead, writes to a drive), turns on a CPU have
             `LONG_TURN` steps.
         host_budgets: What rows on a drive may take of memory, by default; empty: tables are on no drive. Systems are
