@@ -14,6 +14,8 @@ from suite.run.messages import Outcome
 
 GRACE_S = 10.0
 """How long a worker may take to end after its last word, or to be reaped after a kill."""
+_ENTER_S = 1.0
+"""How long a process may take to enter a program."""
 MARK = "EMBEDDING_BENCH_WORKER"
 """Environment variable with a value per worker. All that a worker starts inherits it, and is found by it even after it
 left the session and lost its parent."""
@@ -63,9 +65,23 @@ def runs(pid: int) -> bool:
 
 def _has(process: psutil.Process, mark: str) -> bool:
     try:
-        return bool(process.environ().get(MARK) == mark)
+        return _environment(process).get(MARK) == mark
     except (psutil.Error, OSError):
         return False  # gone, or another user's
+
+
+def _environment(process: psutil.Process) -> dict[str, str]:
+    """What a process was started with. While it is entering a program the kernel shows none: waits for the program."""
+    end = time.monotonic() + _ENTER_S
+    while not process.environ() and _enters(process) and time.monotonic() < end:
+        time.sleep(0.002)
+    environment: dict[str, str] = process.environ()
+    return environment
+
+
+def _enters(process: psutil.Process) -> bool:
+    """Whether it has memory, as no thread of the kernel has, and no arguments yet, which come with its environment."""
+    return bool(process.memory_info().vms and not process.cmdline())
 
 
 def post_mortem(returncode: int | None, *, log: Path, kernel_killed: bool) -> Outcome:

@@ -274,6 +274,24 @@ def test_only_processes_of_the_mark_are_killed_and_the_spared_one_lives():
             child.wait()
 
 
+def test_process_that_is_entering_a_program_is_asked_again_for_its_mark(monkeypatch):
+    """Between two programs the kernel shows a process without arguments and environment: one of five read at its start
+    on two busy cores."""
+    child = subprocess.Popen(["sleep", "60"], env={**os.environ, MARK: "ours"}, start_new_session=True)
+    entering = psutil.Process(child.pid)
+    environments, commands = [{}, {}], [[], []]
+    environment, command = entering.environ, entering.cmdline
+    entering.environ = lambda: environments.pop() if environments else environment()
+    entering.cmdline = lambda: commands.pop() if commands else command()
+    monkeypatch.setattr(psutil, "process_iter", lambda: [entering])
+    try:
+        kill_marked("ours", spare=os.getpid())
+        assert child.wait(10) == -9
+    finally:
+        child.kill()
+        child.wait()
+
+
 def test_worker_imports_this_package_and_those_beside_the_caller(worker, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = worker(
