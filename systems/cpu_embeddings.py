@@ -7,7 +7,7 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocati
 from torchrec import KeyedJaggedTensor, KeyedTensor
 
 from systems.contract import Counters, Placement, Support, SystemSpec
-from systems.tbe_system import TBESystem
+from systems.fbgemm.tbe_system import TBESystem
 
 
 class CPUEmbeddings(TBESystem):

@@ -3,7 +3,7 @@
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
 
 from systems.contract import Counters, Support, SystemSpec, Tier, Verdict
-from systems.tbe_system import TBESystem
+from systems.fbgemm.tbe_system import TBESystem
 
 
 class FullGPU(TBESystem):

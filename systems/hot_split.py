@@ -10,10 +10,10 @@ from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor, PoolingType
 
 from systems.answers import Anatomy, Counters, Placement, Purpose, Rows, Support, Tier, Verdict, knowledge, total_of
+from systems.fbgemm.tbe import ROW_TYPES, TBE, build_tbe, load_tbe_rows, read_tbe_rows, tbe_anatomy, tbe_key
+from systems.fbgemm.tbe_system import Lookup, fbgemm_support
 from systems.features import FeatureGroups, Group
 from systems.spec import CacheRatio, SystemSpec, row_bytes_of, row_type_of
-from systems.tbe import ROW_TYPES, TBE, build_tbe, load_tbe_rows, read_tbe_rows, tbe_anatomy, tbe_key
-from systems.tbe_system import Lookup, fbgemm_support
 from systems.unique_counter import CountedSystem, UniqueCounter
 
 PLACE_BYTES = 4

@@ -13,10 +13,10 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_training import construct_spl
 from torch import Tensor, nn
 
 from systems.answers import Placement, Rows, Support, Tier, Verdict
+from systems.fbgemm.tbe import TBE, number_rows, tbe_states
+from systems.fbgemm.tbe_system import TBESystem
 from systems.features import Group
 from systems.spec import OptimizerKind, SystemSpec, row_type_of
-from systems.tbe import TBE, number_rows, tbe_states
-from systems.tbe_system import TBESystem
 
 _SYNC_BYTES = 64 << 20
 """Loading leaves less than this in the page cache that is not on the drive yet."""

@@ -20,8 +20,8 @@ SYSTEMS: dict[str, str] = {
     "colossalai_cache": "systems.colossalai_cache:ColossalAICache",
     "torchrec_uvm": "systems.torchrec_uvm:TorchrecUVM",
     "torchrec_uvm_caching": "systems.torchrec_uvm:TorchrecUVMCaching",
-    "fbgemm_uvm": "systems.fbgemm_uvm:FbgemmUVM",
-    "fbgemm_uvm_caching": "systems.fbgemm_uvm:FbgemmUVMCaching",
+    "fbgemm_uvm": "systems.fbgemm.uvm:FbgemmUVM",
+    "fbgemm_uvm_caching": "systems.fbgemm.uvm:FbgemmUVMCaching",
     "cpu_embeddings": "systems.cpu_embeddings:CPUEmbeddings",
     "hot_split": "systems.hot_split:HotSplit",
 }

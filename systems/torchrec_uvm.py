@@ -19,10 +19,10 @@ from torchrec.distributed.sharding_plan import construct_module_sharding_plan, t
 from torchrec.distributed.types import EmbeddingModuleShardingPlan, ShardingPlan
 
 from systems.answers import Support, Verdict
+from systems.fbgemm.tbe import TBE, WAYS, count_updates_alone, optimizer_options
+from systems.fbgemm.uvm_cache import UVM, UVMCaching, cache_sets
 from systems.features import FeatureGroups
 from systems.spec import CacheRatio, SystemSpec
-from systems.tbe import TBE, WAYS, count_updates_alone, optimizer_options
-from systems.uvm_cache import UVM, UVMCaching, cache_sets
 
 
 class TorchrecUVM(UVM):

@@ -28,7 +28,7 @@ from suite.run.plan import Options, plan_cells
 from suite.simulate.models.fbgemm.cache import FbgemmCacheModel, cache_miss_counter, uvm_cache_stats
 from suite.simulate.models.model import Setting, Span, replay
 from suite.simulate.traces.trace import WorkloadTrace
-from systems.fbgemm_uvm import FbgemmUVMCaching
+from systems.fbgemm.uvm import FbgemmUVMCaching
 from systems.selection import parse_systems
 from workloads.batch import Split
 

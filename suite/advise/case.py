@@ -26,11 +26,11 @@ from systems.contract import (
     Tier,
     Verdict,
 )
+from systems.fbgemm.tbe import WAYS
+from systems.fbgemm.uvm_cache import cache_sets, slot_bytes, uvm_required_bytes
 from systems.features import Group
 from systems.freq_cache import sizing
 from systems.registry import Variant
-from systems.tbe import WAYS
-from systems.uvm_cache import cache_sets, slot_bytes, uvm_required_bytes
 from workloads.batch import Workload
 
 CACHING = frozenset({"freq_cache", "fbgemm_uvm_caching", "torchrec_uvm_caching"})

@@ -11,9 +11,9 @@ from torch.nn.functional import embedding_bag
 from torchrec import KeyedJaggedTensor, PoolingType
 
 from systems.approximate.composition import Composition
+from systems.fbgemm.tbe import build_tbe, tbe_states
 from systems.features import Group, feature_of_ids
 from systems.spec import OptimizerKind, SystemSpec
-from systems.tbe import build_tbe, tbe_states
 
 _OUTSIDE = 2**31 - 1
 """A row that no matrix has: fbgemm refuses it, on a CPU at once, on CUDA in its kernel, so that nothing waits."""

@@ -12,12 +12,12 @@ from torch import Tensor
 from torchrec import KeyedJaggedTensor, KeyedTensor
 
 from systems.answers import Anatomy, Placement, Purpose, Rows, Support, Tier, Verdict
+from systems.fbgemm.tbe import ROW_TYPES, build_shared_tbe, tbe_key, tbe_states
+from systems.fbgemm.tbe_system import fbgemm_support
 from systems.features import FeatureGroups, Group
 from systems.in_flight import InFlight
 from systems.rocksdb_table.store import Bytes, Int64s, RocksDBStore
 from systems.spec import SparseOptimizer, SystemSpec, row_type_of
-from systems.tbe import ROW_TYPES, build_shared_tbe, tbe_key, tbe_states
-from systems.tbe_system import fbgemm_support
 from systems.unique_counter import CountedSystem
 
 _POOL_STEP = 4096

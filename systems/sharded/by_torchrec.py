@@ -17,10 +17,10 @@ from torchrec.distributed.sharding_plan import construct_module_sharding_plan, r
 from torchrec.distributed.types import EmbeddingModuleShardingPlan, ShardingType
 
 from systems.contract import Counters, Rows, SystemSpec, Tier
+from systems.fbgemm.tbe import TBE, load_tbe_rows, read_tbe_rows
 from systems.full_gpu import FullGPU
 from systems.sharded.placement import Shard, place
 from systems.sharded.system import ShardedSystem
-from systems.tbe import TBE, load_tbe_rows, read_tbe_rows
 from systems.torchrec_uvm import Holder, TorchrecUVM, TorchrecUVMCaching, tables_in
 from systems.unique_counter import UniqueCounter
 

@@ -14,9 +14,9 @@ from suite.simulate.models.fbgemm.cache import FbgemmCacheModel, cache_miss_coun
 from suite.simulate.models.model import Setting, Span, Tally, replay
 from suite.simulate.traces.trace import Int64s, Trace
 from systems.contract import CacheRatio, OptimizerKind
-from systems.fbgemm_uvm import FbgemmUVMCaching
+from systems.fbgemm.tbe import TBE
+from systems.fbgemm.uvm import FbgemmUVMCaching
 from systems.freq_cache.planner.planner import Ids
-from systems.tbe import TBE
 
 pytestmark = pytest.mark.cuda
 

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from systems import selection
 from systems.contract import OptimizerKind
-from systems.fbgemm_uvm import FbgemmUVM
-from systems.tbe import TBE
-from systems.tbe_system import TBEHolder
+from systems.fbgemm.tbe import TBE
+from systems.fbgemm.tbe_system import TBEHolder
+from systems.fbgemm.uvm import FbgemmUVM
 
 CPU = torch.device("cpu")
 ALIKE = [

@@ -5,7 +5,6 @@ standard input, answers leave through file descriptor FD. Standard input stays o
 when it closes, the worker ends itself.
 """
 
-import importlib.util
 import os
 import signal
 import sys
@@ -17,18 +16,10 @@ from queue import SimpleQueue
 from typing import NoReturn
 
 from suite.records.status import Status
+from suite.run.cell.failures import describe, status_of
 from suite.run.cell.reporter import Reporter
 from suite.run.ending import MARK, kill_marked
 from suite.run.messages import REQUESTS, Host, Outcome, Progress, Request, RunCell
-from suite.run.scratch import is_disk_full
-
-_REMEDIES = {
-    Status.OOM_DEVICE: "use a smaller --cache-ratio, --device-budget, --batch-size or --scale",
-    Status.OOM_DISK: "make room, or set TMPDIR to a directory on a drive with more",
-    Status.OOM_HOST: "use a smaller --scale, --embedding-dim or --batch-size",
-}
-_STATUS_BY_NAME = {"WorkingSetTooLarge": Status.INFEASIBLE, "CannotHold": Status.UNSUPPORTED}
-"""Of errors whose modules this one does without."""
 
 
 def main(messages: int) -> NoReturn:
@@ -67,32 +58,6 @@ def _outcome(request: Request, following: Iterator[Request], reporter: Reporter)
     except Exception as error:
         traceback.print_exc()
         return Outcome(status=status_of(error), reason=describe(error))
-
-
-def status_of(error: BaseException) -> Status:
-    """The status that an exception stands for."""
-    name, text = type(error).__name__, str(error)
-    if name == "OutOfMemoryError" or "CUDA out of memory" in text or "CUDA error: out of memory" in text:
-        return Status.OOM_DEVICE
-    if isinstance(error, MemoryError) or "DefaultCPUAllocator: can't allocate memory" in text:
-        return Status.OOM_HOST
-    if is_disk_full(error):
-        return Status.OOM_DISK
-    if isinstance(error, ImportError):
-        return Status.UNAVAILABLE
-    return _STATUS_BY_NAME.get(name, Status.CRASHED)
-
-
-def describe(error: BaseException) -> str:
-    """One line that says what went wrong, and for a missing package what to install."""
-    first = str(error).strip().splitlines()[0] if str(error).strip() else "no message"
-    if isinstance(error, ImportError) and error.name:
-        package = error.name.partition(".")[0]
-        if package in sys.modules or importlib.util.find_spec(package) is not None:
-            return f"cannot import {error.name}: check its name, and the version of {package} ({first})"
-        return f"cannot import {package}: run make setup, or pip install {package.replace('_', '-')} ({first})"
-    remedy = _REMEDIES.get(status_of(error))
-    return f"{type(error).__name__}: {first}" + (f"; {remedy}" if remedy else "")
 
 
 def _read_until_the_parent_dies(lines: SimpleQueue[bytes]) -> None:

@@ -24,10 +24,10 @@ from suite.records.store import write_atomically
 from suite.run import memory_probes
 from suite.run.cell.asked import Asked
 from suite.run.cell.experiment import first_failure, measure
+from suite.run.cell.failures import describe, status_of
 from suite.run.cell.feed import FeedPlan
 from suite.run.cell.reporter import Reporter
 from suite.run.cell.training import multiply_in
-from suite.run.cell.worker import describe, status_of
 from suite.run.messages import Outcome
 from suite.run.ranks import account, group
 from suite.run.ranks.training import RankTrainer, parts_of

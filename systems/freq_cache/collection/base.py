@@ -15,6 +15,8 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
 from systems.answers import Anatomy, Counters, Placement, Purpose, Rows, Support, Tier, Verdict, total_of
 from systems.contract import EmbeddingSystem
+from systems.fbgemm.tbe import CUDA_ROW_TYPES
+from systems.fbgemm.tbe_system import fbgemm_support
 from systems.freq_cache import sizing
 from systems.freq_cache.cache import Cache, Transfer, counters_of
 from systems.freq_cache.collection import arguments
@@ -27,8 +29,6 @@ from systems.freq_cache.saving import checkpoint
 from systems.freq_cache.saving.commits import Commits
 from systems.freq_cache.saving.streamed import StreamedRows, streamed
 from systems.spec import SparseOptimizer, SystemSpec
-from systems.tbe import CUDA_ROW_TYPES
-from systems.tbe_system import fbgemm_support
 
 Batch = TypeVar("Batch")
 

@@ -8,9 +8,9 @@ from fbgemm_gpu.split_embedding_configs import SparseType
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import CacheAlgorithm, EmbeddingLocation
 
 from systems.contract import Counters, OptimizerKind, Purpose, Tier
-from systems.tbe import tbe_anatomy, tbe_placement
+from systems.fbgemm.tbe import tbe_anatomy, tbe_placement
+from systems.fbgemm.uvm_cache import cached_uvm_counters, set_tbe_counting
 from systems.unique_counter import UniqueCounter
-from systems.uvm_cache import cached_uvm_counters, set_tbe_counting
 from tests.contract.scenes import table
 from tests.unit.systems.specs import batch, spec
 

@@ -4,9 +4,9 @@ import pytest
 from torchrec import EmbeddingBagConfig
 
 from systems.contract import OptimizerKind, Tier
-from systems.fbgemm_uvm import FbgemmUVM, FbgemmUVMCaching
+from systems.fbgemm.uvm import FbgemmUVM, FbgemmUVMCaching
+from systems.fbgemm.uvm_cache import cache_sets, slot_bytes, uvm_required_bytes
 from systems.torchrec_uvm import TorchrecUVM, TorchrecUVMCaching
-from systems.uvm_cache import cache_sets, slot_bytes, uvm_required_bytes
 from tests.contract.scenes import table
 from tests.unit.systems.specs import spec
 

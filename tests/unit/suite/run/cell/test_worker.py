@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from suite.records.status import Status
+from suite.run.cell.failures import describe, status_of
 from suite.run.cell.reporter import Reporter
-from suite.run.cell.worker import _outcome, describe, status_of
+from suite.run.cell.worker import _outcome
 from suite.run.messages import ANSWERS, Outcome, Progress, RunCell
 from systems.contract import WorkingSetTooLarge
 from tests.faults.cells import fake, tiny_cell

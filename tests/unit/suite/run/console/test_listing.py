@@ -8,7 +8,7 @@ from rich.console import Console
 
 from suite.run.console.choices import Device, choose_device
 from suite.run.console.listing import show_choices
-from systems.fbgemm_uvm import FbgemmUVM
+from systems.fbgemm.uvm import FbgemmUVM
 from systems.full_gpu import FullGPU
 from systems.no_embeddings import NoEmbeddings
 from systems.registry import SYSTEMS

@@ -10,10 +10,10 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_common import CacheAlgorithm,
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, KeyedTensor
 
 from systems.answers import Counters, Support, Tier, Verdict, knowledge
+from systems.fbgemm.tbe import POLICIES, TBE, WAYS, tbe_key
+from systems.fbgemm.tbe_system import TBEHolder
 from systems.features import FeatureGroups
 from systems.spec import CacheRatio, OptimizerKind, SystemSpec, row_bytes_of
-from systems.tbe import POLICIES, TBE, WAYS, tbe_key
-from systems.tbe_system import TBEHolder
 from systems.unique_counter import UniqueCounter
 
 MEMORY = ("host_mapped", "managed")

@@ -8,11 +8,22 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_common import BoundsCheckMode
 from torch import Tensor
 from torchrec import KeyedJaggedTensor, KeyedTensor
 
-from systems import tbe as fbgemm
 from systems.answers import Anatomy, Placement, Rows, Support, Tier, Verdict
+from systems.fbgemm.tbe import (
+    ROW_TYPES,
+    TBE,
+    build_tbe,
+    flush_tbe,
+    load_tbe_rows,
+    read_tbe_rows,
+    set_tbe_steps,
+    tbe_anatomy,
+    tbe_key,
+    tbe_placement,
+    tbe_steps,
+)
 from systems.features import FeatureGroups, Group
 from systems.spec import OptimizerKind, SystemSpec, row_type_of
-from systems.tbe import ROW_TYPES, TBE, build_tbe, tbe_key
 from systems.unique_counter import CountedSystem
 
 Lookup: TypeAlias = tuple[Tensor, Tensor, Tensor | None]
@@ -57,7 +68,7 @@ class TBEHolder(CountedSystem):
     def placement(self) -> Placement:
         # a subclass may do more around the same TBEs: it must say itself that it does not
         alike = vars(type(self)).get("same_on_host")
-        live = fbgemm.tbe_placement(self._tbes, host_rows_are=self.host_rows_are)
+        live = tbe_placement(self._tbes, host_rows_are=self.host_rows_are)
         return replace(live, computes_as=alike if self._plain_on_host() else None)
 
     def _plain_on_host(self) -> bool:
@@ -79,28 +90,28 @@ class TBEHolder(CountedSystem):
     def load_rows(self, table: str, start: int, rows: Rows) -> None:
         self.check_rows(table, start, rows)
         tbe, index = self._tbe_of_table[table]
-        fbgemm.load_tbe_rows(tbe, table=index, start=start, rows=rows)
+        load_tbe_rows(tbe, table=index, start=start, rows=rows)
 
     def read_rows(self, table: str, ids: Tensor) -> Rows:
         tbe, index = self._tbe_of_table[table]
-        return fbgemm.read_tbe_rows(tbe, table=index, ids=ids)
+        return read_tbe_rows(tbe, table=index, ids=ids)
 
     def set_learning_rate(self, lr: float) -> None:
         for tbe in self._tbes:
             tbe.set_learning_rate(lr)  # kept in fp32 there
 
     def optimizer_steps(self, table: str) -> int:
-        return fbgemm.tbe_steps(self._tbe_of_table[table][0])
+        return tbe_steps(self._tbe_of_table[table][0])
 
     def set_optimizer_steps(self, table: str, steps: int) -> None:
-        fbgemm.set_tbe_steps(self._tbe_of_table[table][0], steps)
+        set_tbe_steps(self._tbe_of_table[table][0], steps)
 
     def flush(self) -> None:
         for tbe in self._tbes:
-            fbgemm.flush_tbe(tbe)
+            flush_tbe(tbe)
 
     def memory(self) -> Anatomy:
-        return fbgemm.tbe_anatomy(self._tbes, host_rows_are=self.host_rows_are)
+        return tbe_anatomy(self._tbes, host_rows_are=self.host_rows_are)
 
 
 class TBESystem(TBEHolder):

@@ -11,9 +11,9 @@ import torch
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
 from torchrec import KeyedJaggedTensor, KeyedTensor
 
+from systems.fbgemm.tbe_system import Lookup, TBESystem
+from systems.fbgemm.uvm_cache import UVM, UVMCaching, cache_sets
 from systems.features import Group
-from systems.tbe_system import Lookup, TBESystem
-from systems.uvm_cache import UVM, UVMCaching, cache_sets
 
 
 class FbgemmUVM(UVM, TBESystem):
