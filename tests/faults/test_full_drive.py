@@ -5,13 +5,15 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from suite.records.status import Status
-from suite.run.control_groups import CannotHold
-from suite.run.memory_group import MemoryGroup, remove_left
+from suite.run.control_groups import PREFIX, CannotHold, own_group, parent_of_new
+from suite.run.memory_group import MemoryGroup
 from suite.run.messages import Progress
+from suite.run.starting import fork_worker
 from tests.faults.cells import run, tiny_cell
 from tests.faults.drives import SmallDrive, small_drive
 
@@ -41,9 +43,22 @@ def held() -> None:
         pytest.skip(str(error))
 
 
+@pytest.fixture
+def workers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of the workers that a test starts."""
+    started = []
+
+    def fork(*args: Any) -> int:
+        started.append(fork_worker(*args))
+        return started[-1]
+
+    monkeypatch.setattr("suite.run.process.fork_worker", fork)
+    return started
+
+
 @pytest.mark.parametrize("system", ["mapped_table", "rocksdb_table", "freq_cache[tier=file]", AHEAD])
 def test_drive_that_others_fill_ends_a_cell_as_oom_disk_and_nothing_of_it_is_left(
-    drive: SmallDrive, tmp_path: Path, system: str
+    drive: SmallDrive, tmp_path: Path, workers: list[int], system: str
 ) -> None:
     before = used_bytes(drive)
     others = Others(drive, phase="verify", left_bytes=LEFT_BYTES)
@@ -56,7 +71,8 @@ def test_drive_that_others_fill_ends_a_cell_as_oom_disk_and_nothing_of_it_is_lef
         assert run(tiny_cell("full_ram", **TABLES), tmp_path).outcome.status is Status.OK  # it needs no room there
     others.file.unlink()
     assert used_bytes(drive) - before < MIB
-    assert remove_left() == []
+    groups = [parent_of_new(own_group(Path("/"))[1]) / f"{PREFIX}{worker}" for worker in workers]
+    assert workers and not any(group.exists() for group in groups)
     if system == "mapped_table":
         assert run(tiny_cell(system, **TABLES), tmp_path).outcome.status is Status.OK
 
