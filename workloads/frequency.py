@@ -18,7 +18,6 @@ from workloads.compiled import compiled
 from workloads.errors import DataError
 from workloads.split import Split, prefix_of
 
-_BLOCK_ROWS = 1 << 16
 _BLOCK_IDS = 1 << 22
 """Ids that are counted together: a sketch takes each distinct id of a block once, with its number of accesses."""
 _ENTRY_BYTES = 48
@@ -27,16 +26,6 @@ _LOAD = 0.75
 _LEAST_LG = 3
 
 Ints = npt.NDArray[np.int64]
-
-
-def counted(ids: npt.NDArray[np.generic], table_rows: list[int]) -> list[Ints]:
-    """Accesses per row, int64 `[rows]` by table, of the ids of training rows, `[n, tables]`, block by block."""
-    counts = [np.zeros(rows, dtype=np.int64) for rows in table_rows]
-    for start in range(0, len(ids), _BLOCK_ROWS):
-        block = np.array(ids[start : start + _BLOCK_ROWS].T, dtype=np.int64, order="C")
-        for of_table, into in zip(block, counts, strict=True):
-            add_accesses(of_table, into)
-    return counts
 
 
 @compiled

@@ -61,7 +61,7 @@ class InputRecord(FileRecord):
 
 
 class ColumnRecord(_Record):
-    """A column of the raw files that is used, with what it holds: a name of `columns.Kind` in lower case."""
+    """A column of the raw files that is used, with what it holds: a value of `prepare.formats.Kind`."""
 
     name: str
     kind: str
@@ -176,6 +176,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 def prepare_command(folder: Path, manifest: Manifest | None = None) -> str:
     """The command that makes the prepared dataset in `folder`, raw files by name where a manifest knows them."""
+    folder = folder if folder.name not in {"", ".."} else folder.resolve()  # of `.` too, the parent gets the new one
     source, inputs, settings = [folder.name if folder.name in DATASETS else "DATASET"], ["FILE..."], Settings()
     if manifest is not None:
         described = manifest.schema_file

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from workloads.batch import Batch, DataKind, Split
 from workloads.errors import DataError
-from workloads.frequency import counted
+from workloads.frequency import add_accesses
 from workloads.manifest import (
     COUNTS,
     MANIFEST,
@@ -26,6 +26,8 @@ from workloads.manifest import (
     read_manifest,
 )
 from workloads.split import prefix_of
+
+_BLOCK_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -67,15 +69,12 @@ class PreparedWorkload:
         self._counts = _map(folder, manifest, COUNTS)
 
     @classmethod
-    def open(cls, path: Path, *, batch_size: int, seed: int = 0) -> Self:
+    def open(cls, path: Path, *, batch_size: int) -> Self:
         """Open the directory that holds manifest.json; sizes and headers are checked, contents by `verify` only.
-
-        The seed is for a signature that all workloads share: real rows have one order, that of time.
 
         Raises:
             DataError: a file is missing or is not what the manifest says; the message has the command that makes it.
         """
-        del seed
         return cls(path, read_manifest(path), batch_size=batch_size)
 
     @property
@@ -114,9 +113,34 @@ class PreparedWorkload:
             stops = np.cumsum([table.rows for table in self.manifest.tables])
             counts = np.split(self._counts, stops[:-1])
         else:
-            ids = self.arrays[Split.TRAIN].ids
-            counts = counted(ids[: prefix_of(len(ids), prefix)], [table.rows for table in self.manifest.tables])
+            counts = self._counted(prefix_of(self.epoch_rows(), prefix))
         return {name: _folded(part, rows) for (name, rows), part in zip(self.tables, counts, strict=True)}
+
+    def _counted(self, rows: int) -> list[npt.NDArray[np.int64]]:
+        """Accesses by row of each table in the first rows of the training split."""
+        counts = [np.zeros(table.rows, dtype=np.int64) for table in self.manifest.tables]
+        for start in range(0, rows, _BLOCK_ROWS):
+            block = self.arrays[Split.TRAIN].ids[start : min(start + _BLOCK_ROWS, rows)]
+            ids = np.array(block.T, dtype=np.int64, order="C")
+            self.check_ids(ids, Split.TRAIN, start)
+            for of_table, into in zip(ids, counts, strict=True):
+                add_accesses(of_table, into)
+        return counts
+
+    def check_ids(self, ids: npt.NDArray[np.int64], split: Split, start: int) -> None:
+        """Refuse ids outside their table, `[tables, n]`, of rows of a split from `start` on.
+
+        Raises:
+            DataError: there is one; the message has its place, and the command that makes the data again.
+        """
+        rows = np.array([table.rows for table in self.manifest.tables])[:, None]
+        if ids.min(initial=0) >= 0 and (ids < rows).all():
+            return
+        table, sample = np.argwhere((ids < 0) | (ids >= rows))[0]
+        name, count = self.manifest.tables[table].name, self.manifest.tables[table].rows
+        path = self.folder / array_file(split, "ids")
+        problem = f"{path}, row {start + sample}: id {ids[table, sample]} is outside table {name} of {count} rows"
+        raise DataError(f"{problem}. Make the data again: {prepare_command(self.folder, self.manifest)}")
 
     def shrunk(self, *, max_table_rows: int, batch_size: int) -> "PreparedWorkload":
         if max_table_rows < 1:
@@ -143,13 +167,14 @@ def find_prepared(data_dir: Path) -> dict[str, Path]:
     Raises:
         DataError: nothing is there, two directories hold the same dataset, or a manifest cannot be read.
     """
-    if (data_dir / MANIFEST).exists():
+    try:
+        folders = [folder for folder in (data_dir, *_entries(data_dir)) if (folder / MANIFEST).exists()]
+    except OSError as error:
+        raise DataError(f"{error.filename} cannot be looked at ({error.strerror}): get the right to read it") from error
+    if data_dir in folders:
         return {read_manifest(data_dir).dataset: data_dir}
-    folders = sorted(entry for entry in data_dir.iterdir() if entry.is_dir()) if data_dir.is_dir() else []
     found: dict[str, Path] = {}
     for folder in folders:
-        if TEMPORARY in folder.name or not (folder / MANIFEST).exists():
-            continue  # not prepared, or not completely
         dataset = read_manifest(folder).dataset
         if dataset in found:
             raise DataError(f"{found[dataset]} and {folder} both hold {dataset}: keep one, or name its directory")
@@ -158,6 +183,11 @@ def find_prepared(data_dir: Path) -> dict[str, Path]:
         make = f"Make one: {prepare_command(data_dir / 'DATASET')}"
         raise DataError(f"{data_dir} holds no prepared dataset. {make}")
     return found
+
+
+def _entries(data_dir: Path) -> list[Path]:
+    """What may be prepared datasets there; others are being prepared."""
+    return sorted(e for e in data_dir.iterdir() if TEMPORARY not in e.name) if data_dir.is_dir() else []
 
 
 def _map(folder: Path, manifest: Manifest, name: str) -> npt.NDArray[np.generic]:

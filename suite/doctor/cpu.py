@@ -1,12 +1,10 @@
 """Checks: what else computes here, and whether cores keep their clock."""
 
-from collections.abc import Iterator
-from pathlib import PurePosixPath
-
 import psutil
 
 from suite.doctor.finding import Finding, Unsaid, ok, problem, warning
 from suite.doctor.machine import Machine
+from suite.run.control_groups import granted_cpus
 
 _OTHERS_WARNING, _OTHERS_PROBLEM = 0.05, 0.25
 """Shares of the CPUs that others take."""
@@ -60,7 +58,10 @@ def clock(machine: Machine) -> Finding:
 def cpu_quota(machine: Machine) -> Finding:
     """A quota makes no CPU invisible: as many threads as CPUs use it up and then all stand still."""
     cpus = sorted(machine.cpus)
-    granted = min(_quotas(machine), default=float("inf"))
+    try:
+        granted = granted_cpus(machine.root)
+    except OSError as error:
+        raise Unsaid(f"the control groups of this process cannot be read ({error.strerror})") from None
     if granted >= len(cpus):
         return ok("no quota below the CPUs that can be used")
     whole = max(1, int(granted))
@@ -108,22 +109,6 @@ def numa(machine: Machine) -> Finding:
         f"our CPUs are on nodes {_listed(nodes)}: the threads of one reach a table on another more slowly",
         f"On one node, the GPU's if there is one: `numactl --cpunodebind={best} --membind={best} python run_bench.py`.",
     )
-
-
-def _quotas(machine: Machine) -> Iterator[float]:
-    """CPUs that each limited control group above this process grants.
-
-    Source: the kernel's cgroup-v2.rst (`cpu.max`: quota or `max`, and period). In a container the path that
-    `/proc/self/cgroup` names may be the host's; its own group is the topmost one.
-    """
-    path = PurePosixPath(machine.text("proc/self/cgroup").rpartition("0::/")[2])
-    for folder in (path, *path.parents):
-        try:
-            quota, period = machine.text(f"sys/fs/cgroup/{folder}/cpu.max").split()
-        except Unsaid:  # a group above the visible ones, or the topmost, which has no limit
-            continue
-        if quota != "max":
-            yield int(quota) / int(period)
 
 
 def _listed(numbers: list[int]) -> str:

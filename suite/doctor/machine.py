@@ -42,7 +42,7 @@ class Gpu:
 
 
 def open_gpu() -> Gpu | None:
-    """The first device that CUDA would see; None where there is none, or the environment hides all.
+    """The first device that cells would see; None where there is none, or the environment hides all.
 
     `CUDA_VISIBLE_DEVICES` is honoured by index (in PCI order) and by UUID.
     """
@@ -147,8 +147,8 @@ def watch(seconds: float) -> Sample:
     watched = Watch(cuda=False)
     time.sleep(seconds)
     seen = watched.conditions(complete=True)
-    shares = sorted(((_share(process), process.info["name"], process.pid) for process in processes), reverse=True)
-    top = tuple(f"{name} (pid {pid}, {share:.0%} of one CPU)" for share, name, pid in shares[:_TOP] if share > 0)
+    shares = sorted(((_share(process), process.pid, process.info["name"]) for process in processes), reverse=True)
+    top = tuple(f"{name} (pid {pid}, {share:.0%} of one CPU)" for share, pid, name in shares[:_TOP] if share > 0)
     return Sample(taken=seen.others_cpu_share or 0.0, stolen=seen.stolen_cpu_share or 0.0, top=top)
 
 

@@ -11,13 +11,11 @@ import psutil
 
 from suite.doctor.finding import Finding, Unsaid, ok, problem, warning
 from suite.doctor.machine import Machine
-from suite.records.scales import FULL
+from suite.records.scales import FULL, HOST_OVERHEAD
 from suite.run.drive import IN_MEMORY, file_system
 from suite.run.memory_probes import available_host_bytes
 from workloads.schema import DATASETS
 
-_OVERHEAD = 1.25
-"""Memory of a run per byte of its tables: the share that `suite.run.plan` counts with."""
 _LEAST_MEMORY_BYTES = 2 * 10**9
 _SWAPPED_BYTES = 64 << 20
 _LEAST_BYTES = 10**9
@@ -43,8 +41,8 @@ def memory(_: Machine) -> Finding:
     seen = f"{available_bytes / 1e9:.1f} GB available"
     if available_bytes < _LEAST_MEMORY_BYTES:
         return problem(seen, "Free memory, grant the container more, or measure at --scale smoke.")
-    row_bytes = FULL.embedding_dim * 4 * _OVERHEAD
-    needs = {schema.name: row_bytes * sum(rows for _, rows in schema.categorical) for schema in DATASETS.values()}
+    row_bytes = FULL.embedding_dim * 4 * HOST_OVERHEAD
+    needs = {schema.name: row_bytes * schema.table_rows for schema in DATASETS.values()}
     lacking = [f"{name} takes about {n / 1e9:.1f} GB" for name, n in needs.items() if n > available_bytes]
     if not lacking:
         return ok(f"{seen}, enough for every dataset at every scale")

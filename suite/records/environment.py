@@ -142,7 +142,7 @@ def usable_memory_bytes() -> int:
 
 
 def visible_gpu() -> Gpu | None:
-    """The GPU that CUDA would number 0, or None: as NVML describes it, else as the driver does under `/proc`."""
+    """The GPU that cells number 0, or None: as NVML describes it, else as the driver does under `/proc`."""
     return ask_nvml(_described) or _gpu_from_proc(_first_visible())
 
 
@@ -153,7 +153,7 @@ def device_name(device: str) -> str:
 
 
 def ask_nvml(question: Callable[[Any, Any], Answer]) -> Answer | None:
-    """Ask NVML about the GPU that CUDA would number 0: the first of `CUDA_VISIBLE_DEVICES`, by index or by UUID.
+    """Ask NVML about the GPU that cells number 0: the first of `CUDA_VISIBLE_DEVICES`, by index or by UUID.
 
     `question` is called with the module `pynvml` and its handle of the GPU. None where there is no NVML or no such GPU,
     or where it refuses.

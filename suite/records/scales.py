@@ -46,7 +46,7 @@ class Scale:
 
 
 _LR = {"sgd": 1.0, "rowwise_adagrad": 0.01, "adagrad": 0.01, "adam": 0.001}
-_HOST_OVERHEAD = 1.25
+HOST_OVERHEAD = 1.25
 """Host bytes per byte of rows at full scale: index, frequencies, copies in flight."""
 
 SMOKE = Scale(
@@ -165,7 +165,7 @@ def default_scale(workload: str, *, table_rows: int, device: str, host_bytes: in
     """The scale where none was asked for, and why: `small` on a CPU, else the largest that fits the host's memory."""
     if device == "cpu":
         return SMALL.name, f"{workload}: scale small, the default without a GPU"
-    needed = table_rows * FULL.embedding_dim * 4 * _HOST_OVERHEAD
+    needed = table_rows * FULL.embedding_dim * 4 * HOST_OVERHEAD
     if needed <= host_bytes:
         return FULL.name, f"{workload}: scale full, the default with a GPU"
     return SMALL.name, (

@@ -1,17 +1,18 @@
-"""Where the control group of this process is, and how one is made below it.
+"""Where the control group of this process is, what it grants, and how one is made below it.
 
-Sources: the kernel's cgroup-v1/memory.rst and cgroup-v2.rst; systemd's CGROUP_DELEGATION.md and
+Sources: the kernel's cgroup-v1/memory.rst, cgroup-v2.rst and sched-bwc.rst; systemd's CGROUP_DELEGATION.md and
 org.freedesktop.systemd1(5).
 """
 
 import errno
+import math
 import os
 import shutil
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 PREFIX = "embedding-suite-"
 """Of the names of our groups; the number of the process that made one follows."""
@@ -75,6 +76,33 @@ def own_group(root: Path) -> tuple[int, Path]:
         "no control group that counts memory can be seen (no such mount in /proc/self/mountinfo)",
         "mount it: `sudo mount -t cgroup2 none /sys/fs/cgroup`, for a container `docker run --privileged ...`",
     )
+
+
+def granted_cpus(root: Path = Path("/")) -> float:
+    """CPUs that the tightest quota on this process grants; infinite where there is none.
+
+    In a container the path that `/proc/self/cgroup` names may be the host's; its own group is the topmost one.
+
+    Raises:
+        OSError: the groups of this process cannot be read.
+    """
+    granted = math.inf
+    for line in (root / "proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        names: tuple[str, ...]
+        if not controllers:  # version 2
+            mount, names = "sys/fs/cgroup", ("cpu.max",)
+        elif "cpu" in controllers.split(","):
+            mount, names = "sys/fs/cgroup/cpu", ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        else:
+            continue
+        own = PurePosixPath(path.lstrip("/"))
+        for group in (own, *own.parents):
+            with suppress(OSError):  # a group above the visible ones, or the topmost, which has no limit
+                quota, period = " ".join((root / mount / group / name).read_text() for name in names).split()
+                if quota not in {"max", "-1"}:
+                    granted = min(granted, int(quota) / int(period))
+    return granted
 
 
 def made_counting(base: Path) -> tuple[Path, Path]:

@@ -60,7 +60,7 @@ def open_trace(
         data_dir: Where datasets were prepared.
         trace: A file of ids; see `suite.simulate.traces.file`.
         batch_size: Samples per batch.
-        seed: Of synthetic streams, and of the order of prepared ones.
+        seed: Of synthetic streams; prepared rows have one order, that of time.
         frequency_prefix: Share of the training split that a system may take frequencies from.
 
     Raises:
@@ -77,7 +77,7 @@ def open_trace(
     if data_dir is not None:
         prepared = find_prepared(data_dir)
         name = _only_one(parse_prepared(workload, prepared, data_dir=data_dir))
-        opened = PreparedWorkload.open(prepared[name], batch_size=samples, seed=seed)
+        opened = PreparedWorkload.open(prepared[name], batch_size=samples)
         return WorkloadTrace(opened, prefix=frequency_prefix)
     name = _only_one(parse_workloads(workload))
     made = SyntheticWorkload.create(name, batch_size=samples, seed=seed, max_rows=SCALES[scale].max_rows)

@@ -4,12 +4,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from workloads.batch import Batch, DataKind, Split
 from workloads.errors import DataError
-from workloads.frequency import Ints
-from workloads.manifest import IdRule, array_file, prepare_command
+from workloads.manifest import IdRule
 from workloads.prepared import PreparedWorkload, find_prepared
 from workloads.streams.synthetic import SyntheticWorkload
 
@@ -53,7 +50,7 @@ def prepared_rows(folder: Path) -> RowSource:
     def read(split: Split, limit: int) -> Iterator[Batch]:
         for start in range(0, limit, _BLOCK_ROWS):
             batch = workload.rows(start, min(start + _BLOCK_ROWS, limit), split)
-            _check(batch.features.values().numpy().reshape(len(workload.tables), -1), workload, split, start)
+            workload.check_ids(batch.features.values().numpy().reshape(len(workload.tables), -1), split, start)
             yield batch
 
     return _source(workload, row_0=_ROW_0[workload.manifest.settings.ids], read=read)
@@ -84,15 +81,3 @@ def _source(
 ) -> RowSource:
     rows = {split: workload.batches(split) * workload.batch_size for split in Split}
     return RowSource(name=workload.name, kind=workload.kind, tables=workload.tables, row_0=row_0, rows=rows, read=read)
-
-
-def _check(ids: Ints, workload: PreparedWorkload, split: Split, start: int) -> None:
-    """Refuse ids outside their table, `[tables, n]`, of rows from `start` on."""
-    rows = np.array([count for _, count in workload.tables])[:, None]
-    if ids.min(initial=0) >= 0 and (ids < rows).all():
-        return
-    table, sample = np.argwhere((ids < 0) | (ids >= rows))[0]
-    name, count = workload.tables[table]
-    path = workload.folder / array_file(split, "ids")
-    problem = f"{path}, row {start + sample}: id {ids[table, sample]} is outside table {name} of {count} rows"
-    raise DataError(f"{problem}. Make the data again: {prepare_command(workload.folder, workload.manifest)}")

@@ -53,14 +53,17 @@ class Kind(enum.StrEnum):
             return False
         if self is Kind.DENSE_FLOAT and field:
             return math.isfinite(float(field)) and abs(float(field)) <= LARGEST_FLOAT32
-        if self is Kind.TIME and b"-" in field:
+        if self is Kind.TIME and b":" in field:
             return _reads(lambda: datetime.fromisoformat(field.decode()))
+        if self is Kind.TIME:
+            return -(2**63) <= int(field) < 2**63
         return self is not Kind.CATEGORICAL_STRING or _reads(field.decode)
 
 
 _INTEGER = (rb"(?:-?[0-9]{1,18})?", "an integer of at most 18 digits, or nothing")
 _FLOAT = rb"(?:-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)?"
-_TIME = rb"[0-9]{1,18}|[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
+TIME = r"-?[0-9]{1,19}|[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-5][0-9](?:\.[0-9]{1,6})?"
+"""The pattern of a time; an integer must fit into 64 bits, and the day and hour must exist."""
 _TEXTS = {
     Kind.LABEL: (rb"[01]", "0 or 1"),
     Kind.DENSE_INTEGER: _INTEGER,
@@ -68,7 +71,7 @@ _TEXTS = {
     Kind.CATEGORICAL_INTEGER: _INTEGER,
     Kind.CATEGORICAL_HEX: (rb"[0-9a-fA-F]{0,16}", "at most 16 hex digits, or nothing"),
     Kind.CATEGORICAL_STRING: (rb"(?s:.*)", "text in UTF-8, or nothing"),
-    Kind.TIME: (_TIME, "an integer or YYYY-MM-DD HH:MM:SS"),
+    Kind.TIME: (TIME.encode(), "an integer of 64 bits or YYYY-MM-DD HH:MM:SS"),
     Kind.IGNORED: (rb"(?s:.*)", "anything"),
 }
 """The pattern of the text of a kind, and the same in words."""

@@ -78,9 +78,12 @@ def prepare(
         raise DataError(f"unknown dataset '{dataset}' (known: {', '.join(FORMATS)})")
     settings, memory = settings or Settings(), memory or Memory()
     _check_settings(settings, raw)
-    _check_inputs(inputs)
     target = (out / raw.dataset).resolve()  # a link to another disk stays one: work and renames happen over there
-    _check_target(target, overwrite=overwrite)
+    try:
+        _check_inputs(inputs)
+        _check_target(target, overwrite=overwrite)
+    except OSError as error:
+        raise DataError(f"{error.filename} cannot be looked at ({error.strerror}): get the right to read it") from error
     work = target.parent / f".{raw.dataset}{TEMPORARY}work"
     cluster = OnCluster(scheduler) if scheduler is not None else None
     try:
@@ -88,6 +91,7 @@ def prepare(
         with work_folder(work, restart=restart):
             job = Job(raw, settings, memory, work)
             manifest, made = _Build(job, tuple(inputs), cluster, schema_file, progress).run()
+            _check_target(target, overwrite=overwrite)  # another may have been put there meanwhile
             _publish(made, target, aside=work / "replaced")
     except OSError as error:
         notes = f"; what was in {target} is intact" if target.exists() else ""
@@ -305,6 +309,7 @@ def _publish(made: Path, target: Path, *, aside: Path) -> None:
     if not target.exists():
         made.rename(target)
         return
+    shutil.rmtree(aside, ignore_errors=True)  # of a run that was killed when all was in place
     target.rename(aside)
     try:
         made.rename(target)

@@ -4,9 +4,10 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -48,10 +49,13 @@ class Memory:
     @classmethod
     def parse(cls, text: str) -> Self:
         """A size such as `8GB`, `512MiB` or a number of bytes."""
+        problem = f"--memory {text!r} is not a size: write it like 8GB or 512MiB"
+        if not re.fullmatch(r"[\d.]+\s*[A-Za-z]*", text.strip()):  # pydantic stops at what it does not know: 1 of 1,5GB
+            raise DataError(problem)
         try:
             return cls(TypeAdapter(ByteSize).validate_python(text.strip()))
         except ValidationError as error:
-            raise DataError(f"--memory {text!r} is not a size: write it like 8GB or 512MiB") from error
+            raise DataError(problem) from error
 
     def divided(self, parts: int) -> Self:
         """The share of each of several tasks that run at the same time."""
@@ -84,6 +88,7 @@ def threads() -> int:
 
 DONE = "done.json"
 UNFINISHED = ".unfinished"
+_GONE = ".gone"
 
 
 @dataclass(frozen=True)
@@ -144,18 +149,27 @@ def work_folder(folder: Path, *, restart: bool) -> Iterator[Path]:
             raise DataError(f"another preparation works in {folder}: wait for it, or choose another --out") from error
         for entry in folder.iterdir() if restart else ():
             if entry.is_dir():
-                shutil.rmtree(entry)
+                _remove(entry)
             else:
                 entry.unlink()
         try:
             yield folder
         except BaseException:
             if not any(folder.glob(f"*/{DONE}")):
-                shutil.rmtree(folder, ignore_errors=True)
+                with suppress(OSError):  # the first error is the one to tell
+                    _remove(folder)
             raise
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
     finally:
         os.close(lock)
+
+
+def _remove(path: Path) -> None:
+    """All at once by name: a step that is half removed must not look finished to the next run."""
+    gone = path.with_name(f"{path.name}{_GONE}")
+    shutil.rmtree(gone, ignore_errors=True)
+    path.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
 
 
 def identity(path: Path) -> Mapping[str, object]:

@@ -12,12 +12,12 @@ from contextlib import closing, contextmanager
 from copy import copy
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
 from typing import Protocol
 
 import psutil
 import torch
 
+from suite.run.control_groups import granted_cpus
 from workloads.batch import Batch, Workload
 from workloads.producer import OpenWorkload, Producer
 
@@ -29,7 +29,6 @@ _PINNED_AHEAD = 4
 """Batches that wait in pinned memory; more wait in the producers' slots."""
 _WORTH_PRODUCERS = 1_000_000
 """Lookups of a run from which producers pay: they start while the tables are built."""
-_CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 OnBatch = Callable[[], None]
 
@@ -70,10 +69,9 @@ def usable_cores() -> int:
     """Physical cores that this process may use: two threads of one core are no core to spare, nor is one over quota."""
     cores = min(len(os.sched_getaffinity(0)), psutil.cpu_count(logical=False) or os.cpu_count() or 1)
     try:
-        quota, period = _CPU_QUOTA.read_text().split()
-    except (OSError, ValueError):
+        return max(1, int(min(cores, granted_cpus())))
+    except OSError:  # no Linux
         return cores
-    return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))
 
 
 class Feed(Protocol):

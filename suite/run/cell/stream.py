@@ -16,7 +16,7 @@ def open_workload(cell: Cell, *, whole_split: Split | None = None) -> Workload:
             raise ValueError("a cell on real data needs a data directory")
         folder = Path(cell.data_dir)
         rows = read_manifest(folder).splits[whole_split].rows if whole_split else cell.batch_size
-        return PreparedWorkload.open(folder, batch_size=rows, seed=cell.round_seed)
+        return PreparedWorkload.open(folder, batch_size=rows)
     return SyntheticWorkload.create(
         cell.workload, batch_size=cell.batch_size, seed=cell.round_seed, max_rows=cell.max_rows
     )

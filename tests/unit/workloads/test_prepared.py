@@ -2,6 +2,7 @@ import hashlib
 import json
 import random
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -62,7 +63,7 @@ def test_batches_hold_the_raw_rows_in_time_order(original, rows):
 
 
 def test_workload_describes_itself(original):
-    workload = PreparedWorkload.open(original, batch_size=10, seed=5)
+    workload = PreparedWorkload.open(original, batch_size=10)
     assert (workload.name, workload.kind, workload.best_auroc) == ("criteo_kaggle", DataKind.REAL, None)
     assert (workload.dense_columns, workload.batch_size, workload.epoch_rows()) == (13, 10, 84)
     assert workload.batch(0).features.keys() == [name for name, _ in workload.tables]
@@ -179,6 +180,21 @@ def test_manifest_of_another_version_or_shape_is_refused(folder, change, message
 def test_datasets_are_found_by_name_in_a_directory_or_as_one(folder):
     assert find_prepared(folder) == {"criteo_kaggle": folder}
     assert find_prepared(folder.parent) == {"criteo_kaggle": folder}
+
+
+def test_id_outside_its_table_is_refused_before_it_is_counted(folder):
+    ids = np.load(folder / "train_ids.npy", mmap_mode="r+")
+    ids[3, 5] = 1 << 30
+    ids.flush()
+    with pytest.raises(DataError, match=r"train_ids.npy, row 3: id 1073741824 is outside table C6 of .* rows\. Make"):
+        PreparedWorkload.open(folder, batch_size=2).frequencies(0.5)
+
+
+def test_command_that_makes_the_data_again_knows_where_they_lie(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    (folder / "counts.npy").unlink()
+    with pytest.raises(DataError, match=rf"prepare criteo_kaggle .* --out {folder.parent} "):
+        PreparedWorkload.open(Path(), batch_size=2)
 
 
 def test_nothing_prepared_completely_is_an_error_with_the_command(folder, tmp_path):

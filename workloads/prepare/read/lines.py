@@ -109,8 +109,8 @@ class RawFile:
                         raise DataError(f"{self.path} is {what}: unpack it first (plain, gzip and zstd are read)")
                 new = next((new for magic, new in _COMPRESSIONS.items() if start.startswith(magic)), None)
                 whole = chain((start,), raw)
-                for block in whole if new is None else _decompressed(whole, new):
-                    if block[257:262] == b"ustar":  # no line of these formats holds a word there
+                for number, block in enumerate(whole if new is None else _decompressed(whole, new)):
+                    if number == 0 and block[257:262] == b"ustar":
                         raise DataError(f"{self.path} is a tar archive: unpack it first (tar -xf {self.path})")
                     yield block
         except OSError as error:

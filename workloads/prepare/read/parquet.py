@@ -120,7 +120,9 @@ def _good(column: Column) -> pl.Expr:
         return (number.is_finite() & (number.abs() <= LARGEST_FLOAT32)) | value.is_null()
     if column.kind is Kind.CATEGORICAL_HEX:
         return value.str.contains(r"\A[0-9a-fA-F]{0,16}\z") | value.is_null()
-    return value.is_not_null() if column.kind is Kind.TIME else value.is_null() | value.is_not_null()
+    if column.kind is Kind.TIME:
+        return value.cast(pl.Int64, strict=False).is_not_null()
+    return value.is_null() | value.is_not_null()
 
 
 def _value(column: Column, dtype: pl.DataType) -> pl.Expr:

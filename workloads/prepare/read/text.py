@@ -9,13 +9,15 @@ import polars as pl
 from workloads.errors import DataError
 from workloads.prepare.formats import Column, Kind, RawFormat
 from workloads.prepare.read.checks import RowChecks
-from workloads.prepare.read.lines import RawFile, TextBlock
+from workloads.prepare.read.lines import LONGEST_LINE_BYTES, RawFile, TextBlock
 from workloads.prepare.read.values import typed
 
 # So much text around a bad line is read line by line.
 SLOW_BYTES = 1 << 20
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # polars drops a byte order mark, and unpacks what begins like gzip, zlib (three levels) or zstd.
-_TAKEN_FOR_OTHERS = (b"\xef\xbb\xbf", b"\x1f\x8b", b"\x78\x01", b"\x78\x9c", b"\x78\xda", b"\x28\xb5\x2f\xfd")
+_TAKEN_FOR_OTHERS = (_BYTE_ORDER_MARK, b"\x1f\x8b", b"\x78\x01", b"\x78\x9c", b"\x78\xda", b"\x28\xb5\x2f\xfd")
+csv.field_size_limit(LONGEST_LINE_BYTES)
 _SEPARATORS = {b"\t": "tabs", b",": "commas", b";": "semicolons", b"|": "bars", b" ": "spaces"}
 
 
@@ -49,7 +51,7 @@ class TextRows:
             block = found
             if block.first == 1 and self.raw.header:
                 header, _, text = block.text.partition(b"\n")
-                self._take_header(header.removesuffix(b"\r"))
+                self._take_header(header.removesuffix(b"\r").removeprefix(_BYTE_ORDER_MARK))
                 block = TextBlock(2, text, block.line_end)
             if block.text:
                 yield self._typed(block)
@@ -59,9 +61,8 @@ class TextRows:
         if frame is not None:
             self.checks.check_order(frame, lambda back: str(block.first + back))
             return frame
-        if len(block.text) > SLOW_BYTES:
-            return pl.concat([self._typed(part) for part in _cut(block)])
-        return self._slow(block)
+        parts = list(_cut(block)) if len(block.text) > SLOW_BYTES else [block]
+        return self._slow(block) if len(parts) == 1 else pl.concat([self._typed(part) for part in parts])
 
     def _fast(self, block: TextBlock) -> pl.DataFrame | None:
         """The typed rows of a block in which every line is good; None where one may not be."""

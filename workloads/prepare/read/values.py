@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pandas as pd
 import polars as pl
 
-from workloads.prepare.formats import LARGEST_FLOAT32, Column, Kind
+from workloads.prepare.formats import LARGEST_FLOAT32, TIME, Column, Kind
 
 
 def typed(texts: pl.DataFrame, columns: Sequence[Column]) -> pl.DataFrame | None:
@@ -26,8 +26,10 @@ def typed(texts: pl.DataFrame, columns: Sequence[Column]) -> pl.DataFrame | None
     values = texts.select(_value(column) for column in columns)
     for column in columns:
         before, after = texts[column.name], values[column.name]
-        if column.kind in {Kind.LABEL, Kind.TIME}:
+        if column.kind is Kind.LABEL:
             good = after.null_count() == 0
+        elif column.kind is Kind.TIME:  # the conversion alone takes more
+            good = after.null_count() == 0 and bool(before.str.contains(rf"\A(?:{TIME})\z").all())
         elif column.kind is Kind.DENSE_FLOAT:
             finite = bool(after.is_between(-LARGEST_FLOAT32, LARGEST_FLOAT32).all())
             good = before.null_count() == after.null_count() and finite

@@ -56,7 +56,7 @@ class FlashCrowd(Track):
     """
 
     name: ClassVar[str] = "flash"
-    every: int = parameter(1 << 19, 4, 1 << 40)
+    every: int = parameter(1 << 19, 1 << 10, 1 << 40)
     peak: float = parameter(0.15, 0.0, 1.0)
     ids: int = parameter(256, 1, 1 << 20)
     tables: float = parameter(0.5, 0.0, 1.0)

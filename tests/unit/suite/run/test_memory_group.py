@@ -1,5 +1,6 @@
 """How a memory control group is found, made and limited: on fabricated trees, and for real where one can be made."""
 
+import math
 import mmap
 import multiprocessing
 import os
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from suite.run import memory_group
-from suite.run.control_groups import CannotHold, own_group, parent_of_new
+from suite.run.control_groups import CannotHold, granted_cpus, own_group, parent_of_new
 from suite.run.memory_group import MemoryGroup, kills, remove_left
 
 NAME = f"embedding-suite-{os.getpid()}"
@@ -47,6 +48,29 @@ def version_2(tmp_path):
     write(tmp_path, "sys/fs/cgroup/cgroup.events", "populated 1\n")
     write(tmp_path, "sys/fs/cgroup/cgroup.procs", "7\n8\n")
     return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "cpus"),
+    [
+        ("0::/\n", {}, math.inf),
+        ("0::/a/b\n", {"a/b/cpu.max": "max 100000\n", "a/cpu.max": "250000 100000\n"}, 2.5),
+        ("0::/a\n", {"a/cpu.max": "100000 100000\n", "cpu.max": "50000 100000\n"}, 0.5),
+        ("0::/docker/abc\n", {"cpu.max": "300000 100000\n"}, 3),
+        (
+            "2:cpu,cpuacct:/a\n0::/\n",
+            {"cpu/a/cpu.cfs_quota_us": "150000\n", "cpu/a/cpu.cfs_period_us": "100000\n"},
+            1.5,
+        ),
+        ("2:cpu:/\n", {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, math.inf),
+        ("2:cpuacct:/\n", {"cpu/cpu.cfs_quota_us": "1000\n", "cpu/cpu.cfs_period_us": "100000\n"}, math.inf),
+    ],
+)
+def test_cpus_that_quotas_grant(tmp_path, groups, files, cpus):
+    write(tmp_path, "proc/self/cgroup", groups)
+    for path, text in files.items():
+        write(tmp_path, f"sys/fs/cgroup/{path}", text)
+    assert granted_cpus(tmp_path) == cpus
 
 
 def test_version_1_is_entered_limited_with_swap_read_and_left(version_1):

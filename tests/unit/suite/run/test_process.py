@@ -295,9 +295,11 @@ def test_process_that_is_entering_a_program_is_asked_again_for_its_mark(monkeypa
 def test_worker_imports_this_package_and_those_beside_the_caller(worker, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = worker(
-        f"open({str(tmp_path / 'path')!r}, 'w').write(os.environ['PYTHONPATH'] + ' ' + os.environ['OMP_NUM_THREADS'])"
+        "names = ['PYTHONPATH', 'OMP_NUM_THREADS', 'CUDA_DEVICE_ORDER']\n"
+        f"open({str(tmp_path / 'path')!r}, 'w').write(' '.join(os.environ[name] for name in names))"
     )
     run()
-    path, threads = (tmp_path / "path").read_text().split()
+    path, threads, order = (tmp_path / "path").read_text().split()
+    assert order == "PCI_BUS_ID"
     assert path.split(os.pathsep)[:2] == [str(Path(process.__file__).resolve().parents[2]), str(tmp_path)]
     assert int(threads) == len(os.sched_getaffinity(0))

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ import workloads.prepare.staging
 from workloads.errors import DataError
 from workloads.manifest import IdRule, Settings
 from workloads.prepare.prepare import prepare
+from workloads.prepare.workspace import Memory
+from workloads.prepared import find_prepared
 
 
 def test_preparing_twice_gives_identical_files_manifest_included(tmp_path):
@@ -96,6 +99,55 @@ def test_failed_last_rename_puts_the_previous_output_back(tmp_path, monkeypatch)
     with pytest.raises(DataError, match="no space left"):
         prepare("criteo_kaggle", [source], out=tmp_path / "out", overwrite=True)
     assert content(tmp_path / "out" / "criteo_kaggle") == {Path(k).name: v for k, v in before.items()}
+
+
+def test_run_that_was_killed_while_it_removed_its_work_is_no_trouble_to_the_next(tmp_path, monkeypatch):
+    source = kaggle_file(tmp_path / "t", random_rows(50))
+    remove = shutil.rmtree
+
+    def killed(folder, **options):
+        steps = [mark.parent for mark in Path(folder).glob("*/done.json")]
+        for file in (file for step in steps for file in step.iterdir() if file.name != "done.json"):
+            remove(file) if file.is_dir() else file.unlink()
+        if steps:
+            raise KeyboardInterrupt
+        remove(folder, **options)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            prepare("criteo_kaggle", [source], out=tmp_path / "out")
+    before = content(tmp_path / "out" / "criteo_kaggle")
+    (tmp_path / "out" / ".criteo_kaggle.partial-work" / "replaced").mkdir(parents=True)
+    (tmp_path / "out" / ".criteo_kaggle.partial-work" / "replaced" / "manifest.json").touch()
+    prepare("criteo_kaggle", [source], out=tmp_path / "out", overwrite=True)
+    assert content(tmp_path / "out") == {f"criteo_kaggle/{name}": data for name, data in before.items()}
+
+
+def test_output_that_another_has_made_meanwhile_is_not_replaced(tmp_path, monkeypatch):
+    source, target = kaggle_file(tmp_path / "t", random_rows(50)), tmp_path / "out" / "criteo_kaggle"
+    run = workloads.prepare.prepare._Build.run
+    monkeypatch.setattr(workloads.prepare.prepare._Build, "run", lambda build: (run(build), target.mkdir())[0])
+    with pytest.raises(DataError, match="exists already: add --overwrite"):
+        prepare("criteo_kaggle", [source], out=tmp_path / "out")
+    assert list(target.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["1,5GB", "8 GB/2", "600000000,5", "much", "", "-1GB"])
+def test_memory_that_is_no_size_is_refused(text):
+    with pytest.raises(DataError, match="is not a size: write it like 8GB"):
+        Memory.parse(text)
+
+
+def test_input_that_may_not_be_looked_at_is_an_error_in_a_sentence(tmp_path, monkeypatch):
+    def refuse(path):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", refuse)
+    with pytest.raises(DataError, match=r"a/b cannot be looked at \(Permission denied\)"):
+        prepare("criteo_kaggle", [Path("a/b")], out=tmp_path)
+    with pytest.raises(DataError, match=r"manifest.json cannot be looked at \(Permission denied\)"):
+        find_prepared(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_parameters_are_read_and_told_again_where_they_are_not_the_default(text,
         ("drift[lifetime=nan]", "lifetime of @drift is nan: give 0.001 to 1000"),
         ("drift[lifetime=1,lifetime=2]", "lifetime twice"),
         ("recency[probability=1]", "probability of @recency is 1.0: give 0 to 0.9"),
-        ("flash[every=1002]", "every of @flash is 1002: give a multiple of 4"),
+        ("flash[every=1026]", "every of @flash is 1026: give a multiple of 4"),
         ("growth[start=0]", "start of @growth is 0.0: give 0.25 to 1"),
     ],
 )

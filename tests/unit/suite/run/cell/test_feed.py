@@ -1,5 +1,6 @@
 """Where batches come from: who makes them is a rule, and they are the same whoever does."""
 
+import math
 import threading
 import time
 
@@ -34,17 +35,17 @@ def test_producers_run_during_training_only_where_there_are_cores_to_spare(devic
         assert planned.producers + min(planned.threads, cores - planned.producers) <= cores
 
 
-@pytest.mark.parametrize(
-    ("quota", "cores"), [("max 100000", 8), ("250000 100000", 2), ("50000 100000", 1), ("1600000 100000", 8), ("", 8)]
-)
-def test_cores_are_physical_ones_within_affinity_and_quota(monkeypatch, tmp_path, quota, cores):
+@pytest.mark.parametrize(("granted", "cores"), [(math.inf, 8), (2.5, 2), (0.5, 1), (16, 8), (None, 8)])
+def test_cores_are_physical_ones_within_affinity_and_quota(monkeypatch, granted, cores):
+    def granted_cpus():
+        if granted is None:
+            raise FileNotFoundError("no control groups")
+        return granted
+
     monkeypatch.setattr(feed.os, "sched_getaffinity", lambda _: set(range(16)))
     monkeypatch.setattr(feed.psutil, "cpu_count", lambda logical: 8)
-    (tmp_path / "cpu.max").write_text(quota)
-    monkeypatch.setattr(feed, "_CPU_QUOTA", tmp_path / "cpu.max")
+    monkeypatch.setattr(feed, "granted_cpus", granted_cpus)
     assert usable_cores() == cores
-    monkeypatch.setattr(feed, "_CPU_QUOTA", tmp_path / "absent")
-    assert usable_cores() == 8
 
 
 def test_before_the_clock_all_batches_of_a_run_are_there_and_no_more_are_made_in_it():

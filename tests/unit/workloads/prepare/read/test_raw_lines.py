@@ -77,6 +77,11 @@ def test_archives_are_named_with_the_remedy(tmp_path):
         lines_of(tmp_path / "dac.tar.gz")
 
 
+def test_word_that_marks_archives_is_text_further_on(tmp_path):
+    (tmp_path / "rows").write_bytes((READ_BYTES + 257) * b"a" + b"ustar\n")
+    assert len(lines_of(tmp_path / "rows")) == 1
+
+
 @pytest.mark.parametrize("content", [b"", gzip.compress(b""), zstandard.compress(b"")], ids=["plain", "gzip", "zstd"])
 def test_empty_file_is_reported(tmp_path, content):
     (tmp_path / "none").write_bytes(content)

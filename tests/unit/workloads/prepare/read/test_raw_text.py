@@ -122,10 +122,57 @@ def test_header_in_the_middle_says_that_files_were_joined(tmp_path):
         parsed(tmp_path, AVAZU, b"\n".join([AVAZU_HEADER, row, AVAZU_HEADER, row]))
 
 
-@pytest.mark.parametrize("start", [b"", b"id,click\n", b"\xef\xbb\xbf" + AVAZU_HEADER + b"\n"])
+@pytest.mark.parametrize("start", [b"", b"id,click\n"])
 def test_wrong_or_missing_avazu_header_is_reported_with_the_right_one(tmp_path, start):
     with pytest.raises(DataError, match=r"rows:1: found .*make this the first line: id,click,hour,C1,.*,C21$"):
         parsed(tmp_path, AVAZU, start + b",".join(AVAZU_ROW))
+
+
+def test_byte_order_mark_before_a_header_is_no_part_of_it(tmp_path):
+    rows = parsed(tmp_path, AVAZU, b"\xef\xbb\xbf" + b"\n".join([AVAZU_HEADER, b",".join(AVAZU_ROW)]))
+    assert rows["click"].to_list() == [0]
+
+
+def test_long_lines_among_short_ones_are_read_line_by_line(tmp_path):
+    """A block that cannot be cut into smaller ones, and a field longer than the csv module takes by itself."""
+    short, long = b"1;2;'a';7;;x\n", b"1;2;'" + 700_000 * b"b" + b"';7;;x\n"
+    rows = parsed(tmp_path, OWN, 60_000 * short + long + short)
+    assert rows.height == 60_002
+    assert rows["user"].to_list()[-2:] == hashed_strings(pl.Series([700_000 * "b", "a"])).to_list()
+
+
+SECONDS = 1_577_836_800_000_000
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("0", 0),
+        ("-5", -5),
+        ("1700000000000000000", 1_700_000_000_000_000_000),
+        (str(2**63 - 1), 2**63 - 1),
+        ("2020-01-01 00:00:00", SECONDS),
+        ("2020-01-01T00:00:59.000001", SECONDS + 59_000_001),
+        (str(2**63), None),
+        ("", None),
+        ("1.5", None),
+        ("2020-1-1 0:0:0", None),
+        ("2020-01-01", None),
+        ("2020-02-30 00:00:00", None),
+        ("2020-01-01 24:00:00", None),
+        ("2020-01-01 23:59:60", None),
+        ("2020-01-01 00:00:00.1234567", None),
+    ],
+)
+@pytest.mark.parametrize("label", [b"1", b"'1'"], ids=["block by block", "line by line"])
+def test_times_are_the_same_whatever_stands_beside_them(field, value, label):
+    raw = RawFormat("own", (Column("click", Kind.LABEL), Column("t", Kind.TIME)), separator=b";", quote=b"'")
+    line = label + b";" + field.encode()
+    if value is not None:
+        assert one_line(raw, line)["t"].to_list() == [value]
+    else:
+        with pytest.raises(DataError, match=r"7: column t: found '.*', expected an integer of 64 bits or YYYY"):
+            one_line(raw, line)
 
 
 def is_valid(kind, field):
