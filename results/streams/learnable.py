@@ -64,7 +64,7 @@ def train_epoch(
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     system = registry.load(registry.Variant.parse(SYSTEMS[kind]))(
         SystemSpec(
-            tables=tables_of(stream, scale.embedding_dim),
+            tables=tables_of(stream.tables, scale.embedding_dim),
             optimizer=SparseOptimizer(kind=optimizer, lr=lr, eps=1e-8),
             device=device,
             budget=CacheRatio(ratio=1.0),

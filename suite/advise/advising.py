@@ -86,7 +86,8 @@ def advise(
     variants = [replace(Case.of(one, workload), row_type=row_type) for one in cells for row_type in row_types]
     found = [sized for variant in variants for sized in sizes(variant, ratios, budget)]
     least = partial(frontier, largest=round(replays.uncached.largest))
-    costs = described or calibrate(found, seconds=seconds, on_progress=on_progress)
+    known = [one for one in found if one.support.verdict is Verdict.YES]
+    costs = described or calibrate(known, seconds=seconds, on_progress=on_progress)
     candidates, refused = weigh(found, replays, costs, on_progress=on_progress)
     return Advice(
         workload=cell.workload,

@@ -23,6 +23,8 @@ from suite.records.turns import Turns
 from suite.run.cell.stream import open_workload
 from suite.simulate.models.model import CannotReplay, Span
 from suite.simulate.traces.trace import WorkloadTrace
+from suite.tables.settings import cache
+from systems.contract import Verdict
 
 
 class Compared(Model):
@@ -33,6 +35,8 @@ class Compared(Model):
     scale: str
     optimizer: str
     batch_size: int
+    embedding_dim: int
+    cache: str
     system: str
     rounds: int
     predicted_steps_per_s: float
@@ -93,7 +97,7 @@ def predicted_again(results: Path, described: Costs | None, *, seconds: float, o
             except (ValueError, ImportError, OSError) as error:  # of names and data: a sentence each
                 left_out.append(_left_out(runs[0].cell, error))
     if not subjects and described is None:
-        raise BadOption("--against: no record is of a system and data that are here: see where --data-dir was")
+        raise BadOption(f"--against: no record can be predicted, e.g. {left_out[0].system}: {left_out[0].reason}")
     costs = described or calibrate([case for _, case in subjects], seconds=seconds, on_progress=on_progress)
     cells: list[Compared] = []
     replays: dict[object, Replays] = {}
@@ -124,15 +128,19 @@ def _case(cell: Cell, described: Costs | None) -> Case:
     """
     if described is not None and cell.device == "cpu":
         raise BadOption("measured on a CPU, but --hardware describes a machine with a CUDA device")
+    if cell.host_budget_bytes is not None:
+        raise BadOption("measured with rows on a drive, at a host budget, which no calibration holds systems to")
     case = Case.of(cell, open_workload(cell))
-    _ = case.system_class  # which may not be here
+    if case.support.verdict is not Verdict.YES:
+        raise BadOption(case.support.reason)
     return case
 
 
 def _compared(cell: Cell, turns: Sequence[Turns], prediction: Prediction) -> Compared:
     step_s = [turn_s / one.steps for one in turns for build in one.system_s for turn_s in build]
     return Compared(
-        **cell.model_dump(include={"workload", "data", "scale", "optimizer", "batch_size", "system"}),
+        **cell.model_dump(include={"workload", "data", "scale", "optimizer", "batch_size", "embedding_dim", "system"}),
+        cache=cache(cell),
         rounds=len(turns),
         predicted_steps_per_s=1 / prediction.step_s,
         measured_steps_per_s=1 / median(step_s),

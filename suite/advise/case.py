@@ -1,18 +1,17 @@
 """What is predicted: a system variant with a budget on the tables of a workload, and the device bytes it takes."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from typing import Self
 
 import torch
-from torchrec import EmbeddingBagConfig, PoolingType
 from torchrec.types import DataType
 
 from suite.advise.shape import Shape
 from suite.records.base import Model
 from suite.records.record import Cell
+from suite.run.cell.training import tables_of
 from systems import registry
 from systems.contract import (
     Budget,
@@ -34,7 +33,7 @@ from systems.registry import Variant
 from workloads.batch import Workload
 
 CACHING = frozenset({"freq_cache", "fbgemm_uvm_caching", "torchrec_uvm_caching"})
-"""Systems whose size is a choice."""
+"""Systems whose size is a choice, with a model of what they miss."""
 _UVM = frozenset({"fbgemm_uvm", "torchrec_uvm"})
 _RESIDENT = frozenset({"full_gpu", "reference"})
 _SHARED = {
@@ -128,7 +127,7 @@ class Case:
 
     @property
     def caches(self) -> bool:
-        """Whether it has a cache here: fbgemm has none on a CPU."""
+        """Whether it has a cache of `CACHING` here: fbgemm has none on a CPU."""
         return self.name == "freq_cache" or (self.name in CACHING and self.shape.device == "cuda")
 
     @property
@@ -140,7 +139,7 @@ class Case:
     def spec(self) -> SystemSpec:
         """As a system is asked for it; frequencies are left empty."""
         return SystemSpec(
-            tables=configs(self.tables, dim=self.shape.embedding_dim, row_type=self.row_type),
+            tables=tables_of(self.tables, self.shape.embedding_dim, row_type=DataType[self.row_type.name]),
             optimizer=SparseOptimizer(kind=OptimizerKind(self.shape.optimizer), lr=1.0),
             device=torch.device(self.shape.device),
             budget=self.budget,
@@ -151,7 +150,10 @@ class Case:
 
     @cached_property
     def support(self) -> Support:
-        """What the system says of this setting."""
+        """What the system says of this setting; slots of a system that `CACHING` lacks are not modelled."""
+        if self.name not in CACHING and self.system_class.slots is not EmbeddingSystem.slots:
+            reason = f"what {self.name} misses, and takes at each size, has no model here: run_bench.py measures it"
+            return Support(Verdict.UNSUPPORTED, reason)
         return self.system_class.support(self.spec)
 
     @property
@@ -207,18 +209,3 @@ class Case:
         if self.name in _UVM:
             return {"row-wise state of all rows": uvm_required_bytes(spec)[Tier.DEVICE]}
         return {"what the system says it needs": self.system_class.required_bytes(spec).get(Tier.DEVICE, 0)}
-
-
-def configs(tables: Iterable[tuple[str, int]], *, dim: int, row_type: RowType) -> tuple[EmbeddingBagConfig, ...]:
-    """Tables by name and rows as torchrec describes them: one feature each, sum pooling."""
-    return tuple(
-        EmbeddingBagConfig(
-            name=name,
-            embedding_dim=dim,
-            num_embeddings=rows,
-            feature_names=[name],
-            pooling=PoolingType.SUM,
-            data_type=DataType[row_type.name],
-        )
-        for name, rows in tables
-    )

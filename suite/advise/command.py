@@ -15,7 +15,7 @@ from suite.advise.case import RowType
 from suite.advise.described import EXAMPLES, DescribedCosts, Matmul, load_hardware
 from suite.records.environment import visible_gpu
 from suite.records.exits import errors_told
-from suite.records.options import BadOption, OptimizerName, ScaleName, parse_bytes, parse_workloads
+from suite.records.options import BadOption, OptimizerName, ScaleName, parse_bytes, parse_prepared, parse_workloads
 from suite.records.record import Cell
 from suite.records.store import write_atomically
 from suite.run.memory_probes import available_host_bytes
@@ -34,6 +34,7 @@ from suite.simulate.options import (
 )
 from systems import registry
 from systems.registry import Variant, split_list
+from workloads.prepared import find_prepared
 from workloads.progress import Shown
 
 SYSTEMS = {
@@ -122,7 +123,7 @@ def advise_command(
     - `python -m suite advise --against results`
     """
     shown = Shown(quiet=quiet or as_json)
-    with errors_told(CalibrationFailed):
+    with errors_told(CalibrationFailed) as errors:
         described = None if hardware is None else DescribedCosts(load_hardware(hardware), matmul)
         if against is not None:
             _check_alone(context)
@@ -137,7 +138,7 @@ def advise_command(
             check_output(out)
         gpu = visible_gpu()
         device = "cpu" if described is None and gpu is None else "cuda"
-        cells = _cells(
+        cells, notes = _cells(
             workload,
             data_dir=data_dir,
             systems=_systems(systems, device),
@@ -148,6 +149,8 @@ def advise_command(
             embedding_dim=embedding_dim,
             seed=seed,
         )
+        for note in notes:
+            errors.print(f"note: {note}", style="dim")
         budget = described.hardware.device_memory_bytes if described else gpu.memory_bytes if gpu else None
         with shown:
             advice = advise(
@@ -184,16 +187,21 @@ def _check_alone(context: typer.Context) -> None:
             raise BadOption(f"{option.opts[0]} and --against exclude each other: the records say what to predict")
 
 
-def _cells(workload: str, *, data_dir: Path | None, **options: Any) -> list[Cell]:  # noqa: ANN401 - fields of `Options`
-    """The systems in the setting, as run_bench.py would plan them."""
-    datasets = None if data_dir is None else open_datasets(data_dir, workload)
-    names = parse_workloads(workload) if datasets is None else tuple(datasets)
+def _cells(workload: str, *, data_dir: Path | None, **options: Any) -> tuple[list[Cell], list[str]]:  # noqa: ANN401
+    """The systems in the setting, as run_bench.py would plan them, and what was decided on the user's behalf.
+
+    `options` are fields of `Options`.
+    """
+    if data_dir is None:
+        names = parse_workloads(workload, flag="--workload")
+    else:
+        names = parse_prepared(workload, find_prepared(data_dir), data_dir=data_dir, flag="--workload")
     if len(names) != 1:
         raise BadOption(f"--workload: give one of {', '.join(names)}")
     asked = Options(workloads=names, **options)
     check_options(asked)
-    cells, _ = plan_cells(asked, datasets=datasets, host_bytes=available_host_bytes())
-    return cells
+    datasets = None if data_dir is None else open_datasets(data_dir, workload)
+    return plan_cells(asked, datasets=datasets, host_bytes=available_host_bytes())
 
 
 def _systems(text: str, device: str) -> tuple[Variant, ...]:

@@ -36,7 +36,7 @@ class Counts(Model):
 
     @classmethod
     def of(cls, tally: Tally, *, largest: float = 0) -> Self:
-        """The averages of a replay; `largest` is the most distinct rows of any of its batches."""
+        """The averages of a replay; `largest` is the most distinct rows of a counted batch."""
         steps = max(1, tally.batches)
         return cls(
             lookups=tally.lookups / steps,

@@ -18,6 +18,7 @@ from suite.advise.costs import Basis, Counts, NotCalibrated, Terms
 from suite.records.base import Model
 from suite.simulate.options import read_input
 from systems.contract import OptimizerKind
+from systems.freq_cache import sizing
 
 EXAMPLES = ("a100", "h100", "h200")
 """Machines that come along, by name."""
@@ -142,7 +143,8 @@ class DescribedCosts:
 
     def _dense_s(self, case: Case) -> float:
         machine, activations = self.hardware, _ACTIVATION_PASSES * 4 * case.shape.activation_values
-        flops = machine.fp32_flops if self.matmul is Matmul.FP32 else machine.tf32_flops or machine.fp32_flops
+        tf32 = self.matmul is Matmul.TF32 or case.shape.tf32
+        flops = (machine.tf32_flops if tf32 else None) or machine.fp32_flops
         return case.shape.dense_flops / (flops * machine.attained.flops) + self._memory_s(activations)
 
     def _resident(self, case: Case, counts: Counts) -> dict[str, float]:
@@ -172,7 +174,7 @@ class DescribedCosts:
 
     def _cached_by_host(self, case: Case, counts: Counts) -> dict[str, float]:
         """Rows go through staging on the host, their optimizer state with them; slots of ids are sent along."""
-        record = case.record_bytes
+        record = sizing.layout_of(case.spec, case.spec.tables[0]).record_bytes
         sent = counts.lookups * _SLOT_BYTES + case.shape.batch_size * case.shape.tables * _OFFSET_BYTES
         return self._resident(case, counts) | {
             "planning": counts.lookups / self.hardware.host_planning_ids_per_s,

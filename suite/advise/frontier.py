@@ -18,7 +18,7 @@ class Frontier(Weighed):
 
 
 def frontier(case: Case, *, largest: int) -> Frontier | None:
-    """The smallest device memory at which a case's system trains; None: it does not at any, as `case.support` says.
+    """The smallest device memory at which a case's system trains; None: `case.support` refuses it at any.
 
     `largest` is the most distinct rows of a batch: our cache trains within a byte budget only if they fit together.
     """

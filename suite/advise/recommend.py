@@ -69,7 +69,7 @@ def _reason(best: Prediction, other: Prediction | None, budget: int | None) -> s
     lead = other.step_s / best.step_s - 1
     if abs(lead) < _EQUAL and binary_bytes(best.device_bytes) == binary_bytes(other.device_bytes):
         return f"none {within} is faster by a per cent or smaller; {other.label} equals it in both"
-    if abs(lead) < _EQUAL:
+    if abs(lead) < _EQUAL and best.device_bytes <= other.device_bytes:
         return (
             f"none {within} is faster by a per cent, and it takes the least memory: "
             f"{binary_bytes(best.device_bytes)} against {binary_bytes(other.device_bytes)} of {other.label}"

@@ -13,7 +13,7 @@ from workloads.batch import Workload
 class Shape(Model):
     """A step, its ids aside. Cells that share it share a calibration.
 
-    Rows are rounded to two digits: a per cent more of them costs nothing that a clock would show.
+    Rows are rounded to two digits: 5 % more of them costs nothing that a clock would show.
     """
 
     tables: int = Field(ge=1)
@@ -28,6 +28,7 @@ class Shape(Model):
     top_mlp: tuple[int, ...]
     optimizer: str
     device: Literal["cpu", "cuda"]
+    tf32: bool = False
 
     @classmethod
     def of(cls, cell: Cell, workload: Workload) -> Self:
@@ -43,6 +44,7 @@ class Shape(Model):
             top_mlp=cell.top_mlp,
             optimizer=cell.optimizer,
             device=cell.device,
+            tf32=cell.tf32,
         )
 
     @property

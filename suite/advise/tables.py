@@ -28,7 +28,7 @@ _SHOWN_S = 5e-6
 
 
 def show(advice: Advice, console: Console) -> None:
-    """Print advice; if nothing fits, the smallest device memory at which each system trains."""
+    """Print advice; if there is no choice, the smallest device memory at which each system trains."""
     budget = "no budget" if advice.budget_bytes is None else f"budget {binary_bytes(advice.budget_bytes)}"
     print_line(
         console,
@@ -51,9 +51,9 @@ def show(advice: Advice, console: Console) -> None:
 
 def show_accuracy(accuracy: Accuracy, console: Console) -> None:
     """Print every setting's systems, predicted and measured, then the median error."""
-    same = attrgetter("workload", "data", "scale", "batch_size", "optimizer")
-    for (workload, data, scale, batch_size, optimizer), cells in groupby(accuracy.cells, same):
-        setting = f"{workload}, {data} data, scale {scale}, batch {batch_size:,}, {optimizer}"
+    same = attrgetter("workload", "data", "scale", "batch_size", "embedding_dim", "optimizer", "cache")
+    for (workload, data, scale, batch_size, dim, optimizer, size), cells in groupby(accuracy.cells, same):
+        setting = f"{workload}, {data} data, scale {scale}, batch {batch_size:,}, dim {dim}, {optimizer}, {size}"
         print_line(console, setting, style="bold")
         rates = [(cell, amount(cell.predicted_steps_per_s), amount(cell.measured_steps_per_s)) for cell in cells]
         lines = [[cell.system, *both, f"{100 * cell.error:+.1f} %"] for cell, *both in rates]
@@ -178,7 +178,8 @@ def _say_choice(choice: Choice, console: Console) -> None:
 
 
 def _show_frontier(advice: Advice, console: Console) -> None:
-    print_line(console, "Nothing fits. The smallest device memory at which each system trains:", style="bold")
+    why = "Nothing fits." if advice.predictions else "Nothing could be predicted."
+    print_line(console, f"{why} The smallest device memory at which each system trains:", style="bold")
     console.line()
     lines = [
         [row.label, binary_bytes(row.device_bytes), row.dominated_by, binary_bytes(row.host_bytes)]

@@ -35,7 +35,9 @@ def warnings(before: Run, after: Run, pairs: Sequence[Pair]) -> list[str]:
     """What a reader has to know before the numbers."""
     found = []
     if any(pair.another_machine for pair in pairs):
-        found.append("The runs come from two machines: their speed ratios are of machines, not of code.")
+        found.append(
+            "The runs are of two machines, or have other threads: their speed ratios are of machines, not of code."
+        )
     for run, rows in zip((before, after), zip(*pairs, strict=True), strict=True):
         disturbed = [record for row in rows for record in row.records if record.disturbed]
         if disturbed:

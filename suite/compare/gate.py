@@ -73,8 +73,8 @@ def judge(comparison: Comparison, threshold: float) -> Verdict:
     A cell fails that
 
     - is slower by more than `threshold`: its speed beside the baseline's in RUN_B, over the same in RUN_A, is below
-      `1 - threshold`, and the 95 % interval lies below 1, so that noise alone fails nothing. Speeds of two machines are
-      not judged;
+      `1 - threshold`, and the 95 % interval lies below 1, so that noise alone fails nothing. Speeds of two machines, or
+      with other threads, are not judged;
     - was ok in RUN_A and is not in RUN_B, or is missing there;
     - was verified in RUN_A and is not in RUN_B.
     """

@@ -1,10 +1,8 @@
 """Two runs to compare: the records below a path, and which cells of two runs are the same."""
 
-import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,8 +48,8 @@ class Pair(NamedTuple):
 
     @property
     def another_machine(self) -> bool:
-        """Whether its speeds are of two machines."""
-        return machine(self.before) != machine(self.after)
+        """Whether its speeds are of two machines; with other threads a machine is not the same."""
+        return _place(self.before) != _place(self.after)
 
 
 def machine(row: Row) -> str:
@@ -84,9 +82,6 @@ def read_run(name: str, path: Path) -> Run:
     if path.is_file():  # its neighbours are no part of the run, whatever is wrong with them
         records = {file: record for file, record in records.items() if file == path}
         problems = [problem for problem in problems if problem.path in (path, path.parent)]
-    for file in [file for file, record in records.items() if not _took_time(record)]:
-        del records[file]
-        problems.append(Problem(file, "has a turn of no duration; measure it again"))
     if not records:
         more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
         skipped = f" (skipped: {problems[0]}{more})" if problems else ""
@@ -95,11 +90,6 @@ def read_run(name: str, path: Path) -> Run:
             "--out` named"
         )
     return Run(name=name, path=path, files=records, problems=tuple(problems))
-
-
-def _took_time(record: Record) -> bool:
-    times = () if record.turns is None else chain(*record.turns.system_s, *(record.turns.baseline_s or ()))
-    return all(0 < seconds < math.inf for seconds in times)
 
 
 def match(before: Run, after: Run) -> tuple[list[Pair], list[Row], list[Row]]:

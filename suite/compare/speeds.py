@@ -17,7 +17,10 @@ class Unjudged(enum.Enum):
     )
     IS_THE_BASELINE = ("the baseline itself", "add the systems in question to both runs")
     NO_BASELINE = ("no baseline beside it, in one run at least", "run full_gpu with it, under the same options")
-    ANOTHER_MACHINE = ("measured on two machines", "measure both runs on one machine")
+    ANOTHER_MACHINE = (
+        "measured on two machines, or with other threads",
+        "measure both runs on one machine with as many threads",
+    )
     NO_INTERVAL = ("a single build: no interval", "run both with --rounds 3 or more")
 
     def __init__(self, reason: str, remedy: str) -> None:

@@ -37,32 +37,34 @@ class OptimizerName(enum.StrEnum):
     ADAM = "adam"
 
 
-def parse_workloads(text: str) -> tuple[str, ...]:
-    """The synthetic workloads that `--workloads` names, each once: `all` or names, with a track or without.
+def parse_workloads(text: str, *, flag: str = "--workloads") -> tuple[str, ...]:
+    """The synthetic workloads that `flag` names, each once: `all` or names, with a track or without.
 
     Raises:
         BadOption: one is unknown, and the near ones are named, or its track is.
     """
-    names = [name for part in split_list(text) for name in (DATASETS if part == "all" else [_synthetic(part)])]
+    names = [name for part in split_list(text) for name in (DATASETS if part == "all" else [_synthetic(part, flag)])]
     if not names:
-        raise BadOption(f"--workloads: none named: give all, or some of {', '.join(SCHEMAS)}")
+        raise BadOption(f"{flag}: none named: give all, or some of {', '.join(SCHEMAS)}")
     return tuple(dict.fromkeys(names))
 
 
-def _synthetic(name: str) -> str:
+def _synthetic(name: str, flag: str) -> str:
     """The name as the workload itself spells it."""
     try:
         dataset, track = split_name(name)
     except DataError as error:
-        raise BadOption(f"--workloads: {error}") from None
+        raise BadOption(f"{flag}: {error}") from None
     if dataset not in SCHEMAS:
         hint = near(dataset, SCHEMAS) or f"known: {', '.join(SCHEMAS)}; your own data go with --data-dir"
-        raise BadOption(f"--workloads: unknown workload '{dataset}': {hint}")
+        raise BadOption(f"{flag}: unknown workload '{dataset}': {hint}")
     return f"{dataset}@{label(track)}" if track else dataset
 
 
-def parse_prepared(text: str, folders: Mapping[str, Path], *, data_dir: Path) -> tuple[str, ...]:
-    """Of the datasets that `data_dir` holds, those that `--workloads` names, each once; `all`: published ones first.
+def parse_prepared(
+    text: str, folders: Mapping[str, Path], *, data_dir: Path, flag: str = "--workloads"
+) -> tuple[str, ...]:
+    """Of the datasets that `data_dir` holds, those that `flag` names, each once; `all`: published ones first.
 
     Raises:
         BadOption: one is not there.
@@ -73,7 +75,7 @@ def parse_prepared(text: str, folders: Mapping[str, Path], *, data_dir: Path) ->
         if name in folders:
             continue
         if "@" in name:
-            raise BadOption(f"--workloads: {name} is a synthetic stream: leave out --data-dir, or the track")
+            raise BadOption(f"{flag}: {name} is a synthetic stream: leave out --data-dir, or the track")
         from workloads.manifest import prepare_command  # brings torch, which planning does without
 
         hint = near(name, there)
@@ -82,7 +84,7 @@ def parse_prepared(text: str, folders: Mapping[str, Path], *, data_dir: Path) ->
             f"--data-dir: {data_dir} holds no {name}, only {', '.join(there)}{hint and '; ' + hint}. {make}"
         )
     if not names:
-        raise BadOption(f"--workloads: none named: give all, or some of {', '.join(there)}")
+        raise BadOption(f"{flag}: none named: give all, or some of {', '.join(there)}")
     return tuple(dict.fromkeys(names))
 
 

@@ -71,15 +71,17 @@ def open_trace(
     if not 0 < frequency_prefix <= 1:
         raise BadOption(f"--frequency-prefix: {frequency_prefix} is out of range, it must be above 0 and at most 1")
     if trace is not None:
+        if data_dir is not None:
+            raise BadOption("--trace and --data-dir exclude each other: give the one to replay")
         from suite.simulate.traces.file import FileTrace
 
         return FileTrace(trace, batch_size=samples, prefix=frequency_prefix)
     if data_dir is not None:
         prepared = find_prepared(data_dir)
-        name = _only_one(parse_prepared(workload, prepared, data_dir=data_dir))
+        name = _only_one(parse_prepared(workload, prepared, data_dir=data_dir, flag="--workload"))
         opened = PreparedWorkload.open(prepared[name], batch_size=samples)
         return WorkloadTrace(opened, prefix=frequency_prefix)
-    name = _only_one(parse_workloads(workload))
+    name = _only_one(parse_workloads(workload, flag="--workload"))
     made = SyntheticWorkload.create(name, batch_size=samples, seed=seed, max_rows=SCALES[scale].max_rows)
     return WorkloadTrace(made, prefix=frequency_prefix)
 
@@ -127,14 +129,14 @@ def parse_ratios(text: str, *, points: int) -> tuple[float, ...]:
     return tuple(sorted({*ratios, *between}))
 
 
-def check_output(out: Path) -> None:
+def check_output(out: Path, *, flag: str = "--out") -> None:
     """Make the directory before a long replay whose results go there. Raises `BadOption`: they could not be written."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise BadOption(f"--out: cannot make {out} ({error.strerror or error}): choose another directory") from None
+        raise BadOption(f"{flag}: cannot make {out} ({error.strerror or error}): choose another directory") from None
     if not os.access(out, os.W_OK):
-        raise BadOption(f"--out: {out} cannot be written: choose another directory")
+        raise BadOption(f"{flag}: {out} cannot be written: choose another directory")
 
 
 def read_input(kind: type[_M], path: Path, *, flag: str = "", remedy: str) -> _M:

@@ -14,7 +14,7 @@ from systems.registry import Variant
 from workloads.errors import DataError
 
 ROW_BYTES = 20
-"""What a replay takes on the host per row of the tables, at most."""
+"""About what a replay takes on the host per row of the tables; caches of most rows take more."""
 MEMORY_BYTES = 4_000_000_000
 _WAIT_S = 0.25
 

@@ -247,7 +247,7 @@ class WronglyHashed(Hashed):
 def test_verification_finds_a_system_that_is_not_what_it_is_defined_to_be() -> None:
     workload = SyntheticWorkload.create("avazu", batch_size=64, seed=0, max_rows=50_000)
     spec = SystemSpec(
-        tables=tables_of(workload, 16),
+        tables=tables_of(workload.tables, 16),
         optimizer=SparseOptimizer(kind=OptimizerKind.SGD, lr=1.0),
         device=CPU,
         budget=CacheRatio(ratio=0.1),

@@ -32,7 +32,7 @@ def trained(workload: SyntheticWorkload, parameters: dict[str, str], *, ratio: f
     """Counters of a cache that trains, over the batches `WARMUP` to `STOP`."""
     system = FreqCache(
         SystemSpec(
-            tables=tables_of(workload, DIM),
+            tables=tables_of(workload.tables, DIM),
             optimizer=optimizer(kind),
             device=torch.device("cpu"),
             budget=CacheRatio(ratio=ratio),
@@ -136,7 +136,7 @@ def _by_feature(ids) -> list[list[int]]:
 @pytest.mark.parametrize("kind", list(OptimizerKind))
 def test_simulated_uvm_counts_what_the_systems_count(kind: OptimizerKind, name: str) -> None:
     workload = stream(name, 8)
-    counter = UniqueCounter(tables_of(workload, DIM))
+    counter = UniqueCounter(tables_of(workload.tables, DIM))
     counter.enabled = True
     for index in range(WARMUP, STOP):
         counter.observe(workload.batch(index).features)

@@ -253,7 +253,7 @@ def test_verification_passes_a_rounding_cache_and_finds_a_lost_update(slow_rows,
     workload = SyntheticWorkload.create("avazu", batch_size=32, seed=0, max_rows=2000)
     variant = registry.Variant.parse(f"freq_cache[slow_rows={slow_rows}]")
     spec = SystemSpec(
-        tables=tables_of(workload, 8),
+        tables=tables_of(workload.tables, 8),
         optimizer=SparseOptimizer(kind=kind, lr=1.0),
         device=CPU,
         budget=CacheRatio(ratio=0.5),

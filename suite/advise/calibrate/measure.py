@@ -19,22 +19,17 @@ from suite.advise.calibrate.streams import STREAMS, CalibrationTables, Stream
 from suite.advise.case import Weighed
 from suite.advise.shape import Shape
 from suite.records import environment
-from suite.run.cell.training import load_initial_rows
+from suite.run.cell.training import load_initial_rows, multiply_in
 from systems import registry
-from systems.contract import (
-    CacheRatio,
-    OptimizerKind,
-    SparseOptimizer,
-    SystemSpec,
-    Tier,
-    Verdict,
-)
+from systems.contract import CacheRatio, EmbeddingSystem, OptimizerKind, SparseOptimizer, SystemSpec, Tier, Verdict
 from systems.registry import Variant
 from workloads.batch import Batch
 
 _FEW_SLOTS, _MANY_SLOTS = 0.05, 0.5
 """Of the caches of a calibration, as a share of the rows: few hits and many, so that distinct rows and misses vary
-apart. No batch may exceed the smaller one: it holds one and a half batches at least."""
+apart. No batch may exceed the smaller one, so both are larger where a batch may have that many distinct rows."""
+_MOST_NEEDED = 0.9
+"""Share of the rows that a batch may have: beyond it even the smaller cache would miss next to nothing."""
 _BLOCK_STEPS = 3
 """Of one system on one stream, one after the other. The first is left out: it finds the processor's caches as another
 system or stream left them, and training never does."""
@@ -80,6 +75,7 @@ class _ShapeRun:
 
     def measured(self, on_progress: OnProgress) -> list[KernelCosts]:
         """Have the systems take turns, and draw the lines."""
+        multiply_in(tf32=self._shape.tf32)
         started = time.monotonic()
         trainers = [(kernel.label, trainer) for kernel in self._kernels for trainer in self._trainers(kernel)]
         ahead = max((trainer.system.look_ahead for _, trainer in trainers), default=0)
@@ -93,6 +89,11 @@ class _ShapeRun:
             expected = (time.monotonic() - started) * (number + 2) / (number + 1)
             if expected > (self._seconds if number + 1 >= _LEAST_ROUNDS else max(self._seconds, _PATIENCE_S)):
                 break
+        for place, (_, trainer) in enumerate(trainers):
+            if trainer.system.slots and not trainer.system.counters().steps:
+                misses = self._misses(trainer, number + 1)
+                for step in steps:
+                    step["misses"] = misses[step["stream"]] if step["system"] == place else step["misses"]
         return costs_of(self._shape, self._kernels, pd.DataFrame(steps)) if steps else []
 
     def _make_batches(self, most: int) -> None:
@@ -106,7 +107,12 @@ class _ShapeRun:
         """A system of a kernel; with few slots and with many if it is a cache; none if it cannot be built here."""
         variant = Variant.parse(kernel.system)
         system_class = registry.load(variant)
-        least = min(_MANY_SLOTS, 1.5 * self._shape.batch_lookups / sum(self._tables.rows))
+        rows, ids_of_table = self._tables.rows, self._shape.batch_size * self._shape.hotness
+        most = sum(min(size, ids_of_table) for size in rows) / sum(rows)
+        if system_class.slots is not EmbeddingSystem.slots and most > _MOST_NEEDED:
+            self.refused[kernel.label] = f"a batch may have {most:.0%} of the rows that it would be tried on"
+            return
+        least = max(most, min(_MANY_SLOTS, 1.5 * self._shape.batch_lookups / sum(rows)))
         ratios = (max(_FEW_SLOTS, least), max(_MANY_SLOTS, min(1.0, 2 * least)))
         for ratio in ratios if "policy" in system_class.variants else ratios[:1]:
             spec = SystemSpec(
@@ -140,6 +146,25 @@ class _ShapeRun:
                     for name, counter in _COUNTERS.items()
                 }
                 yield {"stream": _stream(at).name} | clocks | self._counts[at] | passed
+
+    def _misses(self, trainer: CutTrainer, number: int) -> dict[str, float]:
+        """Misses of a batch by stream, where counting costs time and was off: of round `number`, which is not timed.
+
+        A system that fills its cache ahead counts a batch when it is announced.
+        """
+        system, steps = trainer.system, len(STREAMS) * _BLOCK_STEPS
+        first = number * steps + system.look_ahead
+        self._make_batches(first + steps)
+        system.count_traffic(True)
+        found = dict.fromkeys((stream.name for stream in STREAMS), 0.0)
+        before = 0
+        for at in range(first, first + steps):
+            trainer.step()
+            after = system.counters().unique_misses or 0
+            if at % _BLOCK_STEPS:
+                found[_stream(at).name] += (after - before) / (_BLOCK_STEPS - 1)
+            before = after
+        return found
 
 
 def _stream(at: int) -> Stream:

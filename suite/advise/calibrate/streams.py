@@ -7,9 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 from torchrec import EmbeddingBagConfig
+from torchrec.types import DataType
 
-from suite.advise.case import RowType, configs
+from suite.advise.case import RowType
 from suite.advise.shape import Shape
+from suite.run.cell.training import tables_of
 from workloads.batch import Batch
 from workloads.streams.bijection import RankScrambler
 from workloads.streams.zipf import RankLaw, RankSampler
@@ -59,11 +61,11 @@ class CalibrationTables:
         self.shape = shape
         self.rows = geometric_sizes(min(shape.rows, most), tables=shape.tables)
         self._scrambler = RankScrambler(self.rows, generator=np.random.Philox(0))
-        self._names = [f"table_{index}" for index in range(shape.tables)]
+        self.tables = tuple((f"table_{index}", rows) for index, rows in enumerate(self.rows))
 
     def configs(self, row_type: RowType = RowType.FP32) -> tuple[EmbeddingBagConfig, ...]:
         """The tables as torchrec describes them."""
-        return configs(zip(self._names, self.rows, strict=True), dim=self.shape.embedding_dim, row_type=row_type)
+        return tables_of(self.tables, self.shape.embedding_dim, row_type=DataType[row_type.name])
 
     def batch(self, stream: Stream, generator: np.random.Generator) -> Batch:
         """A fresh batch."""
@@ -71,7 +73,7 @@ class CalibrationTables:
         uniform = generator.random((tables, samples * self.shape.hotness))
         ranks = RankSampler([stream.law(rows) for rows in self.rows]).ranks(uniform) - 1
         return Batch.of(
-            keys=self._names,
+            keys=[name for name, _ in self.tables],
             ids=self._scrambler.ids(ranks).reshape(-1),
             lengths=np.full((tables, samples), self.shape.hotness),
             dense=generator.random((samples, self.shape.dense_columns), dtype=np.float32),
@@ -82,7 +84,7 @@ class CalibrationTables:
         """Accesses per row that a policy may know beforehand: those of the steepest stream, int64 `[rows]` by table."""
         steepest = max(STREAMS, key=lambda stream: stream.skew)
         found = {}
-        for table, (name, rows) in enumerate(zip(self._names, self.rows, strict=True)):
+        for table, (name, rows) in enumerate(self.tables):
             expected = steepest.law(rows).probabilities(1, rows + 1) * self.shape.batch_size * _EXPECTED_BATCHES
             accesses = np.empty(rows, np.int64)
             accesses[self._scrambler.table_ids(table, np.arange(rows))] = np.rint(expected).astype(np.int64)

@@ -5,13 +5,13 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from suite.report.figures.panels import LABEL, Panels, ticks_at
+from suite.report.figures.panels import LABEL, Panels
 from suite.report.source import Source
+from suite.simulate.figure import label, plot
 from suite.simulate.results import Simulation
-from suite.tables.figure_style import BLACK, COLOURS, DASHES, MARKERS
+from suite.tables.figure_style import COLOURS, DASHES, MARKERS
 
 TITLE = "Misses by cache size: simulated, no system ran"
 NOTE = (
@@ -36,10 +36,6 @@ CHOICE: Final = (
 """Policies that are drawn first; others where there is room."""
 _LOOK_AHEAD = re.compile(r",look_ahead=\d+")
 _COLUMNS = 2
-_BOUNDS: dict[str, dict[str, Any]] = {
-    "belady": {"color": BLACK, "linewidth": 2.2, "zorder": 4},
-    "compulsory": {"color": BLACK, "linewidth": 0.9, "linestyle": ":"},
-}
 
 
 def draw(source: Source) -> Figure | None:
@@ -51,14 +47,16 @@ def draw(source: Source) -> Figure | None:
     columns = min(_COLUMNS, len(shown))
     panels = Panels(TITLE, NOTE, columns=columns, lines=math.ceil(len(shown) / columns), panel_in=(4.4, 3.0))
     for (simulation, policies), axes in zip(shown, panels.flat, strict=False):
-        _panel(axes, simulation, policies, order)
+        plot(axes, simulation, {policy: _style(policy, order) for policy in policies})
+        ratios = [100 * ratio for ratio in simulation.configuration.cache_ratios]
+        axes.set_xlim(min(ratios) / 1.15, max(ratios) * 1.15)
         stream, counted = simulation.stream, simulation.configuration.counted_batches
         facts = f"scale {stream.scale}, batch {stream.batch_size:,}, seed {stream.seed}, {counted:,} batches counted"
         name = stream.name if simulation.complete else f"{stream.name}, interrupted: not all sizes"
         panels.name(axes, None, name, facts)
         axes.set_xlabel(f"cached rows, % of {stream.rows:,} (log scale)", fontsize=LABEL)
     panels.label(y="misses, % of distinct rows")
-    return panels.close(first=[_label(policy) for policy in order])
+    return panels.close(first=[label(policy) for policy in order])
 
 
 def _policies(simulation: Simulation) -> list[str]:
@@ -69,25 +67,6 @@ def _policies(simulation: Simulation) -> list[str]:
 
 def _place(policy: str) -> tuple[int, str]:
     return (CHOICE.index(policy) if policy in CHOICE else len(CHOICE)), policy
-
-
-def _panel(axes: Axes, simulation: Simulation, policies: Sequence[str], order: Sequence[str]) -> None:
-    for policy in policies:
-        points = sorted(
-            (100 * row.slots_asked / simulation.stream.rows, 100 * (1 - row.traffic.hit_rate))
-            for row in simulation.rows
-            if row.policy == policy and row.traffic is not None
-        )
-        axes.plot(*zip(*points, strict=True), label=_label(policy), **(_BOUNDS.get(policy) or _style(policy, order)))
-    axes.set_xscale("log")
-    ratios = [100 * ratio for ratio in simulation.configuration.cache_ratios]
-    ticks_at(axes.xaxis, ratios, lambda share, _: f"{share:.3g}")
-    axes.set_xlim(min(ratios) / 1.15, max(ratios) * 1.15)
-    axes.set_ylim(bottom=0)
-
-
-def _label(policy: str) -> str:
-    return "belady, the optimum" if policy == "belady" else policy
 
 
 def _style(policy: str, order: Sequence[str]) -> dict[str, Any]:

@@ -102,7 +102,7 @@ class Asked:
         workload = open_workload(cell)
         frequencies = LazyFrequencies(workload, cell=cell, beat=beat)
         spec = SystemSpec(
-            tables=tables_of(workload, cell.embedding_dim),
+            tables=tables_of(workload.tables, cell.embedding_dim),
             optimizer=SparseOptimizer(kind=OptimizerKind(cell.optimizer), lr=cell.lr, eps=cell.eps),
             device=torch.device(cell.device),
             budget=_budget(cell),

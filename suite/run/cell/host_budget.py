@@ -106,7 +106,7 @@ def _train_with_few_rows(asked: Asked) -> None:
     feed = in_process(few, asked.spec.device)
     feed.fill(ahead)
     trainer = build_trainer(
-        FullRAM(replace(asked.spec, tables=tables_of(few, cell.embedding_dim))),
+        FullRAM(replace(asked.spec, tables=tables_of(few.tables, cell.embedding_dim))),
         few,
         bottom_mlp=cell.bottom_mlp,
         top_mlp=cell.top_mlp,

@@ -3,12 +3,13 @@
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torchrec import EmbeddingBagConfig, PoolingType
+from torchrec.types import DataType
 
 from suite.run.cell.delivery import Delivery
 from suite.run.cell.feed import Feed, OnBatch
@@ -26,13 +27,20 @@ OnScores = Callable[[Tensor, Tensor, Tensor], None]
 """Told the logits `[batch]`, labels `[batch]` and loss of a batch that was trained on; the logits are of before."""
 
 
-def tables_of(workload: Workload, embedding_dim: int) -> tuple[EmbeddingBagConfig, ...]:
-    """The workload's tables as torchrec describes them: one feature each, sum pooling."""
+def tables_of(
+    tables: Iterable[tuple[str, int]], embedding_dim: int, *, row_type: DataType = DataType.FP32
+) -> tuple[EmbeddingBagConfig, ...]:
+    """Tables by name and rows as torchrec describes them: one feature each, sum pooling."""
     return tuple(
         EmbeddingBagConfig(
-            name=name, embedding_dim=embedding_dim, num_embeddings=rows, feature_names=[name], pooling=PoolingType.SUM
+            name=name,
+            embedding_dim=embedding_dim,
+            num_embeddings=rows,
+            feature_names=[name],
+            pooling=PoolingType.SUM,
+            data_type=row_type,
         )
-        for name, rows in workload.tables
+        for name, rows in tables
     )
 
 

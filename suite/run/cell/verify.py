@@ -78,7 +78,7 @@ def verify(
 
 
 def _shrunk_spec(spec: SystemSpec, *, workload: Workload, kind: OptimizerKind) -> SystemSpec:
-    tables = tables_of(workload, spec.tables[0].embedding_dim)
+    tables = tables_of(workload.tables, spec.tables[0].embedding_dim)
     lr = LR[kind]
     if kind is OptimizerKind.SGD:  # by which a pooled vector moves as often as its bag has ids: to NaN with a hundred
         lr *= workload.batch_size * len(tables) / workload.batch_lookups

@@ -13,7 +13,7 @@ from suite.records.exits import errors_told
 from suite.records.options import BadOption, ScaleName, parse_bytes
 from suite.records.scales import SCALES
 from suite.records.store import write_atomically
-from suite.simulate.curves.counted import Counted, beside, show_beside
+from suite.simulate.curves.counted import Counted, beside, check_counted, show_beside
 from suite.simulate.curves.curves import miss_curves
 from suite.simulate.curves.planner_inputs import planner_inputs
 from suite.simulate.curves.slots_by_table import split_slots
@@ -98,10 +98,12 @@ def curves_command(
         if out is not None:
             check_output(out)
         if torchrec is not None:
-            check_output(torchrec.parent)
+            check_output(torchrec.parent, flag="--torchrec")
         opened = open_trace(
             workload=workload, scale=scale.value, data_dir=data_dir, trace=trace, batch_size=batch_size, seed=seed
         )
+        if measured is not None:
+            check_counted(opened, measured)
         slots = None if split is None else parse_slots(split, rows=opened.rows)
         span = span_of(opened, batches=batches, warmup=warmup)
         with Shown(quiet=quiet) as shown:
@@ -122,12 +124,6 @@ def curves_command(
             typer.echo(record, nl=False)
         else:
             show(curves, divided, Console(markup=False, highlight=False))
-        if measured is not None:
-            show_beside(beside(opened, measured), Console(markup=False, highlight=False, stderr=as_json))
-        if torchrec is not None:
-            inputs = planner_inputs(curves, batch_size=samples, slots=slots, prefetch=prefetch, reserved_bytes=reserved)
-            write_atomically(torchrec, inputs.model_dump_json())
-            errors.print(f"Wrote {torchrec}")
         if out is not None:
             write_atomically(out / "curves.json", record)
             tables = frames(curves, divided)
@@ -135,6 +131,12 @@ def curves_command(
                 write_atomically(out / f"{name}.csv", frame.to_csv(index=False, lineterminator="\n"))
             names = [*(f"{name}.csv" for name in tables), *(path.name for path in draw(curves, divided, out))]
             errors.print(f"Wrote curves.json, {', '.join(names)} to {out}")
+        if measured is not None:
+            show_beside(beside(opened, measured), Console(markup=False, highlight=False, stderr=as_json))
+        if torchrec is not None:
+            inputs = planner_inputs(curves, batch_size=samples, slots=slots, prefetch=prefetch, reserved_bytes=reserved)
+            write_atomically(torchrec, inputs.model_dump_json())
+            errors.print(f"Wrote {torchrec}")
 
 
 def parse_slots(text: str, *, rows: int) -> int:

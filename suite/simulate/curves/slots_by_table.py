@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 
 from suite.records.options import BadOption
 from suite.simulate.curves.curves import Curve, Curves
-from suite.simulate.curves.stack import Counts
-from suite.simulate.traces.trace import Int32s, Int64s
-from systems.freq_cache.compiled import compiled
+from suite.simulate.traces.trace import Int64s
 
 Float64s = NDArray[np.float64]
 
@@ -111,7 +109,7 @@ def split_slots(curves: Curves, slots: int) -> Split:
 
 
 def divide_greedily(tables: Sequence[Curve], slots: int, *, resident: bool = False) -> Division:
-    """Give every table its largest batch, and the other slots where they save most; memory 12 B per row of a table.
+    """Give every table its largest batch, and the other slots where they save most; memory 32 B per row of a table.
 
     Args:
         tables: Their curves.
@@ -165,17 +163,23 @@ def _equal_shares(tables: Sequence[Curve], slots: int) -> Int64s:
 
 
 def _steps(curve: Curve) -> tuple[Int64s, Float64s]:
-    """The hull of a curve from its largest batch on: widths of its steps in slots, and misses saved by each slot."""
+    """The hull of a curve from its largest batch on: widths of its steps in slots, and misses saved by each slot.
+
+    It has the levels that falling isotonic regression finds in the hits of each depth (Barlow, Bartholomew, Bremner and
+    Brunk, "Statistical Inference under Order Restrictions", 1972).
+    """
+    from scipy.optimize import isotonic_regression
+
     within = curve.unique_depths.within
     first = min(curve.unique_depths.depth(curve.least_slots), within.size)
-    corners, saved = np.empty(within.size - first + 1, np.int32), np.empty(within.size - first + 1, np.int64)
-    count = _hull(within[first:], int(within[first - 1]) if first else 0, corners, saved)
+    hits = np.pad(within, (1, 0))[first:]
+    corners = isotonic_regression(np.diff(hits), increasing=False).blocks if hits.size > 1 else np.zeros(1, np.int64)
     # the largest size at which a cache holds so many rows of the stack: of all rows, that is their number
-    sizes = np.floor((first + corners[:count]) / curve.share).astype(np.int64)
+    sizes = np.floor((first + corners) / curve.share).astype(np.int64)
     sizes[0] = curve.least_slots
     sizes = np.clip(sizes, sizes[0], curve.rows)
     widths = np.diff(sizes)
-    gains = np.diff(saved[:count]) / curve.share
+    gains = np.diff(hits[corners]) / curve.share
     wide = widths > 0
     return widths[wide], gains[wide] / widths[wide]
 
@@ -192,22 +196,3 @@ def _up_to_all_rows(curve: Curve, widths: Int64s, gains: Float64s) -> tuple[Int6
     if not width:  # the largest batch has all rows
         return np.zeros(1, np.int64), np.zeros(1)
     return np.append(widths[:kept], width), np.append(gains[:kept], saved / width)
-
-
-@compiled
-def _hull(within: Counts, above: int, corners: Int32s, saved: Int64s) -> int:
-    """Corners of the upper convex hull of the hits that the next `0, 1, ...` rows of a stack add to the `above` before.
-
-    Andrew's monotone chain. `saved`: hits at each corner. Returns how many corners there are.
-    """
-    corners[0], saved[0] = 0, 0
-    count = 1
-    for depth in range(within.size):
-        total = np.int64(within[depth]) - above
-        while count > 1 and (saved[count - 1] - saved[count - 2]) * (depth + 1 - corners[count - 1]) <= (
-            total - saved[count - 1]
-        ) * (corners[count - 1] - corners[count - 2]):
-            count -= 1
-        corners[count], saved[count] = depth + 1, total
-        count += 1
-    return count

@@ -14,7 +14,6 @@ into memory, a `.npz` is read into it. Messages count rows from 0, a row being a
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -193,7 +192,7 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
         else:
             with np.load(path, allow_pickle=False) as archive:
                 arrays = dict(archive)
-    except (OSError, ValueError, EOFError, BadZipFile) as error:
+    except Exception as error:  # damage shows as whatever numpy, zipfile or a decompressor raises
         raise DataError(f"--trace: cannot read {path}: {error}") from error
     if "ids" not in arrays or not set(arrays) <= {"ids", "offsets", "rows", "names"}:
         raise DataError(

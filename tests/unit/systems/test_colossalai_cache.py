@@ -185,7 +185,7 @@ def test_simulated_dataset_policy_counts_what_the_cache_itself_counts(name: str)
         for (table, _), later in zip(trace.tables, by_table, strict=True)
     }
     spec = replace(
-        spec_of(*tables_of(workload, 4), budget=CacheRatio(ratio=0.15)),
+        spec_of(*tables_of(workload.tables, 4), budget=CacheRatio(ratio=0.15)),
         frequencies=frequencies,
         batch_lookups=workload.batch_lookups,
     )

@@ -83,7 +83,7 @@ def results(tmp_path: Path) -> Path:
     turns = [{"system_s": ((3 / 20, 3 / 60), (3 / 60, 3 / 90))}, {"system_s": ((3 / 60, 3 / 60), (3 / 10, 3 / 70))}]
     return _written(
         tmp_path / "results",
-        *(record("full_gpu", round=number, timed=timed, **here) for number, timed in enumerate(turns)),
+        *(record("full_gpu", round=number, timed=timed, baseline=None, **here) for number, timed in enumerate(turns)),
         record("freq_cache", samples_per_s=64 * 40.0, noise=0.0, **here),
         record("fbgemm_uvm", computes_as="full_gpu", **here),
         record("reference", status=Status.TIMEOUT, reason="too slow", **here),
@@ -115,13 +115,61 @@ def test_table_has_both_rates_the_median_error_and_what_is_left_out(results: Pat
     _written(results, record("freq_cash", where=HERE, setting=SETTING))
     result = _run("--against", results)
     assert result.exit_code == 0, result.output
-    assert "avazu, synthetic data, scale smoke, batch 64, sgd" in result.stdout
+    assert "avazu, synthetic data, scale smoke, batch 64, dim 16, sgd, cache ratio 30 %" in " ".join(
+        result.stdout.split()
+    )
     assert "predicted it/s" in result.stdout
     assert "measured it/s" in result.stdout
     assert "freq_cash x avazu is left out: unknown system 'freq_cash'" in result.stdout
     assert "Median absolute error" in result.stdout
     assert "over 2 cells, calibrated on a cpu" in result.stdout
     assert max(map(len, result.stdout.split("freq_cash")[0].splitlines())) <= 80
+
+
+@pytest.mark.usefixtures("costs")
+def test_sizes_of_a_sweep_are_told_apart(results: Path) -> None:
+    larger = {**SETTING, "cache_ratio": None, "device_budget_bytes": 1 << 20}
+    _written(results, record("freq_cache", where=HERE, setting=larger))
+    content = json.loads(_run("--against", results, "--json").stdout)
+    sizes = {(cell["embedding_dim"], cell["cache"]) for cell in content["cells"] if cell["system"] == "freq_cache"}
+    assert sizes == {(16, "cache ratio 30 %"), (16, "device budget 1 MiB")}
+    assert "dim 16, sgd, device budget 1 MiB" in " ".join(_run("--against", results).stdout.split())
+
+
+ON_A_DRIVE = {**SETTING, "cache_ratio": None, "host_budget_bytes": 1 << 29}
+
+
+@pytest.mark.usefixtures("costs")
+@pytest.mark.parametrize(
+    ("system", "setting", "reason"),
+    [
+        ("full_ram", ON_A_DRIVE, "measured with rows on a drive, at a host budget"),
+        ("freq_cache[tier=file]", ON_A_DRIVE, "measured with rows on a drive, at a host budget"),
+        ("colossalai_cache", SETTING, "what colossalai_cache misses, and takes at each size, has no model"),
+        ("hot_split", SETTING, "what hot_split misses, and takes at each size, has no model"),
+    ],
+)
+def test_what_the_model_does_not_cover_is_left_out_with_the_reason(
+    results: Path, tmp_path: Path, system: str, setting: dict[str, object], reason: str
+) -> None:
+    strange = record(system, where=HERE, setting=setting)
+    content = json.loads(_run("--against", _written(results, strange), "--json").stdout)
+    assert {cell["system"] for cell in content["cells"]} == {"full_gpu", "freq_cache"}
+    (left_out,) = content["left_out"]
+    assert left_out["system"] == system
+    assert reason in left_out["reason"]
+    alone = _written(tmp_path / "alone", strange)
+    assert f"no record can be predicted, e.g. {system}: {reason}" in _refused("--against", alone)
+
+
+def test_dense_layers_in_tf32_are_predicted_in_tf32(tmp_path: Path) -> None:
+    large = {**ON_GPU, "batch_size": 512, "top_mlp": (4096, 4096, 1)}
+    folders = [
+        _written(tmp_path / str(tf32), record("full_gpu", setting={**large, "tf32": tf32})) for tf32 in (False, True)
+    ]
+    contents = [json.loads(_run("--against", folder, "--hardware", "a100", "--json").stdout) for folder in folders]
+    full, tf32 = (content["cells"][0]["predicted_steps_per_s"] for content in contents)
+    assert tf32 > full
 
 
 def test_records_of_another_machine_need_a_description_of_it(results: Path) -> None:

@@ -21,7 +21,17 @@ from suite.run.cell.stream import open_workload
 from suite.run.cell.training import Trainer, load_initial_rows, tables_of
 from suite.run.plan import Options, plan_cells
 from systems import registry
-from systems.contract import CacheRatio, EmbeddingSystem, OptimizerKind, Purpose, SparseOptimizer, SystemSpec, Tier
+from systems.contract import (
+    CacheRatio,
+    Counters,
+    EmbeddingSystem,
+    OptimizerKind,
+    Purpose,
+    SparseOptimizer,
+    SystemSpec,
+    Tier,
+)
+from systems.freq_cache import FreqCache
 from workloads.batch import Workload
 from workloads.dlrm import build_dlrm
 
@@ -82,6 +92,67 @@ def test_streams_tell_misses_and_rows_apart() -> None:
     assert few > many > resident == 0
 
 
+def test_system_that_counts_only_when_asked_is_asked_in_a_round_that_is_not_timed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: set[EmbeddingSystem] = set()
+    steps: list[pd.DataFrame] = []
+    count = FreqCache.counters
+    monkeypatch.setattr(FreqCache, "count_traffic", lambda system, enabled: asked.add(system))
+    monkeypatch.setattr(FreqCache, "counters", lambda system: count(system) if system in asked else Counters(steps=0))
+    monkeypatch.setattr(measure, "costs_of", lambda shape, kernels, found: steps.append(found) or [])
+    _measured(CACHE, PLAIN)
+    few, many, resident = (of["misses"].sum() for _, of in steps[0].groupby("system"))
+    assert few > many > resident == 0
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_misses_counted_at_an_announcement_are_those_of_the_announced_batch(ahead: int) -> None:
+    class Announced:
+        """Counts batches as they are announced: as many misses as their stream's place, and many of those left out."""
+
+        look_ahead = ahead
+        misses = 0
+        asked = False
+        coming = 3 * len(STREAMS) * measure._BLOCK_STEPS + ahead
+
+        @property
+        def system(self) -> "Announced":
+            return self
+
+        def count_traffic(self, enabled: bool) -> None:
+            self.asked = enabled
+
+        def step(self) -> None:
+            timed = self.coming % measure._BLOCK_STEPS
+            self.misses += self.asked * (STREAMS.index(measure._stream(self.coming)) if timed else 1000)
+            self.coming += 1
+
+        def counters(self) -> Counters:
+            return Counters(steps=1, unique_misses=self.misses)
+
+    run = measure._ShapeRun(SHAPE, Order(shapes=(SHAPE,), kernels=(), seconds=0.01))
+    assert run._misses(Announced(), 3) == {stream.name: place for place, stream in enumerate(STREAMS)}
+
+
+def test_no_batch_exceeds_a_cache_that_is_timed_however_hot_its_bags_are() -> None:
+    hot = shape(rows=900, batch_size=128, hotness=4)
+    run = measure._ShapeRun(hot, Order(shapes=(hot,), kernels=(), seconds=0.01))
+    run._make_batches(len(STREAMS) * measure._BLOCK_STEPS)
+    slots = [trainer.system.slots for trainer in run._trainers(CACHE)]
+    largest = max(count["distinct"] for count in run._counts)
+    assert sum(run._tables.rows) // 2 < largest <= slots[0] < slots[1]
+
+
+def test_shape_whose_batches_have_nearly_all_rows_has_no_costs_of_caches() -> None:
+    hotter = shape(rows=900, batch_size=128, hotness=40)
+    run = measure._ShapeRun(hotter, Order(shapes=(hotter,), kernels=(), seconds=0.01))
+    assert list(run._trainers(CACHE)) == []
+    assert run.refused == {"freq_cache": "a batch may have 100% of the rows that it would be tried on"}
+    assert len(list(run._trainers(PLAIN))) == 1
+
+
 def test_process_that_fails_leaves_its_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho chatter >&2\necho 'out of memory\n' >&2\nexit 3\n")
@@ -114,7 +185,7 @@ def _system(name: str, cell: Cell, workload: Workload) -> EmbeddingSystem:
     variant = registry.Variant.parse(name)
     found = registry.load(variant)
     spec = SystemSpec(
-        tables=tables_of(workload, cell.embedding_dim),
+        tables=tables_of(workload.tables, cell.embedding_dim),
         optimizer=SparseOptimizer(kind=OptimizerKind.SGD, lr=cell.lr),
         device=torch.device("cpu"),
         budget=CacheRatio(ratio=0.2),

@@ -2,15 +2,20 @@
 
 import csv
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from suite.advise import advising
 from suite.advise import tables as advise_tables
 from suite.advise.advising import Advice
+from suite.advise.calibrate.calibrate import Calibration
+from suite.advise.case import Case
 from suite.advise.command import advise_command
+from tests.unit.suite.run.console.command_scenes import prepared_kaggle
 
 app = typer.Typer()
 app.command()(advise_command)
@@ -62,6 +67,42 @@ def test_table_too_big_for_anything_prints_the_frontier() -> None:
     assert min(least, key=lambda name: least[name]) == "fbgemm_uvm"
 
 
+def test_where_nothing_was_predicted_nothing_is_said_of_what_fits() -> None:
+    result = _run(*GPU, "--systems", "reference,hot_split")
+    assert result.exit_code == 0, result.output
+    assert "Nothing could be predicted. The smallest device memory" in result.stdout
+    said = " ".join(result.stdout.split())
+    assert "reference: reference has no model of its costs" in said
+    assert "hot_split: what hot_split misses, and takes at each size, has no model here" in said
+
+
+def test_what_was_decided_for_the_user_is_told(tmp_path: Path) -> None:
+    prepared = prepared_kaggle(tmp_path, rows=196)
+    result = _run("--hardware", "a100", "--data-dir", str(prepared), "--workload", "criteo_kaggle", "--json")
+    assert result.exit_code == 0, result.output
+    batch = Advice.model_validate_json(result.stdout).shape.batch_size
+    assert batch < 168
+    assert f"note: criteo_kaggle: batch {batch} instead of 16384, because there are 168 training rows" in result.stderr
+    said = _run("--data-dir", str(prepared), "--workload", "criteo_kaggle@drift")
+    assert said.exit_code == 2
+    assert "--workload: criteo_kaggle@drift is a synthetic stream" in " ".join(said.output.split())
+
+
+def test_systems_that_are_refused_are_not_calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: set[str] = set()
+
+    def by_hand(cases: Sequence[Case], **_: object) -> Calibration:
+        asked.update(case.system for case in cases)
+        return Calibration(machine="a cpu", costs=())
+
+    monkeypatch.setattr(advising, "calibrate", by_hand)
+    options = ("--workload", "avazu", "--scale", "smoke", "--batches", "6", "--systems", "colossalai_cache,full_gpu")
+    advice = _advice(*options)
+    assert asked == {"full_gpu"}
+    assert {one.system for one in advice.refused} == {"colossalai_cache", "full_gpu"}
+    assert {one.system for one in advice.frontier} == {"full_gpu"}
+
+
 @pytest.mark.slow
 def test_own_machine_is_calibrated() -> None:
     options = ("--workload", "avazu", "--scale", "smoke", "--batches", "6", "--seconds", "0.1", "--cache-ratio", "0.3")
@@ -81,7 +122,8 @@ def test_rows_of_half_width_are_weighed_where_systems_take_them() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--workload", "criteo"), "--workloads: unknown workload 'criteo': did you mean"),
+        (("--workload", "criteo"), "--workload: unknown workload 'criteo': did you mean"),
+        (("--workload", ","), "--workload: none named: give all, or some of criteo_kaggle"),
         (("--workload", "all"), "--workload: give one of criteo_kaggle, avazu"),
         (("--device-memory", "much"), "--device-memory: 'much' is not a size"),
         (

@@ -65,6 +65,14 @@ def test_own_cache_moves_records_through_the_host() -> None:
     assert found.hidden_s == {}
 
 
+def test_own_cache_moves_records_in_the_type_that_the_host_keeps() -> None:
+    found = _terms("freq_cache[slow_rows=fp16]", optimizer="rowwise_adagrad")
+    record, sent = 2 * 16 + 4, 192 * 4 + 64 * 3 * 8
+    moved = 50 * record / 2e6 + (30 * record + sent) / 1e6 + 20 * record / 5e5
+    assert found.terms_s["moving"] == pytest.approx(moved)
+    assert found.terms_s["update"] == _terms("freq_cache", optimizer="rowwise_adagrad").terms_s["update"]
+
+
 def test_device_cache_moves_weights_and_leaves_pointwise_state_uncached() -> None:
     plain = _terms("fbgemm_uvm_caching").terms_s
     assert plain["moving"] == pytest.approx(30 * 64 / 1e6 + 20 * 64 / 5e5)
@@ -102,6 +110,7 @@ def test_tf32_multiplies_faster_where_the_device_has_it() -> None:
         flops / 1e6 - flops / 4e6
     )
     assert dense_s(_machine(tf32_flops=None), Matmul.TF32) == dense_s(_machine(), Matmul.FP32)
+    assert _terms("full_gpu", tf32=True).terms_s["dense"] == dense_s(_machine(), Matmul.TF32)
 
 
 def test_system_without_a_model_is_refused() -> None:

@@ -50,6 +50,22 @@ def test_of_equally_fast_ones_the_smallest_is_recommended() -> None:
     assert "takes the least memory" in found.reason
 
 
+def test_nearly_as_fast_a_rival_that_takes_less_memory_is_not_said_to_take_more() -> None:
+    # the small one is within a per cent of the best, but not of the fastest
+    best, fastest, small = (
+        Candidate(case(name, budget=CacheRatio(ratio=0.5)), prediction.model_copy(update={"step_s": step_s, **changes}))
+        for name, prediction, step_s, changes in (
+            ("full_gpu", RESIDENT_ONE.prediction, 1.008, {"device_bytes": 80}),
+            ("full_gpu", RESIDENT_ONE.prediction, 1.0, {"device_bytes": 90}),
+            ("freq_cache", _cache(0.5, 9).prediction, 1.015, {"device_bytes": 50}),
+        )
+    )
+    found = choose([best, fastest, small], COSTS, budget=None)
+    assert (found.best.device_bytes, found.runner_up.device_bytes) == (80, 50)
+    assert "takes the least memory" not in found.reason
+    assert "0.7% ahead of freq_cache (within the error of predictions: measure both)" in found.reason
+
+
 def test_cache_that_a_batch_exceeds_is_passed_over() -> None:
     assert choose([_cache(0.1, 50, overflow=0.5)], COSTS, budget=None) is None
 

@@ -5,7 +5,7 @@ from suite.compare.gate import judge, parse_share
 from suite.compare.runs import NoComparison
 from suite.compare.speeds import Unjudged
 from suite.records.status import Status
-from tests.unit.suite.fabricate import BASELINE, record, rounds, verification
+from tests.unit.suite.fabricate import BASELINE, environment, record, rounds, verification
 
 
 def verdict(tmp_path, before, after, threshold=0.10):
@@ -80,6 +80,7 @@ def test_cell_that_never_was_ok_fails_nothing(tmp_path):
         ("full_gpu", None, {"baseline": BASELINE / 2}, Unjudged.IS_THE_BASELINE),
         ("cache", {"builds": 1}, {}, Unjudged.NO_INTERVAL),
         ("cache", None, {"where": OTHER_MACHINE}, Unjudged.ANOTHER_MACHINE),
+        ("cache", None, {"where": environment(threads=2)}, Unjudged.ANOTHER_MACHINE),
         ("cache", None, {"baseline": None}, Unjudged.NO_BASELINE),
     ],
 )

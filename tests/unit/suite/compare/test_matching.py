@@ -90,6 +90,7 @@ def test_other_threads_are_compared_and_called_out(tmp_path):
     found = compared(tmp_path, rounds("cache", STEADY, where=few), later("cache", STEADY, where=many))
     assert labels(found.cells) == ["cache x criteo_kaggle"]
     assert [str(one) for one in found.differences] == ["threads: 2 -> 16"]
+    assert any("have other threads" in warning for warning in found.warnings)
 
 
 def test_the_same_records_twice_are_refused(tmp_path):

@@ -116,6 +116,9 @@ def test_a_sample_is_called_one_and_has_errors(tmp_path):
         (("--sample", "2"), "--sample: 2 is out of range, it must be above 0 and at most 1"),
         (("--sample", "0.0001"), "--sample: 0.0001 of 49,990 rows is too few to tell an error: give"),
         (("--batches", "10000000"), "--batches: criteo_kaggle has"),
+        (("--workload", "nope"), "--workload: unknown workload 'nope'"),
+        (("--torchrec", "/proc/x/plan.json"), "--torchrec: cannot make /proc/x"),
+        (("--trace", "ids.npy", "--data-dir", "data"), "--trace and --data-dir exclude each other"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(arguments, sentence):
@@ -123,6 +126,15 @@ def test_what_cannot_be_is_refused_in_a_sentence(arguments, sentence):
     assert result.exit_code == 2
     assert f"error: {sentence}" in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_curves_are_written_where_their_slots_are_too_few_for_torchrec(tmp_path):
+    plan, out = tmp_path / "plan.json", tmp_path / "out"
+    result = run(*SMOKE, "--split", "4300", "--prefetch", "--torchrec", str(plan), "--out", str(out))
+    assert result.exit_code == 2
+    assert "--split: 4,300 slots are too few for torchrec's caches" in result.stderr
+    assert (out / "curves.json").exists()
+    assert not plan.exists()
 
 
 def test_slots_are_read_as_a_number_or_a_share():

@@ -193,6 +193,20 @@ def test_files_that_cannot_be_read_are_refused(name: str, tmp_path: Path) -> Non
     assert f"cannot read {tmp_path / name}" in refusal(tmp_path / name)
 
 
+@pytest.mark.parametrize("name", ["ids.npy", "plain.npz", "compressed.npz"])
+def test_damaged_files_are_refused_in_a_sentence_or_read(name: str, tmp_path: Path) -> None:
+    path, draw = saved(tmp_path / name, one_hot()), np.random.default_rng(0)
+    whole = path.read_bytes()
+    refused = 0
+    for at in draw.integers(0, len(whole), 500):
+        path.write_bytes(whole[:at] + draw.bytes(1) + whole[at + 1 :])
+        try:
+            FileTrace(path, BATCH)
+        except DataError:
+            refused += 1
+    assert refused > 10
+
+
 def test_objects_are_not_unpickled(tmp_path: Path) -> None:
     np.save(tmp_path / "t.npy", np.array([[{}]], dtype=object), allow_pickle=True)
     np.savez(tmp_path / "t.npz", ids=np.array([[{}]], dtype=object))

@@ -55,7 +55,7 @@ def test_tables_with_fewer_rows_than_the_sample_are_read_whole():
 def test_file_has_rows_and_state_at_both_moments_and_how_far_rows_moved(workload, tmp_path):
     system = ReferenceSystem(
         SystemSpec(
-            tables=tables_of(workload, 4),
+            tables=tables_of(workload.tables, 4),
             optimizer=SparseOptimizer(kind=OptimizerKind.ROWWISE_ADAGRAD, lr=0.1),
             device=torch.device("cpu"),
             budget=CacheRatio(ratio=0.5),

@@ -62,7 +62,7 @@ def synthetic():
 
 def spec(workload, kind=OptimizerKind.SGD):
     return SystemSpec(
-        tables=tables_of(workload, DIM),
+        tables=tables_of(workload.tables, DIM),
         optimizer=SparseOptimizer(kind=kind, lr=0.5),
         device=CPU,
         budget=CacheRatio(ratio=0.5),

@@ -24,7 +24,7 @@ def workload():
 
 def spec(workload, kind=OptimizerKind.SGD, dim=4):
     return SystemSpec(
-        tables=tables_of(workload, dim),
+        tables=tables_of(workload.tables, dim),
         optimizer=SparseOptimizer(kind=kind, lr=1.0),
         device=CPU,
         budget=CacheRatio(ratio=0.5),
