@@ -42,7 +42,7 @@ class Environment(Model):
     """Where a cell ran. `machine` digests what is stable; the rest is for the reader."""
 
     machine: str
-    """Digest of CPU model, core count, memory and GPU models: equal on equal machines."""
+    """Digest of CPU model, core count, memory and GPU model: equal on equal machines."""
     cpu: str
     cores: int
     memory_bytes: int
@@ -55,7 +55,7 @@ class Environment(Model):
     packages: dict[str, str]
     """Versions of torch, torchrec, fbgemm-gpu(-cpu), numpy, ..., by distribution name."""
     code: str
-    """Digest of the source files of suite, systems and workloads."""
+    """Digest of the source files of suite, systems and workloads, less those that only show records."""
     system_code: str | None = None
     """Digest of the source files of a system given as `module:Class`. None: one of the suite's, or it was not found."""
     commit: str | None = None

@@ -45,7 +45,7 @@ class Quality(Model):
 
 
 class Memory(Model):
-    """Peaks over build and training. None where the machine cannot say: never 0."""
+    """Peaks over build and training, but where it says otherwise. None where the machine cannot say: never 0."""
 
     device_allocated_bytes: int | None = None
     device_reserved_bytes: int | None = None
@@ -55,6 +55,7 @@ class Memory(Model):
     host_baseline_rss_bytes: int
     """Resident after imports, before the model is built."""
     host_pss_bytes: int | None = None
+    """Resident after training, shared pages divided by their users."""
     anatomy_bytes: dict[str, int]
     """The system's own account, keyed `tier/purpose`, e.g. `device/rows`."""
 

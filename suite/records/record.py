@@ -179,7 +179,7 @@ class Record(Model):
 
     schema_version: Literal[1] = SCHEMA_VERSION
     key: str
-    """Digest of cell, code, packages and machine: a cell with a record of this key is done."""
+    """Digest of cell, code, Python, packages, machine and threads: a cell with a record of this key is done."""
     cell: Cell
     status: Status
     reason: str = ""
@@ -218,7 +218,7 @@ class Record(Model):
 
 
 def record_key(cell: Cell, environment: Environment) -> str:
-    """Digest under which a cell's record is found again: configuration, code, package versions and machine."""
+    """Digest under which a cell's record is found again: configuration, code, versions, machine and threads."""
     parts = [
         cell.identity(),
         environment.code,

@@ -4,19 +4,19 @@ import enum
 
 
 class Status(enum.StrEnum):
-    """Every planned cell ends as exactly one of these."""
+    """Every planned cell ends as exactly one of these, from harmless to worst; a system ends as its worst round did."""
 
     OK = "ok"
     UNSUPPORTED = "unsupported"
     UNAVAILABLE = "unavailable"
     INFEASIBLE = "infeasible"
+    INTERRUPTED = "interrupted"
+    TIMEOUT = "timeout"
     OOM_DEVICE = "oom_device"
     OOM_HOST = "oom_host"
     OOM_DISK = "oom_disk"
-    TIMEOUT = "timeout"
     CRASHED = "crashed"
     WRONG_ANSWER = "wrong_answer"
-    INTERRUPTED = "interrupted"
 
     @property
     def good(self) -> bool:

@@ -1,6 +1,7 @@
 """Records as files: one JSON file per run of a cell, written whole or not at all."""
 
 import json
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from suite.records.record import SCHEMA_VERSION, Record
+from suite.records.turns import Turns
 
 
 class StoreError(RuntimeError):
@@ -76,6 +78,7 @@ class RecordStore:
         for path in paths:
             try:
                 record = to_record(read_content(path))
+                _check_turns(record.turns)
             except NotARecord as error:
                 problems.append(Problem(path, str(error)))
                 continue
@@ -153,6 +156,17 @@ def to_record(content: Mapping[str, Any]) -> Record:
         where = ".".join(str(part) for part in first["loc"])
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
         raise NotARecord(f"is no valid record: {where}: {first['msg']}{more}") from error
+
+
+def _check_turns(turns: Turns | None) -> None:
+    """Refuse turns of which no speed can be made."""
+    pairs = ((turns.system_s, turns.baseline_s), (turns.embedding_s, turns.baseline_embedding_s)) if turns else ()
+    for pair in pairs:
+        given = [times for times in pair if times is not None]
+        counts = {tuple(map(len, times)) for times in given}
+        timed = all(0 < seconds < math.inf for times in given for build in times for seconds in build)
+        if not timed or len(counts) > 1 or any(min(count, default=0) == 0 for count in counts):
+            raise NotARecord("has a turn of no duration, or no turns, or others than its baseline; measure it again")
 
 
 def to_text(record: Record) -> str:

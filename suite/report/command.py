@@ -57,7 +57,7 @@ def report_command(
             for difference in found:
                 errors.print(f"{out}: {difference}")
             if found:
-                errors.print("Bring it up to date: the same command without --check")
+                errors.print("Bring it up to date: the same command without --check, which deletes nothing")
             raise typer.Exit(FAILED if found else 0)
         check_output(out)
         files = publish(source, out, on_step=lambda what: None if quiet else console.print(f"making {what}"))

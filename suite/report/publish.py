@@ -2,7 +2,7 @@
 
 The same records give the same files, but for the last digits of what is drawn: processors of different makes round
 logarithms differently, which moves a line by a millionth of a point. Such a figure is not out of date. Numbers in
-tables have no such freedom.
+tables, and in the words of a drawing, have no such freedom.
 """
 
 import filecmp
@@ -10,6 +10,7 @@ import itertools
 import re
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from suite.report.figures.write import write_figures
 from suite.report.page.page import page
 from suite.report.sheets import sheets
 from suite.report.source import Source
-from suite.tables.comparison import write_tables
+from suite.tables.comparison import comparison
 from suite.tables.sheet import write_sheets
 
 PAGE = "index.html"
@@ -29,6 +30,7 @@ _POINTS = 0.01
 _SHADE = 0.002
 """Pixels may differ by so much on average, of 1 from black to white."""
 _DRAWING = re.compile(r"(<svg\b.*?</svg>)", re.DOTALL)
+_TAG = re.compile(r"(<[^>]*>)")
 _NUMBER = re.compile(r"(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
 _NAME = re.compile(r"\b[a-z]{1,3}[0-9a-f]{10}\b")
 """What matplotlib calls a part of a drawing: a digest of its coordinates."""
@@ -45,13 +47,13 @@ def publish(
         StoreError: a file cannot be written; earlier files are still whole.
     """
     on_step("tables")
-    made = sheets(source.groups)
-    files = [*write_tables(source.groups, out / "tables"), *write_sheets(made, out / "tables")]
+    compared, made = comparison(source.groups), sheets(source.groups)
+    files = [*write_sheets([compared], out / "tables", suffixes=("md", "csv")), *write_sheets(made, out / "tables")]
     on_step("figures")
     drawn = write_figures(source, out / "figures")
     on_step("page")
     pictures = {path.stem: path.read_text(encoding="utf-8") for path in drawn if path.suffix == ".svg"}
-    write_atomically(out / PAGE, page(source, made, pictures, links_from or out))
+    write_atomically(out / PAGE, page(source, compared, made, pictures, links_from or out))
     return [*files, *drawn, out / PAGE]
 
 
@@ -70,7 +72,7 @@ def differences(source: Source, out: Path) -> list[str]:
             elif not alike(out / name, fresh / name):
                 found.append(f"{name} differs")
     here = {path.relative_to(out) for part in ("tables", "figures") for path in (out / part).glob("*")}
-    return found + [f"{name} is of no record any more" for name in sorted(here - made)]
+    return found + [f"{name} is of no record any more: delete it" for name in sorted(here - made)]
 
 
 def alike(one: Path, other: Path) -> bool:
@@ -81,27 +83,24 @@ def alike(one: Path, other: Path) -> bool:
         case ".png":
             return _pictures_alike(one, other)
         case ".svg" | ".html":
-            texts = [path.read_text(encoding="utf-8") for path in (one, other)]
-            return _texts_alike(*(_DRAWING.split(text) for text in texts))
+            texts = (path.read_text(encoding="utf-8") for path in (one, other))
+            return _parts_alike(_DRAWING, _drawings_alike, *texts)
         case _:
             return False
 
 
-def _texts_alike(some: list[str], others: list[str]) -> bool:
-    """Drawings, which stand at odd places, nearly equal; what is between them equal."""
-    return len(some) == len(others) and all(
-        _drawings_alike(a, b) if place % 2 else a == b for place, (a, b) in enumerate(zip(some, others, strict=True))
+def _parts_alike(pattern: re.Pattern[str], near: Callable[[str, str], bool], one: str, other: str) -> bool:
+    """Whether what a pattern finds in two texts is alike, as `near` says, and what is between is equal."""
+    parts = pattern.split(one), pattern.split(other)
+    return len(parts[0]) == len(parts[1]) and all(
+        near(a, b) if place % 2 else a == b for place, (a, b) in enumerate(zip(*parts, strict=True))
     )
 
 
 def _drawings_alike(one: str, other: str) -> bool:
-    parts = [_NUMBER.split(_named_in_order(drawing)) for drawing in (one, other)]
-    if len(parts[0]) != len(parts[1]):
-        return False
-    return all(
-        abs(float(a) - float(b)) <= _POINTS if place % 2 else a == b
-        for place, (a, b) in enumerate(zip(*parts, strict=True))
-    )
+    """Coordinates, which stand in tags, nearly equal; words equal."""
+    tags_alike = partial(_parts_alike, _NUMBER, lambda a, b: abs(float(a) - float(b)) <= _POINTS)
+    return _parts_alike(_TAG, tags_alike, _named_in_order(one), _named_in_order(other))
 
 
 def _named_in_order(drawing: str) -> str:

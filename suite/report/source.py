@@ -38,22 +38,26 @@ def read(roots: Sequence[Path], simulated: Path | None = None) -> Source:
     """Read results; what could not be read stands under `problems`, so that the rest is still reported.
 
     Args:
-        roots: Results directories, each with `records/`. Where two hold a record of one key, the first counts.
+        roots: Results directories, each with `records/`. Where two hold a record of one key, the newest counts.
         simulated: Directory below which files named `simulation.json` lie; None: there are none.
     """
-    found: dict[str, tuple[Record, Path]] = {}
+    every: dict[Path, Record] = {}
     problems: list[Problem] = []
     for root in roots:
         records, bad = RecordStore(root).load_files()
+        every |= records
         problems += bad
-        for path, record in records.items():
-            found.setdefault(record.key, (record, path))
-    groups = tuple(chain(*sweeps(group_records(record for record, _ in found.values()))))
+    files: dict[str, Path] = {}
+    for path in sorted(every, key=lambda path: (every[path].order, path)):
+        if (older := files.get(every[path].key)) is not None:
+            problems.append(Problem(older, "repeats the key of a file that counts in its place"))
+        files[every[path].key] = path
+    groups = tuple(chain(*sweeps(group_records(every[path] for path in files.values()))))
     shown = {record.key for group in groups for record in group.records}
     simulations = tuple(_simulated(simulated, problems)) if simulated is not None else ()
     return Source(
         groups=groups,
-        files={key: path for key, (_, path) in found.items() if key in shown},
+        files={key: path for key, path in files.items() if key in shown},
         problems=tuple(problems),
         simulations=simulations,
     )

@@ -27,7 +27,8 @@ from suite.run.scratch import remove_left
 from suite.run.turns.arrangement import who_takes_turns
 from suite.run.turns.session import take_turns
 from suite.tables.columns import Columns
-from suite.tables.comparison import write_tables
+from suite.tables.comparison import comparison
+from suite.tables.sheet import write_sheets
 from suite.tables.terminal import render
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ class Runner:
         groups = group_records(self.records())
         if console is not None:
             render(console, groups, columns)
-        markdown, csv = write_tables(groups, self._out / "tables")
+        markdown, csv = write_sheets([comparison(groups)], self._out / "tables", suffixes=("md", "csv"))
         if console is not None:
             console.print(f"\nTables: {markdown}, {csv}; a record per cell: {self._store.directory}", highlight=False)
 

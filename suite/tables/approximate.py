@@ -137,7 +137,8 @@ def _sentences(found: Sequence[Approximation]) -> list[str]:
     ]
     if not losses:
         return ["Nothing can be said of what fewer bytes cost: that takes several rounds, with the baseline."]
-    said = ["Every approximate system loses AUROC."]
+    of = "" if len(losses) == sum(not one.row.exact for one in found) else f" of {len(losses)} that can be judged"
+    said = [f"Every approximate system{of} loses AUROC."]
     free = [loss for loss in losses if (loss[2].low or 0.0) <= 0]
     if free:
         share, system, below = min(free, key=lambda loss: loss[0])
@@ -148,7 +149,7 @@ def _sentences(found: Sequence[Approximation]) -> list[str]:
     small = min(losses, key=lambda loss: loss[0])
     if small not in free:
         share, system, below = small
-        said.append(f"The smallest, {system}, takes {percent(share, 1)} and loses {score_within(below)}.")
+        said.append(f"The smallest{of}, {system}, takes {percent(share, 1)} and loses {score_within(below)}.")
     return said
 
 

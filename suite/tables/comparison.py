@@ -1,19 +1,19 @@
 """The comparison: a table per group of records that may be compared."""
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from suite.records.groups import Group
 from suite.tables.approximate import approximate_block
 from suite.tables.columns import COLUMNS, MAIN, REST, SYSTEM, Columns
 from suite.tables.disk_blocks import LEGEND as DISK_LEGEND
 from suite.tables.disk_blocks import disk_blocks
-from suite.tables.quantities import score
+from suite.tables.quantities import percent, score
 from suite.tables.ranks import LEGEND as RANKS_LEGEND
 from suite.tables.ranks import on_ranks, rank_blocks
 from suite.tables.rows import Row, merged_rows, one_line, remarks
 from suite.tables.settings import details, facts, headings, on_drive
-from suite.tables.sheet import Block, Sheet, block, raw_frame, setting_numbers, write_sheets
+from suite.tables.sheet import Block, Sheet, block, raw_frame, setting_numbers
+from suite.tables.statistics import trusted_baseline
 from suite.tables.verdict import verdict
 
 LEGEND = (
@@ -54,15 +54,6 @@ def comparison(groups: Sequence[Group], columns: Columns = Columns.ALL) -> Sheet
     )
 
 
-def write_tables(groups: Sequence[Group], directory: Path) -> tuple[Path, ...]:
-    """Write `comparison.md` and `comparison.csv`; the directory is created if it is missing. Returns the two paths.
-
-    Raises:
-        StoreError: a file cannot be written; the earlier file is still whole.
-    """
-    return write_sheets([comparison(groups)], directory, suffixes=("md", "csv"))
-
-
 def _main(group: Group, rows: Sequence[Row], heading: str) -> Block:
     return block(
         (SYSTEM, *MAIN),
@@ -76,13 +67,14 @@ def _main(group: Group, rows: Sequence[Row], heading: str) -> Block:
 
 def _rest(group: Group, rows: Sequence[Row]) -> Block:
     targets = {row.target_auroc for row in rows} - {None}
+    whose = "baseline" if trusted_baseline(group.rounds_by_system.values()) else "reference"
     hits = [f"{row.system}: {_hits(row)}" for row in rows if row.hit_rate is not None]
     return block(
         (SYSTEM, *REST),
         [(row, row.records) for row in rows],
         facts=(
             *details([group]),
-            *(f"Target AUROC: {score(target)}, what the baseline had reached near its end" for target in targets),
+            *(f"Target AUROC: {score(target)}, what the {whose} had reached near its end" for target in targets),
         ),
         notes={"Found on the device, counted before anything was fetched": hits},
     )
@@ -98,7 +90,7 @@ def _same_kernel(rows: Sequence[Row]) -> tuple[str, ...]:
 
 def _hits(row: Row) -> str:
     parts = [
-        f"{total - missed:,} of {total:,} {what} ({100 * (1 - missed / total):.2f} %)"
+        f"{total - missed:,} of {total:,} {what} ({percent(1 - missed / total, 2)})"
         for total, missed, what in (
             (row.unique_ids, row.unique_misses, "distinct ids"),
             (row.lookups, row.lookup_misses, "lookups"),

@@ -62,7 +62,6 @@ class OnDrive:
         row = self.row
         return {
             "step": self.step.value,
-            "host_budget_bytes": self.budget,
             **{name: getattr(row, name) for name in ("system", "knew", "samples_per_s")},
             **spread_out("ratio", row.relative),
             **{key: value for name in RIVALS for key, value in spread_out(f"over_{name}", self.over.get(name)).items()},

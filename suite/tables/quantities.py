@@ -35,7 +35,7 @@ def decimals(value: float, noise: float | None = None) -> int:
     """How many decimals `amount` shows of a number other than 0; negative where noise moves digits before the point."""
     size = math.floor(math.log10(abs(value)))
     enough = 0 if size >= 3 else 1 if size == 2 else 2 if size >= -1 else 1 - size
-    return min(enough, -math.floor(math.log10(noise * abs(value)))) if noise else enough
+    return max(-size, min(enough, -math.floor(math.log10(noise * abs(value))))) if noise else enough
 
 
 def with_decimals(value: float, decimals: int) -> str:
@@ -49,7 +49,8 @@ def relative(ratio: Estimate | None, noise: float | None = None) -> str:
         return MISSING
     places = decimals(ratio.value, noise)
     value, low, high = (
-        MISSING if bound is None else with_decimals(bound, places) for bound in (ratio.value, ratio.low, ratio.high)
+        MISSING if bound is None else with_decimals(bound, max(places, decimals(bound, 1)))
+        for bound in (ratio.value, ratio.low, ratio.high)
     )
     return f"{value} [{MISSING}]" if ratio.low is None else f"{value} [{low}, {high}]"
 
@@ -61,7 +62,8 @@ def duration(seconds: float | None, noise: float | None = None) -> str:
     if noise and seconds >= 10:
         seconds = round(seconds, decimals(seconds, noise))
     if seconds < 59.95:
-        return f"{amount(seconds, noise) if seconds < 10 else f'{seconds:.1f}'}s"
+        shown = amount(seconds, noise) if seconds < 10 else with_decimals(seconds, min(1, decimals(seconds, noise)))
+        return f"{shown}s"
     if seconds < 3599.5:
         minutes, rest = divmod(round(seconds), 60)
         return f"{minutes}m{rest:02d}s"
@@ -80,7 +82,9 @@ def count(value: int | None) -> str:
 
 
 def percent(value: float | None, decimals: int = 0) -> str:
-    """A share of 1 in per cent."""
+    """A share of 1 in per cent, with more decimals where it would be rounded to nothing or to all."""
+    while value is not None and 0 < value < 1 and round(100 * value, decimals) in (0, 100):
+        decimals += 1
     return MISSING if value is None else f"{100 * value:.{decimals}f} %"
 
 

@@ -16,28 +16,13 @@ from systems.answers import Purpose
 WAIT_SHARE = 0.02
 """Of a system's turns, above which waiting for batches is said beside the numbers."""
 
-SEVERITY = (
-    Status.OK,
-    Status.UNSUPPORTED,
-    Status.UNAVAILABLE,
-    Status.INFEASIBLE,
-    Status.INTERRUPTED,
-    Status.TIMEOUT,
-    Status.OOM_DEVICE,
-    Status.OOM_HOST,
-    Status.OOM_DISK,
-    Status.CRASHED,
-    Status.WRONG_ANSWER,
-)
-"""From harmless to worst: a system's status is the worst of its rounds."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
     """A system's rounds merged. None: does not exist, or is not known; never 0. The columns say what most fields mean.
 
     Attributes:
-        target_auroc: What the baseline had reached near its end; the same in all rows of a group.
+        target_auroc: What the baseline, else the reference, had reached near its end; the same in all rows of a group.
         target_s: Seconds of training to the target at this system's speed; None: not reached.
         ratio, ratio_low, ratio_high: Speed relative to the all-on-device baseline in the same turns, 95 % interval.
         computes_as: The system whose kernel this one is here, so that it was not timed.
@@ -131,10 +116,10 @@ class Row:
         return sum(known) if known else None
 
 
-def merged_rows(group: Group) -> list[Row]:
-    """One row per system of a group: reference and baseline first, behind it its second copy, then by name."""
+def merged_rows(group: Group, *, trust: bool = True) -> list[Row]:
+    """One row per system: reference, baseline, its second copy, others by name; no ratios without `trust` in it."""
     systems = group.rounds_by_system
-    baseline = trusted_baseline(systems.values())
+    baseline = trusted_baseline(systems.values()) if trust else None
     target = _reached_near_the_end(trusted(baseline or systems.get(REFERENCE, ())))
     rows = []
     for runs in systems.values():
@@ -156,7 +141,7 @@ def merged_rows(group: Group) -> list[Row]:
 
 
 def _merge(runs: tuple[Record, ...], baseline: Sequence[Record] | None, target: float | None) -> Row:
-    worst = max(runs, key=lambda record: SEVERITY.index(record.status))
+    worst = max(runs, key=lambda record: [*Status].index(record.status))
     measurements = trusted(runs)
     common: dict[str, Any] = {
         "system": runs[0].cell.system,

@@ -29,8 +29,12 @@ def headings(groups: Sequence[Group], *, sized: bool = True) -> list[str]:
 
 def _heading(group: Group) -> str:
     cell = group.cell
-    ranks = "" if cell.ranks is None else f", {cell.ranks} rank{'s' if cell.ranks > 1 else ''}"
-    return f"{group.title}: {cell.data} data, scale {cell.scale}, {cell.optimizer}, on {group.key.device}{ranks}"
+    return f"{group.title}: {cell.data} data, scale {cell.scale}, {cell.optimizer}, on {group.key.device}{ranks(cell)}"
+
+
+def ranks(cell: Cell) -> str:
+    """How many ranks there are, to go on with: `, 2 ranks`; empty without ranks."""
+    return "" if cell.ranks is None else f", {cell.ranks} rank{'s' if cell.ranks > 1 else ''}"
 
 
 def facts(groups: Sequence[Group]) -> tuple[str, ...]:
@@ -195,7 +199,7 @@ _SIZES = ("cache_ratio", "device_budget_bytes", "host_budget_bytes")
 
 
 def sweeps(groups: Iterable[Group]) -> list[tuple[Group, ...]]:
-    """Groups that differ in size alone together, the smallest first; in order of the first of each."""
+    """Groups that differ in size alone together, the smallest first, shares before bytes; in order of their firsts."""
     found: defaultdict[tuple[object, ...], list[Group]] = defaultdict(list)
     for group in groups:
         key = group.key

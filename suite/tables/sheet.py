@@ -117,8 +117,9 @@ def block(
 
 
 SETTING_COLUMNS = (
-    *("kind", "workload", "data", "scale", "device", "host", "threads", "optimizer", "lr", "eps", "batch_size"),
-    *("embedding_dim", "max_rows", "cache_ratio", "device_budget_bytes", "seed", "setting", "source"),
+    *("kind", "workload", "data", "scale", "device", "host", "threads", "ranks", "optimizer", "tf32", "lr", "eps"),
+    *("batch_size", "embedding_dim", "max_rows", "cache_ratio", "device_budget_bytes", "host_budget_bytes", "seed"),
+    *("setting", "source"),
 )
 """What a line of raw numbers begins with."""
 
@@ -126,12 +127,10 @@ SETTING_COLUMNS = (
 def raw_frame(lines: Sequence[Mapping[str, object]]) -> pd.DataFrame:
     """Rows of raw numbers in SI units: the setting, a sheet's own columns, then the keys of the records.
 
-    Bytes stay whole where some are missing. Tables of other contests have no column for a host budget.
+    Bytes stay whole where some are missing.
     """
-    named = dict.fromkeys(name for line in lines for name in line)
-    drives = ["host_budget_bytes"] if "host_budget_bytes" in named else []
-    own = [name for name in named if name not in {*SETTING_COLUMNS, *drives, "records"}]
-    return pd.DataFrame(list(lines), columns=[*SETTING_COLUMNS, *drives, *own, "records"]).convert_dtypes()
+    own = (name for name in chain(*lines) if name != "records")
+    return pd.DataFrame(list(lines), columns=[*dict.fromkeys((*SETTING_COLUMNS, *own, "records"))]).convert_dtypes()
 
 
 def setting_numbers(runs: Sequence[Record]) -> dict[str, object]:
@@ -143,7 +142,6 @@ def setting_numbers(runs: Sequence[Record]) -> dict[str, object]:
         "device": device_title(cell, environment),
         "host": environment.cpu,
         "threads": environment.threads,
-        **({} if cell.host_budget_bytes is None else {"host_budget_bytes": cell.host_budget_bytes}),
         "records": " ".join(run.key for run in runs),
     }
 

@@ -68,9 +68,6 @@ def speed_of(runs: Sequence[Record], baseline: Sequence[Record] | None) -> dict[
         runs: Its rounds.
         baseline: The baseline's. Empty: they are not at hand, and its times beside the system's count. None: it cannot
             be trusted, and nobody has a ratio.
-
-    Raises:
-        ValueError: a turn took no time.
     """
     own = _turns(runs)
     if not own:

@@ -41,12 +41,12 @@ def verdict(group: Group) -> tuple[str, ...]:
     rivals = [row for row in measured if _is_rival(row)]
     strayed = {row.system: words for row in rivals if like is not None and (words := strays(row, like))}
     sound = [row for row in rivals if row.system not in strayed]
-    if not measured:
-        said = ["Nothing was measured: no system ended ok."]
-    elif not rivals and len(rows) < len(merged):
+    if not rivals and any(row.status is Status.OK and not row.exact for row in merged):
         said = []  # the approximate ones have sentences of their own
+    elif not measured:
+        said = ["Nothing was measured: no system ended ok."]
     elif not rivals:
-        said = [f"Nothing to compare: no system beside {BASELINE} was timed."]
+        said = [f"Nothing to compare: no system beside {BASELINE} can be judged."]
     elif all(row.ratio is None for row in (*sound, *([baseline] if baseline else []))):
         said = _by_themselves(sound, baseline)
     else:
@@ -167,12 +167,12 @@ def _fastest(by_place: Sequence[Sequence[Row]]) -> str:
 
 def _clauses(rivals: Sequence[_Rival], noise: float) -> list[str]:
     """What systems of one sort cost and save, the least costly first; those alike share a clause."""
-    alike: dict[tuple[str, str], list[_Rival]] = {}
+    alike: dict[tuple[str, str, bool], list[_Rival]] = {}
     for rival in sorted(rivals, key=lambda rival: (-sum(rival.change), rival.row.system)):
-        alike.setdefault(_stand(rival), []).append(rival)
+        alike.setdefault((*_stand(rival), (rival.saved or 0) < 0), []).append(rival)
     return [
         _clause(same, verb, amount, noise=noise, first=not index)
-        for index, ((verb, amount), same) in enumerate(alike.items())
+        for index, ((verb, amount, _), same) in enumerate(alike.items())
     ]
 
 
@@ -214,7 +214,7 @@ def _bytes(rivals: Sequence[_Rival], ending: str, device_bytes: str) -> str:
     if not shares:
         return ""
     if min(shares) < 0:
-        return f"take{ending} {_up(-min(shares))} % more device bytes"
+        return f"take{ending} {'up to ' if len(shares) > 1 else ''}{_up(-min(shares))} % more device bytes"
     if _share(max(shares)) == "0":
         return f"save{ending} no device bytes"
     words = dict.fromkeys(_share(share) for share in sorted(shares))

@@ -15,6 +15,7 @@ from suite.report.figures.write import figures
 from suite.report.page.page import page as make_page
 from suite.report.sheets import sheets
 from suite.report.source import Source, read
+from suite.tables.comparison import comparison
 from tests.browser.chromium import Browser, Page
 from tests.browser.page_scenes import fabricated_records, written
 
@@ -75,5 +76,5 @@ def _published(source: Source, out: Path) -> Page:
         figure.savefig(text, format="svg")
         svgs[name] = text.getvalue()
     path = out / "index.html"
-    path.write_text(make_page(source, sheets(source.groups), svgs, out), encoding="utf-8")
+    path.write_text(make_page(source, comparison(source.groups), sheets(source.groups), svgs, out), encoding="utf-8")
     return Page(path, source)

@@ -31,11 +31,11 @@ class Entry:
 
 def entries(sweep: Sequence[Group]) -> tuple[Entry, ...]:
     """Every system of groups that differ in size alone, with the smallest cache that it ran with; controls last."""
+    rows = [row for group in sweep for row in merged_rows(group) if not row.again]
     smallest: dict[str, Row] = {}
-    for row in (row for group in sweep for row in merged_rows(group) if not row.again):
-        known = smallest.setdefault(row.system, row)
-        if not known.measured_rounds and row.measured_rounds:
-            smallest[row.system] = row
+    # of rows on the device, bytes are what shares and budgets have in common
+    for row in sorted(rows, key=lambda row: (not row.measured_rounds, row.device_rows_bytes or 0)):
+        smallest.setdefault(row.system, row)
     found = [Entry(label=_label(row, several=len(sweep) > 1), row=row) for row in smallest.values()]
     return tuple(sorted(found, key=_order))
 

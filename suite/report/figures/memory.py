@@ -1,4 +1,4 @@
-"""Memory of every system by tier and purpose, by its own account, beside the peaks that were measured."""
+"""Memory of every system by tier and purpose, by its own account, beside what was measured."""
 
 from collections.abc import Sequence
 
@@ -16,13 +16,13 @@ from systems.answers import Purpose, Tier
 TITLE = "Memory by tier and purpose"
 NOTE = (
     "Every system at the smallest cache that it ran with. Bars: its own account, the largest over rounds, and its sum; "
-    "marks: peaks of the whole process, model and libraries included."
+    "marks: of the whole process, model and libraries included."
 )
 NOTE_CPU = " On a CPU they count the device's part as well, which RAM plays."
 PEAKS = (
     (Tier.DEVICE, "device_allocated_bytes", "torch's peak allocated", "|"),
     (Tier.DEVICE, "device_reserved_bytes", "torch's peak reserved", "d"),
-    (Tier.DEVICE, "device_used_bytes", "the driver's peak", "*"),
+    (Tier.DEVICE, "device_used_bytes", "after training, as the driver says", "*"),
     (Tier.HOST, "host_peak_rss_bytes", "peak resident memory (RSS)", "o"),
 )
 """Tier, field of `Memory`, words and mark."""

@@ -15,6 +15,7 @@ from matplotlib.ticker import FixedLocator, Formatter, FuncFormatter, NullLocato
 
 from suite.records.groups import Group
 from suite.tables.figure_style import COLOURS, DASHES, MARKERS
+from suite.tables.settings import ranks
 
 TITLE, LABEL, SMALL = 9.0, 7.0, 6.5
 """Sizes of type, in points."""
@@ -199,5 +200,5 @@ def _setting(group: Group) -> str:
     capped = "" if cell.max_rows is None else f", {cell.max_rows:,} rows"
     return (
         f"{cell.data} data, scale {cell.scale}{capped}, {cell.optimizer}, batch {cell.batch_size:,}, "
-        f"dim {cell.embedding_dim}"
+        f"dim {cell.embedding_dim}{ranks(cell)}"
     )

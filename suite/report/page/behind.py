@@ -15,6 +15,7 @@ from suite.report.source import Source
 from suite.tables.columns import COLUMNS
 from suite.tables.quantities import MISSING, amount, gigabytes
 from suite.tables.rows import Row, merged_rows
+from suite.tables.statistics import trusted_baseline
 
 SPEED = "samples/s"
 """The value behind a number whose column no record has."""
@@ -37,10 +38,11 @@ def page_records(source: Source, root: Path) -> tuple[dict[str, dict[str, Any]],
         rows = merged_rows(group)
         # A system that once gave a wrong answer has no number worth printing, of whatever round.
         withheld = {row.system for row in rows if row.status is Status.WRONG_ANSWER}
+        trust = trusted_baseline(group.rounds_by_system.values()) is not None
         for number in sorted({record.cell.round for record in group.records}):
             # As merged as a row of the table is, but of one round alone
             of_round = Group(group.key, tuple(r for r in group.records if r.cell.round == number))
-            for row in (replace(row, noise=rows[0].noise) for row in merged_rows(of_round)):
+            for row in (replace(row, noise=rows[0].noise) for row in merged_rows(of_round, trust=trust)):
                 (record,) = row.records
                 shown = record.cell.system not in withheld
                 texts = [column.show(row) if shown or column.text else MISSING for column in COLUMNS]

@@ -17,12 +17,12 @@ def commands(groups: Iterable[Group]) -> tuple[str, ...]:
     merged = list(map(options, groups))
     for flag in ("--workloads", "--cache-ratio", "--device-budget", "--host-budget"):
         merged = _merged(merged, flag)
-    lines = [["python", "run_bench.py", *(word for pair in one.items() for word in pair)] for one in merged]
+    lines = [["python", "run_bench.py", *(word for pair in one.items() for word in pair if word)] for one in merged]
     return tuple(dict.fromkeys(map(shlex.join, lines)))
 
 
 def options(group: Group) -> Options:
-    """Options of a group's cells by flag, less those that are the scale's own."""
+    """Options of a group's cells by flag, less those that are the scale's own; empty where a flag takes no value."""
     cell = group.cell
     scale = scale_of(cell.scale, on_drive=on_drive(group)) if cell.scale in SCALES else None
     rounds = max(len(runs) for runs in group.rounds_by_system.values())
@@ -43,6 +43,10 @@ def options(group: Group) -> Options:
         "--frequency-prefix": (cell.frequency_prefix, 1),
         "--rounds": (rounds, 1),
         "--seed": (cell.seed, 0),
+        "--ranks": (cell.ranks, None),
+        "--nnodes": (cell.nodes, 1),
+        "--rdzv-endpoint": (cell.rendezvous, None),
+        "--tf32": ("" if cell.tf32 else None, None),
     }
     found |= {flag: str(value) for flag, (value, usual) in own.items() if value != usual}
     if cell.host_budget_bytes is not None:

@@ -22,7 +22,6 @@ from suite.report.page.commands import commands
 from suite.report.source import Source
 from suite.report.standings import leaderboards
 from suite.tables.columns import COLUMNS, View
-from suite.tables.comparison import comparison
 from suite.tables.quantities import MISSING, binary_bytes
 from suite.tables.rows import Row, merged_rows, one_line
 from suite.tables.settings import on_drive
@@ -58,8 +57,6 @@ CAPTIONS = {
     "memory": "Memory by tier and purpose",
     "quality_by_bytes": "AUROC of approximate tables by their bytes, under the line of the exact baseline",
 }
-
-
 AGAIN = "The baseline a second time, in the same turns: how far this row lies from 1 is noise."
 
 
@@ -104,10 +101,11 @@ def page_rows(groups: Sequence[Group], positions: Mapping[str, int]) -> tuple[Pa
     return tuple(made)
 
 
-def page(source: Source, sheets: Sequence[Sheet], svgs: Mapping[str, str], root: Path) -> str:
+def page(source: Source, comparison: Sheet, sheets: Sequence[Sheet], svgs: Mapping[str, str], root: Path) -> str:
     """The page as HTML: a pure function of its arguments.
 
-    `svgs` has the figures by name. Links to records are relative to `root`.
+    `comparison` and `sheets` are of the source's groups. `svgs` has the figures by name. Links to records are relative
+    to `root`.
     """
     groups = source.groups
     records, environments = page_records(source, root)
@@ -149,7 +147,7 @@ def page(source: Source, sheets: Sequence[Sheet], svgs: Mapping[str, str], root:
         failures=statements.failures(groups),
         problems=sorted((Path(os.path.relpath(one.path, root)).as_posix(), one.reason) for one in source.problems),
         sheets=sheets,
-        comparisons=comparison(groups).blocks,
+        comparisons=comparison.blocks,
         commands=commands(groups),
         behind=lambda line: " ".join(str(positions[key]) for key in line.keys),
     )

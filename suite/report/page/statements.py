@@ -8,9 +8,11 @@ from suite.records.groups import Group, GroupKey
 from suite.records.record import Cell
 from suite.records.scales import SCALES
 from suite.records.status import Status
+from suite.tables.approximate import approximate_block
 from suite.tables.disk_blocks import disk_verdict
+from suite.tables.ranks import on_ranks
 from suite.tables.rows import failure
-from suite.tables.settings import cache, headings, on_drive, sweeps
+from suite.tables.settings import cache, headings, on_drive, ranks, sweeps
 from suite.tables.verdict import verdict
 
 
@@ -38,7 +40,7 @@ def device_words(group: Group) -> str:
 
 
 def _setting(cell: Cell) -> str:
-    parts = [f"{cell.data}, {cell.scale}"]
+    parts = [f"{cell.data}, {cell.scale}{ranks(cell)}{', TF32' if cell.tf32 else ''}"]
     if cell.frequency_prefix != 1 or cell.frequency_sketch_bytes is not None:
         parts.append(f"frequencies from the first {100 * cell.frequency_prefix:g} %")
     return ", ".join([*parts, cache(cell)])
@@ -64,17 +66,19 @@ class Verdict:
 
 
 def verdicts(groups: tuple[Group, ...]) -> tuple[Verdict, ...]:
-    """A verdict per sweep of cache sizes, in order of the groups; rows on a drive have one for all budgets."""
+    """A verdict per sweep of cache sizes, in order of the groups; rows on a drive have one for all, ranks none."""
     heads = dict(zip((group.key for group in groups), headings(groups), strict=True))
     found = []
-    families = sweeps(groups)
+    families = [sweep for sweep in sweeps(groups) if not on_ranks(sweep[0])]
     for sweep, heading in zip(families, headings([one[0] for one in families], sized=False), strict=True):
         if on_drive(sweep[0]):
             found.append(Verdict(heading=f"{heading}, rows on a drive", sentences=disk_verdict(sweep)))
             continue
         scale = SCALES.get(sweep[0].cell.scale)
         usual = next((one for one in sweep if scale and one.cell.cache_ratio == scale.cache_ratio), sweep[-1])
-        told = {group.key: Verdict(heading=heads[group.key], sentences=verdict(group)) for group in sweep}
+        # of approximate systems alone their own table speaks
+        said = {group.key: verdict(group) or approximate_block(group)[0].verdict for group in sweep}
+        told = {key: Verdict(heading=heads[key], sentences=sentences) for key, sentences in said.items()}
         first = told.pop(usual.key)
         found.append(replace(first, others=tuple(told.values())))
     return tuple(found)

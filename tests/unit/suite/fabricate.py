@@ -178,6 +178,8 @@ def turns(
         "baseline": None if baseline is None else "full_gpu" if cell.host_budget_bytes is None else "full_ram",
         "baseline_s": None if baseline is None else moved if itself else steady,
     }
+    if "system_s" in changes and baseline is not None:
+        values["baseline_s"] = changes["system_s"]  # as many turns
     return Turns(**{**values, **changes})
 
 

@@ -82,6 +82,33 @@ def test_unreadable_file_is_reported_and_the_others_load(store: RecordStore, con
     assert reason in problem.reason
 
 
+@pytest.mark.parametrize(
+    "times",
+    [
+        {"system_s": [(1.0,), (0.0,)]},
+        {"system_s": [(1.0,), (math.inf,)]},
+        {"baseline_s": [(math.nan,), (1.0,)]},
+        {"system_s": [(1.0,), ()], "baseline_s": [(1.0,), ()]},
+        {"system_s": (), "baseline_s": ()},
+        {"system_s": (), "baseline_s": None},
+        {"baseline_s": ()},
+        {"baseline_s": [(1.0,)]},
+        {"baseline_s": [(1.0,), (1.0, 1.0)]},
+        {"embedding_s": [(1.0,), (0.0,)]},
+        {"embedding_s": [(1.0,)], "baseline_embedding_s": [(1.0, 1.0)]},
+    ],
+)
+def test_record_whose_turns_give_no_speed_is_a_problem(store: RecordStore, times: dict[str, object]) -> None:
+    written = {"system_s": [(1.0,), (1.0,)], "baseline_s": [(1.0,), (1.0,)]}
+    fine, broken = (record(name, timed={**written, **more}) for name, more in (("fine", {}), ("broken", times)))
+    for one in (fine, broken):
+        store.write(one)
+    records, (problem,) = store.load_all()
+    assert records == [fine]
+    assert problem.path == store.path(broken)
+    assert "has a turn of no duration, or" in problem.reason
+
+
 def test_what_is_no_file_in_place_of_a_record_is_a_problem_and_not_waited_for(store: RecordStore) -> None:
     store.write(record())
     (store.directory / "folder.json").mkdir()

@@ -13,6 +13,7 @@ import pandas as pd
 from suite.records.groups import group_records
 from suite.report.page.page import page
 from suite.report.source import Source
+from suite.tables.comparison import comparison
 from suite.tables.sheet import Block, Line, Sheet, field
 
 PAGE = Path(__file__).resolve().parents[4] / "suite" / "report" / "page"
@@ -59,8 +60,9 @@ def source_of(records: list[Any]) -> Source:
 
 
 def made(records: list[Any], **changes: Any) -> str:
-    arguments = {"sheets": (), "svgs": {}, "root": Path("out")} | changes
-    return page(source_of(records), **arguments)
+    source = source_of(records)
+    arguments = {"comparison": comparison(source.groups), "sheets": (), "svgs": {}, "root": Path("out")} | changes
+    return page(source, **arguments)
 
 
 def carried(text: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ def files(folder: Path, suffix: str, one: str, other: str) -> tuple[Path, Path]:
 
 
 def page(**changes: str) -> str:
-    return PAGE.format(**{"number": "0.71469", "x": "2.000001", "name": "abcdef0123", "words": "hits"} | changes)
+    return PAGE.format(**{"number": "0.71469", "x": "2.000001", "name": "abcdef0123", "words": "9e-03 apart"} | changes)
 
 
 @pytest.mark.parametrize("suffix", [".svg", ".html"])
@@ -36,6 +36,7 @@ def page(**changes: str) -> str:
         ({"x": "2.02"}, False),
         ({"name": "0123456789"}, False),  # the name of another part
         ({"words": "misses"}, False),
+        ({"words": "2e-05 apart"}, False),
         ({"number": "0.71470"}, False),
     ],
 )

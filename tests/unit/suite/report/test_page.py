@@ -9,13 +9,15 @@ from typing import Any
 from markupsafe import escape
 
 from suite.records.groups import group_records
+from suite.records.status import Status
 from suite.report.page.page import page
 from suite.report.page.statements import verdicts
 from suite.tables.columns import COLUMNS, View
+from suite.tables.comparison import comparison
 from suite.tables.rows import Row
 from suite.tables.verdict import verdict
 from tests.browser.page_scenes import MARKUP, SCRIPT, fabricated_records, written
-from tests.unit.suite.fabricate import BASELINE, cpu_run, gpu_run, rounds, shuffled
+from tests.unit.suite.fabricate import BASELINE, cpu_run, gpu_run, record, rounds, shuffled, verification
 from tests.unit.suite.report.page_texts import PAGE, SVG, Outline, carried, made, sheet, source_of
 
 
@@ -71,10 +73,11 @@ def test_names_of_markup_are_escaped_in_text_and_in_data() -> None:
 
 def test_links_lead_from_the_page_to_the_files(tmp_path: Path) -> None:
     source = written([*gpu_run(), *cpu_run()], tmp_path / "run a&b")
-    links = [one["file"] for one in carried(page(source, (), {}, tmp_path / "site" / "deep"))["records"]]
+    text = page(source, comparison(source.groups), (), {}, tmp_path / "site" / "deep")
+    links = [one["file"] for one in carried(text)["records"]]
     assert {Path(link).stem[-16:] for link in links} == {record.key for record in source.records}
     assert all(link.startswith("../../run%20a%26b/records/") for link in links)
-    assert str(tmp_path) not in page(source, (), {}, tmp_path / "site" / "deep")
+    assert str(tmp_path) not in text
 
 
 def test_every_column_reads_a_field_and_every_view_has_columns() -> None:
@@ -88,7 +91,7 @@ def test_sheets_are_shown_as_they_are_with_the_records_behind_them() -> None:
     records = gpu_run()
     source = source_of(records)
     keys = tuple(run.key for run in source.groups[0].rounds_by_system["cache[policy=lfu]"])
-    text = page(source, (sheet(keys=keys),), {}, Path("out"))
+    text = page(source, comparison(source.groups), (sheet(keys=keys),), {}, Path("out"))
     (at,) = re.findall(
         r'<tr data-records="([0-9 ]+)">\s*<th scope="row">full_<wbr>gpu</th>\s*<td class="number behind">12.5', text
     )
@@ -130,9 +133,8 @@ def test_records_behind_a_number_have_the_value_of_their_own_round_and_copy() ->
 
 
 def test_page_opens_with_the_verdict_and_one_picture_and_tables_come_below() -> None:
-    source = source_of(gpu_run())
-    text = page(source, (sheet(),), {"memory": SVG, "throughput_by_bytes": SVG}, Path("out"))
-    (sentences,) = (verdict(group) for group in source.groups)
+    text = made(gpu_run(), sheets=(sheet(),), svgs={"memory": SVG, "throughput_by_bytes": SVG})
+    (sentences,) = (verdict(group) for group in group_records(gpu_run()))
     at = [
         *(text.index(str(escape(sentence))) for sentence in sentences),
         text.index('id="throughput_by_bytes-clip"'),
@@ -165,6 +167,15 @@ def test_columns_without_a_value_in_any_row_are_not_shown() -> None:
     on_cpu = heads(cpu_run())
     assert "hit rate" in on_cpu
     assert not {"GPU GB allocated", "GPU GB reserved", "misses, % of optimal"} & on_cpu
+
+
+def test_beside_a_baseline_that_was_wrong_once_no_round_has_a_ratio() -> None:
+    wrong = record("full_gpu", round=1, status=Status.WRONG_ANSWER, checked=verification(passed=False))
+    data = carried(made([record("full_gpu"), wrong, *rounds("cache", [0.5 * BASELINE, 2 * BASELINE])]))
+    ratio, speed = data["headers"]["vs full_gpu"], data["headers"]["it/s"]
+    values = [one["values"] for one in data["records"] if one["system"] == "cache"]
+    assert [found[ratio] for found in values] == ["n/a", "n/a"]
+    assert [found[speed] for found in values] == ["50.00", "200.0"]  # its own
 
 
 def test_no_number_of_a_system_with_a_wrong_answer_is_carried() -> None:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from suite.records.groups import group_records
 from suite.records.record import Cell
 from suite.report.page.commands import commands
-from suite.report.page.statements import device_statement, facets, failures
+from suite.report.page.statements import device_statement, facets, failures, verdicts
 from suite.run.console.command import app
 from tests.unit.suite.fabricate import cell, cpu_run, environment, gpu_run, record, rounds
 from tests.unit.suite.report.page_texts import made
@@ -73,6 +73,7 @@ def test_the_newest_record_dates_the_page() -> None:
         "--systems freq_cache --workloads avazu --scale full --device-budget 64MiB,256MiB --optimizer adam --seed 7",
         "--systems freq_cache --workloads avazu --scale smoke --steps 8 --batch-size 64 --lr 0.25 --embedding-dim 8 "
         "--frequency-prefix 0.5 --frequencies sketch:1MB",
+        "--systems full_gpu[sharding=row_wise] --workloads avazu --scale smoke --ranks 2",
     ],
 )
 def test_commands_plan_the_cells_that_they_are_made_from(asked: str) -> None:
@@ -83,6 +84,27 @@ def test_commands_plan_the_cells_that_they_are_made_from(asked: str) -> None:
     again = planned(" ".join(command.split()[2:]))
     assert sorted(one.identity() for one in again) == sorted(one.identity() for one in cells)
     assert f"<code>{escape(command)}</code>" in made(records)
+
+
+def test_ranks_and_tf32_are_in_the_command_and_in_the_setting() -> None:
+    ranks = [{"ranks": 2}, {"ranks": 4, "nodes": 2, "rendezvous": "node0:29400"}, {"tf32": True}, {}]
+    groups = group_records(record("full_gpu", setting=changes) for changes in ranks)
+    plain, *others = sorted(commands(groups), key=len)
+    added = [" ".join(word for word in line.split() if word not in plain.split()) for line in others]
+    assert added == ["--tf32", "--ranks 2", "--ranks 4 --nnodes 2 --rdzv-endpoint node0:29400"]
+    settings = {one["setting"].removesuffix(", cache ratio 1 %") for one in facets(groups).values()}
+    assert settings == {f"synthetic, full{words}" for words in (", 2 ranks", ", 4 ranks", ", TF32", "")}
+
+
+def test_ranks_have_no_verdict_and_approximate_systems_have_that_of_their_table() -> None:
+    on_ranks = [record("full_gpu", setting={"ranks": ranks}) for ranks in (1, 2)]
+    assert verdicts(tuple(group_records(on_ranks))) == ()
+    assert "<dd></dd>" not in made(on_ranks)
+    hashed = record("hashed")
+    assert hashed.measurement is not None
+    inexact = hashed.model_copy(update={"measurement": hashed.measurement.model_copy(update={"exact": False})})
+    (said,) = verdicts(tuple(group_records([record("full_gpu"), inexact])))
+    assert said.sentences[0].startswith("Nothing can be said of what fewer bytes cost")
 
 
 def planned(options: str) -> list[Cell]:

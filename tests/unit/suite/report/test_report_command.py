@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 from suite.records.record import Record
 from suite.records.store import RecordStore
 from suite.report.command import report_command
+from suite.report.source import read
 from tests.unit.suite.fabricate import cpu_run, environment, gpu_run, record
 
 app = typer.Typer()
@@ -70,7 +71,8 @@ def test_what_was_just_written_is_up_to_date_and_any_change_is_found(published: 
     (published / "tables" / "left_over.md").write_text("")
     result = report("--out", published, "--check")
     assert result.exit_code == 1
-    for words in ("index.html differs", "tables/paper.md is missing", "tables/left_over.md is of no record any more"):
+    left_over = "tables/left_over.md is of no record any more: delete it"
+    for words in ("index.html differs", "tables/paper.md is missing", left_over, "--check, which deletes nothing"):
         assert words in result.stderr
     assert page.read_text() != before[0]  # --check writes nothing
     (published / "tables" / "left_over.md").unlink()
@@ -95,6 +97,18 @@ def test_files_that_are_no_records_are_named_and_the_rest_is_reported(tmp_path: 
         assert name in result.stderr
     assert "schema version 99" in result.stderr
     assert (tmp_path / "index.html").is_file()
+
+
+def test_of_two_files_with_one_key_the_newer_record_counts_in_any_order(tmp_path: Path) -> None:
+    older = record("a", auroc=0.71)
+    newer = record("a", auroc=0.72, started_at="2026-11-02T12:00:00+00:00")
+    roots = [stored(tmp_path / name, [one]) for name, one in (("older", older), ("newer", newer), ("copy", newer))]
+    for order in (roots, roots[::-1]):
+        source = read(order)
+        assert source.records == (newer,)
+        assert source.files == {newer.key: RecordStore(roots[1]).path(newer)}
+        assert {problem.path.parents[1] for problem in source.problems} == {roots[0], roots[2]}
+        assert {problem.reason for problem in source.problems} == {"repeats the key of a file that counts in its place"}
 
 
 @pytest.mark.slow

@@ -153,7 +153,7 @@ def test_memory_stacks_purposes_by_tier_and_marks_peaks():
     for axes, label, size in (
         (device, "torch's peak allocated", 1.25 * GB),
         (device, "torch's peak reserved", 2 * GB),
-        (device, "the driver's peak", 3 * GB),
+        (device, "after training, as the driver says", 3 * GB),
         (host, "peak resident memory (RSS)", 18.5 * GB),
     ):
         marks = line(axes, label)

@@ -174,6 +174,9 @@ def test_sweeps_list_sizes_from_the_smallest_and_each_system_once():
     (sweep,) = sweeps(group_records(records))
     assert [group.cell.cache_ratio for group in sweep] == [0.01, 0.1]
     assert [(entry.label, entry.row.device_bytes) for entry in entries(sweep)] == [("a, 1 %", 1), ("b, 10 %", 9)]
+    budget = {"cache_ratio": None, "device_budget_bytes": 64 * 1024}
+    (both,) = sweeps(group_records([*records, *sized("b", FAST, 8, setting=budget)]))
+    assert [entry.label for entry in entries(both)] == ["a, 1 %", "b, 64 KiB"]
 
 
 @pytest.mark.parametrize(

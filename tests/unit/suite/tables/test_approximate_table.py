@@ -29,6 +29,7 @@ def rounds(system, aurocs, *, anatomy, exact=False):
 
 EXACT = rounds("full_gpu", [0.78, 0.80, 0.79], anatomy={"device/rows": 90 * MB, "device/state": 10 * MB}, exact=True)
 SMALL = rounds("hashed", [0.76, 0.78, 0.77], anatomy={"device/rows": 25 * MB})
+TINY = rounds("hashed[compression=64]", [0.75, 0.77, 0.76], anatomy={"device/rows": 4 * MB // 10})
 CACHED = rounds(
     "freq_cache[slow_rows=int8]",
     [0.7801, 0.7999, 0.79],
@@ -62,6 +63,11 @@ def test_what_fewer_bytes_cost_is_said_in_sentences():
     )
     (lossy,) = approximate_block(only(EXACT, SMALL))
     assert lossy.verdict[0] == "Every approximate system loses AUROC."
+    (some,) = approximate_block(only(EXACT, SMALL, TINY, CACHED[:1]))
+    assert some.verdict == (
+        "Every approximate system of 2 that can be judged loses AUROC.",
+        "The smallest of 2 that can be judged, hashed[compression=64], takes 0.4 % and loses 0.0300 [0.0300, 0.0300].",
+    )
     (single,) = approximate_block(only(EXACT[:1], SMALL[:1]))
     assert single.verdict[0].startswith("Nothing can be said of what fewer bytes cost")
 
@@ -74,7 +80,7 @@ def test_approximate_systems_stand_apart_from_exact_ones():
     assert [line.cells[0] for line in main.lines if "again" not in line.cells[0]] == ["full_gpu"]
     assert [line.cells[0] for line in apart.lines] == ["full_gpu", "freq_cache[slow_rows=int8]", "hashed"]
     assert verdict(mixed) == ()
-    assert verdict(plain) == ("Nothing to compare: no system beside full_gpu was timed.",)
+    assert verdict(plain) == ("Nothing to compare: no system beside full_gpu can be judged.",)
 
 
 def test_wrong_answers_show_no_number():

@@ -17,9 +17,10 @@ from suite.records.groups import Group, group_records
 from suite.records.record import Record
 from suite.records.status import Status
 from suite.tables.columns import COLUMNS, MAIN, REST, Columns
-from suite.tables.comparison import comparison, write_tables
-from suite.tables.quantities import amount, binary_bytes, duration
+from suite.tables.comparison import comparison
+from suite.tables.quantities import amount, binary_bytes, duration, percent, relative
 from suite.tables.sheet import Block, to_csv, to_markdown
+from suite.tables.statistics import Estimate
 from suite.tables.terminal import render
 from suite.tables.verdict import verdict
 from tests.unit.suite.fabricate import BASELINE, cpu_run, environment, gpu_run, record, shuffled
@@ -68,10 +69,10 @@ def rendered(width: int, shown: list[Group] | None = None, columns: Columns = Co
     return "\n".join(line.rstrip() for line in stream.getvalue().split("\n"))
 
 
-def test_golden_files(tmp_path: Path) -> None:
-    markdown, table = write_tables(groups(), tmp_path / "tables")
-    check_golden("comparison.md", markdown.read_text(encoding="utf-8"))
-    check_golden("comparison.csv", table.read_text(encoding="utf-8"))
+def test_golden_files() -> None:
+    sheet = comparison(groups())
+    check_golden("comparison.md", to_markdown(sheet))
+    check_golden("comparison.csv", to_csv(sheet))
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -154,12 +155,19 @@ def test_no_figure_of_speed_has_a_digit_that_noise_hides() -> None:
     fine, coarse = shown(0.0001), shown(0.04)
     assert (fine["it/s"], fine["vs full_gpu"]) == ("50.17", "0.50 [0.50, 0.50]")
     assert (coarse["it/s"], coarse["vs full_gpu"]) == ("50", "0.50 [0.50, 0.50]")
-    assert (fine["epoch time"], coarse["epoch time"]) == ("~47.8s", "~48.0s")
+    assert (fine["epoch time"], coarse["epoch time"]) == ("~47.8s", "~48s")
 
 
 def test_failed_cell_shows_its_status_and_its_reason_on_one_line() -> None:
     failed = record("b", status=Status.OOM_HOST, reason="needs\n9 | 8", phase="build")
     assert "- b: oom_host in phase build: needs 9 \\| 8" in to_markdown(comparison([only_group([record("a"), failed])]))
+
+
+@pytest.mark.parametrize(("system", "whose"), [("full_gpu", "baseline"), ("reference", "reference")])
+def test_target_says_whose_it_is(system: str, whose: str) -> None:
+    _, rest = blocks_of([record(system), record("a")])
+    (target,) = [fact for fact in rest.facts if fact.startswith("Target AUROC")]
+    assert target == f"Target AUROC: 0.71832, what the {whose} had reached near its end"
 
 
 def test_hit_rates_come_with_numerator_and_denominator() -> None:
@@ -175,10 +183,10 @@ def test_csv_has_raw_numbers_without_markup_and_nothing_where_nothing_is_known()
     assert float(ours["hit_rate"]) == 0.95
 
 
-def test_no_records_still_give_tables(tmp_path: Path) -> None:
-    markdown, table = write_tables([], tmp_path)
-    assert "No records yet" in markdown.read_text()
-    assert table.read_text().startswith("kind,workload")
+def test_no_records_still_give_tables() -> None:
+    sheet = comparison([])
+    assert "No records yet" in to_markdown(sheet)
+    assert to_csv(sheet).startswith("kind,workload")
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 400])
@@ -213,7 +221,7 @@ def test_main_columns_of_all_systems_are_one_table_at_120_characters() -> None:
     [(None, None, "n/a"), (float("nan"), None, "n/a"), (0, 0.1, "0"), (0.00123, None, "0.0012"), (0.1, None, "0.10"),
      (42.129, None, "42.13"), (110.06, None, "110.1"), (12345.6, None, "12,346"), (42.129, 0.02, "42.1"),
      (42.129, 0.03, "42"), (12345.6, 0.02, "12,300"), (0.931, 0.2, "0.9"), (42.129, 1e-9, "42.13"),
-     (42.129, 0.0, "42.13")],
+     (42.129, 0.0, "42.13"), (4, 3.0, "4"), (0.04, 9.0, "0.04")],
 )  # fmt: skip
 def test_amounts_keep_digits_that_matter(value: float | None, noise: float | None, text: str) -> None:
     assert amount(value, noise) == text
@@ -221,12 +229,27 @@ def test_amounts_keep_digits_that_matter(value: float | None, noise: float | Non
 
 @pytest.mark.parametrize(
     ("seconds", "noise", "text"),
-    [(None, None, "n/a"), (4.367, None, "4.37s"), (4.367, 0.1, "4.4s"), (49.24, None, "49.2s"), (49.24, 0.1, "49.0s"),
+    [(None, None, "n/a"), (4.367, None, "4.37s"), (4.367, 0.1, "4.4s"), (49.24, None, "49.2s"), (49.24, 0.03, "49s"),
+     (49.24, 0.3, "50s"), (49.24, 3.0, "50s"), (58.6, 0.3, "1m00s"),
      (59.97, None, "1m00s"), (725, None, "12m05s"), (727, 0.02, "12m10s"), (3599.7, None, "1h00m"),
      (6000, None, "1h40m")],
 )  # fmt: skip
 def test_durations_read_as_in_the_paper(seconds: float | None, noise: float | None, text: str) -> None:
     assert duration(seconds, noise) == text
+
+
+def test_ends_of_an_interval_are_not_rounded_to_0_either() -> None:
+    assert relative(Estimate(value=0.9, low=0.04, high=24.0), 12) == "0.9 [0.04, 24.0]"
+    assert relative(Estimate(value=40, low=3, high=600), 2) == "40 [3, 600]"
+
+
+@pytest.mark.parametrize(
+    ("share", "decimals", "text"),
+    [(None, 0, "n/a"), (0, 0, "0 %"), (1, 2, "100.00 %"), (0.25, 0, "25 %"), (0.004, 0, "0.4 %"), (1.2607, 0, "126 %"),
+     (0.99994, 2, "99.99 %"), (0.999999, 2, "99.9999 %"), (2e-6, 2, "0.0002 %")],
+)  # fmt: skip
+def test_shares_are_0_or_100_only_where_they_are_nothing_or_all(share: float | None, decimals: int, text: str) -> None:
+    assert percent(share, decimals) == text
 
 
 @pytest.mark.parametrize(

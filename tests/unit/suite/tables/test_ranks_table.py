@@ -62,5 +62,8 @@ def test_each_number_of_ranks_has_a_table_of_its_own_apart_from_the_comparison()
     groups = group_records(records)
     assert [block.heading.split(", ")[-2] for block in rank_blocks(groups)] == ["1 rank", "2 ranks"]
     assert len(groups) == 3
-    names = [line.cells[0] for block in comparison(groups).blocks for line in block.lines]
+    sheet = comparison(groups)
+    assert set(sheet.frame["ranks"].dropna()) == {1, 2}
+    assert not sheet.frame["tf32"].any()
+    names = [line.cells[0] for block in sheet.blocks for line in block.lines]
     assert names.count("freq_cache") == 2

@@ -54,6 +54,12 @@ def gpu(system: str, speed: float, within: float = 0.0, **changes: Any) -> Recor
     return ran(system, speed, within, anatomy=anatomy, **changes)
 
 
+def approximate(system: str, **changes: Any) -> Record:
+    made = record(system, **changes)
+    assert made.measurement is not None
+    return made.model_copy(update={"measurement": made.measurement.model_copy(update={"exact": False})})
+
+
 def failed(system: str, status: Status, **changes: Any) -> Record:
     return record(system, status=status, reason="needs 9 GB", phase="build", **changes)
 
@@ -112,6 +118,17 @@ SCENES: dict[str, tuple[list[Record], tuple[str, ...]]] = {
         (
             "On this CPU with a cache of 5 %, cache[policy=a], cache[policy=b] and cache[policy=c] cost up to 10 % of "
             "throughput, differ by at most 10 % and save 94 % of the device bytes.",
+        ),
+    ),
+    "alike in speed, of which one saves bytes and two take more": (
+        [
+            cpu_baseline(0.01),
+            cpu("freq_cache", 0.93),
+            *(ran(f"big_{size}", 0.93, anatomy={"device/rows": size * 10**6}, **CPU) for size in (134, 160)),
+        ],
+        (
+            "On this CPU with a cache of 5 %, big_134 and big_160 cost 5 to 10 % of throughput and take up to 25 % "
+            "more device bytes; freq_cache costs 5 to 10 % and saves 94 %.",
         ),
     ),
     "a cache and its twin": (
@@ -207,8 +224,19 @@ SCENES: dict[str, tuple[list[Record], tuple[str, ...]]] = {
     ),
     "nothing but the baseline and its own kernel": (
         [cpu_baseline(0.01), cpu("fbgemm_uvm", 1.0, computes_as="full_gpu")],
-        ("Nothing to compare: no system beside full_gpu was timed.",),
+        ("Nothing to compare: no system beside full_gpu can be judged.",),
     ),
+    "yardsticks, and a system with a bad round": (
+        [
+            gpu("full_gpu", 1.0, 0.01),
+            gpu("reference", 0.5),
+            gpu("no_embeddings", 1.5, checked=verification(passed=False)),
+            gpu("freq_cache", 0.9),
+            failed("freq_cache", Status.CRASHED, round=1),
+        ],
+        ("Nothing to compare: no system beside full_gpu can be judged.",),
+    ),
+    "approximate systems alone, which have sentences of their own": ([approximate("hashed"), approximate("qr")], ()),
     "everything failed": (
         [failed("full_gpu", Status.OOM_DEVICE), failed("freq_cache", Status.CRASHED)],
         ("Nothing was measured: no system ended ok.",),

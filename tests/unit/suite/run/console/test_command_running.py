@@ -118,12 +118,12 @@ def test_directory_in_use_by_another_run_is_a_sentence_and_exit_code_1(tmp_path,
 
 
 def test_full_disk_still_prints_the_table_and_ends_with_a_sentence(tmp_path, monkeypatch):
-    def full(*_):
+    def full(*_, **__):
         raise StoreError("cannot write a file: No space left on device; make room")
 
     answering(monkeypatch)
     monkeypatch.setattr("suite.records.store.write_atomically", full)
-    monkeypatch.setattr(runner, "write_tables", full)
+    monkeypatch.setattr(runner, "write_sheets", full)
     result = call("--systems", "reference", "--workloads", "avazu", "--out", tmp_path, *TINY)
     assert result.exit_code == 1
     assert isinstance(result.exception, SystemExit)
