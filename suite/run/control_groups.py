@@ -19,6 +19,7 @@ PREFIX = "embedding-suite-"
 _LEAF = f"{PREFIX}main"
 """Version 2: where the other processes of a group go that gets groups below it; it may have either, not both."""
 _ATTEMPTS = 5
+_PAUSE_S = 0.01
 _POLL_S = 0.25
 _BUS_TIMEOUT_S = 20.0
 _DELEGATED = ("user.delegate", "trusted.delegate")
@@ -133,6 +134,7 @@ def _count_below(base: Path) -> None:
         except OSError as error:  # one was started meanwhile
             if error.errno != errno.EBUSY or attempt == _ATTEMPTS - 1:
                 raise
+            time.sleep(_PAUSE_S)
         else:
             return
 

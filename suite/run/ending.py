@@ -44,6 +44,7 @@ def kill_marked(mark: str, *, spare: int) -> None:
 
     Waits until they have ended: a large process lets go of its memory for a second after the kill.
     """
+    psutil.process_iter.cache_clear()  # a number may be another process's by now
     seen: set[int] = {spare}
     while found := [process for process in psutil.process_iter() if process.pid not in seen and _has(process, mark)]:
         for process in found:

@@ -205,6 +205,12 @@ def kills(pid: int, *, root: Path = Path("/")) -> int:
     return kills_in(parent_of_new(own) / f"{PREFIX}{pid}" / counted_in) or 0
 
 
+def remove_of(pid: int) -> None:
+    """Remove the group that process `pid` made and, killed, has left; no other, whose kills may be counted just now."""
+    with suppress(CannotHold, OSError):
+        (parent_of_new(own_group(Path("/"))[1]) / f"{PREFIX}{pid}").rmdir()
+
+
 def remove_left(*, root: Path = Path("/")) -> list[str]:
     """Remove groups below this process's own that processes left which were killed. Returns their names."""
     try:

@@ -136,7 +136,7 @@ class Worker(AbstractContextManager["Worker"]):
 
     def __exit__(self, *_: object) -> None:
         self._resources.close()
-        memory_group.remove_left()
+        memory_group.remove_of(self.pid)
 
     def _kill(self) -> None:
         """Kill it, its session and whatever carries its mark, and reap it. One that is gone does no harm."""
@@ -167,16 +167,19 @@ class Worker(AbstractContextManager["Worker"]):
 
         The wall clock counts since it was first asked, silence since this call or the last sign of life.
         """
-        heard = time.monotonic()
+        heard, skipped = time.monotonic(), False
         while True:
-            answer = self._next_line()
-            if isinstance(answer, Progress):
-                heard = time.monotonic()
+            while (answer := self._next_line()) is not None:
+                if not isinstance(answer, Progress):
+                    return answer
                 self.phase = answer.phase
                 on_progress(answer)
-                continue
-            if answer is not None:
-                return answer
+                heard = time.monotonic()
+            # what waits is read first: this process may have been stopped meanwhile
+            skipped = not skipped and bool(select.select([self._messages], [], [], 0)[0])
+            broken = None if skipped else self._broken_limit(limits, heard)
+            if broken is not None:
+                return broken
             # asked first: what it said last is in the pipe by then. A child it left behind may hold the pipe open.
             ended = self.wait() is not None
             if select.select([self._messages], [], [], 0 if ended else _POLL_S)[0]:
@@ -187,9 +190,6 @@ class Worker(AbstractContextManager["Worker"]):
                     return self._post_mortem()
             elif ended:
                 return self._post_mortem()
-            broken = self._broken_limit(limits, heard)
-            if broken is not None:
-                return broken
 
     def _next_line(self) -> Progress | Done | Turn | Outcome | None:
         line, end, rest = self._buffer.partition(b"\n")

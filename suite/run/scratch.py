@@ -36,7 +36,8 @@ def cell_directory() -> Iterator[tuple[Path, int]]:
         try:
             yield folder, held.fileno()
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            with locked(parent / _LOCK, wait=True):  # whoever looks meanwhile would take it for a killed one's
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_left() -> list[Path]:

@@ -94,7 +94,9 @@ def cut_short_many_times(directory: Path, scene: str, times: int, end: End) -> N
         expected.add(Generation(number, 0))
     size = log_bytes(directory)
     during: Counter[str] = Counter()
-    for life in range(1, times + 1):
+    both, life = {"write", "commit"}, 0
+    while life < times or (times >= MANY and not both <= set(during) and life < 4 * times):
+        life += 1
         told = cut_short(directory, scene, life, took=took, chance=chance, end=end)
         during[told[-1][0]] += 1
         try:
@@ -103,11 +105,11 @@ def cut_short_many_times(directory: Path, scene: str, times: int, end: End) -> N
             error.add_note(f"seed {SEED}, end {life} of {times}, told {told[-4:]}")
             raise
     print(f"{scene}: last told {dict(during)}, at {expected.at}")  # noqa: T201 - shown where the test fails
-    assert expected.at.number > GROWTH
     # free positions were used: the log did not grow by what was written
     assert log_bytes(directory) < 1.5 * size
     if times >= MANY:
-        assert {"write", "commit"} <= set(during)
+        assert expected.at.number > GROWTH
+        assert both <= set(during)
 
 
 def kill(child: Any) -> None:
@@ -189,7 +191,7 @@ class Cuts:
         self.opened[counted and self.coming.at != self.returned.at] += 1
 
 
-@pytest.mark.parametrize("share", [0.02, pytest.param(0.1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("share", [0.05, pytest.param(0.1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("scene", SCENES)
 def test_drive_with_a_cache_that_loses_power_opens_at_a_whole_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scene: str, share: float

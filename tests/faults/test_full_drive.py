@@ -102,12 +102,11 @@ class Others:
     def __call__(self, progress: Progress) -> None:
         far_enough = progress.phase == self._phase and progress.step >= self._step
         if far_enough and not self.file.exists():
-            with self.file.open("wb", buffering=0) as file:
+            with self.file.open("wb", buffering=0) as file, suppress(OSError):  # it is full
                 os.posix_fallocate(file.fileno(), 0, free_bytes(self._drive) - max(self._left_bytes, MIB))
-                with suppress(OSError):
-                    while not self._left_bytes:
-                        file.seek(0, os.SEEK_END)
-                        file.write(bytes(4096))
+                while not self._left_bytes:
+                    file.seek(0, os.SEEK_END)
+                    file.write(bytes(4096))
 
 
 def free_bytes(drive: SmallDrive) -> int:

@@ -54,11 +54,14 @@ def main() -> None:
             if not request:
                 os._exit(0)
             stdin, messages, log, kept, ended = fds
+            marked, marks = os.pipe()
             pid = os.fork()
             if pid == 0:
-                _close(asked.detach(), wake_fd, wakes_fd, ended, *exits.values())
-                _become_worker(json.loads(request), stdin=stdin, messages=messages, log=log, kept=kept)
-            _close(stdin, messages, log, kept)
+                _close(asked.detach(), wake_fd, wakes_fd, ended, marked, *exits.values())
+                _become_worker(json.loads(request), stdin=stdin, messages=messages, log=log, kept=kept, marks=marks)
+            _close(stdin, messages, log, kept, marks)
+            os.read(marked, 1)  # nothing, once it can be killed by session and mark
+            os.close(marked)
             exits[pid] = ended
             asked.send(str(pid).encode())
 
@@ -74,7 +77,9 @@ def _reap(exits: dict[int, int]) -> None:
             os.close(ended)
 
 
-def _become_worker(environment: dict[str, str], *, stdin: int, messages: int, log: int, kept: int) -> NoReturn:
+def _become_worker(
+    environment: dict[str, str], *, stdin: int, messages: int, log: int, kept: int, marks: int
+) -> NoReturn:
     """In the new process: look as if it had been started on its own, and work."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -85,6 +90,7 @@ def _become_worker(environment: dict[str, str], *, stdin: int, messages: int, lo
     _close(stdin, log)
     os.set_inheritable(kept, True)
     set_mark(environment[MARK])
+    os.close(marks)
     os.environ.clear()
     os.environ.update(environment)
     tempfile.tempdir = None  # found anew, in this worker's environment

@@ -27,10 +27,17 @@ def named_memory(pids):
 
 
 def ended(pids):
-    end = time.monotonic() + 20
-    while time.monotonic() < end and any(map(psutil.pid_exists, pids)):
+    end = time.monotonic() + 60
+    while time.monotonic() < end and any(map(runs, pids)):
         time.sleep(0.05)
-    return not any(map(psutil.pid_exists, pids))
+    return not any(map(runs, pids))
+
+
+def runs(pid):
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE  # nobody may reap it
+    except psutil.NoSuchProcess:
+        return False
 
 
 @pytest.mark.slow

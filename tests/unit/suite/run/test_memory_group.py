@@ -274,14 +274,18 @@ def test_page_cache_of_a_held_process_stays_within_its_limit(real, tmp_path):
 
 
 def test_held_process_that_takes_more_is_killed_and_counted(real):
-    process, pipe = spawned(take_256_mib)
-    pid = pipe.recv()
-    process.join()
-    assert process.exitcode == -signal.SIGKILL
-    with pytest.raises(EOFError):
-        pipe.recv()
-    if real.endswith("systemd"):
-        return  # the scope is gone with its count
-    assert kills(pid) == 1
-    remove_left()  # unless a run of another test, beside this one, was first
+    counted = 0
+    for _ in range(5):  # a run of another test, beside this one, may remove the group before its count is read
+        process, pipe = spawned(take_256_mib)
+        pid = pipe.recv()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+        with pytest.raises(EOFError):
+            pipe.recv()
+        if real.endswith("systemd"):
+            return  # the scope is gone with its count
+        if counted := kills(pid):
+            break
+    assert counted == 1
+    remove_left()  # unless it was first just now
     assert not (parent_of_new(own_group(Path("/"))[1]) / f"embedding-suite-{pid}").exists()

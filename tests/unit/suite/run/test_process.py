@@ -1,12 +1,15 @@
 """Starting, listening to and ending a worker, with cheap stand-ins for it."""
 
+import gc
 import os
 import subprocess
 import sys
 import textwrap
 import time
+import uuid
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -24,6 +27,7 @@ GENEROUS = Limits(wall_s=40, stall_s=40, host_bytes=8 * 10**9)
 
 
 def open_files():
+    gc.collect()  # what others have left open closes now, not between two counts
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
@@ -83,7 +87,7 @@ def test_cell_arrives_on_standard_input_and_progress_and_outcome_leave_through_t
     ended = run(on_progress=seen.append)
     assert (ended.outcome.status, ended.outcome.reason, ended.phase) == (Status.UNSUPPORTED, "reference", "train")
     assert [(p.step, p.steps) for p in seen] == [(1, 2)]
-    assert ended.wall_s < 20
+    assert ended.wall_s < 60
 
 
 def test_last_word_counts_although_the_worker_is_gone_when_it_is_read(worker):
@@ -102,9 +106,9 @@ def test_line_that_is_no_message_crashes_the_cell_in_one_sentence(worker):
 
 def test_silence_is_a_stall_in_the_phase_that_was_announced_last(worker):
     run = worker("""os.write(fd, b'{"kind": "progress", "phase": "build"}\\n'); time.sleep(60)""")
-    ended = run(Limits(wall_s=40, stall_s=1, host_bytes=10**10))
-    assert (ended.outcome.status, ended.outcome.reason) == (Status.TIMEOUT, "no sign of life for 1 s in phase 'build'")
-    assert 1 < ended.wall_s < 20
+    ended = run(Limits(wall_s=60, stall_s=4, host_bytes=10**10))
+    assert (ended.outcome.status, ended.outcome.reason) == (Status.TIMEOUT, "no sign of life for 4 s in phase 'build'")
+    assert 4 < ended.wall_s < 60
 
 
 @pytest.mark.slow
@@ -114,9 +118,28 @@ def test_signs_of_life_hold_off_the_stall_but_not_the_wall(worker):
             os.write(fd, b'{"kind": "progress", "phase": "train"}\\n')
             time.sleep(0.05)
     """)
-    ended = run(Limits(wall_s=3, stall_s=1.5, host_bytes=10**10))
+    ended = run(Limits(wall_s=10, stall_s=4, host_bytes=10**10))
     assert ended.outcome.status is Status.TIMEOUT
-    assert ended.outcome.reason == "still in phase 'train' after 3 s: raise --timeout"
+    assert ended.outcome.reason == "still in phase 'train' after 10 s: raise --timeout"
+
+
+def test_worker_that_was_done_in_time_is_not_late_because_this_process_stood_still(worker):
+    run = worker("""
+        os.write(fd, b'{"kind": "progress", "phase": "train"}\\n')
+        time.sleep(0.2)
+        os.write(fd, b'{"kind": "outcome", "status": "ok"}\\n')
+        time.sleep(60)
+    """)
+    limits = Limits(wall_s=5, stall_s=5, host_bytes=10**10)
+    assert run(limits, on_progress=lambda _: time.sleep(6)).outcome.status is Status.OK
+
+
+def test_worker_can_be_killed_as_soon_as_it_is_there(tmp_path):
+    """By its session and its mark, which it takes on after the fork."""
+    for number in range(20):
+        with Worker(tmp_path / f"{number}.log") as child:
+            assert os.getsid(child.pid) == child.pid
+        assert child.returncode == -9
 
 
 def test_memory_of_children_counts(worker):
@@ -262,9 +285,10 @@ def test_only_processes_of_the_mark_are_killed_and_the_spared_one_lives():
     def sleeper(mark):
         return subprocess.Popen(["sleep", "60"], env={**os.environ, MARK: mark}, start_new_session=True)
 
-    ours, spared, theirs = sleeper("ours"), sleeper("ours"), sleeper("theirs")
+    mark = uuid.uuid4().hex  # another session may run this test just now
+    ours, spared, theirs = sleeper(mark), sleeper(mark), sleeper("theirs")
     try:
-        kill_marked("ours", spare=spared.pid)
+        kill_marked(mark, spare=spared.pid)
         assert ours.wait(10) == -9
         assert spared.poll() is None
         assert theirs.poll() is None
@@ -283,7 +307,7 @@ def test_process_that_is_entering_a_program_is_asked_again_for_its_mark(monkeypa
     environment, command = entering.environ, entering.cmdline
     entering.environ = lambda: environments.pop() if environments else environment()
     entering.cmdline = lambda: commands.pop() if commands else command()
-    monkeypatch.setattr(psutil, "process_iter", lambda: [entering])
+    monkeypatch.setattr(psutil, "process_iter", Mock(return_value=[entering]))
     try:
         kill_marked("ours", spare=os.getpid())
         assert child.wait(10) == -9

@@ -3,10 +3,12 @@
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
 
+from suite.run.ending import runs
 from suite.run.scratch import cell_directory, remove_left
 
 RUN = """
@@ -42,8 +44,9 @@ def test_directory_of_a_killed_run_stays_for_as_long_as_its_worker_lives(tempora
 
 
 def wait_for_end(pid):
-    with subprocess.Popen(["tail", f"--pid={pid}", "-s", "0.05", "-f", "/dev/null"]) as waiting:
-        waiting.wait(30)
+    end = time.monotonic() + 30
+    while runs(pid) and time.monotonic() < end:
+        time.sleep(0.02)
 
 
 def test_two_cells_have_a_directory_each_that_goes_with_its_files_and_nothing_else_is_removed(temporary):

@@ -110,8 +110,8 @@ def test_during_training_batches_are_taken_ahead_in_order_and_errors_arrive_in_t
     assert producer.requested == 7
     assert [ahead.take(), ahead.take()] == [1, 2]
     timer = threading.Timer(0.2, producer.late.set)
-    timer.start()
     start = time.perf_counter()
+    timer.start()
     assert ahead.take() == 3
     assert time.perf_counter() - start > 0.1  # waited, as the trainer's clock would see
     ahead.fill(2)
