@@ -13,7 +13,7 @@ from tests.faults.fakes import PID_FILE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
 
-SOON_S = 60
+SOON_S = 120
 """A worker takes seconds to import torch, more where the cores are busy; no fault may add a minute to that."""
 
 

@@ -16,11 +16,11 @@ from suite.run.ending import runs
 from tests.faults.cells import fake
 from tests.faults.fakes import CALM, PID_FILE
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
 
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEMS = f"reference,{fake('HangsUnlessCalm')}"
-SOON_S = 90
+SOON_S = 180
 
 
 def command(out):
