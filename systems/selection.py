@@ -49,15 +49,13 @@ GROUPS: dict[str, tuple[str, ...]] = {
 """What one word of `--systems` stands for, on a CPU; the exact one among the approximate systems is their bound."""
 
 
-def parse_systems(text: str, *, cuda: bool = False) -> list[Variant]:
-    """The variants that `--systems` names, in order, each once; words of `GROUPS` stand for several.
-
-    With `cuda`, `all` is that of a CUDA device.
+def parse_systems(text: str, *, every: tuple[str, ...] = ALL) -> list[Variant]:
+    """The variants that `--systems` names, in order, each once; words of `GROUPS` stand for several, `all` for `every`.
 
     Raises:
         UnknownSystem: a name is unknown or malformed.
     """
-    groups = {**GROUPS, "all": ALL_ON_CUDA} if cuda else GROUPS
+    groups = {**GROUPS, "all": every}
     entries = itertools.chain.from_iterable(groups.get(part, (part,)) for part in split_list(text))
     variants = list(dict.fromkeys(Variant.parse(entry) for entry in entries))
     if not variants:

@@ -206,12 +206,14 @@ def _setting(workload: str, scale: Scale, options: Options, dataset: PreparedWor
 def _adjusted(scale: Scale, options: Options, training_rows: int) -> tuple[Scale, list[str]]:
     """The scale with the options applied, and shrunk to one epoch."""
     batch, dim = options.batch_size or scale.batch_size, options.embedding_dim or scale.embedding_dim
-    if batch % (options.ranks or 1):
-        raise BadOption(f"--ranks: {options.ranks} ranks cannot share a batch of {batch}: give another --batch-size")
     scale = replace(scale, batch_size=batch, embedding_dim=dim)
     if options.steps is not None:
         scale = with_steps(scale, options.steps)
-    return fitted_to_epoch(scale, training_rows)
+    scale, changes = fitted_to_epoch(scale, training_rows, on_drive=options.on_drive)
+    if scale.batch_size % (options.ranks or 1):
+        shared = f"{options.ranks} ranks cannot share a batch of {scale.batch_size}"
+        raise BadOption(f"--ranks: {shared}: give another --batch-size{''.join(f' ({change})' for change in changes)}")
+    return scale, changes
 
 
 def with_steps(scale: Scale, steps: int) -> Scale:
@@ -220,11 +222,13 @@ def with_steps(scale: Scale, steps: int) -> Scale:
     return replace(scale, train_steps=steps - counted, counted_steps=counted)
 
 
-def fitted_to_epoch(scale: Scale, training_rows: int) -> tuple[Scale, list[str]]:
+def fitted_to_epoch(scale: Scale, training_rows: int, *, on_drive: bool = False) -> tuple[Scale, list[str]]:
     """Shrink steps, then the batch, until no row is trained on twice: a repeated batch flatters every cache.
 
+    Systems on a drive are built once, and take the turns of all builds on one stream, twice: without the MLPs too.
+
     Raises:
-        BadOption: not even the smallest batch leaves four steps.
+        BadOption: not even the smallest batch leaves four steps, or a turn on a drive.
     """
     wanted, batch = scale.train_steps + scale.counted_steps, scale.batch_size
     while training_rows // batch < min(wanted, _LEAST_STEPS) and batch > _LEAST_BATCH:
@@ -240,16 +244,19 @@ def fitted_to_epoch(scale: Scale, training_rows: int) -> tuple[Scale, list[str]]
     if steps < wanted:
         changes.append(f"{steps} steps, one whole epoch, instead of {wanted}")
         scale = with_steps(scale, steps)
-    return _with_fewer_turns(scale, steps, changes), changes
+    fewer = _with_fewer_turns(scale, steps, 2 * scale.builds if on_drive else 1, changes)
+    if not fewer.turns:
+        raise BadOption(f"--data-dir: {training_rows} training rows are too few for turns on a drive: give more")
+    return fewer, changes
 
 
-def _with_fewer_turns(scale: Scale, steps: int, changes: list[str]) -> Scale:
-    """The scale with at most so many steps of a system after a build."""
-    if scale.warmup_steps + scale.turns * scale.turn_steps <= steps:
+def _with_fewer_turns(scale: Scale, steps: int, series: int, changes: list[str]) -> Scale:
+    """The scale with at most so many steps of a system after a build, which takes its turns `series` times."""
+    if scale.warmup_steps + series * scale.turns * scale.turn_steps <= steps:
         return scale
     warmup = min(scale.warmup_steps, max(1, steps // 8))
-    turn_steps = min(scale.turn_steps, max(1, (steps - warmup) // 2))
-    turns = (steps - warmup) // turn_steps
+    turn_steps = min(scale.turn_steps, max(1, (steps - warmup) // (2 * series)))
+    turns = (steps - warmup) // (series * turn_steps)
     changes.append(
         f"{warmup} steps and {turns} turns of {turn_steps} steps after each build, one whole epoch, instead of "
         f"{scale.warmup_steps} and {scale.turns} of {scale.turn_steps}"

@@ -86,15 +86,17 @@ class Runner:
             StoreError: the directory cannot be written at all.
         """
         todo = [cell for cell in self._cells if self._runs(cell)]
+        groups = [list(cells) for _, cells in itertools.groupby(self._cells, key=lambda one: (one.setting, one.round))]
+        lacking = [cell for cells in groups if self._lack_turns(cells) for cell in cells]
         with ExitStack() as locks:
             locks.enter_context(one_run_in(self._out))
-            for device in sorted({cell.device for cell in todo}):
+            for device in sorted({cell.device for cell in (*todo, *lacking)}):
                 locks.enter_context(one_run_on(device_name(device), self._out))
             self._remove_left(display)
             display.run_started(len(self._cells), len(self._cells) - len(todo))
             try:
-                for _, cells in itertools.groupby(self._cells, key=lambda cell: (cell.setting, cell.round)):
-                    self._run_group(list(cells), display)
+                for cells in groups:
+                    self._run_group(cells, display)
             except KeyboardInterrupt:
                 self.interrupted = True
                 display.warn("interrupted: what is done is kept, the same command goes on from here")
@@ -182,6 +184,8 @@ class Runner:
         except OSError as error:  # a full disk under the log, no process to be had: this cell's loss alone
             ended = Ended(not_started(error), "start", 0.0)
         record = self._record(cell, ended, started)
+        if record.status is Status.INTERRUPTED and key in self._records:
+            raise KeyboardInterrupt  # what was measured before stays
         self._records[key] = record
         reason = _with_log(record, log)
         display.cell_finished(record.status, wall_s=record.wall_s, summary=_summary(record), reason=reason)
@@ -203,11 +207,12 @@ class Runner:
         """Have systems of one setting and round take turns; their records get times."""
         cell = records[0].cell
         log = self._log(f"turns-{cell.setting}-r{cell.round}")
+        logs = log.with_name(f"{log.stem}*{log.suffix}")  # a host each
         for record in take_turns(records, log, display=display, timeout_s=self._timeout_s):
             self._records[record.key] = record
             if not record.status.good:
                 label = record.cell.label
-                display.warn(f"{label} failed in its turns: {record.status}: {_with_log(record, log)}")
+                display.warn(f"{label} failed in its turns: {record.status}: {_with_log(record, logs)}")
             self._write(record, display)
 
     def _write(self, record: Record, display: Display) -> None:

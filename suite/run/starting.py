@@ -6,8 +6,11 @@ import os
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
+
+import psutil
 
 from suite.run.ending import MARK, NO_MARK
 
@@ -60,6 +63,14 @@ class Zygote:
         if cls._kept is not None:
             cls._kept.close()
             cls._kept = None
+
+    @classmethod
+    def kept_s(cls) -> float:
+        """CPU seconds of the one that is kept, its workers aside."""
+        with suppress(psutil.Error):
+            used = psutil.Process(cls._kept._process.pid).cpu_times() if cls._kept is not None else None
+            return used.user + used.system if used is not None else 0.0
+        return 0.0
 
     def fork(self, environment: dict[str, str], fds: list[int]) -> int:
         """The number of a new worker; see `fork_worker`."""

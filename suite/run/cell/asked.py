@@ -7,6 +7,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from suite.records.groups import IN_RAM
 from suite.records.measured import FrequencySource
 from suite.records.record import Cell
 from suite.run import memory_probes, scratch
@@ -148,6 +149,9 @@ class Asked:
         support = self.system_class.support(self.spec)
         if support.verdict is not Verdict.YES:
             return support
+        if self.cell.host_budget_bytes is not None and not (self.on_drive or self.cell.system == IN_RAM):
+            reason = "keeps its rows in memory, so no host budget would hold it: take --systems disk, or no --tier disk"
+            return Support(Verdict.UNSUPPORTED, reason)
         needed = dict(self.system_class.required_bytes(self.spec))
         on_disk = needed.pop(Tier.DISK, 0)
         if self.spec.device.type == "cpu":

@@ -37,9 +37,10 @@ def named_systems(
         UnknownSystem: a name, a parameter or a value is not known; a `ValueError`.
         BadOption: a module of one's own cannot be imported.
     """
-    if text == "all" and (on_drive or on_ranks):
-        text = ",".join(selection.ALL_ON_RANKS) if on_ranks else "disk"
-    variants = selection.parse_systems(text, cuda=cuda)
+    every = selection.ALL_ON_CUDA if cuda else selection.ALL
+    if on_drive or on_ranks:
+        every = selection.ALL_ON_RANKS if on_ranks else selection.GROUPS["disk"]
+    variants = selection.parse_systems(text, every=every)
     ours = set(selection.ALL_ON_CUDA).union(*selection.GROUPS.values())
     if on_ranks:
         ours = set(selection.ALL_ON_RANKS)

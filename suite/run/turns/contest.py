@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import time
@@ -56,10 +57,12 @@ def hold(contest: Contest, *, limits: Limits, log: Path, on_progress: OnProgress
     of their own write beside it.
     """
     result = Result()
-    while contest.entrants:
+    for number in itertools.count(1):
+        if not contest.entrants:
+            break
         try:
             attempt = _Attempt(contest, limits, on_progress)
-            attempt.run(log)
+            attempt.run(log if number == 1 else log.with_name(f"{log.stem}-attempt{number}{log.suffix}"))
             result.series, result.embeddings = attempt.series, attempt.embeddings
         except _Fell as fell:
             gone = fell.entrant

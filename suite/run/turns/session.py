@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,8 +28,10 @@ _SHARE_BESIDE_DRIVE = 0.95
 """The same where all but one are held to a budget."""
 
 
-def take_turns(records: Sequence[Record], log: Path, *, display: Display, timeout_s: float | None) -> list[Record]:
-    """Give records of one setting and round their times, or the status of those that failed.
+def take_turns(records: Sequence[Record], log: Path, *, display: Display, timeout_s: float | None) -> Iterator[Record]:
+    """Give records of one setting and round their times, or the status of those that failed, contest by contest.
+
+    A contest that all of its systems have been in is not held again.
 
     Args:
         records: Of the systems that take turns, all `ok`.
@@ -41,6 +43,9 @@ def take_turns(records: Sequence[Record], log: Path, *, display: Display, timeou
     display.turns_started(f"turns of {len(records)} systems x {records[0].cell.workload}")
     found: dict[str, Record] = {}
     for number, contest in enumerate(arrange(records, _room(records[0]))):
+        if _was_held(contest):
+            found |= {one.cell.system: one.record for one in contest.entrants if one.cell.system not in found}
+            continue
         path = log if number == 0 else log.with_name(f"{log.stem}-contest{number + 1}{log.suffix}")
         cell = contest.entrants[0].cell
         watch = Watch(cuda=cell.device == "cuda")
@@ -53,9 +58,18 @@ def take_turns(records: Sequence[Record], log: Path, *, display: Display, timeou
         around = {"conditions": seen, "disturbed": disturbances(seen, wall_s=watch.wall_s)}
         for system, times in times_of(contest, result, identity=uuid.uuid4().hex[:16]).items():
             if system not in found or isinstance(times, Outcome):  # the baseline may be in several
-                found[system] = _with(times, by_system[system]).model_copy(update=around)
+                before = found.get(system) or by_system[system].model_copy(update={"turns": None})
+                found[system] = _with(times, before).model_copy(update=around)
+                yield found[system]
     display.turns_finished()
-    return list(found.values())
+
+
+def _was_held(contest: Contest) -> bool:
+    """Whether its systems have times of one contest; the baseline's may be of another, in which it was too."""
+    base = None if contest.baseline is None else contest.baseline.record
+    turns = {one.name: one.record.turns for one in contest.entrants}
+    rivals = {one.record.turns.contest for one in contest.entrants if one.record is not base and one.record.turns}
+    return None not in turns.values() and len(rivals) <= 1
 
 
 def _with(times: Turns | Outcome, record: Record) -> Record:

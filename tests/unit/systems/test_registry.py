@@ -61,14 +61,15 @@ def test_all_stands_for_every_system_by_default_and_two_more_rows_of_the_cache()
 
 
 def test_all_on_a_cuda_device_has_every_tuned_rival_behind_its_default() -> None:
-    names = [str(variant) for variant in parse_systems("all", cuda=True)]
+    names = [str(variant) for variant in parse_systems("all", every=selection.ALL_ON_CUDA)]
     assert [name for name in names if name in selection.ALL] == list(selection.ALL)
     for name in ("torchrec_uvm_caching", "fbgemm_uvm_caching"):
         tuned = [f"{name}[{setting}]" for setting in ("memory=managed", "policy=lfu", "prefetch=on")]
         assert names[names.index(name) + 1 :][:3] == tuned
         for entry in tuned:  # a value that does not exist would end the run
             registry.check_parameters(Variant.parse(entry), registry.load(Variant(name)).variants)
-    assert [str(one) for one in parse_systems("approximate", cuda=True)] == list(selection.GROUPS["approximate"])
+    approximate = parse_systems("approximate", every=selection.ALL_ON_CUDA)
+    assert [str(one) for one in approximate] == list(selection.GROUPS["approximate"])
 
 
 def test_systems_are_parsed_in_order_each_once() -> None:

@@ -13,10 +13,14 @@ from suite.records.options import BadOption
 from suite.records.scales import DISK_SCALES, SCALES
 from suite.records.status import Status
 from suite.records.store import RecordStore
+from suite.run.cell.asked import Asked
+from suite.run.console.choices import named_systems
 from suite.run.control_groups import CannotHold
 from suite.run.memory_group import MemoryGroup
-from suite.run.plan import Options, check_options, plan_cells
-from systems.selection import GROUPS, parse_systems
+from suite.run.plan import Options, check_options, fitted_to_epoch, plan_cells
+from systems.contract import Verdict
+from systems.selection import ALL_ON_RANKS, GROUPS, parse_systems
+from tests.faults.cells import tiny_cell
 
 ROOT = Path(__file__).resolve().parents[4]
 OURS = "freq_cache[look_ahead=4,tier=file]"
@@ -43,6 +47,35 @@ def test_a_scale_on_a_drive_has_budgets_below_its_tables(name):
     assert dict.fromkeys(cell.host_budget_bytes for cell in cells) == dict.fromkeys(scale.host_budgets)
     if scale.max_rows is not None:
         assert max(scale.host_budgets) < scale.max_rows * scale.embedding_dim * 4
+
+
+@pytest.mark.parametrize(("name", "rows"), [("small", 100_000), ("small", 60_000), ("smoke", 3_000), ("full", 393_000)])
+def test_turns_on_a_drive_which_are_taken_after_one_build_fit_the_epoch(name, rows):
+    scale, _ = fitted_to_epoch(DISK_SCALES[name], rows, on_drive=True)
+    steps = scale.warmup_steps + 2 * scale.builds * scale.turns * scale.turn_steps
+    assert min(scale.turns, scale.turn_steps) >= 1
+    assert steps * scale.batch_size <= rows
+
+
+def test_data_without_a_turn_on_a_drive_are_refused():
+    with pytest.raises(BadOption, match="64 training rows are too few for turns on a drive"):
+        fitted_to_epoch(DISK_SCALES["small"], 64, on_drive=True)
+
+
+@pytest.mark.parametrize("system", ["hot_split", "full_gpu", "no_embeddings", "freq_cache", "full_ram", "mapped_table"])
+def test_only_systems_that_a_host_budget_holds_take_part_and_the_line_to_reach(system):
+    cell = tiny_cell(system, host_budget_bytes=1 << 28, cache_ratio=None)
+    support = Asked.of(cell).support()
+    assert (support.verdict is Verdict.YES) == (system in GROUPS["disk"])
+    if system == "hot_split":
+        assert "keeps its rows in memory, so no host budget would hold it: take --systems disk" in support.reason
+
+
+@pytest.mark.parametrize(("text", "extra"), [("all", ()), ("all,no_embeddings", ("no_embeddings",))])
+def test_all_means_the_systems_on_a_drive_or_on_ranks_whatever_is_named_beside_it(text, extra):
+    on_drive = [str(one) for one in named_systems(text, on_drive=True)]
+    assert on_drive == [*GROUPS["disk"], *extra]
+    assert [str(one) for one in named_systems("all,full_gpu", on_ranks=True)] == list(ALL_ON_RANKS)
 
 
 def test_tables_in_memory_have_no_host_budget():

@@ -10,6 +10,7 @@ import pytest
 
 from suite.records.status import Status
 from suite.records.store import RecordStore, StoreError
+from suite.run import runner as module
 from suite.run.locks import Locked, one_run_in, one_run_on
 from suite.run.runner import Choice, Runner
 from suite.run.scratch import cell_directory
@@ -69,6 +70,25 @@ def test_second_run_on_the_same_device_is_refused_and_told_who_has_it(run, tmp_p
     assert len(run().workers.started) == 3
     with one_run_on("cpu", tmp_path / "theirs"):  # nothing is left to run, so no device is needed
         assert run().workers.started == []
+
+
+def test_device_is_held_where_turns_alone_are_left_to_take(run, tmp_path, monkeypatch):
+    def interrupt(records, log, **_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(module, "take_turns", interrupt)
+        assert run().code == 130
+    with one_run_on("cpu", tmp_path / "theirs"), pytest.raises(Locked, match="using the device cpu"):
+        run()
+
+
+def test_interrupted_cell_of_a_fresh_run_keeps_what_was_measured_before(run):
+    before = run().records
+    again = run(Choice.FRESH, full_gpu=Status.INTERRUPTED)
+    assert again.code == 130
+    assert again.records[1] == before[1]
+    assert run().workers.started == []
 
 
 def test_results_directory_is_as_open_to_others_as_any_that_this_user_makes(tmp_path):

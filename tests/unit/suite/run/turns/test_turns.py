@@ -1,5 +1,6 @@
 """Who takes turns with whom, in which order and process, and what their records keep."""
 
+import itertools
 from collections import Counter
 from itertools import pairwise
 
@@ -215,6 +216,48 @@ def test_baseline_keeps_the_times_of_its_first_contest(tmp_path, monkeypatch, la
     assert (turns["full_gpu"].baseline_s is not None) == beside_itself
     steps = turns["freq_cache"].steps
     assert turns["freq_cache"].baseline_s == ((1.0 * steps,), (1.0 * steps,))
+
+
+@pytest.fixture
+def taken(tmp_path, monkeypatch):
+    """Have records take turns two by two: what they are given, in order, and who was asked."""
+    monkeypatch.setattr(session, "Watch", QuietMachine)
+    monkeypatch.setattr(session, "_room", lambda record: ROOM)
+
+    def go(records, falls=()):
+        scene = Scene(falls)
+        monkeypatch.setattr(module, "Worker", scene)
+        given = session.take_turns(records, tmp_path / "turns.log", display=Notebook(), timeout_s=None)
+        return given, scene
+
+    return go
+
+
+def test_contest_that_was_held_before_the_run_was_stopped_is_not_held_again(taken):
+    records = [entrant(name, host_gb=33) for name in ("full_gpu", "reference", "freq_cache")]
+    given, _ = taken(records)
+    done = {record.cell.system: record for record in itertools.islice(given, 2)}  # stopped in the third contest
+    assert list(done) == ["full_gpu", "reference"]
+    given, scene = taken([done.get(record.cell.system, record) for record in records])
+    assert [record.cell.system for record in given] == ["freq_cache"]
+    assert scene.hosts == [["full_gpu", "freq_cache"]]
+
+
+def test_baseline_that_falls_in_a_later_contest_keeps_the_times_of_the_first(taken):
+    records = [entrant("full_gpu"), entrant("reference"), entrant("freq_cache", busy_between_steps=True)]
+    given, _ = taken(records, falls={("full_gpu", 2), ("full_gpu", 1)})
+    found = {one.cell.system: one for one in given}
+    assert (found["full_gpu"].status, found["full_gpu"].turns is not None) == (Status.CRASHED, True)
+    assert found["full_gpu"].turns.contest == found["reference"].turns.contest
+
+
+def test_system_that_falls_when_all_take_turns_again_has_no_times_of_before(taken):
+    records = [entrant("full_gpu"), entrant("freq_cache")]
+    before = list(taken(records)[0])
+    given, _ = taken([*before, entrant("reference")], falls={("freq_cache", 4), ("freq_cache", 1)})
+    found = {record.cell.system: record for record in given}
+    assert (found["freq_cache"].status, found["freq_cache"].turns) == (Status.CRASHED, None)
+    assert found["reference"].turns.contest == found["full_gpu"].turns.contest != before[0].turns.contest
 
 
 def test_progress_says_whose_turn_it_is_and_how_the_ratios_stand(tmp_path, monkeypatch):
