@@ -91,6 +91,7 @@ class Cache:
         self._inference = Inference(planner, self.pool, self._mover, group.tables[0].pooling)
         self._in_flight, self._together = InFlight(lookups_per_backward), Together(lookups_per_backward)
         self._warm = False
+        self._filling: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
         self.traffic = Traffic()
         self.count_by_table = False
 
@@ -120,10 +121,12 @@ class Cache:
         """Fill the cache with the rows that its policy thinks best. Only the first call does anything."""
         if self._warm:
             return
-        self._warm = True
-        rows, slots = self.planner.warm_up()
-        order = np.argsort(rows)  # a file is read from front to back
-        self._mover.fill(self.pool, slots[order], rows[order])
+        if self._filling is None:
+            rows, slots = self.planner.warm_up()
+            order = np.argsort(rows)  # a file is read from front to back
+            self._filling = slots[order], rows[order]
+        self._mover.fill(self.pool, *self._filling)  # after an error the next call tries again
+        self._warm, self._filling = True, None
 
     def announce(self, bags: Bags, *, changes: bool) -> None:
         """Tell the planner of a coming batch whose ids were checked. `changes`: it will be trained."""

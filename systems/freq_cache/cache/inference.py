@@ -53,7 +53,7 @@ class Inference:
             values,
             self.mover.on_device(offsets - offsets[0]),
             mode="sum",
-            per_sample_weights=None if weights is None else weights.to(values.device),
+            per_sample_weights=None if weights is None else weights.to(values),
             include_last_offset=True,
         )
         if self.pooling is PoolingType.SUM:
@@ -72,7 +72,7 @@ class Inference:
         slots = self.planner.slots_of(distinct)
         held, absent = np.flatnonzero(slots >= 0), np.flatnonzero(slots < 0)
         device, dim = self.slots.weights.device, self.slots.layout.dim
-        values = torch.empty(distinct.size, dim, device=device)
+        values = torch.empty(distinct.size, dim, dtype=torch.float32, device=device)
         in_slots = self.slots.weights.index_select(0, self.mover.on_device(slots[held]))
         values[self.mover.on_device(held)] = in_slots[:, :dim].float()
         fetched = self.slots.layout.weights(self.mover.fetch(as_long(distinct[absent])))

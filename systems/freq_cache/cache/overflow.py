@@ -10,7 +10,7 @@ from systems.contract import WorkingSetTooLarge
 from systems.freq_cache.cache.mover import RowMover, as_long
 from systems.freq_cache.cache.pool import RowPool
 from systems.freq_cache.cache.traffic import Traffic
-from systems.freq_cache.cache.writer import Writer
+from systems.freq_cache.cache.writer import WriteBackFailed, Writer
 from systems.freq_cache.planner.planner import Plan
 
 
@@ -68,15 +68,27 @@ class Overflow:
         return pool
 
     def finish(self, traffic: Traffic) -> None:
-        """Take the rows of the last such batch home: to their slot if they have one, else to the slow tier."""
-        plan, self.batch = self.batch, None
+        """Take the rows of the last such batch home: to their slot if they have one, else to the slow tier.
+
+        After an error the call may be repeated.
+
+        Raises:
+            WriteBackFailed: see `Writer.wait`.
+        """
+        plan = self.batch
         if plan is None or self.pool is None:
             return
         if self.trained:
             held, absent = np.flatnonzero(plan.slots >= 0), np.flatnonzero(plan.slots < 0)
             self.slots.copy(self.mover.on_device(plan.slots[held]), self.pool, self.mover.on_device(held))
             leaving = self.mover.transfer.to_host(self.pool.records(self.mover.on_device(absent)))
-            self.writer.write(as_long(plan.rows[absent]), leaving, batch=plan.batch)
             self.slots.steps = self.pool.steps
+            try:
+                self.writer.write(as_long(plan.rows[absent]), leaving, batch=plan.batch)
+            except WriteBackFailed:  # the writer has them
+                self.batch = None
+                self.writer.moved(plan.batch)
+                raise
             traffic.rows_written_back += absent.size
+        self.batch = None
         self.writer.moved(plan.batch)

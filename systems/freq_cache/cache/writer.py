@@ -4,6 +4,7 @@ import threading
 from collections import deque
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
+from itertools import takewhile
 
 from torch import Tensor
 
@@ -47,7 +48,7 @@ class Writer:
         if self._executor is None:
             self._retry(write)
         else:
-            write.done = self._executor.submit(self._store, write)
+            write.done = self._executor.submit(self._store_in_order, write)
 
     def moved(self, batch: int) -> None:
         """A batch was moved: all that it writes back has been given to `write`. Failed ones: see `wait`."""
@@ -98,6 +99,13 @@ class Writer:
             ) from error
         write.done = Future()
         write.done.set_result(None)
+
+    def _store_in_order(self, write: _Write) -> None:
+        with self._lock:  # an earlier one that is tried again later may have the same rows
+            earlier = takewhile(lambda one: one is not write, self._writes)
+            if any(one.done and one.done.done() and one.done.exception() for one in earlier):
+                raise OSError("an earlier write failed")
+        self._store(write)
 
     def _store(self, write: _Write) -> None:
         records = write.records.wait()

@@ -73,11 +73,11 @@ def check(spec: SystemSpec, cache_rows: Mapping[str, int], seed: int | None) -> 
             raise ValueError(f"{argument} names no table of the collection: {', '.join(unknown)}")
     if empty := sorted(name for name, rows in cache_rows.items() if rows < 1):
         raise ValueError(f"cache_rows must be at least 1: {', '.join(empty)}")
-    if cache_rows and isinstance(spec.budget, DeviceBytes):
+    if cache_rows and isinstance(spec.budget, DeviceBytes | HostBytes):
         needed = sizing.least_bytes(spec, cache_rows)
         if needed > spec.budget.total_bytes:
             raise ValueError(
-                f"a device budget of {spec.budget.total_bytes:,} bytes has no room for cache_rows: the smallest that "
+                f"a budget of {spec.budget.total_bytes:,} bytes has no room for cache_rows: the smallest that "
                 f"works is {needed:,} bytes"
             )
     if spec.parameters["policy"] == "static" and spec.frequencies is not None:

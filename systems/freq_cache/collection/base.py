@@ -180,26 +180,30 @@ class CachedTables(EmbeddingSystem):
         """The same batches, each announced as early as `look_ahead` allows. Look them up in this order.
 
         Whoever takes them may be some batches ahead of the lookups, as torchrec's `TrainPipelineSparseDist` is. They
-        are `KeyedJaggedTensor`s, or anything in which `features` finds one.
+        are `KeyedJaggedTensor`s, or anything in which `features` finds one. A loop that is left early is forgotten.
         """
         source, waiting, unannounced = iter(batches), deque[Batch](), deque[Batch]()
-        while True:
-            coming = list(islice(source, self._look_ahead + 1 - len(waiting)))
-            waiting += coming
-            unannounced += coming if self._look_ahead else []
-            while unannounced and self._pipeline.announced <= self._look_ahead:
-                self.prefetch(features(unannounced.popleft()))
-            if not waiting:
-                return
-            if unannounced and unannounced[0] is waiting[0]:
-                unannounced.popleft()  # too late: it may be looked up before the next one is asked for
-            yield waiting.popleft()
+        try:
+            while True:
+                coming = list(islice(source, self._look_ahead + 1 - len(waiting)))
+                waiting += coming
+                unannounced += coming if self._look_ahead else []
+                while unannounced and self._pipeline.announced <= self._look_ahead:
+                    self.prefetch(features(unannounced.popleft()))
+                if not waiting:
+                    return
+                if unannounced and unannounced[0] is waiting[0]:
+                    unannounced.popleft()  # too late: it may be looked up before the next one is asked for
+                yield waiting.popleft()
+        except BaseException:  # the loop was left early, or the source failed
+            self._pipeline.abandon()
+            raise
 
     def prefetch(self, features: KeyedJaggedTensor) -> None:
         """Announce a coming batch, in order, no more than `look_ahead` ahead. `forward` knows it by its ids.
 
-        Under `torch.no_grad()` it announces a batch that is not to be trained. Where nothing is to enter, it does
-        nothing: see `forward`.
+        They may not change until then. Under `torch.no_grad()` it announces a batch that is not to be trained. Where
+        nothing is to enter, it does nothing: see `forward`.
 
         Raises:
             RuntimeError: that many are announced already, or the collection was built with `look_ahead=0`.
@@ -311,10 +315,9 @@ class CachedTables(EmbeddingSystem):
         self._end()
 
     def set_learning_rate(self, lr: float) -> None:
-        group, *others = self.fused_optimizer.param_groups
-        if others:
+        if len(self.fused_optimizer.param_groups) > 1:
             raise ValueError("tables have hyper-parameters of their own: set them in fused_optimizer.param_groups")
-        group["lr"] = lr
+        self.fused_optimizer.param_groups[0]["lr"] = lr
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         moved = fn(rows := torch.empty(0, device=self.spec.device))
@@ -332,11 +335,8 @@ class CachedTables(EmbeddingSystem):
         self._cache_of_table[table].pool.steps = steps
 
     def memory(self) -> Anatomy:
-        shared = {
-            (Tier.DEVICE, Purpose.INDEX): 0,
-            (Tier.DEVICE, Purpose.STAGING): sizing.SLOT_ID_BYTES * self.spec.batch_lookups,
-        }
-        return total_of([shared, *(cache.memory() for cache in self.caches)])
+        slot_ids = {(Tier.DEVICE, Purpose.STAGING): sizing.SLOT_ID_BYTES * self.spec.batch_lookups}
+        return total_of([{(Tier.DEVICE, Purpose.INDEX): 0}, slot_ids, *(cache.memory() for cache in self.caches)])
 
     def counters(self) -> Counters:
         return counters_of([(cache.traffic, cache.tier.layout.record_bytes) for cache in self.caches])

@@ -93,7 +93,7 @@ def _tier(spec: SystemSpec, group: Group, directory: Path | None, seed: int | No
         tier = PinnedTier(rows, layout, spec.device, exchanges=spec.parameters.get("exchange") == "device")
     for start in range(0, 0 if seed is None else rows, _CHUNK_ROWS):
         ids = torch.arange(start, min(start + _CHUNK_ROWS, rows))
-        first: Tensor = torch.empty(ids.numel(), layout.dim)
+        first: Tensor = torch.empty(ids.numel(), layout.dim, dtype=torch.float32)
         initialize(ids, first)
         layout.set_weights(tier.records[start : start + _CHUNK_ROWS], first)
     return tier

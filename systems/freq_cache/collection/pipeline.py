@@ -32,6 +32,7 @@ class _Coming:
         announced: Done once the planners know of it.
         planned: Its plan in each cache, once planning has begun, and when planning ended: what can be sent ahead was
             sent after that.
+        abandoned: Nobody will look it up.
     """
 
     features: KeyedJaggedTensor
@@ -40,6 +41,7 @@ class _Coming:
     changes: bool
     announced: Future[None] | None = None
     planned: Future[tuple[list[Planned], float]] | None = None
+    abandoned: bool = False
 
     def is_again(self, other: "_Coming") -> bool:
         """Whether this is another batch with other objects: it was moved to a device, say, or its keys permuted."""
@@ -83,7 +85,12 @@ class Pipeline:
     @property
     def announced(self) -> int:
         """Batches announced and not yet looked up."""
-        return len(self._coming)
+        return sum(not coming.abandoned for coming in self._coming)
+
+    def abandon(self) -> None:
+        """Nobody looks up what is announced: the next call forgets it. Any thread may call this, and a finalizer."""
+        for coming in tuple(self._coming):
+            coming.abandoned = True
 
     def announce(self, features: KeyedJaggedTensor) -> None:
         """Announce the batch that comes behind all others, and plan those whose turn that makes it.
@@ -91,6 +98,7 @@ class Pipeline:
         Raises:
             ValueError: the caches cannot serve such features; nothing was announced.
         """
+        self._forget_abandoned()
         self._coming.append(self._batch(features))
         self._announce_all()
         if self._half_moved is not None:
@@ -112,6 +120,7 @@ class Pipeline:
             OSError, WriteBackFailed: the slow tier failed.
             PlanningFailed: anything else that happened while it was planned; the caches cannot be used any more.
         """
+        self._forget_abandoned()
         half_moved = self._half_moved
         again = half_moved is not None and half_moved.features is features
         known = again or any(waiting.features is features for waiting in self._coming)
@@ -154,6 +163,7 @@ class Pipeline:
 
         Raises: as `move`.
         """
+        self._check_open()
         if self._failure is not None:
             raise self._failed() from self._failure
         moves = self._half_moved is not None or any(coming.planned is not None for coming in self._coming)
@@ -171,6 +181,16 @@ class Pipeline:
             coming.announced = coming.planned = None
         for cache in self._caches:
             cache.withdraw()
+
+    def _check_open(self) -> None:
+        if not self._caches:
+            raise RuntimeError("the collection was closed: build another one")
+
+    def _forget_abandoned(self) -> None:
+        self._check_open()
+        if any(coming.abandoned for coming in self._coming):
+            self.withdraw(before_lookup=True)
+            self._coming = deque(coming for coming in self._coming if not coming.abandoned)
 
     def _batch(self, features: KeyedJaggedTensor) -> _Coming:
         parts = self.split(features)
@@ -231,11 +251,15 @@ class Pipeline:
     def _move(self, coming: _Coming, start: float | None = None) -> list[Planned]:
         """Move the rows of a batch once it is planned. `start`: since when that is waited for."""
         start = time.perf_counter() if start is None else start
-        found, planned_at = self._outcome(coming)
+        self._half_moved = coming  # from here on: whatever ends the wait, its plan is to be carried out
+        try:
+            found, planned_at = self._outcome(coming)
+        except Exception:
+            self._half_moved = None  # there is no plan
+            raise
         end, waited = time.perf_counter(), self._caches[0].traffic
         waited.planning_wait_s += max(min(planned_at, end) - start, 0.0)
         waited.fetch_wait_s += end - max(planned_at, start)
-        self._half_moved = coming
         for cache, planned in zip(self._caches, found, strict=True):
             cache.move(planned)
         self._half_moved = None
@@ -249,6 +273,9 @@ class Pipeline:
             return task()
         except Exception as error:
             self._failure = error
+            raise
+        except BaseException as error:
+            self._failure = RuntimeError(f"{type(error).__name__} in the middle of it")
             raise
 
     def _outcome(self, coming: _Coming) -> tuple[list[Planned], float]:

@@ -1,6 +1,7 @@
 """Commits of a directory of rows: all its caches together, whatever happens in between."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import cast
 
@@ -60,13 +61,19 @@ class Commits:
             tier.prepare_commit(
                 {"commit": number, "tables": list(cache.tables), "steps": cache.pool.steps, "hyper": {**hyper}}
             )
-        # from the moment that the number takes its place this commit counts
         beside = self._directory / f"{_NAME}.part"
         write_synced(beside, [f"{number}\n".encode()])
-        beside.replace(self._directory / _NAME)
-        sync_directory(self._directory)
-        self._number = number
-        for tier in self._tiers:
+        with ExitStack() as stack:
+            for tier in self._tiers:  # whatever interrupts this, or another tier
+                stack.callback(self._finish, tier, number)
+            # from the moment that the number takes its place this commit counts
+            beside.replace(self._directory / _NAME)
+            sync_directory(self._directory)
+
+    def _finish(self, tier: FileTier, number: int) -> None:
+        """Finish a tier's commit, unless the commit does not count: no position that it names may be written to."""
+        if read(self._directory) == number:
+            self._number = number
             tier.finish_commit()
 
 

@@ -90,7 +90,12 @@ def streamed(caches: Mapping[str, Cache], *, prefix: str, flush: Callable[[], No
     """The rows of all tables, by the names that `state_dict` has for them, which begin with `prefix`.
 
     `flush` has the slow tiers hold what the slots have.
+
+    Raises:
+        ValueError: the optimizer is Adam, whose number of steps has no place among rows.
     """
+    if any(len(cache.tier.layout.state) > 1 for cache in caches.values()):
+        raise ValueError("Adam goes on from a number of steps, which no row has: use save() and load()")
     return {
         f"{prefix}.{table}.{entry}": _entry(cache, table, entry, flush)
         for table, cache in caches.items()

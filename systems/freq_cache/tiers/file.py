@@ -159,8 +159,8 @@ class FileTier(SlowTier):
 
     def finish_commit(self) -> None:
         """The second half of a commit. If it fails, the next write or commit tries again before anything else."""
+        self._unfinished = True  # before anything that can be interrupted
         with self._writing:
-            self._unfinished = True
             self._finish_if_decided()
 
     def _finish_if_decided(self) -> None:
