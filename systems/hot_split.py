@@ -89,6 +89,7 @@ class HotSplit(CountedSystem):
         part.load(index, start, rows)
 
     def read_rows(self, table: str, ids: Tensor) -> Rows:
+        self.check_ids(table, ids)
         part, index = self._part_of_table[table]
         return part.read(index, ids)
 

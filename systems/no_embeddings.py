@@ -36,6 +36,7 @@ class NoEmbeddings(CountedSystem):
         self.check_rows(table, start, rows)  # nothing is kept
 
     def read_rows(self, table: str, ids: Tensor) -> Rows:
+        self.check_ids(table, ids)
         dim = self.tables[table].embedding_dim
         return Rows(torch.zeros(ids.numel(), dim), self.spec.optimizer.zero_state(ids.numel(), dim))
 

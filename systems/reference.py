@@ -78,6 +78,7 @@ class ReferenceSystem(CountedSystem):
                 state[start:stop] = rows.state.get(name, 0.0)
 
     def read_rows(self, table: str, ids: Tensor) -> Rows:
+        self.check_ids(table, ids)
         ids = ids.to(self.spec.device)
         weights = self._weight(table).detach().index_select(0, ids).cpu()
         return Rows(weights, {name: s.index_select(0, ids).cpu() for name, s in self._state[table].items()})

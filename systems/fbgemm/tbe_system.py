@@ -93,6 +93,7 @@ class TBEHolder(CountedSystem):
         load_tbe_rows(tbe, table=index, start=start, rows=rows)
 
     def read_rows(self, table: str, ids: Tensor) -> Rows:
+        self.check_ids(table, ids)
         tbe, index = self._tbe_of_table[table]
         return read_tbe_rows(tbe, table=index, ids=ids)
 

@@ -121,6 +121,8 @@ class UVMCaching(TBEHolder):
 
     def _released(self, pooled: KeyedTensor) -> KeyedTensor:
         """Unlock the cache lines of a lookup where no backward will: else they could never be evicted again."""
+        if self._side is not None and not torch.is_grad_enabled():
+            torch.cuda.current_stream().wait_stream(self._side)  # the next batch's prefetch locks lines by then
         for tbe in () if torch.is_grad_enabled() else self._tbes:
             if tbe.prefetch_pipeline and tbe.lxu_cache_weights.numel():
                 torch.ops.fbgemm.lxu_cache_locking_counter_decrement(

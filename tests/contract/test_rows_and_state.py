@@ -4,7 +4,6 @@ import pytest
 import torch
 from plain_training import PlainTraining
 from scenes import (
-    CACHES,
     EVERY_VARIANT,
     KINDS,
     TABLES,
@@ -158,11 +157,9 @@ def test_loading_rows_that_do_not_fit_raises_and_changes_nothing(variant: str, d
 
 @by_variant
 def test_reading_outside_a_table_raises(variant: str, device: torch.device) -> None:
-    if device.type == "cuda" and variant not in CACHES:
-        pytest.skip("on CUDA a bad id is a device assertion, after which the process cannot use the device")
     system = started(variant, device)
     for row in (-1, 7):
-        with pytest.raises((IndexError, RuntimeError)):
+        with pytest.raises(IndexError):
             system.read_rows("colours", torch.tensor([row]))
 
 
