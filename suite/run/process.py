@@ -174,7 +174,7 @@ class Worker(AbstractContextManager["Worker"]):
                     return answer
                 self.phase = answer.phase
                 on_progress(answer)
-                heard = time.monotonic()
+                heard, skipped = time.monotonic(), False
             # what waits is read first: this process may have been stopped meanwhile
             skipped = not skipped and bool(select.select([self._messages], [], [], 0)[0])
             broken = None if skipped else self._broken_limit(limits, heard)
