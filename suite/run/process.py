@@ -139,10 +139,13 @@ class Worker(AbstractContextManager["Worker"]):
         memory_group.remove_of(self.pid)
 
     def _kill(self) -> None:
-        """Kill it, its session and whatever carries its mark, and reap it. One that is gone does no harm."""
+        """Kill whatever carries its mark, then its session, and reap it. One that is gone does no harm.
+
+        In this order: a process that is being killed shows no mark any more, and its end would not be waited for.
+        """
+        kill_marked(self._mark, spare=os.getpid())
         with suppress(ProcessLookupError):  # the whole group may have ended
             os.killpg(self.pid, signal.SIGKILL)
-        kill_marked(self._mark, spare=os.getpid())
         self.wait(GRACE_S)  # it may be stuck in a driver's call: the other cells go on
 
     def wait(self, timeout: float = 0.0) -> int | None:

@@ -264,6 +264,28 @@ def test_whatever_a_worker_forked_is_killed_with_it_even_out_of_its_session(work
         assert left.status() == psutil.STATUS_ZOMBIE or left.wait(10) is None
 
 
+@pytest.mark.slow
+def test_all_that_a_worker_started_has_ended_when_it_is_left(worker, tmp_path):
+    """Killed by its session first, a process whose memory takes a while to go showed no mark and was not waited for."""
+    run = worker(f"""
+        for _ in "ab":
+            if not os.fork():
+                memory = bytearray(6 * 10**8)
+                open({str(tmp_path / "pids")!r}, "a").write(f"{{os.getpid()}} ")
+                time.sleep(60)
+        while len(open({str(tmp_path / "pids")!r}).read().split()) < 2:
+            time.sleep(0.01)
+        os.write(fd, b'{{"kind": "outcome", "status": "ok"}}\\n')
+        time.sleep(60)
+    """)
+    for _ in range(10):
+        (tmp_path / "pids").write_text("")
+        assert run().outcome.status is Status.OK
+        pids = list(map(int, (tmp_path / "pids").read_text().split()))
+        assert len(pids) == 2
+        assert not any(map(ending.runs, pids))
+
+
 def test_process_that_forks_workers_is_replaced_when_it_was_killed(worker):
     run = worker("""os.write(fd, b'{"kind": "outcome", "status": "ok"}\\n')""")
     assert run().outcome.status is Status.OK
