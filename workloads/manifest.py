@@ -185,7 +185,8 @@ def prepare_command(folder: Path, manifest: Manifest | None = None) -> str:
     words = ["python", "-m", "workloads", "prepare", *source, "--input", *inputs, "--out", str(folder.parent)]
     for name, value in settings.model_dump(exclude_defaults=True).items():
         words += [f"--{name.replace('_', '-')}", str(value)]
-    words += ["--overwrite"] * folder.exists()
+    renamed = manifest is not None and folder.name != manifest.dataset  # there may be a sound one of the name
+    words += ["--overwrite"] * (folder.exists() and not renamed)
     return shlex.join(words)
 
 

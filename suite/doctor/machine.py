@@ -159,7 +159,7 @@ def import_all(modules: Sequence[str] = MODULES, *, timeout_s: float = _IMPORTS_
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
     except subprocess.TimeoutExpired:
         return Imports(error=f"the imports take more than {timeout_s:g} s")
-    last = done.stdout.splitlines()[-1]
+    last = (done.stdout.splitlines() or [modules[0]])[-1]
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or [f"it ended the process with code {done.returncode}"])[-1]
         return Imports(error=f"import {last}: {reason}")

@@ -95,7 +95,7 @@ def parse_bytes(text: str, *, flag: str) -> int:
         BadOption: not a positive size.
     """
     size = 0
-    if re.fullmatch(r"[\d.]+\s*[A-Za-z]*", text.strip()):  # pydantic stops where it understands no more: at 1 of 1,5GB
+    if re.fullmatch(r"\d*\.?\d+\s*[A-Za-z]*", text.strip()):  # pydantic takes 1,5GB for 1
         with suppress(ValidationError):
             size = _SIZE.validate_python(text)
     if size < 1:

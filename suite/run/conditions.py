@@ -98,7 +98,7 @@ def _cpu_times() -> _CpuTimes:
         # interrupts are left out: most are the cell's own, of its disk and its device
         busy_s=sum(row.user + row.nice + row.system for row in watched),
         stolen_s=sum(getattr(row, "steal", 0.0) for row in watched),
-        own_s=own.user + own.system + own.children_user + own.children_system + Zygote.ended_s + Zygote.kept_s(),
+        own_s=own.user + own.system + own.children_user + own.children_system + Zygote.kept_s(),
     )
 
 

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from suite.records.environment import ask_nvml
+from suite.run.control_groups import CannotHold, own_group
 
 if TYPE_CHECKING:  # the parent process reads host figures without paying for torch
     import torch
 
 _CLEAR_REFS = Path("/proc/self/clear_refs")
 _CACHE_OF_1 = ("total_active_file", "total_inactive_file")
-_CGROUPS = (
-    (Path("/sys/fs/cgroup"), "memory.max", "memory.current", ("active_file", "inactive_file")),
-    (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", _CACHE_OF_1),
-)
-"""Of cgroup v2 and v1: directory, files with the limit and the use, and which entries of memory.stat are file cache."""
+_CGROUPS = {
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", _CACHE_OF_1),
+    2: ("memory.max", "memory.current", ("active_file", "inactive_file")),
+}
+"""By version: files with the limit and the use of a control group, and which entries of memory.stat are file cache."""
 
 
 def reset_peaks(device: "torch.device") -> bool:
@@ -102,13 +103,18 @@ def _used_by_this_process(nvml: Any, gpu: Any) -> int | None:  # noqa: ANN401 - 
     return held.get(os.getpid())  # the driver may list a process without saying what it uses
 
 
-def available_host_bytes() -> int:
-    """Host memory this process may still take: the kernel's estimate, or less under a cgroup limit."""
+def available_host_bytes(root: Path = Path("/")) -> int:
+    """Host memory this process may still take: the kernel's estimate, or less under a limit of its control groups."""
     available = int(psutil.virtual_memory().available)
-    for folder, limit_name, used_name, file_counts in _CGROUPS:
+    try:
+        version, own = own_group(root)
+    except CannotHold:  # no group that counts memory can be seen
+        return available
+    limit_name, used_name, file_counts = _CGROUPS[version]
+    for group in (own, *own.parents):
         try:
-            limit, used = (folder / limit_name).read_text().strip(), int((folder / used_name).read_text())
-            counts = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+            limit, used = (group / limit_name).read_text().strip(), int((group / used_name).read_text())
+            counts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
         except OSError:
             continue
         if limit.isdigit():

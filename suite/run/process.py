@@ -21,7 +21,7 @@ from suite.run.ending import GRACE_S, MARK, kernel_kills, kill_marked, post_mort
 from suite.run.memory_probes import available_host_bytes, tree_rss_bytes
 from suite.run.messages import ANSWERS, Done, Outcome, Progress, RunCell, Turn, encode
 from suite.run.scratch import cell_directory, is_disk_full
-from suite.run.starting import Zygote, fork_worker
+from suite.run.starting import fork_worker
 
 _POLL_S = 0.25
 _HOST_SHARE = 0.95
@@ -151,9 +151,7 @@ class Worker(AbstractContextManager["Worker"]):
     def wait(self, timeout: float = 0.0) -> int | None:
         """Its exit code, negative for a signal that it died of; None where it goes on for so many seconds."""
         if self.returncode is None and select.select([self._ended], [], [], timeout)[0]:
-            said = os.read(self._ended, 64).split()
-            self.returncode = int(said[0]) if said else -9  # killed with the process that would have told
-            Zygote.ended_s += float(said[1]) if said else 0.0
+            self.returncode = int(os.read(self._ended, 64) or -9)  # nothing: killed with the process that would tell
         return self.returncode
 
     def ask(self, request: BaseModel) -> None:

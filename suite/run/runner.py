@@ -75,7 +75,7 @@ class Runner:
         self.interrupted = False
 
     def state(self, cell: Cell) -> str:
-        """`done`, or `to run`."""
+        """`done`, `to run`, or with `--only-failed` `skipped`: it has no record."""
         return "to run" if self._runs(cell) else "done" if self._key(cell) in self._records else "skipped"
 
     def run(self, display: Display) -> list[Record]:

@@ -23,13 +23,8 @@ _NOT_HANDED_ON = ("PYTEST_CURRENT_TEST", "TMPDIR", MARK)
 
 
 class Zygote:
-    """Forks workers, one at a time. One is kept for all runs of this process in one environment.
+    """Forks workers, one at a time. One is kept for all runs of this process in one environment."""
 
-    Attributes:
-        ended_s: CPU seconds of all workers that have ended. They are no children of this process.
-    """
-
-    ended_s = 0.0
     _kept: "Zygote | None" = None
 
     def __init__(self, environment: dict[str, str]) -> None:
@@ -66,10 +61,15 @@ class Zygote:
 
     @classmethod
     def kept_s(cls) -> float:
-        """CPU seconds of the one that is kept, its workers aside."""
+        """CPU seconds of the one that is kept, and of its workers that ended.
+
+        Once it is dropped, the kernel counts both with the children of this process.
+        """
+        if cls._kept is None:
+            return 0.0
         with suppress(psutil.Error):
-            used = psutil.Process(cls._kept._process.pid).cpu_times() if cls._kept is not None else None
-            return used.user + used.system if used is not None else 0.0
+            used = psutil.Process(cls._kept._process.pid).cpu_times()
+            return float(used.user + used.system + used.children_user + used.children_system)
         return 0.0
 
     def fork(self, environment: dict[str, str], fds: list[int]) -> int:

@@ -120,9 +120,11 @@ def _beside(group: Group, rows: Sequence[Row], baseline: Row | None, *, noise: f
     if vague:
         most = max(rival.hidden for rival in vague)
         said.append(_nothing([rival.row for rival in vague], rows, f"noise hides differences of up to {most} %"))
-    single = [row for row in rows if row.ratio_low is None and row.steps_per_s is not None]
+    alone = [row for row in rows if row.relative is None and row.steps_per_s is not None]
+    single = [row for row in rows if row.relative is not None and row.ratio_low is None]
     untimed = [row for row in rows if row.steps_per_s is None]
     said += [_nothing(single, rows, "there is no interval")] if single else []
+    said += [f"{listed(row.system for row in alone)}: timed alone, not beside {BASELINE}."] if alone else []
     said += [f"{listed(row.system for row in untimed)}: not timed, see the notes."] if untimed else []
     return said
 

@@ -69,8 +69,10 @@ def _outcome(record: Record) -> Iterator[Finding]:
             "measurement",
             f"is there though the status is {record.status}: only ok has one, and what failed in its turns",
         )
-    if not ok and record.turns is not None:
-        yield Finding("turns", f"is there though the status is {record.status}: only ok has times")
+    if not kept and record.turns is not None:
+        yield Finding(
+            "turns", f"is there though the status is {record.status}: only ok has times, and what failed in later turns"
+        )
     if ok and verification is None and base_name(record.cell.system) not in CONTROLS:
         yield Finding("verification", "is missing though the status is ok")
     if ok and verification is not None and not verification.passed:
@@ -100,16 +102,17 @@ def _turns(cell: Cell, turns: Turns) -> Iterator[Finding]:
             yield Finding(f"turns.system_s[{build}]", f"found {count} turns, cell.turns says {cell.turns}")
     if turns.steps < cell.turn_steps:
         yield Finding("turns.steps", f"found {turns.steps}, cell.turn_steps says {cell.turn_steps}")
-    beside = turns.baseline_s
-    if (beside is None) != (turns.baseline is None):
+    if (turns.baseline_s is None) != (turns.baseline is None):
         yield Finding("turns.baseline", f"found {turns.baseline!r}, which does not go with baseline_s")
-    if beside is not None and [len(build) for build in beside] != counts:
-        yield Finding("turns.baseline_s", "has other builds or turns than system_s: both are of the same turns")
-    for name, times in (("system_s", turns.system_s), ("baseline_s", beside or ())):
-        for build, seconds in enumerate(times):
-            for turn, found in enumerate(seconds):
-                if not 0 < found < math.inf:
-                    yield Finding(f"turns.{name}[{build}][{turn}]", f"found {found}, expected a duration above 0")
+    for names in (("system_s", "baseline_s"), ("embedding_s", "baseline_embedding_s")):
+        system, beside = (getattr(turns, name) or () for name in names)
+        if beside and [len(build) for build in beside] != [len(build) for build in system]:
+            yield Finding(f"turns.{names[1]}", f"has other builds or turns than {names[0]}: both are of the same turns")
+        for name, times in zip(names, (system, beside), strict=True):
+            for build, seconds in enumerate(times):
+                for turn, found in enumerate(seconds):
+                    if not 0 < found < math.inf:
+                        yield Finding(f"turns.{name}[{build}][{turn}]", f"found {found}, expected a duration above 0")
 
 
 def _traffic(cell: Cell, traffic: Traffic | None) -> Iterator[Finding]:

@@ -93,6 +93,8 @@ def test_a_link_shows_the_view_that_its_sender_saw(browser: Browser, fabricated:
     assert {line["dataset"] for line in seen} == {"Avazu"}
     assert "hit rate" not in seen[0] and "accuracy" in seen[0]
     link = browser.driver.current_url
+    browser.one("nav a[href='#failures']").click()  # an anchor of the page changes no choice
+    assert lines_of(browser) == seen
     browser.visit(link)
     assert lines_of(browser) == seen
     assert browser.one("#measurements-table [aria-sort=descending]").text.startswith("system")

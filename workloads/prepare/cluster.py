@@ -9,9 +9,9 @@ from workloads.errors import DataError
 
 Advance = Callable[[int, int], None]
 """Called by a task, again and again, with the bytes that it has read (0 where it counts rows alone) and its rows."""
-Progress = Callable[[str, int, int, int], None]
+Progress = Callable[[str, int, int, int | None], None]
 """Called with what is done, how much of it is done and how much there is (input bytes while reading, rows in other
-steps; 0 where it is not known), and the rows that are done."""
+steps; 0 where it is not known), and the rows that are done; None where there are none yet, or none at all."""
 
 
 class Meter:
@@ -34,7 +34,7 @@ class Meter:
         self._report()
 
     def _report(self) -> None:
-        self._progress(self._step, sum(self._done), sum(self._totals), sum(self._rows))
+        self._progress(self._step, sum(self._done), sum(self._totals), sum(self._rows) or None)
 
 
 CONNECT_S = 10

@@ -50,7 +50,7 @@ class Memory:
     def parse(cls, text: str) -> Self:
         """A size such as `8GB`, `512MiB` or a number of bytes."""
         problem = f"--memory {text!r} is not a size: write it like 8GB or 512MiB"
-        if not re.fullmatch(r"[\d.]+\s*[A-Za-z]*", text.strip()):  # pydantic stops at what it does not know: 1 of 1,5GB
+        if not re.fullmatch(r"\d*\.?\d+\s*[A-Za-z]*", text.strip()):  # pydantic takes 1,5GB for 1
             raise DataError(problem)
         try:
             return cls(TypeAdapter(ByteSize).validate_python(text.strip()))

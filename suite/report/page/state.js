@@ -5,10 +5,13 @@
 
 const carried = JSON.parse(document.getElementById("carried").textContent);
 
-/** Choices by name. A hash without "=" is an anchor of the page and chooses nothing. */
+let chosen = "";
+
+/** Choices by name. A hash without "=" is an anchor of the page and changes none of them. */
 function choices() {
   const hash = location.hash.slice(1);
-  return new URLSearchParams(hash.includes("=") ? hash : "");
+  if (hash === "" || hash.includes("=")) chosen = hash;
+  return new URLSearchParams(chosen);
 }
 
 /** Keep choices in the address; an empty value is the page's own choice and is left out. */

@@ -102,11 +102,12 @@ def failures(groups: tuple[Group, ...]) -> tuple[Failure, ...]:
 
 def device_statement(groups: tuple[Group, ...]) -> tuple[str, ...]:
     """What the devices allow to be claimed; nothing where everything ran on CUDA devices, or beside a drive."""
-    on_cpu = [group for group in groups if group.on_cpu and not on_drive(group)]
+    raced = [group for group in groups if not on_drive(group)]
+    on_cpu = [group for group in raced if group.on_cpu]
     if not on_cpu:
         return ()
-    number = f"{len(on_cpu)} of {len(groups)} comparisons {'was' if len(on_cpu) == 1 else 'were'}"
-    who = "Everything on this page was" if len(on_cpu) == len(groups) else number
+    number = f"{len(on_cpu)} of {len(raced)} comparisons {'was' if len(on_cpu) == 1 else 'were'}"
+    who = "Everything on this page was" if len(on_cpu) == len(raced) else number
     return (
         f"{who} measured on a CPU. Offload throughput is not claimed from that: fbgemm and torchrec have no UVM "
         "there, so their tables are host-resident and stand outside any offload ranking.",

@@ -5,7 +5,7 @@ where an import did open a driver, a worker starts from nothing instead.
 
 Started as `python -m suite.run.cell.zygote FD`, where FD is a socket. A request is a JSON object, the worker's
 environment, with five file descriptors: standard input, messages, log, what is kept open, and exit. The answer is the
-worker's number. When a worker has ended, its exit code and CPU seconds are written to `exit`. When the socket closes,
+worker's number. When a worker has ended, its exit code is written to `exit`. When the socket closes,
 this process ends, and workers see to themselves.
 """
 
@@ -69,11 +69,11 @@ def main() -> None:
 def _reap(exits: dict[int, int]) -> None:
     """Tell how workers ended."""
     for pid in list(exits):
-        found, status, used = os.wait4(pid, os.WNOHANG)
+        found, status = os.waitpid(pid, os.WNOHANG)
         if found:
             ended = exits.pop(pid)
             with suppress(OSError):  # nobody asks any more
-                os.write(ended, f"{os.waitstatus_to_exitcode(status)} {used.ru_utime + used.ru_stime}\n".encode())
+                os.write(ended, str(os.waitstatus_to_exitcode(status)).encode())
             os.close(ended)
 
 

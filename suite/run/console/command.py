@@ -27,6 +27,7 @@ from suite.run.memory_probes import available_host_bytes
 from suite.run.plan import Options, check_options, open_datasets, plan_cells
 from suite.run.runner import Choice, Runner, exit_code
 from suite.tables.columns import Columns
+from systems.registry import split_list
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
@@ -126,7 +127,7 @@ def run(
         if timeout is not None and not timeout > 0:  # NaN compares false with everything
             raise BadOption(f"--timeout: {timeout} is out of range, it must be above 0")
         on_drive, on_ranks = tier is Tier.DISK, ranks is not None
-        if "disk" in systems.split(",") and not on_drive:
+        if "disk" in split_list(systems) and not on_drive:
             raise BadOption("--systems disk are the rivals in keeping rows on a drive: give --tier disk")
         where, why = choose_device(Device.CPU if on_drive and device is Device.AUTO else device)
         datasets = None if data_dir is None else open_datasets(data_dir, workloads)

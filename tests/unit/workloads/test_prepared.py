@@ -145,6 +145,13 @@ def test_changed_content_is_found_by_verify_alone(folder):
         workload.verify()
 
 
+def test_renamed_dataset_is_made_anew_beside_the_one_of_its_name_and_not_over_it(folder):
+    renamed = folder.rename(folder.with_name("old"))
+    (renamed / "counts.npy").unlink()
+    with pytest.raises(DataError, match=COMMAND.replace(" --overwrite", "")):
+        PreparedWorkload.open(renamed, batch_size=2)
+
+
 def test_missing_manifest_names_the_command(tmp_path):
     folder = tmp_path / "avazu"
     with pytest.raises(DataError, match=r"manifest\.json cannot be read .*prepare avazu --input FILE\.\.\. --out \S+$"):

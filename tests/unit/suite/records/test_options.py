@@ -29,7 +29,24 @@ def test_bytes_of_a_size(text, size):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "0", "0.4", "-1GB", "1,5GB", "GiB", "1 XB", "1e9", "one", "1GB2", "1GB 2", "1e400", "nan", "1E-7KB"],
+    [
+        "",
+        "0",
+        "0.4",
+        "-1GB",
+        "1,5GB",
+        "1.GB",
+        "1.5.2GB",
+        "GiB",
+        "1 XB",
+        "1e9",
+        "one",
+        "1GB2",
+        "1GB 2",
+        "1e400",
+        "nan",
+        "1E-7KB",
+    ],
 )
 def test_what_is_no_size_is_refused_with_an_example(text):
     with pytest.raises(BadOption, match=r"--device-budget: '.*' is not a size: write 1\.5GiB, 800MB"):

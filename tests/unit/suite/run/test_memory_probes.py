@@ -86,12 +86,14 @@ def test_proportional_set_is_no_larger_than_the_resident_one_and_none_where_the_
 def group(tmp_path, monkeypatch):
     """A control group of one's own making beside a machine with 100 GB to give."""
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=100 * 10**9))
-    monkeypatch.setattr(memory, "_CGROUPS", ((tmp_path, "max", "current", ("active_file", "inactive_file")),))
+    monkeypatch.setattr(memory, "own_group", lambda root: (2, tmp_path / "job" / "step"))
+    (tmp_path / "job" / "step").mkdir(parents=True)
 
-    def write(limit, used, *, cache=0):
-        (tmp_path / "max").write_text(f"{limit}\n")
-        (tmp_path / "current").write_text(f"{used}\n")
-        (tmp_path / "memory.stat").write_text(f"anon 1\nactive_file {cache // 2}\ninactive_file {cache - cache // 2}\n")
+    def write(limit, used, *, cache=0, of="job/step"):
+        (tmp_path / of / "memory.max").write_text(f"{limit}\n")
+        (tmp_path / of / "memory.current").write_text(f"{used}\n")
+        counts = f"anon 1\nactive_file {cache // 2}\ninactive_file {cache - cache // 2}\n"
+        (tmp_path / of / "memory.stat").write_text(counts)
 
     return write
 
@@ -105,5 +107,7 @@ def test_available_memory_is_what_the_control_group_leaves_file_cache_of_a_datas
     assert memory.available_host_bytes() == 0
     group("max", 5 * 10**9)
     assert memory.available_host_bytes() == 100 * 10**9
-    (tmp_path / "current").unlink()
+    group(9 * 10**9, 2 * 10**9, of="job")  # the job's limit holds for its steps
+    assert memory.available_host_bytes() == 7 * 10**9
+    (tmp_path / "job" / "memory.current").unlink()
     assert memory.available_host_bytes() == 100 * 10**9

@@ -70,6 +70,7 @@ def test_renamed_file_is_told_its_name(tmp_path: Path) -> None:
         ("turns.system_s", [[0.8] * 4, [0.8, 0.8, 0.0, 0.8], [0.8] * 4], "turns.system_s[1][2]: found 0.0, expected"),
         ("turns.baseline_s", [[0.8] * 4, [0.8] * 4, ["NaN"] * 4], "turns.baseline_s[2][0]: found nan, expected"),
         ("turns.baseline_s", [[0.8] * 4] * 2, "turns.baseline_s: has other builds or turns than system_s"),
+        ("turns.embedding_s", [[0.8, 0.0, 0.8, 0.8]] * 3, "turns.embedding_s[0][1]: found 0.0, expected"),
         ("turns.baseline_s", None, "turns.baseline: found 'full_gpu', which does not go with baseline_s"),
         ("turns.steps", 19, "turns.steps: found 19, cell.turn_steps says 20"),
         ("measurement.traffic", None, "measurement.traffic: is missing though the first round counts it"),
@@ -126,6 +127,8 @@ def test_what_failed_in_its_turns_keeps_what_it_measured(said: Callable[..., lis
         failed = record(status=status, reason="because", phase="turns")
         assert failed.measurement is not None
         assert said(failed) == []
+        baseline = record(timed={"system_s": [(1.0,) * 4] * 3})  # fell in a later contest: the first one's times stand
+        assert said(baseline, status=status, reason="because", phase="turns") == []
 
 
 def test_wrong_answer_has_a_failed_check_and_no_measurement(said: Callable[..., list[str]]) -> None:

@@ -89,7 +89,7 @@ def test_default_of_the_device_is_told(tmp_path, monkeypatch):
         (["--systems", "tests.faults.absent:System"], "cannot import tests.faults.absent:System: ModuleNotFoundError"),
         (["--systems", "tests.faults.broken:System"], "RuntimeError: no licence file found: set FROB_LICENCE"),
         (["--systems", "tests.faults.fakes:tell"], "tests.faults.fakes:tell is not an EmbeddingSystem"),
-        (["--systems", "disk"], "give --tier disk"),
+        (["--systems", "full_gpu, disk"], "give --tier disk"),
         (["--systems", ""], "no system named: give all or approximate or disk, or some of reference"),
         (["--workloads", "criteo_kagle"], "unknown workload 'criteo_kagle': did you mean criteo_kaggle"),
         (["--embedding-dim", "30"], "--embedding-dim: 30 is out of range, it must be a multiple of 4"),
