@@ -190,6 +190,8 @@ class Cache:
             self.finish()
         bags = self.bags(part)
         self.check(bags)
+        if self._filling is not None:  # it failed: slots lack the rows that the planner has for them
+            self.warm_up()
         self.writer.wait()
         return self._inference.look_up(bags.ids, bags.offsets, part.weights_or_none())
 

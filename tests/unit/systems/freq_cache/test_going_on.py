@@ -113,6 +113,16 @@ def test_first_filling_that_failed_is_done_again(monkeypatch):
     assert plain.agrees_with(collection)
 
 
+def test_first_filling_that_failed_is_done_again_before_rows_are_looked_up_that_are_not_trained(monkeypatch):
+    collection, one = built(policy="static", frequencies={"t": torch.arange(ROWS)}), batch(*range(ROWS - 20, ROWS))
+    monkeypatch.setattr(RowMover, "fill", failing_once(RowMover.fill, OSError(5, "it was away")))
+    with pytest.raises(OSError, match="it was away"):
+        collection(one)
+    collection.eval()
+    with torch.no_grad():
+        assert torch.equal(collection(one)["f"], rows_of(collection)[-20:])
+
+
 @pytest.mark.parametrize(
     "error", [torch.OutOfMemoryError("no memory"), KeyboardInterrupt()], ids=lambda e: type(e).__name__
 )
