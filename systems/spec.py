@@ -3,7 +3,7 @@
 import enum
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 import torch
@@ -11,6 +11,23 @@ from torch import Tensor
 from torchrec import EmbeddingBagConfig, PoolingType
 from torchrec.modules.embedding_configs import data_type_to_dtype
 from torchrec.types import DataType
+
+_MOST = float(np.finfo(np.float32).max)
+
+
+def check_hyper_parameters(values: Mapping[str, float]) -> None:
+    """Refuse hyper-parameters that would spoil rows.
+
+    Raises:
+        TypeError: one is no number; the message names it.
+        ValueError: one is below 0, too large for fp32 or NaN; the message names it.
+    """
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int | float | np.number | Tensor):
+            raise TypeError(f"{name} is a number, not {type(value).__name__} {value!r}")
+        below = 1.0 if name in {"beta1", "beta2"} else _MOST
+        if not (0 <= value < below or (name == "max_gradient" and value == math.inf)):
+            raise ValueError(f"{name} of {float(value)} would spoil the rows: give a number from 0 to below {below:g}")
 
 
 class OptimizerKind(enum.StrEnum):
@@ -45,7 +62,12 @@ class SparseOptimizer:
     max_gradient: float = math.inf
 
     def __post_init__(self) -> None:
-        """Round the learning rate to fp32: some kernels hold it so and others in fp64, and all must train alike."""
+        """Round the learning rate to fp32: some kernels hold it so and others in fp64, and all must train alike.
+
+        Raises:
+            TypeError, ValueError: as `check_hyper_parameters`.
+        """
+        check_hyper_parameters({field.name: getattr(self, field.name) for field in fields(self)[1:]})
         object.__setattr__(self, "lr", float(np.float32(self.lr)))
 
     def state_shapes(self, dim: int) -> dict[str, int]:

@@ -182,16 +182,14 @@ class BruteForcePlanner:
                     self._queue(slot, ("key", self.key[slot]))
 
     def changed(self) -> tuple[list[int], list[int]]:
-        return self._unmark([slot for slot in range(len(self.row)) if slot in self.changed_slots])
+        slots = sorted(self.changed_slots)
+        return [self.row[slot] for slot in slots], slots
+
+    def written(self, slots: Sequence[int]) -> None:
+        self.changed_slots -= set(slots)
 
     def held(self, start: int, stop: int) -> tuple[list[int], list[int]]:
-        return self._unmark([slot for slot, row in enumerate(self.row) if start <= row < stop])
-
-    def change(self, slots: Sequence[int]) -> None:
-        self.changed_slots.update(slots)
-
-    def _unmark(self, slots: list[int]) -> tuple[list[int], list[int]]:
-        self.changed_slots -= set(slots)
+        slots = [slot for slot, row in enumerate(self.row) if start <= row < stop]
         return [self.row[slot] for slot in slots], slots
 
     def _victims(self, wanted: int, in_hand: set[int]) -> list[int]:

@@ -89,9 +89,9 @@ class Both:
     def held(self, start: int, stop: int) -> None:
         agree(self.fast.held(start, stop), self.slow.held(start, stop))
 
-    def change(self, slots: Sequence[int]) -> None:
-        self.fast.change(np.array(slots, np.int32))
-        self.slow.change(slots)
+    def written(self, slots: Sequence[int]) -> None:
+        self.fast.written(np.array(slots, np.int32))
+        self.slow.written(slots)
 
 
 def agree(found: tuple[NDArray[np.int32], NDArray[np.int32]], expected: tuple[list[int], list[int]]) -> None:
@@ -128,7 +128,7 @@ def traces(draw: st.DrawFn, *, most_rows: int = 14, most_ids: int = 8) -> Trace:
     rows = sum(tables)
     features = [st.lists(st.integers(0, tables[at] - 1), max_size=most_ids) for at in order]
     before = st.tuples(
-        st.sampled_from(["withdraw", "changed", "held", "change", "warm_up"]),
+        st.sampled_from(["withdraw", "changed", "held", "written", "warm_up"]),
         st.integers(0, rows),
         st.integers(0, rows),
     )

@@ -195,11 +195,7 @@ class RocksDBTable(CountedSystem):
         Raises:
             RuntimeError: it still waits for its backward.
         """
-        if self._in_flight.wait():
-            raise RuntimeError(
-                "the batch looked up before this call still waits for its backward: call backward first, or look up "
-                "under torch.no_grad() what is not trained on"
-            )
+        self._in_flight.expire()
         if self._trained:
             for pool in self._pools:
                 pool.write_back(self._store)

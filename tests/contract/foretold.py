@@ -157,14 +157,14 @@ class Foretold:
     def flush(self) -> None:
         self.finish()
         for planner in self.planners:
-            planner.changed()
+            planner.written(planner.changed()[1])
 
     def load(self, name: str, start: int, count: int) -> None:
         self.finish()
         for group, planner in zip(self.groups, self.planners, strict=True):
             if name in [t.name for t in group]:
                 first = start + first_row(group, name)
-                planner.held(first, first + count)
+                planner.written(planner.held(first, first + count)[1])
 
     def _warm_up(self) -> None:
         for planner in self.planners:

@@ -11,12 +11,12 @@ class Entry:
     """A place for records on their way in: in pinned memory, and on the device. On a CPU both are one.
 
     Records are added until it is full, taken, and `clear` makes room for others. What was there is overwritten when the
-    device has used it: the device waits for that by itself, the host only for its copy to have left.
+    device has used it: the device waits for that by itself, the host only for its copy to have left. How many there are
+    knows the batch that they are of.
     """
 
     def __init__(self, rows: int, tier: SlowTier, transfer: Transfer) -> None:
         self.rows = rows
-        self.held = 0
         self._tier = tier
         self._pinned = tier if isinstance(tier, PinnedTier) else None
         self._transfer = transfer
@@ -27,42 +27,41 @@ class Entry:
         self._sent: torch.cuda.Event | None = None
         self._used: torch.cuda.Event | None = None
 
-    def add(self, rows: Tensor, sent: Tensor) -> None:
-        """Read rows behind those that are here, and send them to the device, which reads pinned rows by itself.
+    def add(self, rows: Tensor, sent: Tensor, *, place: int) -> None:
+        """Read rows behind the `place` that are here, and send them to the device, which reads pinned rows by itself.
 
         Args:
             rows: int64 `[n]` on the host, no more than there is room for.
             sent: The same, int32 on the device, behind what has been queued on the stream of what comes in.
+            place: How many records are here.
 
         Raises:
             OSError: they could not be read; nothing was added.
         """
-        place, pinned = slice(self.held, self.held + rows.numel()), self._pinned
+        room, pinned = slice(place, place + rows.numel()), self._pinned
         if pinned is None:
-            if self._sent is not None and not self.held:
+            if self._sent is not None and not place:
                 self._sent.synchronize()
-            self._tier.read(rows, self._host[place])
+            self._tier.read(rows, self._host[room])
         exchanges = pinned is not None and pinned.exchanges  # then rows may be on their way that left just before
         with self._transfer.incoming(behind_outgoing=exchanges) as stream:
             if stream is not None and self._used is not None:
                 stream.wait_event(self._used)
             if pinned is not None:
-                pinned.gather(sent, self._device[place])
+                pinned.gather(sent, self._device[room])
             elif stream is not None:
-                self._device[place].copy_(self._host[place], non_blocking=True)
+                self._device[room].copy_(self._host[room], non_blocking=True)
             if stream is not None:
                 self._sent = blocking_event(stream)
-        self.held = place.stop
 
-    def take(self) -> Tensor:
-        """The records on the device, for work queued from here on."""
+    def take(self, records: int) -> Tensor:
+        """So many records on the device, all that are here, for work queued from here on."""
         if self._sent is not None:
             torch.cuda.current_stream(self._transfer.device).wait_event(self._sent)
-        return self._device[: self.held]
+        return self._device[:records]
 
     def clear(self) -> None:
         """Make room; the work that uses what was taken has been queued."""
-        self.held = 0
         if self._sent is not None:
             self._used = torch.cuda.current_stream(self._transfer.device).record_event()
 

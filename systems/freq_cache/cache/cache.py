@@ -1,7 +1,6 @@
 """One cache: the rows of some tables of one width in a slow tier, and slots for the hot ones on the device."""
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +20,7 @@ from systems.freq_cache.cache.traffic import Traffic
 from systems.freq_cache.cache.transfer import Transfer
 from systems.freq_cache.cache.writer import Writer
 from systems.freq_cache.planner.planner import Ids, Planner
+from systems.freq_cache.threads import Worker
 from systems.freq_cache.tiers import SlowTier
 from systems.in_flight import InFlight
 
@@ -44,10 +44,11 @@ _NO_OFFSETS = np.empty(0, np.int32)
 class Cache:
     """Keeps the slow tier and the slots of one group of tables consistent.
 
-    `announce` and `plan` change only the planner, neither slots nor rows that have one: the planning thread may call
-    them while another thread trains. Everything else belongs to the training thread. A batch is in flight until its
-    backward has run, or its outputs are gone: a call that would move its rows is refused, because their update would
-    be lost.
+    `choose_first_rows`, `announce`, `plan` and `withdraw` change only the planner, neither slots nor rows: the planning
+    thread may call them while another thread trains. If one of them ends half-way, the cache no longer knows where
+    rows are. Everything else belongs to the training thread, and may be called again if it ends half-way. A batch is in
+    flight until its backward has run, or its outputs are gone: a call that would move its rows is refused, because
+    their update would be lost.
 
     Args:
         group: The tables, all of one width, pooling and type.
@@ -69,7 +70,7 @@ class Cache:
         tier: SlowTier,
         make_pool: Callable[[int], RowPool],
         staging_rows: int,
-        writing: Executor | None,
+        writing: Worker | None,
         transfer: Transfer,
         remedy: Callable[[int], str] | None,
         lookups_per_backward: int = 1,
@@ -89,9 +90,12 @@ class Cache:
         self._mover = RowMover(tier, transfer)
         self._overflow = Overflow(self.pool, make_pool, self._mover, self.writer, remedy)
         self._inference = Inference(planner, self.pool, self._mover, group.tables[0].pooling)
-        self._in_flight, self._together = InFlight(lookups_per_backward), Together(lookups_per_backward)
-        self._warm = False
-        self._filling: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
+        self._in_flight = InFlight(
+            lookups_per_backward, remedy=", or build with lookups_per_backward for as many as you need"
+        )
+        self._together = Together(lookups_per_backward)
+        self._first: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
+        """Slots and rows that the planner has had in the cache from the beginning, until they are there."""
         self.traffic = Traffic()
         self.count_by_table = False
 
@@ -117,16 +121,17 @@ class Cache:
                 f"{table.num_embeddings} rows"
             )
 
-    def warm_up(self) -> None:
-        """Fill the cache with the rows that its policy thinks best. Only the first call does anything."""
-        if self._warm:
-            return
-        if self._filling is None:
-            rows, slots = self.planner.warm_up()
-            order = np.argsort(rows)  # a file is read from front to back
-            self._filling = slots[order], rows[order]
-        self._mover.fill(self.pool, *self._filling)  # after an error the next call tries again
-        self._warm, self._filling = True, None
+    def choose_first_rows(self) -> None:
+        """Have the planner choose the rows that its policy thinks best, of which an empty cache is full at first."""
+        rows, slots = self.planner.warm_up()
+        order = np.argsort(rows)  # a file is read from front to back
+        self._first = slots[order], rows[order]
+
+    def fill(self) -> None:
+        """Bring the first rows into their slots, if they were chosen and are not there yet."""
+        if self._first is not None:
+            self._mover.fill(self.pool, *self._first)
+            self._first = None
 
     def announce(self, bags: Bags, *, changes: bool) -> None:
         """Tell the planner of a coming batch whose ids were checked. `changes`: it will be trained."""
@@ -172,12 +177,11 @@ class Cache:
             self.traffic.count_by_table(plan, list(self.tables), self._starts)
         pool = self.pool
         if plan.overflow:
-            pool = self._overflow.look_up(plan, self.traffic, alone=not self._in_flight.wait())
+            pool = self._overflow.look_up(plan, self.traffic, alone=not self._in_flight.pending)
             slots = self._mover.transfer.to_device(torch.from_numpy(plan.inverse))
         if weights is not None:
             weights = weights.to(slots.device, non_blocking=True)
-        pooled = pool.look_up(slots, offsets if offsets.numel() else None, weights)
-        self._in_flight.looked_up(pooled)
+        pooled = pool.look_up(slots, offsets if offsets.numel() else None, weights, self._in_flight)
         self._together.looked_up(plan.batch)
         return pooled
 
@@ -190,25 +194,21 @@ class Cache:
             self.finish()
         bags = self.bags(part)
         self.check(bags)
-        if self._filling is not None:  # it failed: slots lack the rows that the planner has for them
-            self.warm_up()
+        self.fill()
         self.writer.wait()
         return self._inference.look_up(bags.ids, bags.offsets, part.weights_or_none())
 
-    def finish(self, *, for_lookup: bool = False) -> None:
+    def finish(self, *, for_lookup: bool = False, waiting_too: bool = False) -> None:
         """Finish the last batches: where one bypassed the cache, take its rows home.
 
         Args:
             for_lookup: A batch is looked up next. As many as go with one backward may wait for it then.
+            waiting_too: Finish batches that wait for their backward, which is then refused.
 
         Raises:
             RuntimeError: one still waits for its backward.
         """
-        if self._in_flight.wait(for_lookup=for_lookup and self._overflow.batch is None):
-            raise RuntimeError(
-                "the batch looked up before this call still waits for its backward: call backward first, look up under "
-                "torch.no_grad() what is not trained on, or build with lookups_per_backward for as many as you need"
-            )
+        self._in_flight.expire(for_lookup=for_lookup and self._overflow.batch is None, waiting_too=waiting_too)
         self._overflow.finish(self.traffic)
 
     def flush(self) -> None:
@@ -216,30 +216,28 @@ class Cache:
 
         Where the slow tier rounds rows, the slots are given what it now has: row and slot are the same after it.
         """
-        self.finish()
+        self.finish(waiting_too=True)
         self.writer.wait()
         rows, slots = self.planner.changed()
-        try:
-            for start in range(0, rows.size, self._mover.chunk_rows):
-                chunk = slice(start, start + self._mover.chunk_rows)
-                held = self._mover.on_device(slots[chunk])
-                records = self.pool.records(held)
-                self.tier.write(as_long(rows[chunk]), self._mover.transfer.to_host(records).wait())
-                if self.pool.rounds:
-                    self.pool.fill(held, records)
-        except BaseException:
-            self.planner.change(slots)  # written or not, they will be written again
-            raise
+        for start in range(0, rows.size, self._mover.chunk_rows):
+            chunk = slice(start, start + self._mover.chunk_rows)
+            held = self._mover.on_device(slots[chunk])
+            records = self.pool.records(held)
+            self.tier.write(as_long(rows[chunk]), self._mover.transfer.to_host(records).wait())
+            if self.pool.rounds:
+                self.pool.fill(held, records)
+            self.planner.written(slots[chunk])
 
     def load(self, table: str, start: int, records: Tensor) -> None:
         """Overwrite rows of a table with records, `[n, width]`, in tier and slots. No batch may be announced."""
-        self.finish()
+        self.finish(waiting_too=True)
         self.writer.wait()
         first = self.start_of(table) + start
         stop = first + records.shape[0]
         self.tier.write(torch.arange(first, stop), records)
         held, slots = self.planner.held(first, stop)
         self._mover.fill(self.pool, slots, held)
+        self.planner.written(slots)
 
     def read(self, table: str, ids: Tensor) -> Rows:
         """Copies of rows of a table, int64 `[n]`, each within it, as the slow tier has them."""

@@ -38,6 +38,7 @@ class Planned:
             fetch, those to write back if the device does that, the numbers of the last rows among those that leave
             with the batch before, the offsets. None: not yet.
         rows_written_back, rows_fetched: How many of its rows have been moved.
+        rows_read: How many of the rows to fetch have been read; those that are not fetched yet are in staging.
     """
 
     plan: Plan
@@ -50,6 +51,7 @@ class Planned:
     sent: Arrival | None = None
     rows_written_back: int = 0
     rows_fetched: int = 0
+    rows_read: int = 0
 
 
 class BatchMover:
@@ -57,6 +59,9 @@ class BatchMover:
 
     Batches are sent and moved in the order of their plans, at most one is sent ahead of that in hand. `send` may run on
     a thread of its own; it touches no slot. Staging has room for `rows` records in each of its `PLACES`.
+
+    Whatever ends `move` half-way, the same call goes on rightly: what is counted in `Planned` was done before it was
+    counted, and doing it twice does no harm.
     """
 
     PLACES = 3
@@ -76,7 +81,7 @@ class BatchMover:
         """Send the device what it must know of a batch, and the rows that the slow tier has by now; see `Cache`."""
         self._sent(planned)
         entry = self._entries[planned.plan.batch % 2]
-        self._add(planned, entry, min(planned.early, entry.rows))
+        self._add(planned, entry, min(planned.early, entry.rows) - planned.rows_read)
 
     def move(self, planned: Planned, traffic: Traffic) -> None:
         """Write back and fetch the rows of a batch, as `Cache.move`."""
@@ -92,15 +97,15 @@ class BatchMover:
                 self._writer.wait(plan.batch - _MOST_WAITING)
                 read, tier = self._pool.read(slots, self._exit.room(rows.numel())), self._exchanged
                 records = self._exit.scatter(read, tier, back_rows[chunk]) if tier else self._exit.send(read)
+                self._writer.write(rows, records, batch=plan.batch)
                 planned.rows_written_back += rows.numel()
                 traffic.rows_written_back += rows.numel()
-                self._writer.write(rows, records, batch=plan.batch)
             if rows.numel() == plan.back_rows.size and not self._exchanged:
                 self._exit.batch = plan.batch
         entry, late = self._entries[plan.batch % 2], False
         while planned.rows_fetched < size:
             stop = min(size, planned.rows_fetched + entry.rows)
-            missing = stop - planned.rows_fetched - entry.held
+            missing = stop - planned.rows_read
             if missing:
                 late = True
                 after = int(plan.fetch_after.max())
@@ -109,10 +114,11 @@ class BatchMover:
                         self._writer.wait(after)
                 with traffic.timed("fetch_wait_s"):
                     self._add(planned, entry, missing)
-            self._pool.fill(fetch_slots[planned.rows_fetched : stop], entry.take())
-            traffic.rows_fetched += entry.held
-            planned.rows_fetched = stop
+            count = stop - planned.rows_fetched
+            self._pool.fill(fetch_slots[planned.rows_fetched : stop], entry.take(count))
             entry.clear()
+            traffic.rows_fetched += count
+            planned.rows_fetched = stop
         if kept is not None:
             self._pool.fill(fetch_slots[size:], kept)
             traffic.rows_fetched += planned.last
@@ -127,10 +133,11 @@ class BatchMover:
 
     def _add(self, planned: Planned, entry: Entry, count: int) -> None:
         """Read the next rows of a batch."""
-        if count:
-            start = planned.rows_fetched + entry.held
-            chunk = slice(start, start + count)
-            entry.add(as_long(planned.fetch_rows[chunk]), self._sent(planned).tensors[3][chunk])
+        if count > 0:
+            chunk = slice(planned.rows_read, planned.rows_read + count)
+            place = planned.rows_read - planned.rows_fetched
+            entry.add(as_long(planned.fetch_rows[chunk]), self._sent(planned).tensors[3][chunk], place=place)
+            planned.rows_read = chunk.stop
 
     def _sent(self, planned: Planned) -> Arrival:
         """What is sent of a batch beside its rows; only the first call sends it."""

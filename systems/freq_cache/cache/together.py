@@ -2,8 +2,7 @@
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
-from threading import Lock
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,52 +12,54 @@ from systems.freq_cache.planner.planner import Ids, Plan
 Bools = NDArray[np.bool_]
 
 
+@dataclass
+class _Batch:
+    """A batch that was announced. `own`: which of the ids that the planner was told are its; `number`: once planned."""
+
+    ids: Ids
+    own: Bools
+    number: int = -1
+
+
 class Together:
     """Has the planner plan every batch with those before it, because a row of the batch in hand never leaves.
 
-    So many `lookups` may come before one backward. Batches are announced and planned on one thread, and looked up on
-    another.
+    So many `lookups` may come before one backward. `looked_up` is for the training thread; everything else is for the
+    thread that talks to the planner.
     """
 
     def __init__(self, lookups: int) -> None:
         self._before = lookups - 1
-        self._looked_up: deque[Ids] = deque(maxlen=self._before)
-        self._planned: deque[tuple[int, Ids]] = deque()
-        self._coming: deque[tuple[Ids, Bools]] = deque()
-        self._lock = Lock()
+        self._batches: list[_Batch] = []
+        self._looked_up: deque[int] = deque(maxlen=self._before)
+        """Numbers of the last lookups. Whatever was planned before the last of them and is missing here is gone."""
 
     def announced(self, ids: Ids) -> Ids:
         """What to tell the planner of a batch that comes behind those announced: its ids, and theirs."""
         if not self._before:
             return ids
-        with self._lock:
-            before = [*self._looked_up, *(own for _, own in self._planned), *(own for own, _ in self._coming)]
-            every, own = _merged(ids, before[-self._before :])
-            self._coming.append((ids, own))
+        looked_up = tuple(self._looked_up)
+        last = max(looked_up, default=-1)
+        self._batches = [one for one in self._batches if one.number in looked_up or not 0 <= one.number <= last]
+        every, own = _merged(ids, [batch.ids for batch in self._batches[-self._before :]])
+        self._batches.append(_Batch(ids, own))
         return every
 
     def planned(self, plan: Plan) -> Plan:
         """The batch's own part of the plan for the batch announced longest ago. All moves remain."""
         if not self._before:
             return plan
-        with self._lock:
-            ids, own = self._coming.popleft()
-            self._planned.append((plan.batch, ids))
-        return _own_part(plan, own)
+        batch = next(batch for batch in self._batches if batch.number < 0)
+        batch.number = plan.batch
+        return _own_part(plan, batch.own)
 
     def looked_up(self, batch: int) -> None:
         """A planned batch was looked up; those planned before it never will be."""
-        with self._lock:
-            while self._planned and self._planned[0][0] <= batch:
-                number, ids = self._planned.popleft()
-                if number == batch:
-                    self._looked_up.append(ids)
+        self._looked_up.append(batch)
 
     def withdrawn(self) -> None:
         """The planner forgot the batches that are not looked up."""
-        with self._lock:
-            self._planned.clear()
-            self._coming.clear()
+        self._batches = [batch for batch in self._batches if batch.number in self._looked_up]
 
 
 def _merged(ids: Ids, before: Sequence[Ids]) -> tuple[Ids, Bools]:

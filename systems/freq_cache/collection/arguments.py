@@ -1,8 +1,10 @@
 """The arguments of a collection: what is refused, and what a user is told instead."""
 
-from collections.abc import Mapping, Sequence
+import numbers
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +18,31 @@ POLICIES = ("static", "lfu", "lrfu", "lru")
 EXCHANGES = ("staged", "device")
 MOST_LOOK_AHEAD = 64
 _LOOK_AHEAD_ON_CUDA = 4
+
+
+_NUMBER, _WHOLE = (numbers.Real, "a number"), (numbers.Integral, "a whole number")
+_TYPES: Mapping[str, tuple[Any, str]] = {
+    "cache_ratio": _NUMBER,
+    **dict.fromkeys(("device_bytes", "host_bytes", "look_ahead", "seed"), _WHOLE),
+    **dict.fromkeys(("lookups_per_backward", "batch_lookups"), _WHOLE),
+    "policy": ((str, Callable), "the name of a policy, or what makes one from a number of rows"),
+    "pinned": (bool, "True or False"),
+}
+
+
+def check_types(*, tables: object, **given: object) -> None:
+    """Refuse arguments of a type that they cannot have. None is for those who have a default of it.
+
+    Raises:
+        TypeError: the message names the argument.
+    """
+    if not isinstance(tables, Sequence) or not all(isinstance(table, EmbeddingBagConfig) for table in tables):
+        raise TypeError("tables are a list of EmbeddingBagConfig")
+    for name, value in given.items():
+        types, words = _TYPES[name]
+        wrong = isinstance(value, bool) != (name == "pinned") or not isinstance(value, types)
+        if wrong and (value is not None or name in {"lookups_per_backward", "batch_lookups", "policy", "pinned"}):
+            raise TypeError(f"{name} is {words}, not {type(value).__name__} {value!r}")
 
 
 def usual_look_ahead(device: torch.device | str) -> int:

@@ -3,11 +3,10 @@
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Self, TypeVar, cast
+from typing import Any, NoReturn, Self, SupportsIndex, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -20,6 +19,7 @@ from systems.fbgemm.tbe_system import fbgemm_support
 from systems.freq_cache import sizing
 from systems.freq_cache.cache import Cache, Transfer, counters_of
 from systems.freq_cache.collection import arguments
+from systems.freq_cache.collection.access import Access, one_at_a_time
 from systems.freq_cache.collection.batches import parts_on_host
 from systems.freq_cache.collection.build import build_cache, end
 from systems.freq_cache.collection.optimizers import FusedOptimizer, group_of, sparse_optimizer
@@ -28,6 +28,7 @@ from systems.freq_cache.planner.policy import Policy
 from systems.freq_cache.saving import checkpoint
 from systems.freq_cache.saving.commits import Commits
 from systems.freq_cache.saving.streamed import StreamedRows, streamed
+from systems.freq_cache.threads import Worker
 from systems.spec import SparseOptimizer, SystemSpec
 
 Batch = TypeVar("Batch")
@@ -68,6 +69,18 @@ class CachedTables(EmbeddingSystem):
         slow_rows: str = "fp32",
         seed: int | None = 0,
     ) -> None:
+        arguments.check_types(
+            tables=tables,
+            cache_ratio=cache_ratio,
+            device_bytes=device_bytes,
+            host_bytes=host_bytes,
+            policy=policy,
+            look_ahead=look_ahead,
+            lookups_per_backward=lookups_per_backward,
+            batch_lookups=batch_lookups,
+            pinned=pinned,
+            seed=seed,
+        )
         if pinned and directory is not None:
             raise ValueError("rows in a directory are not in host memory: give directory or pinned, not both")
         shared, single = dict(optimizer_kwargs or {}), dict(table_kwargs or {})
@@ -106,17 +119,18 @@ class CachedTables(EmbeddingSystem):
         super().__init__(spec)
         self._look_ahead = look_ahead = int(spec.parameters["look_ahead"])
         self._groups = sizing.groups_of(spec, cache_rows)
-        threads = planning, writing = tuple(
-            ThreadPoolExecutor(1, thread_name_prefix=f"cache-{task}") if look_ahead else None
-            for task in ("planning", "writing")
+        workers = planning, writing = tuple(
+            Worker(f"cache-{task}") if look_ahead else None for task in ("planning", "writing")
         )
         # nothing below refers back to the collection, so that its files and threads go as soon as it does
         self.caches = caches = list[Cache]()  # one for each group of tables that share slots
         self.fused_optimizer = FusedOptimizer(spec)
         transfer = Transfer(spec.device)
-        self._end = weakref.finalize(self, end, threads, caches)
+        self._access = access = Access()
+        self._end = weakref.finalize(self, end, access, workers, caches)
         try:
-            with torch.device("cpu"):  # rows are real where the model around them is built on meta
+            # rows are real where the model around them is built on meta, and trained after inference mode
+            with torch.device("cpu"), torch.inference_mode(False):
                 for number, group in enumerate(self._groups.groups):
                     cache = build_cache(
                         spec,
@@ -137,7 +151,7 @@ class CachedTables(EmbeddingSystem):
             raise
         self._cache_of_table = {name: cache for cache in caches for name in cache.tables}
         split = partial(parts_on_host, self._groups, transfer)
-        self._pipeline = Pipeline(caches, split=split, look_ahead=look_ahead, executor=planning)
+        self._pipeline = Pipeline(caches, split=split, look_ahead=look_ahead, worker=planning)
 
     @classmethod
     def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
@@ -199,6 +213,7 @@ class CachedTables(EmbeddingSystem):
             self._pipeline.abandon()
             raise
 
+    @one_at_a_time
     def prefetch(self, features: KeyedJaggedTensor) -> None:
         """Announce a coming batch, in order, no more than `look_ahead` ahead. `forward` knows it by its ids.
 
@@ -217,8 +232,7 @@ class CachedTables(EmbeddingSystem):
                 f"{self._pipeline.announced} batches are announced and not looked up, with look_ahead="
                 f"{self._look_ahead}: look up the first of them, or build with more"
             )
-        for cache in self.caches:
-            cache.warm_up()
+        self._pipeline.warm_up()
         self._pipeline.announce(features)
 
     @property
@@ -226,14 +240,14 @@ class CachedTables(EmbeddingSystem):
         """Whether lookups leave the caches as they are: after `eval()`, under `torch.no_grad()`."""
         return not self.training and not torch.is_grad_enabled()
 
+    @one_at_a_time
     def _look_up(self, features: KeyedJaggedTensor) -> list[Tensor]:
         """What each cache has for a batch, fp32: pooled rows `[batch, features * dim]`, or a row per id `[n, dim]`."""
         if self._infers:
             parts = self._pipeline.split(features)
             self._pipeline.withdraw(before_lookup=True)
             return [cache.infer(part) for cache, part in zip(self.caches, parts, strict=True)]
-        for cache in self.caches:
-            cache.warm_up()
+        self._pipeline.warm_up()
         for group, values in self.fused_optimizer.changed().items():
             for cache in self.caches:
                 if group_of(self.spec, cache.group.tables[0]) == group:
@@ -244,17 +258,20 @@ class CachedTables(EmbeddingSystem):
             for cache, planned, part in zip(self.caches, moved, parts, strict=True)
         ]
 
+    @one_at_a_time
     def load_rows(self, table: str, start: int, rows: Rows) -> None:
         self.check_rows(table, start, rows)
         self._pipeline.withdraw()
         cache = self._cache_of_table[table]
         cache.load(table, start, cache.tier.layout.pack(rows))
 
+    @one_at_a_time
     def read_rows(self, table: str, ids: Tensor) -> Rows:
         self.check_ids(table, ids)
         self.flush()
         return self._cache_of_table[table].read(table, ids)
 
+    @one_at_a_time
     def flush(self) -> None:
         """Write every changed row to the slow tier, which is complete then. What is announced stays announced.
 
@@ -265,6 +282,7 @@ class CachedTables(EmbeddingSystem):
         for cache in self.caches:
             cache.flush()
 
+    @one_at_a_time
     def save(self, directory: Path | str) -> None:
         """Write all rows, their optimizer state and the hyper-parameters to a directory, all or nothing.
 
@@ -278,6 +296,7 @@ class CachedTables(EmbeddingSystem):
         self.flush()
         checkpoint.save(Path(directory), self._cache_of_table, hyper=self.fused_optimizer.hyper)
 
+    @one_at_a_time
     def load(self, directory: Path | str) -> None:
         """Resume from what `save` wrote.
 
@@ -289,6 +308,7 @@ class CachedTables(EmbeddingSystem):
         hyper = checkpoint.load(Path(directory), self._cache_of_table, hyper=self.fused_optimizer.hyper)
         self.fused_optimizer.restore(hyper)
 
+    @one_at_a_time
     def streamed_state_dict(self) -> dict[str, StreamedRows]:
         """`state_dict()` for `torch.distributed.checkpoint`, which reads and writes its entries some rows at a time.
 
@@ -298,6 +318,7 @@ class CachedTables(EmbeddingSystem):
         self._pipeline.withdraw()
         return streamed(self._cache_of_table, prefix=self.rows_key, flush=self.flush)
 
+    @one_at_a_time
     def commit(self) -> None:
         """Make the rows as they are now what the directory holds when it is opened next, after a crash too.
 
@@ -313,6 +334,12 @@ class CachedTables(EmbeddingSystem):
     def close(self) -> None:
         """End the threads and release the directory; what was not committed is lost. Ends the use of the collection."""
         self._end()
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError(
+            "a collection has threads and files, and cannot be copied or pickled: save() it, and load() that into "
+            "another one"
+        )
 
     def set_learning_rate(self, lr: float) -> None:
         if len(self.fused_optimizer.param_groups) > 1:
@@ -335,10 +362,12 @@ class CachedTables(EmbeddingSystem):
         self._cache_of_table[table].pool.steps = steps
 
     def memory(self) -> Anatomy:
+        self._access.check()
         slot_ids = {(Tier.DEVICE, Purpose.STAGING): sizing.SLOT_ID_BYTES * self.spec.batch_lookups}
         return total_of([{(Tier.DEVICE, Purpose.INDEX): 0}, slot_ids, *(cache.memory() for cache in self.caches)])
 
     def counters(self) -> Counters:
+        self._access.check()
         return counters_of([(cache.traffic, cache.tier.layout.record_bytes) for cache in self.caches])
 
     def reset_counters(self) -> None:

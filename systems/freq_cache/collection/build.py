@@ -1,8 +1,6 @@
 """Building the caches of a collection from its spec: one for each group of tables that share slots."""
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -13,11 +11,13 @@ from systems.contract import CacheRatio, SystemSpec
 from systems.features import Group
 from systems.freq_cache import sizing
 from systems.freq_cache.cache import Cache, RowPool, Transfer
+from systems.freq_cache.collection.access import Access
 from systems.freq_cache.collection.optimizers import FusedOptimizer, group_of
 from systems.freq_cache.initial_rows import first_rows_of
 from systems.freq_cache.planner.planner import Planner
 from systems.freq_cache.planner.policy import HALF_LIFE_SLOTS, LFU, LRFU, LRU, Policy, StaticFrequency
 from systems.freq_cache.saving import commits
+from systems.freq_cache.threads import Worker
 from systems.freq_cache.tiers import FileTier, HostTier, PinnedTier, SlowTier
 
 _CHUNK_ROWS = 1 << 20
@@ -32,7 +32,7 @@ def build_cache(
     directory: Path | None,
     seed: int | None,
     transfer: Transfer,
-    writing: Executor | None,
+    writing: Worker | None,
     fused_optimizer: FusedOptimizer,
 ) -> Cache:
     """The cache of a group of tables.
@@ -109,12 +109,17 @@ def _policy(spec: SystemSpec, group: Group, policy: str | Callable[[int], Policy
     return LRFU(group.rows, half_life=HALF_LIFE_SLOTS * slots) if policy == "lrfu" else LRU()
 
 
-def end(threads: Sequence[ThreadPoolExecutor | None], caches: list[Cache]) -> None:
-    """End threads, close what caches hold open, and let go of their rows, whatever still refers to the list."""
-    for thread in threads:
-        with suppress(RuntimeError):  # it may be this very thread that found the collection gone
-            if thread is not None:
-                thread.shutdown(cancel_futures=True)
+def end(access: Access, workers: Sequence[Worker | None], caches: list[Cache]) -> None:
+    """End threads, close what caches hold open, and let go of their rows, whatever still refers to the list.
+
+    A forked process leaves them to the one that it was forked from.
+    """
+    access.closed = True
+    if not access.in_its_process:
+        return
+    for worker in workers:
+        if worker is not None:
+            worker.close()
     for cache in caches:
         cache.tier.close()
     caches.clear()

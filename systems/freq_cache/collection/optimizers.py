@@ -11,6 +11,7 @@ from torchrec import EmbeddingBagConfig
 from torchrec.optim.rowwise_adagrad import RowWiseAdagrad
 
 from systems.contract import OptimizerKind, SparseOptimizer, SystemSpec
+from systems.spec import check_hyper_parameters
 
 Values = Mapping[str, float]
 
@@ -98,8 +99,13 @@ class FusedOptimizer(torch.optim.Optimizer):
         super().__init__(groups, dict(self._applied[""]))
 
     def values_of(self, group: str) -> dict[str, float]:
-        """The hyper-parameters of a group at the next lookup."""
+        """The hyper-parameters of a group at the next lookup.
+
+        Raises:
+            ValueError: as `check_hyper_parameters`.
+        """
         found = next(one for one in self.param_groups if one["name"] == group)
+        check_hyper_parameters({name: found[name] for name in _SCHEDULED})
         return {name: float(found[name]) for name in _SCHEDULED}
 
     @property

@@ -3,25 +3,22 @@
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 import torch
 from torchrec import KeyedJaggedTensor
 
 from systems.freq_cache.cache import Bags, Cache, Planned
-
-Outcome = TypeVar("Outcome")
+from systems.freq_cache.threads import Task, Worker, interrupts_deferred
 
 
 class PlanningFailed(RuntimeError):
-    """Planning a batch ahead of time failed; the cause says why."""
+    """Planning a batch failed, or was interrupted; the cause says why."""
 
 
-@dataclass
+@dataclass(eq=False)
 class _Coming:
     """A batch that is not looked up yet.
 
@@ -29,19 +26,25 @@ class _Coming:
         features: What will be looked up, or another object with the same ids.
         parts, bags: Its features and its ids, for each cache.
         changes: It will be trained.
-        announced: Done once the planners know of it.
-        planned: Its plan in each cache, once planning has begun, and when planning ended: what can be sent ahead was
-            sent after that.
-        abandoned: Nobody will look it up.
+        abandoned: Nobody will look it up, or its lookup has begun: the next call forgets it, unless that looks it up.
+        announcing, planning: What the planning thread was given to do for it; None: nothing yet.
+        told: The planners know of it.
+        refused: Why the planners were not told of it: an id is outside its table.
+        planned: Its plan in each cache.
+        planned_at: When planning ended: what can be sent ahead was sent after that.
     """
 
     features: KeyedJaggedTensor
     parts: list[KeyedJaggedTensor]
     bags: list[Bags]
     changes: bool
-    announced: Future[None] | None = None
-    planned: Future[tuple[list[Planned], float]] | None = None
     abandoned: bool = False
+    announcing: Task | None = None
+    planning: Task | None = None
+    told: bool = False
+    refused: IndexError | None = None
+    planned: list[Planned] | None = None
+    planned_at: float = 0.0
 
     def is_again(self, other: "_Coming") -> bool:
         """Whether this is another batch with other objects: it was moved to a device, say, or its keys permuted."""
@@ -51,6 +54,11 @@ class _Coming:
         )
         return same and self.changes <= other.changes
 
+    def forget_plan(self) -> None:
+        """The planners no longer know of it."""
+        self.announcing = self.planning = self.planned = None
+        self.told = False
+
 
 class Pipeline:
     """The announced batches of several caches, in the order in which they will be looked up.
@@ -59,11 +67,16 @@ class Pipeline:
     up, so its rows are read from the slow tier while the batch before it trains. A batch that nobody announced is
     served all the same: what was announced before it is withdrawn, and announced anew when its turn comes.
 
+    An exception may end any call half-way, an interrupt at any instruction. What is said to be done was done before;
+    whatever is not is done again; and a batch stays in the line until its rows are moved. Planners alone cannot go on
+    from the middle of a change. So the planning thread, which is not interrupted, changes them, or interrupts wait; and
+    should a change end half-way all the same, every later call is refused.
+
     Args:
         caches: The caches.
         split: Finds the features of each cache in a batch.
         look_ahead: Batches that may be announced beyond the one in hand.
-        executor: Of the one thread that talks to the planners; None: the calling thread does.
+        worker: The planning thread; None: the calling thread plans.
     """
 
     def __init__(
@@ -72,14 +85,16 @@ class Pipeline:
         *,
         split: Callable[[KeyedJaggedTensor], list[KeyedJaggedTensor]],
         look_ahead: int,
-        executor: Executor | None,
+        worker: Worker | None,
     ) -> None:
         self._caches = caches
         self.split = split
         self._window = max(look_ahead - 1, 0)
-        self._executor = executor
+        self._worker = worker
         self._coming: deque[_Coming] = deque()
-        self._half_moved: _Coming | None = None
+        self._withdrawing = False
+        self._chosen = self._warm = False
+        self._changing = False
         self._failure: Exception | None = None
 
     @property
@@ -92,19 +107,34 @@ class Pipeline:
         for coming in tuple(self._coming):
             coming.abandoned = True
 
+    def warm_up(self) -> None:
+        """Fill the caches with the rows that their policies think best. Only the first call does anything."""
+        if self._warm:
+            return
+
+        def choose() -> None:
+            for cache in self._caches:
+                cache.choose_first_rows()
+            self._chosen = True
+
+        if not self._chosen:
+            self._change_here(choose)
+        for cache in self._caches:
+            cache.fill()
+        self._warm = True
+
     def announce(self, features: KeyedJaggedTensor) -> None:
         """Announce the batch that comes behind all others, and plan those whose turn that makes it.
 
         Raises:
             ValueError: the caches cannot serve such features; nothing was announced.
+            OSError, WriteBackFailed: the slow tier failed for a batch whose lookup has failed before; as for `move`.
         """
         self._forget_abandoned()
         self._coming.append(self._batch(features))
         self._announce_all()
-        if self._half_moved is not None:
-            return  # staging has room for two batches
         for position, coming in enumerate(self._coming):
-            if coming.planned is None and len(self._coming) - 1 - position >= self._window:
+            if len(self._coming) - 1 - position >= self._window:
                 self._plan(coming)
 
     def move(self, features: KeyedJaggedTensor) -> tuple[list[Planned], list[KeyedJaggedTensor]]:
@@ -120,75 +150,90 @@ class Pipeline:
             OSError, WriteBackFailed: the slow tier failed.
             PlanningFailed: anything else that happened while it was planned; the caches cannot be used any more.
         """
-        self._forget_abandoned()
-        half_moved = self._half_moved
-        again = half_moved is not None and half_moved.features is features
-        known = again or any(waiting.features is features for waiting in self._coming)
-        unannounced = None if known else self._batch(features)  # refused before anything is touched
-        if unannounced is not None and self._coming and unannounced.is_again(self._coming[0]):
-            self._coming[0].features, self._coming[0].parts = features, unannounced.parts
-            unannounced = None
+        coming = self._first_in_line(features)
         for cache in self._caches:
             cache.finish(for_lookup=True)
-        if any(coming is half_moved for coming in self._coming):
-            self.withdraw()  # it failed half-way, and may have moved rows of batches that come before that one
-        elif half_moved is not None:
-            planned = self._move(half_moved)
-            if again:
-                return planned, self._parts(half_moved)
-        if unannounced is not None:
-            self.withdraw(before_lookup=True)
-            start = time.perf_counter()
-            self._announce(unannounced, here=True)
-            self._plan(unannounced, here=True)
-            return self._move(unannounced, start), unannounced.parts
-        if self._coming[0].features is not features:
-            raise RuntimeError("batches must be looked up in the order in which they were announced")
-        if torch.is_grad_enabled() and not self._coming[0].changes:
-            self.withdraw()
-            self._coming.popleft()
-            raise RuntimeError("a batch announced under torch.no_grad() is now to be trained: announce it again")
         start = time.perf_counter()
-        self._announce_all()
-        coming = self._coming.popleft()
+        if not coming.abandoned:
+            self._announce_all()
+        coming.abandoned = True  # if this call ends early, the next one forgets the batch
+        announcing, planning = self._announce(coming), self._plan(coming)
+        planning.wait()
+        if coming.refused is not None:
+            self._coming.popleft()
+            raise coming.refused
         if coming.planned is None:
-            self._plan(coming)
-        return self._move(coming, start), self._parts(coming)
+            if self._failure is not None:
+                self._check()
+            raise announcing.error or planning.error or RuntimeError("a batch was not planned")
+        end, waited = time.perf_counter(), self._caches[0].traffic
+        waited.planning_wait_s += max(min(coming.planned_at, end) - start, 0.0)
+        waited.fetch_wait_s += end - max(coming.planned_at, start)
+        for cache, planned in zip(self._caches, coming.planned, strict=True):
+            cache.move(planned)
+        # with the weights as they are now
+        parts = coming.parts if features.weights_or_none() is None else self.split(features)
+        self._coming.popleft()
+        return coming.planned, parts
 
     def withdraw(self, *, before_lookup: bool = False) -> None:
         """Move the rows of every planned batch, and forget the announced batches that are not planned.
 
-        They stay in the line, and are announced to the planners anew when their turn comes. `before_lookup`: batches in
-        flight may wait on, unless there are rows to move.
+        They stay in the line, and are announced to the planners anew when their turn comes. Batches in flight are
+        finished, and their backward is refused. `before_lookup`: they may wait on, unless there are rows to move.
 
         Raises: as `move`.
         """
-        self._check_open()
-        if self._failure is not None:
-            raise self._failed() from self._failure
-        moves = self._half_moved is not None or any(coming.planned is not None for coming in self._coming)
-        if moves or not before_lookup:
+        if self._coming and self._worker is not None:
+            self._worker.submit(lambda: None).wait()  # for all that it has to do
+        self._check()
+        planned = [coming for coming in self._coming if coming.planned is not None]
+        if planned or not before_lookup:
             for cache in self._caches:
-                cache.finish()
-        if self._half_moved is not None:
-            self._move(self._half_moved)
-        for coming in self._coming:
-            if coming.announced is not None:
-                refused = coming.announced.exception()  # waits; raised when the batch is looked up
-                if coming.planned is not None and (refused is None or refused is self._failure):
-                    for cache, planned in zip(self._caches, self._move(coming), strict=True):
-                        cache.writer.moved(planned.plan.batch)
-            coming.announced = coming.planned = None
-        for cache in self._caches:
-            cache.withdraw()
+                cache.finish(waiting_too=not before_lookup)
+        self._withdrawing = bool(
+            planned
+        )  # until it is done: rows of a later batch may have taken slots of an earlier one
+        for coming in planned:
+            for cache, plan in zip(self._caches, coming.planned or [], strict=True):
+                cache.move(plan)
+                cache.writer.moved(plan.plan.batch)
 
-    def _check_open(self) -> None:
-        if not self._caches:
-            raise RuntimeError("the collection was closed: build another one")
+        def forget() -> None:
+            for cache in self._caches:
+                cache.withdraw()
+            for coming in self._coming:
+                coming.forget_plan()
+
+        if any(coming.told for coming in self._coming):
+            self._change_here(forget)
+        self._withdrawing = False
+
+    def _first_in_line(self, features: KeyedJaggedTensor) -> _Coming:
+        """The batch that is looked up now, which may have been tried before. The caches are not changed for it yet."""
+        if self._withdrawing or self._failure is not None:
+            self.withdraw()
+        if not (self._coming and self._coming[0].features is features):
+            known = any(waiting.features is features and not waiting.abandoned for waiting in self._coming)
+            unannounced = None if known else self._batch(features)  # refused before anything is touched
+            self._forget_abandoned()
+            if unannounced is not None and self._coming and unannounced.is_again(self._coming[0]):
+                self._coming[0].features, self._coming[0].parts = features, unannounced.parts
+            elif unannounced is not None:
+                self.withdraw(before_lookup=True)
+                unannounced.abandoned = True
+                self._coming.appendleft(unannounced)
+            elif self._coming[0].features is not features:
+                raise RuntimeError("batches must be looked up in the order in which they were announced")
+        coming = self._coming[0]
+        if torch.is_grad_enabled() and not coming.changes:
+            self.withdraw()
+            self._coming.popleft()
+            raise RuntimeError("a batch announced under torch.no_grad() is now to be trained: announce it again")
+        return coming
 
     def _forget_abandoned(self) -> None:
-        self._check_open()
-        if any(coming.abandoned for coming in self._coming):
+        if self._withdrawing or self._failure is not None or any(coming.abandoned for coming in self._coming):
             self.withdraw(before_lookup=True)
             self._coming = deque(coming for coming in self._coming if not coming.abandoned)
 
@@ -197,98 +242,92 @@ class Pipeline:
         bags = [cache.bags(part) for cache, part in zip(self._caches, parts, strict=True)]
         return _Coming(features, parts, bags, torch.is_grad_enabled())
 
-    def _parts(self, coming: _Coming) -> list[KeyedJaggedTensor]:
-        """The features of each cache, with their weights as they are now."""
-        return coming.parts if coming.features.weights_or_none() is None else self.split(coming.features)
-
     def _announce_all(self) -> None:
         for coming in self._coming:
-            if coming.announced is None:
-                self._announce(coming)
+            self._announce(coming)
 
-    def _announce(self, coming: _Coming, *, here: bool = False) -> None:
-        pairs = list(zip(self._caches, coming.bags, strict=True))
-
-        def announce() -> None:
-            for cache, bags in pairs:
-                cache.check(bags)
-            self._guarded(tell_planners)
+    def _announce(self, coming: _Coming) -> Task:
+        """Have the planners told of a batch, unless that was done or refused."""
 
         def tell_planners() -> None:
-            for cache, bags in pairs:
+            for cache, bags in zip(self._caches, coming.bags, strict=True):
                 cache.announce(bags, changes=coming.changes)
+            coming.told = True
 
-        coming.announced = self._run(announce, here)
-
-    def _plan(self, coming: _Coming, *, here: bool = False) -> None:
-        """Plan a batch that was announced."""
-        announced = coming.announced
-        pairs = list(zip(self._caches, coming.bags, strict=True))
-
-        def plan() -> tuple[list[Planned], float]:
-            if announced is not None:
-                announced.result()
-            planned = self._guarded(lambda: [cache.plan(bags) for cache, bags in pairs])
-            end = time.perf_counter()
-            for cache, one in zip(self._caches, planned, strict=True):
-                with suppress(Exception):  # `move` tries again, and raises it
-                    cache.send(one)
-            return planned, end
-
-        coming.planned = self._run(plan, here)
-
-    def _run(self, task: Callable[[], Outcome], here: bool) -> Future[Outcome]:
-        """Run a task on the thread that talks to the planners, or `here` and at once."""
-        if self._executor is not None and not here:
-            return self._executor.submit(task)
-        future: Future[Outcome] = Future()
-        try:
-            future.set_result(task())
-        except Exception as error:
-            future.set_exception(error)
-        return future
-
-    def _move(self, coming: _Coming, start: float | None = None) -> list[Planned]:
-        """Move the rows of a batch once it is planned. `start`: since when that is waited for."""
-        start = time.perf_counter() if start is None else start
-        self._half_moved = coming  # from here on: whatever ends the wait, its plan is to be carried out
-        try:
-            found, planned_at = self._outcome(coming)
-        except Exception:
-            self._half_moved = None  # there is no plan
-            raise
-        end, waited = time.perf_counter(), self._caches[0].traffic
-        waited.planning_wait_s += max(min(planned_at, end) - start, 0.0)
-        waited.fetch_wait_s += end - max(planned_at, start)
-        for cache, planned in zip(self._caches, found, strict=True):
-            cache.move(planned)
-        self._half_moved = None
-        return found
-
-    def _guarded(self, task: Callable[[], Outcome]) -> Outcome:
-        """Change the planners, unless an earlier change failed: that one may be half done."""
-        if self._failure is not None:
-            raise self._failure
-        try:
-            return task()
-        except Exception as error:
-            self._failure = error
-            raise
-        except BaseException as error:
-            self._failure = RuntimeError(f"{type(error).__name__} in the middle of it")
-            raise
-
-    def _outcome(self, coming: _Coming) -> tuple[list[Planned], float]:
-        if coming.planned is not None:
+        def announce() -> None:
+            if coming.told or coming.refused is not None:
+                return
             try:
-                return coming.planned.result()
-            except Exception as error:
-                if error is not self._failure:
-                    raise  # an id outside its table: no planner was told of the batch
-        raise self._failed() from self._failure
+                for cache, bags in zip(self._caches, coming.bags, strict=True):
+                    cache.check(bags)
+            except IndexError as error:
+                coming.refused = error
+                return
+            self._change(tell_planners)
 
-    def _failed(self) -> PlanningFailed:
-        return PlanningFailed(
-            f"planning a batch failed ({type(self._failure).__name__}: {self._failure}): the cache no longer knows "
-            "which rows it holds; load what was saved last into a new one"
-        )
+        if coming.announcing is None:
+            coming.announcing = self._run(announce)
+        return coming.announcing
+
+    def _plan(self, coming: _Coming) -> Task:
+        """Have a batch planned, unless that was done or the planners do not know of it."""
+
+        def make_plans() -> None:
+            coming.planned = [cache.plan(bags) for cache, bags in zip(self._caches, coming.bags, strict=True)]
+
+        def plan() -> None:
+            if coming.planned is None and coming.told:
+                self._change(make_plans)
+                coming.planned_at = time.perf_counter()
+            for cache, planned in zip(self._caches, coming.planned or [], strict=False):
+                with suppress(Exception):  # `move` tries again, and raises it
+                    cache.send(planned)
+
+        if coming.planning is None:
+            coming.planning = self._run(plan)
+        return coming.planning
+
+    def _run(self, work: Callable[[], None]) -> Task:
+        """Have the planning thread do some work; without one, do it now."""
+        if self._worker is not None:
+            return self._worker.submit(work)
+        task = Task(work)
+        task.run()
+        if task.error is not None and not isinstance(task.error, Exception):
+            raise task.error
+        return task
+
+    def _change_here(self, change: Callable[[], None]) -> None:
+        """Change the planners while nothing else does, and return when that is done."""
+        task = self._run(lambda: self._change(change))
+        task.wait()
+        self._check()
+
+    def _change(self, change: Callable[[], None]) -> None:
+        """Change the planners, unless an earlier change ended half-way."""
+        with interrupts_deferred():
+            if self._failure is None and self._changing:
+                self._failure = RuntimeError("it was interrupted")
+            if self._failure is not None:
+                raise self._failure
+            self._changing = True
+            try:
+                change()
+            except Exception as error:
+                self._failure = error
+                raise
+            self._changing = False
+
+    def _check(self) -> None:
+        """Refuse to go on after a change that ended half-way. The planning thread has nothing to do.
+
+        Raises:
+            PlanningFailed: there was one.
+        """
+        if self._failure is None and self._changing:
+            self._failure = RuntimeError("it was interrupted")
+        if self._failure is not None:
+            raise PlanningFailed(
+                f"planning a batch failed ({type(self._failure).__name__}: {self._failure}): the cache no longer knows "
+                "which rows it holds; load what was saved last into a new one"
+            ) from self._failure

@@ -77,11 +77,10 @@ class Index(NamedTuple):
         """Whether the row in each slot changed since it was last written back, bool `[slots]`."""
         return self.slots[ROW::FIELDS] < 0
 
-    def mark(self, slots: Int32s, *, changed: bool) -> None:
-        """Note that the rows in these slots changed, or that they are written back."""
+    def mark_written(self, slots: Int32s) -> None:
+        """Note that the rows in these slots are as the slow tier has them."""
         marked = self.slots[ROW::FIELDS]
-        rows = np.maximum(marked[slots], ~marked[slots])
-        marked[slots] = ~rows if changed else rows
+        marked[slots] = np.maximum(marked[slots], ~marked[slots])
 
 
 @compiled

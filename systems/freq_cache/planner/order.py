@@ -33,6 +33,7 @@ class Order(NamedTuple):
         base: The key of queue 0, which lower keys share.
         depth: How many queues are of batches. Queue `levels + batch % depth` is of the announced batch of that number.
         lowest: Every queue of a key below this number is empty.
+        highest: No key of a slot is higher, in a queue or out of it.
     """
 
     queues: Queues
@@ -42,6 +43,7 @@ class Order(NamedTuple):
     base: int
     depth: int
     lowest: int
+    highest: int = 0
 
     @classmethod
     def empty(cls, *, slots: int, fixed: bool) -> "Order":
@@ -83,12 +85,12 @@ class Order(NamedTuple):
         if not some:
             return self
         least, highest = min(int(these.min()) for these in some), max(int(these.max()) for these in some)
+        highest = max(highest, self.highest)  # slots that wait for their batch keep keys, and are queued by them later
         top = self.base + self.levels
         if highest < top and (self.base <= least or top - least > _MOST_LEVELS):
-            return self
+            return self if highest == self.highest else self._replace(highest=highest)
         old = self.queues.ends.reshape(-1, 2)
         queued = self.base + np.flatnonzero(old[: self.levels, 0] != EMPTY)
-        highest = max([highest, *queued[-1:].tolist()])
         base = max(min([least, *queued[:1].tolist()]), highest - _MOST_LEVELS // 2)
         far = queued[queued <= base]
         if far.size:
@@ -99,7 +101,7 @@ class Order(NamedTuple):
         ends[np.maximum(queued - base, 0)] = old[queued - self.base]
         ends[levels:] = old[self.levels :]
         made = queues.rearranged(self.queues, ends.reshape(-1), self.slots)
-        return self._replace(queues=made, levels=levels, base=base, lowest=0)
+        return self._replace(queues=made, levels=levels, base=base, lowest=0, highest=highest)
 
 
 @inlined

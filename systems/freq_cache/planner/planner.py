@@ -155,9 +155,13 @@ class Planner:
 
     def warm_up(self) -> tuple[Int32s, Int32s]:
         """Fill an empty cache with the rows that the policy thinks best. Returns them and their slots, int32 each."""
-        rows = np.empty(0, np.int32) if self._used or self._announced else self.policy.best(self.slots)
+        rows = (
+            np.empty(0, np.int32)
+            if self._used or self._announced
+            else self.policy.checked_best(slots=self.slots, rows=self.rows)
+        )
         if rows.size:
-            keys = self.policy.keys(rows, np.empty(0, np.int32), batch=0, learn=False)
+            keys = self.policy.checked_keys(rows, np.empty(0, np.int32), batch=0, learn=False)
             self._order = self._order.for_keys([keys])
             plan_loops.fill(rows, keys, self._index, self._order)
             self._order = self._order._replace(lowest=0)
@@ -221,28 +225,24 @@ class Planner:
         self._announced.clear()
 
     def changed(self) -> tuple[Int32s, Int32s]:
-        """Rows and slots that the slow tier lacks; they count as written back from now on. Int32 each."""
-        return self._written_back(self._index.changed[: self._used])
+        """Rows and slots that the slow tier lacks, int32 each."""
+        slots = np.flatnonzero(self._index.changed[: self._used]).astype(np.int32)
+        return self._index.rows[slots], slots
+
+    def written(self, slots: Int32s) -> None:
+        """Count the rows in slots as unchanged from now on, because the slow tier has them."""
+        self._index.mark_written(slots)
 
     def held(self, start: int, stop: int) -> tuple[Int32s, Int32s]:
-        """Those of the rows `start` to `stop` that have slots, and these; they count as unchanged from now on."""
+        """Those of the rows `start` to `stop` that have slots, and these, int32 each."""
         rows = self._index.rows[: self._used]
-        return self._written_back((rows >= start) & (rows < stop))
+        slots = np.flatnonzero((rows >= start) & (rows < stop)).astype(np.int32)
+        return rows[slots], slots
 
     def slots_of(self, rows: Int64s) -> Int32s:
         """The slots that rows, int64 `[n]`, have after the last plan, int32; below 0 where one has none."""
         places = self._index.where[rows]
         return np.where(places < self.slots, places, NONE).astype(np.int32)
-
-    def change(self, slots: Int32s) -> None:
-        """Count slots as changed since they were last written back."""
-        self._index.mark(slots, changed=True)
-
-    def _written_back(self, chosen: NDArray[np.bool_]) -> tuple[Int32s, Int32s]:
-        """Count these slots as unchanged. Returns their rows, and the slots."""
-        slots = np.flatnonzero(chosen).astype(np.int32)
-        self._index.mark(slots, changed=False)
-        return self._index.rows[slots], slots
 
     def _find_distinct(self, ids: Ids) -> tuple[list[Part], Int32s]:
         """Note the distinct rows of a batch in the ring. Returns its parts, and the distinct row of every id.
@@ -286,12 +286,13 @@ class Planner:
             absent[at] = plan_loops.survey(part, index)
             if policy.divisible:
                 rows = part.absent_rows[: absent[at]] if policy.fixed else part.rows
-                keys[at] = policy.keys(rows, part.occurrences, batch=turn.batch, learn=turn.changes)
+                keys[at] = policy.checked_keys(rows, part.occurrences, batch=turn.batch, learn=turn.changes)
 
         in_parts(survey, len(parts))
         if not policy.divisible:
             asked = [p.absent_rows[:n] if policy.fixed else p.rows for p, n in zip(parts, absent, strict=True)]
-            found = policy.keys(np.concatenate(asked), distinct.occurrences, batch=turn.batch, learn=turn.changes)
+            every = np.concatenate(asked)
+            found = policy.checked_keys(every, distinct.occurrences, batch=turn.batch, learn=turn.changes)
             keys = [found[these] for these in slices_of([rows.size for rows in asked])]
         return absent, keys
 

@@ -66,6 +66,40 @@ class Policy(ABC):
         """
         return np.empty(0, np.int32)
 
+    def checked_keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:
+        """The same as `keys`.
+
+        Raises:
+            ValueError: they are not what `keys` has to return; loops would write beyond their arrays.
+        """
+        keys = self.keys(rows, occurrences, batch=batch, learn=learn)
+        self._check(keys, "keys()", rows.size)
+        if keys.size and int(keys.min()) < 0:
+            raise ValueError(f"{type(self).__name__}.keys() returned the key {int(keys.min())}: give none below 0")
+        return keys
+
+    def checked_best(self, *, slots: int, rows: int) -> Int32s:
+        """The same as `best(slots)`. `rows`: how many there are.
+
+        Raises:
+            ValueError: they are not what `best` has to return.
+        """
+        best = self.best(slots)
+        self._check(best, "best()", None)
+        if best.size > slots or np.unique(best).size < best.size or not ((best >= 0) & (best < rows)).all():
+            raise ValueError(
+                f"{type(self).__name__}.best({slots}) returned {best.size} rows: give at most {slots}, each once, "
+                f"between 0 and {rows - 1}"
+            )
+        return best
+
+    def _check(self, found: Int32s, method: str, size: int | None) -> None:
+        if not (isinstance(found, np.ndarray) and found.dtype == np.int32 and found.ndim == 1):
+            what = f"{found.dtype} {list(found.shape)}" if isinstance(found, np.ndarray) else type(found).__name__
+            raise ValueError(f"{type(self).__name__}.{method} returned {what}: give an int32 array of one dimension")
+        if size is not None and found.size != size:
+            raise ValueError(f"{type(self).__name__}.{method} returned {found.size} numbers for {size} rows: one each")
+
 
 class StaticFrequency(Policy):
     """Rank by how often a row occurs in the training split, known beforehand; 2 B per row. arXiv 2208.05321, 4.2."""

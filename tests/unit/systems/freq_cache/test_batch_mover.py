@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,6 +18,7 @@ from systems.freq_cache.cache.traffic import Traffic, counters_of
 from systems.freq_cache.cache.transfer import Transfer
 from systems.freq_cache.cache.writer import Writer
 from systems.freq_cache.planner.planner import Plan
+from systems.freq_cache.threads import Worker
 from systems.freq_cache.tiers.host_memory import HostTier
 from systems.freq_cache.tiers.layout import RowLayout
 from tests.contract.scenes import table
@@ -49,7 +49,7 @@ class Gated(HostTier):
 
 
 class Scene:
-    def __init__(self, *, rows: int, executor: ThreadPoolExecutor | None) -> None:
+    def __init__(self, *, rows: int, worker: Worker | None) -> None:
         self.tier = Gated()
         self.pool = RowPool(
             slots=8,
@@ -58,7 +58,7 @@ class Scene:
             optimizer=SparseOptimizer(kind=OptimizerKind.SGD, lr=1.0),
             device=CPU,
         )
-        self.writer = Writer(self.tier, executor)
+        self.writer = Writer(self.tier, worker)
         self.mover = BatchMover(self.pool, tier=self.tier, writer=self.writer, transfer=Transfer(CPU), rows=rows)
         self.traffic = Traffic()
 
@@ -90,9 +90,10 @@ class Scene:
 
 
 @pytest.fixture
-def executor() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(1) as threads:
-        yield threads
+def worker() -> Iterator[Worker]:
+    worker = Worker("writing")
+    yield worker
+    worker.close()
 
 
 def trained(scene: Scene) -> None:
@@ -105,10 +106,8 @@ def trained(scene: Scene) -> None:
 
 @pytest.mark.parametrize("rows", [2, 3, 10])
 @pytest.mark.parametrize("order", [[0, 1], [1, 0]])
-def test_row_that_leaves_with_the_batch_before_is_taken_from_there(
-    rows: int, order: list[int], executor: ThreadPoolExecutor
-) -> None:
-    scene = Scene(rows=rows, executor=executor)
+def test_row_that_leaves_with_the_batch_before_is_taken_from_there(rows: int, order: list[int], worker: Worker) -> None:
+    scene = Scene(rows=rows, worker=worker)
     trained(scene)
     leaving = scene.plan(1, fetch={4: 0}, after=[-1], back={(3, 1)[at]: (2, 0)[at] for at in order})
     coming = scene.plan(2, fetch={5: 3, 1: 4, 6: 5}, after=[-1, 1, -1], back={2: 1})
@@ -125,8 +124,8 @@ def test_row_that_leaves_with_the_batch_before_is_taken_from_there(
     assert scene.tier.records[:4, 0].tolist() == [0.0, 101.0, 102.0, 103.0]
 
 
-def test_rows_that_leave_in_several_lots_are_read_when_they_are_home(executor: ThreadPoolExecutor) -> None:
-    scene = Scene(rows=1, executor=executor)
+def test_rows_that_leave_in_several_lots_are_read_when_they_are_home(worker: Worker) -> None:
+    scene = Scene(rows=1, worker=worker)
     trained(scene)
     leaving = scene.plan(1, fetch={}, after=[], back={1: 0, 2: 1})
     coming = scene.plan(2, fetch={2: 4}, after=[1], back={})
@@ -142,8 +141,8 @@ def test_rows_that_leave_in_several_lots_are_read_when_they_are_home(executor: T
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 10])
-def test_a_row_that_is_not_home_yet_does_not_hold_up_the_others(rows: int, executor: ThreadPoolExecutor) -> None:
-    scene = Scene(rows=rows, executor=executor)
+def test_a_row_that_is_not_home_yet_does_not_hold_up_the_others(rows: int, worker: Worker) -> None:
+    scene = Scene(rows=rows, worker=worker)
     trained(scene)
     for planned in (
         scene.plan(1, fetch={4: 0}, after=[-1], back={1: 0}),
@@ -154,7 +153,7 @@ def test_a_row_that_is_not_home_yet_does_not_hold_up_the_others(rows: int, execu
     coming = scene.plan(3, fetch={5: 3, 1: 4, 6: 5}, after=[-1, 1, -1], back={})
     scene.mover.send(coming)
     assert coming.early == 2
-    read = scene.mover._entries[1].take()[:, 0].tolist()
+    read = scene.mover._entries[1].take(coming.rows_read)[:, 0].tolist()
     assert read == [5.0, 6.0][:rows]
     opener = threading.Timer(0.05, scene.tier.gate.set)
     opener.start()
@@ -164,8 +163,8 @@ def test_a_row_that_is_not_home_yet_does_not_hold_up_the_others(rows: int, execu
     assert scene.traffic.late_batches == 1
 
 
-def test_rows_that_are_home_are_all_read_ahead(executor: ThreadPoolExecutor) -> None:
-    scene = Scene(rows=10, executor=executor)
+def test_rows_that_are_home_are_all_read_ahead(worker: Worker) -> None:
+    scene = Scene(rows=10, worker=worker)
     for batch, (fetch, back) in enumerate([({1: 0, 2: 1}, {}), ({3: 0}, {1: 0}), ({4: 1}, {2: 1}), ({1: 2}, {})]):
         scene.writer.wait()
         planned = scene.plan(batch, fetch=fetch, after=[1 if batch == 3 else -1] * len(fetch), back=back)
@@ -177,7 +176,7 @@ def test_rows_that_are_home_are_all_read_ahead(executor: ThreadPoolExecutor) -> 
 
 
 def test_waits_are_counted_where_they_are_spent(monkeypatch: pytest.MonkeyPatch) -> None:
-    scene = Scene(rows=2, executor=None)
+    scene = Scene(rows=2, worker=None)
     monkeypatch.setattr(traffic_module, "time", SimpleNamespace(perf_counter=lambda: scene.tier.clock))
     first = scene.plan(0, fetch={1: 0, 2: 1, 3: 2}, after=[-1, -1, -1], back={})
     scene.mover.move(first, scene.traffic)  # nothing was sent ahead: two reads
@@ -189,8 +188,8 @@ def test_waits_are_counted_where_they_are_spent(monkeypatch: pytest.MonkeyPatch)
     assert (counters.late_batches, counters.rows_fetched, counters.rows_written_back) == (1, 4, 3)
 
 
-def test_few_batches_wait_to_be_written_back(executor: ThreadPoolExecutor) -> None:
-    scene = Scene(rows=2, executor=executor)
+def test_few_batches_wait_to_be_written_back(worker: Worker) -> None:
+    scene = Scene(rows=2, worker=worker)
     scene.tier.gate.clear()
     opener = threading.Timer(0.1, scene.tier.gate.set)
     opener.start()
@@ -201,7 +200,7 @@ def test_few_batches_wait_to_be_written_back(executor: ThreadPoolExecutor) -> No
 
 
 def test_slots_reach_fbgemm_in_64_bits_so_that_its_sort_keys_do_not_wrap(monkeypatch: pytest.MonkeyPatch) -> None:
-    scene = Scene(rows=2, executor=None)
+    scene = Scene(rows=2, worker=None)
     given = []
     tbe = scene.pool._tbe
     monkeypatch.setattr(scene.pool, "_tbe", lambda slots, *rest: given.append(slots.dtype) or tbe(slots, *rest))

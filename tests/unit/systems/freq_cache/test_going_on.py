@@ -11,10 +11,11 @@ from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache import CachedEmbeddingBagCollection
 from systems.freq_cache.cache.mover import RowMover
 from systems.freq_cache.cache.pool import RowPool
-from systems.freq_cache.collection.pipeline import Pipeline, PlanningFailed
+from systems.freq_cache.collection.pipeline import PlanningFailed
 from systems.freq_cache.planner.planner import Planner
 from systems.freq_cache.saving import commits
 from systems.freq_cache.saving.streamed import streamed
+from systems.freq_cache.threads import Task
 
 ROWS, DIM, IDS = 200, 4, 16
 
@@ -88,7 +89,7 @@ def trained_again(collection, features, plain, error):
 def test_ctrl_c_while_a_plan_is_waited_for_loses_nothing(monkeypatch, look_ahead):
     collection = built(look_ahead=look_ahead)
     plain, interrupt = Plain(collection), KeyboardInterrupt()
-    monkeypatch.setattr(Pipeline, "_outcome", failing_once(Pipeline._outcome, interrupt, at=5))
+    monkeypatch.setattr(Task, "wait", failing_once(Task.wait, interrupt, at=5))
     source = collection.announced(batches(12)) if look_ahead else batches(12)
     assert trained_again(collection, source, plain, interrupt) == 1
     assert plain.agrees_with(collection)
@@ -100,7 +101,7 @@ def test_ctrl_c_in_the_middle_of_a_plan_is_told_instead_of_training_other_rows(m
     with pytest.raises(KeyboardInterrupt):
         for one in batches(6):
             train(collection, one)
-    with pytest.raises(PlanningFailed, match=r"KeyboardInterrupt in the middle of it.*load what was saved last"):
+    with pytest.raises(PlanningFailed, match=r"it was interrupted.*load what was saved last"):
         train(collection, batch(1))
 
 

@@ -1,6 +1,7 @@
 """What the host does for a batch: once, ahead where that pays, and counted where training waits for it."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -44,9 +45,9 @@ def test_offsets_are_sent_where_bags_have_not_one_id_each(
 ) -> None:
     look_up, given = RowPool.look_up, []
 
-    def watched(pool: RowPool, slots: Tensor, offsets: Tensor | None, weights: Tensor | None) -> Tensor:
+    def watched(pool: RowPool, slots: Tensor, offsets: Tensor | None, *more: Any) -> Tensor:
         given.append(offsets)
-        return look_up(pool, slots, offsets, weights)
+        return look_up(pool, slots, offsets, *more)
 
     monkeypatch.setattr(RowPool, "look_up", watched)
     collection = started()

@@ -45,8 +45,8 @@ def test_every_plan_is_that_of_the_rules(name: str, trace: Trace, warm: bool, ba
             told = at
         elif kind == "held":
             both.held(low, high)
-        elif kind == "change":
-            both.change(range(min(low, len(both.slow.row))))
+        elif kind == "written":
+            both.written(range(min(low, len(both.slow.row))))
         elif kind:
             getattr(both, kind)()
         for coming in trace.steps[told : at + 1 + step.ahead]:
@@ -111,6 +111,7 @@ def test_index_stays_consistent_and_no_changed_row_is_lost(name: str, trace: Tra
     rows, slots = planner.changed()
     assert set(rows.tolist()) == changed
     assert [slot_of[row] for row in rows.tolist()] == slots.tolist()
+    planner.written(slots)
     assert planner.changed()[0].size == 0
 
 
@@ -179,4 +180,3 @@ def test_keys_far_apart_leave_the_index_consistent() -> None:
         resident = resident - set(plan.back_rows.tolist()) | set(plan.rows.tolist())
         assert len(resident) <= 12
         assert sorted(planner.held(0, 40)[0].tolist()) == sorted(resident)
-        planner.change(np.arange(len(resident), dtype=np.int32))

@@ -46,9 +46,11 @@ def test_entry_takes_records_in_several_lots_and_again_once_it_is_cleared(moves:
     tier = full(PinnedTier(50, LAYOUT, CPU) if pinned else HostTier(rows=50, layout=LAYOUT))
     entry = Entry(5, tier, moves)
     for lots in ([[3, 7], [49], [0, 1]], [[8, 9, 10, 11, 12]], [[2], [1, 3]]):
+        held = 0
         for rows in lots:
-            entry.add(torch.tensor(rows), torch.tensor(rows, dtype=torch.int32))
-        assert torch.equal(entry.take(), tier.records[[row for rows in lots for row in rows]])
+            entry.add(torch.tensor(rows), torch.tensor(rows, dtype=torch.int32), place=held)
+            held += len(rows)
+        assert torch.equal(entry.take(held), tier.records[[row for rows in lots for row in rows]])
         entry.clear()
 
 

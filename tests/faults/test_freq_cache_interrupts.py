@@ -1,0 +1,179 @@
+"""Ctrl-C before any line of a batch's life: what is saved then is right, training goes on rightly, or both are refused.
+
+An interrupt is raised by a trace function, before each line of the cache that the training thread comes to; and by real
+signals, at random moments.
+"""
+
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+import torch
+
+import systems
+from systems.freq_cache.collection.pipeline import PlanningFailed
+from tests.contract.scenes import snapshot
+from tests.faults.freq_cache_training import TABLES, TWO_WIDTHS, Plain, batch, built, learn, plain_after
+
+STEPS, FROM, TO = 8, 3, 6
+"""Steps in all, and the first and the one behind the last that are interrupted."""
+REAL_INTERRUPTS = 70
+"""Of each kind; 560 in all."""
+SOURCES = str(Path(systems.__file__).parent)
+
+KINDS: dict[str, dict[str, Any]] = {
+    "alone": {"look_ahead": 0},
+    "ahead": {"look_ahead": 2},
+    "overflow": {"look_ahead": 2, "cache_ratio": 0.04},
+    "file": {"look_ahead": 1, "file": True},
+    "lfu": {"look_ahead": 4, "policy": "lfu"},
+    "widths": {"look_ahead": 2, "tables": TWO_WIDTHS, "cache_ratio": 0.4},
+    "together": {"look_ahead": 2, "cache_ratio": 0.25, "lookups_per_backward": 2},
+    "static": {
+        "look_ahead": 0,
+        "policy": "static",
+        "frequencies": {t.name: torch.arange(t.num_embeddings) for t in TABLES},
+    },
+}
+
+
+class Run:
+    """Training that is interrupted, and what became of the rows."""
+
+    def __init__(self, kind: str, path: Path) -> None:
+        choices = dict(KINDS[kind])
+        self.tables = choices.pop("tables", TABLES)
+        self.path, self.look_ahead = path, choices["look_ahead"]
+        if choices.pop("file", False):
+            choices["directory"] = path / "rows"
+        self.choices = choices
+        self.collection = built(self.tables, **choices)
+        Plain(self.tables).start(self.collection)
+        self.batches = {step: batch(step, self.tables) for step in range(STEPS)}
+        self.done = 0
+        self.announced = 0
+
+    def train(self, steps: range) -> None:
+        for step in steps:
+            while self.look_ahead and self.announced < min(step + 1 + self.look_ahead, STEPS):
+                self.announced += 1  # whatever becomes of it: a batch that is not announced is looked up all the same
+                self.collection.prefetch(self.batches[self.announced - 1])
+            pooled = self.collection(self.batches[step]).values()
+            learn(pooled, step)
+            del pooled
+            self.done = step + 1
+
+    def saved(self) -> dict[str, torch.Tensor]:
+        """The rows of what is saved now."""
+        self.collection.save(self.path / "saved")
+        again = built(self.tables, **{**self.choices, "look_ahead": 0, "directory": None})
+        again.load(self.path / "saved")
+        return snapshot(again)
+
+
+def same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> bool:
+    return all(torch.equal(found[name], rows) for name, rows in expected.items())
+
+
+def lines_of(work: Callable[[], None], at: int | None = None) -> list[tuple[str, int]]:
+    """The lines of the cache that this thread comes to; before line number `at` of them it is interrupted."""
+    seen: list[tuple[str, int]] = []
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        if not frame.f_code.co_filename.startswith(SOURCES):
+            return None
+        if event == "line":
+            seen.append((frame.f_code.co_filename, frame.f_lineno))
+            if len(seen) - 1 == at:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(None)
+    return seen
+
+
+def outcome_of(run: Run) -> str:
+    """Of a run that was interrupted: saves, goes on to the end and compares. Returns what was refused, if anything."""
+    try:
+        saved = run.saved()
+    except PlanningFailed:
+        with pytest.raises(PlanningFailed):
+            run.collection(run.batches[run.done])
+        return "refused"
+    assert any(same(saved, plain_after(run.done + more, run.tables)) for more in (0, 1)), "saved rows"
+    trained = same(saved, plain_after(run.done + 1, run.tables))
+    if trained:
+        run.done += 1
+    run.train(range(run.done, STEPS))
+    assert same(snapshot(run.collection), plain_after(STEPS, run.tables)), "rows at the end"
+    return "right"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", KINDS)
+def test_interrupt_before_any_line_leaves_the_cache_right_or_refused(kind: str, tmp_path: Path) -> None:
+    first = Run(kind, tmp_path / "first")
+    first.train(range(FROM))
+    seen = lines_of(lambda: first.train(range(FROM, TO)))
+    places: dict[tuple[str, int], list[int]] = {}
+    for number, line in enumerate(seen):
+        places.setdefault(line, []).append(number)
+    outcomes = []
+    for number in sorted(numbers[len(numbers) // 2] for numbers in places.values()):
+        run = Run(kind, tmp_path / str(number))
+        run.train(range(FROM))
+        try:
+            lines_of(partial(run.train, range(FROM, TO)), at=number)
+        except KeyboardInterrupt:
+            outcomes.append(outcome_noted(run, f"interrupted before {seen[number]}, line {number} of {len(seen)}"))
+        # else threads came in another order, and there were fewer lines
+        run.collection.close()
+    assert len(outcomes) > len(places) / 2
+    # a planner that is interrupted on the training thread cannot go on; one on a thread of its own is not interrupted
+    assert outcomes.count("right") == len(outcomes) if first.look_ahead else outcomes.count("right") > len(outcomes) / 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", KINDS)
+def test_real_interrupts_at_random_moments_lose_nothing(kind: str, tmp_path: Path) -> None:
+    """Signals come to the process at any time, as from a terminal: planning is not cut short by them, so all go on."""
+    draw, interrupts = random.Random(kind), 0
+    for number in range(REAL_INTERRUPTS):
+        run = Run(kind, tmp_path / str(number))
+        run.train(range(1))
+        sender = threading.Timer(draw.uniform(0, 0.03), os.kill, (os.getpid(), signal.SIGINT))
+        try:
+            sender.start()
+            run.train(range(1, STEPS))
+            sender.join()
+            time.sleep(0.01)  # it may be told to this thread a moment later
+        except KeyboardInterrupt:
+            interrupts += 1
+            sender.join()
+        assert outcome_noted(run, f"interrupt {number}") == "right"
+        run.collection.close()
+    assert interrupts > REAL_INTERRUPTS / 2
+
+
+def outcome_noted(run: Run, note: str) -> str:
+    try:
+        return outcome_of(run)
+    except Exception as error:
+        error.add_note(note)
+        raise

@@ -1,0 +1,225 @@
+"""The cache where a caller does what it cannot follow: each is a right answer or a sentence, never a wrong row."""
+
+import copy
+import pickle
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torchrec import KeyedJaggedTensor
+
+from systems.contract import OptimizerKind, SparseOptimizer
+from tests.contract.scenes import assert_same, snapshot
+from tests.faults.freq_cache_training import (
+    LOOK_AHEAD,
+    TABLES,
+    Plain,
+    batch,
+    built,
+    gradient,
+    learn,
+    plain_after,
+    started,
+)
+
+ROOT = Path(__file__).parents[2]
+
+# Graphs
+
+
+@LOOK_AHEAD
+@pytest.mark.parametrize("again", [True, False], ids=["again", "first"])
+def test_backward_is_refused_once_rows_may_lie_elsewhere(tmp_path: Path, look_ahead: int, again: bool) -> None:
+    """`again`: through a graph that was retained. Else after rows were saved, as after Ctrl-C in the dense model."""
+    collection = started(look_ahead=look_ahead)
+    pooled = collection(batch(0)).values()
+    if again:
+        (pooled * gradient(0, pooled)).sum().backward(retain_graph=True)
+        learn(collection(batch(1)).values(), 1)
+    else:
+        collection.save(tmp_path)
+    with pytest.raises(RuntimeError, match="backward came too late"):
+        learn(pooled, 0)
+    assert_same(snapshot(collection), plain_after(2 if again else 0))
+
+
+def test_graph_may_be_used_again_until_rows_move() -> None:
+    collection, plain = started(), Plain()
+    pooled = collection(batch(0)).values()
+    for _ in range(2):
+        (pooled * gradient(0, pooled)).sum().backward(retain_graph=True)
+        plain.train(range(1))
+    assert_same(snapshot(collection), plain.rows())
+
+
+def test_of_two_lookups_for_one_backward_the_older_is_refused_once_a_third_came() -> None:
+    collection = started(lookups_per_backward=2, cache_ratio=0.3)
+    first, second = collection(batch(0)).values(), collection(batch(1)).values()
+    (first.sum() * 0 + (second * gradient(1, second)).sum()).backward(retain_graph=True)
+    learn(collection(batch(2)).values(), 2)
+    with pytest.raises(RuntimeError, match="backward came too late"):
+        first.sum().backward()
+
+
+# Threads and processes
+
+
+def test_thread_that_comes_while_another_is_inside_is_refused() -> None:
+    collection, inside, leave = started(), threading.Event(), threading.Event()
+    read = collection.caches[0].tier.read
+
+    def slow(rows: Tensor, out: Tensor) -> None:
+        inside.set()
+        assert leave.wait(60)
+        read(rows, out)
+
+    collection.caches[0].tier.read = slow
+    other = threading.Thread(target=lambda: learn(collection(batch(0)).values(), 0))
+    other.start()
+    assert inside.wait(60)
+    for call in (
+        lambda: collection(batch(1)),
+        collection.flush,
+        lambda: collection.read_rows("users", torch.arange(3)),
+    ):
+        with pytest.raises(RuntimeError, match="another thread is using the collection"):
+            call()
+    leave.set()
+    other.join()
+    learn(collection(batch(1)).values(), 1)  # nobody is inside: threads may take turns
+    assert_same(snapshot(collection), plain_after(2))
+
+
+def test_lookup_while_another_threads_backward_runs_is_refused() -> None:
+    collection, refused = started(), []
+    pooled = collection(batch(0)).values()
+
+    def look_up_meanwhile(_: Tensor) -> None:
+        def look_up() -> None:
+            with pytest.raises(RuntimeError, match="still waits for its backward") as caught:
+                collection(batch(1))
+            refused.append(caught)
+
+        other = threading.Thread(target=look_up)
+        other.start()
+        other.join()
+
+    pooled.register_hook(look_up_meanwhile)  # the gradient is there, and the rows are not updated
+    learn(pooled, 0)
+    learn(collection(batch(1)).values(), 1)
+    assert len(refused) == 1
+    assert_same(snapshot(collection), plain_after(2))
+
+
+@LOOK_AHEAD
+@pytest.mark.parametrize("directory", [True, False])
+def test_forked_process_is_refused_and_leaves_everything_to_its_parent(
+    tmp_path: Path, look_ahead: int, directory: bool
+) -> None:
+    code = f"""
+        import os, torch
+        from tests.faults.freq_cache_training import batch, learn, plain_after, started
+        from tests.contract.scenes import assert_same, snapshot
+        torch.set_num_threads(1)
+        collection = started(look_ahead={look_ahead}, directory={str(tmp_path / "rows") if directory else None!r})
+        learn(collection(batch(0)).values(), 0)
+        child = os.fork()
+        if not child:
+            said = []
+            for call in (lambda: collection(batch(1)), collection.flush, collection.memory):
+                try:
+                    call()
+                except RuntimeError as error:
+                    said.append("built in another process" in str(error))
+            collection.close()
+            os._exit(0 if said == [True] * 3 else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        learn(collection(batch(1)).values(), 1)
+        assert_same(snapshot(collection), plain_after(2))
+        collection.close()
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=120, cwd=ROOT)
+
+
+@pytest.mark.parametrize("copies", [copy.deepcopy, pickle.dumps])
+def test_copies_of_a_collection_are_refused(copies: Callable[[object], object]) -> None:
+    with pytest.raises(TypeError, match="cannot be copied or pickled: save"):
+        copies(started())
+
+
+def test_inference_mode_without_eval_leaves_a_collection_that_trains() -> None:
+    with torch.inference_mode():
+        collection = started(cache_ratio=0.04)
+        for step in (0, 1):
+            collection(batch(step))
+    for step in range(3):
+        learn(collection(batch(step)).values(), step)
+    assert_same(snapshot(collection), plain_after(3))
+
+
+# Batches and arguments
+
+
+@pytest.mark.parametrize(
+    "offsets", [[0, 1, 2, 3, 300_000], [0, 1, 2, 3, 5], [0, 3, 2, 3, 4], [1, 1, 2, 3, 4], [0, 2, 4]]
+)
+@pytest.mark.parametrize("lengths", [None, [1, 1, 1, 1]])
+def test_offsets_that_do_not_share_out_the_ids_are_refused(offsets: list[int], lengths: list[int] | None) -> None:
+    features = KeyedJaggedTensor(
+        ["users"],
+        torch.arange(4),
+        lengths=None if lengths is None else torch.tensor(lengths),
+        offsets=torch.tensor(offsets),
+        stride=4,
+    )
+    with pytest.raises(ValueError, match=r"do not share out 4 ids|bags are not as many"):
+        built((TABLES[0],))(features)
+
+
+def test_features_of_one_name_are_refused() -> None:
+    features = KeyedJaggedTensor(["users", "users"], torch.arange(4), lengths=torch.ones(4, dtype=torch.int64))
+    with pytest.raises(ValueError, match="features of one name: users"):
+        built((TABLES[0],))(features)
+
+
+@pytest.mark.parametrize("wrong", [None, torch.arange(3), {"users": [1]}])
+def test_what_is_no_batch_is_refused(wrong: object) -> None:
+    with pytest.raises(TypeError, match="a batch is a KeyedJaggedTensor, not"):
+        built()(wrong)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("cache_ratio", "0.1"),
+        ("look_ahead", "2"),
+        ("look_ahead", True),
+        ("batch_lookups", None),
+        ("policy", 3),
+        ("seed", 0.5),
+    ],
+)
+def test_argument_of_another_type_is_named(argument: str, value: object) -> None:
+    with pytest.raises(TypeError, match=f"{argument} is "):
+        built(**{argument: value})
+
+
+@pytest.mark.parametrize("name", ["lr", "eps", "beta1"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -0.1, 1e39])
+def test_hyper_parameters_that_would_spoil_rows_are_refused(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"{name} of .* would spoil the rows"):
+        SparseOptimizer(kind=OptimizerKind.ADAM, **{"lr": 0.1, name: value})
+    collection = started()
+    group = collection.fused_optimizer.param_groups[0]
+    usual, group[name] = group[name], value
+    with pytest.raises(ValueError, match=f"{name} of .* would spoil the rows"):
+        collection(batch(0))
+    group[name] = usual
+    learn(collection(batch(0)).values(), 0)
+    assert_same(snapshot(collection), plain_after(1))
