@@ -1,22 +1,23 @@
 """Lookups whose backward may still come."""
 
+import threading
 import weakref
 from collections import deque
 from collections.abc import Iterable
 
 from torch import Tensor
 
-_WAITING, _UPDATING, _UPDATED = range(3)
-
 
 class _Lookup:
     """One lookup. Its autograd graph alone keeps it alive.
 
     Attributes:
-        state: Whether backward has come to the rows, and has updated them.
+        thread: That on which backward has come to the rows.
+        updated: Backward has updated them.
     """
 
-    state = _WAITING
+    thread: int | None = None
+    updated = False
 
 
 class InFlight:
@@ -49,10 +50,10 @@ class InFlight:
                     "backward came too late: since this lookup another one came, or rows were saved, loaded or read, "
                     "and they may lie elsewhere now. Look the batch up again, and call backward before all these"
                 )
-            lookup.state = _UPDATING
+            lookup.thread, lookup.updated = threading.get_ident(), False
 
         def note_update(*_: object) -> None:
-            lookup.state = _UPDATED  # this function keeps `lookup` alive
+            lookup.updated = True  # this function keeps `lookup` alive
 
         pooled.grad_fn.register_prehook(refuse_if_late)
         pooled.grad_fn.register_hook(note_update)
@@ -73,7 +74,8 @@ class InFlight:
             RuntimeError: one of them waits for its backward, or its backward is running on another thread.
         """
         late = list(self._last)[: max(len(self._last) - (self._lookups - 1 if for_lookup else 0), 0)]
-        if any(lookup.state == _UPDATING or not waiting_too for lookup in _waiting(late)):
+        here = (None, threading.get_ident())  # backward on this thread does not run now: it was interrupted
+        if any(lookup.thread not in here or not waiting_too for lookup in _waiting(late)):
             raise RuntimeError(
                 "the batch looked up before this call still waits for its backward: call backward first, drop what the "
                 f"lookup returned, or look up under torch.no_grad() what is not trained on{self._remedy}"
@@ -84,4 +86,4 @@ class InFlight:
 
 def _waiting(notes: Iterable["weakref.ref[_Lookup]"]) -> list[_Lookup]:
     """Those whose graph is alive and whose backward has not updated the rows."""
-    return [lookup for lookup in (note() for note in notes) if lookup is not None and lookup.state != _UPDATED]
+    return [lookup for lookup in (note() for note in notes) if lookup is not None and not lookup.updated]

@@ -1,5 +1,6 @@
 """What the planner takes of memory, and that it looks ahead as well as can be done."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +8,7 @@ from planner_traces import POLICIES, SETTINGS, Both, ids_of, same_policies, zipf
 
 from systems.freq_cache.planner import order as order_module
 from systems.freq_cache.planner.planner import Planner
-from systems.freq_cache.planner.policy import LRU, Policy
+from systems.freq_cache.planner.policy import LRFU, LRU, Int32s, Policy
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -115,3 +116,86 @@ def test_with_everything_announced_every_batch_misses_what_belady_misses(
     slots, trace = case
     policy, _ = same_policies(name, list(range(30)))
     assert misses_when_all_is_known(30, slots, trace, policy) == belady(slots, trace)
+
+
+class Leaping(Policy):
+    """Keys never fall, and leap by any distance. Where nothing is learnt they are those of before."""
+
+    def __init__(self, rows: int, leaps: list[int]) -> None:
+        self._keys, self._leaps = np.zeros(rows, np.int64), leaps
+
+    def keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:
+        if learn:
+            self._keys[rows] = np.minimum(self._keys[rows] + self._leaps[batch % len(self._leaps)], 2**31 - 1)
+        return self._keys[rows].astype(np.int32)
+
+
+@SETTINGS
+@given(
+    leaps=st.lists(st.sampled_from([0, 1, 40, 30_000, 70_000, 2**20, 2**31 - 1]), min_size=1, max_size=5),
+    batches=st.lists(
+        st.tuples(st.lists(st.integers(0, 29), min_size=1, max_size=4), st.booleans(), st.integers(1, 30)), max_size=30
+    ),
+)
+def test_keys_that_leap_end_no_plan_in_a_loop_and_leave_the_index_right(
+    leaps: list[int], batches: list[tuple[list[int], bool, int]]
+) -> None:
+    planner, held = Planner(rows=30, slots=4, policy=Leaping(30, leaps)), set[int]()
+    for rows, changes, times in batches:
+        for _ in range(times):
+            planner.announce(ids_of([rows], [0]), changes=changes)
+            plan = planner.plan()
+            assert set(plan.rows[plan.missed].tolist()) == set(rows) - held
+            held = set(planner.held(0, 30)[0].tolist())
+            assert set(rows) <= held
+            assert len(held) <= 4
+
+
+def test_plan_comes_to_an_end_where_keys_that_wait_are_far_above_those_of_the_batch() -> None:
+    for batches in range(740, 790):
+        planner = Planner(rows=100, slots=4, policy=LRFU(100, half_life=40))
+        for _ in range(batches):
+            planner.announce(ids_of([[0, 1, 2]], [0]), changes=True)
+            planner.plan()
+        planner.announce(ids_of([[50, 51]], [0]), changes=False)
+        plan = planner.plan()
+        assert sorted(planner.slots_of(np.array([50, 51])).tolist()) == sorted(plan.fetch_slots.tolist())
+
+
+class Wrong(LRU):
+    def __init__(self, found: object) -> None:
+        self._found = found
+
+    def keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:
+        return self._found
+
+    def best(self, rows: int) -> Int32s:
+        return self._found
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (np.zeros(3, np.int32), "returned 3 numbers for 2 rows"),
+        (np.zeros(1, np.int32), "returned 1 numbers for 2 rows"),
+        (np.zeros(2, np.int64), r"returned int64 \[2\]: give an int32 array"),
+        (np.zeros((2, 1), np.int32), r"returned int32 \[2, 1\]: give an int32 array"),
+        (np.array([0, -1], np.int32), "returned the key -1: give none below 0"),
+        ([0, 0], "returned list: give an int32 array"),
+        (None, "returned NoneType: give an int32 array"),
+    ],
+)
+def test_keys_that_are_not_one_for_each_row_are_refused(keys: object, message: str) -> None:
+    planner = Planner(rows=100, slots=4, policy=Wrong(keys))
+    planner.announce(ids_of([[5, 6]], [0]), changes=True)
+    with pytest.raises(ValueError, match=rf"Wrong\.keys\(\) {message}"):
+        planner.plan()
+
+
+@pytest.mark.parametrize(
+    "best", [np.arange(5), np.array([0, 0]), np.array([100]), np.array([-1]), np.array([0.5]), [1, 2]], ids=str
+)
+def test_first_rows_that_have_no_slots_each_are_refused(best: object) -> None:
+    found = best.astype(np.int32) if isinstance(best, np.ndarray) and best.dtype == np.int64 else best
+    with pytest.raises(ValueError, match=r"Wrong\.best\("):
+        Planner(rows=100, slots=4, policy=Wrong(found)).warm_up()
