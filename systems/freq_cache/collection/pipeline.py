@@ -191,9 +191,7 @@ class Pipeline:
         if planned or not before_lookup:
             for cache in self._caches:
                 cache.finish(waiting_too=not before_lookup)
-        self._withdrawing = bool(
-            planned
-        )  # until it is done: rows of a later batch may have taken slots of an earlier one
+        self._withdrawing = bool(planned)  # until all are moved: rows of a later one may have taken an earlier one's slots
         for coming in planned:
             for cache, plan in zip(self._caches, coming.planned or [], strict=True):
                 cache.move(plan)
