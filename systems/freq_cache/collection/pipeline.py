@@ -191,7 +191,7 @@ class Pipeline:
         if planned or not before_lookup:
             for cache in self._caches:
                 cache.finish(waiting_too=not before_lookup)
-        self._withdrawing = bool(planned)  # until all are moved: rows of a later one may have taken an earlier one's slots
+        self._withdrawing = bool(planned)  # until all are moved: a later one may have taken slots of an earlier one
         for coming in planned:
             for cache, plan in zip(self._caches, coming.planned or [], strict=True):
                 cache.move(plan)
