@@ -3,21 +3,26 @@
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from torch import Tensor
+from torch.autograd import Variable
 
 
 class _Lookup:
     """One lookup. Its autograd graph alone keeps it alive.
 
     Attributes:
-        thread: That on which backward has come to the rows.
-        updated: Backward has updated them.
+        thread: That on which backward has come to what was looked up.
+        updated: That backward has ended, so it has updated the rows.
     """
 
     thread: int | None = None
     updated = False
+
+    def note_update(self) -> None:
+        """Backward has ended."""
+        self.updated = True
 
 
 class InFlight:
@@ -36,27 +41,28 @@ class InFlight:
         self._remedy = remedy
         self._last: deque[weakref.ref[_Lookup]] = deque()
 
-    def looked_up(self, pooled: Tensor) -> None:
-        """Note what the kernel that updates the rows in its backward has returned."""
+    def looked_up(self, outputs: Sequence[Tensor]) -> None:
+        """Note what a lookup gives to its caller.
+
+        The joined rows of all kernels, where they are joined: an interrupt is raised in this check, and no backward
+        ends when some kernels have updated their rows and others have not.
+        """
         lookup = _Lookup()
         note = weakref.ref(lookup)
-        self._last.append(note)
-        if pooled.grad_fn is None:
-            return  # nothing is trained
 
-        def refuse_if_late(*_: object) -> None:
+        def come_in_time(*_: object) -> None:  # keeps `lookup` alive
             if note not in self._last:
                 raise RuntimeError(
                     "backward came too late: since this lookup another one came, or rows were saved, loaded or read, "
                     "and they may lie elsewhere now. Look the batch up again, and call backward before all these"
                 )
             lookup.thread, lookup.updated = threading.get_ident(), False
+            Variable._execution_engine.queue_callback(lookup.note_update)
 
-        def note_update(*_: object) -> None:
-            lookup.updated = True  # this function keeps `lookup` alive
-
-        pooled.grad_fn.register_prehook(refuse_if_late)
-        pooled.grad_fn.register_hook(note_update)
+        self._last.append(note)
+        for output in outputs:
+            if output.grad_fn is not None:
+                output.grad_fn.register_prehook(come_in_time)
 
     @property
     def pending(self) -> bool:

@@ -185,7 +185,7 @@ class RocksDBTable(CountedSystem):
         if self._store.memory_bytes != self._store_bytes():
             self._store.resize(self._store_bytes())
         joined = self._groups.join(pooled)
-        self._in_flight.looked_up(joined.values())
+        self._in_flight.looked_up([joined.values()])
         self._trained = joined.values().requires_grad
         return joined
 

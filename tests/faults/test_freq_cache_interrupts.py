@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -148,8 +148,17 @@ def test_interrupt_before_any_line_leaves_the_cache_right_or_refused(kind: str, 
     assert outcomes.count("right") == len(outcomes) if first.look_ahead else outcomes.count("right") > len(outcomes) / 2
 
 
+@pytest.fixture
+def _interrupts() -> Iterator[None]:
+    """A shell that starts a command in the background has it ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.usefixtures("_interrupts")
 @pytest.mark.parametrize("kind", KINDS)
 def test_real_interrupts_at_random_moments_lose_nothing(kind: str, tmp_path: Path) -> None:
     """Signals come to the process at any time, as from a terminal: planning is not cut short by them, so all go on."""

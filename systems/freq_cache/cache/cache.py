@@ -22,7 +22,6 @@ from systems.freq_cache.cache.writer import Writer
 from systems.freq_cache.planner.planner import Ids, Planner
 from systems.freq_cache.threads import Worker
 from systems.freq_cache.tiers import SlowTier
-from systems.in_flight import InFlight
 
 
 @dataclass(frozen=True)
@@ -46,9 +45,8 @@ class Cache:
 
     `choose_first_rows`, `announce`, `plan` and `withdraw` change only the planner, neither slots nor rows: the planning
     thread may call them while another thread trains. If one of them ends half-way, the cache no longer knows where
-    rows are. Everything else belongs to the training thread, and may be called again if it ends half-way. A batch is in
-    flight until its backward has run, or its outputs are gone: a call that would move its rows is refused, because
-    their update would be lost.
+    rows are. Everything else belongs to the training thread, and may be called again if it ends half-way. Whoever calls
+    what moves rows sees to it that none of their lookups waits for its backward, whose update would be lost.
 
     Args:
         group: The tables, all of one width, pooling and type.
@@ -90,9 +88,6 @@ class Cache:
         self._mover = RowMover(tier, transfer)
         self._overflow = Overflow(self.pool, make_pool, self._mover, self.writer, remedy)
         self._inference = Inference(planner, self.pool, self._mover, group.tables[0].pooling)
-        self._in_flight = InFlight(
-            lookups_per_backward, remedy=", or build with lookups_per_backward for as many as you need"
-        )
         self._together = Together(lookups_per_backward)
         self._first: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
         """Slots and rows that the planner has had in the cache from the beginning, until they are there."""
@@ -164,8 +159,13 @@ class Cache:
         """
         self._batch_mover.move(planned, self.traffic)
 
-    def look_up(self, planned: Planned, weights: Tensor | None) -> Tensor:
+    def look_up(self, planned: Planned, weights: Tensor | None, *, alone: bool) -> Tensor:
         """Pool the rows of a batch that was moved, fp32 `[batch, features * dim]` on the device.
+
+        Args:
+            planned: What was moved.
+            weights: Per-sample weights, `[n]`.
+            alone: No other batch waits for its backward.
 
         Raises:
             WorkingSetTooLarge: the batch has more distinct rows than slots and may not bypass the cache.
@@ -177,38 +177,38 @@ class Cache:
             self.traffic.count_by_table(plan, list(self.tables), self._starts)
         pool = self.pool
         if plan.overflow:
-            pool = self._overflow.look_up(plan, self.traffic, alone=not self._in_flight.pending)
+            pool = self._overflow.look_up(plan, self.traffic, alone=alone)
             slots = self._mover.transfer.to_device(torch.from_numpy(plan.inverse))
         if weights is not None:
             weights = weights.to(slots.device, non_blocking=True)
-        pooled = pool.look_up(slots, offsets if offsets.numel() else None, weights, self._in_flight)
+        pooled = pool.look_up(slots, offsets if offsets.numel() else None, weights)
         self._together.looked_up(plan.batch)
         return pooled
 
     def infer(self, part: KeyedJaggedTensor) -> Tensor:
-        """As `look_up`, for a batch that is not trained: no row moves, nothing is counted. No batch may be planned.
+        """As `look_up`, for a batch that is not trained: no row moves, nothing is counted.
 
-        Raises: as `check` and `finish`.
+        No batch may be planned, and none may have bypassed the cache and wait to be finished.
+
+        Raises: as `check`; OSError, WriteBackFailed: the slow tier failed.
         """
-        if self._overflow.batch is not None:
-            self.finish()
         bags = self.bags(part)
         self.check(bags)
         self.fill()
         self.writer.wait()
         return self._inference.look_up(bags.ids, bags.offsets, part.weights_or_none())
 
-    def finish(self, *, for_lookup: bool = False, waiting_too: bool = False) -> None:
-        """Finish the last batches: where one bypassed the cache, take its rows home.
+    @property
+    def bypassed(self) -> bool:
+        """Whether the last batch bypassed the cache, and its rows are not home."""
+        return self._overflow.batch is not None
 
-        Args:
-            for_lookup: A batch is looked up next. As many as go with one backward may wait for it then.
-            waiting_too: Finish batches that wait for their backward, which is then refused.
+    def finish(self) -> None:
+        """Take the rows of the last batch home, if it bypassed the cache.
 
         Raises:
-            RuntimeError: one still waits for its backward.
+            WriteBackFailed: they could not be written; see `Writer.wait`.
         """
-        self._in_flight.expire(for_lookup=for_lookup and self._overflow.batch is None, waiting_too=waiting_too)
         self._overflow.finish(self.traffic)
 
     def flush(self) -> None:
@@ -216,7 +216,7 @@ class Cache:
 
         Where the slow tier rounds rows, the slots are given what it now has: row and slot are the same after it.
         """
-        self.finish(waiting_too=True)
+        self.finish()
         self.writer.wait()
         rows, slots = self.planner.changed()
         for start in range(0, rows.size, self._mover.chunk_rows):
@@ -230,7 +230,7 @@ class Cache:
 
     def load(self, table: str, start: int, records: Tensor) -> None:
         """Overwrite rows of a table with records, `[n, width]`, in tier and slots. No batch may be announced."""
-        self.finish(waiting_too=True)
+        self.finish()
         self.writer.wait()
         first = self.start_of(table) + start
         stop = first + records.shape[0]

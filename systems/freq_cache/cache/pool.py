@@ -11,7 +11,6 @@ from systems.contract import OptimizerKind, SparseOptimizer, row_type_of
 from systems.fbgemm.tbe import build_shared_tbe, set_tbe_steps, tbe_steps
 from systems.features import Group
 from systems.freq_cache.tiers import RowLayout, put_rows
-from systems.in_flight import InFlight
 
 
 class RowPool:
@@ -62,13 +61,10 @@ class RowPool:
         own = [state.data for state in states[0]] if states else []
         self.state: dict[str, Tensor] = dict(zip(layout.state, own, strict=True))
 
-    def look_up(
-        self, slots: Tensor, offsets: Tensor | None, weights: Tensor | None, in_flight: InFlight | None = None
-    ) -> Tensor:
+    def look_up(self, slots: Tensor, offsets: Tensor | None, weights: Tensor | None) -> Tensor:
         """Pool rows by slot, int32 `[n]`, in bags, with weights fp32 `[n]`; fp32 `[batch, features * dim]`.
 
-        `offsets`: where bags begin and the last one ends, int32; None: every bag has one id. `in_flight` learns of the
-        lookup, which it may refuse the backward.
+        `offsets`: where bags begin and the last one ends, int32; None: every bag has one id.
 
         fbgemm gets int64 slots, as it gets ids from all systems. On CUDA its backward sorts by `slot + table * slots`
         in the type that it was given (v1.6.0 and v1.8.0, `transpose_embedding_input.cu`): int32 would wrap from 2**31
@@ -79,8 +75,6 @@ class RowPool:
             weights = weights.view_as(weights)
             weights.register_hook(partial(_times, 1 / self._scale))  # the gradient of rows, not of slots
         pooled: Tensor = self._tbe(slots.long(), offsets, weights)
-        if in_flight is not None:
-            in_flight.looked_up(pooled)
         columns, dim = self.layout.columns, self.layout.dim
         if columns == dim:
             return pooled

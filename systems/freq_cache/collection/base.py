@@ -151,7 +151,13 @@ class CachedTables(EmbeddingSystem):
             raise
         self._cache_of_table = {name: cache for cache in caches for name in cache.tables}
         split = partial(parts_on_host, self._groups, transfer)
-        self._pipeline = Pipeline(caches, split=split, look_ahead=look_ahead, worker=planning)
+        self._pipeline = Pipeline(
+            caches,
+            split=split,
+            look_ahead=look_ahead,
+            lookups_per_backward=sizing.lookups_per_backward(spec),
+            worker=planning,
+        )
 
     @classmethod
     def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
@@ -240,7 +246,6 @@ class CachedTables(EmbeddingSystem):
         """Whether lookups leave the caches as they are: after `eval()`, under `torch.no_grad()`."""
         return not self.training and not torch.is_grad_enabled()
 
-    @one_at_a_time
     def _look_up(self, features: KeyedJaggedTensor) -> list[Tensor]:
         """What each cache has for a batch, fp32: pooled rows `[batch, features * dim]`, or a row per id `[n, dim]`."""
         if self._infers:
@@ -253,10 +258,16 @@ class CachedTables(EmbeddingSystem):
                 if group_of(self.spec, cache.group.tables[0]) == group:
                     cache.set_hyper_parameters(values)
         moved, parts = self._pipeline.move(features)
+        alone = not self._pipeline.in_flight.pending
         return [
-            cache.look_up(planned, part.weights_or_none())
+            cache.look_up(planned, part.weights_or_none(), alone=alone)
             for cache, planned, part in zip(self.caches, moved, parts, strict=True)
         ]
+
+    def _returned(self, outputs: Sequence[Tensor]) -> None:
+        """Note what a lookup returns, through which backward comes to the rows."""
+        if not self._infers:
+            self._pipeline.in_flight.looked_up(outputs)
 
     @one_at_a_time
     def load_rows(self, table: str, start: int, rows: Rows) -> None:

@@ -12,6 +12,7 @@ from torchrec import KeyedJaggedTensor
 
 from systems.freq_cache.cache import Bags, Cache, Planned
 from systems.freq_cache.threads import Task, Worker, interrupts_deferred
+from systems.in_flight import InFlight
 
 
 class PlanningFailed(RuntimeError):
@@ -76,6 +77,7 @@ class Pipeline:
         caches: The caches.
         split: Finds the features of each cache in a batch.
         look_ahead: Batches that may be announced beyond the one in hand.
+        lookups_per_backward: Batches that may wait for one backward.
         worker: The planning thread; None: the calling thread plans.
     """
 
@@ -85,12 +87,16 @@ class Pipeline:
         *,
         split: Callable[[KeyedJaggedTensor], list[KeyedJaggedTensor]],
         look_ahead: int,
+        lookups_per_backward: int,
         worker: Worker | None,
     ) -> None:
         self._caches = caches
         self.split = split
         self._window = max(look_ahead - 1, 0)
         self._worker = worker
+        self.in_flight = InFlight(
+            lookups_per_backward, remedy=", or build with lookups_per_backward for as many as you need"
+        )
         self._coming: deque[_Coming] = deque()
         self._withdrawing = False
         self._chosen = self._warm = False
@@ -151,8 +157,7 @@ class Pipeline:
             PlanningFailed: anything else that happened while it was planned; the caches cannot be used any more.
         """
         coming = self._first_in_line(features)
-        for cache in self._caches:
-            cache.finish(for_lookup=True)
+        self._finish(for_lookup=True)
         start = time.perf_counter()
         if not coming.abandoned:
             self._announce_all()
@@ -188,9 +193,8 @@ class Pipeline:
             self._worker.submit(lambda: None).wait()  # for all that it has to do
         self._check()
         planned = [coming for coming in self._coming if coming.planned is not None]
-        if planned or not before_lookup:
-            for cache in self._caches:
-                cache.finish(waiting_too=not before_lookup)
+        if planned or not before_lookup or any(cache.bypassed for cache in self._caches):
+            self._finish(waiting_too=not before_lookup)
         self._withdrawing = bool(planned)  # until all are moved: a later one may have taken slots of an earlier one
         for coming in planned:
             for cache, plan in zip(self._caches, coming.planned or [], strict=True):
@@ -206,6 +210,13 @@ class Pipeline:
         if any(coming.told for coming in self._coming):
             self._change_here(forget)
         self._withdrawing = False
+
+    def _finish(self, *, for_lookup: bool = False, waiting_too: bool = False) -> None:
+        """Finish the last batches, whose backward may be refused from here on; see `InFlight.expire`."""
+        bypassed = any(cache.bypassed for cache in self._caches)
+        self.in_flight.expire(for_lookup=for_lookup and not bypassed, waiting_too=waiting_too)
+        for cache in self._caches:
+            cache.finish()
 
     def _first_in_line(self, features: KeyedJaggedTensor) -> _Coming:
         """The batch that is looked up now, which may have been tried before. The caches are not changed for it yet."""

@@ -4,6 +4,7 @@ from torch.fx import Proxy
 from torchrec import KeyedJaggedTensor, KeyedTensor, PoolingType
 
 from systems.answers import Support, Verdict
+from systems.freq_cache.collection.access import one_at_a_time
 from systems.freq_cache.collection.base import CachedTables
 from systems.freq_cache.collection.batches import as_leaf
 from systems.spec import SystemSpec
@@ -68,7 +69,10 @@ class CachedEmbeddingBagCollection(CachedTables):
             )
         return super().support(spec)
 
+    @one_at_a_time
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
         if isinstance(features, Proxy):
             return as_leaf(self, features)
-        return self._groups.join(self._look_up(features), features.inverse_indices_or_none())
+        joined = self._groups.join(self._look_up(features), features.inverse_indices_or_none())
+        self._returned([joined.values()])
+        return joined

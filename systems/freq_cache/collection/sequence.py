@@ -7,6 +7,7 @@ from torch.fx import Proxy
 from torchrec import EmbeddingBagConfig, EmbeddingConfig, JaggedTensor, KeyedJaggedTensor, PoolingType
 from torchrec.modules.embedding_modules import get_embedding_names_by_table
 
+from systems.freq_cache.collection.access import one_at_a_time
 from systems.freq_cache.collection.base import CachedTables
 from systems.freq_cache.collection.batches import as_leaf
 
@@ -40,6 +41,7 @@ class CachedEmbeddingCollection(CachedTables):
         self._configs = list(tables)
         self._need_indices = need_indices
 
+    @one_at_a_time
     def forward(self, features: KeyedJaggedTensor) -> dict[str, JaggedTensor]:
         """Look up the rows of a batch.
 
@@ -52,11 +54,13 @@ class CachedEmbeddingCollection(CachedTables):
         if isinstance(features, Proxy):
             traced: dict[str, JaggedTensor] = as_leaf(self, features)
             return traced
+        pieces = self._look_up(features)
+        self._returned(pieces)
         given = features.to_dict()
         rows = self._groups.in_table_order(
             [
                 piece
-                for group, found in zip(self._groups.groups, self._look_up(features), strict=True)
+                for group, found in zip(self._groups.groups, pieces, strict=True)
                 for piece in found.split([given[name].values().numel() for name in group.features])
             ]
         )
