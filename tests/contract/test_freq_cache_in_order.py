@@ -43,19 +43,28 @@ def one_slot(device: torch.device) -> Iterator[CachedEmbeddingBagCollection]:
     )
 
 
-@pytest.mark.parametrize("call", ["forward", "flush", "read", "load"])
-def test_batch_that_waits_for_its_backward_is_not_overtaken(one_slot: CachedEmbeddingBagCollection, call: str) -> None:
+def test_batch_that_waits_for_its_backward_is_not_overtaken(one_slot: CachedEmbeddingBagCollection) -> None:
+    pooled = one_slot(batch_of({"rows": [[0]]})).values()
+    with pytest.raises(RuntimeError, match="waits for its backward"):
+        evaluate(one_slot, batch_of({"rows": [[1]]}))
+    pooled.sum().backward()
+    evaluate(one_slot, batch_of({"rows": [[1]]}))
+
+
+@pytest.mark.parametrize("call", ["flush", "read", "load"])
+def test_backward_is_refused_once_rows_were_flushed_read_or_loaded(
+    one_slot: CachedEmbeddingBagCollection, call: str
+) -> None:
     pooled = one_slot(batch_of({"rows": [[0]]})).values()
     calls = {
-        "forward": lambda: evaluate(one_slot, batch_of({"rows": [[1]]})),
         "flush": one_slot.flush,
         "read": lambda: one_slot.read_rows("rows", torch.arange(4)),
         "load": lambda: one_slot.load_rows("rows", 0, Rows(torch.ones(1, 4))),
     }
-    with pytest.raises(RuntimeError, match="waits for its backward"):
-        calls[call]()
-    pooled.sum().backward()
     calls[call]()
+    with pytest.raises(RuntimeError, match="backward came too late"):
+        pooled.sum().backward()
+    assert one_slot.read_rows("rows", torch.arange(4)).weights[:, 0].tolist() == [float(call == "load"), 0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("tier", [HostTier, PinnedTier, FileTier])
