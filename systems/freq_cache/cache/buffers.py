@@ -20,9 +20,11 @@ class Entry:
         self._tier = tier
         self._pinned = tier if isinstance(tier, PinnedTier) else None
         self._transfer = transfer
-        self._device = self._host = tier.layout.empty(rows, device=transfer.device)
-        if transfer.pins:
-            with transfer.incoming():  # which names the device: pinning would start another one
+        # On the stream that writes it first: what freed this memory on another one may still use it. `incoming` names
+        # the device, too: pinning would start another one.
+        with transfer.incoming():
+            self._device = self._host = tier.layout.empty(rows, device=transfer.device)
+            if transfer.pins:
                 self._host = tier.layout.empty(0 if self._pinned else rows, pin=True)
         self._sent: torch.cuda.Event | None = None
         self._used: torch.cuda.Event | None = None
@@ -57,7 +59,9 @@ class Entry:
     def take(self, records: int) -> Tensor:
         """So many records on the device, all that are here, for work queued from here on."""
         if self._sent is not None:
-            torch.cuda.current_stream(self._transfer.device).wait_event(self._sent)
+            compute = torch.cuda.current_stream(self._transfer.device)
+            compute.wait_event(self._sent)
+            self._device.record_stream(compute)  # made on another stream: its memory must outlive its use on this one
         return self._device[:records]
 
     def clear(self) -> None:
@@ -109,5 +113,6 @@ class Exit:
             tier.scatter(rows, records)
             if stream is not None:
                 rows.record_stream(stream)
+                records.record_stream(stream)
                 self._left = blocking_event(stream)
         return Departure(records[:0], self._left, home=True)

@@ -61,6 +61,10 @@ class Event:
 
 
 COMPUTE = Stream()
+_HERE = threading.local()
+"""The stream that this thread queues on, if not the one that computes."""
+USERS: dict[int, list[Stream]] = {}
+"""Streams by the address of a record buffer on the device: first the one that it was made on, then those recorded."""
 _LATER = (torch.ops.aten.copy_.default, torch.ops.aten.index_select.out)
 
 
@@ -79,8 +83,12 @@ class _Queued(TorchDispatchMode):
 
 @contextmanager
 def _on(stream: Stream) -> Iterator[None]:
-    with _Queued(stream):
-        yield
+    before, _HERE.stream = getattr(_HERE, "stream", COMPUTE), stream
+    try:
+        with _Queued(stream):
+            yield
+    finally:
+        _HERE.stream = before
 
 
 def install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,10 +104,20 @@ def install(monkeypatch: pytest.MonkeyPatch) -> None:
     def empty(*shape: Any, pin_memory: bool = False, **options: Any) -> Tensor:
         return torch.empty(*shape, **options)
 
+    USERS.clear()
     room = RowLayout.empty
+
+    def records(self: RowLayout, n: int, *, pin: bool = False, device: torch.device | None = None) -> Tensor:
+        made = room(self, n, device=device)
+        if device is not None:
+            USERS[made.data_ptr()] = [getattr(_HERE, "stream", COMPUTE)]
+        return made
+
     namespace = SimpleNamespace(**{**vars(torch), "cuda": cuda, "empty": empty})
     for module in (transfer, buffers):
         monkeypatch.setattr(module, "torch", namespace)
     monkeypatch.setattr(transfer, "_has_streams", lambda _: True)
-    monkeypatch.setattr(RowLayout, "empty", lambda self, n, *, pin=False, device=None: room(self, n, device=device))
-    monkeypatch.setattr(torch.Tensor, "record_stream", lambda *_: None)
+    monkeypatch.setattr(RowLayout, "empty", records)
+    monkeypatch.setattr(
+        torch.Tensor, "record_stream", lambda self, stream: USERS.setdefault(self.data_ptr(), []).append(stream)
+    )

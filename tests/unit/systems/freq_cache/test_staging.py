@@ -61,6 +61,25 @@ def test_what_leaves_is_not_overwritten_by_what_leaves_next(moves: Transfer) -> 
         assert torch.equal(departure.wait(), torch.full((rows, LAYOUT.width), float(rows)))
 
 
+@pytest.mark.parametrize("pinned", [False, True])
+def test_staging_is_made_on_the_stream_that_writes_it_first_and_outlives_its_use_on_the_other(
+    pinned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else work that used the memory before it was freed would still be under way there, or work on it be cut off."""
+    lazy_device.install(monkeypatch)
+    moves = Transfer(CPU)
+    tier = full(PinnedTier(50, LAYOUT, CPU) if pinned else HostTier(rows=50, layout=LAYOUT))
+    entry, leaving = Entry(2, tier, moves), Exit(2, LAYOUT, moves)
+    assert lazy_device.USERS[entry._device.data_ptr()] == [moves._in]
+    entry.add(torch.tensor([3, 7]), torch.tensor([3, 7], dtype=torch.int32))
+    taken = entry.take()
+    assert lazy_device.USERS[taken.data_ptr()] == [moves._in, lazy_device.COMPUTE]
+    room = leaving.room(2).copy_(taken)
+    monkeypatch.setattr(PinnedTier, "scatter", lambda *_: None)
+    leaving.scatter(room, tier, torch.tensor([3, 7])) if pinned else leaving.send(room)
+    assert lazy_device.USERS[room.data_ptr()] == [lazy_device.COMPUTE, moves._out]
+
+
 @pytest.mark.parametrize("tier", ["host", "pinned", "file"])
 @pytest.mark.parametrize("look_ahead", [0, 1, 2, 4])
 @pytest.mark.parametrize("batch_lookups", [1, 32, 1000])
