@@ -29,6 +29,7 @@ GPU_CHECKS: dict[str, Callable[[Gpu], Finding]] = {
     "GPU link": gpu.link,
     "GPU in use": gpu.in_use,
     "GPU clocks": gpu.clocks,
+    "C compiler": gpu.compiler,
 }
 
 

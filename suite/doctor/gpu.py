@@ -1,6 +1,9 @@
 """Checks: the GPU, its link and who else uses it."""
 
 import os
+import shutil
+import sysconfig
+from pathlib import Path
 
 from suite.doctor.finding import Finding, Unsaid, ok, problem, warning
 from suite.doctor.machine import Gpu, Machine
@@ -66,6 +69,22 @@ def in_use(gpu: Gpu) -> Finding:
             "`nvidia-smi` on the host shows it.",
         )
     return ok(seen)
+
+
+def compiler(_: Gpu) -> Finding:
+    """Whether Triton can build what launches its kernels: it runs a C compiler, which reads Python's headers."""
+    named = os.environ.get("CC")
+    found = shutil.which(named) if named else shutil.which("gcc") or shutil.which("clang")
+    header = Path(sysconfig.get_path("include", "posix_prefix"), "Python.h")  # Debian's own scheme names another folder
+    if found and header.exists():
+        return ok(found)
+    missing = (
+        f"{header} is missing" if found else f"CC names {named}, which is no program" if named else "no C compiler"
+    )
+    return warning(
+        f"{missing}: freq_cache[exchange=device] cannot be built",
+        "Install gcc and Python's headers (`apt install gcc python3-dev`), or name another compiler in CC.",
+    )
 
 
 def clocks(gpu: Gpu) -> Finding:

@@ -30,7 +30,7 @@ def gather(records: Tensor, rows: Tensor, out: Tensor) -> None:
 
     Args:
         records: `[all, width]`, contiguous, on the device or in host memory that it sees.
-        rows: int32 or int64 `[n]` on the device.
+        rows: int32 `[n]` on the device; int64, too, for which other kernels are compiled.
         out: `[n, width]` on the device, contiguous, of the type of `records`.
     """
     copy_rows(records, rows, out, gathers=True)
@@ -42,6 +42,22 @@ def scatter(records: Tensor, rows: Tensor, values: Tensor) -> None:
     The host sees the rows once an event that is recorded behind it has come.
     """
     copy_rows(records, rows, values, gathers=False)
+
+
+def compile_for(records: Tensor) -> None:
+    """Compile all that exchanging records like these will ever launch, so that no step waits for the compiler.
+
+    Triton compiles a kernel for packed records that begin at a multiple of 16 bytes and another for those that do not.
+    Where a record is no multiple of 16 bytes, a lot behind others may begin at either.
+
+    Raises:
+        RuntimeError: there is no C compiler, with which Triton builds what launches a kernel.
+    """
+    lots = torch.zeros(2, records.shape[1], dtype=records.dtype, device=records.device)
+    row = torch.zeros(1, dtype=torch.int32, device=records.device)
+    for packed in lots.split(1):
+        for gathers in (True, False):
+            copy_rows(lots, row, packed, gathers=gathers)
 
 
 def copy_rows(records: Tensor, rows: Tensor, packed: Tensor, *, gathers: bool) -> None:

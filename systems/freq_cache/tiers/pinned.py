@@ -21,6 +21,10 @@ class PinnedTier(HostTier):
     Attributes:
         on_device: The records as a tensor of the device, `[rows, width]`.
         exchanges: The device moves rows both ways, by a kernel that leaves most of it to training.
+
+    Raises:
+        MemoryError: the block cannot be pinned.
+        RuntimeError: the device does not see it, or Triton finds no C compiler for the kernel.
     """
 
     def __init__(self, rows: int, layout: RowLayout, device: torch.device, *, exchanges: bool = False) -> None:
@@ -41,13 +45,18 @@ class PinnedTier(HostTier):
                     raise RuntimeError(
                         f"{device} does not see pinned rows where the host has them: keep the rows pageable"
                     )
+        if exchanges:
+            from systems.freq_cache.tiers import exchange  # imports Triton
+
+            with torch.cuda.device_of(self.on_device):
+                exchange.compile_for(self.on_device)
 
     def gather(self, rows: Tensor, out: Tensor) -> None:
         """Have the device read rows, int32 or int64 `[n]` there, to `out`, `[n, width]` there."""
         if not self.exchanges:
             torch.index_select(self.on_device, 0, rows, out=out)
             return
-        from systems.freq_cache.tiers import exchange  # imports Triton
+        from systems.freq_cache.tiers import exchange
 
         exchange.gather(self.on_device, rows, out)
 

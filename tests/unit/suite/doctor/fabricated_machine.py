@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+from suite.doctor import gpu as gpu_checks
 from suite.doctor import software, storage
 from suite.doctor.machine import Gpu, Imports, Machine, Sample
 
@@ -28,6 +29,8 @@ class Facts(SimpleNamespace):
     free_bytes = 10**12
     writable = True
     versions = VERSIONS
+    programs = ("gcc",)
+    headers = "include"
 
 
 def healthy(folder, monkeypatch):
@@ -39,6 +42,10 @@ def healthy(folder, monkeypatch):
         monkeypatch.setenv(variable, "0")
     monkeypatch.setattr("psutil.cpu_count", lambda: facts.cpu_count)
     monkeypatch.setattr("psutil.swap_memory", lambda: SimpleNamespace(used=facts.swapped_bytes))
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}" if name in facts.programs else None)
+    write(folder, "include/Python.h", "")
+    monkeypatch.setattr(gpu_checks, "sysconfig", SimpleNamespace(get_path=lambda *_: folder / facts.headers))
     monkeypatch.setattr(storage, "available_host_bytes", lambda: facts.available_host_bytes)
     monkeypatch.setattr(storage, "file_system", lambda path: facts.file_system)
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=facts.free_bytes))

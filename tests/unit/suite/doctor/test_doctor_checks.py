@@ -69,6 +69,8 @@ FACTS = [
     ("GPU in use", {"gpu": gpu(nvmlDeviceGetComputeRunningProcesses=GUESTS)}, "problem", "on it: pid 100000000"),
     ("GPU in use", {"gpu": gpu(nvmlDeviceGetMemoryInfo=TAKEN)}, "warning", "2.0 of 80.0 GB"),
     ("GPU clocks", {"gpu": gpu(nvmlDeviceGetCurrentClocksEventReasons=0x41)}, "warning", "by heat, by the hardware"),
+    ("C compiler", {"gpu": gpu(), "programs": ()}, "warning", "no C compiler: freq_cache[exchange=device]"),
+    ("C compiler", {"gpu": gpu(), "headers": "absent"}, "warning", "absent/Python.h is missing"),
 ]
 
 
@@ -140,6 +142,13 @@ def test_first_visible_device_is_the_one(driver, monkeypatch, visible, handle):
     assert open_gpu().handle == 0
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert open_gpu().handle == handle
+
+
+def test_compiler_that_is_named_and_is_none_is_found(machine, monkeypatch):
+    monkeypatch.setenv("CC", "gcc-99")
+    assert examine(replace(machine, gpu=gpu()))["C compiler"].seen.startswith("CC names gcc-99, which is no program")
+    monkeypatch.setenv("CC", "gcc")
+    assert examine(replace(machine, gpu=gpu()))["C compiler"].level is Level.OK
 
 
 def test_hidden_or_absent_device_is_none_and_a_silent_driver_is_told(driver, monkeypatch, tmp_path):

@@ -4,13 +4,21 @@ import mmap
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
+
+from systems.freq_cache.cache.buffers import Entry, Exit
+from systems.freq_cache.cache.transfer import Transfer
+from systems.freq_cache.tiers.layout import RowLayout
+from systems.freq_cache.tiers.pinned import PinnedTier
 
 ROOT = Path(__file__).resolve().parents[4]
 TYPES = (torch.float32, torch.float16, torch.int32, torch.uint8)
@@ -83,6 +91,43 @@ def test_rows_beyond_the_reach_of_32_bits_are_found(exchange: ModuleType) -> Non
     out = torch.empty_like(values)
     exchange.gather(records, rows, out)
     assert torch.equal(out, values)
+
+
+class Launches:
+    """Stands before the kernel and notes what Triton compiles it anew for: types, constants, memory at 16 bytes."""
+
+    def __init__(self, kernel: Any) -> None:
+        self.kernel = kernel
+        self.kinds: set[tuple[object, ...]] = set()
+
+    def __getitem__(self, grid: tuple[int]) -> Callable[..., None]:
+        def launch(
+            records: Tensor, rows: Tensor, packed: Tensor, count: int, *constants: object, num_warps: int
+        ) -> None:
+            aligned = (records.data_ptr() % 16 == 0, packed.data_ptr() % 16 == 0)
+            self.kinds.add((records.dtype, rows.dtype, packed.dtype, *aligned, *constants, num_warps))
+            self.kernel[grid](records, rows, packed, count, *constants, num_warps=num_warps)
+
+        return launch
+
+
+@pytest.mark.parametrize(("state", "kernels"), [({}, 2), ({"sum": 1}, 4)])
+def test_no_step_launches_a_kernel_that_was_not_compiled_when_the_rows_were_pinned(
+    exchange: ModuleType, device: torch.device, monkeypatch: pytest.MonkeyPatch, state: dict[str, int], kernels: int
+) -> None:
+    launches = Launches(exchange._exchange)
+    monkeypatch.setattr(exchange, "_exchange", launches)
+    layout = RowLayout(4, torch.float32, state)  # records of 16 or 20 bytes
+    tier, transfer = PinnedTier(50, layout, device, exchanges=True), Transfer(device)
+    assert not tier.records.any()
+    compiled = set(launches.kinds)
+    assert len(compiled) == kernels
+    entry, leaving = Entry(9, tier, transfer), Exit(9, layout, transfer)
+    for count in (1, 3, 5):
+        rows = torch.arange(count)
+        entry.add(rows, rows.int().to(device))
+        leaving.scatter(leaving.room(count).zero_(), tier, rows.int().to(device))
+    assert launches.kinds == compiled
 
 
 COMPILES = """
