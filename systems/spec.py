@@ -144,7 +144,7 @@ class SystemSpec:
         parameters: The variant: values of the parameters that the system's class declares.
 
     Raises:
-        ValueError: no table, a duplicate table name, no feature, row or column, or rows other than fp32, fp16 and bf16.
+        ValueError: no table, a duplicate table name, no feature, row or column, or rows other than fp32 and fp16.
     """
 
     tables: tuple[EmbeddingBagConfig, ...]
@@ -167,9 +167,9 @@ class SystemSpec:
                 raise ValueError(f"table {table.name} serves no feature")
             if min(table.num_embeddings, table.embedding_dim) < 1:
                 raise ValueError(f"table {table.name} has {table.num_embeddings} rows of width {table.embedding_dim}")
-            if table.data_type not in (DataType.FP32, DataType.FP16, DataType.BF16):
+            if table.data_type not in (DataType.FP32, DataType.FP16):
                 kept = table.data_type.value
-                raise ValueError(f"table {table.name}: rows of {kept} are not supported, use FP32, FP16 or BF16")
+                raise ValueError(f"table {table.name}: rows of {kept} are not supported, use FP32 or FP16")
 
     @property
     def rows(self) -> int:

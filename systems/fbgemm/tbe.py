@@ -35,9 +35,7 @@ OPTIMIZERS = {
     OptimizerKind.ADAM: EmbOptimType.ADAM,
 }
 ROW_TYPES = frozenset({torch.float32, torch.float16})
-"""The types that rows may have on any device."""
-CUDA_ROW_TYPES = ROW_TYPES | {torch.bfloat16}
-"""Those that they may have on CUDA."""
+"""The types that rows may have: fbgemm looks up no bf16 on a CPU, and builds no TBE of it on CUDA."""
 POLICIES = {"lru": CacheAlgorithm.LRU, "lfu": CacheAlgorithm.LFU}
 
 _PICKED_ROWS = 1 << 20
@@ -63,7 +61,7 @@ def build_tbe(
 ) -> TBE:
     """A TBE of tables `(rows, dim)` whose update is fused into backward.
 
-    Rows are kept in `row_type`, fp32, fp16 or on CUDA bf16; pooled outputs and optimizer state are fp32 either way, and
+    Rows are kept in `row_type`, fp32 or fp16; pooled outputs and optimizer state are fp32 either way, and
     an updated row of 16 bits is rounded to nearest. (On a CPU SGD and Adagrad also round the step to fp16 before they
     subtract it, row-wise Adagrad does not.) HOST is for the CPU alone: a TBE there looks up on the CPU even if the
     device is CUDA, and on a CPU it is HOST whatever was asked. Ids out of range raise an error instead of being

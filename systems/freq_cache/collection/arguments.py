@@ -130,10 +130,8 @@ def _check_frequencies(frequencies: Mapping[str, Tensor], tables: Sequence[Embed
 def refused(spec: SystemSpec) -> str:
     """Why no cache can be built from a spec, in words; empty: it can."""
     half = [table.name for table in spec.tables if row_type_of(table) is not torch.float32]
-    brain = [table.name for table in spec.tables if row_type_of(table) is torch.bfloat16]
     on_cpu, tier, exchange = spec.device.type == "cpu", spec.parameters["tier"], spec.parameters.get("exchange")
     reasons = (
-        (brain and on_cpu, f"fbgemm has no rows of bf16 on a CPU: change the data_type of {', '.join(brain)}"),
         (
             spec.parameters["policy"] == "static" and spec.frequencies is None,
             "policy=static ranks rows by id frequencies: give them, or use policy=lfu",

@@ -14,7 +14,7 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
 from systems.answers import Anatomy, Counters, Placement, Purpose, Rows, Support, Tier, Verdict, total_of
 from systems.contract import EmbeddingSystem
-from systems.fbgemm.tbe import CUDA_ROW_TYPES
+from systems.fbgemm.tbe import ROW_TYPES
 from systems.fbgemm.tbe_system import fbgemm_support
 from systems.freq_cache import sizing
 from systems.freq_cache.cache import Cache, Transfer, counters_of
@@ -41,7 +41,7 @@ class CachedTables(EmbeddingSystem):
     """
 
     ids_on_host = True
-    row_types = frozenset(CUDA_ROW_TYPES)
+    row_types = ROW_TYPES
     takes_weights = True
     like_torchrec = True
 

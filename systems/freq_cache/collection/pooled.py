@@ -26,7 +26,7 @@ class CachedEmbeddingBagCollection(CachedTables):
     counted. Under `torch.no_grad()` alone rows enter, and nothing is written back for it.
 
     Args:
-        tables: As for an `EmbeddingBagCollection`: SUM or MEAN pooling, fp32 or fp16, on CUDA also bf16.
+        tables: As for an `EmbeddingBagCollection`: SUM or MEAN pooling, fp32 or fp16.
         optimizer: SGD, Adagrad, row-wise Adagrad, on CUDA also Adam; as a `SparseOptimizer`, or as torch's class for it
             with `optimizer_kwargs`.
         optimizer_kwargs: Its arguments, as `apply_optimizer_in_backward` takes them.

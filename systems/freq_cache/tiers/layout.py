@@ -9,8 +9,6 @@ from torch import Tensor
 from systems.contract import Rows
 from systems.freq_cache.tiers import int8_rows
 
-_ELEMENTS = {torch.int8: torch.int32, torch.bfloat16: torch.int16}
-
 
 def width_of(dim: int) -> int:
     """Columns of a slot for rows of any width: fbgemm's kernels want a multiple of 4."""
@@ -23,7 +21,7 @@ class RowLayout:
 
     Attributes:
         dim: Weights per row. The others of a record, which its slot has too, are zero, and nobody sees them.
-        dtype: Of the weights, `torch.float32`, `torch.float16`, `torch.bfloat16`, or `torch.int8` for `int8_rows`.
+        dtype: Of the weights, `torch.float32`, `torch.float16`, or `torch.int8` for `int8_rows`.
         state: fp32 values per record by state name, in storage order; a width of 1 is row-wise state.
     """
 
@@ -38,8 +36,8 @@ class RowLayout:
 
     @property
     def element(self) -> torch.dtype:
-        """Type of the elements of a record: that of the weights, or an integer type that numpy knows."""
-        return _ELEMENTS.get(self.dtype, self.dtype)
+        """Type of the elements of a record: that of the weights, int32 for `int8_rows`."""
+        return torch.int32 if self.dtype is torch.int8 else self.dtype
 
     @property
     def weight_bytes(self) -> int:

@@ -57,7 +57,7 @@ def stress():
     """Twelve systems with long names on three datasets, on a GPU, with a failure."""
     names = [
         "reference", "full_gpu", "no_embeddings",
-        *(f"freq_cache[look_ahead={n},policy={policy},row_type=bf16]" for n in (0, 64) for policy in ("lfu", "static")),
+        *(f"freq_cache[look_ahead={n},policy={policy},row_type=fp16]" for n in (0, 64) for policy in ("lfu", "static")),
         "fbgemm_uvm", "fbgemm_uvm_caching[policy=lfu]", "torchrec_uvm_caching",
         "my_package.systems.caching:MyVeryOwnCache",
         "torchrec_uvm",

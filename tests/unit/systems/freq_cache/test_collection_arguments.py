@@ -38,7 +38,7 @@ def odd(**more: Any) -> EmbeddingBagConfig:
         ({"optimizer": SparseOptimizer(kind=OptimizerKind.ADAM, lr=0.1)}, "no Adam on a CPU: use sgd"),
         ({"tables": ()}, "no tables"),
         ({"tables": (odd(pooling=PoolingType.NONE),)}, "CachedEmbeddingCollection for odd"),
-        ({"tables": (odd(data_type=DataType.BF16),)}, "no rows of bf16 on a CPU: change the data_type of odd"),
+        ({"tables": (odd(data_type=DataType.BF16),)}, "table odd: rows of BF16 are not supported, use FP32 or FP16"),
         ({"table_kwargs": {"user": {"lr": 1.0}}}, "table_kwargs names no table of the collection: user"),
         ({"table_kwargs": {"users": {"weight_decay": 0.1}}}, "fbgemm decays no rows on a CPU: leave weight_decay at 0"),
         ({"device_bytes": 3000, "cache_rows": {"users": 200}}, "the smallest that works is [0-9,]+ bytes"),

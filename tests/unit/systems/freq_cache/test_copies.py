@@ -30,7 +30,7 @@ def parts(request, monkeypatch):
         ((), torch.float32),
         ((1,), torch.int32),
         ((4,), torch.float16),
-        ((6,), torch.bfloat16),
+        ((6,), torch.float16),
         ((33,), torch.float32),
         ((128,), torch.float32),
     ],
