@@ -212,6 +212,13 @@ class EmbeddingSystem(nn.Module, ABC):
     def prefetch(self, features: KeyedJaggedTensor) -> None:
         """Announce a coming batch. Called in order, each batch once, before its own `forward`."""
 
+    def prefetch_behind(self, features: KeyedJaggedTensor, arrived: torch.cuda.Event) -> None:
+        """Announce a coming batch whose ids are on the device behind an event, as they are for the current stream.
+
+        To write where they are read on another stream: that one waits for the event, not for all that computes.
+        """
+        self.prefetch(features)
+
     def start(self, seed: int) -> bool:
         """Make first rows of its own from a seed, where rows cannot be loaded one by one. False: load them."""
         return False

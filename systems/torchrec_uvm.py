@@ -4,7 +4,7 @@ The plan is written by hand, so no planner can promote a table to the device. On
 silently builds HOST tables for the same plan; `placement` is read off the live TBEs and says so.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -92,8 +92,8 @@ class TorchrecUVM(UVM):
 class TorchrecUVMCaching(UVMCaching, TorchrecUVM):
     """Every table FUSED_UVM_CACHING: rows in UVM behind fbgemm's device cache.
 
-    `prefetch=on` (LRU only) runs what torchrec's `PrefetchTrainPipelineSparseDist` runs: input distribution and cache
-    prefetch of the next batch on a stream of their own, while the current batch computes.
+    `prefetch=on` (LRU only) runs what torchrec's `PrefetchTrainPipelineSparseDist` runs: input distribution of the
+    next batch on one stream and its cache prefetch on another, while the current batch computes.
     """
 
     about = (
@@ -122,20 +122,19 @@ class TorchrecUVMCaching(UVMCaching, TorchrecUVM):
             )
         return super().support(spec)
 
-    def _populate(self, features: KeyedJaggedTensor) -> Callable[[torch.cuda.Stream], tuple[Any, Any]]:
+    def _read(self, features: KeyedJaggedTensor) -> tuple[Any, Any]:
         (ordered,) = self._groups.split(features)
-        self._counter.observe(ordered)  # fbgemm counts here too
+        self._counter.observe(ordered)  # fbgemm counts while it fills
         sharded = sharded_in(self._parallel[0])
+        context = sharded.create_context()
+        return context, sharded.input_dist(context, ordered).wait().wait()
 
-        def populate(compute: torch.cuda.Stream) -> tuple[Any, Any]:
-            context = sharded.create_context()
-            distributed = sharded.input_dist(context, ordered).wait().wait()
-            sharded.prefetch(distributed, forward_stream=compute, ctx=context)
-            distributed.record_stream(compute)  # made on this stream, read by the lookup on the computing one
-            context.record_stream(compute)
-            return context, distributed
-
-        return populate
+    def _fill(self, read: tuple[Any, Any], compute: torch.cuda.Stream) -> None:
+        context, distributed = read
+        for tensors in read:
+            tensors.record_stream(torch.cuda.current_stream())
+            tensors.record_stream(compute)
+        sharded_in(self._parallel[0]).prefetch(distributed, forward_stream=compute, ctx=context)
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
         if not self._announced:

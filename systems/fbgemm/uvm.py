@@ -4,7 +4,6 @@
 the host as preferred location. On a CPU neither exists: rows are host-resident and `placement` says so.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -46,16 +45,16 @@ class FbgemmUVMCaching(UVMCaching, TBESystem):
     def cache_options(self, group: Group) -> dict[str, Any]:
         return {**self.caching_options(), "cache_sets": cache_sets(self.spec, group.tables)}
 
-    def _populate(self, features: KeyedJaggedTensor) -> Callable[[torch.cuda.Stream], list[Lookup]]:
-        self._counter.observe(features)  # fbgemm counts here too
-        inputs = self._inputs(features)
+    def _read(self, features: KeyedJaggedTensor) -> list[Lookup]:
+        self._counter.observe(features)  # fbgemm counts while it fills
+        return self._inputs(features)
 
-        def populate(compute: torch.cuda.Stream) -> list[Lookup]:
-            for tbe, (ids, offsets, _) in zip(self._tbes, inputs, strict=True):
-                tbe.prefetch(ids, offsets, forward_stream=compute)
-            return inputs
-
-        return populate
+    def _fill(self, read: list[Lookup], compute: torch.cuda.Stream) -> None:
+        for tensor in (tensor for lookup in read for tensor in lookup if tensor is not None):
+            tensor.record_stream(torch.cuda.current_stream())
+            tensor.record_stream(compute)
+        for tbe, (ids, offsets, _) in zip(self._tbes, read, strict=True):
+            tbe.prefetch(ids, offsets, forward_stream=compute)
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
         pooled = self._look_up(self._take(features)) if self._announced else super().forward(features)

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -35,13 +35,14 @@ class UVM(TBEHolder):
 
 
 class UVMCaching(TBEHolder):
-    """What both caching UVM systems share: fbgemm's cache, and with `prefetch=on` a side stream that fills it ahead."""
+    """What both caching UVM systems share: fbgemm's cache, and with `prefetch=on` streams that read and fill ahead."""
 
     variants = {"policy": ("lru", "lfu"), "memory": MEMORY, "prefetch": ("off", "on")}
 
     def __init__(self, spec: SystemSpec) -> None:
         super().__init__(spec)
         prefetches = spec.device.type == "cuda" and spec.parameters["prefetch"] == "on"
+        self._reading = torch.cuda.Stream() if prefetches else None
         self._side = torch.cuda.Stream() if prefetches else None
         self._announced: deque[tuple[KeyedJaggedTensor, Any, torch.cuda.Event]] = deque()
         self.count_traffic(False)
@@ -82,32 +83,46 @@ class UVMCaching(TBEHolder):
         }
 
     @abstractmethod
-    def _populate(self, features: KeyedJaggedTensor) -> Callable[[torch.cuda.Stream], Any]:
-        """Read a coming batch; what is returned then fills the cache, and gives what its lookup needs.
+    def _read(self, features: KeyedJaggedTensor) -> Any:  # noqa: ANN401 - each system's own
+        """What the filling of the cache and the lookup need of a coming batch. Runs on the stream that reads."""
 
-        It runs on the side stream, its argument is the stream that computes.
+    @abstractmethod
+    def _fill(self, read: Any, compute: torch.cuda.Stream) -> None:  # noqa: ANN401
+        """Fill the cache for a batch that was read. Runs on the side stream.
+
+        What was made on the stream that reads must be recorded for this one, and for the one that computes.
         """
 
     def prefetch(self, features: KeyedJaggedTensor) -> None:
+        if self._side is not None:
+            self.prefetch_behind(features, torch.cuda.current_stream().record_event())
+
+    def prefetch_behind(self, features: KeyedJaggedTensor, arrived: torch.cuda.Event) -> None:
         """Fill the cache for a batch on the side stream.
 
+        It is read before that on a stream which waits for its copy alone: torchrec copies numbers there from pageable
+        memory, and the host waits for them. Behind all that computes it would wait for the step before.
         A batch waits for its own filling only: that of the next one, announced by then, overlaps with its forward. The
         backward of fbgemm's TBE waits by itself for all of them. TBEs count here, never while they look up: a lookup
         takes the statistics for those of its own batch, and where they tell of no conflict it reads every row from the
         cache. After a prefetch they are the next batch's.
         """
-        if self._side is None:
+        if self._side is None or self._reading is None:
             return
-        populate, compute = self._populate(features), torch.cuda.current_stream()
-        self._side.wait_stream(compute)  # the ids were copied there, and the last backward changed rows there
+        compute = torch.cuda.current_stream()
+        self._reading.wait_event(arrived)
+        with torch.cuda.stream(self._reading):
+            read = self._read(features)
+        self._side.wait_stream(self._reading)
+        self._side.wait_stream(compute)  # where the last backward changed rows
         set_tbe_counting(self._tbes, enabled=self._counter.enabled)
         with torch.cuda.stream(self._side):
-            prepared = populate(compute)
+            self._fill(read, compute)
         set_tbe_counting(self._tbes, enabled=False)
-        self._announced.append((features, prepared, self._side.record_event()))
+        self._announced.append((features, read, self._side.record_event()))
 
-    def _take(self, features: KeyedJaggedTensor) -> Any:  # noqa: ANN401 - what was populated
-        """What became of the batch announced longest ago; work queued from here on finds it done.
+    def _take(self, features: KeyedJaggedTensor) -> Any:  # noqa: ANN401 - what was read
+        """What was read of the batch announced longest ago; work queued from here on finds its rows in the cache.
 
         Raises:
             RuntimeError: `features` is another batch. fbgemm would answer it with the rows of the announced one.

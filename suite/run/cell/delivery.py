@@ -19,6 +19,7 @@ class Delivery:
 
     Attributes:
         left: Batches still to be taken.
+        ids_arrived: Behind the copy of the ids of the batch taken last. None: they are on the host.
         waited_s: Seconds that `take` waited for the feed since the last `fill`.
     """
 
@@ -31,6 +32,7 @@ class Delivery:
         self._ahead = 0 if self._stream is None else 1  # copies under way beyond the batch that is taken
         self._coming: deque[_Sent] = deque()
         self.left = total
+        self.ids_arrived: torch.cuda.Event | None = None
         self.waited_s = 0.0
 
     def fill(self, count: int) -> float:
@@ -45,7 +47,9 @@ class Delivery:
         """The next batch. Work that the current stream is given from here on finds it there; the host does not wait."""
         self._start_copies()
         self.left -= 1
-        return self._arrived(*self._coming.popleft())
+        batch, copied = self._coming.popleft()
+        self.ids_arrived = None if self._ids_on_host else copied
+        return self._arrived(batch, copied)
 
     def bring(self, batch: Batch) -> Batch:
         """A batch that is none of the feed's."""

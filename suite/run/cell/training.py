@@ -190,7 +190,10 @@ class Trainer:
         """The next batch, after announcing those behind it as far as the system looks ahead."""
         while self._batches.left and len(self._announced) <= self._system.look_ahead:
             batch = self._batches.take()
-            if self._system.look_ahead:
+            arrived = self._batches.ids_arrived
+            if self._system.look_ahead and arrived is not None:
+                self._system.prefetch_behind(batch.features, arrived)
+            elif self._system.look_ahead:
                 self._system.prefetch(batch.features)
             self._announced.append(batch)
         return self._announced.popleft()
