@@ -11,6 +11,8 @@ _REMEDIES = {
     Status.OOM_DISK: "make room, or set TMPDIR to a directory on a drive with more",
     Status.OOM_HOST: "use a smaller --scale, --embedding-dim or --batch-size",
 }
+_FULL_BYTES = 1 << 30
+"""A device with less free memory is full: no more fits than the driver takes to load kernels."""
 _STATUS_BY_NAME = {"WorkingSetTooLarge": Status.INFEASIBLE, "CannotHold": Status.UNSUPPORTED}
 """Of errors whose modules this one does without."""
 
@@ -18,8 +20,10 @@ _STATUS_BY_NAME = {"WorkingSetTooLarge": Status.INFEASIBLE, "CannotHold": Status
 def status_of(error: BaseException) -> Status:
     """The status that an exception stands for."""
     name, text = type(error).__name__, str(error)
-    if name == "OutOfMemoryError" or "CUDA out of memory" in text or "CUDA error: out of memory" in text:
+    if name == "OutOfMemoryError" or "CUDA out of memory" in text:  # torch's allocator of device memory
         return Status.OOM_DEVICE
+    if "CUDA error: out of memory" in text:  # the driver: as a rule it could not lock pages of the host
+        return Status.OOM_DEVICE if _device_is_full() else Status.OOM_HOST
     if isinstance(error, MemoryError) or "DefaultCPUAllocator: can't allocate memory" in text:
         return Status.OOM_HOST
     if is_disk_full(error):
@@ -27,6 +31,12 @@ def status_of(error: BaseException) -> Status:
     if isinstance(error, ImportError):
         return Status.UNAVAILABLE
     return _STATUS_BY_NAME.get(name, Status.CRASHED)
+
+
+def _device_is_full() -> bool:
+    """Whether the device that computes has no memory left; false where none was used."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.cuda.is_initialized() and torch.cuda.mem_get_info()[0] < _FULL_BYTES
 
 
 def describe(error: BaseException) -> str:

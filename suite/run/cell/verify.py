@@ -14,7 +14,7 @@ from torch import Tensor
 from torchrec import KeyedJaggedTensor
 
 from suite.records.record import Check, Verification
-from suite.run.cell.differences import TOLERANCE, check_of, distance, rows_checks, snapshot, tolerance
+from suite.run.cell.differences import TOLERANCE, check_of, distance, loss_tolerance, rows_checks, snapshot, tolerance
 from suite.run.cell.feed import Feed, in_process
 from suite.run.cell.training import Trainer, build_trainer, load_initial_rows, tables_of
 from systems.contract import CacheRatio, EmbeddingSystem, OptimizerKind, SparseOptimizer, SystemSpec, Verdict
@@ -102,8 +102,7 @@ def _checks(
     allowed = tolerance(under_test) if bitwise else max(tolerance(under_test), TOLERANCE[spec.optimizer.kind])
     train_test, train_reference = trainer_of(under_test, workload, seed), trainer_of(reference, workload, seed)
 
-    of_loss = allowed / 10 if under_test.exact else allowed  # a parameter that many rows share moves all of them
-    yield losses_check(f"{kind}: losses", train_test, train_reference, of_loss)
+    yield losses_check(f"{kind}: losses", train_test, train_reference, loss_tolerance(under_test, allowed))
     yield from rows_checks(f"{kind}: after training", under_test, reference, allowed)
 
     before = snapshot(under_test)

@@ -2,6 +2,7 @@
 
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from types import SimpleNamespace
 
 import torch
@@ -34,7 +35,7 @@ class PinnedTier(HostTier):
         self._unpin: Callable[[], object] | None = None
         if device.type == "cuda":
             with torch.cuda.device(device):
-                _register(self.records)
+                _register(self.records, device)
                 self._unpin = unpin = weakref.finalize(self, _unregister, self.records, device)
                 unpin.atexit = False  # the process lets go of it
                 # of registered memory the device's address is the host's
@@ -82,10 +83,12 @@ def _same_pages(records: Tensor, on_device: Tensor) -> bool:
     return True
 
 
-def _register(records: Tensor) -> None:
+def _register(records: Tensor, device: torch.device) -> None:
     mapped = 2  # cudaHostRegisterMapped
     code = torch.cuda.cudart().cudaHostRegister(records.data_ptr(), records.nbytes, mapped)
     if int(code) != 0:
+        with suppress(RuntimeError):  # the error waits for the next kernel, which would be blamed for it: one of ours
+            torch.ones(1, device=device)
         raise MemoryError(
             f"{records.nbytes:,} bytes of host memory cannot be pinned (cudaHostRegister says {code}): "
             "give less, raise the limit of locked memory (ulimit -l), or keep the rows pageable"

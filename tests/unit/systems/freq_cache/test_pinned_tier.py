@@ -25,12 +25,20 @@ class Runtime:
         self.answer = answer
         self.registered: dict[int, int] = {}
         self.calls: list[str] = []
+        self.last_error = 0
 
     def cudaHostRegister(self, address: int, size: int, flags: int) -> int:
         self.calls.append("register")
         if not self.answer:
             self.registered[address] = size
+        self.last_error = self.answer or self.last_error
         return self.answer
+
+    def launch(self, *_: object, device: torch.device) -> None:
+        """A kernel, whose check takes the last error of whatever came before."""
+        self.last_error, found = 0, self.last_error
+        if found:
+            raise RuntimeError("CUDA error: out of memory")
 
     def cudaHostUnregister(self, address: int) -> int:
         self.calls.append("unregister")
@@ -44,7 +52,7 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Runtime]:
     cuda = SimpleNamespace(
         cudart=lambda: made, synchronize=lambda device: made.calls.append("synchronize"), device=lambda _: nullcontext()
     )
-    seen = SimpleNamespace(cuda=cuda, as_tensor=lambda seen, device: torch.from_numpy(as_numpy(seen)))
+    seen = SimpleNamespace(cuda=cuda, as_tensor=lambda seen, device: torch.from_numpy(as_numpy(seen)), ones=made.launch)
     monkeypatch.setattr(pinned_tier, "torch", SimpleNamespace(**{**vars(torch), **vars(seen)}))
     yield made
 
@@ -96,3 +104,4 @@ def test_memory_that_cannot_be_pinned_is_named_with_the_remedy(runtime: Runtime)
         MemoryError, match=r"1,800 bytes of host memory cannot be pinned .*: give less, raise the limit"
     ):
         PinnedTier(50, LAYOUT, CUDA)
+    runtime.launch(device=CUDA)  # of whoever goes on with rows that are pageable

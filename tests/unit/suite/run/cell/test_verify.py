@@ -1,10 +1,13 @@
 """Verification in this process: right systems pass, every wrong one is caught by the check that should catch it."""
 
+from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from suite.run.cell.differences import loss_tolerance
 from suite.run.cell.training import tables_of
 from suite.run.cell.verify import verify
 from systems.contract import CacheRatio, OptimizerKind, SparseOptimizer, Support, SystemSpec, Verdict
@@ -55,6 +58,21 @@ def test_fbgemm_with_all_rows_on_the_device_is_bitwise_right_with_sgd_and_close_
     one_hot = [c for c in verification.checks if c.name.startswith("sgd: ") and "bags" not in c.name]
     assert len(one_hot) >= 4
     assert {(check.max_difference, check.tolerance) for check in one_hot if "output" not in check.name} == {(0.0, 0.0)}
+
+
+@pytest.mark.parametrize(
+    ("device", "exact", "allowed", "of_loss"),
+    [
+        ("cpu", True, 0.0, 0.0),
+        ("cpu", True, 5e-4, 5e-5),
+        ("cuda", True, 2e-6, 1e-6),
+        ("cuda", True, 5e-4, 5e-5),
+        ("cuda", False, 2e-6, 2e-6),
+    ],
+)
+def test_losses_may_differ_by_less_than_rows_but_on_a_device_by_rounding(workload, device, exact, allowed, of_loss):
+    system = SimpleNamespace(spec=replace(spec(workload), device=torch.device(device)), exact=exact)
+    assert loss_tolerance(system, allowed) == pytest.approx(of_loss)
 
 
 def test_sgd_cell_is_verified_with_rowwise_adagrad_too_and_shows_life_at_every_check(workload):

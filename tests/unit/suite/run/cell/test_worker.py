@@ -24,7 +24,7 @@ def outcome(system, **changes):
     [
         (fake("NoMemory"), Status.OOM_HOST, "MemoryError: no message; use a smaller --scale"),
         (fake("DeviceFull"), Status.OOM_DEVICE, "Tried to allocate 20.00 GiB.; use a smaller --cache-ratio"),
-        (fake("PinnedMemoryFull"), Status.OOM_DEVICE, "CUDA error: out of memory; use a smaller --cache-ratio"),
+        (fake("PinnedMemoryFull"), Status.OOM_HOST, "CUDA error: out of memory; use a smaller --scale"),
         (
             fake("DiskFull"),
             Status.OOM_DISK,
@@ -84,6 +84,13 @@ def test_correct_system_of_ones_own_is_ok():
 )
 def test_status_of_an_exception(error, status):
     assert status_of(error) is status
+
+
+@pytest.mark.parametrize(("free", "status"), [(20 << 30, Status.OOM_HOST), (1 << 20, Status.OOM_DEVICE)])
+def test_driver_that_is_out_of_memory_means_the_hosts_unless_the_device_is_full(monkeypatch, free, status):
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free, 80 << 30))
+    assert status_of(RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be")) is status
 
 
 def test_missing_part_of_an_installed_package_is_not_told_to_be_installed():
