@@ -1,6 +1,7 @@
 """On a CUDA device: in the steady state no call of the training thread waits for the device."""
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -24,13 +25,31 @@ def no_synchronisation() -> Iterator[None]:
     torch.cuda.set_sync_debug_mode("default")
 
 
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Calls by which this thread waits for the device, and which the debug mode does not see."""
+    own, found = threading.get_ident(), list[str]()
+
+    def counted(what: str, call: Callable[..., object]) -> Callable[..., object]:
+        def wait(*arguments: object) -> object:
+            if threading.get_ident() == own:
+                found.append(what)
+            return call(*arguments)
+
+        return wait
+
+    for what, owner in {"event": torch.cuda.Event, "stream": torch.cuda.Stream, "device": torch.cuda}.items():
+        monkeypatch.setattr(owner, "synchronize", counted(what, owner.synchronize))
+    return found
+
+
 def batches() -> list[KeyedJaggedTensor]:
-    """On the host, ids that keep missing."""
+    """On the host, ids that keep missing, but never more of them than staging has room for."""
     draw = torch.Generator().manual_seed(3)
     lengths = torch.ones(2 * BATCH, dtype=torch.int64)
     made = []
     for _ in range(BATCHES):
-        ids = [(torch.rand(BATCH, generator=draw) ** 3 * t.num_embeddings).long() for t in TABLES]
+        ids = [(torch.rand(BATCH, generator=draw) ** 12 * t.num_embeddings).long() for t in TABLES]
         made.append(KeyedJaggedTensor([t.name for t in TABLES], torch.cat(ids), lengths=lengths))
     return made
 
@@ -40,11 +59,22 @@ def test_the_debug_mode_catches_what_it_is_for(no_synchronisation: None, device:
         torch.ones(3, device=device).sum().item()
 
 
+def test_waits_that_the_debug_mode_does_not_see_are_counted(waits: list[str], no_synchronisation: None) -> None:
+    torch.cuda.current_stream().record_event().synchronize()
+    torch.cuda.current_stream().synchronize()
+    assert waits[-2:] == ["event", "stream"]
+
+
 @pytest.mark.parametrize("tier", ["tier=host", "tier=pinned", "exchange=device,tier=pinned"])
 @pytest.mark.parametrize("look_ahead", [1, 4, 16])
 @pytest.mark.parametrize("kind", [OptimizerKind.SGD, OptimizerKind.ROWWISE_ADAGRAD])
 def test_training_with_the_cache_never_waits_for_the_device(
-    tier: str, look_ahead: int, kind: OptimizerKind, device: torch.device, request: pytest.FixtureRequest
+    tier: str,
+    look_ahead: int,
+    kind: OptimizerKind,
+    device: torch.device,
+    request: pytest.FixtureRequest,
+    waits: list[str],
 ) -> None:
     system = build(
         f"freq_cache[policy=lru,look_ahead={look_ahead},{tier}]",
@@ -52,17 +82,19 @@ def test_training_with_the_cache_never_waits_for_the_device(
         tables=TABLES,
         kind=kind,
         budget=CacheRatio(ratio=0.1),
-        batch_lookups=2 * BATCH,
+        batch_lookups=16 * BATCH,  # of which an eighth is the room in staging
     )
     coming = batches()
     announced = 0
     for step, features in enumerate(coming):
         if step == SETTLED:
             request.getfixturevalue("no_synchronisation")
+            waits.clear()
         while announced < len(coming) and announced <= step + look_ahead:
             system.prefetch(coming[announced])
             announced += 1
         system(features).values().sum().backward()
+    assert not waits
     torch.cuda.set_sync_debug_mode("default")
     counters = system.counters()
     assert counters.unique_misses > 0  # rows moved both ways while nothing waited

@@ -29,9 +29,9 @@ class Stream:
 
     def wait_event(self, event: "Event") -> None:
         if self is COMPUTE:
-            event.synchronize()
+            event.come()
         else:
-            self.work.append(event.synchronize)
+            self.work.append(event.come)
 
     def wait_stream(self, other: "Stream") -> None:
         self.wait_event(other.record_event())
@@ -56,11 +56,17 @@ class Event:
     def record(self, stream: Stream) -> None:
         self.stream, self.at = stream, len(stream.work)
 
-    def synchronize(self) -> None:
+    def come(self) -> None:
         self.stream.run(self.at)
+
+    def synchronize(self) -> None:
+        WAITS.append(threading.get_ident())
+        self.come()
 
 
 COMPUTE = Stream()
+WAITS: list[int] = []
+"""The thread of every wait of the host for an event."""
 _HERE = threading.local()
 """The stream that this thread queues on, if not the one that computes."""
 USERS: dict[int, list[Stream]] = {}
@@ -105,6 +111,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> None:
         return torch.empty(*shape, **options)
 
     USERS.clear()
+    WAITS.clear()
     room = RowLayout.empty
 
     def records(self: RowLayout, n: int, *, pin: bool = False, device: torch.device | None = None) -> Tensor:

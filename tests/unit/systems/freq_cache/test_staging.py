@@ -1,5 +1,6 @@
 """What crosses to a device and back, on a CPU and on a device that does everything as late as it may."""
 
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -115,6 +116,26 @@ def test_records_on_their_way_have_the_room_that_the_account_says(monkeypatch: p
         learn(collection(features).values(), step)
         now = [*(entry._device for entry in mover._entries), mover._exit._device]
         assert all(one is other for one, other in zip(now, places, strict=True))
+
+
+@pytest.mark.parametrize("tier", ["host", "pinned"])
+@pytest.mark.parametrize("look_ahead", [1, 4])
+@pytest.mark.parametrize("room", [40, 4])
+def test_training_thread_waits_for_no_event_where_staging_has_room_for_what_enters(
+    tier: str, look_ahead: int, room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With less room it waits until a lot has left pinned memory, which rows that are pinned themselves do not take."""
+    lazy_device.install(monkeypatch)
+    monkeypatch.setattr("systems.freq_cache.collection.arguments.refused", lambda spec: "")
+    monkeypatch.setattr(sizing, "staging_rows", lambda spec, slots: room)
+    collection = started(look_ahead=look_ahead, batch_lookups=32, pinned=tier == "pinned")
+    for step, features in enumerate(collection.announced(batch(step) for step in range(30))):
+        if step == 10:
+            lazy_device.WAITS.clear()
+        learn(collection(features).values(), step)
+    assert collection.counters().rows_written_back > 0
+    waits = lazy_device.WAITS.count(threading.get_ident())
+    assert (waits > 0) == (room < 40 and tier == "host")
 
 
 def test_waiting_for_the_device_is_done_asleep(monkeypatch: pytest.MonkeyPatch) -> None:
