@@ -20,7 +20,8 @@ from systems.freq_cache.saving import commits
 from systems.freq_cache.threads import Worker
 from systems.freq_cache.tiers import FileTier, HostTier, PinnedTier, SlowTier
 
-_CHUNK_ROWS = 1 << 20
+_CHUNK_BYTES = 8 << 20
+"""Of first rows on their way to the tier: so few that the same memory is used again, without a page fault."""
 
 
 def build_cache(
@@ -91,11 +92,12 @@ def _tier(spec: SystemSpec, group: Group, directory: Path | None, seed: int | No
     tier = HostTier(rows=rows, layout=layout)
     if spec.parameters["tier"] == "pinned":
         tier = PinnedTier(rows, layout, spec.device, exchanges=spec.parameters.get("exchange") == "device")
-    for start in range(0, 0 if seed is None else rows, _CHUNK_ROWS):
-        ids = torch.arange(start, min(start + _CHUNK_ROWS, rows))
+    chunk_rows = max(1, _CHUNK_BYTES // (4 * layout.dim))
+    for start in range(0, 0 if seed is None else rows, chunk_rows):
+        ids = torch.arange(start, min(start + chunk_rows, rows))
         first: Tensor = torch.empty(ids.numel(), layout.dim, dtype=torch.float32)
         initialize(ids, first)
-        layout.set_weights(tier.records[start : start + _CHUNK_ROWS], first)
+        layout.set_weights(tier.records[start : start + chunk_rows], first)
     return tier
 
 

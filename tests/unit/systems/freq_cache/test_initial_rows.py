@@ -1,13 +1,17 @@
 """First values of rows: the published generator, uniform, and the same whichever rows are asked for."""
 
+import hashlib
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torchrec import EmbeddingBagConfig
 
-from systems.freq_cache.initial_rows import philox, uniform_rows
+from systems.freq_cache import initial_rows, threads
+from systems.freq_cache.initial_rows import first_rows_of, philox, uniform_rows
 
 ONES = 0xFFFFFFFF
 # Known answers of Random123 (kat_vectors, philox 4x32 10): counter and key, then the words.
@@ -71,3 +75,49 @@ def test_row_column_seed_and_stream_each_change_the_values() -> None:
     assert base.flatten().unique().numel() == base.numel()
     for other in (values([0, 1, 2**32, 2**40], seed=8), values([0], seed=7 + 2**32), values([0], stream=4)):
         assert not torch.isclose(other, base[: other.shape[0]]).any()
+
+
+def tables_of(dim: int) -> list[EmbeddingBagConfig]:
+    bounds = {"c": {"weight_init_min": -0.3, "weight_init_max": 0.7}}
+    return [
+        EmbeddingBagConfig(
+            name=name, feature_names=[name], num_embeddings=rows, embedding_dim=dim, **bounds.get(name, {})
+        )
+        for name, rows in (("a", 700), ("b", 1), ("c", 900), ("d", 5000))
+    ]
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize(
+    ("dim", "dtype", "in_order", "in_any_order"),
+    [
+        (1, torch.float32, "eb135a567e5da035", "fa995d382b184b86"),
+        (6, torch.float32, "c0b30e20e81458d7", "abf48cc16d3cc9df"),
+        (16, torch.float32, "e67813067c124413", "eccae9417874316a"),
+        (16, torch.float16, "feb2d018cd959846", "6ef741532abf1f80"),
+    ],
+)
+def test_rows_of_several_tables_are_what_they_always_were_on_any_number_of_threads(
+    dim: int, dtype: torch.dtype, in_order: str, in_any_order: str, parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that a seed made once are not saved: another value would be another model."""
+    monkeypatch.setattr(threads.torch, "get_num_threads", lambda: parts)
+    monkeypatch.setattr(initial_rows, "_PART_VALUES", 64)
+    tables = tables_of(dim)
+    fill = first_rows_of(tables, seed=2**63 + 11, streams=[4, 0, 7, 2**31])
+    rows = sum(table.num_embeddings for table in tables)
+    shuffled = torch.randperm(rows, generator=torch.Generator().manual_seed(1))[:4000]
+    for ids, digest in ((torch.arange(rows), in_order), (shuffled, in_any_order)):
+        out = torch.full((ids.numel(), dim), 9.0, dtype=dtype)
+        fill(ids, out)
+        assert hashlib.sha256(out.numpy().tobytes()).hexdigest()[:16] == digest
+
+
+def test_some_columns_of_wider_records_are_filled_and_the_others_left() -> None:
+    tables, ids = tables_of(6), torch.arange(0, 6000, 7)
+    fill = first_rows_of(tables, seed=3, streams=[0, 1, 2, 3])
+    whole, records = torch.empty(ids.numel(), 6), torch.full((ids.numel(), 9), 5.0)
+    fill(ids, whole)
+    fill(ids, records[:, 1:7])
+    assert torch.equal(records[:, 1:7], whole)
+    assert (records[:, [0, 7, 8]] == 5).all()
