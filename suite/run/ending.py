@@ -4,16 +4,22 @@ import ctypes
 import os
 import signal
 import time
+from collections.abc import Container
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
 from suite.records.status import Status
+from suite.run.logs import last_line
 from suite.run.messages import Outcome
 
 GRACE_S = 10.0
 """How long a worker may take to end after its last word, or to be reaped after a kill."""
+_ORPHANS_S = 5.0
+"""How long the end of what a worker left behind is waited for."""
+_SET_CHILD_SUBREAPER = 36
+"""`PR_SET_CHILD_SUBREAPER` of Linux's prctl.h."""
 _ENTER_S = 1.0
 """How long a process may take to enter a program."""
 MARK = "EMBEDDING_BENCH_WORKER"
@@ -37,6 +43,31 @@ def set_mark(mark: str) -> None:
     where = libc.getenv(MARK.encode())
     assert len(mark) == len(NO_MARK) and os.environ[MARK] == NO_MARK, mark
     ctypes.memmove(where, mark.encode(), len(mark))
+
+
+def adopt_orphans() -> None:
+    """Have the kernel make this process the parent of all its descendants whose own parent ends, until it ends itself.
+
+    The programs that it enters keep to that, the processes that it forks do not.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "this process cannot adopt what its children leave behind")
+
+
+def kill_children(*, spare: Container[int]) -> None:
+    """Kill every child of this process but those to be spared, and what these leave to it, and wait for their end."""
+    end = time.monotonic() + _ORPHANS_S
+    while time.monotonic() < end:
+        found = [child for child in psutil.Process().children() if child.pid not in spare]
+        if not found:
+            return
+        for child in found:
+            with suppress(psutil.Error):
+                child.kill()
+            with suppress(ChildProcessError):
+                os.waitpid(child.pid, os.WNOHANG)
+        time.sleep(0.002)
 
 
 def kill_marked(mark: str, *, spare: int) -> None:
@@ -95,15 +126,8 @@ def post_mortem(returncode: int | None, *, log: Path, kernel_killed: bool) -> Ou
         reason = f"the worker died of {_signal_name(-returncode)}"
     else:
         reason = f"the worker ended with exit code {returncode} and no result"
-    last = _last_line(log)
+    last = last_line(log)
     return Outcome(status=Status.CRASHED, reason=reason + (f"; its last line: {last}" if last else ""))
-
-
-def _last_line(log: Path) -> str:
-    with log.open("rb") as stream:
-        stream.seek(max(0, log.stat().st_size - 4096))
-        lines = stream.read().decode(errors="replace").split("\n")
-    return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
 
 
 def _signal_name(number: int) -> str:

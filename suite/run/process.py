@@ -6,7 +6,7 @@ import signal
 import time
 import uuid
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from suite.records.scales import scale_of
 from suite.records.status import Status
 from suite.run import memory_group
 from suite.run.ending import GRACE_S, MARK, kernel_kills, kill_marked, post_mortem
+from suite.run.logs import Log
 from suite.run.memory_probes import available_host_bytes, tree_rss_bytes
 from suite.run.messages import ANSWERS, Done, Outcome, Progress, RunCell, Turn, encode
 from suite.run.scratch import cell_directory, is_disk_full
@@ -104,7 +105,7 @@ class Worker(AbstractContextManager["Worker"]):
     Its number is that of its process group and its session too.
 
     Args:
-        log: Gets the output of the process.
+        log: Gets the output of the process; of a long one the beginning and the end.
 
     Attributes:
         phase: Said last.
@@ -122,15 +123,14 @@ class Worker(AbstractContextManager["Worker"]):
         self._asked: float | None = None
         self._buffer = b""
         self._mark = uuid.uuid4().hex
-        log.parent.mkdir(parents=True, exist_ok=True)
         with ExitStack() as mine, ExitStack() as theirs:
             folder, keep = mine.enter_context(cell_directory())
             stdin, self._stdin = _pipe(theirs, mine)
             self._messages, messages = _pipe(mine, theirs)
             self._ended, ended = _pipe(mine, theirs)
-            sink = theirs.enter_context(log.open("wb"))
+            self._output = mine.enter_context(closing(Log(log)))
             environment = {MARK: self._mark, "TMPDIR": str(folder)}
-            self.pid = fork_worker(environment, [stdin, messages, sink.fileno(), keep, ended])
+            self.pid = fork_worker(environment, [stdin, messages, self._output.fileno(), keep, ended])
             mine.callback(self._kill)
             self._resources = mine.pop_all()
 
@@ -170,6 +170,7 @@ class Worker(AbstractContextManager["Worker"]):
         """
         heard, skipped = time.monotonic(), False
         while True:
+            self._output.cut()
             while (answer := self._next_line()) is not None:
                 if not isinstance(answer, Progress):
                     return answer

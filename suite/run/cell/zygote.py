@@ -7,6 +7,9 @@ Started as `python -m suite.run.cell.zygote FD`, where FD is a socket. A request
 environment, with five file descriptors: standard input, messages, log, what is kept open, and exit. The answer is the
 worker's number. When a worker has ended, its exit code is written to `exit`. When the socket closes,
 this process ends, and workers see to themselves.
+
+A process that has left its session, its parent and its environment is known by whom it falls to: to its worker while
+that one lives, then to this process, which kills it before it tells of the worker's end.
 """
 
 import importlib
@@ -23,7 +26,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from suite.run.cell import worker
-from suite.run.ending import MARK, set_mark
+from suite.run.ending import MARK, adopt_orphans, kill_children, set_mark
 
 _REQUEST_BYTES = 1 << 18
 """An environment is some kilobytes; a socket takes about so much at once."""
@@ -32,6 +35,7 @@ _DRIVERS = ("/dev/nvidia", "/dev/kfd")
 
 def main() -> None:
     """Import, then fork until the socket closes."""
+    adopt_orphans()
     warnings.filterwarnings("ignore")  # torchrec and fbgemm print dozens of deprecations; the logs would drown
     asked = socket.socket(fileno=int(sys.argv[1]))
     wake_fd, wakes_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -72,6 +76,7 @@ def _reap(exits: dict[int, int]) -> None:
         found, status = os.waitpid(pid, os.WNOHANG)
         if found:
             ended = exits.pop(pid)
+            kill_children(spare=exits)  # those of living workers are not this process's
             with suppress(OSError):  # nobody asks any more
                 os.write(ended, str(os.waitstatus_to_exitcode(status)).encode())
             os.close(ended)
@@ -84,6 +89,7 @@ def _become_worker(
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()  # Ctrl-C in the terminal is the parent's to handle
+    adopt_orphans()
     os.dup2(stdin, 0)
     os.dup2(log, 1)
     os.dup2(log, 2)

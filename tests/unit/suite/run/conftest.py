@@ -1,11 +1,17 @@
-"""A run whose workers are stand-ins."""
+"""A run whose workers are stand-ins, and workers that run a script."""
+
+import sys
+import textwrap
 
 import pytest
 
 from suite.run import runner as module
+from suite.run.process import run_in_process
 from suite.run.runner import Choice, Runner, exit_code
+from suite.run.starting import Zygote
+from tests.faults.cells import tiny_cell
 from tests.unit.suite.fabricate import environment
-from tests.unit.suite.run.runner_scenes import CELLS, Notebook, Turned, Workers
+from tests.unit.suite.run.runner_scenes import CELLS, GENEROUS, Notebook, Turned, Workers
 
 
 @pytest.fixture
@@ -30,3 +36,46 @@ def run(tmp_path, monkeypatch):
         return type("Ran", (), {"workers": workers, "display": display, "records": records, "code": code, "it": runner})
 
     return go
+
+
+STAND_IN = """
+import importlib, sys
+from pathlib import Path
+from suite.run.cell import worker, zygote
+
+def main(fd):
+    exec(Path({script!r}).read_text(), {{"fd": fd}})
+    sys.exit()
+
+worker.main, importlib.import_module, sys.argv = main, lambda name: None, ["", sys.argv[-1]]
+zygote.main()
+"""
+
+
+@pytest.fixture(scope="module")
+def body(tmp_path_factory):
+    """A script that workers run in place of their own; the message pipe's file descriptor is `fd`."""
+    folder = tmp_path_factory.mktemp("stand_in")
+    stand_in = folder / "zygote"
+    stand_in.write_text(f"#!{sys.executable}\n{STAND_IN.format(script=str(folder / 'script'))}")
+    stand_in.chmod(0o755)
+    Zygote.drop()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", str(stand_in))
+        yield folder / "script"
+    Zygote.drop()
+
+
+@pytest.fixture
+def worker(body, tmp_path):
+    """Run a script in the worker's place."""
+
+    def use(text):
+        body.write_text("import os, sys, time\n" + textwrap.dedent(text))
+
+        def run(limits=GENEROUS, **changes):
+            return run_in_process(tiny_cell(), limits=limits, log=tmp_path / "logs" / "a.log", **changes)
+
+        return run
+
+    return use

@@ -6,11 +6,12 @@ from suite.records.status import Status
 from suite.records.turns import Conditions, MachineState, Turns
 from suite.run.console.display import Display
 from suite.run.messages import Outcome, Progress
-from suite.run.process import Ended
+from suite.run.process import Ended, Limits
 from tests.faults.cells import tiny_cell
 from tests.unit.suite.fabricate import measurement, optimum, verification
 
 TIMES = Turns(contest="c", way="one process", steps=1, system_s=((0.5, 0.5), (0.5, 0.5)))
+GENEROUS = Limits(wall_s=40, stall_s=40, host_bytes=8 * 10**9)
 CELLS = [tiny_cell("reference"), tiny_cell("full_gpu"), tiny_cell("freq_cache")]
 
 

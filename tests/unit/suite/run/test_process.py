@@ -3,8 +3,6 @@
 import gc
 import os
 import subprocess
-import sys
-import textwrap
 import time
 import uuid
 from contextlib import suppress
@@ -20,58 +18,14 @@ from suite.run.ending import MARK, kill_marked
 from suite.run.process import Limits, Worker, run_in_process
 from suite.run.starting import Zygote
 from tests.faults.cells import tiny_cell
+from tests.unit.suite.run.runner_scenes import GENEROUS
 
 pytestmark = pytest.mark.timeout(60)
-
-GENEROUS = Limits(wall_s=40, stall_s=40, host_bytes=8 * 10**9)
 
 
 def open_files():
     gc.collect()  # what others have left open closes now, not between two counts
     return len(list(Path("/proc/self/fd").iterdir()))
-
-
-STAND_IN = """
-import importlib, sys
-from pathlib import Path
-from suite.run.cell import worker, zygote
-
-def main(fd):
-    exec(Path({script!r}).read_text(), {{"fd": fd}})
-    sys.exit()
-
-worker.main, importlib.import_module, sys.argv = main, lambda name: None, ["", sys.argv[-1]]
-zygote.main()
-"""
-
-
-@pytest.fixture(scope="module")
-def body(tmp_path_factory):
-    """A script that workers run in place of their own; the message pipe's file descriptor is `fd`."""
-    folder = tmp_path_factory.mktemp("stand_in")
-    stand_in = folder / "zygote"
-    stand_in.write_text(f"#!{sys.executable}\n{STAND_IN.format(script=str(folder / 'script'))}")
-    stand_in.chmod(0o755)
-    Zygote.drop()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "executable", str(stand_in))
-        yield folder / "script"
-    Zygote.drop()
-
-
-@pytest.fixture
-def worker(body, tmp_path):
-    """Run a script in the worker's place."""
-
-    def use(text):
-        body.write_text("import os, sys, time\n" + textwrap.dedent(text))
-
-        def run(limits=GENEROUS, **changes):
-            return run_in_process(tiny_cell(), limits=limits, log=tmp_path / "logs" / "a.log", **changes)
-
-        return run
-
-    return use
 
 
 def test_cell_arrives_on_standard_input_and_progress_and_outcome_leave_through_the_pipe(worker):
