@@ -204,8 +204,7 @@ class EmbeddingSystem(nn.Module, ABC):
 
         Raises:
             ValueError: a feature is missing, or there are weights and the spec is not weighted, or the reverse.
-            IndexError, RuntimeError: an id is outside its table; the latter where a kernel finds out (on CUDA
-                asynchronously, as a device assertion).
+            IndexError, RuntimeError: an id is outside its table; on CUDA the latter, later, as a device assertion.
             WorkingSetTooLarge: the batch cannot be served within the budget.
         """
 
@@ -213,10 +212,7 @@ class EmbeddingSystem(nn.Module, ABC):
         """Announce a coming batch. Called in order, each batch once, before its own `forward`."""
 
     def prefetch_behind(self, features: KeyedJaggedTensor, arrived: torch.cuda.Event) -> None:
-        """Announce a coming batch whose ids are on the device behind an event, as they are for the current stream.
-
-        To write where they are read on another stream: that one waits for the event, not for all that computes.
-        """
+        """`prefetch` of ids that are on the device behind an event: what reads them elsewhere waits for that alone."""
         self.prefetch(features)
 
     def start(self, seed: int) -> bool:
