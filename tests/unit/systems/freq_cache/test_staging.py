@@ -72,8 +72,8 @@ def test_staging_is_made_on_the_stream_that_writes_it_first_and_outlives_its_use
     tier = full(PinnedTier(50, LAYOUT, CPU) if pinned else HostTier(rows=50, layout=LAYOUT))
     entry, leaving = Entry(2, tier, moves), Exit(2, LAYOUT, moves)
     assert lazy_device.USERS[entry._device.data_ptr()] == [moves._in]
-    entry.add(torch.tensor([3, 7]), torch.tensor([3, 7], dtype=torch.int32))
-    taken = entry.take()
+    entry.add(torch.tensor([3, 7]), torch.tensor([3, 7], dtype=torch.int32), place=0)
+    taken = entry.take(2)
     assert lazy_device.USERS[taken.data_ptr()] == [moves._in, lazy_device.COMPUTE]
     room = leaving.room(2).copy_(taken)
     monkeypatch.setattr(PinnedTier, "scatter", lambda *_: None)
