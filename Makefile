@@ -7,14 +7,17 @@ VENV ?= .venv
 ARGS ?=
 # fbgemm's build follows the machine: CUDA where the driver shows a device, else CPU.
 BUILD ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo cuda || echo cpu)
+# torch, with the fbgemm and torchrec that belong to it: requirements/torch-*.txt are the versions that are tested.
+TORCH ?= $(if $(filter cuda,$(BUILD)),2.14,2.13)
+TRIPLE := requirements/torch-$(TORCH).txt
 # Modules are compiled when they are first imported: most never are, and pip would compile all on one core. ColossalAI comes
 # without its dependencies, of which pip would complain in red.
-INSTALL = $(RUN) -m pip install --disable-pip-version-check --quiet --no-compile --no-warn-conflicts
+INSTALL = $(RUN) -m pip install --disable-pip-version-check --quiet --no-compile --no-warn-conflicts -c $(TRIPLE)
 # Test files are shared out to a process per core, four at most; where tests measure a GPU's memory there is one process.
 JOBS ?= $(if $(filter cuda,$(BUILD)),0,auto)
 
 RUN := $(VENV)/bin/python
-READY := $(VENV)/.ready-$(BUILD)
+READY := $(VENV)/.ready-$(BUILD)-$(TORCH)
 TOOLS := $(VENV)/.ready-tools
 
 .PHONY: bench test test-all setup lint microbench clean
@@ -48,14 +51,14 @@ microbench: setup
 clean:
 	rm -rf $(VENV) results/records results/tables results/logs
 
-$(READY): requirements/base.txt requirements/$(BUILD).txt requirements/no-deps.txt
+$(READY): $(TRIPLE) requirements/base.txt requirements/$(BUILD).txt requirements/no-deps.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "$(PYTHON) is older than Python 3.11: run make PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) -r requirements/base.txt -r requirements/$(BUILD).txt
 	$(INSTALL) --no-deps -r requirements/no-deps.txt
 	@rm -f $(VENV)/.ready-* && touch $(READY)
-	@echo "Installed for $(BUILD) in $(VENV)."
+	@echo "Installed for $(BUILD), with torch $(TORCH), in $(VENV)."
 
 $(TOOLS): $(READY) requirements/dev.txt
 	$(INSTALL) -r requirements/base.txt -r requirements/dev.txt

@@ -6,7 +6,7 @@ from suite.doctor.finding import Finding, ok, problem, warning
 from suite.doctor.machine import Machine
 from suite.records.environment import installed_versions
 
-_TRIPLES = {"2.11": ("1.6", "1.6"), "2.12": ("1.7", "1.7"), "2.13": ("1.8", "1.8")}
+TRIPLES = {"2.11": ("1.6", "1.6"), "2.12": ("1.7", "1.7"), "2.13": ("1.8", "1.8"), "2.14": ("1.9", "1.9")}
 """fbgemm and torchrec of each torch. Both are built against one torch, which fbgemm's compatibility table names."""
 _FBGEMM = ("fbgemm-gpu", "fbgemm-gpu-cpu")
 _SLOW = {
@@ -31,10 +31,10 @@ def matching_packages(_: Machine) -> Finding:
     if missing:
         return problem(f"not installed: {', '.join(missing)}", "`make setup`.")
     seen = ", ".join(f"{name} {versions[name]}" for name in ("torch", fbgemm, "torchrec"))
-    wanted = _TRIPLES.get(_release(versions["torch"]))
+    wanted = TRIPLES.get(_release(versions["torch"]))
     if wanted is None:
         return warning(
-            f"{seen}: this torch is none of {', '.join(_TRIPLES)}, with which the suite is tested",
+            f"{seen}: this torch is none of {', '.join(TRIPLES)}, with which the suite is tested",
             "`make setup` installs what it is tested with.",
         )
     if (_release(versions[fbgemm]), _release(versions["torchrec"])) != wanted:
@@ -55,6 +55,11 @@ def imports(machine: Machine) -> Finding:
         )
     if bool(tried.cuda) == bool(installed_versions(["fbgemm-gpu"])):
         return ok("all packages import")
+    if tried.cuda and machine.gpu is None and not tried.sees_gpu:
+        return ok(
+            "all packages import; torch is the build for CUDA, which computes on a CPU as well",
+            "It takes 5 GB. If that is too much, give pip an index of torch's CPU builds in PIP_EXTRA_INDEX_URL.",
+        )
     return problem(
         "torch is built for CPUs and fbgemm for CUDA, or the other way round",
         "`pip uninstall fbgemm-gpu fbgemm-gpu-cpu torch`, then `make setup BUILD=cuda` or `BUILD=cpu`.",

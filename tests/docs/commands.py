@@ -14,6 +14,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 
 import torch.distributed as dist
@@ -23,7 +24,7 @@ PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 SHELL = ("sh", "console")
 COMMAND = re.compile(r"(?:\w+=\S+ )*(?:python|\.venv/bin/\w+|make|pytest|pip|git|dask|curl|gh) [^|]+")
 _FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", flags=re.MULTILINE | re.DOTALL)
-_BY_MAKE = ("ARGS", "BUILD", "MAKEFLAGS", "MAKELEVEL", "MFLAGS", "PYTHON", "VENV")
+_BY_MAKE = ("ARGS", "BUILD", "MAKEFLAGS", "MAKELEVEL", "MFLAGS", "PYTHON", "TORCH", "VENV")
 """Environment variables by which a `make` that runs these tests would change what a page's `make` prints."""
 
 
@@ -125,8 +126,9 @@ class Checkout:
         shutil.copytree(ROOT / "docs", folder / "docs")
         shutil.copytree(ROOT / "results", folder / "results", ignore=_runs_of_this_machine)
         (folder / ".venv").mkdir()
-        for build in ("cpu", "cuda"):
-            (folder / ".venv" / f".ready-{build}").touch()  # so that make has nothing to install
+        for build, triple in product(("cpu", "cuda"), ROOT.glob("requirements/torch-*.txt")):
+            torch = triple.stem.removeprefix("torch-")
+            (folder / ".venv" / f".ready-{build}-{torch}").touch()  # so that make has nothing to install
         (folder / ".venv" / ".ready-tools").touch()
 
     def carry_out(self, command: str, rules: dict[str, Rule]) -> str:
