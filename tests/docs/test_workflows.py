@@ -64,7 +64,9 @@ def triples() -> dict[str, dict[str, str]]:
 def test_oldest_and_newest_versions_that_the_project_allows_are_those_that_the_workflow_tests() -> None:
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    allowed = {asked.name: asked for asked in map(Requirement, [*project["dependencies"], *extras["cpu"], *extras["cuda"]])}
+    allowed = {
+        asked.name: asked for asked in map(Requirement, [*project["dependencies"], *extras["cpu"], *extras["cuda"]])
+    }
     oldest, *_, newest = triples()
     workflow = yaml.safe_load((WORKFLOWS / "versions.yml").read_text())
     assert workflow["jobs"]["test"]["strategy"]["matrix"]["torch"] == [oldest, newest]
@@ -84,14 +86,19 @@ def test_triples_are_those_that_the_doctor_knows() -> None:
         for torch, pins in triples().items()
     }
     assert minors.items() <= TRIPLES.items()
-    assert (min(TRIPLES, key=Version), max(TRIPLES, key=Version)) == (min(minors, key=Version), max(minors, key=Version))
+    assert (min(TRIPLES, key=Version), max(TRIPLES, key=Version)) == (
+        min(minors, key=Version),
+        max(minors, key=Version),
+    )
 
 
 def test_make_installs_a_triple_that_there_is(tmp_path: Path) -> None:
     for build in ("cpu", "cuda"):
         setup = ["make", "-n", "setup", f"BUILD={build}", f"VENV={tmp_path}"]
         environment = {name: value for name, value in os.environ.items() if name not in ("TORCH", "MAKEFLAGS")}
-        shown = subprocess.run(setup, cwd=PROJECT, env=environment, capture_output=True, text=True, check=True, timeout=60)
+        shown = subprocess.run(
+            setup, cwd=PROJECT, env=environment, capture_output=True, text=True, check=True, timeout=60
+        )
         constrained = re.findall(r"-c (requirements/torch-\S+\.txt)", shown.stdout)
         assert len(constrained) == shown.stdout.count("-m pip install")
         assert all((PROJECT / path).is_file() for path in constrained)
