@@ -6,10 +6,11 @@
 
 Reads what `pytest tests/bench --benchmark-enable --benchmark-only --benchmark-json FILE` wrote. A time does not travel
 between machines, a ratio of two sides that took turns in one run travels better: of every benchmark of ours, the median
-over its rounds of its time by that of the other side in the round before. Of several runs the worst counts.
+over its rounds of its time by that of the other side in the round before. Of several runs the worst counts. Times are
+CPU seconds of the process, all its threads together: on a machine that others use, wall time is theirs too.
 
 `--write` makes limits anew from the runs given: the worst ratio seen, by 1.25. Each stands with the ratios that it was
-derived from, and with what was compared: a run of other sizes, threads or devices is refused, not judged.
+derived from, and with what was compared: a run of other sizes, threads, devices or clocks is refused, not judged.
 
 Exit codes: 0, all within their limits; 1, one is beyond; 2, the files cannot be judged, and the message says why.
 """
@@ -47,6 +48,7 @@ class Compared(BaseModel):
     units: int
     threads: int
     device: str
+    clock: str
 
     def differences(self, other: "Compared") -> str:
         """What another one has, in words; empty where nothing differs."""
@@ -92,6 +94,7 @@ class Info(BaseModel):
     units: int
     threads: int
     device: str
+    clock: str
     load_average: float
     environment: dict[str, Any]
     beside: Beside | None = None
@@ -177,6 +180,7 @@ def _ratio(ours: Benchmark, sides: Mapping[str, Benchmark], path: Path) -> Ratio
         units=info.units,
         threads=info.threads,
         device=info.device,
+        clock=info.clock,
         seconds=statistics.median(own),
         beside_seconds=statistics.median(beside),
         ratio=statistics.median(mine / others for mine, others in zip(own, beside, strict=True)),
@@ -217,7 +221,7 @@ def check_up_to_date(limits: Mapping[str, Limit], run: Mapping[str, Ratio], *, w
     if problems:
         raise CannotJudge(
             f"{where} is of other benchmarks than this run: {'; '.join(problems)}. Run all of tests/bench with the "
-            f"sizes, threads and device of the limits ({_MEASURE}), or make limits anew of several runs: "
+            f"sizes, threads, device and clock of the limits ({_MEASURE}), or make limits anew of several runs: "
             f"{_command(where)}"
         )
 

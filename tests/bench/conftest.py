@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 from typing import Any
 
 import pytest
@@ -28,9 +29,9 @@ def full_size(pytestconfig: pytest.Config) -> bool:
 
 
 @pytest.fixture
-def turns(benchmark: BenchmarkFixture, environment: dict[str, Any]) -> Turns:
-    """The benchmark of this test."""
-    return Turns(benchmark, environment)
+def turns(benchmark: BenchmarkFixture, environment: dict[str, Any], pytestconfig: pytest.Config) -> Turns:
+    """The benchmark of this test; both sides are timed by pytest-benchmark's clock."""
+    return Turns(benchmark, environment, pkgutil.resolve_name(pytestconfig.getoption("benchmark_timer")))
 
 
 def pytest_benchmark_update_machine_info(machine_info: dict[str, Any]) -> None:

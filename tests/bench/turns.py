@@ -7,7 +7,6 @@ rounds that side has one on the same clock: the ratio of such a pair sees one ma
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -52,9 +51,10 @@ class Side:
 class Turns:
     """Measures one side, in turns with another."""
 
-    def __init__(self, benchmark: BenchmarkFixture, environment: Mapping[str, Any]) -> None:
+    def __init__(self, benchmark: BenchmarkFixture, environment: Mapping[str, Any], clock: Callable[[], float]) -> None:
         self._benchmark = benchmark
         self._environment = environment
+        self._clock = clock
 
     def measure(self, side: Side, *, rounds: int, warmup_rounds: int = 1, beside: Side | None = None) -> Any:
         """Run the rounds of a side; with benchmarks disabled, one.
@@ -75,9 +75,9 @@ class Turns:
         def prepare() -> tuple[tuple[Any, ...], dict[str, Any]]:
             if beside is not None:
                 arguments = beside.prepare()
-                start = time.perf_counter()
+                start = self._clock()
                 answer = beside.run(*arguments)
-                seconds.append(time.perf_counter() - start)
+                seconds.append(self._clock() - start)
                 answers[:] = [answer]
             return tuple(side.prepare()), {}
 
@@ -91,6 +91,7 @@ class Turns:
             units=side.units,
             threads=side.threads,
             device=side.device,
+            clock=f"{self._clock.__module__}.{self._clock.__name__}",
             load_average=round(load, 2),
             environment=dict(self._environment),
         )
