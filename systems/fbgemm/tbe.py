@@ -1,6 +1,7 @@
 """fbgemm's table-batched embedding (TBE): building one, reading and writing its rows, counting its bytes.
 
-Facts used here were read in fbgemm v1.8.0 `split_table_batched_embeddings_ops_training.py` and hold in v1.6.0 and v1.9.0.
+Facts used here were read in fbgemm v1.8.0, `split_table_batched_embeddings_ops_training.py`; they hold in v1.6.0 and
+v1.9.0 too.
 """
 
 import math
