@@ -1,6 +1,11 @@
 """What all parts of a record have in common."""
 
-from pydantic import BaseModel, ConfigDict
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+AtLeastOne = Annotated[int, Field(ge=1)]
+"""What others are divided by."""
 
 
 class Model(BaseModel):

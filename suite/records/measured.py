@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from suite.records.base import Model
+from suite.records.base import AtLeastOne, Model
 
 
 class Timing(Model):
@@ -63,7 +63,7 @@ class Memory(Model):
 class Traffic(Model):
     """Counted over `steps` steps of the same stream for every system. None: not known."""
 
-    steps: int
+    steps: AtLeastOne
     lookups: int | None = None
     unique_ids: int | None = None
     unique_misses: int | None = None
@@ -113,7 +113,7 @@ class DriveSpeed(Model):
 
     file_system: str
     """Kind, such as `ext4`."""
-    read_bytes: int
+    read_bytes: AtLeastOne
     """Of every read."""
     reads_per_s_depth_1: float
     """One after the other."""
@@ -161,7 +161,7 @@ class Ranks(Model):
     """All ranks of a cell."""
 
     backend: Literal["gloo", "nccl"]
-    steps: int
+    steps: AtLeastOne
     """Counted, over which bytes and lookups are sums."""
     steps_per_s: float
     """Of all training steps together, in the cell's own processes."""
@@ -181,7 +181,7 @@ class Optimum(Model):
     """A missing row may be used without taking a slot, as by the system itself."""
     first_step: int
     """The first step whose misses count; the cell's first step is 0."""
-    steps: int
+    steps: AtLeastOne
     unique_misses: int
     bytes_moved: int
     """Both ways."""

@@ -8,7 +8,7 @@ import hashlib
 from datetime import datetime
 from typing import Final, Literal
 
-from suite.records.base import Model
+from suite.records.base import AtLeastOne, Model
 from suite.records.environment import Environment
 from suite.records.measured import (
     DriveSpeed,
@@ -43,8 +43,8 @@ class Cell(Model):
     optimizer: str
     lr: float
     eps: float
-    batch_size: int
-    embedding_dim: int
+    batch_size: AtLeastOne
+    embedding_dim: AtLeastOne
     max_rows: int | None = None
     """Synthetic tables are capped alike so that all of them together hold about so many rows. None: published sizes."""
     bottom_mlp: tuple[int, ...]
@@ -57,17 +57,17 @@ class Cell(Model):
     """What rows on a drive may take of memory, in all; None: the tables are not on a drive."""
     train_steps: int
     """Of the cell's own process, before the counted ones."""
-    counted_steps: int
+    counted_steps: AtLeastOne
     quality_points: int = 0
     """In how many parts of equal length quality is looked at while the cell trains."""
     evaluation_batches: int
-    builds: int
+    builds: AtLeastOne
     """How often systems that take turns are built."""
     warmup_steps: int
     """Of every system after every build, before its turns."""
-    turns: int
+    turns: AtLeastOne
     """Of every system after every build."""
-    turn_steps: int
+    turn_steps: AtLeastOne
     seed: int
     round: int = 0
     frequency_prefix: float = 1.0

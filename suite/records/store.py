@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,11 +17,16 @@ from suite.records.record import SCHEMA_VERSION, Record
 from suite.records.turns import Turns
 
 
+_MOST_BYTES = 1 << 24
+"""Of a file that is read: a thousand times what a record takes."""
+_LARGEST = 2**63 - 1
+
+
 class StoreError(RuntimeError):
     """A file could not be written; the message names it and says what to do."""
 
 
-class NotARecord(ValueError):
+class NotARecord(Exception):
     """Why a file under `records/` is skipped."""
 
 
@@ -123,15 +129,7 @@ def read_content(path: Path) -> dict[str, Any]:
     Raises:
         NotARecord: there is none.
     """
-    if not path.is_file():  # reading a pipe would wait for whoever writes to it
-        raise NotARecord("cannot be read: it is no file, or a link to none")
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        json.dumps(content, ensure_ascii=False).encode()  # half of a surrogate pair is JSON, but nobody can write it
-    except OSError as error:
-        raise NotARecord(f"cannot be read: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise NotARecord(f"is not JSON, or cut short: {error}") from error
+    content = read_json(path)
     if not isinstance(content, dict) or "schema_version" not in content:
         raise NotARecord("is JSON but no record: it has no schema_version")
     version = content["schema_version"]
@@ -141,6 +139,42 @@ def read_content(path: Path) -> dict[str, Any]:
             "read it with the suite that wrote it, or measure it again"
         )
     return content
+
+
+def read_json(path: Path) -> Any:  # noqa: ANN401 - whatever JSON holds
+    """What a file of somebody's says: a file of moderate size, no link, with integers of 64 bits at most.
+
+    Raises:
+        NotARecord: there is none, or it is something else. Nothing is waited for, and no link is followed.
+    """
+    try:
+        text = _read_file(path).decode("utf-8")
+        content = json.loads(text, parse_int=_integer)
+        json.dumps(content, ensure_ascii=False).encode()  # half of a surrogate pair is JSON, but nobody can write it
+    except OSError as error:
+        raise NotARecord(f"cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise NotARecord(f"is not JSON, or cut short: {error}") from error
+    return content
+
+
+def _read_file(path: Path) -> bytes:
+    """Whoever made the file may have put a pipe, a device or a link in its place, or may still do so."""
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise NotARecord("cannot be read: it is no file, but a folder, a link, a pipe or the like; remove it")
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise NotARecord("cannot be read: it is no file any more; remove it")
+        content = file.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise NotARecord(f"is larger than {_MOST_BYTES >> 20} MiB, which no record is; remove it")
+    return content
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > 20 or not -_LARGEST <= int(digits) <= _LARGEST:
+        raise NotARecord(f"holds the integer {digits[:24]}, which does not fit 64 bits: measure it again")
+    return int(digits)
 
 
 def to_record(content: Mapping[str, Any]) -> Record:

@@ -2,13 +2,13 @@
 
 from typing import Literal
 
-from suite.records.base import Model
+from suite.records.base import AtLeastOne, Model
 
 
 class DriveTraffic(Model):
     """What a process read from and wrote to drives in some steps; reads that the page cache answers do not count."""
 
-    steps: int
+    steps: AtLeastOne
     read_bytes: int
     written_bytes: int
     rows_read: int | None = None
@@ -22,7 +22,7 @@ class Turns(Model):
     """Equal for the systems that took turns with each other."""
     way: Literal["one process", "own process", "two by two", "alone"]
     """Where it was: with all others, in a process of its own beside theirs, with the baseline alone, or by itself."""
-    steps: int
+    steps: AtLeastOne
     """Of every turn."""
     system_s: tuple[tuple[float, ...], ...]
     """Seconds of every turn, by build; one device synchronisation at each end of a turn."""

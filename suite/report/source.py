@@ -5,9 +5,11 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from suite.records.groups import Group, group_records
 from suite.records.record import Record
-from suite.records.store import Problem, RecordStore
+from suite.records.store import NotARecord, Problem, RecordStore, read_json
 from suite.simulate.results import Simulation
 from suite.tables.settings import sweeps
 
@@ -66,6 +68,8 @@ def read(roots: Sequence[Path], simulated: Path | None = None) -> Source:
 def _simulated(folder: Path, problems: list[Problem]) -> Iterator[Simulation]:
     for path in sorted(folder.rglob("simulation.json")):
         try:
-            yield Simulation.model_validate_json(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            yield Simulation.model_validate(read_json(path))
+        except NotARecord as error:
+            problems.append(Problem(path, str(error)))
+        except ValidationError as error:
             problems.append(Problem(path, f"is no simulation of this version: {str(error).splitlines()[0]}"))
