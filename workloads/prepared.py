@@ -94,9 +94,14 @@ class PreparedWorkload:
         return self.rows(index * self.batch_size, (index + 1) * self.batch_size, split)
 
     def rows(self, start: int, stop: int, split: Split) -> Batch:
-        """Rows `start` to `stop` of a split."""
+        """Rows `start` to `stop` of a split.
+
+        Raises:
+            DataError: an id is outside its table.
+        """
         arrays, part = self.arrays[split], slice(start, stop)
         ids = np.ascontiguousarray(arrays.ids[part].T, dtype=np.int64)
+        self._check_ids(ids, split, start)
         if self._max_table_rows is not None:
             ids %= np.array([count for _, count in self.tables])[:, None]
         return Batch.of(
@@ -122,12 +127,12 @@ class PreparedWorkload:
         for start in range(0, rows, _BLOCK_ROWS):
             block = self.arrays[Split.TRAIN].ids[start : min(start + _BLOCK_ROWS, rows)]
             ids = np.array(block.T, dtype=np.int64, order="C")
-            self.check_ids(ids, Split.TRAIN, start)
+            self._check_ids(ids, Split.TRAIN, start)
             for of_table, into in zip(ids, counts, strict=True):
                 add_accesses(of_table, into)
         return counts
 
-    def check_ids(self, ids: npt.NDArray[np.int64], split: Split, start: int) -> None:
+    def _check_ids(self, ids: npt.NDArray[np.int64], split: Split, start: int) -> None:
         """Refuse ids outside their table, `[tables, n]`, of rows of a split from `start` on.
 
         Raises:

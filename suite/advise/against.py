@@ -1,6 +1,6 @@
 """How far predictions were off: the cells of a results directory, predicted and measured."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Literal
@@ -15,7 +15,7 @@ from suite.advise.prediction import Costs, Prediction, predict
 from suite.records import environment
 from suite.records.base import Model
 from suite.records.groups import group_records
-from suite.records.options import BadOption
+from suite.records.options import BadOption, OptimizerName, parse_workloads
 from suite.records.record import Cell, Record
 from suite.records.status import Status
 from suite.records.store import RecordStore
@@ -25,6 +25,14 @@ from suite.simulate.models.model import CannotReplay, Span
 from suite.simulate.traces.trace import WorkloadTrace
 from suite.tables.settings import cache
 from systems.contract import Verdict
+from systems.registry import UnknownSystem
+from workloads.batch import Split, Workload
+from workloads.errors import DataError
+from workloads.prepared import PreparedWorkload, find_prepared
+
+_WIDEST = 1 << 20
+_MOST_LOOKUPS = 1 << 33
+"""Of a replay: some minutes."""
 
 
 class Compared(Model):
@@ -67,6 +75,8 @@ class Accuracy(Model):
     basis: Basis
     cells: tuple[Compared, ...]
     left_out: tuple[LeftOut, ...]
+    unreadable: tuple[str, ...] = ()
+    """Files that are no records, and why."""
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -75,40 +85,46 @@ class Accuracy(Model):
         return median(abs(cell.error) for cell in self.cells) if self.cells else None
 
 
-def predicted_again(results: Path, described: Costs | None, *, seconds: float, on_progress: OnProgress) -> Accuracy:
+def predicted_again(
+    results: Path, described: Costs | None, *, data_dir: Path | None = None, seconds: float, on_progress: OnProgress
+) -> Accuracy:
     """Predict every system that a results directory has times of. No time enters a prediction.
 
     Args:
         results: As `run_bench.py --out` named it.
+        data_dir: Where datasets were prepared, for records of real data; none is opened where a record says it is.
         described: What steps cost on a described machine. None: this machine is measured, for so many `seconds`.
         seconds: See `described`.
         on_progress: Told how far it is.
 
     Raises:
         BadOption: nothing was timed, or on another machine.
+        DataError: the prepared data are damaged.
         CalibrationFailed: this machine could not be measured.
     """
-    subjects: list[tuple[tuple[Record, ...], Case]] = []
+    subjects: list[tuple[tuple[Record, ...], Case, Span]] = []
     left_out: list[LeftOut] = []
-    for group in group_records(_measured(results, anywhere=described is not None)):
+    prepared = {} if data_dir is None else find_prepared(data_dir)
+    found, problems = RecordStore(results).load_all()
+    for group in group_records(_measured(found, results, anywhere=described is not None)):
         for runs in group.rounds_by_system.values():
             try:
-                subjects.append((runs, _case(runs[0].cell, described)))
-            except (ValueError, ImportError, OSError) as error:  # of names and data: a sentence each
+                first = runs[0]
+                assert first.turns is not None
+                subjects.append((runs, *_case(first.cell, first.turns, described, prepared)))
+            except (BadOption, DataError, UnknownSystem, ImportError) as error:  # of names and data: a sentence each
                 left_out.append(_left_out(runs[0].cell, error))
     if not subjects and described is None:
         raise BadOption(f"--against: no record can be predicted, e.g. {left_out[0].system}: {left_out[0].reason}")
-    costs = described or calibrate([case for _, case in subjects], seconds=seconds, on_progress=on_progress)
+    costs = described or calibrate([case for _, case, _ in subjects], seconds=seconds, on_progress=on_progress)
     cells: list[Compared] = []
     replays: dict[object, Replays] = {}
-    for number, (runs, case) in enumerate(subjects):
+    for number, (runs, case, span) in enumerate(subjects):
         on_progress("replaying ids", number, len(subjects))
         cell, turns = runs[0].cell, [run.turns for run in runs if run.turns is not None]
-        trained = cell.warmup_steps + len(turns[0].system_s[0]) * turns[0].steps  # after a build; its turns count
-        span = Span(counted_from=cell.warmup_steps, stop=trained)
         stream = cell.setting, cell.round_seed, span
         if stream not in replays:
-            replays = {stream: Replays(WorkloadTrace(open_workload(cell), prefix=cell.frequency_prefix), span)}
+            replays = {stream: Replays(WorkloadTrace(_stream(cell, prepared), prefix=cell.frequency_prefix), span)}
         try:
             prediction = predict(case, replays[stream].counts(case), costs)
         except (CannotReplay, NotCalibrated) as error:
@@ -116,24 +132,79 @@ def predicted_again(results: Path, described: Costs | None, *, seconds: float, o
         else:
             cells.append(_compared(cell, turns, prediction))
     return Accuracy(
-        results=str(results), machine=costs.machine, basis=costs.basis, cells=tuple(cells), left_out=tuple(left_out)
+        results=str(results),
+        machine=costs.machine,
+        basis=costs.basis,
+        cells=tuple(cells),
+        left_out=tuple(left_out),
+        unreadable=tuple(map(str, problems)),
     )
 
 
-def _case(cell: Cell, described: Costs | None) -> Case:
-    """What is to be predicted of a cell.
+def _case(cell: Cell, turns: Turns, described: Costs | None, prepared: Mapping[str, Path]) -> tuple[Case, Span]:
+    """What is to be predicted of a cell, and which batches of its stream count.
+
+    Records are data: no code that one names is imported, and no directory that one names is opened.
 
     Raises:
-        ValueError, ImportError, OSError: nothing can be; the message says why.
+        BadOption, DataError, UnknownSystem, ImportError: nothing can be; the message says why.
     """
+    if ":" in cell.system:
+        raise BadOption("a system of one's own, which is never imported because a record names it")
     if described is not None and cell.device == "cpu":
         raise BadOption("measured on a CPU, but --hardware describes a machine with a CUDA device")
     if cell.host_budget_bytes is not None:
         raise BadOption("measured with rows on a drive, at a host budget, which no calibration holds systems to")
-    case = Case.of(cell, open_workload(cell))
+    workload = _stream(cell, prepared)
+    span = _span(cell, turns, workload)
+    case = Case.of(cell, workload)
     if case.support.verdict is not Verdict.YES:
         raise BadOption(case.support.reason)
-    return case
+    return case, span
+
+
+def _stream(cell: Cell, prepared: Mapping[str, Path]) -> Workload:
+    """The stream that a cell was measured on.
+
+    Raises:
+        BadOption: there is none, or it is not here.
+        DataError: the prepared data are damaged.
+    """
+    _check_sizes(cell)
+    if cell.data == "real":
+        if cell.workload not in prepared:
+            raise BadOption("measured on real data, which are opened where --data-dir says: give it too")
+        workload = PreparedWorkload.open(prepared[cell.workload], batch_size=cell.batch_size)
+        if workload.digest != cell.data_digest:
+            raise BadOption(f"measured on other data than {prepared[cell.workload]} holds: give theirs as --data-dir")
+        return workload
+    parse_workloads(cell.workload)
+    return open_workload(cell)
+
+
+def _check_sizes(cell: Cell) -> None:
+    """Refuse what no command line gives. Raises `BadOption`."""
+    widths = (cell.batch_size, cell.embedding_dim, *cell.bottom_mlp, *cell.top_mlp)
+    fine = {
+        f"optimizer {cell.optimizer}": cell.optimizer in list(OptimizerName),
+        f"a cache ratio of {cell.cache_ratio}": 0 < (1.0 if cell.cache_ratio is None else cell.cache_ratio) <= 1,
+        f"a frequency prefix of {cell.frequency_prefix}": 0 < cell.frequency_prefix <= 1,
+        f"an embedding dim of {cell.embedding_dim}": cell.embedding_dim % 4 == 0,
+        f"a seed of {cell.round_seed}": 0 <= cell.round_seed < 1 << 63,
+        f"batches or layers of {max(widths):,}": min(widths) > 0 and max(widths) <= _WIDEST,
+    }
+    strange = [what for what, possible in fine.items() if not possible]
+    if strange:
+        raise BadOption(f"no run has {strange[0]}")
+
+
+def _span(cell: Cell, turns: Turns, workload: Workload) -> Span:
+    """The batches after a build, of which those of turns count. Raises `BadOption`: there are not so many."""
+    span = Span(counted_from=cell.warmup_steps, stop=cell.warmup_steps + len(turns.system_s[0]) * turns.steps)
+    longest = min(workload.batches(Split.TRAIN), _MOST_LOOKUPS // workload.batch_lookups)
+    if not 0 <= span.counted_from < span.stop <= longest:
+        raise BadOption(f"{span.stop:,} batches of {cell.batch_size:,} are more than there are, or too many to replay")
+    return span
 
 
 def _compared(cell: Cell, turns: Sequence[Turns], prediction: Prediction) -> Compared:
@@ -151,9 +222,8 @@ def _left_out(cell: Cell, reason: object) -> LeftOut:
     return LeftOut(workload=cell.workload, system=cell.system, reason=str(reason))
 
 
-def _measured(results: Path, *, anywhere: bool) -> list[Record]:
+def _measured(found: Sequence[Record], results: Path, *, anywhere: bool) -> list[Record]:
     """The records with times. Those of other machines are refused, unless they may be of `anywhere`."""
-    found, _ = RecordStore(results).load_all()
     records = [record for record in found if record.status is Status.OK and record.turns is not None]
     if not records:
         raise BadOption(f"--against: {results / 'records'} has no timed system: give the --out of run_bench.py")

@@ -128,7 +128,7 @@ def advise_command(
         if against is not None:
             _check_alone(context)
             with shown:
-                accuracy = predicted_again(against, described, seconds=seconds, on_progress=shown)
+                accuracy = predicted_again(against, described, data_dir=data_dir, seconds=seconds, on_progress=shown)
             if as_json:
                 typer.echo(accuracy.model_dump_json(indent=1))
             else:
@@ -176,7 +176,7 @@ def advise_command(
             console.print(f"\nWrote advice.json, advice.csv and advice.svg to {out}", soft_wrap=True)
 
 
-_WITH_AGAINST = {"against", "hardware", "matmul", "seconds", "as_json", "quiet"}
+_WITH_AGAINST = {"against", "data_dir", "hardware", "matmul", "seconds", "as_json", "quiet"}
 
 
 def _check_alone(context: typer.Context) -> None:

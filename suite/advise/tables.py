@@ -58,6 +58,8 @@ def show_accuracy(accuracy: Accuracy, console: Console) -> None:
         rates = [(cell, amount(cell.predicted_steps_per_s), amount(cell.measured_steps_per_s)) for cell in cells]
         lines = [[cell.system, *both, f"{100 * cell.error:+.1f} %"] for cell, *both in rates]
         print_table(console, ["system", "predicted it/s", "measured it/s", "error"], lines)
+    for problem in accuracy.unreadable:
+        print_line(console, f"left out {problem}", style="dim")
     for one in accuracy.left_out:
         print_line(console, f"{one.system} x {one.workload} is left out: {one.reason}", style="dim")
     if accuracy.median_absolute_error is None:

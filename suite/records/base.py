@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 AtLeastOne = Annotated[int, Field(ge=1)]
-"""What others are divided by."""
+"""Steps, sizes and the like: others are divided by them."""
 
 
 class Model(BaseModel):

@@ -8,6 +8,8 @@ import hashlib
 from datetime import datetime
 from typing import Final, Literal
 
+from pydantic import Field
+
 from suite.records.base import AtLeastOne, Model
 from suite.records.environment import Environment
 from suite.records.measured import (
@@ -26,6 +28,8 @@ from suite.records.turns import Conditions, Turns
 
 SCHEMA_VERSION: Final = 1
 """A change of the models that older records do not fit is a new version."""
+LATEST: Final = 2**62
+"""The largest `sequence`."""
 
 
 class Cell(Model):
@@ -52,8 +56,8 @@ class Cell(Model):
     top_mlp: tuple[int, ...]
     """Widths of the top MLP, the logit included."""
     cache_ratio: float | None = None
-    device_budget_bytes: int | None = None
-    host_budget_bytes: int | None = None
+    device_budget_bytes: AtLeastOne | None = None
+    host_budget_bytes: AtLeastOne | None = None
     """What rows on a drive may take of memory, in all; None: the tables are not on a drive."""
     train_steps: int
     """Of the cell's own process, before the counted ones."""
@@ -188,7 +192,7 @@ class Record(Model):
     """The phase in which a failed cell ended."""
     started_at: str
     """ISO 8601, UTC."""
-    sequence: int | None = None
+    sequence: int | None = Field(default=None, ge=0, le=LATEST)
     """Larger than that of any record that its results directory held when the cell started: microseconds since 1970,
     or one more than the largest there, where the clock has stepped back. None: the record is older than this field."""
     wall_s: float

@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from pydantic import ValidationError
 
-from suite.records.record import SCHEMA_VERSION, Record
+from suite.records.record import SCHEMA_VERSION, Record, record_key
 from suite.records.turns import Turns
-
 
 _MOST_BYTES = 1 << 24
 """Of a file that is read: a thousand times what a record takes."""
@@ -84,6 +83,7 @@ class RecordStore:
         for path in paths:
             try:
                 record = to_record(read_content(path))
+                _check_key(record)
                 _check_turns(record.turns)
             except NotARecord as error:
                 problems.append(Problem(path, str(error)))
@@ -148,8 +148,11 @@ def read_json(path: Path) -> Any:  # noqa: ANN401 - whatever JSON holds
         NotARecord: there is none, or it is something else. Nothing is waited for, and no link is followed.
     """
     try:
-        text = _read_file(path).decode("utf-8")
-        content = json.loads(text, parse_int=_integer)
+        with open_file(path) as file:
+            read = file.read(_MOST_BYTES + 1)
+        if len(read) > _MOST_BYTES:
+            raise NotARecord(f"is larger than {_MOST_BYTES >> 20} MiB, which no record is; remove it")
+        content = json.loads(read.decode("utf-8"), parse_int=_integer)
         json.dumps(content, ensure_ascii=False).encode()  # half of a surrogate pair is JSON, but nobody can write it
     except OSError as error:
         raise NotARecord(f"cannot be read: {error.strerror or error}") from error
@@ -158,17 +161,20 @@ def read_json(path: Path) -> Any:  # noqa: ANN401 - whatever JSON holds
     return content
 
 
-def _read_file(path: Path) -> bytes:
-    """Whoever made the file may have put a pipe, a device or a link in its place, or may still do so."""
+def open_file(path: Path) -> BinaryIO:
+    """Open a file of somebody's, who may have put a pipe, a device or a link in its place, or may still do so.
+
+    Raises:
+        NotARecord: it is no file of its own.
+        OSError: it is not there, or cannot be read.
+    """
     if not stat.S_ISREG(path.lstat().st_mode):
         raise NotARecord("cannot be read: it is no file, but a folder, a link, a pipe or the like; remove it")
-    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise NotARecord("cannot be read: it is no file any more; remove it")
-        content = file.read(_MOST_BYTES + 1)
-    if len(content) > _MOST_BYTES:
-        raise NotARecord(f"is larger than {_MOST_BYTES >> 20} MiB, which no record is; remove it")
-    return content
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise NotARecord("cannot be read: it is no file any more; remove it")
+    return file
 
 
 def _integer(digits: str) -> int:
@@ -190,6 +196,15 @@ def to_record(content: Mapping[str, Any]) -> Record:
         where = ".".join(str(part) for part in first["loc"])
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
         raise NotARecord(f"is no valid record: {where}: {first['msg']}{more}") from error
+
+
+def _check_key(record: Record) -> None:
+    """Refuse a record under a key of another cell, code or machine: by its key it would count as measured."""
+    if record.key != record_key(record.cell, record.environment):
+        raise NotARecord(
+            "has a key that its cell and environment do not give: somebody edited them; restore the file or measure it "
+            "again"
+        )
 
 
 def _check_turns(turns: Turns | None) -> None:

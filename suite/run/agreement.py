@@ -1,8 +1,9 @@
 """Whether the exact systems of a setting agree on the rows that their cells read back after training."""
 
+import logging
 import math
+import os
 import sys
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ import numpy.typing as npt
 from suite.records.groups import REFERENCE, base_name, is_baseline
 from suite.records.record import Check, Record, Verification
 from suite.records.status import Status
+from suite.records.store import open_file
+
+log = logging.getLogger(__name__)
 
 _NAME = "rows after training, beside "
 _ALLOWED = 0.01
@@ -90,7 +94,8 @@ def largest_difference(ours: Rows, theirs: Rows, *, bitwise: bool) -> tuple[floa
             the difference, relative to how far training moved the row (for optimizer state, to the state's own length)
             and a tenth of the median of that: of an update that is lost, the difference is as long as the move.
     """
-    if ours.keys() != theirs.keys() or any(not np.array_equal(ours[name], theirs[name]) for name in ("table", "id")):
+    alike = ours.keys() == theirs.keys() and all(ours[name].shape == theirs[name].shape for name in ours)
+    if not alike or any(not np.array_equal(ours[name], theirs[name]) for name in ("table", "id")):
         return math.inf, "its rows and states are others"
     worst, where = 0.0, ""
     for name, right in theirs.items():
@@ -155,10 +160,31 @@ def _rank(record: Record) -> int:
 def _read(path: Path) -> Rows | None:
     """The rows of a cell; None where the file is gone, or is none."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return dict(file)
-    except (OSError, ValueError, zipfile.BadZipFile):
+        with open_file(path) as file, np.load(file, allow_pickle=False) as archive:
+            if sum(member.file_size for member in archive.zip.infolist()) > os.fstat(file.fileno()).st_size:
+                return None  # what the cell wrote is not compressed
+            rows = dict(archive)
+    except Exception as error:  # damage shows as whatever numpy or zipfile raises
+        if not isinstance(error, FileNotFoundError):
+            log.warning("%s is left out: %s", path, error or type(error).__name__)
         return None
+    return rows if _are_rows(rows) else None
+
+
+def _are_rows(rows: Rows) -> bool:
+    """Whether arrays are what `suite.run.cell.sampled_rows` writes: by row, numbers beside a table and an id."""
+    if not {"table", "id"} <= rows.keys() or not all(isinstance(values, np.ndarray) for values in rows.values()):
+        return False  # a member that is no array comes as its bytes
+    count = rows["id"].size
+    numbers = {name: values for name, values in rows.items() if name not in ("table", "id")}
+    return (
+        count > 0
+        and rows["id"].shape == rows["table"].shape == (count,)
+        and all(
+            values.dtype.kind == "f" and values.ndim in (1, 2) and len(values) == count for values in numbers.values()
+        )
+        and all(f"{name.partition('/')[0]}/moved" in numbers for name in numbers)
+    )
 
 
 def _bitwise(record: Record) -> bool:

@@ -16,7 +16,7 @@ from suite.records.code import system_digest
 from suite.records.environment import Environment, device_name
 from suite.records.groups import group_records
 from suite.records.measured import Optimum
-from suite.records.record import Cell, Record, record_key
+from suite.records.record import LATEST, Cell, Record, record_key
 from suite.records.status import Status
 from suite.records.store import RecordStore, StoreError
 from suite.run import memory_group
@@ -70,8 +70,15 @@ class Runner:
         self._store = RecordStore(out)
         found, self._problems = self._store.load_all()
         self._newest = max((record.order for record in found), default=0)
-        keys = {self._key(cell) for cell in cells}
-        self._records = {r.key: r for r in found if r.key in keys and r.status is not Status.INTERRUPTED}
+        planned = {self._key(cell): cell for cell in cells}
+        # the cell is the planned one: where its data lie, and which code it names, is never read from a file
+        self._records = {
+            record.key: record.model_copy(update={"cell": cell})
+            for record in found
+            if (cell := planned.get(record.key)) is not None
+            and record.cell.identity() == cell.identity()
+            and record.status is not Status.INTERRUPTED
+        }
         self.interrupted = False
 
     def state(self, cell: Cell) -> str:
@@ -223,7 +230,7 @@ class Runner:
 
     def _now(self) -> datetime:
         now = datetime.now(UTC)
-        self._newest = max(int(1e6 * now.timestamp()), self._newest + 1)
+        self._newest = min(max(int(1e6 * now.timestamp()), self._newest + 1), LATEST)
         return now
 
     def _optima(self, cell: Cell) -> tuple[Optimum, ...]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from workloads.batch import Batch, DataKind, Split
+from workloads.errors import DataError
 from workloads.schema import SCHEMAS, DatasetSchema
 from workloads.split import prefix_of
 from workloads.streams.bijection import RankScrambler
@@ -32,7 +33,7 @@ class SyntheticWorkload:
     own (Philox): the same in any process, and unlike any other batch. Arguments as of `SampleSource`.
 
     Raises:
-        ValueError: the batch size or the seed is out of range.
+        DataError: the batch size or the seed is out of range.
     """
 
     kind = DataKind.SYNTHETIC
@@ -41,9 +42,9 @@ class SyntheticWorkload:
         self, *, schema: DatasetSchema, rows: Mapping[str, int], batch_size: int, seed: int, track: Track | None = None
     ) -> None:
         if batch_size < 1:
-            raise ValueError(f"batch_size is {batch_size}: give at least 1 sample per batch")
+            raise DataError(f"batch_size is {batch_size}: give at least 1 sample per batch")
         if not 0 <= seed < 1 << 64:
-            raise ValueError(f"seed is {seed}: give a number from 0 to 2**64 - 1")
+            raise DataError(f"seed is {seed}: give a number from 0 to 2**64 - 1")
         self.name = f"{schema.name}@{label(track)}" if track else schema.name
         self.batch_size = batch_size
         self.tables = tuple(rows.items())
@@ -77,11 +78,11 @@ class SyntheticWorkload:
             max_rows: Rows that all tables may hold together; one common cap, small tables keep their size.
 
         Raises:
-            ValueError: the dataset is unknown or a number is out of range.
+            DataError: the dataset is unknown or a number is out of range.
         """
         dataset, track = split_name(dataset)
         if dataset not in SCHEMAS:
-            raise ValueError(f"unknown dataset {dataset!r}: choose one of {', '.join(SCHEMAS)}")
+            raise DataError(f"unknown dataset {dataset!r}: choose one of {', '.join(SCHEMAS)}")
         schema = SCHEMAS[dataset]
         sizes = [rows for _, rows in schema.categorical]
         cap = max(sizes) if max_rows is None else _common_cap(sizes, max_rows=max_rows)
@@ -136,7 +137,7 @@ class SyntheticWorkload:
 
     def shrunk(self, *, max_table_rows: int, batch_size: int) -> "SyntheticWorkload":
         if max_table_rows < 1:
-            raise ValueError(f"max_table_rows is {max_table_rows}: give at least 1 row per table")
+            raise DataError(f"max_table_rows is {max_table_rows}: give at least 1 row per table")
         rows = {name: min(count, max_table_rows) for name, count in self._rows.items()}
         return SyntheticWorkload(
             schema=self._schema, rows=rows, batch_size=batch_size, seed=self._seed, track=self._track
@@ -159,7 +160,7 @@ def _common_cap(sizes: list[int], *, max_rows: int) -> int:
     """The largest common cap whose capped sizes sum to `max_rows` at most."""
     low, high = 2, max(sizes)
     if sum(min(size, low) for size in sizes) > max_rows:
-        raise ValueError(
+        raise DataError(
             f"max_rows is {max_rows}: {len(sizes)} tables need {sum(min(size, low) for size in sizes)} rows at least"
         )
     while low < high:

@@ -1,6 +1,7 @@
 """How far predictions were off: records made up, costs made by hand."""
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from suite.run.cell.stream import open_workload
 from suite.simulate.models.model import Span
 from suite.simulate.traces.trace import WorkloadTrace
 from tests.unit.suite.fabricate import environment, record
+from workloads.prepare.prepare import prepare
+from workloads.prepared import PreparedWorkload
 
 app = typer.Typer()
 app.command()(advise_command)
@@ -195,3 +198,75 @@ def test_what_cannot_be_compared_is_refused(results: Path, tmp_path: Path) -> No
 def test_nothing_predicted_has_no_median() -> None:
     nothing = Accuracy(results="r", machine="m", basis="modelled", cells=(), left_out=())
     assert nothing.median_absolute_error is None
+
+
+NO_SUCH = {
+    "dim": {"embedding_dim": 2**40},
+    "odd dim": {"embedding_dim": 6},
+    "batch": {"batch_size": 2**40},
+    "layer": {"top_mlp": (2**62, 1)},
+    "negative layer": {"bottom_mlp": (-1,)},
+    "optimizer": {"optimizer": "sgd2"},
+    "seed": {"seed": -1},
+    "share": {"frequency_prefix": 0.0},
+    "ratio": {"cache_ratio": 7.0},
+    "warm-up": {"warmup_steps": 2**60},
+    "before the first": {"warmup_steps": -1},
+    "rows": {"max_rows": 1},
+    "track": {"workload": "avazu@nowhere"},
+    "workload": {"workload": "../avazu"},
+    "real data": {"data": "real", "data_dir": "/dev/zero", "data_digest": "d"},
+}
+
+
+@pytest.mark.usefixtures("costs")
+@pytest.mark.parametrize("setting", NO_SUCH.values(), ids=NO_SUCH)
+def test_what_no_run_can_have_measured_is_left_out_at_once(results: Path, setting: dict[str, object]) -> None:
+    strange = record("full_gpu", where=HERE, setting={**SETTING, **setting})
+    content = json.loads(_run("--against", _written(results, strange), "--json").stdout)
+    assert len(content["cells"]) == 2
+    (left_out,) = content["left_out"]
+    assert left_out["reason"]
+
+
+@pytest.mark.usefixtures("costs")
+def test_code_that_a_record_names_is_not_run(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "evil_of_a_record.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    evil = record("evil_of_a_record:System", where=HERE, setting=SETTING)
+    content = json.loads(_run("--against", _written(results, evil), "--json").stdout)
+    (left_out,) = content["left_out"]
+    assert "never imported because a record names it" in left_out["reason"]
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.usefixtures("costs")
+def test_real_data_are_opened_where_the_user_says_and_must_be_those_measured(tmp_path: Path) -> None:
+    lines = "".join("\t".join(["1", *map(str, range(39))]) + "\n" for _ in range(196))
+    (tmp_path / "train.txt").write_text(lines)
+    prepare("criteo_kaggle", [tmp_path / "train.txt"], out=tmp_path / "data")
+    digest = PreparedWorkload.open(tmp_path / "data" / "criteo_kaggle", batch_size=1).digest
+    os.mkfifo(tmp_path / "pipe")
+    real = {**SETTING, "workload": "criteo_kaggle", "data": "real", "max_rows": None, "data_digest": digest}
+    real |= {"data_dir": str(tmp_path / "pipe"), "batch_size": 16, "warmup_steps": 1, "turns": 1, "turn_steps": 1}
+    both = [record(name, where=HERE, setting=real) for name in ("full_gpu", "freq_cache")]
+    _written(tmp_path / "real", *both)
+    _written(tmp_path / "other", record("full_gpu", where=HERE, setting={**real, "data_digest": "other"}))
+    assert "opened where --data-dir says: give it too" in _refused("--against", tmp_path / "real")
+    there = ("--data-dir", tmp_path / "data")
+    assert "measured on other data than" in _refused("--against", tmp_path / "other", *there)
+    content = json.loads(_run("--against", tmp_path / "real", *there, "--json").stdout)
+    assert (len(content["cells"]), content["left_out"]) == (2, [])
+
+
+@pytest.mark.usefixtures("costs")
+def test_files_that_are_no_records_are_named(results: Path) -> None:
+    forged = record("full_gpu", where=HERE, setting={**SETTING, "lr": 0.5}).model_copy(update={"key": "0" * 16})
+    path = RecordStore(results).write(forged)
+    content = json.loads(_run("--against", results, "--json").stdout)
+    assert content["unreadable"] == [f"{path}: has a key that its cell and environment do not give: " + EDITED]
+    assert "has a key that its cell" in _run("--against", results).stdout
+
+
+EDITED = "somebody edited them; restore the file or measure it again"

@@ -7,7 +7,7 @@ from compare_scenes import NEXT_DAY, STEADY, run_at
 from suite.compare.runs import NoComparison, read_run
 from suite.records.status import Status
 from suite.records.store import RecordStore
-from tests.unit.suite.fabricate import BASELINE, record, rounds, shuffled
+from tests.unit.suite.fabricate import BASELINE, environment, record, rounds, shuffled
 
 
 def test_run_is_a_results_directory_or_a_directory_of_records_of_any_name(tmp_path):
@@ -29,7 +29,7 @@ def test_one_record_leaves_its_neighbours_out(tmp_path):
 
 def test_newest_record_of_a_round_counts_as_in_the_published_tables(tmp_path):
     older = record("cache", samples_per_s=0.5 * BASELINE)
-    newer = record("cache", samples_per_s=0.8 * BASELINE, started_at=NEXT_DAY).model_copy(update={"key": "changed"})
+    newer = record("cache", samples_per_s=0.8 * BASELINE, started_at=NEXT_DAY, where=environment(code="changed"))
     for records in ([older, newer], [newer, older]):
         run = read_run("RUN_A", run_at(tmp_path, shuffled(records)))
         assert [row.ratio for row in run.rows] == [pytest.approx(0.8)]

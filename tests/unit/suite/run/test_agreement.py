@@ -2,9 +2,13 @@
 
 import io
 import math
+import os
+import zipfile
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from suite.records.record import Check, Verification
 from suite.records.status import Status
@@ -139,6 +143,59 @@ def test_rows_that_are_gone_or_damaged_are_noted_once_and_no_failure(tmp_path):
     assert [one.cell.system for one in after] == ["full_gpu", "freq_cache", "reference"]
     assert all(one.status is Status.OK and "its rows after training were not compared" in one.notes[0] for one in after)
     assert compared(after, tmp_path) == []
+
+
+def in_place_of_rows(path):
+    """What may stand where the rows of a cell should, by name: a file's content, or what makes something else there."""
+    whole, odd, packed = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    np.savez(whole, **sample())
+    np.savez(odd, **{**sample(), "early/weight": np.array(["not", "numbers"])})
+    np.savez_compressed(packed, **{**sample(), "early/weight": np.zeros((ROWS, 1 << 12), np.float32)})
+    foreign = io.BytesIO()
+    with zipfile.ZipFile(foreign, "w") as archive:
+        for name in sample():
+            archive.writestr(name, "no array")
+    yield "no numbers", odd.getvalue()
+    yield "packed", packed.getvalue()
+    yield "no arrays", foreign.getvalue()
+    yield "one id", b"".join([whole.getvalue()[:200], bytes(1000), whole.getvalue()[1200:]])
+    yield "pipe", os.mkfifo
+    yield "folder", os.mkdir
+    yield "endless", lambda path: path.symlink_to("/dev/zero")
+    (path.parent / "elsewhere").write_bytes(whole.getvalue())
+    yield "elsewhere", lambda path: path.symlink_to("elsewhere")
+
+
+def test_what_is_no_rows_in_their_place_is_noted_and_not_waited_for(tmp_path):
+    full, other = kept(tmp_path, "full_gpu", sample()), kept(tmp_path, "freq_cache", sample())
+    path = path_of(tmp_path, other.key)
+    for name, made in in_place_of_rows(path):
+        path.rmdir() if path.is_dir() else path.unlink()
+        path.write_bytes(made) if isinstance(made, bytes) else made(path)
+        noted = compared([full, other], tmp_path)
+        assert [len(record.notes) for record in noted] == [1, 1], name
+        assert all(record.status is Status.OK for record in noted), name
+
+
+@given(place=st.integers(0, 10**6), by=st.integers(1, 255), end=st.booleans())
+def test_damage_anywhere_in_rows_is_a_difference_or_noted(whole, place, by, end):
+    out, records = whole
+    path = path_of(out, records[1].key)
+    content = bytearray(path.read_bytes())
+    place %= len(content)
+    damaged = content[:place] if end else content[:place] + bytes([content[place] ^ by]) + content[place + 1 :]
+    try:
+        path.write_bytes(damaged)
+        for record in compared(records, out):
+            assert record.notes or record.verification.checks[-1].name.startswith("rows after training")
+    finally:
+        path.write_bytes(content)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    out = tmp_path_factory.mktemp("whole")
+    return out, [kept(out, name, sample()) for name in ("full_gpu", "freq_cache")]
 
 
 def test_systems_that_are_not_exact_failed_or_alone_are_not_compared(tmp_path):

@@ -6,14 +6,14 @@ from datetime import UTC, datetime
 import pytest
 
 from suite.records.groups import group_records
-from suite.records.record import Record
+from suite.records.record import LATEST, Record
 from suite.records.status import Status
-from suite.records.store import RecordStore
+from suite.records.store import RecordStore, to_text
 from suite.run import runner as module
 from suite.run.runner import Choice, Runner, exit_code
 from tests.faults.cells import tiny_cell
 from tests.unit.suite.fabricate import environment, measurement, optimum
-from tests.unit.suite.run.runner_scenes import CELLS, TIMES, Turned, statuses
+from tests.unit.suite.run.runner_scenes import CELLS, TIMES, Notebook, Turned, statuses
 
 # Resuming
 
@@ -73,6 +73,41 @@ def test_change_of_ones_own_system_makes_its_cells_undone_and_no_others(run, tmp
     assert run(cells=cells).workers.started == []
     file.write_text("x = 2")
     assert run(cells=cells).workers.started == ["one_of_my_own:System"]
+
+
+def test_record_under_the_key_of_another_cell_is_no_record_of_it(run, tmp_path):
+    """Its cell would go to the process that takes turns, which imports what the cell names."""
+    first = run()
+    evil = first.records[1].model_copy(update={"cell": tiny_cell("evil.module:System")})
+    path = RecordStore(tmp_path).path(first.records[1])
+    path.write_text(to_text(evil))
+    again = run()
+    assert again.workers.started == ["full_gpu"]
+    (warning,) = again.display.warnings
+    assert warning.startswith(f"{path}: has a key that its cell and environment do not give")
+    assert again.records[1].cell == CELLS[1]
+    assert all("evil.module:System" not in session for session in Turned.sessions)
+
+
+def test_where_data_lie_is_taken_from_the_plan_and_never_from_a_record(run, tmp_path, monkeypatch):
+    cells = [cell.model_copy(update={"data": "real", "data_dir": "here", "data_digest": "d"}) for cell in CELLS]
+    monkeypatch.setattr(module, "take_turns", lambda records, log, **_: iter(()))
+    for record in run(cells=cells).records:
+        moved = record.cell.model_copy(update={"data_dir": "/somewhere/else", "rendezvous": "evil.example:1"})
+        RecordStore(tmp_path).write(record.model_copy(update={"cell": moved}))
+    seen = []
+    monkeypatch.setattr(module, "take_turns", lambda records, log, **_: iter(seen.extend(records) or ()))
+    again = Runner(cells, out=tmp_path, environment=environment(gpu=False), choice=Choice.RESUME, timeout_s=None)
+    again.run(Notebook())
+    assert [record.cell for record in seen] == cells
+
+
+def test_record_of_the_last_possible_sequence_leaves_others_readable(run, tmp_path):
+    (record, *_) = run(cells=CELLS[:1]).records
+    last = record.model_copy(update={"sequence": LATEST})
+    RecordStore(tmp_path).write(last)
+    run()
+    assert len(RecordStore(tmp_path).load_all()[0]) == 3
 
 
 def test_what_does_not_change_a_measurement_leaves_cells_done(run, tmp_path):
