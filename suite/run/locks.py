@@ -3,9 +3,11 @@
 A lock is an open file: closing it lets go, and the kernel closes it when its process ends, however that comes about.
 """
 
+import errno
 import fcntl
 import json
 import os
+import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -44,9 +46,14 @@ def one_run_on(device: str, out: Path) -> IO[str]:
         StoreError: the lock cannot be made.
     """
     # not under TMPDIR, which may differ from run to run
-    folder = Path(os.environ.get(PLACE) or f"/tmp/embedding-offload-bench-{os.getuid()}")
+    named = os.environ.get(PLACE)
+    folder = Path(named or f"/tmp/embedding-offload-bench-{os.getuid()}")
     path = folder / f"{device}.lock"
     try:
+        if named:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # whose it is, is the user's choice
+        else:
+            own_folder(folder)
         return _signed(path, out)
     except BlockingIOError:
         raise Locked(
@@ -55,19 +62,40 @@ def one_run_on(device: str, out: Path) -> IO[str]:
         ) from None
     except OSError as error:
         raise StoreError(
-            f"cannot lock the device {device} in {folder}: {error.strerror}; name a folder that can be written in the "
-            f"environment variable {PLACE}"
+            f"cannot lock the device {device} in {folder}: {error.strerror}; name a folder of yours that can be "
+            f"written in the environment variable {PLACE}"
         ) from error
 
 
+def own_folder(path: Path) -> Path:
+    """A folder of this user's, made where it is missing and closed to others, where anybody may have made something.
+
+    Raises:
+        PermissionError: it is a link or no folder, it is somebody else's, or others can write there.
+        OSError: it cannot be made.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        wrong = "is a link, or no folder"
+    elif found.st_uid != os.getuid():
+        wrong = f"belongs to another user, number {found.st_uid}"
+    elif found.st_mode & 0o022:
+        wrong = "can be written by others"
+    else:
+        return path
+    raise PermissionError(errno.EPERM, f"it {wrong}", str(path))
+
+
 def locked(path: Path, *, wait: bool = False) -> IO[str]:
-    """Lock a file, made where it is missing; its folder too, closed to other users.
+    """Lock a file, made where it is missing.
 
     Raises:
         BlockingIOError: somebody else has it, and `wait` is not set.
         OSError: it cannot be opened.
     """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # no link is followed: the folder may lie where others can write
     stream = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+")
     try:

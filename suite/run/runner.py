@@ -90,7 +90,7 @@ class Runner:
 
         Raises:
             Locked: another run uses the same directory, or a device that this one needs.
-            StoreError: the directory cannot be written at all.
+            StoreError: the directory, or that of temporary files, cannot be written at all or is another user's.
         """
         todo = [cell for cell in self._cells if self._runs(cell)]
         groups = [list(cells) for _, cells in itertools.groupby(self._cells, key=lambda one: (one.setting, one.round))]
@@ -141,6 +141,11 @@ class Runner:
                 display.note(f"removed {folder}: temporary files of a cell that was killed")
             for group in memory_group.remove_left():
                 display.note(f"removed {group}: the memory control group of a cell that was killed")
+        except PermissionError as error:
+            raise StoreError(
+                f"cannot keep temporary files in {error.filename}: {error.strerror}; remove it, or name another place "
+                "in the environment variable TMPDIR"
+            ) from error
         except OSError as error:
             display.warn(f"temporary files of cells that were killed cannot be looked for: {error}; see TMPDIR")
 

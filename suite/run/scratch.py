@@ -6,15 +6,19 @@ and where the run itself was killed, with the next run.
 
 import errno
 import os
+import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from suite.run.locks import locked
+from suite.run.locks import locked, own_folder
 
 _LOCK = ".lock"
+_NAME = re.compile(r"[0-9]+-[a-z0-9_]{8}")
+"""Of a cell's directory: the number of the process that made it, and what `mkdtemp` adds."""
 
 
 @contextmanager
@@ -47,20 +51,27 @@ def remove_left() -> list[Path]:
         What was removed.
 
     Raises:
-        OSError: the folder that holds them cannot be written.
+        PermissionError: the folder that holds them is not this user's alone.
+        OSError: it cannot be written.
     """
     removed = []
     parent = _parent()
     with locked(parent / _LOCK, wait=True):
-        for folder in sorted(path for path in parent.iterdir() if path.is_dir()):
+        for folder in sorted(path for path in parent.iterdir() if _made_here(path)):
             try:
                 held = locked(folder / _LOCK)
-            except OSError:  # it is in use
+            except BlockingIOError:  # it is in use
                 continue
             with held:
                 shutil.rmtree(folder, ignore_errors=True)
-            removed.append(folder)
+            if not folder.exists():
+                removed.append(folder)
     return removed
+
+
+def _made_here(path: Path) -> bool:
+    """Whether a folder is one that `cell_directory` made: by its name, and no link."""
+    return _NAME.fullmatch(path.name) is not None and stat.S_ISDIR(path.lstat().st_mode)
 
 
 def free_bytes() -> tuple[Path, int]:
@@ -80,5 +91,10 @@ def is_disk_full(error: BaseException) -> bool:
 
 
 def _parent() -> Path:
-    """One folder for all cells of a user: a name is short, because sockets below it may have 107 characters in all."""
-    return Path(tempfile.gettempdir()) / f"embedding-offload-bench-{os.getuid()}"
+    """One folder for all cells of a user: a name is short, because sockets below it may have 107 characters in all.
+
+    Raises:
+        OSError: it is somebody else's or a link, and what is removed there might be anybody's; or it cannot be made.
+    """
+    folder = Path(tempfile.gettempdir()) / f"embedding-offload-bench-{os.getuid()}"
+    return own_folder(folder)

@@ -124,3 +124,12 @@ def test_directory_that_cannot_be_made_is_a_sentence(tmp_path):
     runner = Runner(CELLS, out=tmp_path / "file", environment=environment(), choice=Choice.RESUME, timeout_s=None)
     with pytest.raises(StoreError, match=r"cannot write to .*file: .*choose another directory with --out"):
         runner.run(Notebook())
+
+
+def test_run_whose_temporary_files_would_be_in_anothers_folder_does_not_begin(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    (tmp_path / "temporary" / f"embedding-offload-bench-{os.getuid()}").symlink_to(tmp_path)
+    with pytest.raises(StoreError, match=r"temporary files in .*: it is a link, or no folder; remove it, .* TMPDIR"):
+        run()
+    assert not (tmp_path / "records").exists()

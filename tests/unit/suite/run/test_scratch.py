@@ -1,5 +1,6 @@
 """Temporary directories of cells: whose they are, and when they go."""
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -58,3 +59,59 @@ def test_two_cells_have_a_directory_each_that_goes_with_its_files_and_nothing_el
         (one / "rows" / "a").write_text("1")
         assert one != other
     assert [path for path in (one, other, stranger) if path.exists()] == [stranger]
+
+
+def ours(temporary):
+    return temporary / f"embedding-offload-bench-{os.getuid()}"
+
+
+def test_only_directories_that_cells_made_are_removed(temporary):
+    with cell_directory() as (made, _):
+        pass
+    parent, data = made.parent, temporary / "data"
+    data.mkdir()
+    (data / "thesis").write_text("1")
+    (parent / "kept").mkdir()
+    (parent / "12-abcdefgh").symlink_to(data, target_is_directory=True)
+    (parent / "13-abcdefgh").write_text("a file")
+    (parent / "14-abcdefgh").mkdir()
+    assert remove_left() == [parent / "14-abcdefgh"]
+    assert sorted(path.name for path in parent.iterdir()) == [".lock", "12-abcdefgh", "13-abcdefgh", "kept"]
+    assert [path.name for path in data.iterdir()] == ["thesis"]
+
+
+def test_folder_that_is_a_link_is_neither_cleaned_nor_used(temporary):
+    data = temporary / "data"
+    (data / "12-abcdefgh").mkdir(parents=True)
+    ours(temporary).symlink_to(data, target_is_directory=True)
+    for use in (remove_left, lambda: cell_directory().__enter__()):
+        with pytest.raises(PermissionError, match="it is a link, or no folder"):
+            use()
+    assert [path.name for path in data.iterdir()] == ["12-abcdefgh"]
+
+
+@pytest.mark.parametrize(("mode", "reason"), [(0o777, "can be written by others"), (0o720, "can be written by others")])
+def test_folder_that_others_can_write_is_refused(temporary, mode, reason):
+    ours(temporary).mkdir()
+    ours(temporary).chmod(mode)
+    with pytest.raises(PermissionError, match=reason):
+        remove_left()
+
+
+def test_folder_of_another_user_is_refused(temporary, monkeypatch):
+    ours(temporary).mkdir(mode=0o700)
+    (ours(temporary) / "12-abcdefgh").mkdir()
+    seen = os.stat_result((0o40700, *([0] * 3), os.getuid() + 1, *([0] * 5)))
+    monkeypatch.setattr(Path, "lstat", lambda path: seen)
+    with pytest.raises(PermissionError, match=f"it belongs to another user, number {os.getuid() + 1}"):
+        remove_left()
+    assert (ours(temporary) / "12-abcdefgh").exists()
+
+
+def test_folder_is_closed_to_others_whatever_the_umask(temporary):
+    before = os.umask(0)
+    try:
+        with cell_directory() as (made, _):
+            assert (made.parent.lstat().st_mode & 0o777, made.lstat().st_mode & 0o777) == (0o700, 0o700)
+    finally:
+        os.umask(before)
