@@ -5,6 +5,8 @@ import importlib.util
 from collections.abc import Iterable
 from pathlib import Path
 
+PROJECT = Path(__file__).resolve().parents[2]
+"""Folder of the packages below, as this process imported them."""
 SOURCE_PACKAGES = ("suite", "systems", "workloads")
 _PRESENTING = (
     "suite/advise", "suite/compare", "suite/doctor", "suite/report", "suite/run/console", "suite/tables",

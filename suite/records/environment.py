@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from suite.records.base import Model
-from suite.records.code import SOURCE_PACKAGES, code_digest
+from suite.records.code import PROJECT, SOURCE_PACKAGES, code_digest
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,6 @@ DISTRIBUTIONS = (
     "torchrec",
 )
 
-_PROJECT = Path(__file__).resolve().parents[2]
 _CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 _GIT_TIMEOUT_S = 20
 
@@ -78,7 +77,7 @@ class Gpu:
     uuid: str | None = None
 
 
-def capture(*, threads: int, project: Path = _PROJECT) -> Environment:
+def capture(*, threads: int, project: Path = PROJECT) -> Environment:
     """Describe this machine, the installed packages and the code.
 
     Args:

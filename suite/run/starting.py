@@ -7,13 +7,17 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from threading import Lock
 
 import psutil
 
+from suite.records.code import PROJECT, code_digest
 from suite.run.ending import MARK, NO_MARK
 
+CODE = "EMBEDDING_BENCH_CODE"
+"""Environment variable of a worker: the digest of the code that its records will name."""
 _ANSWER_S = 300.0
 """How long the import may take, and a fork."""
 _END_S = 1.0
@@ -116,17 +120,32 @@ def fork_worker(environment: dict[str, str], fds: list[int]) -> int:
             raise
 
 
+@cache
+def _code() -> str:
+    """Of this process, as it lies there when the first worker is started."""
+    return code_digest(PROJECT)
+
+
 def worker_environment() -> dict[str, str]:
-    """A worker's environment: this package importable from anywhere, one native thread per core.
+    """A worker's environment: this very package imported from anywhere, one native thread per core.
+
+    Where Python would look first, in the working directory, another copy of the suite may lie: workers look there only
+    if this process does, and after this copy. They compare the digest of their own code with that of this process.
 
     libgomp's threads spin for milliseconds at every barrier by default; where a neighbour wants the core they then wait
     for the scheduler instead, and a step takes a hundred times as long. A short spin costs nothing on a quiet machine.
     CUDA numbers devices as NVML does, in PCI order: records describe the device that computed, whatever else there is.
     """
-    root = str(Path(__file__).resolve().parents[2])
-    inherited = os.environ.get("PYTHONPATH")
-    path = os.pathsep.join([root, str(Path.cwd()), *([inherited] if inherited else [])])
+    here, inherited = str(Path.cwd()), os.environ.get("PYTHONPATH")
+    looked_in = [here] if here in sys.path or "" in sys.path else []
+    path = os.pathsep.join([str(PROJECT), *looked_in, *([inherited] if inherited else [])])
     threads = str(len(os.sched_getaffinity(0)))
     rest = {name: value for name, value in os.environ.items() if name not in _NOT_HANDED_ON}
-    ours = {"PYTHONPATH": path, "OMP_NUM_THREADS": threads, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    ours = {
+        "PYTHONPATH": path,
+        "PYTHONSAFEPATH": "1",
+        CODE: _code(),
+        "OMP_NUM_THREADS": threads,
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+    }
     return {"GOMP_SPINCOUNT": "2000", **rest, **ours}

@@ -15,11 +15,13 @@ from collections.abc import Iterator
 from queue import SimpleQueue
 from typing import NoReturn
 
+from suite.records.code import PROJECT, code_digest
 from suite.records.status import Status
 from suite.run.cell.failures import describe, status_of
 from suite.run.cell.reporter import Reporter
 from suite.run.ending import MARK, kill_marked
 from suite.run.messages import REQUESTS, Host, Outcome, Progress, Request, RunCell
+from suite.run.starting import CODE
 
 
 def main(messages: int) -> NoReturn:
@@ -30,10 +32,19 @@ def main(messages: int) -> NoReturn:
     warnings.filterwarnings("ignore")  # torchrec and fbgemm print dozens of deprecations; the log would drown
     reporter = Reporter(pipe)
     requests = map(REQUESTS.validate_json, iter(lines.get, None))
-    reporter.send(_outcome(next(requests), requests, reporter))
+    request = next(requests)
+    reporter.send(_changed() or _outcome(request, requests, reporter))
     # A library's exit handlers must not turn a finished cell into a crashed one.
     sys.stdout.flush()
     os._exit(0)
+
+
+def _changed() -> Outcome | None:
+    """Refuse to measure other code than records will name: another copy of the suite, or files edited since."""
+    if code_digest(PROJECT) == os.environ[CODE]:
+        return None
+    reason = f"the source files in {PROJECT} are not those that the run began with: start it again"
+    return Outcome(status=Status.CRASHED, reason=reason)
 
 
 def _outcome(request: Request, following: Iterator[Request], reporter: Reporter) -> Outcome:

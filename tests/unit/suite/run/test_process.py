@@ -292,14 +292,19 @@ def test_process_that_is_entering_a_program_is_asked_again_for_its_mark(monkeypa
         child.wait()
 
 
-def test_worker_imports_this_package_and_those_beside_the_caller(worker, tmp_path, monkeypatch):
+@pytest.mark.parametrize("looked_in", [False, True])
+def test_worker_imports_this_package_and_looks_where_the_caller_does(worker, tmp_path, monkeypatch, looked_in):
     monkeypatch.chdir(tmp_path)
+    if looked_in:
+        monkeypatch.syspath_prepend("")
+    monkeypatch.delenv("PYTHONPATH", raising=False)
     run = worker(
-        "names = ['PYTHONPATH', 'OMP_NUM_THREADS', 'CUDA_DEVICE_ORDER']\n"
+        "names = ['PYTHONPATH', 'PYTHONSAFEPATH', 'OMP_NUM_THREADS', 'CUDA_DEVICE_ORDER']\n"
         f"open({str(tmp_path / 'path')!r}, 'w').write(' '.join(os.environ[name] for name in names))"
     )
     run()
-    path, threads, order = (tmp_path / "path").read_text().split()
-    assert order == "PCI_BUS_ID"
-    assert path.split(os.pathsep)[:2] == [str(Path(process.__file__).resolve().parents[2]), str(tmp_path)]
+    path, safe, threads, order = (tmp_path / "path").read_text().split()
+    assert (order, safe) == ("PCI_BUS_ID", "1")
+    own = str(Path(process.__file__).resolve().parents[2])
+    assert path.split(os.pathsep) == [own, str(tmp_path)] if looked_in else [own]
     assert int(threads) == len(os.sched_getaffinity(0))

@@ -1,0 +1,43 @@
+"""Which code a worker runs: this copy of the suite, as it was when the run began."""
+
+import pytest
+
+from suite.records.status import Status
+from suite.run import starting
+from suite.run.process import Limits, run_in_process
+from suite.run.starting import Zygote
+from tests.faults.cells import tiny_cell
+
+GENEROUS = Limits(wall_s=90, stall_s=90, host_bytes=8 * 10**9)
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    Zygote.drop()
+    yield
+    Zygote.drop()
+
+
+OTHER = """
+import os, sys
+open(os.environ["WITNESS"], "a").write(__name__)
+"""
+
+
+def test_another_checkout_in_the_working_directory_is_not_imported(tmp_path, monkeypatch):
+    for name in ("suite/__init__", "suite/run/__init__", "suite/run/cell/__init__", "suite/run/cell/zygote", "json"):
+        file = tmp_path / "other" / f"{name}.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(OTHER)
+    monkeypatch.setenv("WITNESS", str(tmp_path / "witness"))
+    monkeypatch.chdir(tmp_path / "other")
+    ended = run_in_process(tiny_cell("full_gpu"), limits=GENEROUS, log=tmp_path / "log")
+    assert (ended.outcome.status, ended.outcome.reason) == (Status.OK, "")
+    assert not (tmp_path / "witness").exists()
+
+
+def test_worker_with_other_code_than_the_run_measures_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(starting, "_code", lambda: "another")
+    ended = run_in_process(tiny_cell("full_gpu"), limits=GENEROUS, log=tmp_path / "log")
+    assert ended.outcome.status is Status.CRASHED
+    assert "are not those that the run began with: start it again" in ended.outcome.reason
