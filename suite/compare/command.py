@@ -8,7 +8,7 @@ from rich.console import Console
 
 from suite.compare.compare import compare
 from suite.compare.gate import NOTHING_JUDGED, judge, parse_share
-from suite.compare.runs import NoComparison, read_run
+from suite.compare.runs import read_run
 from suite.compare.terminal import show
 from suite.records.exits import errors_told
 
@@ -38,7 +38,7 @@ def compare_command(
     of what it was, and the interval below 1), no longer ok, no longer verified, or missing. It is 2 for a wrong option,
     if nothing can be compared, or if the gate could judge nothing.
     """
-    with errors_told(usage=NoComparison) as errors:
+    with errors_told() as errors:
         threshold = None if fail_if_slower is None else parse_share(fail_if_slower)
         before, after = read_run("RUN_A", run_a), read_run("RUN_B", run_b)
         for problem in (*before.problems, *after.problems):

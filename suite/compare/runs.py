@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from suite.records.groups import group_records
+from suite.records.options import BadOption
 from suite.records.record import Cell, Record
 from suite.records.store import Problem, RecordStore
 from suite.tables.rows import Row, merged_rows
@@ -16,7 +17,7 @@ _NOT_IN_LABELS = ("system", "workload", "round", "data_dir", "cache_ratio", "dev
 _SPEAK_FOR_THEMSELVES = ("cache", "data", "device", "machine", "optimizer")
 
 
-class NoComparison(ValueError):
+class NoComparison(BadOption):
     """Two runs cannot be compared; the message says why and what to do."""
 
 

@@ -35,7 +35,7 @@ def doctor_command(
     The exit code is 0 unless there is a problem (1; with --strict a warning, too), 2 for a wrong option, 130 after
     Ctrl-C.
     """
-    with errors_told(usage=BadOption, left="the checks were not finished") as errors:
+    with errors_told(left="the checks were not finished") as errors:
         if not 0 < seconds <= _LONGEST_S:  # NaN compares false with everything
             raise BadOption(f"--seconds: {seconds:g} is out of range, give 0.1 to {_LONGEST_S:g}")
         with errors.status("watching what else computes, then importing torch and the other packages"):

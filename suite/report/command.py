@@ -44,7 +44,7 @@ def report_command(
     cannot be written.
     """
     console = Console(soft_wrap=True, markup=False, highlight=False)
-    with errors_told(usage=BadOption, left="files that were already written are whole") as errors:
+    with errors_told(left="files that were already written are whole") as errors:
         source = _read(out, records or [out], simulated)
         for problem in source.problems:
             errors.print(f"warning: left out {problem}")

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from suite.records.code import system_digest
 from suite.records.environment import Environment, device_name
+from suite.records.exits import only_shown
 from suite.records.groups import group_records
 from suite.records.measured import Optimum
 from suite.records.record import LATEST, Cell, Record, record_key
@@ -154,17 +155,21 @@ class Runner:
         return self._of(self._cells)
 
     def report(self, console: Console | None, columns: Columns = Columns.MAIN) -> None:
-        """Write the tables of the planned cells and print these columns of them, unless there is no console.
+        """Print these columns of the tables of the planned cells, unless there is no console, and write all of them.
 
         Raises:
             StoreError: the tables cannot be written; they were printed before.
         """
         groups = group_records(self.records())
         if console is not None:
-            render(console, groups, columns)
+            with only_shown():
+                render(console, groups, columns)
         markdown, csv = write_sheets([comparison(groups)], self._out / "tables", suffixes=("md", "csv"))
         if console is not None:
-            console.print(f"\nTables: {markdown}, {csv}; a record per cell: {self._store.directory}", highlight=False)
+            with only_shown():
+                console.print(
+                    f"\nTables: {markdown}, {csv}; a record per cell: {self._store.directory}", highlight=False
+                )
 
     def _key(self, cell: Cell) -> str:
         return record_key(cell, self._environments[cell.system])
@@ -199,9 +204,9 @@ class Runner:
         if record.status is Status.INTERRUPTED and key in self._records:
             raise KeyboardInterrupt  # what was measured before stays
         self._records[key] = record
+        self._write(record, display)
         reason = _with_log(record, log)
         display.cell_finished(record.status, wall_s=record.wall_s, summary=_summary(record), reason=reason)
-        self._write(record, display)
         if record.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
 
@@ -222,10 +227,10 @@ class Runner:
         logs = log.with_name(f"{log.stem}*{log.suffix}")  # a host each
         for record in take_turns(records, log, display=display, timeout_s=self._timeout_s):
             self._records[record.key] = record
+            self._write(record, display)
             if not record.status.good:
                 label = record.cell.label
                 display.warn(f"{label} failed in its turns: {record.status}: {_with_log(record, logs)}")
-            self._write(record, display)
 
     def _write(self, record: Record, display: Display) -> None:
         try:

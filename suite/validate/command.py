@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from suite.records.exits import FAILED, errors_told
-from suite.records.options import BadOption
 from suite.records.record import SCHEMA_VERSION
 from suite.validate.files import Checked, check_files, find_files
 from suite.validate.schema import Finding, schema_text
@@ -43,7 +42,7 @@ def validate_command(
     if print_schema:
         typer.echo(schema_text(), nl=False)
         return
-    with errors_told(usage=BadOption):
+    with errors_told():
         checked = check_files(find_files(paths or [_DEFAULT]))
     valid = sum(file.valid for file in checked)
     if as_json:

@@ -1,6 +1,7 @@
 """What the command line settles before anything is planned: systems, the device, and how to show a run."""
 
 import enum
+import io
 import os
 import sys
 from typing import TextIO
@@ -86,7 +87,7 @@ def make_display(quiet: bool, as_json: bool, *, stream: TextIO | None = None) ->
     JSON beats quiet: a program that reads events wants all of them. A live display needs a terminal that moves its
     cursor, and is not wanted under `NO_COLOR` or in CI.
     """
-    stream = stream or sys.stdout
+    stream = stream or sys.stdout or io.StringIO()  # Python has no standard output where it was started with none
     if as_json:
         return JsonDisplay(stream)
     if quiet:

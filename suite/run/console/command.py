@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from suite.records.environment import capture
-from suite.records.exits import errors_told
+from suite.records.exits import ShownConsole, errors_told
 from suite.records.options import (
     BadOption,
     OptimizerName,
@@ -117,11 +117,10 @@ def run(
     - `python run_bench.py --data-dir data --optimizer rowwise_adagrad`
     """
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
-    if list_:
-        show_choices(Console())
-        return
     with errors_told():
-        # every error of options, names and data is a ValueError with a sentence for the user
+        if list_:
+            show_choices(Console())
+            return
         if fresh and only_failed:
             raise BadOption("--fresh and --only-failed exclude each other")
         if timeout is not None and not timeout > 0:  # NaN compares false with everything
@@ -162,12 +161,12 @@ def run(
     if dry_run:
         show_plan(Console(), cells, runner, notes=[why, *notes], as_json=as_json)
         return
-    with errors_told(Locked, usage=BadOption, left="what is done is kept"):
+    with errors_told(Locked, left="what is done is kept"):
         with make_display(quiet, as_json) as display:
             for note in (why, *notes):
                 display.note(note)
             records = runner.run(display)
-        runner.report(None if as_json else Console(), columns)
+        runner.report(None if as_json else ShownConsole(), columns)
         raise typer.Exit(exit_code(records, planned=len(cells), interrupted=runner.interrupted))
 
 

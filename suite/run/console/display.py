@@ -10,6 +10,7 @@ from typing import Any, Self, TextIO
 from rich.console import Console
 from rich.text import Text
 
+from suite.records.exits import ShownConsole, only_shown
 from suite.records.status import Status
 from suite.run.messages import Progress
 
@@ -42,22 +43,27 @@ class Display(AbstractContextManager["Display"]):
     def _tell(self, event: str, line: str, style: str = "", **values: Any) -> None:  # noqa: ANN401 - whatever belongs to it
         """Show an event: its line, in a style of rich's, or its values."""
 
+    def _show(self, event: str, line: str, style: str = "", **values: Any) -> None:  # noqa: ANN401 - as of `_tell`
+        """Tell of an event; the run goes on where nobody can be told."""
+        with only_shown():
+            self._tell(event, line, style, **values)
+
     def run_started(self, cells: int, done_already: int) -> None:
         """A run of `cells` planned cells begins; `done_already` of them have records and are not run again."""
         self._cells, self._left = cells, cells - done_already
         self._run_start = self._clock()
         line = f"{cells} cells" + (f", {done_already} of them done already" if done_already else "")
-        self._tell("run_started", line, cells=cells, done_already=done_already)
+        self._show("run_started", line, cells=cells, done_already=done_already)
 
     def cell_started(self, index: int, label: str) -> None:
         """The cell at position `index` of all planned ones, counted from 1, begins."""
         self._index, self._label, self._start = index, label, self._clock()
-        self._tell("cell_started", f"{self._place}: started", index=index, label=label)
+        self._show("cell_started", f"{self._place}: started", index=index, label=label)
 
     def turns_started(self, label: str) -> None:
         """Systems begin to take turns."""
         self._index, self._label, self._standing, self._start = None, label, "", self._clock()
-        self._tell("turns_started", f"{label}: started", label=label)
+        self._show("turns_started", f"{label}: started", label=label)
 
     def progress(self, progress: Progress) -> None:
         """How far the cell in hand is, or the turns are: whose turn it is and how the ratios stand.
@@ -70,7 +76,7 @@ class Display(AbstractContextManager["Display"]):
         ratios = ", ".join(f"{name} {ratio:.2f}" for name, ratio in progress.ratios.items())
         self._standing = f"; relative to the baseline: {ratios}" if ratios else ""
         line = f"{self._place}: {progress.phase}{count}{self._standing} (elapsed {elapsed}{left})"
-        self._tell("progress", line, index=self._index, **progress.model_dump(exclude={"kind"}))
+        self._show("progress", line, index=self._index, **progress.model_dump(exclude={"kind"}))
 
     def cell_finished(self, status: Status, *, wall_s: float, summary: str, reason: str = "") -> None:
         """The cell in hand ended; `summary` says what it measured, `reason` why it is not `ok`."""
@@ -82,26 +88,26 @@ class Display(AbstractContextManager["Display"]):
         line += (f", {found}" if found else "") + (f"\n    {why}" if why else "")
         style = "green" if status is Status.OK else "yellow" if status.good else "red"
         ended = {"label": self._label, "status": status, "wall_s": wall_s, "summary": summary, "reason": reason}
-        self._tell("cell_finished", line, style, index=self._index, **ended, remaining_s=self.remaining_s)
+        self._show("cell_finished", line, style, index=self._index, **ended, remaining_s=self.remaining_s)
 
     def turns_finished(self) -> None:
         """All have taken all their turns, or failed."""
         took_s, self._start = self._clock() - (self._start or self._clock()), None
         line = f"{self._label}: done in {clock_text(took_s)}{self._standing}"
-        self._tell("turns_finished", line, "green", label=self._label, wall_s=took_s)
+        self._show("turns_finished", line, "green", label=self._label, wall_s=took_s)
 
     def run_finished(self) -> None:
         """Nothing is left to run."""
         elapsed_s = self._clock() - self._run_start
-        self._tell("run_finished", f"finished in {clock_text(elapsed_s)}", elapsed_s=elapsed_s)
+        self._show("run_finished", f"finished in {clock_text(elapsed_s)}", elapsed_s=elapsed_s)
 
     def note(self, text: str) -> None:
         """Something worth knowing."""
-        self._tell("note", f"note: {text}", "dim", text=text)
+        self._show("note", f"note: {text}", "dim", text=text)
 
     def warn(self, text: str) -> None:
         """Something to act upon; the text says how."""
-        self._tell("warning", f"warning: {text}", "yellow", text=text)
+        self._show("warning", f"warning: {text}", "yellow", text=text)
 
     @property
     def remaining_s(self) -> float | None:
@@ -160,16 +166,18 @@ class LiveDisplay(Display):
 
     def __init__(self, stream: TextIO, clock: Clock = time.monotonic, *, console: Console | None = None) -> None:
         super().__init__(clock)
-        self._console = console or Console(file=stream, highlight=False)
+        self._console = console or ShownConsole(file=stream, highlight=False)
         # Twice a second: the display must not take cycles from what is being measured.
         self._status = self._console.status("", refresh_per_second=2)
 
     def __enter__(self) -> Self:
-        self._status.start()
+        with only_shown():
+            self._status.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._status.stop()
+        with only_shown():
+            self._status.stop()
 
     def _tell(self, event: str, line: str, style: str = "", **values: Any) -> None:  # noqa: ANN401
         if event in ("cell_started", "progress", "turns_started"):
