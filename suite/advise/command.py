@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from suite.advise import tables
 from suite.advise.advising import advise
@@ -17,6 +16,7 @@ from suite.records.environment import visible_gpu
 from suite.records.exits import errors_told
 from suite.records.options import BadOption, OptimizerName, ScaleName, parse_bytes, parse_prepared, parse_workloads
 from suite.records.record import Cell
+from suite.records.shown import ShownConsole
 from suite.records.store import write_atomically
 from suite.run.memory_probes import available_host_bytes
 from suite.run.plan import Options, check_options, open_datasets, plan_cells
@@ -32,6 +32,7 @@ from suite.simulate.options import (
     check_output,
     parse_ratios,
 )
+from suite.tables.sheet import csv_text
 from systems import registry
 from systems.registry import Variant, split_list
 from workloads.prepared import find_prepared
@@ -132,7 +133,7 @@ def advise_command(
             if as_json:
                 typer.echo(accuracy.model_dump_json(indent=1))
             else:
-                tables.show_accuracy(accuracy, Console(markup=False, highlight=False))
+                tables.show_accuracy(accuracy, ShownConsole(markup=False, highlight=False))
             return
         if out is not None:
             check_output(out)
@@ -165,12 +166,12 @@ def advise_command(
             )
         if out is not None:
             write_atomically(out / "advice.json", advice.model_dump_json(indent=1) + "\n")
-            write_atomically(out / "advice.csv", tables.frame(advice).to_csv(index=False, lineterminator="\n"))
+            write_atomically(out / "advice.csv", csv_text(tables.frame(advice)))
             tables.draw(advice, out / "advice.svg")
         if as_json:
             typer.echo(advice.model_dump_json(indent=1))
             return
-        console = Console(markup=False, highlight=False)
+        console = ShownConsole(markup=False, highlight=False)
         tables.show(advice, console)
         if out is not None:
             console.print(f"\nWrote advice.json, advice.csv and advice.svg to {out}", soft_wrap=True)

@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from suite.compare.compare import compare
 from suite.compare.gate import NOTHING_JUDGED, judge, parse_share
 from suite.compare.runs import read_run
 from suite.compare.terminal import show
 from suite.records.exits import errors_told
+from suite.records.shown import ShownConsole
 
 
 def compare_command(
@@ -48,7 +48,7 @@ def compare_command(
     if as_json:
         typer.echo(comparison.to_json(None if verdict is None else verdict.content()), nl=False)
     else:
-        show(comparison, verdict, Console(markup=False, highlight=False), everything=all_)
+        show(comparison, verdict, ShownConsole(markup=False, highlight=False), everything=all_)
     if verdict is None:
         return
     if verdict.exit_code == NOTHING_JUDGED:

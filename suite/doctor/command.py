@@ -14,6 +14,7 @@ from suite.doctor.finding import Finding, Level
 from suite.doctor.machine import this_machine
 from suite.records.exits import errors_told
 from suite.records.options import BadOption
+from suite.records.shown import ShownConsole
 
 _LONGEST_S = 60.0
 _WIDTH = 80
@@ -40,7 +41,7 @@ def doctor_command(
             raise BadOption(f"--seconds: {seconds:g} is out of range, give 0.1 to {_LONGEST_S:g}")
         with errors.status("watching what else computes, then importing torch and the other packages"):
             findings = examine(this_machine(seconds=seconds))
-    show(findings, Console(markup=False, highlight=False))
+    show(findings, ShownConsole(markup=False, highlight=False))
     bad = {Level.PROBLEM, Level.WARNING} if strict else {Level.PROBLEM}
     raise typer.Exit(int(any(finding.level in bad for finding in findings.values())))
 

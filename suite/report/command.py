@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from suite.records.exits import FAILED, errors_told
 from suite.records.options import BadOption
+from suite.records.shown import ShownConsole
 from suite.report.publish import PAGE, differences, publish
 from suite.report.source import Source, read
 from suite.simulate.options import check_output
@@ -43,7 +43,7 @@ def report_command(
     The exit code is 2 for a wrong option or where there is nothing to report, 1 if --check finds a difference or a file
     cannot be written.
     """
-    console = Console(soft_wrap=True, markup=False, highlight=False)
+    console = ShownConsole(soft_wrap=True, markup=False, highlight=False)
     with errors_told(left="files that were already written are whole") as errors:
         source = _read(out, records or [out], simulated)
         for problem in source.problems:

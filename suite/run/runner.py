@@ -14,10 +14,10 @@ from rich.console import Console
 
 from suite.records.code import system_digest
 from suite.records.environment import Environment, device_name
-from suite.records.exits import only_shown
 from suite.records.groups import group_records
 from suite.records.measured import Optimum
 from suite.records.record import LATEST, Cell, Record, record_key
+from suite.records.shown import only_shown
 from suite.records.status import Status
 from suite.records.store import RecordStore, StoreError
 from suite.run import memory_group

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from suite.records.environment import capture
 from suite.records.exits import FAILED, INTERRUPTED, errors_told
 from suite.records.options import BadOption, ScaleName
 from suite.records.scales import SCALES
+from suite.records.shown import ShownConsole
 from suite.simulate import figure, results, tables
 from suite.simulate.models.model import RowBytes, Span
 from suite.simulate.models.registry import parse_policies
@@ -149,7 +149,7 @@ def simulate_command(
         if as_json:
             typer.echo(simulation.model_dump_json())
         else:
-            tables.show(simulation, Console(markup=False, highlight=False))
+            tables.show(simulation, ShownConsole(markup=False, highlight=False))
         if out is not None:
             files = [*results.write(simulation, out), figure.draw(simulation, out)]
             errors.print(f"Wrote {', '.join(path.name for path in files)} to {out}")

@@ -11,6 +11,7 @@ from suite.records.base import Model
 from suite.records.environment import Environment
 from suite.records.store import write_atomically
 from suite.simulate.models.model import CacheModel, RowBytes, Tally
+from suite.tables.sheet import csv_text
 
 
 class Stream(Model):
@@ -198,4 +199,4 @@ def _by_table(row: Row) -> list[dict[str, object]]:
 
 def _csv(lines: Sequence[Mapping[str, object]]) -> str:
     # As objects: a column of whole numbers in which one is missing stays one of whole numbers.
-    return str(pd.DataFrame(lines, dtype=object).to_csv(index=False, lineterminator="\n"))
+    return csv_text(pd.DataFrame(lines, dtype=object))

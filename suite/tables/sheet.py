@@ -15,6 +15,7 @@ import pandas as pd
 
 from suite.records.groups import device_title
 from suite.records.record import Record
+from suite.records.shown import printable
 from suite.records.store import write_atomically
 from suite.tables.quantities import MISSING
 
@@ -179,8 +180,21 @@ def to_markdown(sheet: Sheet) -> str:
 
 def to_csv(sheet: Sheet) -> str:
     """All blocks under one header: raw numbers in SI units, empty where there is no value."""
-    text: str = sheet.frame.to_csv(index=False, float_format="%.12g", lineterminator="\n")
-    return text
+    return csv_text(sheet.frame, float_format="%.12g")
+
+
+def csv_text(frame: pd.DataFrame, *, float_format: str | None = None) -> str:
+    """A frame as CSV in which a spreadsheet finds no formula: texts that begin like one get an apostrophe before."""
+    texts = {name: frame[name].map(_no_formula) for name in frame.select_dtypes(["object", "string"])}
+    shown = frame.assign(**texts).rename(columns=_no_formula)
+    return str(shown.to_csv(index=False, float_format=float_format, lineterminator="\n"))
+
+
+def _no_formula(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    text = printable(value)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
 def to_latex(sheet: Sheet) -> str:
@@ -206,7 +220,7 @@ _FORMATS: dict[str, Callable[[Sheet], str]] = {"md": to_markdown, "csv": to_csv,
 
 def escape_latex(texts: Iterable[str]) -> list[str]:
     """Texts as LaTeX prints them: pandas escapes what LaTeX reads as commands, and lines may break inside names."""
-    column = pd.DataFrame({"text": [" ".join(text.split()) for text in texts]})
+    column = pd.DataFrame({"text": [" ".join(printable(text).split()) for text in texts]})
     written = column.style.hide(axis="index").hide(axis="columns").format(escape="latex").to_latex()
     lines = [line.removesuffix(_LINE_END) for line in written.splitlines()[1:-1]]
     # Braces: a row that began with [ or * would be an argument of the line end before it, and two - make a dash.
@@ -215,9 +229,11 @@ def escape_latex(texts: Iterable[str]) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    """Text that Markdown shows as it is."""
-    # `*` would otherwise open emphasis, `|` a cell, `<` a tag; `_` inside names does not
-    return re.sub(r"([\\|*<`])", r"\\\1", text)
+    """Text that Markdown shows as it is, on one line."""
+    line = " ".join(printable(text).split())
+    # `*` would otherwise open emphasis, `|` a cell, `<` a tag, `](` a link, `[` at the start of a line a definition of
+    # one; `_` inside names does not
+    return re.sub(r"([\\|*<`]|(?<=\])\(|^\[)", r"\\\1", line)
 
 
 def _items(sentences: Iterable[str]) -> str:

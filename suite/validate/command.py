@@ -9,6 +9,7 @@ import typer
 
 from suite.records.exits import FAILED, errors_told
 from suite.records.record import SCHEMA_VERSION
+from suite.records.shown import printable
 from suite.validate.files import Checked, check_files, find_files
 from suite.validate.schema import Finding, schema_text
 
@@ -61,7 +62,7 @@ def validate_command(
 
 def _tell(head: str, findings: Sequence[Finding]) -> None:
     for finding in findings[:_MOST_SHOWN]:
-        typer.echo(f"{head}{finding}")
+        typer.echo(printable(f"{head}{finding}"))
     if len(findings) > _MOST_SHOWN:
         typer.echo(f"{head}and {len(findings) - _MOST_SHOWN} more")
 

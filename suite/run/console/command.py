@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from suite.records.environment import capture
-from suite.records.exits import ShownConsole, errors_told
+from suite.records.exits import errors_told
 from suite.records.options import (
     BadOption,
     OptimizerName,
@@ -20,6 +19,7 @@ from suite.records.options import (
     parse_sizes,
     parse_workloads,
 )
+from suite.records.shown import ShownConsole
 from suite.run.console.choices import Device, Tier, choose_device, make_display, named_systems
 from suite.run.console.listing import show_choices, show_plan
 from suite.run.locks import Locked
@@ -119,7 +119,7 @@ def run(
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     with errors_told():
         if list_:
-            show_choices(Console())
+            show_choices(ShownConsole())
             return
         if fresh and only_failed:
             raise BadOption("--fresh and --only-failed exclude each other")
@@ -159,7 +159,7 @@ def run(
     environment = capture(threads=len(os.sched_getaffinity(0)))
     runner = Runner(cells, out=out, environment=environment, choice=choice, timeout_s=timeout)
     if dry_run:
-        show_plan(Console(), cells, runner, notes=[why, *notes], as_json=as_json)
+        show_plan(ShownConsole(), cells, runner, notes=[why, *notes], as_json=as_json)
         return
     with errors_told(Locked, left="what is done is kept"):
         with make_display(quiet, as_json) as display:

@@ -10,7 +10,7 @@ from typing import Any, Self, TextIO
 from rich.console import Console
 from rich.text import Text
 
-from suite.records.exits import ShownConsole, only_shown
+from suite.records.shown import ShownConsole, only_shown, printable
 from suite.records.status import Status
 from suite.run.messages import Progress
 
@@ -142,7 +142,7 @@ class PlainDisplay(Display):
             return
         self._last_line = self._clock()
         # a log that is followed, or the last line before a crash, must not wait in a buffer
-        print(line, file=self._stream, flush=True)
+        print(printable(line), file=self._stream, flush=True)
 
 
 class JsonDisplay(PlainDisplay):

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from suite.records.environment import capture
 from suite.records.exits import errors_told
 from suite.records.options import BadOption, ScaleName, parse_bytes
 from suite.records.scales import SCALES
+from suite.records.shown import ShownConsole
 from suite.records.store import write_atomically
 from suite.simulate.curves.counted import Counted, beside, check_counted, show_beside
 from suite.simulate.curves.curves import miss_curves
@@ -34,6 +34,7 @@ from suite.simulate.options import (
     read_input,
     span_of,
 )
+from suite.tables.sheet import csv_text
 from workloads.progress import Shown
 
 _COUNTED = "docs/torchrec-planner.md shows what to write"
@@ -123,16 +124,16 @@ def curves_command(
         if as_json:
             typer.echo(record, nl=False)
         else:
-            show(curves, divided, Console(markup=False, highlight=False))
+            show(curves, divided, ShownConsole(markup=False, highlight=False))
         if out is not None:
             write_atomically(out / "curves.json", record)
             tables = frames(curves, divided)
             for name, frame in tables.items():
-                write_atomically(out / f"{name}.csv", frame.to_csv(index=False, lineterminator="\n"))
+                write_atomically(out / f"{name}.csv", csv_text(frame))
             names = [*(f"{name}.csv" for name in tables), *(path.name for path in draw(curves, divided, out))]
             errors.print(f"Wrote curves.json, {', '.join(names)} to {out}")
         if measured is not None:
-            show_beside(beside(opened, measured), Console(markup=False, highlight=False, stderr=as_json))
+            show_beside(beside(opened, measured), ShownConsole(markup=False, highlight=False, stderr=as_json))
         if torchrec is not None:
             inputs = planner_inputs(curves, batch_size=samples, slots=slots, prefetch=prefetch, reserved_bytes=reserved)
             write_atomically(torchrec, inputs.model_dump_json())

@@ -16,6 +16,8 @@ import zstandard
 from workloads.errors import DataError
 
 READ_BYTES = 1 << 18
+_FEED_BYTES = 1 << 10
+"""Compressed bytes that are unpacked at once: four of them can hold 128 KiB of zstd's text, so these hold 32 MiB."""
 LONGEST_LINE_BYTES = 1 << 20
 
 PARQUET_MAGIC = b"PAR1"
@@ -144,15 +146,21 @@ def _first_line_end(text: bytes) -> bytes:
 
 
 def _decompressed(blocks: Iterator[bytes], new: Callable[[], Any]) -> Iterator[bytes]:
-    """Text of one or several compressed members; EOFError where the last one is cut off."""
-    member = new()
-    for compressed in blocks:
-        block = compressed
-        while block:
-            if member.eof:
-                member = new()
-            yield member.decompress(block)
-            block = member.unused_data
+    """Text of one or several compressed members, in pieces of moderate size; EOFError where the last one is cut off."""
+    member, parts, size = new(), [b""], 0
+    for block in blocks:
+        for start in range(0, len(block), _FEED_BYTES):
+            rest = block[start : start + _FEED_BYTES]
+            while rest:
+                if member.eof:
+                    member = new()
+                parts.append(member.decompress(rest))
+                size += len(parts[-1])
+                rest = member.unused_data
+                if size >= READ_BYTES:
+                    yield b"".join(parts)
+                    parts, size = [], 0
+    yield b"".join(parts)
     if not member.eof:
         raise EOFError
 
