@@ -154,6 +154,8 @@ def read_manifest(folder: Path) -> Manifest:
         DataError: manifest.json is missing, damaged, or of another version.
     """
     path, command = folder / MANIFEST, prepare_command(folder)
+    if path.exists() and not path.is_file():  # reading a pipe would wait for whoever writes to it
+        raise DataError(f"{path} is no file. Make it: {command}")
     try:
         text = path.read_bytes()
     except OSError as error:
@@ -171,6 +173,8 @@ def read_manifest(folder: Path) -> Manifest:
     missing = set(DATA_FILES) - {file.name for file in manifest.files} | set(Split) - set(manifest.splits)
     if missing:
         raise DataError(f"{path} lacks {', '.join(sorted(missing))}. {again}")
+    if strange := {file.name for file in manifest.files} - set(DATA_FILES):
+        raise DataError(f"{path} names {', '.join(sorted(strange))}, which are no files of a dataset. {again}")
     return manifest
 
 

@@ -1,5 +1,6 @@
 import hashlib
 import json
+import os
 import random
 import shutil
 from pathlib import Path
@@ -202,6 +203,33 @@ def test_command_that_makes_the_data_again_knows_where_they_lie(folder, monkeypa
     (folder / "counts.npy").unlink()
     with pytest.raises(DataError, match=rf"prepare criteo_kaggle .* --out {folder.parent} "):
         PreparedWorkload.open(Path(), batch_size=2)
+
+
+def test_manifest_that_is_a_pipe_or_names_files_elsewhere_is_refused(folder):
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["files"].append({**manifest["files"][0], "name": "../../secret"})
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(DataError, match=r"names ../../secret, which are no files of a dataset\. Make"):
+        PreparedWorkload.open(folder, batch_size=1)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(DataError, match=r"manifest.json is no file\. Make it: "):
+        PreparedWorkload.open(folder, batch_size=1)
+
+
+@pytest.mark.parametrize("id_", [-1, -(2**31), 2**31 - 1])
+def test_batch_with_an_id_outside_its_table_is_refused(folder, id_):
+    """A replay would read and write beyond its arrays."""
+    path = folder / "train_ids.npy"
+    ids = np.load(path)
+    ids[12, 5] = id_
+    np.save(path, ids)
+    workload = PreparedWorkload.open(folder, batch_size=7)
+    workload.batch(0)
+    for one in (workload, workload.shrunk(max_table_rows=3, batch_size=7)):
+        with pytest.raises(DataError, match=rf"train_ids.npy, row 12: id {id_} is outside table C6 of .* rows\. Make"):
+            one.batch(1)
 
 
 def test_nothing_prepared_completely_is_an_error_with_the_command(folder, tmp_path):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import math
 import re
 import shutil
 import subprocess
@@ -16,7 +17,7 @@ from markdown_it.token import Token
 from suite.records.groups import group_records
 from suite.records.store import StoreError
 from suite.report.sheets import sheets
-from suite.tables.sheet import Sheet, block, escape_latex, field, to_csv, to_latex, to_markdown, write_sheets
+from suite.tables.sheet import Sheet, block, csv_text, escape_latex, field, to_csv, to_latex, to_markdown, write_sheets
 from tests.unit.suite.fabricate import cpu_run, gpu_run
 from tests.unit.suite.report.report_scenes import disk_run
 
@@ -199,3 +200,37 @@ def test_table_that_cannot_be_written_is_a_sentence(tmp_path: Path):
     (tmp_path / "tables").write_text("")
     with pytest.raises(StoreError, match=r"paper\.md"):
         write_sheets(everything(), tmp_path / "tables")
+
+
+FORMULAS = ["=HYPERLINK(1)", "+1+1", "-2+3", "@SUM(1)", "\x1b[2J=1"]
+
+
+def test_spreadsheet_finds_no_formula_and_numbers_stay_numbers():
+    frame = pd.DataFrame({"=name": FORMULAS, "number": [-1.5, 2.0, -3.0, 4.0, math.nan]})
+    head, *lines = csv.reader(io.StringIO(csv_text(frame)))
+    assert head == ["'=name", "number"]
+    assert [line[0] for line in lines] == [*(f"'{text}" for text in FORMULAS[:4]), "\N{REPLACEMENT CHARACTER}[2J=1"]
+    assert [line[1] for line in lines] == ["-1.5", "2.0", "-3.0", "4.0", ""]
+
+
+LINKS = [
+    "[click here](https://evil.example)",
+    "![](https://evil.example/x.png)",
+    "[cell]: https://evil.example",
+    "<https://evil.example>",
+    "two\nlines\n\n# heading",
+    "a\r\n| b | c |",
+]
+
+
+def test_texts_of_records_make_no_links_lines_or_cells_in_markdown():
+    heads = (field("name", "name", text=True), field("share", "share"))
+    rows = [({"name": text, "share": text}, ()) for text in LINKS]
+    made = block(heads, rows, facts=LINKS, notes={"Notes": LINKS})
+    sheet = Sheet(name="links", title="Links", legend=(LINKS[0],), blocks=(made,), frame=pd.DataFrame())
+    tokens = MarkdownIt("commonmark").enable("table").parse(to_markdown(sheet))
+    kinds = [inner.type for token in tokens for inner in (token, *(token.children or ()))]
+    assert not {"link_open", "image", "html_inline", "html_block"} & set(kinds)
+    assert kinds.count("heading_open") == 1
+    assert kinds.count("tr_open") == 1 + len(LINKS)
+    assert kinds.count("td_open") == 2 * len(LINKS)

@@ -3,7 +3,9 @@ import hashlib
 import io
 import random
 import tarfile
+import tracemalloc
 import zipfile
+import zlib
 
 import pytest
 import zstandard
@@ -109,3 +111,30 @@ def test_reading_stops_with_the_reader(tmp_path):
     next(blocks)
     blocks.close()
     assert file.bytes_read < 4 << 20
+
+
+def bombs():
+    """A quarter of a megabyte that unpacks to gigabytes, by name."""
+    frame = zstandard.ZstdCompressor(level=19).compress(bytes(1 << 30))
+    packer = zlib.compressobj(9, wbits=31)
+    gzipped = b"".join([*(packer.compress(bytes(1 << 24)) for _ in range(16)), packer.flush()])
+    return {"zstd": frame * 8, "zstd of lines": zstandard.compress(b"\n" * (1 << 30)), "gzip": gzipped}
+
+
+@pytest.mark.parametrize("name", ["zstd", "zstd of lines", "gzip"])
+def test_little_that_unpacks_to_gigabytes_takes_little_memory(tmp_path, name):
+    path = tmp_path / "bomb"
+    path.write_bytes(bombs()[name])
+    assert path.stat().st_size < READ_BYTES + (1 << 16)
+    tracemalloc.start()
+    try:
+        blocks = RawFile(path).blocks(1 << 20)
+        if name == "zstd of lines":
+            next(blocks)
+            blocks.close()
+        else:
+            with pytest.raises(DataError, match="bytes without a line end; is it text"):
+                next(blocks)
+        assert tracemalloc.get_traced_memory()[1] < 300 << 20
+    finally:
+        tracemalloc.stop()

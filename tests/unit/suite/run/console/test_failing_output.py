@@ -1,0 +1,84 @@
+"""A run whose output cannot be written: what was measured is kept, and the exit code is that of its cells."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from suite.records.store import RecordStore
+
+ROOT = Path(__file__).parents[5]
+RUN = """
+import sys
+from suite.run import runner
+from suite.run.console import command
+from tests.unit.suite.run.runner_scenes import Turned, Workers
+
+runner.run_in_process, runner.take_turns = Workers(), Turned.take
+runner._summary = lambda record: "größer \\x1b[2J als ≥ 1"
+command.main()
+"""
+
+
+def run(out, *words, **changes):
+    """Run two cells whose workers are stand-ins."""
+    command = [sys.executable, "-c", RUN, "--systems", "reference,full_gpu", "--workloads", "avazu", "--scale", "smoke"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "EMBEDDING_BENCH_LOCKS": str(out / "locks"), "NO_COLOR": "1"}
+    environment |= changes.pop("env", {})
+    command += ["--device", "cpu", "--out", str(out), *words]
+    return subprocess.run(command, env=environment, stderr=subprocess.PIPE, timeout=120, check=False, **changes)
+
+
+def measured(out):
+    """Whether all was written: two records, and the tables."""
+    records, problems = RecordStore(out).load_all()
+    tables = sorted(path.name for path in (out / "tables").iterdir())
+    return (len(records), problems, tables) == (2, [], ["comparison.csv", "comparison.md"])
+
+
+@pytest.mark.parametrize("words", [(), ("--json",), ("--quiet",)])
+def test_full_output_loses_nothing_that_was_measured(tmp_path, words):
+    with Path("/dev/full").open("w") as full:
+        done = run(tmp_path, *words, stdout=full)
+    assert measured(tmp_path), done.stderr
+    said = done.stderr.decode()
+    assert done.returncode == 0, said
+    assert "standard output fails (No space left on device): nothing more is shown" in said
+    assert "Traceback" not in said
+    assert "Exception ignored" not in said
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_reader_that_goes_away_does_not_end_the_run(tmp_path, words):
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = run(tmp_path, *words, stdout=writing)
+    os.close(writing)
+    assert measured(tmp_path), done.stderr
+    assert done.returncode == 0, done.stderr
+    assert b"Traceback" not in done.stderr
+    assert b"Exception ignored" not in done.stderr
+
+
+def test_output_that_knows_ascii_alone_shows_the_rest_escaped(tmp_path):
+    done = run(tmp_path, stdout=subprocess.PIPE, env={"PYTHONIOENCODING": "ascii"})
+    assert measured(tmp_path), done.stderr
+    assert done.returncode == 0, done.stderr
+    assert rb"gr\xf6\xdfer" in done.stdout
+    assert b"\x1b" not in done.stdout
+
+
+def test_run_without_any_output_is_like_others(tmp_path):
+    done = run(tmp_path, preexec_fn=lambda: os.close(1))
+    assert measured(tmp_path), done.stderr
+    assert done.returncode == 0, done.stderr
+
+
+def test_control_characters_do_not_reach_the_terminal_and_json_keeps_them(tmp_path):
+    shown = run(tmp_path / "shown", stdout=subprocess.PIPE, env={"PYTHONIOENCODING": "utf-8"})
+    assert "größer \N{REPLACEMENT CHARACTER}[2J als" in shown.stdout.decode()
+    events = [json.loads(line) for line in run(tmp_path / "json", "--json", stdout=subprocess.PIPE).stdout.splitlines()]
+    assert [event["summary"] for event in events if event["event"] == "cell_finished"] == ["größer \x1b[2J als ≥ 1"] * 2
