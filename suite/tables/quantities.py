@@ -45,7 +45,7 @@ def with_decimals(value: float, decimals: int) -> str:
 
 def relative(ratio: Estimate | None, noise: float | None = None) -> str:
     """A ratio of speeds with its interval, in the digits that a noise floor allows."""
-    if ratio is None:
+    if ratio is None or not math.isfinite(ratio.value):
         return MISSING
     places = decimals(ratio.value, noise)
     value, low, high = (
@@ -57,7 +57,7 @@ def relative(ratio: Estimate | None, noise: float | None = None) -> str:
 
 def duration(seconds: float | None, noise: float | None = None) -> str:
     """Seconds as `4.37s`, `49.2s`, `12m05s` or `1h40m`; the share `noise` as in `amount`."""
-    if seconds is None:
+    if seconds is None or not math.isfinite(seconds):
         return MISSING
     if noise and seconds >= 10:
         seconds = round(seconds, decimals(seconds, noise))

@@ -1,0 +1,95 @@
+"""A record with anything in any place is shown, or named and left out: nothing fails, waits or runs because of it."""
+
+import copy
+import io
+import json
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from suite.compare.compare import compare
+from suite.compare.runs import NoComparison, read_run
+from suite.compare.terminal import show
+from suite.records.environment import Environment
+from suite.records.record import Cell, record_key
+from suite.records.store import RecordStore
+from suite.report.sheets import sheets
+from suite.report.source import read
+from suite.tables.comparison import comparison
+from suite.tables.sheet import to_csv, to_markdown
+from suite.tables.terminal import render
+from suite.validate.files import check_files, find_files
+from tests.unit.suite.fabricate import BASELINE, optimum, record, rounds
+
+STRANGE = (
+    *(0, -1, 2**31, 2**63 - 1, 2**63, 10**400, 1e308, -1e308, 5e-324),
+    *("NaN", "Infinity", "", "a\nb", "=1", "\x1b[2J", "evil.module:System", "../../up", None, True, [], {}, [[0]]),
+)
+
+
+def places(content, place=()):
+    """Every place in a record, but the key's."""
+    if isinstance(content, dict | list):
+        for name, inner in content.items() if isinstance(content, dict) else enumerate(content[:2]):
+            yield from places(inner, (*place, name))
+    if place and place != ("key",):
+        yield place
+
+
+def put(content, place, value):
+    changed = copy.deepcopy(content)
+    at = changed
+    for step in place[:-1]:
+        at = at[step]
+    at[place[-1]] = value
+    try:  # whoever forges a record forges its key too
+        cell, environment = (kind.model_validate(changed[name]) for kind, name in KINDS)
+        changed["key"] = record_key(cell, environment)
+    except ValueError:
+        pass
+    return changed
+
+
+KINDS = ((Cell, "cell"), (Environment, "environment"))
+WHOLE = record("cache[policy=lfu]", least=optimum()).model_dump(mode="json")
+PLACES = list(places(WHOLE))
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A run, and the same run with a record more."""
+    both = [tmp_path_factory.mktemp(name) for name in ("before", "after")]
+    for folder in both:
+        for one in rounds("full_gpu", [BASELINE]):
+            RecordStore(folder).write(one)
+    RecordStore(both[0]).write(record("cache[policy=lfu]"))
+    return both
+
+
+@given(place=st.sampled_from(PLACES), value=st.sampled_from(STRANGE))
+@example(place=("measurement", "quality", "points", 1, "auroc"), value="Infinity")
+@example(place=("measurement", "quality", "points", 1, "auroc"), value=1e308)
+@example(place=("measurement", "traffic", "steps"), value=0)
+@example(place=("turns", "steps"), value=0)
+@example(place=("cell", "batch_size"), value=0)
+@example(place=("optimum", "bytes_moved"), value=10**400)
+def test_strange_value_anywhere_is_shown_or_named(folders, place, value):
+    before, after = folders
+    forged = after / "records" / "forged.json"
+    forged.write_text(json.dumps(put(WHOLE, place, value)))
+    source = read([after])
+    assert {*source.files.values(), *(problem.path for problem in source.problems)} >= {forged}
+    console = Console(file=io.StringIO(), width=80)
+    for sheet in (comparison(source.groups), *sheets(source.groups)):
+        for write in (to_markdown, to_csv):
+            write(sheet)
+    render(console, source.groups)
+    try:
+        compared = compare(read_run("RUN_A", before), read_run("RUN_B", after))
+    except NoComparison:
+        return
+    show(compared, None, console, everything=True)
+    json.loads(compared.to_json(None))
+    assert len(check_files(find_files([after]))) == 2
