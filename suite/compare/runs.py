@@ -74,6 +74,8 @@ def read_run(name: str, path: Path) -> Run:
         raise NoComparison(f"{name}: {path} cannot be read: {error.strerror}; change its permissions") from error
     if not found:
         raise NoComparison(f"{name}: there is no {path}; give a results directory, as in results, or a record file")
+    if not path.is_dir() and not path.is_file():
+        raise NoComparison(f"{name}: {path} is a pipe or the like; give a results directory, or a record file")
     if path.is_file() and path.suffix != ".json":
         raise NoComparison(f"{name}: {path} is no record, whose name ends in .json; give one, or a results directory")
     store = RecordStore(path)

@@ -1,5 +1,6 @@
 import json
 import math
+import os
 
 import pytest
 from compare_scenes import NEXT_DAY, STEADY, run_at
@@ -75,3 +76,11 @@ def test_path_without_a_record_says_what_to_give(tmp_path):
     ):
         with pytest.raises(NoComparison, match=message):
             read_run("RUN_B", tmp_path / name)
+
+
+def test_pipe_in_place_of_a_run_is_refused_and_not_waited_for(tmp_path):
+    RecordStore(tmp_path).write(record("full_gpu"))
+    pipe = tmp_path / "records" / "pipe.json"
+    os.mkfifo(pipe)
+    with pytest.raises(NoComparison, match=r"RUN_A: .*pipe.json is a pipe or the like; give a results directory"):
+        read_run("RUN_A", pipe)
