@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from suite.records.status import Status
-from suite.run import ending, process
+from suite.run import ending
 from suite.run.ending import MARK, kill_marked
 from suite.run.process import Limits, Worker, run_in_process
 from suite.run.starting import Zygote
@@ -290,21 +290,3 @@ def test_process_that_is_entering_a_program_is_asked_again_for_its_mark(monkeypa
     finally:
         child.kill()
         child.wait()
-
-
-@pytest.mark.parametrize("looked_in", [False, True])
-def test_worker_imports_this_package_and_looks_where_the_caller_does(worker, tmp_path, monkeypatch, looked_in):
-    monkeypatch.chdir(tmp_path)
-    if looked_in:
-        monkeypatch.syspath_prepend("")
-    monkeypatch.delenv("PYTHONPATH", raising=False)
-    run = worker(
-        "names = ['PYTHONPATH', 'PYTHONSAFEPATH', 'OMP_NUM_THREADS', 'CUDA_DEVICE_ORDER']\n"
-        f"open({str(tmp_path / 'path')!r}, 'w').write(' '.join(os.environ[name] for name in names))"
-    )
-    run()
-    path, safe, threads, order = (tmp_path / "path").read_text().split()
-    assert (order, safe) == ("PCI_BUS_ID", "1")
-    own = str(Path(process.__file__).resolve().parents[2])
-    assert path.split(os.pathsep) == [own, str(tmp_path)] if looked_in else [own]
-    assert int(threads) == len(os.sched_getaffinity(0))

@@ -1,5 +1,9 @@
 """Which code a worker runs: this copy of the suite, as it was when the run began."""
 
+import os
+import sys
+from pathlib import Path
+
 import pytest
 
 from suite.records.status import Status
@@ -16,6 +20,19 @@ def fresh():
     Zygote.drop()
     yield
     Zygote.drop()
+
+
+@pytest.mark.parametrize("looked_in", [False, True])
+def test_workers_import_this_package_and_look_where_the_caller_does(tmp_path, monkeypatch, looked_in):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", *sys.path] if looked_in else [path for path in sys.path if path])
+    monkeypatch.setenv("PYTHONPATH", "inherited")
+    found = starting.worker_environment()
+    own = str(Path(starting.__file__).resolve().parents[2])
+    here = [str(tmp_path)] if looked_in else []
+    assert found["PYTHONPATH"].split(os.pathsep) == [own, *here, "inherited"]
+    assert (found["PYTHONSAFEPATH"], found["CUDA_DEVICE_ORDER"]) == ("1", "PCI_BUS_ID")
+    assert int(found["OMP_NUM_THREADS"]) == len(os.sched_getaffinity(0))
 
 
 OTHER = """
