@@ -23,6 +23,7 @@ from llvmlite import ir
 from numba.core import base, typing
 from numba.core.registry import cpu_target
 from packaging.requirements import Requirement
+from torch.autograd import Variable
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torchrec import EmbeddingBagConfig
@@ -54,7 +55,7 @@ UNDERSCORED = {
         "_weight",
     },
     "numba": {"_cache", "_cache_file", "_nrt", "_source_stamp"},
-    "torch": {"_assert_async", "_indices", "_python_dispatch", "_pytree", "_schema", "_values"},
+    "torch": {"_assert_async", "_execution_engine", "_indices", "_python_dispatch", "_pytree", "_schema", "_values"},
     "torchrec": {"_config", "_emb_modules", "_lookups"},
 }
 """Attributes, arguments and modules by package."""
@@ -271,6 +272,13 @@ def test_torch_has_the_private_parts_that_are_used() -> None:
         torch._assert_async(torch.tensor(False), "not so")
     assert [leaf.item() for leaf in tree_leaves([torch.tensor(1), (torch.tensor(2),)])] == [1, 2]
     assert torch.ops.aten.add.Tensor._schema.name == "aten::add"
+    ended: list[None] = []
+    number = torch.ones(1, requires_grad=True)
+    doubled = 2 * number
+    doubled.register_hook(lambda _: Variable._execution_engine.queue_callback(lambda: ended.append(None)))
+    number.register_hook(lambda _: ended.extend([] if not ended else [None, None]))  # comes before backward has ended
+    doubled.backward()
+    assert len(ended) == 1
     parameters = [*inspect.signature(TorchDispatchMode.__torch_dispatch__).parameters]
     assert parameters == ["self", "func", "types", "args", "kwargs"]
 

@@ -45,8 +45,10 @@ def _checked(features: KeyedJaggedTensor) -> KeyedJaggedTensor:
     ids, lengths, weights, keys = features.values(), features.lengths(), features.weights_or_none(), features.keys()
     if len(set(keys)) != len(keys):
         raise ValueError(f"features of one name: {', '.join(sorted(k for k in set(keys) if keys.count(k) > 1))}")
-    if ids.dtype not in (torch.int64, torch.int32) or ids.dim() != 1:
-        raise ValueError(f"ids are int64 or int32 of one dimension, not {ids.dtype} of {ids.dim()}")
+    if ids.dtype not in (torch.int64, torch.int32):
+        raise ValueError(f"ids are int64 or int32, not {ids.dtype}")
+    if ids.dim() != 1:
+        raise ValueError(f"ids have one dimension, not {ids.dim()}")
     if weights is not None and weights.shape != ids.shape:
         raise ValueError(f"{ids.numel():,} ids have {weights.numel():,} weights: give one for each")
     if lengths.dtype not in (torch.int64, torch.int32) or lengths.shape != (len(keys) * features.stride(),):

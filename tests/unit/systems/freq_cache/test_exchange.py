@@ -123,9 +123,9 @@ def test_no_step_launches_a_kernel_that_was_not_compiled_when_the_rows_were_pinn
     compiled = set(launches.kinds)
     assert len(compiled) == kernels
     entry, leaving = Entry(9, tier, transfer), Exit(9, layout, transfer)
-    for count in (1, 3, 5):
+    for held, count in ((0, 1), (1, 3), (4, 5)):
         rows = torch.arange(count)
-        entry.add(rows, rows.int().to(device))
+        entry.add(rows, rows.int().to(device), place=held)
         leaving.scatter(leaving.room(count).zero_(), tier, rows.int().to(device))
     assert launches.kinds == compiled
 
