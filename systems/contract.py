@@ -326,8 +326,9 @@ class EmbeddingSystem(nn.Module, ABC):
             expected.update(keys.values())
             missing_keys += [key for key in keys.values() if key not in state_dict]
             error_msgs += wrong
-            if len(found) == len(keys) and not wrong:
-                self.load_table(table, found)
+            if found and not wrong and (len(found) == len(keys) or not strict):
+                kept = {} if len(found) == len(keys) else self.save_table(table)
+                self.load_table(table, {**kept, **found})
         if strict:
             unexpected_keys += [key for key in state_dict if key.startswith(prefix) and key not in expected]
 

@@ -99,7 +99,7 @@ class Tables:
                 directory / str(number),
                 rows=table.rows,
                 layout=table.layout,
-                decided=lambda extra: extra.get("commit") == commits.read(directory),
+                decided=lambda extra: extra.get("commit") == commits.number_of(directory),
             )
             for number, table in enumerate(tables)
         ]
@@ -110,12 +110,13 @@ class Tables:
                 SimpleNamespace(tier=tier, tables={str(number): None}, pool=SimpleNamespace(steps=0))
                 for number, tier in enumerate(self.tiers)
             ]
-            self._commits = commits.Commits(directory, caches)
+            self._commits = commits.Commits(directory, [str(number) for number in range(len(tables))])
+            self._hyper = self._commits.reopen(caches)
 
     @property
     def committed(self) -> Generation:
         """The generation that was committed last."""
-        said: Any = self.tiers[0].committed_extra if self._commits is None else self._commits.hyper
+        said: Any = self.tiers[0].committed_extra if self._commits is None else self._hyper
         return Generation(int(said["number"]), int(said["life"])) if said else Generation(0, 0)
 
     def write(self, generation: Generation, after_each: Callable[[], None] = lambda: None) -> None:

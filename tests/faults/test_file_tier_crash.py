@@ -104,11 +104,11 @@ def test_end_between_any_two_steps_leaves_one_commit_or_the_other(
     original = getattr(owner, name)
     calls = 0
 
-    def end(*arguments: object) -> object:
+    def end(*arguments: object, **named: object) -> object:
         nonlocal calls
         calls += 1
         if call == "after" or calls < time:
-            original(*arguments)
+            original(*arguments, **named)
         if calls == time:
             raise Killed
         return None

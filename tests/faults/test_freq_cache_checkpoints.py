@@ -63,8 +63,8 @@ def test_directory_without_checkpoint_is_refused(tmp_path: Path) -> None:
 
 def test_checkpoint_of_a_newer_version_is_refused(saved: Path) -> None:
     manifest = saved / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"version": 1', '"version": 2'))
-    assert_refused(saved, ValueError, manifest, "of version 2, this code reads 1")
+    manifest.write_text(manifest.read_text().replace('"version": 2', '"version": 3'))
+    assert_refused(saved, ValueError, manifest, "of version 3, this code reads 2")
 
 
 @pytest.mark.parametrize(
@@ -100,10 +100,10 @@ def test_directory_of_which_one_cache_was_put_back_is_refused(tmp_path: Path) ->
         built(TWO_WIDTHS, directory=tmp_path)
 
 
-def test_number_of_commits_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_number_of_commits_that_is_damaged_is_refused(tmp_path: Path) -> None:
     collection = started(directory=tmp_path)
     collection.commit()
     close(collection)
     (tmp_path / "commits").write_text("many")
-    with pytest.raises(DamagedTier, match="commits is not the number of a commit"):
+    with pytest.raises(DamagedTier, match="commits is damaged, its checksum"):
         built(directory=tmp_path)

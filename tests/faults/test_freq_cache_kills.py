@@ -26,12 +26,12 @@ from tests.faults.freq_cache_training import COMMIT_EVERY, TWO_WIDTHS, Plain, bu
 from tests.faults.processes import process, rest
 
 
-def append_in_two_parts(file: RowFile, whole: Callable[..., None], position: int, records: Any) -> None:
+def append_in_two_parts(file: RowFile, whole: Callable[..., None], position: int, records: Any, *, rows: Any) -> None:
     """A write that a kill is likely to cut in two."""
     half = len(records) // 2
-    whole(file, position, records[:half])
+    whole(file, position, records[:half], rows=rows[:half])
     time.sleep(0.002)
-    whole(file, position + half, records[half:])
+    whole(file, position + half, records[half:], rows=rows[half:])
 
 
 def go_on_until_killed(directory: Path, parent: Connection) -> None:

@@ -1,6 +1,7 @@
 """One cache: the rows of some tables of one width in a slow tier, and slots for the hot ones on the device."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,6 +92,8 @@ class Cache:
         self._together = Together(lookups_per_backward)
         self._first: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
         """Slots and rows that the planner has had in the cache from the beginning, until they are there."""
+        self._torn: tuple[int, int] | None = None
+        """The rows, from the first to the one behind the last, that are being overwritten, or were when that failed."""
         self.traffic = Traffic()
         self.count_by_table = False
 
@@ -170,6 +173,7 @@ class Cache:
         Raises:
             WorkingSetTooLarge: the batch has more distinct rows than slots and may not bypass the cache.
         """
+        self.check_whole()
         plan = planned.plan
         slots, *_, offsets = self._batch_mover.numbers(planned)
         self.traffic.count(plan)
@@ -192,6 +196,7 @@ class Cache:
 
         Raises: as `check`; OSError, WriteBackFailed: the slow tier failed.
         """
+        self.check_whole()
         bags = self.bags(part)
         self.check(bags)
         self.fill()
@@ -216,6 +221,7 @@ class Cache:
 
         Where the slow tier rounds rows, the slots are given what it now has: row and slot are the same after it.
         """
+        self.check_whole()
         self.finish()
         self.writer.wait()
         rows, slots = self.planner.changed()
@@ -229,15 +235,39 @@ class Cache:
             self.planner.written(slots[chunk])
 
     def load(self, table: str, start: int, records: Tensor) -> None:
-        """Overwrite rows of a table with records, `[n, width]`, in tier and slots. No batch may be announced."""
+        """Overwrite rows of a table with records, `[n, width]`, in tier and slots. No batch may be announced.
+
+        After an error the call may be repeated: see `overwriting`.
+        """
         self.finish()
         self.writer.wait()
         first = self.start_of(table) + start
         stop = first + records.shape[0]
-        self.tier.write(torch.arange(first, stop), records)
-        held, slots = self.planner.held(first, stop)
-        self._mover.fill(self.pool, slots, held)
-        self.planner.written(slots)
+        with self.overwriting(first, stop):
+            self.tier.write(torch.arange(first, stop), records)
+            held, slots = self.planner.held(first, stop)
+            self._mover.fill(self.pool, slots, held)
+            self.planner.written(slots)
+
+    @contextmanager
+    def overwriting(self, first: int, stop: int) -> Iterator[None]:
+        """Overwrite rows inside. After an error nothing is looked up, flushed or read before it has been done again."""
+        before = self._torn or (first, stop)
+        self._torn = min(first, before[0]), max(stop, before[1])
+        yield
+        self._torn = None if (first, stop) == self._torn else before
+
+    def check_whole(self) -> None:
+        """Refuse to go on with rows that were overwritten in part.
+
+        Raises:
+            RuntimeError: loading rows failed half-way.
+        """
+        if self._torn is not None:
+            raise RuntimeError(
+                "rows were being loaded when that failed, and some are the old ones and some the new: load them again, "
+                "or build another collection"
+            )
 
     def read(self, table: str, ids: Tensor) -> Rows:
         """Copies of rows of a table, int64 `[n]`, each within it, as the slow tier has them."""

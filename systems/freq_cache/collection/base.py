@@ -21,7 +21,7 @@ from systems.freq_cache.cache import Cache, Transfer, counters_of
 from systems.freq_cache.collection import arguments
 from systems.freq_cache.collection.access import Access, one_at_a_time
 from systems.freq_cache.collection.batches import parts_on_host
-from systems.freq_cache.collection.build import build_cache, end
+from systems.freq_cache.collection.build import build_cache, contents_of, end
 from systems.freq_cache.collection.optimizers import FusedOptimizer, group_of, sparse_optimizer
 from systems.freq_cache.collection.pipeline import Pipeline
 from systems.freq_cache.planner.policy import Policy
@@ -119,6 +119,7 @@ class CachedTables(EmbeddingSystem):
         super().__init__(spec)
         self._look_ahead = look_ahead = int(spec.parameters["look_ahead"])
         self._groups = sizing.groups_of(spec, cache_rows)
+        self._commits = None if kept is None else Commits(kept, contents_of(spec, self._groups.groups, seed=seed))
         workers = planning, writing = tuple(
             Worker(f"cache-{task}") if look_ahead else None for task in ("planning", "writing")
         )
@@ -144,8 +145,7 @@ class CachedTables(EmbeddingSystem):
                         fused_optimizer=self.fused_optimizer,
                     )
                     caches.append(cache)
-            self._commits = None if kept is None else Commits(kept, caches)
-            self.fused_optimizer.restore(self._commits.hyper if self._commits else {})
+            self.fused_optimizer.restore(self._commits.reopen(caches) if self._commits else {})
         except BaseException:
             self.close()
             raise
@@ -183,8 +183,8 @@ class CachedTables(EmbeddingSystem):
 
     @property
     def placement(self) -> Placement:
-        on_cuda = self.caches[0].pool.weights.device.type == "cuda"
-        fast, slow = "device" if on_cuda else "RAM", "file" if self._commits else "host" if on_cuda else "RAM"
+        fast = "device" if self.caches[0].pool.weights.device.type == "cuda" else "RAM"
+        slow = self._commits.medium if self._commits else "host" if fast == "device" else "RAM"
         # two tiers of the same RAM move real bytes, but no link is crossed: nothing to rank against
         label = f"{slow} + {fast} slots" if fast != slow else "RAM + slots in RAM"
         return Placement(label=label, offloads=fast != slow)
@@ -312,12 +312,12 @@ class CachedTables(EmbeddingSystem):
         """Resume from what `save` wrote.
 
         Raises:
-            FileNotFoundError: the directory holds no checkpoint.
-            ValueError: it is of other tables or another optimizer, or damaged; nothing was changed then.
+            FileNotFoundError, ValueError: there is none, or it is damaged, or of other tables or another optimizer.
+            OSError: rows cannot be read or written. Only then were some changed, and nothing goes on before a new load.
         """
         self._pipeline.withdraw()
-        hyper = checkpoint.load(Path(directory), self._cache_of_table, hyper=self.fused_optimizer.hyper)
-        self.fused_optimizer.restore(hyper)
+        saved = checkpoint.load(Path(directory), self._cache_of_table, hyper=self.fused_optimizer.hyper)
+        self.fused_optimizer.restore(saved)
 
     @one_at_a_time
     def streamed_state_dict(self) -> dict[str, StreamedRows]:

@@ -18,7 +18,7 @@ from systems.freq_cache.planner.planner import Planner
 from systems.freq_cache.planner.policy import HALF_LIFE_SLOTS, LFU, LRFU, LRU, Policy, StaticFrequency
 from systems.freq_cache.saving import commits
 from systems.freq_cache.threads import Worker
-from systems.freq_cache.tiers import FileTier, HostTier, PinnedTier, SlowTier
+from systems.freq_cache.tiers import JSON, FileTier, HostTier, PinnedTier, SlowTier
 
 _CHUNK_BYTES = 8 << 20
 """Of first rows on their way to the tier: so few that the same memory is used again, without a page fault."""
@@ -59,35 +59,52 @@ def build_cache(
         pool.set_hyper_parameters(fused_optimizer.values_of(group_of(spec, first)))
         return pool
 
-    return Cache(
-        group,
-        planner=Planner(
-            rows=group.rows,
-            slots=slots,
-            policy=_policy(spec, group, policy, slots),
-            batch_ids=together * spec.batch_lookups,
-        ),
-        tier=tier,
-        make_pool=make_pool,
-        staging_rows=sizing.staging_rows(spec, slots),
-        writing=writing,
-        transfer=transfer,
-        remedy=None if isinstance(spec.budget, CacheRatio) else partial(sizing.remedy, spec, group, cache_rows),
-        lookups_per_backward=together,
-    )
+    try:
+        return Cache(
+            group,
+            planner=Planner(
+                rows=group.rows,
+                slots=slots,
+                policy=_policy(spec, group, policy, slots),
+                batch_ids=together * spec.batch_lookups,
+            ),
+            tier=tier,
+            make_pool=make_pool,
+            staging_rows=sizing.staging_rows(spec, slots),
+            writing=writing,
+            transfer=transfer,
+            remedy=None if isinstance(spec.budget, CacheRatio) else partial(sizing.remedy, spec, group, cache_rows),
+            lookups_per_backward=together,
+        )
+    except BaseException:
+        tier.close()  # its directory is locked no longer
+        raise
+
+
+def contents_of(spec: SystemSpec, groups: Sequence[Group], *, seed: int | None) -> list[JSON]:
+    """What each cache holds, for `Commits`: see `first_rows_of`."""
+    return [
+        [
+            {"table": table.name, "rows": table.num_embeddings}
+            | ({"seed": None} if seed is None else {"seed": seed, "stream": stream, "between": bounds})
+            for table, stream in zip(group.tables, _streams(spec, group), strict=True)
+            for bounds in [[table.get_weight_init_min(), table.get_weight_init_max()]]
+        ]
+        for group in groups
+    ]
 
 
 def _tier(spec: SystemSpec, group: Group, directory: Path | None, seed: int | None) -> SlowTier:
     layout, rows = sizing.layout_of(spec, group.tables[0]), group.rows
-    names = [table.name for table in spec.tables]
-    initialize = first_rows_of(group.tables, seed=seed, streams=[names.index(table.name) for table in group.tables])
+    initialize = first_rows_of(group.tables, seed=seed, streams=_streams(spec, group))
     if directory is not None:
         return FileTier(
             directory,
             rows=rows,
             layout=layout,
             initialize=initialize,
-            decided=lambda extra: extra.get("commit") == commits.read(directory.parent),
+            decided=lambda extra: extra.get("commit") == commits.number_of(directory.parent),
+            name_of=partial(_name_of, group),
         )
     tier = HostTier(rows=rows, layout=layout)
     if spec.parameters["tier"] == "pinned":
@@ -99,6 +116,21 @@ def _tier(spec: SystemSpec, group: Group, directory: Path | None, seed: int | No
         initialize(ids, first)
         layout.set_weights(tier.records[start : start + chunk_rows], first)
     return tier
+
+
+def _streams(spec: SystemSpec, group: Group) -> list[int]:
+    """Of the first values of each table."""
+    names = [table.name for table in spec.tables]
+    return [names.index(table.name) for table in group.tables]
+
+
+def _name_of(group: Group, row: int) -> str:
+    """A row of a cache in words."""
+    for table in group.tables:
+        if row < table.num_embeddings:
+            break
+        row -= table.num_embeddings
+    return f"row {row} of table {table.name}"
 
 
 def _policy(spec: SystemSpec, group: Group, policy: str | Callable[[int], Policy], slots: int) -> Policy:

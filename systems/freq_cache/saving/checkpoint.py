@@ -1,14 +1,18 @@
 """Checkpoints: all rows in a directory, to resume from with a cache of any size. A failed save leaves the last one."""
 
 import json
+import re
 import uuid
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torchrec import EmbeddingBagConfig
 
@@ -16,7 +20,8 @@ from systems.freq_cache.cache import Cache
 from systems.freq_cache.tiers import RowLayout, checksum_of, sync_directory, write_synced
 
 MANIFEST = "manifest.json"
-_VERSION = 1
+_VERSION = 2
+_CHECKSUM = "crc32"
 _CHUNK_ROWS = 1 << 18
 
 
@@ -64,7 +69,8 @@ def save(directory: Path, caches: Mapping[str, Cache], *, hyper: Mapping[str, fl
                     "crc32": write(f"{file}.policy", [part.view(np.uint8).data]),
                 }
         manifest = {"version": _VERSION, "hyper": dict(hyper), "tables": tables}
-        write(f"{MANIFEST}.{mark}", [json.dumps(manifest, indent=1).encode()])
+        text = json.dumps(manifest | {_CHECKSUM: _checksum_of(manifest)}, indent=1)
+        write(f"{MANIFEST}.{mark}", [text.encode()])
         written[-1].replace(directory / MANIFEST)
     except BaseException:
         for path in written:
@@ -87,19 +93,11 @@ def load(directory: Path, caches: Mapping[str, Cache], *, hyper: Mapping[str, fl
         FileNotFoundError: the directory holds no checkpoint.
         ValueError: it is of other tables, another optimizer or another version; nothing was overwritten.
         DamagedCheckpoint: its files are not what was written; nothing was overwritten.
+        OSError: rows could not be read or written; the caches refuse to go on until a checkpoint is loaded whole.
     """
     path = directory / MANIFEST
-    if not path.exists():
-        raise FileNotFoundError(f"{directory} holds no checkpoint: there is no {MANIFEST} in it")
-    try:
-        manifest = json.loads(path.read_text())
-        version, tables, saved = manifest["version"], manifest["tables"], manifest["hyper"]
-    except (ValueError, KeyError, TypeError) as error:  # not UTF-8, not JSON, not what is written there
-        raise DamagedCheckpoint(f"{path} is not a manifest ({error}): take an older checkpoint") from error
-    if version != _VERSION:
-        raise ValueError(
-            f"{path} is of version {version}, this code reads {_VERSION}: load it with the code that wrote it"
-        )
+    manifest = _manifest(path)
+    tables, saved = manifest["tables"], manifest["hyper"]
     if set(tables) != set(caches):
         different = ", ".join(sorted(set(tables) ^ set(caches)))
         raise ValueError(
@@ -116,20 +114,60 @@ def load(directory: Path, caches: Mapping[str, Cache], *, hyper: Mapping[str, fl
         found = {key: entry.get(key) for key in wanted}
         if found != wanted:
             raise ValueError(f"{path}: table {name} is {found}, the collection has {wanted}: build with the former")
-        _check(directory / entry["rows_file"], entry["rows_crc32"], entry["rows"] * layout.record_bytes)
+        _check(_inside(path, entry["rows_file"]), entry["rows_crc32"], entry["rows"] * layout.record_bytes)
         if "policy" in entry:
-            _check(directory / entry["policy"]["file"], entry["policy"]["crc32"], None)
-    for name, cache in caches.items():
-        entry, layout, done = tables[name], _layout(cache), 0
-        for records in _read(directory / entry["rows_file"], layout):
-            cache.load(name, done, cache.tier.layout.repacked(records, layout))
-            done += records.shape[0]
-        cache.pool.steps = entry["steps"]
-        learnt = cache.planner.policy.state
-        if learnt is not None and entry.get("policy", {}).get("name") == type(cache.planner.policy).__name__:
-            start = cache.start_of(name)
-            learnt[start : start + entry["rows"]] = np.fromfile(directory / entry["policy"]["file"], learnt.dtype)
+            learnt = _learnt(cache, entry)
+            size = None if learnt is None else entry["rows"] * learnt.itemsize
+            _check(_inside(path, entry["policy"]["file"]), entry["policy"]["crc32"], size)
+    with ExitStack() as overwriting:
+        for cache in caches.values():
+            overwriting.enter_context(cache.overwriting(0, cache.tier.rows))
+        for name, cache in caches.items():
+            entry, layout, done = tables[name], _layout(cache), 0
+            for records in _read(directory / entry["rows_file"], layout):
+                cache.load(name, done, cache.tier.layout.repacked(records, layout))
+                done += records.shape[0]
+            if done != entry["rows"]:
+                raise DamagedCheckpoint(f"{directory / entry['rows_file']} was cut while it was read: load it again")
+            cache.pool.steps = entry["steps"]
+            learnt, start = _learnt(cache, entry), cache.start_of(name)
+            if learnt is not None:
+                learnt[start : start + done] = np.fromfile(directory / entry["policy"]["file"], learnt.dtype)
     return cast(dict[str, float], saved)
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path.parent} holds no checkpoint: there is no {MANIFEST} in it")
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text())
+        version, found = manifest["version"], manifest.pop(_CHECKSUM, None)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:  # not UTF-8, not JSON, not what is written there
+        raise DamagedCheckpoint(f"{path} is not a manifest ({error}): take an older checkpoint") from error
+    if version != _VERSION:
+        raise ValueError(
+            f"{path} is of version {version}, this code reads {_VERSION}: load it with the code that wrote it"
+        )
+    if found != _checksum_of(manifest):
+        raise DamagedCheckpoint(f"{path} is damaged, its checksum does not match: take an older checkpoint")
+    return manifest
+
+
+def _checksum_of(manifest: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(manifest, sort_keys=True).encode())
+
+
+def _inside(manifest: Path, file: str) -> Path:
+    """A file that a manifest names, beside it."""
+    if not re.fullmatch(r"table_\d+\.[0-9a-f]+\.(rows|policy)", file):
+        raise DamagedCheckpoint(f"{manifest} names {file}, which no save has written: take another checkpoint")
+    return manifest.with_name(file)
+
+
+def _learnt(cache: Cache, entry: Mapping[str, Any]) -> NDArray[Any] | None:
+    """What a cache's policy has learnt of all its rows, if the checkpoint has that of the same policy."""
+    policy = cache.planner.policy
+    return policy.state if entry.get("policy", {}).get("name") == type(policy).__name__ else None
 
 
 def _layout(cache: Cache) -> RowLayout:
@@ -164,8 +202,8 @@ def _read(path: Path, layout: RowLayout) -> Iterator[Tensor]:
 
 
 def _check(path: Path, checksum: int, size: int | None) -> None:
-    if not path.exists():
-        raise DamagedCheckpoint(f"{path} is missing: take an older checkpoint")
+    if not path.is_file():
+        raise DamagedCheckpoint(f"{path} is missing, or no file: take an older checkpoint")
     if size is not None and path.stat().st_size != size:
         raise DamagedCheckpoint(f"{path} has {path.stat().st_size:,} bytes, not {size:,}: take an older checkpoint")
     found = checksum_of(path, path.stat().st_size)

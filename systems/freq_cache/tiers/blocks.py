@@ -74,17 +74,19 @@ class Blocks(ABC):
     """A file read and written in whole blocks.
 
     Attributes:
+        direct: Past the page cache.
         block_bytes: Of a block.
         fetch_first: Whether blocks that are overwritten as a whole should be read all the same.
     """
 
+    direct: bool
     block_bytes: int
     fetch_first: bool
 
     def __init__(self, path: Path, flags: int) -> None:
         self.path = path
-        self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | flags, 0o666)
         self.reading, self.writing = Lane(), Lane()
+        self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | flags, 0o666)
 
     @abstractmethod
     def move(self, lane: Lane, runs: Ints, *, write: bool) -> None:
@@ -118,6 +120,7 @@ class Blocks(ABC):
 class DirectBlocks(Blocks):
     """Past the page cache, many in flight at a time, by Linux's asynchronous input and output."""
 
+    direct = True
     fetch_first = False
 
     def __init__(self, path: Path) -> None:
@@ -184,6 +187,7 @@ class DirectBlocks(Blocks):
 class BufferedBlocks(Blocks):
     """Through the page cache, by threads. A block is a byte."""
 
+    direct = False
     block_bytes = 1
     fetch_first = True
     """The system lets one thread at a time write to a file, and has it wait for every page that is not in memory. So

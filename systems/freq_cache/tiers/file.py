@@ -17,8 +17,8 @@ from torch import Tensor
 from systems.contract import Purpose, Tier
 from systems.freq_cache.tiers.blocks import STAGING_BYTES
 from systems.freq_cache.tiers.layout import RowLayout
-from systems.freq_cache.tiers.positions import Positions
-from systems.freq_cache.tiers.row_file import RowFile
+from systems.freq_cache.tiers.positions import MOST_POSITIONS, Positions
+from systems.freq_cache.tiers.row_file import SUM_BYTES, RowFile
 from systems.freq_cache.tiers.row_map import JSON, REMEDY, Committed, DamagedTier, load_map, save_map, sync_directory
 from systems.freq_cache.tiers.slow_tier import SlowTier
 
@@ -27,7 +27,8 @@ Decided = Callable[[Mapping[str, JSON]], bool]
 Initialize = Callable[[Tensor, Tensor], None]
 """Fills fp32 `[n, dim]`, the second argument, with the first weights of the rows int64 `[n]`, the first."""
 
-_MOST_ROWS = 1 << 30
+_MOST_ROWS = 10**9
+"""Between two commits each row may have an old and a new position: twice as many and some more can be numbered."""
 _CHUNK = 1 << 20
 
 
@@ -36,19 +37,22 @@ class FileTier(SlowTier):
 
     A row takes no disk space before it is written: until then its weights are computed and its state is zero. A write
     goes to a position that the committed map does not name, mostly the end of the log, and only when it has succeeded
-    does the row move there. So after a crash, of the process or of the machine, the directory opens as it was at the
-    last commit, and a write that fails changes nothing. Log and map of the largest commit take at most
-    `1 / (1 - SPARE)` times the space of the written rows, and between two commits once more that of the rows
-    rewritten.
+    does the row move there. So after a crash of the process the directory opens as it was at the last commit, and a
+    write that fails changes nothing. After a crash of the machine too, if the drive writes each block wholly or not at
+    all: the records of a block may be of the last commit and of later. Where it does not, and wherever else a record
+    was changed, its checksum tells, and the row is refused. Log and map of the largest commit take at most
+    `1 / (1 - SPARE)` times the space of the written rows, and between two commits once more that of the rows rewritten.
 
     Args:
         directory: Made if it does not exist. If it holds a committed map, the tier is restored from it.
-        rows: 2**30 at most.
+        rows: 10**9 at most.
         layout: Of a record.
         initialize: First weights of rows, called from any thread; default: zero.
         decided: Asked about a commit that was prepared and not finished; default: it does not count.
+        name_of: A row in words, for messages.
 
     Attributes:
+        direct: The file is read and written past the page cache.
         committed_extra: What was given to the last commit; None if there is none.
 
     Raises:
@@ -67,6 +71,7 @@ class FileTier(SlowTier):
         layout: RowLayout,
         initialize: Initialize | None = None,
         decided: Decided = lambda _: False,
+        name_of: Callable[[int], str] = "row {}".format,
     ) -> None:
         super().__init__(rows=rows, layout=layout)
         if rows > _MOST_ROWS:
@@ -82,7 +87,8 @@ class FileTier(SlowTier):
             self._finish_or_drop(decided)
             self._codes, self._positions, self.committed_extra = self._restored()
             self._touched = int(np.count_nonzero(self._codes))
-            self._file = RowFile(directory / "rows.bin", record_bytes=layout.record_bytes)
+            self._file = RowFile(directory / "rows.bin", record_bytes=layout.record_bytes, name_of=name_of)
+            self.direct = self._file.direct
             opened.callback(self._file.close)
             if self._file.positions < self._positions.end:
                 raise DamagedTier(
@@ -98,7 +104,8 @@ class FileTier(SlowTier):
         written = np.flatnonzero(codes)
         if written.size < codes.size:
             self._fill_first(rows, out, torch.from_numpy(np.flatnonzero(codes == 0)))
-        self._file.read(np.abs(codes[written]) - 1, out.view(torch.uint8).numpy(), written)
+        records: npt.NDArray[np.uint8] = out.view(torch.uint8).numpy()
+        self._file.read(np.abs(codes[written]) - 1, records, places=written, rows=rows.numpy()[written])
 
     def write(self, rows: Tensor, records: Tensor) -> None:
         data: npt.NDArray[np.uint8] = records.view(torch.uint8).numpy()
@@ -107,8 +114,10 @@ class FileTier(SlowTier):
             before = self._codes_of(rows)
             offered = self._positions.offer(len(data))
             end, appended = self._positions.end, len(data) - offered.size
-            self._file.append(end, data[offered.size :])
-            self._file.write(offered, data[: offered.size])
+            if end + appended > MOST_POSITIONS:
+                raise OSError(errno.EFBIG, "has no room for more rows: commit", str(self._file.path))
+            self._file.append(end, data[offered.size :], rows=rows.numpy()[offered.size :])
+            self._file.write(offered, data[: offered.size], rows=rows.numpy()[: offered.size])
             # in this order an interrupt wastes positions at worst
             self._positions.take(offered=offered.size, appended=appended)
             after = np.concatenate([offered, np.arange(end, end + appended)]) + 1
@@ -196,8 +205,8 @@ class FileTier(SlowTier):
         weights = self.layout.weight_bytes
         return {
             (Tier.DISK, Purpose.ROWS): self._positions.end * weights,
-            (Tier.DISK, Purpose.STATE): self._positions.end * (self.layout.record_bytes - weights),
-            (Tier.HOST, Purpose.INDEX): self._codes.nbytes + self._positions.nbytes,
+            (Tier.DISK, Purpose.STATE): self._positions.end * (self.layout.record_bytes + SUM_BYTES - weights),
+            (Tier.HOST, Purpose.INDEX): self._codes.nbytes + self._positions.nbytes + self._file.nbytes,
             (Tier.HOST, Purpose.STAGING): 2 * STAGING_BYTES,
         }
 

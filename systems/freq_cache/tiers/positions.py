@@ -7,6 +7,8 @@ Ints = npt.NDArray[np.int64]
 
 SPARE = 1 / 3
 """Share of the log that must be free before free positions are used again."""
+MOST_POSITIONS = (1 << 31) - 1
+"""A map has 31 bits for a position, and one number for none."""
 
 
 class Positions:
@@ -14,7 +16,8 @@ class Positions:
 
     Writing at the end costs one long write. Writing to free positions costs a read and a write of a page for every
     page that has some, so the log first grows until a good share of it is free, and is then gone through from the
-    start, filling all that is free on the way (Rosenblum and Ousterhout 1992 call it threading the log).
+    start, filling all that is free on the way (Rosenblum and Ousterhout 1992 call it threading the log). Where numbers
+    for positions run out, all that is free is used at once.
     """
 
     def __init__(self, *, end: int = 0, free: Ints | None = None) -> None:
@@ -28,10 +31,11 @@ class Positions:
 
         Nothing is taken before `take`.
         """
-        if self._ready.size + sum(part.size for part in self._freed) < SPARE * self.end:
+        full = self.end + count > MOST_POSITIONS
+        if not full and self._ready.size + sum(part.size for part in self._freed) < SPARE * self.end:
             return _NONE
-        if not self._ready.size:
-            self._ready = np.sort(np.concatenate([_NONE, *self._freed]))
+        if full or not self._ready.size:
+            self._ready = np.sort(np.concatenate([self._ready, *self._freed]))
             self._freed = []
         return self._ready[:count]
 

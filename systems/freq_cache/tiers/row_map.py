@@ -22,7 +22,7 @@ Codes = npt.NDArray[np.int32]
 REMEDY = "restore the directory from a copy, or give an empty one to start anew"
 
 _FORMAT = b"freq_cache row map, version "
-_VERSION = b"1"
+_VERSION = b"2"
 _CHUNK = 1 << 20
 _CRC_BYTES = 4
 

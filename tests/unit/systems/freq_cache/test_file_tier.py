@@ -2,6 +2,7 @@
 
 import errno
 import os
+import random
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -15,9 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from torch import Tensor
 
 from systems.contract import Purpose, Tier
+from systems.freq_cache.tiers import file, positions
 from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.layout import RowLayout
-from systems.freq_cache.tiers.row_file import RowFile
+from systems.freq_cache.tiers.row_file import SUM_BYTES, RowFile
 from systems.freq_cache.tiers.row_map import DamagedTier
 
 ROWS = 200
@@ -253,15 +255,54 @@ def test_other_rows_or_layout_are_refused_and_named(
 
 def test_more_rows_than_positions_can_number_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="split the tables"):
-        FileTier(tmp_path / "tier", rows=(1 << 30) + 1, layout=LAYOUT)
+        FileTier(tmp_path / "tier", rows=10**9 + 1, layout=LAYOUT)
+
+
+def test_positions_that_run_out_are_used_again_and_none_beyond_the_last_is_taken(
+    tier: FileTier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = 2 * ROWS + 20  # as with 10**9 rows: two for each, and some
+    for module in (file, positions):
+        monkeypatch.setattr(module, "MOST_POSITIONS", most)
+    now, chance = first_records(ROWS), random.Random(7)
+    for step in range(200):
+        rows = torch.randperm(ROWS)[: chance.randrange(1, 20)]
+        now[rows] = torch.randn(rows.numel(), LAYOUT.width)
+        tier.write(rows, now[rows])
+        assert torch.equal(read(tier), now)
+        assert tier._positions.end <= most
+        if chance.random() < 0.1:
+            tier.commit({"step": step})
+            kept = now.clone()
+    assert tier._positions.end > most - 20
+    tier.close()
+    again = opened(tmp_path / "tier")
+    assert torch.equal(read(again), kept)
+    again.close()
+
+
+def test_write_beyond_the_last_position_is_refused_and_changes_nothing(
+    tier: FileTier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (file, positions):
+        monkeypatch.setattr(module, "MOST_POSITIONS", ROWS + 10)
+    tier.write(torch.arange(ROWS), torch.ones(ROWS, LAYOUT.width))
+    tier.commit({})
+    with pytest.raises(OSError, match="has no room for more rows: commit"):
+        tier.write(torch.arange(11), torch.zeros(11, LAYOUT.width))
+    assert read(tier).eq(1).all()
+    tier.write(torch.arange(10), torch.zeros(10, LAYOUT.width))
+    tier.commit({})
+    tier.write(torch.arange(10), 2 * torch.ones(10, LAYOUT.width))
+    assert read(tier)[:10].eq(2).all()
 
 
 def test_map_of_another_version_is_refused(tier: FileTier, tmp_path: Path) -> None:
     tier.commit({})
     tier.close()
     path = tmp_path / "tier" / "map"
-    path.write_bytes(path.read_bytes().replace(b"version 1", b"version 9", 1))
-    with pytest.raises(ValueError, match="has version 9, this program reads version 1"):
+    path.write_bytes(path.read_bytes().replace(b"version 2", b"version 9", 1))
+    with pytest.raises(ValueError, match="has version 9, this program reads version 2"):
         opened(tmp_path / "tier")
 
 
@@ -286,7 +327,7 @@ def test_row_file_shorter_than_its_map_is_refused(tier: FileTier, tmp_path: Path
     tier.write(torch.arange(20), torch.ones(20, LAYOUT.width))
     tier.commit({})
     tier.close()
-    os.truncate(tmp_path / "tier" / "rows.bin", 19 * LAYOUT.record_bytes)
+    os.truncate(tmp_path / "tier" / "rows.bin", 19 * (LAYOUT.record_bytes + SUM_BYTES))
     with pytest.raises(DamagedTier, match="has 19 records, fewer than the 20"):
         opened(tmp_path / "tier")
 

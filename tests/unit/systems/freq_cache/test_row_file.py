@@ -24,21 +24,22 @@ def test_records_are_read_as_they_were_written(
     file = RowFile(tmp_path / "rows.bin", record_bytes=record_bytes)
     assert way is open_blocks or file._blocks.block_bytes == 1
     half = count // 2
-    file.append(0, kept[:half])
-    file.append(half, kept[half:])
+    rows = random.permutation(count)
+    file.append(0, kept[:half], rows=rows[:half])
+    file.append(half, kept[half:], rows=rows[half:])
     for _ in range(3):
         positions = random.permutation(count)[: count // 3]
         kept[positions] = random.integers(0, 256, (positions.size, record_bytes), np.uint8)
-        file.write(positions, kept[positions])
+        file.write(positions, kept[positions], rows=rows[positions])
     file.sync()
     positions, found = random.permutation(count), np.zeros_like(kept)
-    file.read(positions, found, positions)
+    file.read(positions, found, places=positions, rows=rows[positions])
     assert np.array_equal(found, kept)
     file.close()
     again = RowFile(tmp_path / "rows.bin", record_bytes=record_bytes)
     assert again.positions >= count
     again.cut(half)
     with pytest.raises(OSError, match="it was cut while in use") as caught:
-        again.read(np.array([count - 1]), found, np.array([0]))
+        again.read(np.array([count - 1]), found, places=np.array([0]), rows=np.array([0]))
     assert caught.value.errno == errno.EIO
     again.close()

@@ -1,0 +1,292 @@
+"""Directories of rows in which a byte, a file or what is asked for is another: right rows, or an error.
+
+A commit is ended between any two of its steps, so that every state in which a process can leave a directory is damaged.
+"""
+
+import os
+import random
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from systems.freq_cache.cache.pool import RowPool
+from systems.freq_cache.tiers import row_file
+from systems.freq_cache.tiers.blocks import Blocks, BufferedBlocks, open_blocks
+from systems.freq_cache.tiers.file import FileTier
+from systems.freq_cache.tiers.layout import RowLayout
+from systems.freq_cache.tiers.row_file import SUM_BYTES
+from systems.freq_cache.tiers.row_map import DamagedTier
+from tests.contract.scenes import assert_same, snapshot, table
+from tests.faults.freq_cache_training import TABLES, TWO_WIDTHS, built, close, plain_after, started, train
+
+NARROW, WIDE = RowLayout(4, torch.float32, {"sum": 1}), RowLayout(128, torch.float32, {})
+
+
+def held(tier: FileTier, rows: Tensor) -> Tensor:
+    out = tier.layout.empty(rows.numel())
+    tier.read(rows, out)
+    return out
+
+
+@pytest.mark.parametrize("way", [open_blocks, BufferedBlocks], ids=["as the file system allows", "page cache"])
+@pytest.mark.parametrize("layout", [NARROW, WIDE], ids=["20 bytes", "512 bytes"])
+def test_every_damaged_byte_of_a_record_is_told_with_its_row_and_no_other_row_suffers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: RowLayout, way: Callable[[Path], Blocks]
+) -> None:
+    monkeypatch.setattr(row_file, "open_blocks", way)
+    chance, rows, path = random.Random(layout.dim), 12, tmp_path / "rows.bin"
+    tier = FileTier(tmp_path, rows=rows, layout=layout)
+    for _ in range(2):
+        tier.write(torch.randperm(rows), torch.randn(rows, layout.width))
+        tier.commit({})
+    right = held(tier, torch.arange(rows))
+    tier.close()
+    sound = path.read_bytes()
+    stride = layout.record_bytes + SUM_BYTES
+    for place in chance.sample(range(len(sound) // stride * stride), 250):
+        path.write_bytes(sound[:place] + bytes([sound[place] ^ chance.randrange(1, 256)]) + sound[place + 1 :])
+        tier = FileTier(tmp_path, rows=rows, layout=layout)
+        told = []
+        for row in range(rows):
+            try:
+                assert torch.equal(held(tier, torch.tensor([row])), right[row : row + 1])
+            except DamagedTier as error:
+                assert str(error).startswith(f"{path}: the record of row {row}, at byte {place // stride * stride}, is")
+                told.append(row)
+        named = {int(code) - 1 for code in tier._codes}
+        assert len(told) == (place // stride in named)
+        tier.close()
+
+
+def test_record_of_another_row_and_a_hole_are_no_record_of_a_row(tmp_path: Path) -> None:
+    tier = FileTier(tmp_path, rows=3, layout=NARROW)
+    tier.write(torch.arange(3), torch.zeros(3, NARROW.width))
+    tier.commit({})
+    tier.close()
+    path, stride = tmp_path / "rows.bin", NARROW.record_bytes + SUM_BYTES
+    sound = path.read_bytes()
+    path.write_bytes(sound[stride : 2 * stride] + bytes(stride) + sound[2 * stride :])
+    again = FileTier(tmp_path, rows=3, layout=NARROW)
+    assert torch.equal(held(again, torch.tensor([2])), torch.zeros(1, NARROW.width))
+    for row in (0, 1):
+        with pytest.raises(DamagedTier, match=f"the record of row {row}, "):
+            held(again, torch.tensor([row, 2]))
+    again.close()
+
+
+class Ended(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.fixture(scope="module")
+def states(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The directories that a process leaves which ends before the first step of its second commit, or any later one."""
+    folder = tmp_path_factory.mktemp("states")
+    running = folder / "running"
+    collection = started(TWO_WIDTHS, directory=running)
+    train(collection, range(2))
+    collection.commit()
+    train(collection, range(2, 4))
+    collection.flush()
+    left: list[Path] = []
+
+    def leaving(original: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object) -> object:
+            left.append(folder / str(len(left)))
+            shutil.copytree(running, left[-1])
+            return original(*arguments)
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", leaving(os.fsync))
+        patch.setattr(Path, "replace", leaving(Path.replace))
+        collection.commit()
+    close(collection)
+    assert len(left) > 10
+    return [*left, running]
+
+
+def opens_right_or_tells(directory: Path) -> bool:
+    """Whether a directory opens; if it does, its rows are those of one commit or the other."""
+    try:
+        collection = built(TWO_WIDTHS, directory=directory)
+    except (DamagedTier, ValueError) as error:
+        assert str(directory) in str(error)
+        return False
+    try:
+        found = snapshot(collection)
+    except DamagedTier as error:
+        assert "rows.bin: the record of row" in str(error)
+        return False
+    finally:
+        collection.close()
+    new = plain_after(4, TWO_WIDTHS)
+    steps = 4 if all(torch.equal(found[name], rows) for name, rows in new.items()) else 2
+    assert_same(found, plain_after(steps, TWO_WIDTHS))
+    return True
+
+
+def files_of(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.rglob("*") if path.is_file() and path.stat().st_size)
+
+
+@pytest.mark.parametrize("trials", [60, pytest.param(500, marks=[pytest.mark.slow, pytest.mark.timeout(300)])])
+def test_any_byte_of_any_file_of_a_directory_that_changes_leaves_right_rows_or_an_error(
+    states: list[Path], tmp_path: Path, trials: int
+) -> None:
+    seed = random.SystemRandom().randrange(1 << 16)
+    chance, told = random.Random(seed), 0
+    for number in range(trials):
+        directory = tmp_path / str(number)
+        shutil.copytree(chance.choice(states), directory)
+        file = chance.choice(files_of(directory))
+        data = bytearray(file.read_bytes())
+        place, bits = chance.randrange(len(data)), chance.randrange(1, 256)
+        data[place] ^= bits
+        file.write_bytes(data)
+        try:
+            told += not opens_right_or_tells(directory)
+        except BaseException as error:
+            error.add_note(f"seed {seed}: byte {place} of {file} changed by {bits}")
+            raise
+        shutil.rmtree(directory)
+    assert told > trials / 4
+
+
+def test_any_file_that_is_gone_or_cut_leaves_right_rows_or_an_error(states: list[Path], tmp_path: Path) -> None:
+    told = 0
+    for number, state in enumerate(states):
+        for file in files_of(state):
+            for cut in (False, True):
+                directory = tmp_path / f"{number} {cut} {'-'.join(file.relative_to(state).parts)}"
+                shutil.copytree(state, directory)
+                damaged = directory / file.relative_to(state)
+                if cut:
+                    os.truncate(damaged, file.stat().st_size // 2)
+                else:
+                    damaged.unlink()
+                told += not opens_right_or_tells(directory)
+    assert told > len(states)
+
+
+USERS, SHOPS = TWO_WIDTHS
+ONE_WIDTH = (table("users", 60, 8), table("shops", 40, 8))
+
+
+@pytest.mark.parametrize(
+    ("tables", "asked", "choices"),
+    [
+        (TWO_WIDTHS, (USERS,), {}),
+        (TWO_WIDTHS, (SHOPS,), {}),
+        (TWO_WIDTHS, (USERS, SHOPS, table("third", 40, 4)), {}),
+        (TWO_WIDTHS, (USERS, SHOPS, table("third", 40, 16)), {}),
+        (TWO_WIDTHS, (SHOPS, USERS), {}),
+        (TWO_WIDTHS, TWO_WIDTHS, {"seed": 3}),
+        (ONE_WIDTH, ONE_WIDTH[::-1], {}),
+        (ONE_WIDTH, (table("users", 40, 8), table("shops", 60, 8)), {}),
+        (ONE_WIDTH, (table("shops", 60, 8), table("users", 40, 8)), {}),
+        (ONE_WIDTH, ONE_WIDTH, {"cache_rows": {"users": 20}}),
+    ],
+)
+def test_directory_asked_for_other_rows_is_refused_and_stays_as_it_is(
+    tmp_path: Path, tables: tuple[Any, ...], asked: tuple[Any, ...], choices: dict[str, Any]
+) -> None:
+    collection = started(tables, directory=tmp_path)
+    collection.commit()
+    train(collection, range(2))
+    collection.flush()
+    with pytest.MonkeyPatch.context() as patch, suppress(Ended):  # as the commit counts, and before it is finished
+        patch.setattr(FileTier, "finish_commit", lambda _: (_ for _ in ()).throw(Ended()))
+        collection.commit()
+    close(collection)
+    before = {path: path.read_bytes() for path in files_of(tmp_path)}
+    with pytest.raises(ValueError, match="other tables, in another order or of another seed"):
+        built(asked, directory=tmp_path, **choices)
+    assert {path: path.read_bytes() for path in files_of(tmp_path)} == before
+    again = built(tables, directory=tmp_path)
+    assert_same(snapshot(again), plain_after(2, tables))
+    close(again)
+
+
+def test_directory_without_its_number_of_commits_is_refused_and_opens_once_that_is_back(tmp_path: Path) -> None:
+    collection = started(ONE_WIDTH, directory=tmp_path)
+    train(collection, range(2))
+    collection.commit()
+    close(collection)
+    kept = (tmp_path / "commits").read_bytes()
+    (tmp_path / "commits").unlink()
+    for tables in (ONE_WIDTH, ONE_WIDTH[::-1], TABLES):
+        with pytest.raises(DamagedTier, match=r"commits is missing, and .*map was committed with it: restore it"):
+            built(tables, directory=tmp_path)
+    (tmp_path / "commits").write_bytes(kept)
+    again = built(ONE_WIDTH, directory=tmp_path)
+    assert_same(snapshot(again), plain_after(2, ONE_WIDTH))
+    close(again)
+
+
+def test_directory_that_was_never_committed_takes_any_tables(tmp_path: Path) -> None:
+    collection = started(TWO_WIDTHS, directory=tmp_path)
+    train(collection, range(2))
+    collection.flush()
+    close(collection)
+    for tables in (ONE_WIDTH, TWO_WIDTHS):
+        again = started(tables, directory=tmp_path)
+        assert_same(snapshot(again), plain_after(0, tables))
+        close(again)
+
+
+def test_damaged_row_is_named_by_its_table_where_a_batch_wants_it(tmp_path: Path) -> None:
+    collection = started(ONE_WIDTH, directory=tmp_path)
+    collection.commit()
+    close(collection)
+    path = tmp_path / "cache_0" / "rows.bin"
+    data = bytearray(path.read_bytes())
+    place = (60 + 7) * (8 * 4 + SUM_BYTES)  # the rows were written in order
+    data[place] ^= 1
+    path.write_bytes(data)
+    again = built(ONE_WIDTH, directory=tmp_path, look_ahead=2)
+    message = f"rows.bin: the record of row 7 of table shops, at byte {place}, is not what was written"
+    with pytest.raises(DamagedTier, match=message):
+        again.read_rows("shops", torch.tensor([6, 7]))
+    with pytest.raises(DamagedTier, match=message):
+        train(again, range(100))
+    close(again)
+
+
+def no_memory(*_: object, **__: object) -> Any:
+    raise MemoryError("no room for counts or slots")
+
+
+@pytest.mark.parametrize("failing", ["policy", "slots"])
+def test_construction_that_fails_lets_go_of_the_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    caught: list[BaseException] = []
+    with monkeypatch.context() as patch:
+        if failing == "slots":
+            patch.setattr(RowPool, "__init__", no_memory)
+        try:
+            built(TWO_WIDTHS, directory=tmp_path, policy=no_memory if failing == "policy" else "lru")
+        except MemoryError as error:
+            caught.append(error)  # its frames keep all that was made alive
+    assert caught
+    built(TWO_WIDTHS, directory=tmp_path).close()
+
+
+@pytest.mark.parametrize(("way", "label"), [(open_blocks, "file"), (BufferedBlocks, "file (page cache)")])
+def test_placement_says_whether_the_file_is_read_past_the_page_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: Callable[[Path], Blocks], label: str
+) -> None:
+    monkeypatch.setattr(row_file, "open_blocks", way)
+    collection = built(directory=tmp_path)
+    direct = isinstance(collection.caches[0].tier._file._blocks, BufferedBlocks) is False
+    assert direct or label != "file"  # this test's file system has direct access
+    assert collection.placement.label == f"{label} + RAM slots"
+    close(collection)
