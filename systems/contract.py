@@ -326,7 +326,8 @@ class EmbeddingSystem(nn.Module, ABC):
             expected.update(keys.values())
             missing_keys += [key for key in keys.values() if key not in state_dict]
             error_msgs += wrong
-            if found and not wrong and (len(found) == len(keys) or not strict):
+            if found and not wrong:
+                # as torch does, whose load_state_dict says `strict` here whether it is or not, and raises later
                 kept = {} if len(found) == len(keys) else self.save_table(table)
                 self.load_table(table, {**kept, **found})
         if strict:

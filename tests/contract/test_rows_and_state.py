@@ -193,6 +193,18 @@ def test_saved_state_is_a_copy_that_another_system_can_load(variant: str, device
 
 
 @by_variant
+def test_weights_alone_are_loaded_where_that_is_not_strict_and_state_stays(variant: str, device: torch.device) -> None:
+    system, donor = trained(variant, device), build("reference", device=device)
+    train(donor, ragged(3), 3)
+    weights = {name: value for name, value in donor.state_dict().items() if name.endswith(".weight")}
+    expected = {**system.state_dict(), **weights}
+    missing = system.load_state_dict(weights, strict=False).missing_keys
+    assert missing == [name for name in expected if name not in weights]
+    assert missing
+    assert_same(system.state_dict(), expected)
+
+
+@by_variant
 def test_state_that_does_not_fit_is_refused_by_key(variant: str, device: torch.device) -> None:
     system = trained(variant, device)
     saved = system.state_dict()

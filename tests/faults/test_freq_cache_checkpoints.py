@@ -1,17 +1,24 @@
 """Checkpoints and committed directories that are not what they should be."""
 
+import errno
 import json
 import os
+import random
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from systems.contract import OptimizerKind, SparseOptimizer
+from systems.freq_cache.cache.mover import RowMover
+from systems.freq_cache.saving import checkpoint
 from systems.freq_cache.tiers.row_map import DamagedTier
 from tests.contract.scenes import assert_same, snapshot, table
-from tests.faults.freq_cache_training import TABLES, TWO_WIDTHS, built, close, started, train
+from tests.faults.freq_cache_training import TABLES, TWO_WIDTHS, batch, built, close, plain_after, started, train
 
 
 @pytest.fixture
@@ -86,6 +93,126 @@ def test_checkpoint_of_other_tables_or_optimizer_is_refused(
     saved: Path, tables: tuple[Any, ...], choices: dict[str, Any], difference: str
 ) -> None:
     assert_refused(saved, ValueError, saved / "manifest.json", difference, tables=tables, **choices)
+
+
+def test_any_byte_of_a_checkpoint_that_changes_is_told_or_of_no_weight(saved: Path, tmp_path: Path) -> None:
+    chance = random.Random(5)
+    collection = built(policy="lfu")
+    collection.load(saved)
+    right, hyper = snapshot(collection), collection.fused_optimizer.hyper
+    for file in sorted(saved.iterdir()):
+        sound = file.read_bytes()
+        for place in chance.sample(range(len(sound)), 40):
+            file.write_bytes(sound[:place] + bytes([sound[place] ^ chance.randrange(1, 256)]) + sound[place + 1 :])
+            try:
+                collection.load(saved)
+            except ValueError as error:
+                assert str(saved) in str(error)
+            assert_same(snapshot(collection), right)
+            assert collection.fused_optimizer.hyper == hyper
+        file.write_bytes(sound)
+
+
+def signed(manifest: dict[str, Any]) -> str:
+    """A manifest with its checksum, as somebody else could write it."""
+    return json.dumps({**manifest, "crc32": checkpoint._checksum_of(manifest)})
+
+
+@pytest.mark.parametrize(
+    "file", ["../elsewhere", "/etc/hostname", "table_0.abc.rows/../../elsewhere", "", "table_1.rows"]
+)
+@pytest.mark.parametrize("entry", ["rows", "policy"])
+def test_manifest_that_names_a_file_elsewhere_is_refused(saved: Path, entry: str, file: str) -> None:
+    path = saved / "manifest.json"
+    manifest = json.loads(path.read_text())
+    del manifest["crc32"]
+    shops = manifest["tables"]["shops"]
+    if entry == "rows":
+        (saved / shops["rows_file"]).rename(saved.parent / "elsewhere")
+        shops["rows_file"] = file
+    else:
+        shops["policy"]["file"] = file
+    path.write_text(signed(manifest))
+    assert_refused(saved, ValueError, path, "which no save has written: take another checkpoint")
+
+
+def test_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(saved: Path) -> None:
+    file = file_of(saved, "rows")
+    file.unlink()
+    os.mkfifo(file)
+    assert_refused(saved, ValueError, file, "is missing, or no file")
+
+
+def test_policy_file_that_is_too_short_is_refused_before_any_row_is_overwritten(saved: Path) -> None:
+    file, path = file_of(saved, "policy"), saved / "manifest.json"
+    file.write_bytes(file.read_bytes()[:-2])
+    manifest = json.loads(path.read_text())
+    del manifest["crc32"]
+    manifest["tables"]["shops"]["policy"]["crc32"] = zlib.crc32(file.read_bytes())
+    path.write_text(signed(manifest))
+    assert_refused(saved, ValueError, file, "has 198 bytes, not 200")
+
+
+@pytest.mark.parametrize("directory", [False, True])
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "the drive is gone"), KeyboardInterrupt()])
+@pytest.mark.parametrize("place", ["tier", "slots", "checkpoint"])
+def test_load_that_ends_half_way_is_told_until_rows_are_loaded_whole(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, error: BaseException, directory: bool
+) -> None:
+    choices: dict[str, Any] = {"directory": tmp_path / "rows"} if directory else {}
+    collection = started(policy="lfu", **choices)
+    if directory:
+        collection.commit()
+    train(collection, range(10, 13))
+    owner, name = {
+        "tier": (type(collection.caches[0].tier), "write"),
+        "slots": (RowMover, "fill"),
+        "checkpoint": (np, "fromfile"),
+    }[place]
+    original, left = getattr(owner, name), iter(range(1))
+
+    def failing_at_the_second_table(*arguments: object) -> object:
+        if next(left, None) is None:
+            raise error
+        return original(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, failing_at_the_second_table)
+        with pytest.raises(type(error)):
+            collection.load(saved)
+    for use in (
+        lambda: collection(batch(1)),
+        lambda: collection.eval()(batch(1)),
+        collection.flush,
+        collection.state_dict,
+        lambda: collection.read_rows("users", torch.arange(3)),
+        lambda: collection.save(tmp_path / "other"),
+        *([collection.commit] if directory else []),
+    ):
+        with torch.no_grad(), pytest.raises(RuntimeError, match="some are the old ones and some the new: load them"):
+            use()
+    assert not (tmp_path / "other").exists()
+    collection.train()
+    collection.load(saved)
+    assert_same(snapshot(collection), plain_after(3))
+    train(collection, range(3, 6))
+    assert_same(snapshot(collection), plain_after(6))
+    close(collection)
+
+
+def test_rows_that_were_loaded_in_part_are_told_until_the_same_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    collection = started()
+    train(collection, range(3))
+    rows = collection.read_rows("users", torch.arange(100))
+    with monkeypatch.context() as patch:
+        patch.setattr(RowMover, "fill", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "gone")))
+        with pytest.raises(OSError, match="gone"):
+            collection.load_rows("users", 0, rows)
+    collection.load_rows("users", 50, rows)
+    with pytest.raises(RuntimeError, match="load them again"):
+        collection.flush()
+    collection.load_rows("users", 0, rows)
+    collection.flush()
 
 
 def test_directory_of_which_one_cache_was_put_back_is_refused(tmp_path: Path) -> None:
