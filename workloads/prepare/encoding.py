@@ -16,7 +16,7 @@ from workloads.prepare.formats import Kind, RawFormat
 from workloads.prepare.merging import Stored
 from workloads.prepare.staging import Block, StagedFile
 from workloads.prepare.vocabulary import Vocabulary
-from workloads.prepare.workspace import Job, key_of, step, threads
+from workloads.prepare.workspace import Job, key_of, step, sync, threads
 from workloads.split import Split
 
 LAYOUT = 1  # of the marks that say a file is encoded
@@ -97,6 +97,9 @@ def encode(job: Job, into: Arrays, placed: tuple[Path, int], advance: Advance) -
                 advance(0, block.start)
         for column in columns:
             _rows_file(looked_up, column).unlink()
+        for split in into.splits:  # before a mark on the drive says that the rows are there
+            for part in PARTS:
+                sync(into.made / array_file(split, part))
         return positives
 
     positives: dict[str, int] = step(

@@ -37,7 +37,17 @@ from workloads.prepare.read.checks import too_many_bad_rows
 from workloads.prepare.splits import split_rows
 from workloads.prepare.staging import stage
 from workloads.prepare.vocabulary import MOST_ROWS, Vocabulary, build_vocabulary, hashed_rows
-from workloads.prepare.workspace import UNFINISHED, Finished, Job, Memory, key_of, threads, work_folder
+from workloads.prepare.workspace import (
+    UNFINISHED,
+    Finished,
+    Job,
+    Memory,
+    key_of,
+    publish,
+    put_in_place,
+    threads,
+    work_folder,
+)
 from workloads.split import Split
 
 
@@ -88,11 +98,12 @@ def prepare(
     cluster = OnCluster(scheduler) if scheduler is not None else None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with work_folder(work, restart=restart):
+        with work_folder(work, restart=restart, target=target):
+            _check_target(target, overwrite=overwrite)  # again: it may have been put back
             job = Job(raw, settings, memory, work)
             manifest, made = _Build(job, tuple(inputs), cluster, schema_file, progress).run()
             _check_target(target, overwrite=overwrite)  # another may have been put there meanwhile
-            _publish(made, target, aside=work / "replaced")
+            publish(made, target, work=work)
     except OSError as error:
         notes = f"; what was in {target} is intact" if target.exists() else ""
         notes += f"; run again to go on with what is finished in {work}" if work.exists() else ""
@@ -224,7 +235,7 @@ class _Build:
             shutil.rmtree(empty, ignore_errors=True)
             empty.mkdir()
             create_arrays(empty, self.job.raw, splits)
-            empty.rename(made)
+            put_in_place(empty, made)
         return made
 
     def _write_counts(self, arrays: Arrays) -> None:
@@ -302,17 +313,3 @@ def _record(path: Path, advance: Advance) -> FileRecord:
     record = FileRecord.of(path)
     advance(record.bytes, 0)
     return record
-
-
-def _publish(made: Path, target: Path, *, aside: Path) -> None:
-    """Put the finished output in place; what it replaces goes with the work folder, or back on an error."""
-    if not target.exists():
-        made.rename(target)
-        return
-    shutil.rmtree(aside, ignore_errors=True)  # of a run that was killed when all was in place
-    target.rename(aside)
-    try:
-        made.rename(target)
-    except BaseException:
-        aside.rename(target)
-        raise

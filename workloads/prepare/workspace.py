@@ -89,6 +89,7 @@ def threads() -> int:
 DONE = "done.json"
 UNFINISHED = ".unfinished"
 _GONE = ".gone"
+_REPLACED = "replaced"
 
 
 @dataclass(frozen=True)
@@ -127,15 +128,56 @@ def step(folder: Path, fill: Callable[[Path], dict[str, Any]]) -> Finished:
         except BaseException:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise
-        unfinished.rename(folder)
+        put_in_place(unfinished, folder)
     return Finished(folder, json.loads((folder / DONE).read_bytes()))
 
 
+def put_in_place(made: Path, place: Path) -> None:
+    """Rename a folder once all in it is on the drive, and what was done beside it; return once the new name is too."""
+    for folder, _, files in os.walk(made, topdown=False):
+        for file in files:
+            sync(Path(folder, file))
+        sync(Path(folder))
+    sync(made.parent)
+    made.rename(place)
+    sync(place.parent)
+    sync(made.parent)
+
+
+def sync(path: Path) -> None:
+    """Return when a file, or the names in a folder, are on the drive."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def publish(made: Path, target: Path, *, work: Path) -> None:
+    """Put the finished output in place; what it replaces goes with the work folder, or back on an error."""
+    aside = work / _REPLACED
+    try:
+        if target.exists():
+            shutil.rmtree(aside, ignore_errors=True)  # of a run that was killed when all was in place
+            put_in_place(target, aside)
+        put_in_place(made, target)
+    except BaseException:
+        _put_back(target, work)
+        raise
+
+
+def _put_back(target: Path, work: Path) -> None:
+    """Where a run ended after it had put the earlier output aside, and before the new one was in place: put it back."""
+    if (work / _REPLACED).exists() and not target.exists():
+        put_in_place(work / _REPLACED, target)
+
+
 @contextmanager
-def work_folder(folder: Path, *, restart: bool) -> Iterator[Path]:
+def work_folder(folder: Path, *, restart: bool, target: Path) -> Iterator[Path]:
     """Lock the folder of finished steps; delete it when all is done, or when an error leaves no finished step in it.
 
-    With `restart` it is emptied first.
+    Before all else, an earlier output that a killed run put aside is put back to `target`. With `restart` the folder is
+    emptied then.
 
     Raises:
         DataError: another process works in it.
@@ -147,6 +189,7 @@ def work_folder(folder: Path, *, restart: bool) -> Iterator[Path]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise DataError(f"another preparation works in {folder}: wait for it, or choose another --out") from error
+        _put_back(target, folder)
         for entry in folder.iterdir() if restart else ():
             if entry.is_dir():
                 _remove(entry)

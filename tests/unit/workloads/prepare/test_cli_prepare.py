@@ -138,7 +138,7 @@ def test_input_changed_since_a_run_was_cut_short_is_read_again_and_restart_forge
 
 
 def test_two_runs_at_once_are_refused(tmp_path, days):
-    with work_folder(tmp_path / ".criteo_1tb.partial-work", restart=False):
+    with work_folder(tmp_path / ".criteo_1tb.partial-work", restart=False, target=tmp_path / "criteo_1tb"):
         result = run("prepare", "criteo_1tb", "--input", *days, "--out", tmp_path)
     assert result.exit_code == 2
     assert "another preparation works in" in result.stderr
