@@ -14,7 +14,7 @@ from systems.contract import EmbeddingSystem, Rows, SystemSpec, Tier, knowledge
 from systems.freq_cache import sizing
 from systems.freq_cache.cache import Cache
 from systems.freq_cache.collection import EXCHANGES, POLICIES, CachedEmbeddingBagCollection
-from systems.freq_cache.tiers.row_file import SUM_BYTES
+from systems.freq_cache.tiers import SUM_BYTES
 from systems.reference import ReferenceSystem
 
 Write = Callable[[Tensor, Tensor], None]
@@ -54,7 +54,8 @@ class FreqCache(CachedEmbeddingBagCollection):
     def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
         needed = super().required_bytes(spec)
         if spec.parameters["tier"] == "file":
-            needed[Tier.DISK] = sizing.slow_bytes(spec) + SUM_BYTES * spec.rows  # all rows are loaded: none is left out of the file
+            # all rows are loaded: none is left out of the file
+            needed[Tier.DISK] = sizing.slow_bytes(spec) + SUM_BYTES * spec.rows
         return needed
 
     @classmethod
