@@ -255,7 +255,7 @@ class Cache:
         before = self._torn or (first, stop)
         self._torn = min(first, before[0]), max(stop, before[1])
         yield
-        self._torn = None if (first, stop) == self._torn else before
+        self._torn = None if first <= before[0] and before[1] <= stop else before
 
     def check_whole(self) -> None:
         """Refuse to go on with rows that were overwritten in part.
