@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
-from systems.answers import Anatomy, Counters, Placement, Purpose, Rows, Support, Tier, Verdict, total_of
-from systems.contract import EmbeddingSystem
+from systems.answers import Anatomy, Counters, Placement, Purpose, Support, Tier, Verdict, total_of
 from systems.fbgemm.tbe import ROW_TYPES
 from systems.fbgemm.tbe_system import fbgemm_support
 from systems.freq_cache import sizing
@@ -22,19 +21,18 @@ from systems.freq_cache.collection import arguments
 from systems.freq_cache.collection.access import Access, one_at_a_time
 from systems.freq_cache.collection.batches import parts_on_host
 from systems.freq_cache.collection.build import build_cache, contents_of, end
+from systems.freq_cache.collection.kept import KeptRows
 from systems.freq_cache.collection.optimizers import FusedOptimizer, group_of, sparse_optimizer
 from systems.freq_cache.collection.pipeline import Pipeline
 from systems.freq_cache.planner.policy import Policy
-from systems.freq_cache.saving import checkpoint
 from systems.freq_cache.saving.commits import Commits
-from systems.freq_cache.saving.streamed import StreamedRows, streamed
 from systems.freq_cache.threads import Worker
 from systems.spec import SparseOptimizer, SystemSpec
 
 Batch = TypeVar("Batch")
 
 
-class CachedTables(EmbeddingSystem):
+class CachedTables(KeptRows):
     """Tables whose rows are in a slow tier, the hot ones in device slots. `CachedEmbeddingBagCollection` has the words.
 
     Subclasses say what comes out of a lookup.
@@ -269,79 +267,6 @@ class CachedTables(EmbeddingSystem):
         if not self._infers:
             self._pipeline.in_flight.looked_up(outputs)
 
-    @one_at_a_time
-    def load_rows(self, table: str, start: int, rows: Rows) -> None:
-        self.check_rows(table, start, rows)
-        self._pipeline.withdraw()
-        cache = self._cache_of_table[table]
-        cache.load(table, start, cache.tier.layout.pack(rows))
-
-    @one_at_a_time
-    def read_rows(self, table: str, ids: Tensor) -> Rows:
-        self.check_ids(table, ids)
-        self.flush()
-        return self._cache_of_table[table].read(table, ids)
-
-    @one_at_a_time
-    def flush(self) -> None:
-        """Write every changed row to the slow tier, which is complete then. What is announced stays announced.
-
-        Raises:
-            WriteBackFailed, OSError: nothing is lost, and the same call may be repeated.
-        """
-        self._pipeline.withdraw()
-        for cache in self.caches:
-            cache.flush()
-
-    @one_at_a_time
-    def save(self, directory: Path | str) -> None:
-        """Write all rows, their optimizer state and the hyper-parameters to a directory, all or nothing.
-
-        Training goes on from it bit for bit, in a collection of the same tables and optimizer, whatever its cache
-        size, policy, look-ahead and slow tier (with `slow_rows`, as long as rows leave their slots at the same steps).
-        What is announced stays announced.
-
-        Raises:
-            OSError: it cannot be written; what the directory held before is still there.
-        """
-        self.flush()
-        checkpoint.save(Path(directory), self._cache_of_table, hyper=self.fused_optimizer.hyper)
-
-    @one_at_a_time
-    def load(self, directory: Path | str) -> None:
-        """Resume from what `save` wrote.
-
-        Raises:
-            FileNotFoundError, ValueError: there is none, or it is damaged, or of other tables or another optimizer.
-            OSError: rows cannot be read or written. Only then were some changed, and nothing goes on before a new load.
-        """
-        self._pipeline.withdraw()
-        saved = checkpoint.load(Path(directory), self._cache_of_table, hyper=self.fused_optimizer.hyper)
-        self.fused_optimizer.restore(saved)
-
-    @one_at_a_time
-    def streamed_state_dict(self) -> dict[str, StreamedRows]:
-        """`state_dict()` for `torch.distributed.checkpoint`, which reads and writes its entries some rows at a time.
-
-        Save it as it is. Load it with `planner=RowLoadPlanner()`, or the entries of others beside it alone are loaded.
-        What is announced stays announced.
-        """
-        self._pipeline.withdraw()
-        return streamed(self._cache_of_table, prefix=self.rows_key, flush=self.flush)
-
-    @one_at_a_time
-    def commit(self) -> None:
-        """Make the rows as they are now what the directory holds when it is opened next, after a crash too.
-
-        Raises:
-            RuntimeError: the rows are not kept in a directory; use `save`.
-            OSError: it cannot be written; the directory opens as it was at the last commit.
-        """
-        if self._commits is None:
-            raise RuntimeError("the rows are in host memory: use save(), or build with a directory")
-        self.flush()
-        self._commits.commit(self.fused_optimizer.hyper)
-
     def close(self) -> None:
         """End the threads and release the directory; what was not committed is lost. Ends the use of the collection."""
         self._end()
@@ -365,12 +290,6 @@ class CachedTables(EmbeddingSystem):
                 "with the device and tables that you want, and move the other modules"
             )
         return cast(Self, super()._apply(fn, recurse))  # type: ignore[no-untyped-call]
-
-    def optimizer_steps(self, table: str) -> int:
-        return self._cache_of_table[table].pool.steps
-
-    def set_optimizer_steps(self, table: str, steps: int) -> None:
-        self._cache_of_table[table].pool.steps = steps
 
     def memory(self) -> Anatomy:
         self._access.check()
