@@ -326,8 +326,7 @@ class EmbeddingSystem(nn.Module, ABC):
             expected.update(keys.values())
             missing_keys += [key for key in keys.values() if key not in state_dict]
             error_msgs += wrong
-            if found and not wrong:
-                # as torch does, whose load_state_dict says `strict` here whether it is or not, and raises later
+            if found and not wrong:  # torch says `strict` whether it is or not, and raises what is missing later
                 kept = {} if len(found) == len(keys) else self.save_table(table)
                 self.load_table(table, {**kept, **found})
         if strict:
@@ -336,10 +335,9 @@ class EmbeddingSystem(nn.Module, ABC):
     def check_rows(self, name: str, start: int, rows: Rows) -> None:
         """Refuse what `load_rows` must refuse: a slice would clip it, and a copy would broadcast it, silently."""
         table, count = self.tables[name], rows.weights.shape[0]
-        if not 0 <= start <= start + count <= table.num_embeddings:
-            raise IndexError(
-                f"rows {start} to {start + count - 1} are not all in table {name} of {table.num_embeddings}"
-            )
+        last, size = start + count - 1, table.num_embeddings
+        if not 0 <= start <= last + 1 <= size:
+            raise IndexError(f"rows {start} to {last} are not all in table {name} of {size}")
         for entry, values in {"weight": rows.weights, **rows.state}.items():
             wanted = (count, *shape_of(table, entry, self.spec.optimizer)[1:])
             if tuple(values.shape) != wanted:
