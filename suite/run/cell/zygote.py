@@ -47,6 +47,7 @@ def main() -> None:
 
         for context in (cpu_target.typing_context, cpu_target.target_context):
             context.refresh()  # what numba reads before its first loop, half a second of every worker
+    anew = _driver_open()
     exits: dict[int, int] = {}
     while True:
         ready, _, _ = select.select([asked.fileno(), wake_fd], [], [])
@@ -62,7 +63,9 @@ def main() -> None:
             pid = os.fork()
             if pid == 0:
                 _close(asked.detach(), wake_fd, wakes_fd, ended, marked, *exits.values())
-                _become_worker(json.loads(request), stdin=stdin, messages=messages, log=log, kept=kept, marks=marks)
+                _become_worker(
+                    json.loads(request), anew=anew, stdin=stdin, messages=messages, log=log, kept=kept, marks=marks
+                )
             _close(stdin, messages, log, kept, marks)
             os.read(marked, 1)  # nothing, once it can be killed by session and mark
             os.close(marked)
@@ -83,9 +86,9 @@ def _reap(exits: dict[int, int]) -> None:
 
 
 def _become_worker(
-    environment: dict[str, str], *, stdin: int, messages: int, log: int, kept: int, marks: int
+    environment: dict[str, str], *, anew: bool, stdin: int, messages: int, log: int, kept: int, marks: int
 ) -> NoReturn:
-    """In the new process: look as if it had been started on its own, and work."""
+    """In the new process: look as if it had been started on its own, and work; `anew` starts it from nothing."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()  # Ctrl-C in the terminal is the parent's to handle
@@ -100,14 +103,21 @@ def _become_worker(
     os.environ.clear()
     os.environ.update(environment)
     tempfile.tempdir = None  # found anew, in this worker's environment
-    if _driver_open():
+    if anew:
         os.set_inheritable(messages, True)
         os.execv(sys.executable, [sys.executable, "-u", "-m", "suite.run.cell.worker", str(messages)])
     worker.main(messages)
 
 
 def _driver_open() -> bool:
-    """Whether this process has a device's driver open, which a fork cannot use."""
+    """Whether this process has a device's driver open, which a fork cannot use.
+
+    The import of fbgemm asks torch for a device. Where torch finds one, it refuses CUDA to every fork from then on,
+    whatever the driver's files are called. Without a driver it refuses too, and nothing is lost by a fork.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        return True
     for fd in Path("/proc/self/fd").iterdir():
         with suppress(OSError):  # that of the listing itself is gone
             if str(fd.readlink()).startswith(_DRIVERS):

@@ -58,3 +58,28 @@ def test_worker_with_other_code_than_the_run_measures_nothing(tmp_path, monkeypa
     ended = run_in_process(tiny_cell("full_gpu"), limits=GENEROUS, log=tmp_path / "log")
     assert ended.outcome.status is Status.CRASHED
     assert "are not those that the run began with: start it again" in ended.outcome.reason
+
+
+SEES_A_DEVICE = """#!{python}
+import importlib, os, sys
+from types import SimpleNamespace
+from suite.run.cell import worker, zygote
+
+sys.modules["torch"] = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: {found}))
+importlib.import_module = lambda name: None
+worker.main = lambda messages: os._exit(7)
+sys.argv = ["", sys.argv[-1]]
+zygote.main()
+"""
+
+
+@pytest.mark.parametrize(("found", "status"), [(True, Status.OK), (False, Status.CRASHED)])
+def test_worker_starts_from_nothing_where_torch_found_a_device(tmp_path, monkeypatch, found, status):
+    """A forked one, which torch would refuse the device, ends with 7 here."""
+    stand_in = tmp_path / "zygote"
+    stand_in.write_text(SEES_A_DEVICE.format(python=sys.executable, found=found))
+    stand_in.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(stand_in))
+    ended = run_in_process(tiny_cell("full_gpu"), limits=GENEROUS, log=tmp_path / "log")
+    assert ended.outcome.status is status
+    assert ("7" in ended.outcome.reason) is not found
