@@ -97,13 +97,19 @@ def _roomy(variant: str, budget: Budget) -> Budget:
     return CacheRatio(ratio=1.0) if every_row else budget
 
 
-def build(variant: str, *, device: torch.device, **choices: object) -> EmbeddingSystem:
-    """A fresh system; the test is skipped with the system's own reason where it says that it cannot run."""
+def runnable(variant: str, *, device: torch.device, **choices: object) -> tuple[type[EmbeddingSystem], SystemSpec]:
+    """A system and its spec; the test is skipped with the system's own reason where it says that it cannot run."""
     system, spec = spec_of(variant, device=device, **choices)
     answer = system.support(spec)
     if answer.verdict is Verdict.UNSUPPORTED:
         pytest.skip(f"{variant}: {answer.reason}")
     assert answer.verdict is Verdict.YES, answer.reason
+    return system, spec
+
+
+def build(variant: str, *, device: torch.device, **choices: object) -> EmbeddingSystem:
+    """A fresh system, where it is `runnable`."""
+    system, spec = runnable(variant, device=device, **choices)
     return system(spec)
 
 

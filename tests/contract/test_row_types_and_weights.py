@@ -9,6 +9,7 @@ from scenes import (
     EVERY_VARIANT,
     KINDS,
     TABLES,
+    UNIFORM,
     UVM,
     VARIANTS,
     assert_same,
@@ -20,6 +21,7 @@ from scenes import (
     optimizer,
     ragged,
     repeatable,
+    runnable,
     snapshot,
     spec_of,
     table,
@@ -65,6 +67,7 @@ def trained(variant: str, device: torch.device, kind: OptimizerKind = ADAGRAD) -
 
 @pytest.mark.parametrize("variant", EVERY_VARIANT)
 def test_half_rows_are_taken_or_refused_naming_their_tables(variant: str, device: torch.device) -> None:
+    runnable(variant, device=device, tables=UNIFORM)  # this device takes the system, whatever it says of the rows
     system, spec = spec_of(variant, device=device, tables=MIXED)
     answer = system.support(spec)
     assert (answer.verdict is Verdict.YES) == (torch.float16 in system.row_types)
@@ -164,6 +167,7 @@ def test_half_rows_take_half_the_bytes(variant: str, device: torch.device) -> No
 
 @pytest.mark.parametrize("variant", EVERY_VARIANT)
 def test_weights_are_taken_or_refused_with_a_reason(variant: str, device: torch.device) -> None:
+    runnable(variant, device=device, tables=UNIFORM)  # this device takes the system, whatever it says of the weights
     system, spec = spec_of(variant, device=device, tables=SINGLE, weighted=True)
     answer = system.support(spec)
     assert answer.verdict is (Verdict.YES if system.takes_weights else Verdict.UNSUPPORTED)

@@ -150,11 +150,18 @@ def test_lfu_misses_what_the_miss_counter_counts(ratio: float, device: torch.dev
 
 
 @pytest.mark.parametrize("ratio", RATIOS)
-def test_lfu_has_the_conflict_misses_that_fbgemm_counts(ratio: float, device: torch.device) -> None:
-    """In a run of its own: the miss counter's lookups would be counted here too."""
+def test_lfu_has_the_conflict_misses_that_fbgemm_counts(
+    ratio: float, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a run of its own: the miss counter's lookups would be counted here too.
+
+    The TBE is built to count: one that is not has room for one number, and its kernels would write behind it.
+    """
+    options = FbgemmUVMCaching.caching_options
+    counting = {"gather_uvm_cache_stats": True}
+    monkeypatch.setattr(FbgemmUVMCaching, "caching_options", lambda system: options(system) | counting)
     system, tbe = real("lfu", "off", ratio, device)
     system.count_traffic(False)
-    tbe.gather_uvm_cache_stats = True
     system.reset_counters()
     train_all(system, device)
     _, tally = simulated("lfu", "off", ratio)
