@@ -6,7 +6,7 @@ v1.9.0 too.
 
 import math
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import Any, TypeAlias
 
 import torch
@@ -67,7 +67,13 @@ def build_tbe(
     subtract it, row-wise Adagrad does not.) HOST is for the CPU alone: a TBE there looks up on the CPU even if the
     device is CUDA, and on a CPU it is HOST whatever was asked. Ids out of range raise an error instead of being
     replaced by 0, which is fbgemm's default; unless `checked`, they must not occur.
+
+    Raises:
+        ValueError: features of one table are apart. fbgemm's CPU kernels take each run of them for a table of its own
+            and update a row once for each, where a CUDA device sums the gradients first.
     """
+    if len([table for table, _ in groupby(table_of_feature)]) > len(set(table_of_feature)):
+        raise ValueError(f"the features of each table must stand together, not in the order {list(table_of_feature)}")
     on_cpu = device.type == "cpu" or location is EmbeddingLocation.HOST
     where = EmbeddingLocation.HOST if on_cpu else location
     compute = ComputeDevice.CPU if on_cpu else ComputeDevice.CUDA

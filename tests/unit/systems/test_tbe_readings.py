@@ -6,9 +6,10 @@ import pytest
 import torch
 from fbgemm_gpu.split_embedding_configs import SparseType
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import CacheAlgorithm, EmbeddingLocation
+from torchrec import PoolingType
 
-from systems.contract import Counters, OptimizerKind, Purpose, Tier
-from systems.fbgemm.tbe import tbe_anatomy, tbe_placement
+from systems.contract import Counters, OptimizerKind, Purpose, SparseOptimizer, Tier
+from systems.fbgemm.tbe import TBE, build_tbe, tbe_anatomy, tbe_placement, tbe_states
 from systems.fbgemm.uvm_cache import cached_uvm_counters, set_tbe_counting
 from systems.unique_counter import UniqueCounter
 from tests.contract.scenes import table
@@ -163,3 +164,23 @@ def test_anatomy_of_cached_tbes_by_hand(count: int) -> None:
         (Tier.DEVICE, Purpose.ROWS): count * 64 * 32,
         (Tier.DEVICE, Purpose.INDEX): count * (64 * 8 + 64 * 8 + 4_000),
     }
+
+
+def test_features_of_one_table_are_updated_together_or_refused() -> None:
+    """Two features ask for row 1 with gradients of 1: their sum is squared."""
+
+    def built(*table_of_feature: int) -> TBE:
+        optimizer = SparseOptimizer(kind=OptimizerKind.ADAGRAD, lr=0.1)
+        return build_tbe(
+            [(4, 4), (4, 4)],
+            table_of_feature=table_of_feature,
+            pooling=PoolingType.SUM,
+            optimizer=optimizer,
+            device=torch.device("cpu"),
+        )
+
+    tbe = built(1, 1, 0)
+    tbe(torch.tensor([1, 1, 2]), torch.arange(4)).sum().backward()
+    assert tbe_states(tbe, 1)["sum"][1].tolist() == [4.0] * 4
+    with pytest.raises(ValueError, match=r"must stand together, not in the order \[0, 1, 0\]"):
+        built(0, 1, 0)
