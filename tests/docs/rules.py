@@ -47,6 +47,7 @@ RULES: dict[str, Rule] = {
     'make microbench ARGS="--benchmark-json=run1.json"': Prints(MICROBENCH),
     'make microbench ARGS="-k generator"': Prints(MICROBENCH),
     "make setup": Prints("python -m pip install", options="--always-make"),
+    "make setup TORCH=2.14": Prints("-c requirements/torch-2.14.txt", options="--always-make"),
     ROUNDS: Run(add=f"{SMOKE} --systems full_gpu", swap={"--rounds 3": "--rounds 2"}, says="Turns: 2 rounds x "),
     'make bench ARGS="--systems freq_cache[policy=lfu],full_gpu"': Run(
         add=f"{SMOKE} --workloads avazu", says="policy=lfu"
