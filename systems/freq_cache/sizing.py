@@ -9,7 +9,7 @@ from torchrec import EmbeddingBagConfig
 from systems.contract import CacheRatio, HostBytes, SystemSpec, Tier, row_type_of
 from systems.features import FeatureGroups, Group
 from systems.freq_cache.cache import BatchMover
-from systems.freq_cache.tiers import STAGING_BYTES, RowLayout, width_of
+from systems.freq_cache.tiers import STAGING_BYTES, SUM_BYTES, RowLayout, width_of
 
 SLOW_ROWS = {"fp32": None, "fp16": torch.float16, "int8": torch.int8}
 """What weights are in the slow tier by name; None: what the slots have, not compressed."""
@@ -18,7 +18,9 @@ ROW_ERROR = {"fp32": 0.0, "fp16": 2.0**-11, "int8": 1 / 252}
 SLOT_ID_BYTES = 16
 """On the device of every id: its slot as it was sent and as fbgemm takes it, and that of the batch sent ahead."""
 ROW_INDEX_BYTES = 4
-"""Of every row on the host: its place in the index; in a file tier, its place in the file."""
+"""Of every row on the host: its place in the index."""
+FILE_ROW_BYTES = 4 + SUM_BYTES
+"""Of every row on the host, in a file tier: its place in the file, and its checksum."""
 POLICY_BYTES = {"static": 2, "lfu": 2, "lrfu": 4, "lru": 2}
 """Of every row on the host, at most: what the policy keeps of it. One of one's own counts as `lfu`."""
 SLOT_INDEX_BYTES = 20.125
@@ -70,7 +72,7 @@ def device_bytes(spec: SystemSpec, group: Group, slots: int) -> int:
 
 def host_bytes(spec: SystemSpec, group: Group, slots: int) -> int:
     """What a cache takes of memory beside a drive: slots, index, policy, map of the file, coming batches, staging."""
-    index = index_bytes(spec, group.rows, slots) + ROW_INDEX_BYTES * group.rows
+    index = index_bytes(spec, group.rows, slots) + FILE_ROW_BYTES * group.rows
     batches = int(spec.parameters["look_ahead"]) + 2
     window = WINDOW_BYTES * batches * spec.batch_lookups * lookups_per_backward(spec)
     return int((1 + SPARE_HOST_SHARE) * (index + window + 2 * STAGING_BYTES + device_bytes(spec, group, slots)))
@@ -96,7 +98,7 @@ def required_bytes(spec: SystemSpec) -> dict[Tier, int]:
     ratio = spec.budget.ratio if isinstance(spec.budget, CacheRatio) else 0.0
     # rows in a file take room on disk once they are written, and a place in the map of the file in memory
     in_file = spec.parameters.get("tier") == "file"
-    rows = ROW_INDEX_BYTES * spec.rows if in_file else slow_bytes(spec)
+    rows = FILE_ROW_BYTES * spec.rows if in_file else slow_bytes(spec)
     return {Tier.DEVICE: least_bytes(spec, {}), Tier.HOST: index_bytes(spec, spec.rows, int(spec.rows * ratio)) + rows}
 
 

@@ -14,7 +14,6 @@ from systems.contract import EmbeddingSystem, Rows, SystemSpec, Tier, knowledge
 from systems.freq_cache import sizing
 from systems.freq_cache.cache import Cache
 from systems.freq_cache.collection import EXCHANGES, POLICIES, CachedEmbeddingBagCollection
-from systems.freq_cache.tiers import SUM_BYTES
 from systems.reference import ReferenceSystem
 
 Write = Callable[[Tensor, Tensor], None]
@@ -54,8 +53,7 @@ class FreqCache(CachedEmbeddingBagCollection):
     def required_bytes(cls, spec: SystemSpec) -> dict[Tier, int]:
         needed = super().required_bytes(spec)
         if spec.parameters["tier"] == "file":
-            # all rows are loaded: none is left out of the file
-            needed[Tier.DISK] = sizing.slow_bytes(spec) + SUM_BYTES * spec.rows
+            needed[Tier.DISK] = sizing.slow_bytes(spec)  # all rows are loaded: none is left out of the file
         return needed
 
     @classmethod

@@ -20,7 +20,6 @@ from systems.freq_cache.tiers import row_file
 from systems.freq_cache.tiers.blocks import Blocks, BufferedBlocks, open_blocks
 from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.layout import RowLayout
-from systems.freq_cache.tiers.row_file import SUM_BYTES
 from systems.freq_cache.tiers.row_map import DamagedTier
 from tests.contract.scenes import assert_same, snapshot, table
 from tests.faults.freq_cache_training import TABLES, TWO_WIDTHS, built, close, plain_after, started, train
@@ -48,7 +47,7 @@ def test_every_damaged_byte_of_a_record_is_told_with_its_row_and_no_other_row_su
     right = held(tier, torch.arange(rows))
     tier.close()
     sound = path.read_bytes()
-    stride = layout.record_bytes + SUM_BYTES
+    stride = layout.record_bytes
     for place in chance.sample(range(len(sound) // stride * stride), 80):
         path.write_bytes(sound[:place] + bytes([sound[place] ^ chance.randrange(1, 256)]) + sound[place + 1 :])
         tier = FileTier(tmp_path, rows=rows, layout=layout)
@@ -64,19 +63,22 @@ def test_every_damaged_byte_of_a_record_is_told_with_its_row_and_no_other_row_su
         tier.close()
 
 
-def test_record_of_another_row_and_a_hole_are_no_record_of_a_row(tmp_path: Path) -> None:
-    tier = FileTier(tmp_path, rows=3, layout=NARROW)
-    tier.write(torch.arange(3), torch.zeros(3, NARROW.width))
-    tier.commit({})
+def test_older_record_and_that_of_another_row_and_a_hole_are_no_record_of_a_row(tmp_path: Path) -> None:
+    tier = FileTier(tmp_path, rows=4, layout=NARROW)
+    path, size, right = tmp_path / "rows.bin", NARROW.record_bytes, torch.rand(4, NARROW.width)
+    for records in (right + 1, right + 2, right + 3, right):  # the last to where the first lay
+        old = path.read_bytes()
+        tier.write(torch.arange(4), records)
+        tier.commit({})
     tier.close()
-    path, stride = tmp_path / "rows.bin", NARROW.record_bytes + SUM_BYTES
-    sound = path.read_bytes()
-    path.write_bytes(sound[stride : 2 * stride] + bytes(stride) + sound[2 * stride :])
-    again = FileTier(tmp_path, rows=3, layout=NARROW)
-    assert torch.equal(held(again, torch.tensor([2])), torch.zeros(1, NARROW.width))
-    for row in (0, 1):
+    new = path.read_bytes()
+    assert torch.equal(torch.frombuffer(bytearray(new[: 4 * size]), dtype=torch.float32).view_as(right), right)
+    path.write_bytes(new[size : 2 * size] + bytes(size) + old[2 * size : 3 * size] + new[3 * size :])
+    again = FileTier(tmp_path, rows=4, layout=NARROW)
+    assert torch.equal(held(again, torch.tensor([3])), right[3:])
+    for row in range(3):
         with pytest.raises(DamagedTier, match=f"the record of row {row}, "):
-            held(again, torch.tensor([row, 2]))
+            held(again, torch.tensor([row, 3]))
     again.close()
 
 
@@ -248,7 +250,7 @@ def test_damaged_row_is_named_by_its_table_where_a_batch_wants_it(tmp_path: Path
     close(collection)
     path = tmp_path / "cache_0" / "rows.bin"
     data = bytearray(path.read_bytes())
-    place = (60 + 7) * (8 * 4 + SUM_BYTES)  # the rows were written in order
+    place = (60 + 7) * 8 * 4  # the rows were written in order
     data[place] ^= 1
     path.write_bytes(data)
     again = built(ONE_WIDTH, directory=tmp_path, look_ahead=2)

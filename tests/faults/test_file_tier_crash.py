@@ -4,8 +4,13 @@ import errno
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
+from itertools import count
+from linecache import getline
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 import torch
@@ -123,6 +128,61 @@ def test_end_between_any_two_steps_leaves_one_commit_or_the_other(
     assert committed_step(again) == (40 if commit_counts else 39)
     assert torch.equal(held(again), after(committed_step(again)))
     again.close()
+
+
+def write_interrupted(tier: FileTier, step: int, line: int) -> bool:
+    """Write what a step does, ended before a line of the tier, by number. Returns whether there are so many."""
+    left = line
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal left
+        if not frame.f_code.co_filename.startswith(str(Path(file_tier.__file__).parent)):
+            return None
+        # as a `with` ends, its line comes again: an interrupt there would keep the lock, and signals do not come there
+        if event == "line" and not getline(frame.f_code.co_filename, frame.f_lineno).strip().startswith("with "):
+            left -= 1
+            if left < 0:
+                sys.settrace(None)
+                raise Killed
+        return trace
+
+    sys.settrace(trace)
+    try:
+        tier.write(*batch(step))
+    except Killed:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
+
+
+def test_interrupt_before_any_line_of_a_write_leaves_all_rows_old_or_all_new(tmp_path: Path) -> None:
+    old, new = after(1), after(2)
+    outcomes = []
+    tier = opened(tmp_path / "before")
+    for _ in range(4):
+        tier.write(*batch(1))
+        tier.commit({"step": 1})
+    tier.close()
+    for line in count():
+        shutil.copytree(tmp_path / "before", tmp_path / str(line))
+        tier = opened(tmp_path / str(line))
+        assert tier._positions.offer(BATCH).size  # free positions will be in use
+        interrupted = write_interrupted(tier, 2, line)
+        found = held(tier)
+        assert torch.equal(found, old) or torch.equal(found, new), f"line {line}"
+        outcomes.append(torch.equal(found, new))
+        tier.commit({"step": 2})
+        tier.close()
+        again = opened(tmp_path / str(line))
+        assert torch.equal(held(again), found), f"line {line}, opened again"
+        again.write(*batch(2))
+        assert torch.equal(held(again), new)
+        again.close()
+        if not interrupted:
+            break
+    assert outcomes == sorted(outcomes)
+    assert outcomes[0] < outcomes[-2]  # some lines come after the rows have moved
 
 
 @pytest.mark.parametrize("counts", [False, True])

@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -26,12 +27,12 @@ from tests.faults.freq_cache_training import COMMIT_EVERY, TWO_WIDTHS, Plain, bu
 from tests.faults.processes import process, rest
 
 
-def append_in_two_parts(file: RowFile, whole: Callable[..., None], position: int, records: Any, *, rows: Any) -> None:
+def append_in_two_parts(file: RowFile, whole: Callable[..., Any], position: int, records: Any) -> Any:
     """A write that a kill is likely to cut in two."""
     half = len(records) // 2
-    whole(file, position, records[:half], rows=rows[:half])
+    first = whole(file, position, records[:half])
     time.sleep(0.002)
-    whole(file, position + half, records[half:], rows=rows[half:])
+    return np.concatenate([first, whole(file, position + half, records[half:])])
 
 
 def go_on_until_killed(directory: Path, parent: Connection) -> None:

@@ -13,8 +13,7 @@ from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.host_memory import HostTier
 from systems.freq_cache.tiers.layout import RowLayout, width_of
 from systems.freq_cache.tiers.pinned import PinnedTier
-from systems.freq_cache.tiers.row_file import SUM_BYTES
-from systems.freq_cache.tiers.row_map import JSON, DamagedTier, checksum_of, sync_directory, write_synced
+from systems.freq_cache.tiers.row_map import JSON, SUM_BYTES, DamagedTier, checksum_of, sync_directory, write_synced
 from systems.freq_cache.tiers.slow_tier import SlowTier
 
 __all__ = [

@@ -18,8 +18,19 @@ from systems.contract import Purpose, Tier
 from systems.freq_cache.tiers.blocks import STAGING_BYTES
 from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.positions import MOST_POSITIONS, Positions
-from systems.freq_cache.tiers.row_file import SUM_BYTES, RowFile
-from systems.freq_cache.tiers.row_map import JSON, REMEDY, Committed, DamagedTier, load_map, save_map, sync_directory
+from systems.freq_cache.tiers.row_file import RowFile, put_codes
+from systems.freq_cache.tiers.row_map import (
+    JSON,
+    REMEDY,
+    Codes,
+    Committed,
+    DamagedTier,
+    Sums,
+    empty_map,
+    load_map,
+    save_map,
+    sync_directory,
+)
 from systems.freq_cache.tiers.slow_tier import SlowTier
 
 Decided = Callable[[Mapping[str, JSON]], bool]
@@ -85,8 +96,7 @@ class FileTier(SlowTier):
         with ExitStack() as opened:
             opened.callback(os.close, _lock(directory))
             self._finish_or_drop(decided)
-            self._codes, self._positions, self.committed_extra = self._restored()
-            self._touched = int(np.count_nonzero(self._codes))
+            self._codes, self._sums, self._positions, self.committed_extra = self._restored()
             self._file = RowFile(directory / "rows.bin", record_bytes=layout.record_bytes, name_of=name_of)
             self.direct = self._file.direct
             opened.callback(self._file.close)
@@ -105,7 +115,8 @@ class FileTier(SlowTier):
         if written.size < codes.size:
             self._fill_first(rows, out, torch.from_numpy(np.flatnonzero(codes == 0)))
         records: npt.NDArray[np.uint8] = out.view(torch.uint8).numpy()
-        self._file.read(np.abs(codes[written]) - 1, records, places=written, rows=rows.numpy()[written])
+        wanted = rows.numpy()[written]
+        self._file.read(np.abs(codes[written]) - 1, records, places=written, rows=wanted, sums=self._sums[wanted])
 
     def write(self, rows: Tensor, records: Tensor) -> None:
         data: npt.NDArray[np.uint8] = records.view(torch.uint8).numpy()
@@ -116,14 +127,13 @@ class FileTier(SlowTier):
             end, appended = self._positions.end, len(data) - offered.size
             if end + appended > MOST_POSITIONS:
                 raise OSError(errno.EFBIG, "has no room for more rows: commit", str(self._file.path))
-            self._file.append(end, data[offered.size :], rows=rows.numpy()[offered.size :])
-            self._file.write(offered, data[: offered.size], rows=rows.numpy()[: offered.size])
+            at_end = self._file.append(end, data[offered.size :])
+            sums = np.concatenate([self._file.write(offered, data[: offered.size]), at_end])
             # in this order an interrupt wastes positions at worst
             self._positions.take(offered=offered.size, appended=appended)
             after = np.concatenate([offered, np.arange(end, end + appended)]) + 1
             # negative: written since the last commit
-            self._codes[rows.numpy()] = -after
-            self._touched += int(np.count_nonzero(before == 0))
+            put_codes(self._codes, self._sums, rows.numpy(), -after, sums)
             self._positions.release(-before[before < 0] - 1)
             self._positions.retire(before[before > 0] - 1)
 
@@ -159,10 +169,12 @@ class FileTier(SlowTier):
                 # the kernel reports a lost page once, and then takes the file for sound
                 self._lost = True
                 raise
+            # counted here: counted along with writes, it would differ after one that was interrupted
+            touched = int(np.count_nonzero(self._codes))
             committed = Committed(
-                **self._description(), positions=self._positions.end, touched=self._touched, extra=dict(extra)
+                **self._description(), positions=self._positions.end, touched=touched, extra=dict(extra)
             )
-            save_map(self._next, committed, self._codes)
+            save_map(self._next, committed, self._codes, self._sums)
             sync_directory(self._map.parent)
             self._prepared = dict(extra)
 
@@ -205,8 +217,10 @@ class FileTier(SlowTier):
         weights = self.layout.weight_bytes
         return {
             (Tier.DISK, Purpose.ROWS): self._positions.end * weights,
-            (Tier.DISK, Purpose.STATE): self._positions.end * (self.layout.record_bytes + SUM_BYTES - weights),
-            (Tier.HOST, Purpose.INDEX): self._codes.nbytes + self._positions.nbytes + self._file.nbytes,
+            (Tier.DISK, Purpose.STATE): self._positions.end * (self.layout.record_bytes - weights),
+            (Tier.HOST, Purpose.INDEX): sum(
+                held.nbytes for held in (self._codes, self._sums, self._positions, self._file)
+            ),
             (Tier.HOST, Purpose.STAGING): 2 * STAGING_BYTES,
         }
 
@@ -214,11 +228,10 @@ class FileTier(SlowTier):
         """Release the directory; what was written since the last commit is lost."""
         self._opened.close()
 
-    def _restored(self) -> tuple[npt.NDArray[np.int32], Positions, Mapping[str, JSON] | None]:
+    def _restored(self) -> tuple[Codes, Sums, Positions, Mapping[str, JSON] | None]:
         if not self._map.exists():
-            # pages of zeros cost nothing before they are written
-            return np.zeros(self.rows, dtype=np.int32), Positions(), None
-        committed, codes = load_map(self._map)
+            return *empty_map(self.rows), Positions(), None
+        committed, codes, sums = load_map(self._map)
         differing = [
             f"{name} {found}, not {asked}"
             for name, asked in self._description().items()
@@ -233,7 +246,7 @@ class FileTier(SlowTier):
         for start in range(0, self.rows, _CHUNK):
             chunk = codes[start : start + _CHUNK]
             used[chunk[chunk > 0] - 1] = True
-        return codes, Positions(end=committed.positions, free=np.flatnonzero(~used)), committed.extra
+        return codes, sums, Positions(end=committed.positions, free=np.flatnonzero(~used)), committed.extra
 
     def _description(self) -> dict[str, Any]:
         """What a map must agree with."""

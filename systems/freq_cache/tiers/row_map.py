@@ -1,8 +1,9 @@
 """Where every row of a file tier lies, as committed: one file, replaced as a whole, checked when it is opened.
 
 The file is a line that names the format, a line of JSON (`Committed`), the map, and a CRC-32 of all before it. The map
-is the int32 codes of all rows or, where that is shorter, pairs of row and code for the rows that have been written. A
-row's code is 0 if it was never written, else its position + 1. Numbers are little-endian.
+is the int32 codes of all rows and behind them the uint16 checksums of their records or, where that is shorter, row,
+code and checksum of each row that has been written. A row's code is 0 if it was never written, else its position + 1.
+Numbers are little-endian.
 """
 
 import json
@@ -18,11 +19,15 @@ import numpy.typing as npt
 
 JSON = None | bool | int | float | str | list["JSON"] | dict[str, "JSON"]
 Codes = npt.NDArray[np.int32]
+Sums = npt.NDArray[np.uint16]
 
+SUM_BYTES = 2
+"""Of the checksum of a row's record, in memory and in the map."""
 REMEDY = "restore the directory from a copy, or give an empty one to start anew"
 
 _FORMAT = b"freq_cache row map, version "
-_VERSION = b"2"
+_VERSION = b"3"
+_ENTRY = np.dtype([("row", "<i4"), ("code", "<i4"), ("sum", "<u2")])
 _CHUNK = 1 << 20
 _CRC_BYTES = 4
 
@@ -52,15 +57,16 @@ class Committed:
     extra: Mapping[str, JSON] = field(default_factory=dict)
 
     @property
-    def in_pairs(self) -> bool:
+    def in_entries(self) -> bool:
         """Whether only the written rows are in the map."""
-        return 2 * self.touched < self.rows
+        return self.touched * _ENTRY.itemsize < self.rows * (_ENTRY["code"].itemsize + SUM_BYTES)
 
 
-def save_map(path: Path, committed: Committed, codes: Codes) -> None:
+def save_map(path: Path, committed: Committed, codes: Codes, sums: Sums) -> None:
     """Write a map beside `path` and, once it is on the drive, put it in the place of the one there.
 
-    The new name is on the drive only after `sync_directory`. `codes`: int32 `[rows]`, whose signs are left out.
+    The new name is on the drive only after `sync_directory`. `codes`: int32 `[rows]`, whose signs are left out. `sums`:
+    uint16 `[rows]`, of the records of the rows that have been written.
 
     Raises:
         OSError: the map could not be written; the one at `path` is as before.
@@ -68,7 +74,7 @@ def save_map(path: Path, committed: Committed, codes: Codes) -> None:
     """
     head = _FORMAT + _VERSION + b"\n" + json.dumps(asdict(committed), allow_nan=False).encode() + b"\n"
     beside = path.with_name("map.part")
-    write_synced(beside, _checked(chain([head], _map(codes, in_pairs=committed.in_pairs))))
+    write_synced(beside, _checked(chain([head], _map(codes, sums, in_entries=committed.in_entries))))
     beside.replace(path)
 
 
@@ -109,11 +115,11 @@ def checksum_of(path: Path, size: int) -> int:
     return crc
 
 
-def load_map(path: Path) -> tuple[Committed, Codes]:
+def load_map(path: Path) -> tuple[Committed, Codes, Sums]:
     """Read a map back.
 
     Returns:
-        What went with it, and the codes, int32 `[rows]`, none negative.
+        What went with it, the codes, int32 `[rows]`, none negative, and the checksums, uint16 `[rows]`.
 
     Raises:
         DamagedTier: the file is not what was written.
@@ -138,13 +144,18 @@ def load_map(path: Path) -> tuple[Committed, Codes]:
         file.seek(len(form))
         said = json.loads(file.readline())
         committed = Committed(**{**said, "state": [(name, width) for name, width in said["state"]]})
-        if not committed.in_pairs:
-            return committed, np.fromfile(file, "<i4", committed.rows)
-        codes = np.zeros(committed.rows, dtype=np.int32)
+        if not committed.in_entries:
+            return committed, np.fromfile(file, "<i4", committed.rows), np.fromfile(file, "<u2", committed.rows)
+        codes, sums = empty_map(committed.rows)
         for start in range(0, committed.touched, _CHUNK):
-            pairs = np.fromfile(file, "<i4", 2 * min(_CHUNK, committed.touched - start)).reshape(-1, 2)
-            codes[pairs[:, 0]] = pairs[:, 1]
-    return committed, codes
+            entries = np.fromfile(file, _ENTRY, min(_CHUNK, committed.touched - start))
+            codes[entries["row"]], sums[entries["row"]] = entries["code"], entries["sum"]
+    return committed, codes, sums
+
+
+def empty_map(rows: int) -> tuple[Codes, Sums]:
+    """Codes and checksums of rows that were never written. Pages of zeros take no memory before they are written."""
+    return np.zeros(rows, dtype=np.int32), np.zeros(rows, dtype=np.uint16)
 
 
 def _checked(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -156,8 +167,16 @@ def _checked(chunks: Iterable[bytes]) -> Iterator[bytes]:
     yield crc.to_bytes(_CRC_BYTES, "little")
 
 
-def _map(codes: Codes, *, in_pairs: bool) -> Iterator[bytes]:
+def _map(codes: Codes, sums: Sums, *, in_entries: bool) -> Iterator[bytes]:
     for start in range(0, codes.size, _CHUNK):
         chunk = np.abs(codes[start : start + _CHUNK])
+        if not in_entries:
+            yield chunk.astype("<i4").tobytes()
+            continue
         written = np.flatnonzero(chunk)
-        yield (np.column_stack([start + written, chunk[written]]) if in_pairs else chunk).astype("<i4").tobytes()
+        entries = np.empty(written.size, _ENTRY)
+        entries["row"], entries["code"], entries["sum"] = start + written, chunk[written], sums[start + written]
+        yield entries.tobytes()
+    if not in_entries:
+        for start in range(0, sums.size, _CHUNK):
+            yield sums[start : start + _CHUNK].astype("<u2").tobytes()

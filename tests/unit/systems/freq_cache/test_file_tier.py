@@ -19,7 +19,7 @@ from systems.contract import Purpose, Tier
 from systems.freq_cache.tiers import file, positions
 from systems.freq_cache.tiers.file import FileTier
 from systems.freq_cache.tiers.layout import RowLayout
-from systems.freq_cache.tiers.row_file import SUM_BYTES, RowFile
+from systems.freq_cache.tiers.row_file import RowFile
 from systems.freq_cache.tiers.row_map import DamagedTier
 
 ROWS = 200
@@ -301,8 +301,8 @@ def test_map_of_another_version_is_refused(tier: FileTier, tmp_path: Path) -> No
     tier.commit({})
     tier.close()
     path = tmp_path / "tier" / "map"
-    path.write_bytes(path.read_bytes().replace(b"version 2", b"version 9", 1))
-    with pytest.raises(ValueError, match="has version 9, this program reads version 2"):
+    path.write_bytes(path.read_bytes().replace(b"version 3", b"version 9", 1))
+    with pytest.raises(ValueError, match="has version 9, this program reads version 3"):
         opened(tmp_path / "tier")
 
 
@@ -327,7 +327,7 @@ def test_row_file_shorter_than_its_map_is_refused(tier: FileTier, tmp_path: Path
     tier.write(torch.arange(20), torch.ones(20, LAYOUT.width))
     tier.commit({})
     tier.close()
-    os.truncate(tmp_path / "tier" / "rows.bin", 19 * (LAYOUT.record_bytes + SUM_BYTES))
+    os.truncate(tmp_path / "tier" / "rows.bin", 19 * LAYOUT.record_bytes)
     with pytest.raises(DamagedTier, match="has 19 records, fewer than the 20"):
         opened(tmp_path / "tier")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from systems.freq_cache.tiers import row_file
-from systems.freq_cache.tiers.blocks import STAGING_BYTES, Blocks, BufferedBlocks, open_blocks
+from systems.freq_cache.tiers.blocks import STAGING_BYTES, Blocks, BufferedBlocks, Ints, Lane, open_blocks
 from systems.freq_cache.tiers.row_file import RowFile
 
 
@@ -24,22 +24,55 @@ def test_records_are_read_as_they_were_written(
     file = RowFile(tmp_path / "rows.bin", record_bytes=record_bytes)
     assert way is open_blocks or file._blocks.block_bytes == 1
     half = count // 2
-    rows = random.permutation(count)
-    file.append(0, kept[:half], rows=rows[:half])
-    file.append(half, kept[half:], rows=rows[half:])
+    sums = np.concatenate([file.append(0, kept[:half]), file.append(half, kept[half:])])
     for _ in range(3):
         positions = random.permutation(count)[: count // 3]
         kept[positions] = random.integers(0, 256, (positions.size, record_bytes), np.uint8)
-        file.write(positions, kept[positions], rows=rows[positions])
+        sums[positions] = file.write(positions, kept[positions])
     file.sync()
     positions, found = random.permutation(count), np.zeros_like(kept)
-    file.read(positions, found, places=positions, rows=rows[positions])
+    file.read(positions, found, places=positions, rows=positions, sums=sums[positions])
     assert np.array_equal(found, kept)
     file.close()
     again = RowFile(tmp_path / "rows.bin", record_bytes=record_bytes)
     assert again.positions >= count
     again.cut(half)
     with pytest.raises(OSError, match="it was cut while in use") as caught:
-        again.read(np.array([count - 1]), found, places=np.array([0]), rows=np.array([0]))
+        again.read(np.array([count - 1]), found, places=np.array([0]), rows=np.array([0]), sums=sums[-1:])
     assert caught.value.errno == errno.EIO
     again.close()
+
+
+@pytest.mark.parametrize("words", [1, 128])
+def test_checksum_changes_with_any_byte_of_any_word(tmp_path: Path, words: int) -> None:
+    file = RowFile(tmp_path / "rows.bin", record_bytes=4 * words)
+    record = np.random.default_rng(words).integers(0, 256, (1, 4 * words), np.uint8)
+    (sound,) = file.append(0, record)
+    for place in np.arange(4 * words):
+        changed = np.repeat(record, 255, axis=0)
+        changed[:, place] ^= np.arange(1, 256, dtype=np.uint8)
+        assert not np.any(file.append(0, changed) == sound)
+    file.close()
+
+
+def test_scattered_records_of_whole_blocks_are_written_without_a_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = RowFile(tmp_path / "rows.bin", record_bytes=4096)
+    if not file.direct:
+        pytest.skip("the file system has no direct access")
+    records = np.ones((9, 4096), np.uint8)
+    sums = file.append(0, records)
+    moves: list[tuple[bool, int]] = []
+    move = file._blocks.move
+
+    def watched(lane: Lane, runs: Ints, *, write: bool) -> None:
+        moves.append((write, int(runs[:, 1].sum()) * file._blocks.block_bytes))
+        move(lane, runs, write=write)
+
+    monkeypatch.setattr(file._blocks, "move", watched)
+    places = np.array([7, 1, 4])
+    file.write(places, records[places])
+    file.read(places, records, places=places, rows=places, sums=sums[places])
+    assert moves == [(True, 3 * 4096), (False, 3 * 4096)]
+    file.close()
