@@ -1,8 +1,7 @@
 """What a system is: the contract every way of keeping embedding tables implements.
 
-A system is an `nn.Module` that stands where torchrec's `EmbeddingBagCollection` would stand in a model: a
-`KeyedJaggedTensor` goes in, a `KeyedTensor` comes out, and the sparse optimizer runs inside backward. It knows no
-dataset and no harness, and it never reports its own speed.
+A system is an `nn.Module` in the place of torchrec's `EmbeddingBagCollection`: a `KeyedJaggedTensor` goes in, a
+`KeyedTensor` comes out, and the sparse optimizer runs inside backward. It knows no dataset, no harness and no clock.
 """
 
 from abc import ABC, abstractmethod
@@ -334,10 +333,11 @@ class EmbeddingSystem(nn.Module, ABC):
 
     def check_rows(self, name: str, start: int, rows: Rows) -> None:
         """Refuse what `load_rows` must refuse: a slice would clip it, and a copy would broadcast it, silently."""
-        table, count = self.tables[name], rows.weights.shape[0]
-        last, size = start + count - 1, table.num_embeddings
-        if not 0 <= start <= last + 1 <= size:
-            raise IndexError(f"rows {start} to {last} are not all in table {name} of {size}")
+        table, count, last = self.tables[name], rows.weights.shape[0], start + rows.weights.shape[0] - 1
+        if not isinstance(start, int) or not rows.weights.is_floating_point():
+            raise TypeError(f"rows are floats from a whole number on, not {rows.weights.dtype} from {start!r} on")
+        if not 0 <= start <= last + 1 <= table.num_embeddings:
+            raise IndexError(f"rows {start} to {last} are not all in table {name} of {table.num_embeddings}")
         for entry, values in {"weight": rows.weights, **rows.state}.items():
             wanted = (count, *shape_of(table, entry, self.spec.optimizer)[1:])
             if tuple(values.shape) != wanted:

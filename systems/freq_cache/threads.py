@@ -136,8 +136,8 @@ def interrupts_deferred() -> Iterator[None]:
         yield  # other threads are not interrupted; what is no function is not Python's to call later
         return
     came: list[FrameType | None] = []
-    signal.signal(signal.SIGINT, lambda _number, frame: came.append(frame))
     try:
+        signal.signal(signal.SIGINT, lambda _number, frame: came.append(frame))
         yield
     finally:
         signal.signal(signal.SIGINT, before)

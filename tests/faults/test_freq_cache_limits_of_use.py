@@ -15,7 +15,8 @@ from torch import Tensor
 from torchrec import KeyedJaggedTensor
 
 from systems.contract import OptimizerKind, SparseOptimizer
-from tests.contract.scenes import assert_same, snapshot
+from systems.freq_cache import LFU, LRFU
+from tests.contract.scenes import assert_same, snapshot, table
 from tests.faults.freq_cache_training import (
     LOOK_AHEAD,
     TABLES,
@@ -166,6 +167,40 @@ def test_inference_mode_without_eval_leaves_a_collection_that_trains() -> None:
 # Batches and arguments
 
 
+@LOOK_AHEAD
+@pytest.mark.parametrize("outside", [False, True])
+def test_ids_may_be_overwritten_once_they_were_looked_up(look_ahead: int, outside: bool) -> None:
+    """Also where their rows still wait for a backward, with those of the next lookup."""
+    collection, plain = started(lookups_per_backward=2, cache_ratio=0.15, look_ahead=look_ahead), Plain()
+    for step in range(0, 8, 2):
+        reused = batch(step)
+        first = collection(reused).values()
+        reused.values().copy_(batch(step + 50).values()) if not outside else reused.values().fill_(10**9)
+        second = collection(batch(step + 1)).values()
+        ((first * gradient(step, first)).sum() + (second * gradient(step + 1, second)).sum()).backward()
+        del first, second
+    plain.train(range(8))
+    assert_same(snapshot(collection), plain.rows())
+
+
+@pytest.mark.parametrize("announced", [1, 2])
+def test_ids_overwritten_after_their_announcement_are_refused_and_served_at_the_next_call(announced: int) -> None:
+    collection, plain = started(look_ahead=2), Plain()
+    batches = [batch(step) for step in range(3)]
+    for features in batches:
+        collection.prefetch(features)
+    batches[announced].values().copy_(batch(7).values())
+    for step, features in enumerate(batches):
+        if step == announced:
+            with pytest.raises(RuntimeError, match="ids of the batch announced next were overwritten"):
+                collection(features)
+        pooled = collection(features).values()
+        learn(pooled, step)
+        plain.step(features, gradient(step, pooled))
+        del pooled
+    assert_same(snapshot(collection), plain.rows())
+
+
 @pytest.mark.parametrize(
     "offsets", [[0, 1, 2, 3, 300_000], [0, 1, 2, 3, 5], [0, 3, 2, 3, 4], [1, 1, 2, 3, 4], [0, 2, 4]]
 )
@@ -203,11 +238,29 @@ def test_what_is_no_batch_is_refused(wrong: object) -> None:
         ("batch_lookups", None),
         ("policy", 3),
         ("seed", 0.5),
+        ("is_weighted", "no"),
+        ("policy", lambda _: None),
     ],
 )
 def test_argument_of_another_type_is_named(argument: str, value: object) -> None:
     with pytest.raises(TypeError, match=f"{argument} is "):
         built(**{argument: value})
+
+
+@pytest.mark.parametrize(
+    ("choices", "words"),
+    [
+        ({"policy": lambda _: LFU(3)}, "LFU is not made for the 400 rows"),
+        ({"policy": lambda rows: LRFU(rows + 1, half_life=9)}, "LRFU is not made for the 400 rows"),
+        ({"batch_lookups": -1}, "batch_lookups of -1 .* is outside"),
+        ({"batch_lookups": 1 << 30, "lookups_per_backward": 2}, "batch_lookups of .* is outside"),
+        ({"tables": (table("users", 2.5, 8),)}, "table users: num_embeddings is a whole number from 1 on, not 2.5"),
+        ({"tables": (table("users", 9, 2.5),)}, "table users: embedding_dim is a whole number from 1 on, not 2.5"),
+    ],
+)
+def test_argument_beyond_what_loops_may_be_given_is_refused(choices: dict[str, object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        built(**choices)
 
 
 @pytest.mark.parametrize("name", ["lr", "eps", "beta1"])

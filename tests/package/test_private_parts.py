@@ -11,6 +11,7 @@ import ast
 import inspect
 import tomllib
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from itertools import chain
@@ -55,12 +56,23 @@ UNDERSCORED = {
         "_weight",
     },
     "numba": {"_cache", "_cache_file", "_nrt", "_source_stamp"},
-    "torch": {"_assert_async", "_execution_engine", "_indices", "_python_dispatch", "_pytree", "_schema", "_values"},
+    "torch": {
+        "_C",
+        "_assert_async",
+        "_current_graph_task_id",
+        "_execution_engine",
+        "_indices",
+        "_python_dispatch",
+        "_pytree",
+        "_schema",
+        "_values",
+        "_version",
+    },
     "torchrec": {"_config", "_emb_modules", "_lookups"},
 }
 """Attributes, arguments and modules by package."""
-DOCUMENTED = {"_exit", "_fields", "_replace"}
-"""Python promises these: of `os`, and of named tuples."""
+DOCUMENTED = {"_exit", "_fields", "_getframe", "_replace"}
+"""Python promises these: of `os`, of named tuples, and of `sys`."""
 OWN = {"_part_of_rank"}
 """What the product itself hangs on objects of others."""
 
@@ -281,6 +293,23 @@ def test_torch_has_the_private_parts_that_are_used() -> None:
     assert len(ended) == 1
     parameters = [*inspect.signature(TorchDispatchMode.__torch_dispatch__).parameters]
     assert parameters == ["self", "func", "types", "args", "kwargs"]
+
+
+def test_torch_says_that_backward_runs_calls_back_at_its_end_and_counts_writes() -> None:
+    told: list[object] = []
+    value = torch.ones(1, requires_grad=True) * 2
+    value.register_hook(lambda _: told.append(torch._C._current_graph_task_id() >= 0))
+    assert value.grad_fn is not None
+    value.grad_fn.register_prehook(
+        lambda _: torch.autograd.Variable._execution_engine.queue_callback(partial(told.append, "end"))
+    )
+    value.backward()
+    assert told == [True, "end"]
+    assert torch._C._current_graph_task_id() < 0
+    written = torch.zeros(2)
+    before = written._version
+    written[:1].copy_(torch.ones(1))
+    assert written._version > before
 
 
 def test_torchrec_keeps_its_tbes_where_the_product_finds_them() -> None:

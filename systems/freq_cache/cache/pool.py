@@ -23,7 +23,8 @@ class RowPool:
     those of a row. There the gradient is multiplied by `sqrt(columns / dim)` and the learning rate divided by it: then
     the state is the row's own, and the step the same.
 
-    All arguments lie on the device, and nothing here waits for it.
+    All arguments lie on the device, and nothing here waits for it. Hooks are no functions of Python: an interrupt is
+    raised between those, and would end backward after some pools have updated their rows and before others have.
     """
 
     def __init__(
@@ -73,13 +74,13 @@ class RowPool:
         offsets = self._every_place(slots.numel()) if offsets is None else offsets
         if self._scale != 1 and weights is not None and weights.requires_grad:
             weights = weights.view_as(weights)
-            weights.register_hook(partial(_times, 1 / self._scale))  # the gradient of rows, not of slots
+            weights.register_hook(partial(torch.mul, other=1 / self._scale))  # the gradient of rows, not of slots
         pooled: Tensor = self._tbe(slots.long(), offsets, weights)
         columns, dim = self.layout.columns, self.layout.dim
         if columns == dim:
             return pooled
         if self._scale != 1 and pooled.requires_grad:
-            pooled.register_hook(partial(_times, self._scale))
+            pooled.register_hook(partial(torch.mul, other=self._scale))
         by_feature: Tensor = pooled.unflatten(1, (-1, columns))
         return by_feature[:, :, :dim].flatten(1)
 
@@ -137,7 +138,3 @@ class RowPool:
     def nbytes(self) -> tuple[int, int]:
         """Bytes of all rows, and of all optimizer state."""
         return self.weights.nbytes, sum(state.nbytes for state in self.state.values())
-
-
-def _times(factor: float, gradient: Tensor) -> Tensor:
-    return gradient * factor

@@ -42,7 +42,7 @@ class Together:
         last = max(looked_up, default=-1)
         self._batches = [one for one in self._batches if one.number in looked_up or not 0 <= one.number <= last]
         every, own = _merged(ids, [batch.ids for batch in self._batches[-self._before :]])
-        self._batches.append(_Batch(ids, own))
+        self._batches.append(_Batch(replace(ids, values=ids.values.copy()), own))  # the caller's may change later
         return every
 
     def planned(self, plan: Plan) -> Plan:

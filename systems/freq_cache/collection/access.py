@@ -1,9 +1,11 @@
 """Who may use a collection: one thread at a time, in the process that built it, until it is closed."""
 
 import os
+import sys
 import threading
 from collections.abc import Callable
 from functools import wraps
+from types import FrameType
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 import torch
@@ -15,14 +17,14 @@ Answer = TypeVar("Answer")
 class Access:
     """Refuses whoever may not use a collection now.
 
-    Not a lock: an interrupt could leave that locked. A mark that an interrupt leaves behind is that of the thread which
-    was interrupted, and does not keep it out.
+    Not a lock: an interrupt could leave that locked. The mark is a thread and a frame on its stack. A mark that an
+    interrupt leaves behind does not keep that thread out, because the frame is no longer on the stack.
     """
 
     def __init__(self) -> None:
         self.closed = False
         self._process = os.getpid()
-        self._inside: dict[str, int] = {}
+        self._inside: dict[str, tuple[int, FrameType]] = {}
 
     def check(self) -> None:
         """Refuse a collection that cannot be used here.
@@ -39,18 +41,32 @@ class Access:
             )
 
     def enter(self) -> bool:
-        """Mark the calling thread as the one that uses the collection. Returns whether it was that before.
+        """Mark the calling thread as the one that uses the collection. Returns whether a method of it made this call.
 
         Raises:
-            RuntimeError: another thread is; or as `check`.
+            RuntimeError: another thread is, or a call on this one is half-way; or as `check`.
         """
         self.check()
-        me, before = threading.get_ident(), len(self._inside)
-        if self._inside.setdefault("thread", me) != me:
+        mine = threading.get_ident(), sys._getframe(1)
+        found = self._inside.setdefault("by", mine)
+        if found[0] != mine[0]:
             raise RuntimeError(
                 "another thread is using the collection: call it from one thread at a time, and wait for its backward"
             )
-        return before > 0
+        if found is mine:
+            return False
+        outer, ours = mine[1].f_back, True
+        while outer is not None and outer is not found[1]:
+            ours, outer = ours and outer.f_globals.get("__name__", "").startswith("systems."), outer.f_back
+        if outer is None:  # an interrupt left the mark behind
+            self._inside["by"] = mine
+            return False
+        if not ours:
+            raise RuntimeError(
+                "the collection is in the middle of a call, which this one interrupts: a signal handler, a finalizer "
+                "or a policy cannot call it. Note there what to do, or raise, and call it from the training loop"
+            )
+        return True
 
     def leave(self) -> None:
         """Remove the mark."""

@@ -18,15 +18,17 @@ POLICIES = ("static", "lfu", "lrfu", "lru")
 EXCHANGES = ("staged", "device")
 MOST_LOOK_AHEAD = 64
 _LOOK_AHEAD_ON_CUDA = 4
+_MOST_IDS = 1 << 30
 
 
 _NUMBER, _WHOLE = (numbers.Real, "a number"), (numbers.Integral, "a whole number")
+_FLAGS = ("pinned", "is_weighted")
 _TYPES: Mapping[str, tuple[Any, str]] = {
     "cache_ratio": _NUMBER,
     **dict.fromkeys(("device_bytes", "host_bytes", "look_ahead", "seed"), _WHOLE),
     **dict.fromkeys(("lookups_per_backward", "batch_lookups"), _WHOLE),
     "policy": ((str, Callable), "the name of a policy, or what makes one from a number of rows"),
-    "pinned": (bool, "True or False"),
+    **dict.fromkeys(_FLAGS, (bool, "True or False")),
 }
 
 
@@ -38,10 +40,15 @@ def check_types(*, tables: object, **given: object) -> None:
     """
     if not isinstance(tables, Sequence) or not all(isinstance(table, EmbeddingBagConfig) for table in tables):
         raise TypeError("tables are a list of EmbeddingBagConfig")
+    for table in tables:
+        for field in ("num_embeddings", "embedding_dim"):
+            size = getattr(table, field)
+            if not isinstance(size, numbers.Integral) or size < 1:
+                raise ValueError(f"table {table.name}: {field} is a whole number from 1 on, not {size!r}")
     for name, value in given.items():
         types, words = _TYPES[name]
-        wrong = isinstance(value, bool) != (name == "pinned") or not isinstance(value, types)
-        if wrong and (value is not None or name in {"lookups_per_backward", "batch_lookups", "policy", "pinned"}):
+        wrong = isinstance(value, bool) != (name in _FLAGS) or not isinstance(value, types)
+        if wrong and (value is not None or name in {"lookups_per_backward", "batch_lookups", "policy", *_FLAGS}):
             raise TypeError(f"{name} is {words}, not {type(value).__name__} {value!r}")
 
 
@@ -87,6 +94,11 @@ def check(spec: SystemSpec, cache_rows: Mapping[str, int], seed: int | None) -> 
         raise ValueError(f"look_ahead of {look_ahead} is outside 0 to {MOST_LOOK_AHEAD}")
     if lookups < 1:
         raise ValueError(f"lookups_per_backward of {lookups} is less than 1")
+    if not 0 <= spec.batch_lookups * lookups <= _MOST_IDS:
+        raise ValueError(
+            f"batch_lookups of {spec.batch_lookups:,} with lookups_per_backward of {lookups:,} is outside 0 to "
+            f"{_MOST_IDS:,} ids"
+        )
     if spec.device.type == "meta":
         raise ValueError(
             "rows are no parameters that another device could take over later: give the device that looks them up, "

@@ -77,6 +77,7 @@ class CachedTables(KeptRows):
             lookups_per_backward=lookups_per_backward,
             batch_lookups=batch_lookups,
             pinned=pinned,
+            is_weighted=is_weighted,
             seed=seed,
         )
         if pinned and directory is not None:
@@ -255,6 +256,7 @@ class CachedTables(KeptRows):
             for cache in self.caches:
                 if group_of(self.spec, cache.group.tables[0]) == group:
                     cache.set_hyper_parameters(values)
+            self.fused_optimizer.applied(group, values)
         moved, parts = self._pipeline.move(features)
         alone = not self._pipeline.in_flight.pending
         return [
@@ -268,8 +270,20 @@ class CachedTables(KeptRows):
             self._pipeline.in_flight.looked_up(outputs)
 
     def close(self) -> None:
-        """End the threads and release the directory; what was not committed is lost. Ends the use of the collection."""
+        """End the threads and release the directory; what was not committed is lost. Ends the use of the collection.
+
+        Raises:
+            RuntimeError: another thread is using the collection, or a call on this one is half-way.
+        """
+        if self._access.in_its_process and not self._access.closed:
+            self._close()
+
+    @one_at_a_time
+    def _close(self) -> None:
         self._end()
+
+    _save_to_state_dict = one_at_a_time(cast(Any, KeptRows._save_to_state_dict))
+    _load_from_state_dict = one_at_a_time(cast(Any, KeptRows._load_from_state_dict))
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError(

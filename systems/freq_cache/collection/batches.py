@@ -1,5 +1,6 @@
-"""Batches on their way to the cache: their ids on the host, and what is wrong with them."""
+"""Batches on their way to the cache: their ids on the host, what is wrong with them, and how far they have come."""
 
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
@@ -10,8 +11,64 @@ from torch.fx import Proxy, Tracer
 from torchrec import KeyedJaggedTensor, PoolingType
 
 from systems.features import FeatureGroups, with_one_stride
-from systems.freq_cache.cache import Transfer
+from systems.freq_cache.cache import Bags, Planned, Transfer
 from systems.freq_cache.compiled import compiled
+from systems.freq_cache.threads import Task
+
+
+@dataclass(eq=False)
+class Coming:
+    """A batch that is not looked up yet.
+
+    Attributes:
+        features: What will be looked up, or another object with the same ids.
+        parts, bags: Its features and its ids, for each cache.
+        changes: It will be trained.
+        abandoned: Nobody will look it up, or its lookup has begun: the next call forgets it, unless that looks it up.
+        announcing, planning: What the planning thread was given to do for it; None: nothing yet.
+        told: The planners know of it.
+        refused: Why the planners were not told of it: an id is outside its table.
+        planned: Its plan in each cache.
+        planned_at: When planning ended: what can be sent ahead was sent after that.
+        versions: Of its ids and bags when the planners were to learn them, as `versions_of` has them.
+    """
+
+    features: KeyedJaggedTensor
+    parts: list[KeyedJaggedTensor]
+    bags: list[Bags]
+    changes: bool
+    abandoned: bool = False
+    announcing: Task | None = None
+    planning: Task | None = None
+    told: bool = False
+    refused: IndexError | None = None
+    planned: list[Planned] | None = None
+    planned_at: float = 0.0
+    versions: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def written_to(self) -> bool:
+        """Its ids are others than those that it was announced with."""
+        return self.versions != versions_of(self.features)
+
+    def is_again(self, other: "Coming") -> bool:
+        """Whether this is another batch with other objects: it was moved to a device, say, or its keys permuted."""
+        same = all(
+            np.array_equal(own.ids.values, its.ids.values) and np.array_equal(own.offsets, its.offsets)
+            for own, its in zip(self.bags, other.bags, strict=True)
+        )
+        return same and self.changes <= other.changes
+
+    def forget_plan(self) -> None:
+        """The planners no longer know of it."""
+        self.announcing = self.planning = self.planned = None
+        self.told = False
+
+
+def versions_of(features: KeyedJaggedTensor) -> list[tuple[int, int]]:
+    """Where ids and bags of a batch lie, and how often torch wrote there; it does not count that in inference mode."""
+    tensors = (features.values(), features.lengths())
+    return [(tensor.data_ptr(), -1 if tensor.is_inference() else tensor._version) for tensor in tensors]
 
 
 def parts_on_host(groups: FeatureGroups, transfer: Transfer, features: KeyedJaggedTensor) -> list[KeyedJaggedTensor]:

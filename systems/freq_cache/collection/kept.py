@@ -89,7 +89,7 @@ class KeptRows(EmbeddingSystem):
         What is announced stays announced.
         """
         self._pipeline.withdraw()
-        return streamed(self._cache_of_table, prefix=self.rows_key, flush=self.flush)
+        return streamed(self._cache_of_table, prefix=self.rows_key, read_rows=self.read_rows, load_rows=self.load_rows)
 
     @one_at_a_time
     def commit(self) -> None:

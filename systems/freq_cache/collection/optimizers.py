@@ -126,14 +126,17 @@ class FusedOptimizer(torch.optim.Optimizer):
         """Do nothing: no gradient is kept."""
 
     def changed(self) -> dict[str, Values]:
-        """What changed in `param_groups` since the last call, by the name of the group."""
+        """What differs in `param_groups` from what was last `applied`, by the name of the group."""
         found: dict[str, Values] = {}
         for group, applied in self._applied.items():
             changed = {name: value for name, value in self.values_of(group).items() if value != applied[name]}
             if changed:
-                applied.update(changed)
                 found[group] = changed
         return found
+
+    def applied(self, group: str, values: Values) -> None:
+        """All caches of a group have these values. Noted after that, so that an interrupt in between loses none."""
+        self._applied[group].update(values)
 
 
 def _prefix(group: Mapping[str, Any]) -> str:

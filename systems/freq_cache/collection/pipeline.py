@@ -4,61 +4,18 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torchrec import KeyedJaggedTensor
 
-from systems.freq_cache.cache import Bags, Cache, Planned
+from systems.freq_cache.cache import Cache, Planned
+from systems.freq_cache.collection.batches import Coming, versions_of
 from systems.freq_cache.threads import Task, Worker, interrupts_deferred
 from systems.in_flight import InFlight
 
 
 class PlanningFailed(RuntimeError):
     """Planning a batch failed, or was interrupted; the cause says why."""
-
-
-@dataclass(eq=False)
-class _Coming:
-    """A batch that is not looked up yet.
-
-    Attributes:
-        features: What will be looked up, or another object with the same ids.
-        parts, bags: Its features and its ids, for each cache.
-        changes: It will be trained.
-        abandoned: Nobody will look it up, or its lookup has begun: the next call forgets it, unless that looks it up.
-        announcing, planning: What the planning thread was given to do for it; None: nothing yet.
-        told: The planners know of it.
-        refused: Why the planners were not told of it: an id is outside its table.
-        planned: Its plan in each cache.
-        planned_at: When planning ended: what can be sent ahead was sent after that.
-    """
-
-    features: KeyedJaggedTensor
-    parts: list[KeyedJaggedTensor]
-    bags: list[Bags]
-    changes: bool
-    abandoned: bool = False
-    announcing: Task | None = None
-    planning: Task | None = None
-    told: bool = False
-    refused: IndexError | None = None
-    planned: list[Planned] | None = None
-    planned_at: float = 0.0
-
-    def is_again(self, other: "_Coming") -> bool:
-        """Whether this is another batch with other objects: it was moved to a device, say, or its keys permuted."""
-        same = all(
-            np.array_equal(own.ids.values, its.ids.values) and np.array_equal(own.offsets, its.offsets)
-            for own, its in zip(self.bags, other.bags, strict=True)
-        )
-        return same and self.changes <= other.changes
-
-    def forget_plan(self) -> None:
-        """The planners no longer know of it."""
-        self.announcing = self.planning = self.planned = None
-        self.told = False
 
 
 class Pipeline:
@@ -97,7 +54,7 @@ class Pipeline:
         self.in_flight = InFlight(
             lookups_per_backward, remedy=", or build with lookups_per_backward for as many as you need"
         )
-        self._coming: deque[_Coming] = deque()
+        self._coming: deque[Coming] = deque()
         self._withdrawing = False
         self._chosen = self._warm = False
         self._changing = False
@@ -218,10 +175,18 @@ class Pipeline:
         for cache in self._caches:
             cache.finish()
 
-    def _first_in_line(self, features: KeyedJaggedTensor) -> _Coming:
+    def _first_in_line(self, features: KeyedJaggedTensor) -> Coming:
         """The batch that is looked up now, which may have been tried before. The caches are not changed for it yet."""
         if self._withdrawing or self._failure is not None:
             self.withdraw()
+        if self._coming and self._coming[0].written_to:
+            abandoned, self._coming[0].abandoned = self._coming[0].abandoned, True
+            if not abandoned:
+                raise RuntimeError(
+                    "the ids of the batch announced next were overwritten since: give every batch memory of its own "
+                    "until it is looked up. The announcement is forgotten"
+                )
+            self._forget_abandoned()
         if not (self._coming and self._coming[0].features is features):
             known = any(waiting.features is features and not waiting.abandoned for waiting in self._coming)
             unannounced = None if known else self._batch(features)  # refused before anything is touched
@@ -246,16 +211,16 @@ class Pipeline:
             self.withdraw(before_lookup=True)
             self._coming = deque(coming for coming in self._coming if not coming.abandoned)
 
-    def _batch(self, features: KeyedJaggedTensor) -> _Coming:
+    def _batch(self, features: KeyedJaggedTensor) -> Coming:
         parts = self.split(features)
         bags = [cache.bags(part) for cache, part in zip(self._caches, parts, strict=True)]
-        return _Coming(features, parts, bags, torch.is_grad_enabled())
+        return Coming(features, parts, bags, torch.is_grad_enabled(), versions=versions_of(features))
 
     def _announce_all(self) -> None:
         for coming in self._coming:
             self._announce(coming)
 
-    def _announce(self, coming: _Coming) -> Task:
+    def _announce(self, coming: Coming) -> Task:
         """Have the planners told of a batch, unless that was done or refused."""
 
         def tell_planners() -> None:
@@ -278,7 +243,7 @@ class Pipeline:
             coming.announcing = self._run(announce)
         return coming.announcing
 
-    def _plan(self, coming: _Coming) -> Task:
+    def _plan(self, coming: Coming) -> Task:
         """Have a batch planned, unless that was done or the planners do not know of it."""
 
         def make_plans() -> None:
@@ -332,7 +297,9 @@ class Pipeline:
 
         Raises:
             PlanningFailed: there was one.
+            RuntimeError: a backward ended half-way.
         """
+        self.in_flight.check()
         if self._failure is None and self._changing:
             self._failure = RuntimeError("it was interrupted")
         if self._failure is not None:

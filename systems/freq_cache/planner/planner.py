@@ -124,12 +124,17 @@ class Planner:
         batch_ids: Room for so many announced ids is made at first, and more when it is needed.
 
     Raises:
-        ValueError: rows and slots are 2^31 - 1 or more together.
+        TypeError: the policy is none.
+        ValueError: rows and slots are 2^31 - 1 or more together, or the policy is made for other rows.
     """
 
     def __init__(self, *, rows: int, slots: int, policy: Policy, batch_ids: int = 0) -> None:
         if rows + slots >= _INT32_MAX:
             raise ValueError(f"{rows:,} rows and {slots:,} slots in one cache: the index numbers fewer than 2^31")
+        if not isinstance(policy, Policy):
+            raise TypeError(f"a policy is a Policy, not {type(policy).__name__}: return one that is made for the rows")
+        if policy.rows not in {None, rows} or (policy.state is not None and policy.state.shape != (rows,)):
+            raise ValueError(f"the policy {type(policy).__name__} is not made for the {rows:,} rows of the cache")
         self.policy = policy
         self.rows = rows
         self.slots = min(slots, rows)

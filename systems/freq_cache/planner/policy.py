@@ -29,6 +29,7 @@ class Policy(ABC):
     """One way of ranking the rows of a cache. To write: `keys`; the rest has defaults.
 
     Attributes:
+        rows: How many it was made for; loops read and write as many. None: any number.
         fixed: A row's key never changes. The planner then asks for keys of absent rows, not of rows that are hit.
         counts: `keys` wants to know how often each row occurs in the batch.
         divisible: The planner may call `keys` once for each part of a batch, on several threads at the same time. A
@@ -37,6 +38,7 @@ class Policy(ABC):
         nbytes: Host bytes of what the policy knows of all rows.
     """
 
+    rows: int | None = None
     fixed: bool = False
     counts: bool = False
     divisible: bool = False
@@ -110,7 +112,7 @@ class StaticFrequency(Policy):
     def __init__(self, frequencies: Sequence[NDArray[np.int64]]) -> None:
         """Take the accesses per row of each table, int64 `[rows]`, in the order of the tables."""
         self._levels = np.empty(sum(counts.size for counts in frequencies), np.uint16)
-        self.nbytes = self._levels.nbytes
+        self.rows, self.nbytes = self._levels.size, self._levels.nbytes
         done = 0
         for counts in frequencies:
             if counts.size and int(counts.min()) < 0:
@@ -140,7 +142,7 @@ class LFU(Policy):
 
     def __init__(self, rows: int) -> None:
         self.state = np.zeros(rows, np.uint16)
-        self.nbytes = self.state.nbytes
+        self.rows, self.nbytes = rows, self.state.nbytes
 
     def keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:
         keys = np.empty(rows.size, np.int32)
@@ -161,7 +163,7 @@ class LRFU(Policy):
 
     def __init__(self, rows: int, half_life: int) -> None:
         self._weights = np.zeros(rows, np.int32)
-        self.nbytes = self._weights.nbytes
+        self.rows, self.nbytes = rows, self._weights.nbytes
         self._half_life = half_life
         self._batch, self._used, self._now = -1, 0, 0
         self._telling_time = Lock()

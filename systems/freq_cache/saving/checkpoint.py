@@ -18,6 +18,7 @@ from torchrec import EmbeddingBagConfig
 
 from systems.freq_cache.cache import Cache
 from systems.freq_cache.tiers import RowLayout, checksum_of, sync_directory, write_synced
+from systems.spec import check_hyper_parameters
 
 MANIFEST = "manifest.json"
 _VERSION = 2
@@ -108,6 +109,8 @@ def load(directory: Path, caches: Mapping[str, Cache], *, hyper: Mapping[str, fl
             f"{path} has the hyper-parameters {', '.join(saved)}, the collection {', '.join(hyper)}: build with the "
             "table_kwargs that it was saved with"
         )
+    for name, value in saved.items():
+        check_hyper_parameters({name.rpartition(".")[2]: value})
     for name, cache in caches.items():
         entry, layout = tables[name], _layout(cache)
         wanted = _shape(cache.tables[name], layout)
@@ -142,7 +145,7 @@ def _manifest(path: Path) -> dict[str, Any]:
     try:
         manifest: dict[str, Any] = json.loads(path.read_text())
         version, found = manifest["version"], manifest.pop(_CHECKSUM, None)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:  # not UTF-8, not JSON, not what is written there
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:  # not what is written there
         raise DamagedCheckpoint(f"{path} is not a manifest ({error}): take an older checkpoint") from error
     if version != _VERSION:
         raise ValueError(

@@ -86,10 +86,16 @@ class RowLoadPlanner(DefaultLoadPlanner):
             rows.write(first, column[0] if column else 0, tensor)
 
 
-def streamed(caches: Mapping[str, Cache], *, prefix: str, flush: Callable[[], None]) -> dict[str, StreamedRows]:
+def streamed(
+    caches: Mapping[str, Cache],
+    *,
+    prefix: str,
+    read_rows: Callable[[str, Tensor], Rows],
+    load_rows: Callable[[str, int, Rows], None],
+) -> dict[str, StreamedRows]:
     """The rows of all tables, by the names that `state_dict` has for them, which begin with `prefix`.
 
-    `flush` has the slow tiers hold what the slots have.
+    `read_rows`, `load_rows`: those of the collection, which refuse whoever may not call it.
 
     Raises:
         ValueError: the optimizer is Adam, whose number of steps has no place among rows.
@@ -97,19 +103,24 @@ def streamed(caches: Mapping[str, Cache], *, prefix: str, flush: Callable[[], No
     if any(len(cache.tier.layout.state) > 1 for cache in caches.values()):
         raise ValueError("Adam goes on from a number of steps, which no row has: use save() and load()")
     return {
-        f"{prefix}.{table}.{entry}": _entry(cache, table, entry, flush)
+        f"{prefix}.{table}.{entry}": _entry(cache, table, entry, read_rows, load_rows)
         for table, cache in caches.items()
         for entry in ("weight", *cache.tier.layout.state)
     }
 
 
-def _entry(cache: Cache, table: str, entry: str, flush: Callable[[], None]) -> StreamedRows:
+def _entry(
+    cache: Cache,
+    table: str,
+    entry: str,
+    read_rows: Callable[[str, Tensor], Rows],
+    load_rows: Callable[[str, int, Rows], None],
+) -> StreamedRows:
     layout, rows = cache.tier.layout, cache.tables[table].num_embeddings
     dtype = cache.pool.weights.dtype if entry == "weight" else torch.float32
 
     def read_all(start: int, stop: int) -> tuple[Rows, Tensor]:
-        flush()
-        found = cache.read(table, torch.arange(start, stop))
+        found = read_rows(table, torch.arange(start, stop))
         return found, found.weights if entry == "weight" else found.state[entry]
 
     def read(start: int, stop: int) -> Tensor:
@@ -118,7 +129,7 @@ def _entry(cache: Cache, table: str, entry: str, flush: Callable[[], None]) -> S
     def write(start: int, column: int, values: Tensor) -> None:
         found, own = read_all(start, start + values.shape[0])
         (own if own.dim() == 1 else own[:, column : column + values.shape[1]]).copy_(values)
-        cache.load(table, start, layout.pack(found))
+        load_rows(table, start, found)
 
     shape = (rows,) if layout.state.get(entry) == 1 else (rows, layout.dim)
     made = torch.full((), torch.nan, dtype=dtype).expand(*shape).as_subclass(StreamedRows)

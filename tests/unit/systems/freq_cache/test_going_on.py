@@ -273,4 +273,4 @@ def test_rows_are_fp32_whatever_torch_makes_by_default():
 def test_entries_without_adams_number_of_steps_are_refused():
     cache = SimpleNamespace(tier=SimpleNamespace(layout=SimpleNamespace(state={"exp_avg": DIM, "exp_avg_sq": DIM})))
     with pytest.raises(ValueError, match=r"use save\(\) and load\(\)"):
-        streamed({"t": cache}, prefix="rows", flush=lambda: None)
+        streamed({"t": cache}, prefix="rows", read_rows=None, load_rows=None)

@@ -1,0 +1,339 @@
+"""The cache where a call, a load or a backward comes in the middle of another, or ends there."""
+
+import json
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+
+import pytest
+import torch
+from torch import Tensor
+
+import systems
+from systems import in_flight
+from systems.contract import OptimizerKind, Rows, SparseOptimizer
+from systems.freq_cache import CachedEmbeddingBagCollection
+from tests.contract.scenes import assert_same, snapshot, table
+from tests.faults.freq_cache_training import (
+    LOOK_AHEAD,
+    Plain,
+    batch,
+    built,
+    gradient,
+    learn,
+    plain_after,
+    started,
+    train,
+)
+
+SOURCES = str(Path(systems.__file__).parent)
+
+
+def test_call_from_a_hook_of_backward_is_refused_and_its_update_is_kept(tmp_path: Path) -> None:
+    collection = started()
+    for step in range(4):
+        pooled = collection(batch(step)).values()
+        if step == 1:
+            pooled.grad_fn.register_prehook(lambda _: collection.save(tmp_path))  # after the cache let backward through
+            with pytest.raises(RuntimeError, match="not this from its hooks"):
+                learn(pooled, step)
+            del pooled
+            pooled = collection(batch(step)).values()
+        learn(pooled, step)
+        del pooled
+    assert_same(snapshot(collection), plain_after(4))
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_backward_that_comes_on_another_thread_while_rows_are_about_to_move_is_refused(
+    monkeypatch: pytest.MonkeyPatch, moved: bool
+) -> None:
+    """Between the check that nothing waits and the expiry of what was looked up; `moved`: for a flush."""
+    collection, plain, refused = started(), Plain(), []
+    kept = [collection(batch(0)).values()]
+    pooled = kept[0]
+    if not moved:
+        (pooled * gradient(0, pooled)).sum().backward(retain_graph=True)
+        plain.train(range(1))
+    late = in_flight.InFlight._refuse_waiting
+
+    def go_backward() -> None:
+        try:
+            (kept[0] * gradient(0, kept[0])).sum().backward(retain_graph=True)
+        except RuntimeError as error:
+            refused.append("came too late" in str(error))
+
+    def check_then_backward(self: in_flight.InFlight, *given: object, **named: object) -> None:
+        late(self, *given, **named)
+        monkeypatch.setattr(in_flight.InFlight, "_refuse_waiting", late)
+        other = threading.Thread(target=go_backward)
+        other.start()
+        other.join()
+
+    monkeypatch.setattr(in_flight.InFlight, "_refuse_waiting", check_then_backward)
+    if moved:
+        collection.flush()
+    else:
+        learn(collection(batch(1)).values(), 1)
+        plain.train(range(1, 2))
+    if not refused:  # then it came in time
+        plain.train(range(1))
+    kept.clear()
+    del pooled
+    for step in (2, 3):
+        learn(collection(batch(step)).values(), step)
+    plain.train(range(2, 4))
+    assert_same(snapshot(collection), plain.rows())
+
+
+def test_no_python_runs_between_the_kernels_of_one_backward() -> None:
+    """An interrupt would be raised there, and end backward when some tables are updated and others are not."""
+    optimizer = SparseOptimizer(kind=OptimizerKind.ROWWISE_ADAGRAD, lr=0.5)
+    tables, called = (table("shops", 40, 6), table("users", 60, 8)), []
+    pooled = started(tables, optimizer=optimizer, cache_ratio=0.5)(batch(0, tables)).values()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(SOURCES):
+            called.append(frame.f_code.co_name)
+
+    sys.setprofile(note)
+    try:
+        learn(pooled, 0)
+    finally:
+        sys.setprofile(None)
+    assert called[:1] == ["come_in_time"]
+    assert called.count("come_in_time") == 1
+    assert set(called) <= {"come_in_time", "_waiting", "<genexpr>", "<listcomp>"}
+
+
+def test_backward_that_ended_between_two_lookups_is_refused_from_then_on(tmp_path: Path) -> None:
+    collection = started(lookups_per_backward=2, cache_ratio=0.3)
+    first, second = collection(batch(0)).values(), collection(batch(1)).values()
+
+    def fail(_: Tensor) -> None:
+        raise ValueError("a hook's own")
+
+    first.register_hook(fail)  # backward comes to the second one before
+    with pytest.raises(ValueError, match="own"):
+        (first.sum() + second.sum()).backward()
+    del first, second
+    for call in (lambda: collection(batch(2)), lambda: collection.save(tmp_path), collection.flush):
+        with pytest.raises(RuntimeError, match="backward ended half-way"):
+            call()
+
+
+def test_call_in_the_middle_of_another_on_the_same_thread_is_refused(tmp_path: Path) -> None:
+    """As a signal handler makes it that saves and returns."""
+    collection = started()
+    pool = collection.caches[0].pool
+    look_up, refused = pool.look_up, []
+
+    def interrupted(*given: object) -> Tensor:
+        pooled = look_up(*given)
+        for call in (lambda: collection.save(tmp_path), collection.close, collection.state_dict):
+            with pytest.raises(RuntimeError, match="in the middle of a call"):
+                call()
+            refused.append(call)
+        return pooled
+
+    pool.look_up = interrupted
+    learn(collection(batch(0)).values(), 0)
+    pool.look_up = look_up
+    for step in range(1, 4):
+        learn(collection(batch(step)).values(), step)
+    assert len(refused) == 3
+    assert_same(snapshot(collection), plain_after(4))
+
+
+def test_mark_that_an_interrupt_leaves_keeps_nobody_out_once_its_thread_calls_again() -> None:
+    collection, refused = started(), []
+    with pytest.raises(KeyboardInterrupt):
+        _leave_a_mark(collection)
+    learn(collection(batch(0)).values(), 0)
+
+    def other() -> None:
+        try:
+            learn(collection(batch(1)).values(), 1)
+        except RuntimeError as error:
+            refused.append(error)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+    assert not refused
+    assert_same(snapshot(collection), plain_after(2))
+
+
+def _leave_a_mark(collection: CachedEmbeddingBagCollection) -> None:
+    collection._access.enter()
+    raise KeyboardInterrupt
+
+
+def test_closing_while_another_thread_is_inside_is_refused() -> None:
+    collection, inside, leave = started(look_ahead=2), threading.Event(), threading.Event()
+    read = collection.caches[0].tier.read
+
+    def slow(rows: Tensor, out: Tensor) -> None:
+        inside.set()
+        assert leave.wait(60)
+        read(rows, out)
+
+    collection.caches[0].tier.read = slow
+    other = threading.Thread(target=lambda: learn(collection(batch(0)).values(), 0))
+    other.start()
+    assert inside.wait(60)
+    with pytest.raises(RuntimeError, match="another thread is using the collection"):
+        collection.close()
+    leave.set()
+    other.join()
+    assert_same(snapshot(collection), plain_after(1))
+    collection.close()
+
+
+def test_batch_whose_lookup_was_interrupted_may_be_filled_anew() -> None:
+    collection, features = started(), batch(0)
+    cache = collection.caches[0]
+    move = cache.move
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    cache.move = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        collection(features)
+    cache.move = move
+    features.values().copy_(batch(1).values())
+    plain, pooled = Plain(), collection(features).values()
+    learn(pooled, 1)
+    plain.step(features, gradient(1, pooled))
+    assert_same(snapshot(collection), plain.rows())
+
+
+def test_learning_rate_whose_first_lookup_was_interrupted_holds_at_the_next() -> None:
+    collection, plain = started(), Plain()
+    collection.set_learning_rate(0.25)
+    cache = collection.caches[0]
+    pass_on = cache.set_hyper_parameters
+
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    cache.set_hyper_parameters = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        collection(batch(0))
+    cache.set_hyper_parameters = pass_on
+    learn(collection(batch(0)).values(), 0)
+    plain.optimizer = replace(plain.optimizer, lr=0.25)
+    plain.train(range(1))
+    assert_same(snapshot(collection), plain.rows())
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError, MemoryError])
+@LOOK_AHEAD
+def test_load_that_ended_half_way_is_refused_until_a_load_ends(
+    tmp_path: Path, look_ahead: int, error: type[BaseException]
+) -> None:
+    saved = started()
+    train(saved, range(3))
+    saved.save(tmp_path / "saved")
+    collection = started(look_ahead=look_ahead)
+    train(collection, range(5, 7))
+    cache = collection.caches[0]
+    load = cache.load
+
+    def fail_at_the_second(table: str, start: int, records: Tensor) -> None:
+        if table == "shops":
+            raise error
+        load(table, start, records)
+
+    cache.load = fail_at_the_second
+    with pytest.raises(error):
+        collection.load(tmp_path / "saved")
+    cache.load = load
+    for call in (
+        lambda: collection(batch(0)),
+        lambda: collection.save(tmp_path / "mixed"),
+        collection.flush,
+        collection.state_dict,
+        lambda: collection.read_rows("users", torch.arange(3)),
+    ):
+        with pytest.raises(RuntimeError, match=r"rows were being loaded when that failed.* load them again"):
+            call()
+    collection.load(tmp_path / "saved")
+    train(collection, range(3, 6))
+    assert_same(snapshot(collection), plain_after(6))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("hyper=[]", "hyper.lr=NaN", 'hyper.lr="x"', "tables=[]", "tables.shops=3", 'tables.shops.steps="x"'),
+        *("tables.shops.steps=-1", "tables.shops.steps=null", 'tables.shops.rows_file="../x"', "tables.shops.policy=5"),
+    ],
+)
+def test_manifest_that_says_something_else_changes_no_row(tmp_path: Path, path: str) -> None:
+    saved = started(policy="lfu")
+    train(saved, range(3))
+    saved.save(tmp_path)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    (*outer, last), value = path.partition("=")[0].split("."), path.partition("=")[2]
+    found = manifest
+    for name in outer:
+        found = found[name]
+    found[last] = json.loads(value)
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    collection = started(policy="lfu")
+    train(collection, range(2))
+    with pytest.raises((ValueError, TypeError), match=r"manifest|lr (of|is) "):
+        collection.load(tmp_path)
+    train(collection, range(2, 4))
+    assert_same(snapshot(collection), plain_after(4))
+
+
+def test_load_rows_that_ended_half_way_is_refused_until_it_is_repeated() -> None:
+    collection, plain = started(), Plain()
+    train(collection, range(3))
+    cache = collection.caches[0]
+    fill = cache._mover.fill
+
+    def fail(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    cache._mover.fill = fail
+    with pytest.raises(KeyboardInterrupt):
+        collection.load_rows("users", 0, Rows(plain.rows()["users.weight"], {}))
+    cache._mover.fill = fill
+    with pytest.raises(RuntimeError, match="rows were being loaded when that failed"):
+        collection.flush()
+    plain.start(collection)
+    train(collection, range(3))
+    assert_same(snapshot(collection), plain_after(3))
+
+
+def test_commit_after_an_interrupted_write_opens_again(tmp_path: Path) -> None:
+    """The map says how many rows were written; a write that was interrupted and repeated counts once."""
+    collection = built(directory=tmp_path, seed=0)
+    tier, rows = collection.caches[0].tier, torch.arange(5)
+    records = torch.ones(5, 8)
+
+    def interrupt(frame: FrameType, event: str, _: object) -> object:
+        if frame.f_code is not type(tier).write.__code__:
+            return None
+        if event == "line" and int((tier._codes != 0).sum()):
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return interrupt
+
+    sys.settrace(interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            tier.write(rows, records)
+    finally:
+        sys.settrace(None)
+    tier.write(rows, records)
+    collection.commit()
+    collection.close()
+    again = built(directory=tmp_path, seed=0)
+    assert torch.equal(again.read_rows("users", rows).weights, records)
