@@ -147,15 +147,18 @@ def test_call_in_the_middle_of_another_on_the_same_thread_is_refused(tmp_path: P
     assert_same(snapshot(collection), plain_after(4))
 
 
-def test_mark_that_an_interrupt_leaves_keeps_nobody_out_once_its_thread_calls_again() -> None:
+@pytest.mark.parametrize("calls_again", [True, False])
+def test_mark_that_an_interrupt_leaves_keeps_nobody_out(calls_again: bool) -> None:
     collection, refused = started(), []
     with pytest.raises(KeyboardInterrupt):
         _leave_a_mark(collection)
-    learn(collection(batch(0)).values(), 0)
+    if calls_again:
+        learn(collection(batch(0)).values(), 0)
 
     def other() -> None:
         try:
-            learn(collection(batch(1)).values(), 1)
+            for step in range(1 if calls_again else 0, 2):
+                learn(collection(batch(step)).values(), step)
         except RuntimeError as error:
             refused.append(error)
 

@@ -18,7 +18,7 @@ class Access:
     """Refuses whoever may not use a collection now.
 
     Not a lock: an interrupt could leave that locked. The mark is a thread and a frame on its stack. A mark that an
-    interrupt leaves behind does not keep that thread out, because the frame is no longer on the stack.
+    interrupt leaves behind keeps nobody out, because the frame is no longer on the stack.
     """
 
     def __init__(self) -> None:
@@ -49,19 +49,19 @@ class Access:
         self.check()
         mine = threading.get_ident(), sys._getframe(1)
         found = self._inside.setdefault("by", mine)
-        if found[0] != mine[0]:
+        if found is mine:
+            return False
+        here = found[0] == mine[0]
+        stack = _stack(mine[1].f_back if here else sys._current_frames().get(found[0]))
+        if found[1] not in stack:  # an interrupt left the mark behind
+            self._inside["by"] = mine
+            return False
+        if not here:
             raise RuntimeError(
                 "another thread is using the collection: call it from one thread at a time, and wait for its backward"
             )
-        if found is mine:
-            return False
-        outer, ours = mine[1].f_back, True
-        while outer is not None and outer is not found[1]:
-            ours, outer = ours and outer.f_globals.get("__name__", "").startswith("systems."), outer.f_back
-        if outer is None:  # an interrupt left the mark behind
-            self._inside["by"] = mine
-            return False
-        if not ours:
+        between = stack[: stack.index(found[1])]
+        if not all(frame.f_globals.get("__name__", "").startswith("systems.") for frame in between):
             raise RuntimeError(
                 "the collection is in the middle of a call, which this one interrupts: a signal handler, a finalizer "
                 "or a policy cannot call it. Note there what to do, or raise, and call it from the training loop"
@@ -76,6 +76,15 @@ class Access:
     def in_its_process(self) -> bool:
         """Whether this is the process that built the collection."""
         return os.getpid() == self._process
+
+
+def _stack(frame: FrameType | None) -> list[FrameType]:
+    """A frame and those below it."""
+    found = []
+    while frame is not None:
+        found.append(frame)
+        frame = frame.f_back
+    return found
 
 
 class _Guarded(Protocol):
