@@ -146,13 +146,14 @@ def write_interrupted(tier: FileTier, step: int, line: int) -> bool:
                 raise Killed
         return trace
 
+    before = sys.gettrace()  # coverage's, which goes on afterwards
     sys.settrace(trace)
     try:
         tier.write(*batch(step))
     except Killed:
         return True
     finally:
-        sys.settrace(None)
+        sys.settrace(before)
     return False
 
 

@@ -329,12 +329,13 @@ def test_commit_after_an_interrupted_write_opens_again(tmp_path: Path) -> None:
             raise KeyboardInterrupt
         return interrupt
 
+    before = sys.gettrace()  # coverage's, which goes on afterwards
     sys.settrace(interrupt)
     try:
         with pytest.raises(KeyboardInterrupt):
             tier.write(rows, records)
     finally:
-        sys.settrace(None)
+        sys.settrace(before)
     tier.write(rows, records)
     collection.commit()
     collection.close()

@@ -98,11 +98,12 @@ def lines_of(work: Callable[[], None], at: int | None = None) -> list[tuple[str,
                 raise KeyboardInterrupt
         return trace
 
+    before = sys.gettrace()  # coverage's, which goes on afterwards
     sys.settrace(trace)
     try:
         work()
     finally:
-        sys.settrace(None)
+        sys.settrace(before)
     return seen
 
 

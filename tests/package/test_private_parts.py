@@ -71,7 +71,7 @@ UNDERSCORED = {
     "torchrec": {"_config", "_emb_modules", "_lookups"},
 }
 """Attributes, arguments and modules by package."""
-DOCUMENTED = {"_exit", "_fields", "_getframe", "_replace"}
+DOCUMENTED = {"_current_frames", "_exit", "_fields", "_getframe", "_replace"}
 """Python promises these: of `os`, of named tuples, and of `sys`."""
 OWN = {"_part_of_rank"}
 """What the product itself hangs on objects of others."""
