@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from linecache import getline
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -26,6 +27,8 @@ from tests.faults.freq_cache_training import TABLES, TWO_WIDTHS, Plain, batch, b
 
 STEPS, FROM, TO = 8, 3, 6
 """Steps in all, and the first and the one behind the last that are interrupted."""
+LINES = 80
+"""Of about 300 in each kind."""
 REAL_INTERRUPTS = 70
 """Of each kind; 560 in all."""
 SOURCES = str(Path(systems.__file__).parent)
@@ -133,9 +136,13 @@ def test_interrupt_before_any_line_leaves_the_cache_right_or_refused(kind: str, 
     seen = lines_of(lambda: first.train(range(FROM, TO)))
     places: dict[tuple[str, int], list[int]] = {}
     for number, line in enumerate(seen):
-        places.setdefault(line, []).append(number)
+        # as a `with` ends, its line comes again: an interrupt there would keep a lock, and signals do not come there
+        if not getline(*line).strip().startswith("with "):
+            places.setdefault(line, []).append(number)
+    # a part of the lines, another one at every run by hand
+    chosen = random.Random(kind if "CI" in os.environ else None).sample(sorted(places), k=min(len(places), LINES))
     outcomes = []
-    for number in sorted(numbers[len(numbers) // 2] for numbers in places.values()):
+    for number in (places[line][len(places[line]) // 2] for line in chosen):
         run = Run(kind, tmp_path / str(number))
         run.train(range(FROM))
         try:
@@ -144,7 +151,7 @@ def test_interrupt_before_any_line_leaves_the_cache_right_or_refused(kind: str, 
             outcomes.append(outcome_noted(run, f"interrupted before {seen[number]}, line {number} of {len(seen)}"))
         # else threads came in another order, and there were fewer lines
         run.collection.close()
-    assert len(outcomes) > len(places) / 2
+    assert len(outcomes) > len(chosen) / 2
     # a planner that is interrupted on the training thread cannot go on; one on a thread of its own is not interrupted
     assert outcomes.count("right") == len(outcomes) if first.look_ahead else outcomes.count("right") > len(outcomes) / 2
 
