@@ -50,7 +50,7 @@ PARTS: tuple[tuple[type, str, str], ...] = (
     (Trainer, "_step", "forward, backward, dense update"),
     (CachedEmbeddingBagCollection, "forward", "embedding forward, the rest"),
     (CachedEmbeddingBagCollection, "prefetch", "announce, the rest"),
-    (Pipeline, "_outcome", "wait for the plan"),
+    (Pipeline, "_plans_of", "wait for the plan"),
     (Cache, "check", "check ids"),
     (Cache, "announce", "announce to the planner"),
     (Cache, "plan", "plan"),

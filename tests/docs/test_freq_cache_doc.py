@@ -141,7 +141,7 @@ def test_a_file_tier_keeps_six_bytes_per_row_in_ram(tmp_path: Path) -> None:
     in_file = CachedEmbeddingBagCollection([table], **options, directory=tmp_path).memory()
     more = in_file[Tier.HOST, Purpose.INDEX] - in_ram[Tier.HOST, Purpose.INDEX]
     assert 6 * table.num_embeddings <= more < 6 * table.num_embeddings + 1_000  # and the factors of checksums
-    assert "A map of 6 bytes a row" in Path("docs/disk.md").read_text()
+    assert "A map of 6 bytes a row" in (DOCS / "disk.md").read_text()
     assert in_file[Tier.DISK, Purpose.ROWS] == 0
     assert (Tier.HOST, Purpose.ROWS) not in in_file
 

@@ -119,6 +119,19 @@ class Pipeline:
         if not coming.abandoned:
             self._announce_all()
         coming.abandoned = True  # if this call ends early, the next one forgets the batch
+        plans = self._plans_of(coming)
+        end, waited = time.perf_counter(), self._caches[0].traffic
+        waited.planning_wait_s += max(min(coming.planned_at, end) - start, 0.0)
+        waited.fetch_wait_s += end - max(coming.planned_at, start)
+        for cache, planned in zip(self._caches, plans, strict=True):
+            cache.move(planned)
+        # with the weights as they are now
+        parts = coming.parts if features.weights_or_none() is None else self.split(features)
+        self._coming.popleft()
+        return plans, parts
+
+    def _plans_of(self, coming: Coming) -> list[Planned]:
+        """What is planned for the batch that comes next. This thread waits for it, or plans."""
         announcing, planning = self._announce(coming), self._plan(coming)
         planning.wait()
         if coming.refused is not None:
@@ -128,15 +141,7 @@ class Pipeline:
             if self._failure is not None:
                 self._check()
             raise announcing.error or planning.error or RuntimeError("a batch was not planned")
-        end, waited = time.perf_counter(), self._caches[0].traffic
-        waited.planning_wait_s += max(min(coming.planned_at, end) - start, 0.0)
-        waited.fetch_wait_s += end - max(coming.planned_at, start)
-        for cache, planned in zip(self._caches, coming.planned, strict=True):
-            cache.move(planned)
-        # with the weights as they are now
-        parts = coming.parts if features.weights_or_none() is None else self.split(features)
-        self._coming.popleft()
-        return coming.planned, parts
+        return coming.planned
 
     def withdraw(self, *, before_lookup: bool = False) -> None:
         """Move the rows of every planned batch, and forget the announced batches that are not planned.
