@@ -31,7 +31,7 @@ struct work {
 struct CUstream_st {
     int priority, late, busy, asked;
     pthread_t runner;
-    uint64_t queued, done;
+    uint64_t queued, done, wanted;
     struct work *first, *last;
 };
 struct CUevent_st {
@@ -216,12 +216,32 @@ cudaError_t cudaDeviceSynchronize(void) {
     for (size_t i = 0; i < stream_count; i++) vcuda_reach(streams[i]);
     return sound();
 }
-/* Not ready at first. Who asks again and again is answered, for a device goes on while nobody waits. */
+/* A device goes on while nobody waits: who asks a few times in vain has a thread of ours do the work. The asking thread
+ * may not, for it may hold a lock of torch's allocators for which a thread waits that holds Python's. */
+static pthread_cond_t wanted = PTHREAD_COND_INITIALIZER;
+static void *go_on(void *unused) {
+    pthread_mutex_lock(&order);
+    for (;;) {
+        for (size_t i = 0; i < stream_count; i++) if (streams[i]->wanted > streams[i]->done) reach(streams[i], streams[i]->wanted);
+        pthread_cond_wait(&wanted, &order);
+    }
+    return unused;
+}
+static void start_going_on(void) {
+    pthread_t thread;
+    if (!pthread_create(&thread, NULL, go_on, NULL)) pthread_detach(thread);
+}
 static cudaError_t query(cudaStream_t s, uint64_t place, int *asked) {
-    if (s->done >= place) return cudaSuccess;
-    if ((*asked)++ < PATIENCE) return cudaErrorNotReady; /* without leaving an error behind */
-    await(s, place);
-    return cudaSuccess;
+    static pthread_once_t started = PTHREAD_ONCE_INIT;
+    if (s->done >= place) return sound();
+    if ((*asked)++ >= PATIENCE) {
+        pthread_once(&started, start_going_on);
+        pthread_mutex_lock(&order);
+        if (s->wanted < place) s->wanted = place;
+        pthread_cond_signal(&wanted);
+        pthread_mutex_unlock(&order);
+    }
+    return cudaErrorNotReady; /* which leaves no error behind */
 }
 cudaError_t cudaStreamQuery(cudaStream_t s) { return query(named(s), named(s)->queued, &named(s)->asked); }
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags) {
