@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 import torch
@@ -61,7 +62,9 @@ def test_the_debug_mode_catches_what_it_is_for(no_synchronisation: None, device:
 
 def test_waits_that_the_debug_mode_does_not_see_are_counted(waits: list[str], no_synchronisation: None) -> None:
     torch.cuda.current_stream().record_event().synchronize()
-    torch.cuda.current_stream().synchronize()
+    assert waits[-1:] == ["event"]
+    with suppress(RuntimeError):  # torch 2.14 sees this one
+        torch.cuda.current_stream().synchronize()
     assert waits[-2:] == ["event", "stream"]
 
 

@@ -10,6 +10,7 @@ without a CPU kernel fails by its name.
 import atexit
 import ctypes
 import functools
+import gc
 import itertools
 import os
 import sys
@@ -52,11 +53,32 @@ _libraries: list[torch.library.Library] = []
 _shapes: dict[Any, Any] = {}
 
 
+class _WithoutCollections:
+    """No collection of garbage within a kernel: a finalizer may wait for the device, which would wait for the kernel."""
+
+    def __init__(self) -> None:
+        self._kernels, self._before = 0, False
+
+    def __enter__(self) -> None:
+        if not self._kernels:
+            self._before = gc.isenabled()
+            gc.disable()
+        self._kernels += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._kernels -= 1
+        if self._before and not self._kernels:
+            gc.enable()
+
+
+_without_collections = _WithoutCollections()
+
+
 @ctypes.CFUNCTYPE(None, ctypes.c_size_t)
 def _run(token: int) -> None:
     work = _waiting.pop(token)
     try:
-        with torch._C._DisableTorchDispatch(), torch._C._AutoDispatchBelowAutograd():
+        with _without_collections, torch._C._DisableTorchDispatch(), torch._C._AutoDispatchBelowAutograd():
             work()
     except BaseException as error:
         traceback.print_exc(file=sys.stderr)

@@ -94,8 +94,10 @@ class BatchMover:
             chunk = slice(planned.rows_written_back, planned.rows_written_back + self._exit.rows)
             rows, slots = as_long(plan.back_rows[chunk]), back_slots[chunk]
             with traffic.timed("write_back_wait_s"):
-                self._writer.wait(plan.batch - _MOST_WAITING)
-                read, tier = self._pool.read(slots, self._exit.room(rows.numel())), self._exchanged
+                tier = self._exchanged
+                if tier is None:  # what the device writes home takes no host memory
+                    self._writer.wait(plan.batch - _MOST_WAITING)
+                read = self._pool.read(slots, self._exit.room(rows.numel()))
                 records = self._exit.scatter(read, tier, back_rows[chunk]) if tier else self._exit.send(read)
                 self._writer.write(rows, records, batch=plan.batch)
                 planned.rows_written_back += rows.numel()

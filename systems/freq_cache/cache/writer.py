@@ -40,6 +40,9 @@ class Writer:
     def write(self, rows: Tensor, records: Departure, *, batch: int) -> None:
         """Write records, `[n, width]`, over rows, int64 `[n]`."""
         write = _Write(batch, rows, records)
+        if records.home and self._writes and self._writes[-1].records.home:
+            self._writes[-1] = write  # the device writes them in order: the last one stands for all
+            return
         self._writes.append(write)
         if records.home:
             return  # whoever reads the rows waits for the device, by `wait` or by itself
