@@ -1,0 +1,187 @@
+"""Device memory of every system at published sizes, on a device or a virtual one: run as a script.
+
+    python tests/virtual_cuda/run.py --memory 200000000000 python results/device_memory/measure.py
+
+Each cell is built in a process of its own without first rows, trains three steps, and says what torch's allocator had
+at most. Pages that nobody writes cost nothing, so 92 GB of tables need a few GB of memory. Cells that the file has are
+not measured again.
+"""
+
+import argparse
+import gc
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from results.device_memory.lazy_memory import lazy_host_memory
+from suite.records.environment import capture
+from suite.records.options import parse_workloads
+from suite.records.record import Cell
+from suite.records.store import write_atomically
+from suite.run.cell.asked import Asked
+from suite.run.cell.feed import in_process
+from suite.run.cell.training import build_trainer
+from suite.run.plan import Options, plan_cells
+from systems.contract import EmbeddingSystem, Verdict
+from systems.registry import Variant, load
+from systems.selection import parse_systems
+
+STEPS = 3
+OUT = Path(__file__).with_name("memory.json")
+CELL_TIMEOUT_S = 1200
+PUBLISHED = "criteo_kaggle,avazu,criteo_1tb"
+WITH_CACHE = "freq_cache,freq_cache[look_ahead=4],colossalai_cache,torchrec_uvm_caching,fbgemm_uvm_caching,hot_split"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure what is asked for and is not there yet, one cell at a time."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--systems", default="all")
+    parser.add_argument("--workloads", default=PUBLISHED)
+    parser.add_argument("--optimizer", default="sgd")
+    parser.add_argument("--cache-ratio", type=float, default=0.01)
+    parser.add_argument("--scale", default="full")
+    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--cell", help="measure this one here, and print its figures: what a cell's process is given")
+    options = parser.parse_args(arguments)
+    if options.cell is not None:
+        sys.stdout.write(json.dumps(measured(Cell.model_validate_json(options.cell))) + "\n")
+        return 0
+    if not torch.cuda.is_available():
+        raise SystemExit("no CUDA device: start this with tests/virtual_cuda/run.py, or on a machine that has one")
+    record = _opened(options.out)
+    known = {_name(one) for one in record["cells"]}
+    failed = 0
+    for cell in cells(options):
+        row = {name: getattr(cell, name) for name in ("workload", "system", "optimizer", "cache_ratio")}
+        if _name(row) in known:
+            continue
+        row |= _in_process(cell)
+        failed += row["status"] == "crashed"
+        record["cells"] = sorted([*record["cells"], row], key=_name)
+        write_atomically(options.out, json.dumps(record, indent=1) + "\n")
+        sys.stderr.write(f"{_name(row)}: {row['status']} {row.get('peak_allocated_bytes', 0) / 2**30:.2f} GiB\n")
+    return 1 if failed else 0
+
+
+def cells(options: argparse.Namespace) -> list[Cell]:
+    """What is to be measured, at published sizes where `--scale` does not say otherwise."""
+    asked = Options(
+        systems=tuple(Variant.parse(_with_managed_rows(str(one))) for one in parse_systems(options.systems)),
+        workloads=parse_workloads(options.workloads),
+        device="cuda",
+        scale=options.scale,
+        optimizer=options.optimizer,
+        cache_ratios=(options.cache_ratio,),
+    )
+    return plan_cells(asked, datasets=None, host_bytes=1 << 40)[0]
+
+
+def _with_managed_rows(system: str) -> str:
+    """Rows of UVM in managed memory: host-mapped ones, which are the default, fbgemm writes as it takes them."""
+    variant = Variant.parse(system)
+    if "memory" not in load(variant).variants or "memory" in dict(variant.parameters):
+        return system
+    return str(Variant.parse(str(replace(variant, parameters=(*variant.parameters, ("memory", "managed"))))))
+
+
+def measured(cell: Cell) -> dict[str, Any]:
+    """Build the system without first rows, train it, and read the allocators."""
+    asked = Asked.of(cell)
+    support = asked.system_class.support(asked.spec)
+    if support.verdict is not Verdict.YES:
+        return {"status": str(support.verdict), "reason": support.reason}
+    device = asked.spec.device
+    # torchrec would draw first rows of every table
+    tables = tuple(replace(table, init_fn=_leave) for table in asked.spec.tables)
+    try:
+        with lazy_host_memory():
+            system = asked.system_class(replace(asked.spec, tables=tables))
+        trainer = build_trainer(
+            system,
+            asked.workload,
+            bottom_mlp=cell.bottom_mlp,
+            top_mlp=cell.top_mlp,
+            seed=cell.round_seed,
+            feed=in_process(asked.workload, device),
+            total_steps=STEPS,
+        )
+        built = torch.cuda.memory_allocated(device)
+        build_peak = torch.cuda.max_memory_allocated(device)
+        trainer.run(STEPS)
+    except torch.cuda.OutOfMemoryError as error:
+        return {"status": "oom_device", "reason": str(error).splitlines()[0]}
+    gc.collect()
+    return {
+        "status": "ok",
+        "steps": STEPS,
+        "built_allocated_bytes": built,
+        "build_peak_allocated_bytes": build_peak,
+        "allocated_after_step_bytes": torch.cuda.memory_allocated(device),
+        "peak_allocated_bytes": torch.cuda.max_memory_allocated(device),
+        "peak_reserved_bytes": torch.cuda.max_memory_reserved(device),
+        "pinned_bytes": torch.cuda.host_memory_stats()["allocated_bytes.peak"],
+        "managed_bytes": managed_bytes(),
+        "slots": system.slots,
+        "lookups": asked.spec.batch_lookups,
+        "rows": asked.spec.rows,
+        "anatomy_bytes": _anatomy(system),
+    }
+
+
+def managed_bytes() -> int:
+    """Of all live tensors in unified memory, which torch's allocator does not count."""
+    found = {}
+    for one in gc.get_objects():
+        # of these types alone: others, such as shards, have no storage, and to ask some modules' names warns
+        if type(one) in (torch.Tensor, torch.nn.Parameter) and one.device.type == "cuda" and not one.is_sparse:
+            storage = one.untyped_storage()
+            if storage.nbytes() and torch.ops.fbgemm.is_uvm_tensor(one):
+                found[storage.data_ptr()] = storage.nbytes()
+    return sum(found.values())
+
+
+def _anatomy(system: EmbeddingSystem) -> dict[str, int]:
+    return {f"{tier}/{purpose}": size for (tier, purpose), size in system.memory().items() if size}
+
+
+def _leave(rows: torch.Tensor) -> torch.Tensor:
+    return rows
+
+
+def _in_process(cell: Cell) -> dict[str, Any]:
+    """The figures of a cell from a process of its own."""
+    command = [sys.executable, "-m", "results.device_memory.measure", "--cell", cell.model_dump_json()]
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=CELL_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        return {"status": "timeout", "reason": f"no figures after {CELL_TIMEOUT_S} s"}
+    if done.returncode:
+        return {"status": "crashed", "reason": f"its process ended with {done.returncode}"}
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+def _opened(path: Path) -> dict[str, Any]:
+    """What is measured already, which must be of this device."""
+    here = capture(threads=torch.get_num_threads())
+    if not path.exists():
+        return {"environment": here.model_dump(mode="json"), "cells": []}
+    found: dict[str, Any] = json.loads(path.read_text())
+    if found["environment"]["gpu"] != here.gpu:
+        raise SystemExit(f"--out: {path} is of {found['environment']['gpu']}, this is {here.gpu}: name another file")
+    return found
+
+
+def _name(row: dict[str, Any]) -> str:
+    return f"{row['workload']} {row['optimizer']} {row['cache_ratio']:g} {row['system']}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
