@@ -26,7 +26,7 @@ class _LazilyZero(TorchFunctionMode):
         types: object,
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401 - whatever the function gives
+    ) -> Any:
         options = kwargs or {}
         if func in (torch.empty, torch.zeros) and not {"out", "pin_memory"} & options.keys():
             shape = torch.Size(args[0] if args and not isinstance(args[0], int) else args)

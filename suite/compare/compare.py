@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from suite.compare.changes import Change, Kind, changes
 from suite.compare.environments import Difference, differences, warnings
-from suite.compare.runs import Pair, Run, labels, machine, match
+from suite.compare.runs import NoComparison, Pair, Run, labels, machine, match
 from suite.compare.speeds import Unjudged, compare_speeds
+from suite.records.groups import mixes_virtual
 from suite.tables.rows import Row
 from suite.tables.statistics import Estimate
 
@@ -134,8 +135,13 @@ def compare(before: Run, after: Run) -> Comparison:
     """Compare RUN_A with RUN_B.
 
     Raises:
-        NoComparison: they are the same files, or have no cell in common.
+        NoComparison: they are the same files, have no cell in common, or one is of a virtual device.
     """
+    if mixes_virtual([*before.files.values(), *after.files.values()]):
+        raise NoComparison(
+            "RUN_A and RUN_B: some records are of a virtual device and others were measured, so their numbers are not "
+            "set side by side; give two runs of one kind"
+        )
     pairs, *only = match(before, after)
     label = labels(before, after)
     only_before, only_after = (tuple((label(row), row) for row in rows) for rows in only)

@@ -33,6 +33,9 @@ DISTRIBUTIONS = (
     "torchrec",
 )
 
+VIRTUAL_DEVICE = "Virtual CUDA device in host memory"
+"""What a GPU calls itself that is host memory behind a runtime of the tests' own. No time of it means anything."""
+
 _CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 _GIT_TIMEOUT_S = 20
 

@@ -73,6 +73,11 @@ class Group:
         return self.cell.device == "cpu"
 
     @property
+    def on_virtual_device(self) -> bool:
+        """Whether they were computed on a virtual device: see `Record.on_virtual_device`."""
+        return self.records[0].on_virtual_device
+
+    @property
     def title(self) -> str:
         """The dataset as people call it, with its track; data of one's own by their name."""
         dataset, at, track = self.cell.workload.partition("@")
@@ -94,15 +99,22 @@ class Group:
 def group_records(records: Iterable[Record]) -> list[Group]:
     """Sort records into groups that may each be one table, in order of workload, then device, data and setting.
 
-    Where a system ran the same round more than once (after a change of code, say), the latest run counts.
+    Where a system ran the same round more than once (after a change of code, say), the latest run counts. Times of a
+    virtual device are left out, should a file have them.
     """
     newest: dict[GroupKey, dict[tuple[str, int], Record]] = defaultdict(dict)
     for record in sorted(records, key=lambda record: record.order):
-        newest[GroupKey.of(record)][record.cell.system, record.cell.round] = record
+        shown = record.untimed() if record.on_virtual_device else record
+        newest[GroupKey.of(record)][record.cell.system, record.cell.round] = shown
     return [
         Group(key, tuple(record for _, record in sorted(newest[key].items(), key=lambda item: item[0])))
         for key in sorted(newest)
     ]
+
+
+def mixes_virtual(records: Iterable[Record]) -> bool:
+    """Whether some records are of a virtual device, and others were measured: nothing sets them side by side."""
+    return len({record.on_virtual_device for record in records}) > 1
 
 
 def device_title(cell: Cell, environment: Environment) -> str:

@@ -163,8 +163,8 @@ class Ranks(Model):
     backend: Literal["gloo", "nccl"]
     steps: AtLeastOne
     """Counted, over which bytes and lookups are sums."""
-    steps_per_s: float
-    """Of all training steps together, in the cell's own processes."""
+    steps_per_s: float | None
+    """Of all training steps together, in the cell's own processes. None: of a virtual device."""
     shares: tuple[RankShare, ...]
     """By rank."""
 

@@ -6,12 +6,12 @@ field names.
 
 import hashlib
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 from pydantic import Field
 
 from suite.records.base import AtLeastOne, Model
-from suite.records.environment import Environment
+from suite.records.environment import VIRTUAL_DEVICE, Environment
 from suite.records.measured import (
     DriveSpeed,
     FrequencySource,
@@ -161,7 +161,8 @@ class Measurement(Model):
     """Whether it may take turns in one process with others."""
     busy_between_steps: bool = False
     """Whether it works between its steps, so that its turns must be long."""
-    timing: Timing
+    timing: Timing | None
+    """None: of a virtual device."""
     quality: Quality
     memory: Memory
     traffic: Traffic | None = None
@@ -219,6 +220,22 @@ class Record(Model):
             return int(1e6 * datetime.fromisoformat(self.started_at).timestamp())
         except ValueError:
             return 0
+
+    @property
+    def on_virtual_device(self) -> bool:
+        """Whether a virtual device computed: answers, counts and bytes hold, and no time means anything."""
+        return self.cell.device == "cuda" and self.environment.gpu == VIRTUAL_DEVICE
+
+    def untimed(self) -> Self:
+        """The record without what was timed, all but how long it took in all."""
+        measured = self.measurement
+        if measured is not None:
+            waits = dict.fromkeys(("planning_wait_s", "fetch_wait_s", "write_back_wait_s"))
+            traffic = measured.traffic and measured.traffic.model_copy(update=waits)
+            ranks = measured.ranks and measured.ranks.model_copy(update={"steps_per_s": None})
+            measured = measured.model_copy(update={"timing": None, "traffic": traffic, "ranks": ranks})
+        times: dict[str, object] = {"turns": None, "conditions": None, "disturbed": ()}
+        return self.model_copy(update={"measurement": measured, **times})
 
 
 def record_key(cell: Cell, environment: Environment) -> str:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from suite.records.exits import FAILED, errors_told
+from suite.records.groups import mixes_virtual
 from suite.records.options import BadOption
 from suite.records.shown import ShownConsole
 from suite.report.publish import PAGE, differences, publish
@@ -73,7 +74,7 @@ def _read(out: Path, roots: list[Path], simulated: Path | None) -> Source:
     """Read what the options name.
 
     Raises:
-        BadOption: a directory is missing, or there is no record that can be read.
+        BadOption: a directory is missing, there is no record that can be read, or some are of a virtual device.
     """
     for root in roots:
         if not (root / "records").is_dir():
@@ -91,5 +92,10 @@ def _read(out: Path, roots: list[Path], simulated: Path | None) -> Source:
         skipped = "".join(f"\n  {problem}" for problem in source.problems)
         raise BadOption(
             f"no records to report in {', '.join(str(root) for root in roots)}: run python run_bench.py first{skipped}"
+        )
+    if mixes_virtual(source.records):
+        raise BadOption(
+            f"--records: {', '.join(str(root) for root in roots)}: some records are of a virtual device and others "
+            "were measured, so no report sets them side by side; give directories of one kind"
         )
     return source

@@ -35,6 +35,8 @@ from suite.tables.terminal import render
 if TYPE_CHECKING:
     from suite.run.console.display import Display
 
+_UNTIMED = "took its turns on a virtual device, of which no times are kept"
+
 
 class Choice(enum.Enum):
     """Which of the planned cells run."""
@@ -124,7 +126,7 @@ class Runner:
     def _lack_turns(self, cells: Sequence[Cell]) -> list[Record]:
         """Records of those who take turns; none where all have had theirs."""
         entrants = who_takes_turns(self._of(cells))
-        return entrants if any(record.turns is None for record in entrants) else []
+        return entrants if any(one.turns is None and _UNTIMED not in one.notes for one in entrants) else []
 
     def _of(self, cells: Sequence[Cell]) -> list[Record]:
         """The records of cells, as far as there are any."""
@@ -225,7 +227,8 @@ class Runner:
         cell = records[0].cell
         log = self._log(f"turns-{cell.setting}-r{cell.round}")
         logs = log.with_name(f"{log.stem}*{log.suffix}")  # a host each
-        for record in take_turns(records, log, display=display, timeout_s=self._timeout_s):
+        for timed in take_turns(records, log, display=display, timeout_s=self._timeout_s):
+            record = _without_turns(timed) if timed.on_virtual_device else timed
             self._records[record.key] = record
             self._write(record, display)
             if not record.status.good:
@@ -251,7 +254,7 @@ class Runner:
 
     def _record(self, cell: Cell, ended: Ended, started: datetime) -> Record:
         outcome = ended.outcome
-        return Record(
+        record = Record(
             key=self._key(cell),
             cell=cell,
             status=outcome.status,
@@ -266,6 +269,7 @@ class Runner:
             measurement=outcome.measurement,
             optimum=outcome.optimum,
         )
+        return record.untimed() if record.on_virtual_device else record
 
 
 def exit_code(records: Sequence[Record], *, planned: int, interrupted: bool) -> int:
@@ -273,6 +277,12 @@ def exit_code(records: Sequence[Record], *, planned: int, interrupted: bool) -> 
     if interrupted:
         return 130
     return 0 if len(records) == planned and all(record.status.good for record in records) else 1
+
+
+def _without_turns(record: Record) -> Record:
+    """The record of a system that took turns on a virtual device, with a note of that in the place of its times."""
+    noted = () if record.turns is None else (_UNTIMED,)
+    return record.untimed().model_copy(update={"notes": tuple(dict.fromkeys((*record.notes, *noted)))})
 
 
 def _summary(record: Record) -> str:

@@ -104,7 +104,7 @@ def approximate_block(group: Group, heading: str = HEADING, facts: Sequence[str]
             _COLUMNS,
             [(one, one.row.records) for one in found],
             heading=heading,
-            verdict=_sentences(found),
+            verdict=() if group.on_virtual_device else _sentences(found),
             facts=(*facts, *(f"Trained on {number:,} samples" for number in sorted(samples))),
             notes=remarks(one.row for one in found),
         )

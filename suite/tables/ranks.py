@@ -40,7 +40,8 @@ def _per_rank(row: Row, field: str) -> list[int]:
 
 def _steps_per_s(row: Row) -> float | None:
     """Mean over rounds."""
-    speeds = [measurement.ranks.steps_per_s for measurement in row.measurements if measurement.ranks is not None]
+    ranks = [measurement.ranks for measurement in row.measurements if measurement.ranks is not None]
+    speeds = [one.steps_per_s for one in ranks if one.steps_per_s is not None]
     return statistics.fmean(speeds) if speeds else None
 
 

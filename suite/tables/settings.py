@@ -14,6 +14,11 @@ CPU_CAVEAT = (
     "device, or of RAM over a file"
 )
 
+VIRTUAL_CAVEAT = (
+    "On a virtual device, which is host memory: answers, hit rates and bytes moved hold; GPU bytes are exact for torch's "
+    "allocator, without workspaces; nothing is said of speed"
+)
+
 
 def headings(groups: Sequence[Group], *, sized: bool = True) -> list[str]:
     """A heading per group: dataset, data, optimizer, device and cache size, and digests where two would read alike.
@@ -60,6 +65,8 @@ def facts(groups: Sequence[Group]) -> tuple[str, ...]:
         *_noise(groups),
         *_disturbed(records),
     )
+    if group.on_virtual_device:
+        return (*found, VIRTUAL_CAVEAT)
     return (*found, CPU_CAVEAT) if group.on_cpu and not on_drive(group) else found
 
 

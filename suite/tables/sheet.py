@@ -139,7 +139,7 @@ def setting_numbers(runs: Sequence[Record]) -> dict[str, object]:
     cell, environment = runs[0].cell, runs[0].environment
     return {
         **{name: getattr(cell, name) for name in SETTING_COLUMNS if hasattr(cell, name)},
-        "kind": "measured",
+        "kind": "virtual device" if runs[0].on_virtual_device else "measured",
         "device": device_title(cell, environment),
         "host": environment.cpu,
         "threads": environment.threads,

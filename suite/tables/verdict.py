@@ -31,8 +31,11 @@ AUROC_TOLERANCE: Final = 1e-3
 def verdict(group: Group) -> tuple[str, ...]:
     """How the systems of a comparison stand to the baseline and to each other, and what cannot be said.
 
-    The reference, controls, systems that run the baseline's own kernel and approximate ones are left out.
+    The reference, controls, systems that run the baseline's own kernel and approximate ones are left out. Of a virtual
+    device nothing is said.
     """
+    if group.on_virtual_device:
+        return ()
     merged = merged_rows(group)
     rows = [row for row in merged if row.exact]
     measured = [row for row in rows if row.status is Status.OK and not row.again]

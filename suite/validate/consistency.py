@@ -89,6 +89,22 @@ def _figures(record: Record) -> Iterator[Finding]:
         yield from _turns(record.cell, record.turns)
     if record.optimum is not None:
         yield from _horizon(record.optimum, record.cell)
+    if record.on_virtual_device:
+        yield from _times(record)
+
+
+def _times(record: Record) -> Iterator[Finding]:
+    """What a record of a virtual device has of times: none of them means anything."""
+    spared = record.untimed()
+    for name in ("turns", "conditions", "disturbed"):
+        if getattr(record, name) != getattr(spared, name):
+            yield Finding(name, f"is there though {record.environment.gpu} has no speed: remove it")
+    for name in ("timing", "traffic", "ranks"):
+        found, left = (getattr(one.measurement, name, None) for one in (record, spared))
+        if found != left:
+            yield Finding(
+                f"measurement.{name}", f"has times though {record.environment.gpu} has no speed: set them to null"
+            )
 
 
 def _turns(cell: Cell, turns: Turns) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from suite.tables.approximate import approximate_block
 from suite.tables.disk_blocks import disk_verdict
 from suite.tables.ranks import on_ranks
 from suite.tables.rows import failure
-from suite.tables.settings import cache, headings, on_drive, ranks, sweeps
+from suite.tables.settings import VIRTUAL_CAVEAT, cache, headings, on_drive, ranks, sweeps
 from suite.tables.verdict import verdict
 
 
@@ -66,10 +66,13 @@ class Verdict:
 
 
 def verdicts(groups: tuple[Group, ...]) -> tuple[Verdict, ...]:
-    """A verdict per sweep of cache sizes, in order of the groups; rows on a drive have one for all, ranks none."""
+    """A verdict per sweep of cache sizes, in order of the groups; rows on a drive have one for all.
+
+    Ranks have none, and a virtual device has none.
+    """
     heads = dict(zip((group.key for group in groups), headings(groups), strict=True))
     found = []
-    families = [sweep for sweep in sweeps(groups) if not on_ranks(sweep[0])]
+    families = [sweep for sweep in sweeps(groups) if not on_ranks(sweep[0]) and not sweep[0].on_virtual_device]
     for sweep, heading in zip(families, headings([one[0] for one in families], sized=False), strict=True):
         if on_drive(sweep[0]):
             found.append(Verdict(heading=f"{heading}, rows on a drive", sentences=disk_verdict(sweep)))
@@ -101,7 +104,12 @@ def failures(groups: tuple[Group, ...]) -> tuple[Failure, ...]:
 
 
 def device_statement(groups: tuple[Group, ...]) -> tuple[str, ...]:
-    """What the devices allow to be claimed; nothing where everything ran on CUDA devices, or beside a drive."""
+    """What the devices allow to be claimed; nothing where everything ran on CUDA devices, or beside a drive.
+
+    A page of a virtual device is of nothing else.
+    """
+    if any(group.on_virtual_device for group in groups):
+        return (f"{VIRTUAL_CAVEAT}.",)
     raced = [group for group in groups if not on_drive(group)]
     on_cpu = [group for group in raced if group.on_cpu]
     if not on_cpu:

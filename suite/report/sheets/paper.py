@@ -83,7 +83,8 @@ def _block(group: Group, heading: str) -> Block:
 
 def _measured(group: Group, row: Row) -> dict[str, str]:
     """Cells by column."""
-    kind = "measured, not verified" if row.verified == "no" else "measured"
+    kind = "virtual device" if group.on_virtual_device else "measured"
+    kind += ", not verified" if row.verified == "no" else ""
     return {
         **{column.words: column.show(row) for column in (SYSTEM, *PAPER)},
         "row is": kind if row.status is Status.OK else row.status.value,

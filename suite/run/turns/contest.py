@@ -183,7 +183,7 @@ class _Attempt:
 
 def _ratios(contest: Contest, series: Mapping[str, Series]) -> dict[str, float]:
     """Speed relative to the baseline, median over turns, of those that took one."""
-    if contest.baseline is None:
+    if contest.baseline is None or contest.baseline.record.on_virtual_device:
         return {}
     base = [turn.seconds for build in series[contest.baseline.name] for turn in build]
     ratios = {}

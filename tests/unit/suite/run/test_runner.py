@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from suite.records.environment import VIRTUAL_DEVICE
 from suite.records.groups import group_records
 from suite.records.record import LATEST, Record
 from suite.records.status import Status
@@ -262,3 +263,22 @@ def test_exit_code_is_1_where_a_planned_cell_has_no_record_and_130_after_ctrl_c(
     assert exit_code(records, planned=4, interrupted=False) == 1
     assert exit_code(records, planned=3, interrupted=True) == 130
     assert exit_code([], planned=0, interrupted=False) == 0
+
+
+# A virtual device
+
+
+def test_on_a_virtual_device_turns_are_taken_once_and_nothing_timed_is_kept(run, monkeypatch):
+    monkeypatch.setattr(Turned, "sessions", [])
+    cells = [cell.model_copy(update={"device": "cuda"}) for cell in CELLS]
+    where = environment().model_copy(update={"gpu": VIRTUAL_DEVICE})
+    first = run(cells=cells, where=where)
+    assert statuses(first) == dict.fromkeys(("reference", "full_gpu", "freq_cache"), "ok")
+    assert len(Turned.sessions) == 1
+    for record in first.records:
+        assert record.untimed() == record
+        assert record.measurement.memory.device_allocated_bytes is not None
+        assert record.notes == ("took its turns on a virtual device, of which no times are kept",)
+    second = run(cells=cells, where=where)
+    assert len(Turned.sessions) == 1
+    assert second.records == first.records

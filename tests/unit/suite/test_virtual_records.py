@@ -1,0 +1,156 @@
+"""Records of a virtual device: nothing of them is timed, shown as speed, judged, or set beside what was measured."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from suite.__main__ import app
+from suite.records.environment import VIRTUAL_DEVICE, Environment
+from suite.records.groups import group_records
+from suite.records.record import Record
+from suite.records.status import Status
+from suite.records.store import RecordStore
+from suite.run.messages import Turn
+from suite.run.turns.arrangement import Contest, Entrant
+from suite.run.turns.contest import _ratios
+from suite.tables.comparison import comparison
+from suite.tables.sheet import to_markdown
+from suite.tables.verdict import verdict
+from tests.unit.suite.fabricate import environment, gpu_run, record
+
+CAPTION = "On a virtual device, which is host memory"
+SPEEDS = ("it/s", "total it/s", "vs full_gpu", "epoch time")
+
+
+def virtual() -> Environment:
+    return environment(machine="virtualmachine", driver="0.virtual").model_copy(update={"gpu": VIRTUAL_DEVICE})
+
+
+def timed() -> list[Record]:
+    """As no run leaves them: with times."""
+    systems = (("full_gpu", False), ("cache[policy=lfu]", True), ("fbgemm_uvm_caching", True))
+    return [record(name, where=virtual(), offloads=offloads) for name, offloads in systems]
+
+
+def stored(root: Path, records: list[Record]) -> Path:
+    for one in records:
+        RecordStore(root).write(one)
+    return root
+
+
+def suite(*words: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "200", "NO_COLOR": "1"})
+
+
+def test_a_cpu_is_no_virtual_device_though_the_machine_has_one() -> None:
+    on_cpu = record(setting={"device": "cpu"}, where=virtual())
+    assert not on_cpu.on_virtual_device
+    assert record(where=virtual()).on_virtual_device
+    assert not record().on_virtual_device
+
+
+def test_what_is_untimed_keeps_answers_bytes_and_counts() -> None:
+    before = record(where=virtual(), disturbed=("busy",))
+    after = before.untimed()
+    assert (after.turns, after.conditions, after.disturbed) == (None, None, ())
+    assert before.measurement is not None
+    assert after.measurement is not None
+    assert after.measurement.timing is None
+    assert after.measurement.memory == before.measurement.memory
+    assert after.measurement.quality == before.measurement.quality
+    assert after.measurement.traffic == before.measurement.traffic  # these had no waits
+    assert Record.model_validate_json(after.model_dump_json()) == after
+
+
+def test_tables_have_a_caption_and_no_speed_even_of_files_that_hold_one() -> None:
+    (group,) = group_records(timed())
+    assert verdict(group) == ()
+    sheet = comparison([group])
+    text = to_markdown(sheet)
+    assert CAPTION in text
+    assert VIRTUAL_DEVICE in text
+    heads = {head.words for block in sheet.blocks for head in block.heads}
+    assert not heads & set(SPEEDS), heads
+    assert {"AUROC", "hit rate", "GPU GB allocated"} <= heads
+    assert "full_gpu (again)" not in text
+    assert set(sheet.frame["kind"]) == {"virtual device"}
+    for column in ("steps_per_s", "ratio", "epoch_s", "samples_per_s", "wait_s_per_step"):
+        assert sheet.frame[column].isna().all(), column
+
+
+@pytest.mark.slow
+def test_a_report_of_a_virtual_device_is_made_without_verdicts_speeds_or_leaderboard(tmp_path: Path) -> None:
+    done = suite("report", "--out", stored(tmp_path, timed()), "--quiet")
+    assert done.exit_code == 0, done.output
+    assert not (tmp_path / "tables" / "leaderboard.md").exists()
+    paper = (tmp_path / "tables" / "paper.md").read_text()
+    assert "virtual device" in paper
+    page = (tmp_path / "index.html").read_text()
+    assert CAPTION in page
+    assert not re.search(r"<dt>.*full_gpu", page)
+    assert "throughput" not in {path.stem.split("_")[0] for path in (tmp_path / "figures").iterdir()}
+
+
+def test_no_report_sets_a_virtual_device_beside_a_measured_one(tmp_path: Path) -> None:
+    stored(tmp_path / "one", timed())
+    stored(tmp_path / "other", gpu_run())
+    done = suite("report", "--out", tmp_path / "both", "--records", tmp_path / "one", "--records", tmp_path / "other")
+    assert done.exit_code == 2
+    assert "some records are of a virtual device and others were measured" in done.output
+    assert not (tmp_path / "both").exists()
+
+
+@pytest.mark.parametrize("mixed", ["two runs", "one run"])
+def test_nothing_is_compared_across(tmp_path: Path, mixed: str) -> None:
+    first = stored(tmp_path / "one", timed())
+    second = stored(tmp_path / "other", gpu_run() if mixed == "two runs" else [*timed(), record("lone")])
+    done = suite("compare", first, second)
+    assert done.exit_code == 2
+    assert "of a virtual device and others were measured" in done.output
+
+
+def test_two_runs_of_a_virtual_device_are_compared_but_for_speed(tmp_path: Path) -> None:
+    first = stored(tmp_path / "one", timed())
+    later = [one.model_copy(update={"started_at": "2026-11-02T12:00:00+00:00"}) for one in timed()]
+    done = suite("compare", first, stored(tmp_path / "other", later))
+    assert done.exit_code == 0, done.output
+    assert "it/s" not in done.output
+    gate = suite("compare", first, tmp_path / "other", "--fail-if-slower", "10%")
+    assert gate.exit_code == 2
+
+
+def test_validate_refuses_every_time(tmp_path: Path) -> None:
+    fine = [one.untimed() for one in timed()]
+    assert suite("validate", stored(tmp_path / "fine", fine)).exit_code == 0
+    waiting = timed()[1]
+    assert waiting.measurement is not None
+    assert waiting.measurement.traffic is not None
+    traffic = waiting.measurement.traffic.model_copy(update={"planning_wait_s": 0.5})
+    waiting = waiting.model_copy(update={"measurement": waiting.measurement.model_copy(update={"traffic": traffic})})
+    done = suite("validate", stored(tmp_path / "timed", [waiting]))
+    assert done.exit_code == 1
+    for place in ("turns", "measurement.timing", "measurement.traffic"):
+        assert f"{place}: " in done.output, place
+    assert f"{VIRTUAL_DEVICE} has no speed" in done.output
+
+
+def test_ratios_are_not_told_while_turns_are_taken() -> None:
+    def ratios(one: Environment) -> dict[str, float]:
+        base, other = (
+            Entrant(name=name, record=record(name, where=one), own_process=False) for name in ("full_gpu", "cache")
+        )
+        contest = Contest(entrants=(base, other), way="one process", turns=1, steps=1)
+        taken = [[Turn(seconds=1.0, wait_s=0.0, loss="0x1p-1")]]
+        return _ratios(contest, {"full_gpu": taken, "cache": taken})
+
+    assert ratios(environment()) == {"cache": 1.0}
+    assert ratios(virtual()) == {}
+
+
+def test_other_statuses_are_no_contradiction() -> None:
+    failed = record("s", where=virtual(), status=Status.CRASHED, reason="because", phase="train")
+    assert failed.untimed() == failed
