@@ -17,8 +17,11 @@ _NORESERVE = 0x4000  # of Linux; the module `mmap` names it from Python 3.13 on
 _PR_SET_THP_DISABLE = 41
 
 
-class _LazilyZero(TorchFunctionMode):
-    """Gives large tensors of `torch.empty` and `torch.zeros` on the host pages that are not there yet."""
+class _Unwritten(TorchFunctionMode):
+    """Gives large tensors of `torch.empty` and `torch.zeros` on the host pages that are not there yet.
+
+    Large tensors that are to be drawn at random, as torchrec draws first rows, stay as they are.
+    """
 
     def __torch_function__(
         self,
@@ -28,6 +31,8 @@ class _LazilyZero(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         options = kwargs or {}
+        if func is torch.Tensor.uniform_ and args[0].nbytes >= LARGE_BYTES:
+            return args[0]
         if func in (torch.empty, torch.zeros) and not {"out", "pin_memory"} & options.keys():
             shape = torch.Size(args[0] if args and not isinstance(args[0], int) else args)
             dtype = options.get("dtype") or torch.get_default_dtype()
@@ -42,7 +47,7 @@ class _LazilyZero(TorchFunctionMode):
 
 @contextmanager
 def lazy_host_memory() -> Iterator[None]:
-    """While a system is built, have the host promise more memory than it has, in small pages."""
+    """While a system is built, have the host promise more memory than it has, in small pages, and write no rows."""
     disable_huge_pages()
     real = mmap.mmap
 
@@ -50,7 +55,7 @@ def lazy_host_memory() -> Iterator[None]:
         flags = options.pop("flags", mmap.MAP_SHARED)
         return real(fileno, length, flags=flags | (_NORESERVE if fileno == -1 else 0), **options)
 
-    with patch.object(mmap, "mmap", unreserved), _LazilyZero():
+    with patch.object(mmap, "mmap", unreserved), _Unwritten():
         yield
 
 

@@ -98,11 +98,9 @@ def measured(cell: Cell) -> dict[str, Any]:
     if support.verdict is not Verdict.YES:
         return {"status": str(support.verdict), "reason": support.reason}
     device = asked.spec.device
-    # torchrec would draw first rows of every table
-    tables = tuple(replace(table, init_fn=_leave) for table in asked.spec.tables)
     try:
         with lazy_host_memory():
-            system = asked.system_class(replace(asked.spec, tables=tables))
+            system = asked.system_class(asked.spec)
         trainer = build_trainer(
             system,
             asked.workload,
@@ -149,10 +147,6 @@ def managed_bytes() -> int:
 
 def _anatomy(system: EmbeddingSystem) -> dict[str, int]:
     return {f"{tier}/{purpose}": size for (tier, purpose), size in system.memory().items() if size}
-
-
-def _leave(rows: torch.Tensor) -> torch.Tensor:
-    return rows
 
 
 def _in_process(cell: Cell) -> dict[str, Any]:

@@ -15,8 +15,8 @@ CPU_CAVEAT = (
 )
 
 VIRTUAL_CAVEAT = (
-    "On a virtual device, which is host memory: answers, hit rates and bytes moved hold; GPU bytes are exact for torch's "
-    "allocator, without workspaces; nothing is said of speed"
+    "On a virtual device, which is host memory: answers, hit rates and bytes moved hold; GPU bytes are exact for "
+    "torch's allocator, without workspaces; nothing is said of speed"
 )
 
 
