@@ -31,8 +31,10 @@ class _Unwritten(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         options = kwargs or {}
-        if func is torch.Tensor.uniform_ and args[0].nbytes >= LARGE_BYTES:
-            return args[0]
+        if func in (torch.Tensor.uniform_, torch.nn.init.uniform_):
+            drawn: Tensor = args[0] if args else options["tensor"]
+            if drawn.nbytes >= LARGE_BYTES:
+                return drawn
         if func in (torch.empty, torch.zeros) and not {"out", "pin_memory"} & options.keys():
             shape = torch.Size(args[0] if args and not isinstance(args[0], int) else args)
             dtype = options.get("dtype") or torch.get_default_dtype()
