@@ -108,7 +108,7 @@ def advise(
 def sizes(variant: Case, ratios: Sequence[float], budget: int | None) -> list[Case]:
     """A variant at every size to be weighed: caches at every ratio and as large as a device budget allows."""
     budgets: list[Budget] = [CacheRatio(ratio=ratio) for ratio in (ratios if variant.caches else (1.0,))]
-    left = 0 if budget is None else budget - variant.shape.model_bytes
+    left = 0 if budget is None else budget - sum(variant.beside_bytes.values())
     if variant.caches and left > 0:
         budgets.append(DeviceBytes(total_bytes=left))
     return [replace(variant, budget=one) for one in budgets]

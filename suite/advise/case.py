@@ -32,6 +32,7 @@ from systems.freq_cache import sizing
 from systems.registry import Variant
 from workloads.batch import Workload
 
+_ID_BYTES = 8
 CACHING = frozenset({"freq_cache", "fbgemm_uvm_caching", "torchrec_uvm_caching"})
 """Systems whose size is a choice, with a model of what they miss."""
 _UVM = frozenset({"fbgemm_uvm", "torchrec_uvm"})
@@ -189,8 +190,17 @@ class Case:
     @cached_property
     def device_bytes(self) -> dict[str, int]:
         """Device memory by purpose, the model included. On a CPU the device is the memory that computes."""
-        sizes = self._embedding_bytes() | {"model and activations": self.shape.model_bytes}
+        sizes = self._embedding_bytes() | self.beside_bytes
         return {name: size for name, size in sizes.items() if size}
+
+    @property
+    def beside_bytes(self) -> dict[str, int]:
+        """Device memory of all but the embeddings: the model, and ids that lie there, of this batch and the next."""
+        ids = 0
+        if self.shape.device == "cuda" and not self.system_class.ids_on_host:
+            bags = self.shape.batch_size * self.shape.tables
+            ids = 2 * _ID_BYTES * (self.batch_lookups + 2 * bags)  # with lengths and offsets of bags
+        return {"model and activations": self.shape.model_bytes, "ids of two batches": ids}
 
     def _embedding_bytes(self) -> dict[str, int]:
         spec = self.spec

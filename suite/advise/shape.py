@@ -1,6 +1,6 @@
 """What the cost of a training step depends on beside its ids: the model, the batch and the size of the tables."""
 
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Literal, Self
 
 from pydantic import Field
@@ -80,7 +80,24 @@ class Shape(Model):
         return self.batch_size * per_sample
 
     @property
+    def peak_values(self) -> int:
+        """Values of activations and gradients on the device when a step has most of them.
+
+        Forward has most in the top MLP: dense and pooled vectors joined, the pooled ones by themselves, which the model
+        holds until it returns, and what layers put out, of the layer at work before and after its ReLU. Backward has
+        most behind the products of vectors: the joined ones, the gradient of each factor, that of the products, and
+        the gradients of the parameters.
+        """
+        vectors, dim = self.tables + 1, self.embedding_dim
+        joined, interacted = vectors * dim, dim + vectors * (vectors - 1) // 2
+        throughout = sum(self.bottom_mlp) + dim + interacted
+        top = max(done + out for done, out in zip(accumulate(self.top_mlp), self.top_mlp, strict=True))
+        forward = throughout + joined + self.tables * dim + top
+        backward = throughout + 3 * joined + vectors * vectors
+        return max(self.batch_size * forward, self.batch_size * backward + self.dense_parameters)
+
+    @property
     def model_bytes(self) -> int:
-        """Device memory of the dense part: parameters with gradients and optimizer state, activations with theirs."""
+        """Device memory of the dense part at its peak: parameters, optimizer state, activations and gradients."""
         states = {"sgd": 0, "rowwise_adagrad": 1, "adagrad": 1, "adam": 2}[self.optimizer]
-        return 4 * ((2 + states) * self.dense_parameters + 2 * self.activation_values)
+        return 4 * ((1 + states) * self.dense_parameters + self.peak_values)

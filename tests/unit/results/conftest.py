@@ -10,7 +10,8 @@ import pytest
 PROGRAMS = Path(__file__).resolve().parents[3] / "results"
 
 sys.path += [
-    str(PROGRAMS / topic) for topic in ("cache", "cuda", "microbench", "simulate", "streams", "tracks", "turns")
+    str(PROGRAMS / topic)
+    for topic in ("cache", "cuda", "device_memory", "microbench", "simulate", "streams", "tracks", "turns")
 ]
 
 

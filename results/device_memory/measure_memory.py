@@ -1,10 +1,12 @@
 """Device memory of every system at published sizes, on a device or a virtual one: run as a script.
 
-    python tests/virtual_cuda/run.py --memory 200000000000 python results/device_memory/measure.py
+    P=.venv-virtual-cuda/bin/python
+    $P tests/virtual_cuda/run.py --memory 200000000000 $P results/device_memory/measure_memory.py
+    python results/device_memory/memory_table.py --write
 
 Each cell is built in a process of its own without first rows, trains three steps, and says what torch's allocator had
-at most. Pages that nobody writes cost nothing, so 92 GB of tables need a few GB of memory. Cells that the file has are
-not measured again.
+at most. Pages that nobody writes cost nothing, so 92 GB of tables need a few GB of memory (ColossalAI's ranking of all
+rows of Criteo 1TB needs 15). Cells that the file has are not measured again.
 """
 
 import argparse
@@ -18,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from lazy_memory import lazy_host_memory
 
-from results.device_memory.lazy_memory import lazy_host_memory
 from suite.records.environment import capture
 from suite.records.options import parse_workloads
 from suite.records.record import Cell
@@ -36,7 +38,6 @@ STEPS = 3
 OUT = Path(__file__).with_name("memory.json")
 CELL_TIMEOUT_S = 1200
 PUBLISHED = "criteo_kaggle,avazu,criteo_1tb"
-WITH_CACHE = "freq_cache,freq_cache[look_ahead=4],colossalai_cache,torchrec_uvm_caching,fbgemm_uvm_caching,hot_split"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -151,7 +152,7 @@ def _anatomy(system: EmbeddingSystem) -> dict[str, int]:
 
 def _in_process(cell: Cell) -> dict[str, Any]:
     """The figures of a cell from a process of its own."""
-    command = [sys.executable, "-m", "results.device_memory.measure", "--cell", cell.model_dump_json()]
+    command = [sys.executable, __file__, "--cell", cell.model_dump_json()]
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=CELL_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:

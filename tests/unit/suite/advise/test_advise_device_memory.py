@@ -1,0 +1,86 @@
+"""Device bytes as the advisor and the cache's sizing predict them, beside those measured at published sizes.
+
+The records are of `results/device_memory/measure_memory.py` on a virtual device, which is exact for torch's allocator.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from suite.advise.case import CACHING, Case
+from suite.records.environment import VIRTUAL_DEVICE
+from suite.run.cell.stream import open_workload
+from suite.run.plan import Options, plan_cells
+from systems.contract import EmbeddingSystem, Tier
+from systems.freq_cache import sizing
+from systems.registry import Variant
+
+FILE = Path(__file__).resolve().parents[4] / "results" / "device_memory" / "memory.json"
+CONTENT = json.loads(FILE.read_text(encoding="utf-8"))
+CELLS = [cell for cell in CONTENT["cells"] if cell["status"] == "ok"]
+OF_CACHE = [cell for cell in CELLS if cell["system"].startswith("freq_cache")]
+LARGEST_ERROR = 0.01
+"""Of the peak of everything that torch has allocated."""
+SMALL_TENSORS_BYTES = 1 << 20
+"""Of a TBE and a model: what is neither rows, state, staging nor parameters."""
+
+
+def case_of(cell: dict[str, Any]) -> Case:
+    options = Options(
+        systems=(Variant.parse(cell["system"]),),
+        workloads=(cell["workload"],),
+        device="cuda",
+        scale="full",
+        optimizer=cell["optimizer"],
+        cache_ratios=(cell["cache_ratio"],),
+    )
+    (planned,) = plan_cells(options, datasets=None, host_bytes=1 << 40)[0]
+    return Case.of(planned, open_workload(planned))
+
+
+def named(cell: dict[str, Any]) -> str:
+    return " ".join(str(cell[name]) for name in ("workload", "optimizer", "cache_ratio", "system"))
+
+
+def modelled(cell: dict[str, Any]) -> bool:
+    """Whether the advisor has a model of it; `reference` has sparse gradients beside its rows, which it leaves out."""
+    case = case_of(cell)
+    return case.name != "reference" and (case.name in CACHING or case.system_class.slots is EmbeddingSystem.slots)
+
+
+def test_records_are_of_a_virtual_device_and_of_every_published_dataset() -> None:
+    assert CONTENT["environment"]["gpu"] == VIRTUAL_DEVICE
+    assert {cell["workload"] for cell in OF_CACHE} == {"criteo_kaggle", "avazu", "criteo_1tb"}
+    assert {(cell["optimizer"], cell["cache_ratio"]) for cell in OF_CACHE} == {
+        ("sgd", 0.01),
+        ("rowwise_adagrad", 0.01),
+        ("sgd", 0.015),
+    }
+
+
+@pytest.mark.parametrize("cell", OF_CACHE, ids=named)
+def test_sizing_of_our_cache_is_what_torch_allocates_for_it(cell: dict[str, Any]) -> None:
+    """Before the first step there are slots, their state and staging, and the parameters of the model."""
+    case = case_of(cell)
+    predicted = sizing.device_bytes(case.spec, case.group, case.slots)
+    allocated = cell["built_allocated_bytes"] - 4 * case.shape.dense_parameters
+    assert case.slots == cell["slots"]
+    assert 0 <= allocated - predicted <= SMALL_TENSORS_BYTES, (allocated, predicted)
+
+
+@pytest.mark.parametrize("cell", OF_CACHE, ids=named)
+def test_our_cache_accounts_for_what_its_sizing_says(cell: dict[str, Any]) -> None:
+    case = case_of(cell)
+    own = sum(size for place, size in cell["anatomy_bytes"].items() if place.startswith(f"{Tier.DEVICE}/"))
+    slot_ids = sizing.SLOT_ID_BYTES * cell["lookups"]
+    assert own == sizing.device_bytes(case.spec, case.group, case.slots) + slot_ids
+
+
+@pytest.mark.parametrize("cell", [cell for cell in CELLS if modelled(cell)], ids=named)
+def test_advised_device_memory_is_the_peak_of_training(cell: dict[str, Any]) -> None:
+    predicted = sum(case_of(cell).device_bytes.values())
+    assert predicted == pytest.approx(cell["peak_allocated_bytes"], rel=LARGEST_ERROR)
