@@ -64,9 +64,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if _name(row) in known:
             continue
         row |= _in_process(cell)
-        failed += row["status"] == "crashed"
-        record["cells"] = sorted([*record["cells"], row], key=_name)
-        write_atomically(options.out, json.dumps(record, indent=1) + "\n")
+        if row["status"] in ("crashed", "timeout"):
+            failed += 1
+        else:
+            record["cells"] = sorted([*record["cells"], row], key=_name)
+            write_atomically(options.out, json.dumps(record, indent=1) + "\n")
         sys.stderr.write(f"{_name(row)}: {row['status']} {row.get('peak_allocated_bytes', 0) / 2**30:.2f} GiB\n")
     return 1 if failed else 0
 

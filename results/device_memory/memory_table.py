@@ -130,7 +130,7 @@ def page(found: Sequence[Row]) -> str:
 
 
 def figure(found: Sequence[Row]) -> Figure:
-    """A panel per dataset: peak allocated as bars, peak reserved as marks, and the published figures as lines."""
+    """A panel per dataset: peaks allocated and reserved of every system, and the published figures."""
     chosen = [row for row in _in_order(found) if (row["optimizer"], row["cache_ratio"]) == SETTINGS[0]]
     names = list(dict.fromkeys(row["name"] for row in chosen))
     places = {name: -place for place, name in enumerate(names)}
@@ -143,7 +143,7 @@ def figure(found: Sequence[Row]) -> Figure:
         peaks, reserved = (
             [row[name] / GIB for row in mine] for name in ("peak_allocated_bytes", "peak_reserved_bytes")
         )
-        axes.barh(at, peaks, height=0.6, color=COLOURS[5], edgecolor=BLACK, linewidth=0.3, label="peak allocated")
+        axes.plot(peaks, at, linestyle="", marker="o", markersize=6, color=COLOURS[0], label="peak allocated")
         axes.plot(reserved, at, linestyle="", marker="|", markersize=9, color=BLACK, label="peak reserved")
         for theirs in published_rows(workload):
             _published(axes, theirs, places[OURS[theirs.system]])
