@@ -20,6 +20,7 @@ from systems.freq_cache import sizing
 from systems.registry import Variant
 
 FILE = Path(__file__).resolve().parents[4] / "results" / "device_memory" / "memory.json"
+DOCS = FILE.parents[2] / "docs"
 CONTENT = json.loads(FILE.read_text(encoding="utf-8"))
 CELLS = [cell for cell in CONTENT["cells"] if cell["status"] == "ok"]
 OF_CACHE = [cell for cell in CELLS if cell["system"].startswith("freq_cache")]
@@ -27,6 +28,14 @@ LARGEST_ERROR = 0.01
 """Of the peak of everything that torch has allocated."""
 SMALL_TENSORS_BYTES = 1 << 20
 """Of a TBE and a model: what is neither rows, state, staging nor parameters."""
+
+
+def test_pages_say_how_near_predictions_are() -> None:
+    said = f"within {100 * LARGEST_ERROR:g} % of"
+    assert all(said in " ".join((DOCS / name).read_text().split()) for name in ("cuda.md", "advise.md"))
+    assert f"within {SMALL_TENSORS_BYTES >> 20} MiB of what it takes when it is built" in " ".join(
+        (DOCS / "cuda.md").read_text().split()
+    )
 
 
 def case_of(cell: dict[str, Any]) -> Case:
