@@ -12,7 +12,7 @@ from suite.advise.against import predicted_again
 from suite.advise.calibrate.calibrate import CalibrationFailed
 from suite.advise.case import RowType
 from suite.advise.described import EXAMPLES, DescribedCosts, Matmul, load_hardware
-from suite.records.environment import visible_gpu
+from suite.records.environment import VIRTUAL_DEVICE, visible_gpu
 from suite.records.exits import errors_told
 from suite.records.options import BadOption, OptimizerName, ScaleName, parse_bytes, parse_prepared, parse_workloads
 from suite.records.record import Cell
@@ -138,6 +138,11 @@ def advise_command(
         if out is not None:
             check_output(out)
         gpu = visible_gpu()
+        if described is None and gpu is not None and gpu.model == VIRTUAL_DEVICE:
+            raise BadOption(
+                f"--hardware: the device here is a {gpu.model}, of which no time means anything: name a machine, as in "
+                "--hardware a100"
+            )
         device = "cpu" if described is None and gpu is None else "cuda"
         cells, notes = _cells(
             workload,
