@@ -24,7 +24,7 @@ DOCS = FILE.parents[2] / "docs"
 CONTENT = json.loads(FILE.read_text(encoding="utf-8"))
 CELLS = [cell for cell in CONTENT["cells"] if cell["status"] == "ok"]
 OF_CACHE = [cell for cell in CELLS if cell["system"].startswith("freq_cache")]
-LARGEST_ERROR = 0.01
+LARGEST_ERROR = 0.007
 """Of the peak of everything that torch has allocated."""
 SMALL_TENSORS_BYTES = 1 << 20
 """Of a TBE and a model: what is neither rows, state, staging nor parameters."""
@@ -56,9 +56,9 @@ def named(cell: dict[str, Any]) -> str:
 
 
 def modelled(cell: dict[str, Any]) -> bool:
-    """Whether the advisor has a model of it; `reference` has sparse gradients beside its rows, which it leaves out."""
+    """Whether the advisor has a model of it: not of what `colossalai_cache` and `hot_split` take."""
     case = case_of(cell)
-    return case.name != "reference" and (case.name in CACHING or case.system_class.slots is EmbeddingSystem.slots)
+    return case.name in CACHING or case.system_class.slots is EmbeddingSystem.slots
 
 
 def test_records_are_of_a_virtual_device_and_of_every_published_dataset() -> None:
@@ -73,10 +73,11 @@ def test_records_are_of_a_virtual_device_and_of_every_published_dataset() -> Non
 
 @pytest.mark.parametrize("cell", OF_CACHE, ids=named)
 def test_sizing_of_our_cache_is_what_torch_allocates_for_it(cell: dict[str, Any]) -> None:
-    """Before the first step there are slots, their state and staging, and the parameters of the model."""
+    """Before the first step there are slots, their state and staging, and the parameters of the model with theirs."""
     case = case_of(cell)
     predicted = sizing.device_bytes(case.spec, case.group, case.slots)
-    allocated = cell["built_allocated_bytes"] - 4 * case.shape.dense_parameters
+    values = 2 if cell["optimizer"] == "rowwise_adagrad" else 1  # dense Adagrad has sums from the start
+    allocated = cell["built_allocated_bytes"] - 4 * values * case.shape.dense_parameters
     assert case.slots == cell["slots"]
     assert 0 <= allocated - predicted <= SMALL_TENSORS_BYTES, (allocated, predicted)
 
