@@ -125,7 +125,8 @@ def page(found: Sequence[Row]) -> str:
         f"# Device memory at published sizes\n\n{LABEL}. GiB; dim 128, batch 16,384, three training steps.\n\n"
         f"## Beside the published figures (arXiv 2208.05321): SGD, cache ratio 1 %\n\n{published_table(found)}\n"
         f"## Every system: SGD, cache ratio 1 %\n\n{systems_table(found)}\n"
-        f"## Optimizers and cache ratios, peaks\n\n{settings_table(found)}"
+        f"## Optimizers and cache ratios, peaks\n\n{settings_table(found)}\n"
+        "n/a: not measured. ColossalAI's cache trains with SGD alone, and `full_gpu` has no cache.\n"
     )
 
 

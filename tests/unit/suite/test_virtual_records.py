@@ -163,3 +163,9 @@ def test_nothing_is_advised_from_the_pace_of_a_virtual_device(monkeypatch: pytes
 def test_other_statuses_are_no_contradiction() -> None:
     failed = record("s", where=virtual(), status=Status.CRASHED, reason="because", phase="train")
     assert failed.untimed() == failed
+
+
+@pytest.mark.parametrize("library", ["runtime.c", "nvml.c"])
+def test_the_virtual_device_of_these_tests_is_known_by_its_name(library: str) -> None:
+    source = Path(__file__).resolve().parents[2] / "virtual_cuda" / library
+    assert f'"{VIRTUAL_DEVICE}"' in source.read_text(encoding="utf-8")

@@ -153,11 +153,18 @@ def test_frontier_adds_the_model_and_names_what_dominates() -> None:
 
 def test_uvm_trains_with_next_to_nothing_but_counts_every_row() -> None:
     plain = frontier(case("fbgemm_uvm", device="cuda", optimizer="rowwise_adagrad"), largest=LARGEST)
-    of = case("fbgemm_uvm", device="cuda", optimizer="rowwise_adagrad").shape
-    assert plain.device_bytes == 4 * 820 + of.model_bytes
+    of = case("fbgemm_uvm", device="cuda", optimizer="rowwise_adagrad")
+    ids = 2 * 8 * (3 * of.batch_lookups)  # with lengths and offsets of bags of one
+    assert of.beside_bytes == {"model and activations": of.shape.model_bytes, "ids of two batches": ids}
+    assert plain.device_bytes == 4 * 820 + of.shape.model_bytes + ids
     assert plain.host_bytes == 820 * 64
     cached = frontier(case("fbgemm_uvm_caching", device="cuda"), largest=LARGEST)
-    assert cached.device_bytes == 4 * 820 + 32 * (64 + 16) + case("full_gpu").shape.model_bytes
+    assert cached.device_bytes == 4 * 820 + 32 * (64 + 16) + case("full_gpu").shape.model_bytes + ids
+
+
+def test_ids_are_on_the_device_where_a_system_wants_them_there() -> None:
+    assert case("freq_cache[policy=lru]", device="cuda").beside_bytes["ids of two batches"] == 0
+    assert case("full_gpu", device="cpu").beside_bytes["ids of two batches"] == 0
 
 
 def test_system_that_never_trains_has_no_frontier() -> None:
