@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from rocksdict import Cache, IngestExternalFileOptions, Options, Rdict, SstFileWriter, WriteBatch, WriteOptions
 
+from systems.threads import compute_alone
+
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
@@ -81,7 +83,7 @@ class RocksDBStore:
         unlogged.disable_wal = True  # type: ignore[assignment, method-assign]  # a property, whatever its stub says
         self._rocksdb.set_write_options(unlogged)
         self._table_options = families["default"]
-        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="rocksdb_read")
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="rocksdb_read", initializer=compute_alone)
         self._bulk: _BulkFile | None = None
 
     def load(self, start: int, records: Bytes) -> None:

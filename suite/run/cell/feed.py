@@ -7,7 +7,6 @@ cores to spare; elsewhere every batch of a window is made before its clock start
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from copy import copy
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import psutil
 import torch
 
 from suite.run.control_groups import granted_cpus
+from systems.threads import Task, Worker
 from workloads.batch import Batch, Workload
 from workloads.producer import OpenWorkload, Producer
 
@@ -151,8 +151,8 @@ class DuringTraining:
     def __init__(self, producer: Producer, *, total: int) -> None:
         self._producer = producer
         self._left = total
-        self._copier = ThreadPoolExecutor(max_workers=1, thread_name_prefix="batches")
-        self._coming: deque[Future[Batch]] = deque()
+        self._copier = Worker("batches")
+        self._coming: deque[Task[Batch]] = deque()
         producer.request(total)
         self._order()
 
@@ -169,7 +169,7 @@ class DuringTraining:
 
     def close(self) -> None:
         """Let the thread finish what it is at."""
-        self._copier.shutdown(wait=True, cancel_futures=True)
+        self._copier.close()
 
     def _order(self) -> None:
         while self._left and len(self._coming) < _PINNED_AHEAD:

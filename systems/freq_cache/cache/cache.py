@@ -21,8 +21,8 @@ from systems.freq_cache.cache.traffic import Traffic
 from systems.freq_cache.cache.transfer import Transfer
 from systems.freq_cache.cache.writer import Writer
 from systems.freq_cache.planner.planner import Ids, Planner
-from systems.freq_cache.threads import Worker
 from systems.freq_cache.tiers import SlowTier
+from systems.threads import Worker
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from functools import partial
 from torch import Tensor
 
 from systems.freq_cache.cache.transfer import Departure
-from systems.freq_cache.threads import Task, Worker
 from systems.freq_cache.tiers import SlowTier
+from systems.threads import Task, Worker
 
 
 class WriteBackFailed(RuntimeError):
@@ -21,7 +21,7 @@ class _Write:
     rows: Tensor
     records: Departure
     stored: bool = False
-    task: Task | None = None
+    task: Task[None] | None = None
 
 
 class Writer:
@@ -97,9 +97,7 @@ class Writer:
                 self._store(write)
                 return
             write.task = self._worker.submit(partial(self._store, write))
-            write.task.wait()
-            if write.task.error is not None:
-                raise write.task.error
+            write.task.result()
         except OSError as error:
             raise WriteBackFailed(
                 "changed rows could not be written to the slow tier; they are kept in memory: remove the cause and "

@@ -26,8 +26,8 @@ from systems.freq_cache.collection.optimizers import FusedOptimizer, group_of, s
 from systems.freq_cache.collection.pipeline import Pipeline
 from systems.freq_cache.planner.policy import Policy
 from systems.freq_cache.saving.commits import Commits
-from systems.freq_cache.threads import Worker
 from systems.spec import SparseOptimizer, SystemSpec
+from systems.threads import Worker
 
 Batch = TypeVar("Batch")
 
@@ -119,8 +119,8 @@ class CachedTables(KeptRows):
         self._look_ahead = look_ahead = int(spec.parameters["look_ahead"])
         self._groups = sizing.groups_of(spec, cache_rows)
         self._commits = None if kept is None else Commits(kept, contents_of(spec, self._groups.groups, seed=seed))
-        workers = planning, writing = tuple(
-            Worker(f"cache-{task}") if look_ahead else None for task in ("planning", "writing")
+        workers = planning, sending, writing = tuple(
+            Worker(f"cache-{task}") if look_ahead else None for task in ("planning", "sending", "writing")
         )
         # nothing below refers back to the collection, so that its files and threads go as soon as it does
         self.caches = caches = list[Cache]()  # one for each group of tables that share slots
@@ -155,7 +155,8 @@ class CachedTables(KeptRows):
             split=split,
             look_ahead=look_ahead,
             lookups_per_backward=sizing.lookups_per_backward(spec),
-            worker=planning,
+            planning=planning,
+            sending=sending,
         )
 
     @classmethod

@@ -13,7 +13,7 @@ from torchrec import KeyedJaggedTensor, PoolingType
 from systems.features import FeatureGroups, with_one_stride
 from systems.freq_cache.cache import Bags, Planned, Transfer
 from systems.freq_cache.compiled import compiled
-from systems.freq_cache.threads import Task
+from systems.threads import Task
 
 
 @dataclass(eq=False)
@@ -26,6 +26,7 @@ class Coming:
         changes: It will be trained.
         abandoned: Nobody will look it up, or its lookup has begun: the next call forgets it, unless that looks it up.
         announcing, planning: What the planning thread was given to do for it; None: nothing yet.
+        sending: What the sending thread was given to do for it, behind `planning`.
         told: The planners know of it.
         refused: Why the planners were not told of it: an id is outside its table.
         planned: Its plan in each cache.
@@ -38,8 +39,9 @@ class Coming:
     bags: list[Bags]
     changes: bool
     abandoned: bool = False
-    announcing: Task | None = None
-    planning: Task | None = None
+    announcing: Task[None] | None = None
+    planning: Task[None] | None = None
+    sending: Task[None] | None = None
     told: bool = False
     refused: IndexError | None = None
     planned: list[Planned] | None = None
@@ -61,7 +63,7 @@ class Coming:
 
     def forget_plan(self) -> None:
         """The planners no longer know of it."""
-        self.announcing = self.planning = self.planned = None
+        self.announcing = self.planning = self.sending = self.planned = None
         self.told = False
 
 

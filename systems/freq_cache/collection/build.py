@@ -17,8 +17,8 @@ from systems.freq_cache.initial_rows import first_rows_of
 from systems.freq_cache.planner.planner import Planner
 from systems.freq_cache.planner.policy import HALF_LIFE_SLOTS, LFU, LRFU, LRU, Policy, StaticFrequency
 from systems.freq_cache.saving import commits
-from systems.freq_cache.threads import Worker
 from systems.freq_cache.tiers import JSON, FileTier, HostTier, PinnedTier, SlowTier
+from systems.threads import Worker
 
 _CHUNK_BYTES = 8 << 20
 """Of first rows on their way to the tier: so few that the same memory is used again, without a page fault."""

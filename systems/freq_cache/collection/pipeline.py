@@ -1,4 +1,4 @@
-"""Batches are announced, planned one step ahead on a thread of their own, and moved when they are looked up."""
+"""Batches are announced, planned one step ahead and sent on threads of their own, and moved when they are looked up."""
 
 import time
 from collections import deque
@@ -10,8 +10,8 @@ from torchrec import KeyedJaggedTensor
 
 from systems.freq_cache.cache import Cache, Planned
 from systems.freq_cache.collection.batches import Coming, versions_of
-from systems.freq_cache.threads import Task, Worker, interrupts_deferred
 from systems.in_flight import InFlight
+from systems.threads import Task, Worker, interrupts_deferred
 
 
 class PlanningFailed(RuntimeError):
@@ -22,8 +22,9 @@ class Pipeline:
     """The announced batches of several caches, in the order in which they will be looked up.
 
     A batch is planned as soon as `look_ahead - 1` batches behind it are announced. That is one step before it is looked
-    up, so its rows are read from the slow tier while the batch before it trains. A batch that nobody announced is
-    served all the same: what was announced before it is withdrawn, and announced anew when its turn comes.
+    up, so its rows are read from the slow tier while the batch before it trains. Another thread sends it behind its
+    plan, and may still read rows when the next batch is planned. A batch that nobody announced is served all the same:
+    what was announced before it is withdrawn, and announced anew when its turn comes.
 
     An exception may end any call half-way, an interrupt at any instruction. What is said to be done was done before;
     whatever is not is done again; and a batch stays in the line until its rows are moved. Planners alone cannot go on
@@ -35,7 +36,7 @@ class Pipeline:
         split: Finds the features of each cache in a batch.
         look_ahead: Batches that may be announced beyond the one in hand.
         lookups_per_backward: Batches that may wait for one backward.
-        worker: The planning thread; None: the calling thread plans.
+        planning, sending: The threads that plan and send; None: the calling thread does.
     """
 
     def __init__(
@@ -45,12 +46,13 @@ class Pipeline:
         split: Callable[[KeyedJaggedTensor], list[KeyedJaggedTensor]],
         look_ahead: int,
         lookups_per_backward: int,
-        worker: Worker | None,
+        planning: Worker | None,
+        sending: Worker | None,
     ) -> None:
         self._caches = caches
         self.split = split
         self._window = max(look_ahead - 1, 0)
-        self._worker = worker
+        self._planning, self._sending = planning, sending
         self.in_flight = InFlight(
             lookups_per_backward, remedy=", or build with lookups_per_backward for as many as you need"
         )
@@ -132,8 +134,8 @@ class Pipeline:
 
     def _plans_of(self, coming: Coming) -> list[Planned]:
         """What is planned for the batch that comes next. This thread waits for it, or plans."""
-        announcing, planning = self._announce(coming), self._plan(coming)
-        planning.wait()
+        announcing, (planning, sending) = self._announce(coming), self._plan(coming)
+        sending.wait()  # it waits for the plan
         if coming.refused is not None:
             self._coming.popleft()
             raise coming.refused
@@ -151,8 +153,9 @@ class Pipeline:
 
         Raises: as `move`.
         """
-        if self._coming and self._worker is not None:
-            self._worker.submit(lambda: None).wait()  # for all that it has to do
+        for worker in (self._planning, self._sending):  # what is sent was planned before
+            if self._coming and worker is not None:
+                worker.submit(lambda: None).wait()  # for all that it has to do
         self._check()
         planned = [coming for coming in self._coming if coming.planned is not None]
         if planned or not before_lookup or any(cache.bypassed for cache in self._caches):
@@ -225,7 +228,7 @@ class Pipeline:
         for coming in self._coming:
             self._announce(coming)
 
-    def _announce(self, coming: Coming) -> Task:
+    def _announce(self, coming: Coming) -> Task[None]:
         """Have the planners told of a batch, unless that was done or refused."""
 
         def tell_planners() -> None:
@@ -245,11 +248,11 @@ class Pipeline:
             self._change(tell_planners)
 
         if coming.announcing is None:
-            coming.announcing = self._run(announce)
+            coming.announcing = self._run(announce, self._planning)
         return coming.announcing
 
-    def _plan(self, coming: Coming) -> Task:
-        """Have a batch planned, unless that was done or the planners do not know of it."""
+    def _plan(self, coming: Coming) -> tuple[Task[None], Task[None]]:
+        """Have a batch planned and then sent, unless that was done or the planners do not know of it."""
 
         def make_plans() -> None:
             coming.planned = [cache.plan(bags) for cache, bags in zip(self._caches, coming.bags, strict=True)]
@@ -258,18 +261,26 @@ class Pipeline:
             if coming.planned is None and coming.told:
                 self._change(make_plans)
                 coming.planned_at = time.perf_counter()
+
+        if coming.planning is None:
+            coming.planning = self._run(plan, self._planning)
+        planning = coming.planning
+
+        def send() -> None:
+            planning.wait()
             for cache, planned in zip(self._caches, coming.planned or [], strict=False):
                 with suppress(Exception):  # `move` tries again, and raises it
                     cache.send(planned)
 
-        if coming.planning is None:
-            coming.planning = self._run(plan)
-        return coming.planning
+        if coming.sending is None:
+            coming.sending = self._run(send, self._sending)
+        return planning, coming.sending
 
-    def _run(self, work: Callable[[], None]) -> Task:
-        """Have the planning thread do some work; without one, do it now."""
-        if self._worker is not None:
-            return self._worker.submit(work)
+    @staticmethod
+    def _run(work: Callable[[], None], worker: Worker | None) -> Task[None]:
+        """Have a thread do some work; without one, do it now."""
+        if worker is not None:
+            return worker.submit(work)
         task = Task(work)
         task.run()
         if task.error is not None and not isinstance(task.error, Exception):
@@ -278,7 +289,7 @@ class Pipeline:
 
     def _change_here(self, change: Callable[[], None]) -> None:
         """Change the planners while nothing else does, and return when that is done."""
-        task = self._run(lambda: self._change(change))
+        task = self._run(lambda: self._change(change), self._planning)
         task.wait()
         self._check()
 

@@ -18,9 +18,9 @@ from systems.freq_cache.cache.traffic import Traffic, counters_of
 from systems.freq_cache.cache.transfer import Transfer
 from systems.freq_cache.cache.writer import Writer
 from systems.freq_cache.planner.planner import Plan
-from systems.freq_cache.threads import Worker
 from systems.freq_cache.tiers.host_memory import HostTier
 from systems.freq_cache.tiers.layout import RowLayout
+from systems.threads import Worker
 from tests.contract.scenes import table
 
 CPU = torch.device("cpu")

@@ -15,7 +15,7 @@ from systems.freq_cache.collection.pipeline import PlanningFailed
 from systems.freq_cache.planner.planner import Planner
 from systems.freq_cache.saving import commits
 from systems.freq_cache.saving.streamed import streamed
-from systems.freq_cache.threads import Task
+from systems.threads import Task
 
 ROWS, DIM, IDS = 200, 4, 16
 
