@@ -70,12 +70,9 @@ class Task(Generic[T]):
                 self._value = self._work()
         except BaseException as error:
             self.error = error
-        self._end()
-
-    def drop(self) -> None:
-        """Leave the work undone: nobody will call `run`. Whoever waits goes on."""
-        self.error = RuntimeError("the thread was closed before it came to this")
-        self._end()
+        self._work = None
+        self.done = True
+        self._running.release()
 
     def wait(self) -> None:
         """Return when the work has ended. An exception may end the wait at any instruction, and it may be repeated.
@@ -92,11 +89,6 @@ class Task(Generic[T]):
         if self.error is not None:
             raise self.error
         return cast(T, self._value)
-
-    def _end(self) -> None:
-        self._work = None
-        self.done = True
-        self._running.release()
 
 
 class Worker:
@@ -116,11 +108,10 @@ class Worker:
         return task
 
     def close(self) -> None:
-        """End the thread after the task in hand, and wait for its end. What it was given beyond that is dropped."""
+        """End the thread after the task in hand, and wait for its end."""
         try:
             while True:
-                if (task := self._tasks.get_nowait()) is not None:
-                    task.drop()
+                self._tasks.get_nowait()
         except Empty:
             self._tasks.put(None)
         if self._thread is not threading.current_thread():  # a finalizer may run on any thread

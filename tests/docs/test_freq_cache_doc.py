@@ -18,6 +18,7 @@ from torchrec.types import DataType
 
 from systems.contract import OptimizerKind, Purpose, SparseOptimizer, Tier
 from systems.freq_cache import LFU, LRFU, LRU, CachedEmbeddingBagCollection, StaticFrequency
+from systems.freq_cache import threads as sharing
 from systems.freq_cache.planner.planner import Ids, Planner
 from systems.freq_cache.tiers import file as file_tier
 from systems.freq_cache.tiers.layout import RowLayout
@@ -181,7 +182,7 @@ def test_criteo_1tb_fits_what_the_page_says(ran: dict[str, Any]) -> None:
 
 
 def test_index_and_window_of_criteo_1tb(ran: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(sharing, "cores", lambda: 2)
     stated, batch_size = _worked_example(), 16_384
     workload = SyntheticWorkload.create("criteo_1tb", batch_size=batch_size, seed=0)
     sizes = np.array([rows for _, rows in workload.tables])

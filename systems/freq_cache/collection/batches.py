@@ -26,7 +26,7 @@ class Coming:
         changes: It will be trained.
         abandoned: Nobody will look it up, or its lookup has begun: the next call forgets it, unless that looks it up.
         announcing, planning: What the planning thread was given to do for it; None: nothing yet.
-        sending: What the sending thread was given to do for it, behind `planning`.
+        sending: What the sending thread was given to do for it once it was planned.
         told: The planners know of it.
         refused: Why the planners were not told of it: an id is outside its table.
         planned: Its plan in each cache.

@@ -134,8 +134,10 @@ class Pipeline:
 
     def _plans_of(self, coming: Coming) -> list[Planned]:
         """What is planned for the batch that comes next. This thread waits for it, or plans."""
-        announcing, (planning, sending) = self._announce(coming), self._plan(coming)
-        sending.wait()  # it waits for the plan
+        announcing, planning = self._announce(coming), self._plan(coming)
+        planning.wait()
+        if coming.sending is not None:
+            coming.sending.wait()
         if coming.refused is not None:
             self._coming.popleft()
             raise coming.refused
@@ -251,7 +253,7 @@ class Pipeline:
             coming.announcing = self._run(announce, self._planning)
         return coming.announcing
 
-    def _plan(self, coming: Coming) -> tuple[Task[None], Task[None]]:
+    def _plan(self, coming: Coming) -> Task[None]:
         """Have a batch planned and then sent, unless that was done or the planners do not know of it."""
 
         def make_plans() -> None:
@@ -261,20 +263,17 @@ class Pipeline:
             if coming.planned is None and coming.told:
                 self._change(make_plans)
                 coming.planned_at = time.perf_counter()
-
-        if coming.planning is None:
-            coming.planning = self._run(plan, self._planning)
-        planning = coming.planning
+            if coming.planned is not None:
+                coming.sending = self._run(send, self._sending)
 
         def send() -> None:
-            planning.wait()
             for cache, planned in zip(self._caches, coming.planned or [], strict=False):
                 with suppress(Exception):  # `move` tries again, and raises it
                     cache.send(planned)
 
-        if coming.sending is None:
-            coming.sending = self._run(send, self._sending)
-        return planning, coming.sending
+        if coming.planning is None:
+            coming.planning = self._run(plan, self._planning)
+        return coming.planning
 
     @staticmethod
     def _run(work: Callable[[], None], worker: Worker | None) -> Task[None]:

@@ -19,7 +19,7 @@ def rows_and_values(shape, dtype):
 
 @pytest.fixture(params=[1, 3], ids=["one thread", "three threads"])
 def parts(request, monkeypatch):
-    monkeypatch.setattr(threads.torch, "get_num_threads", lambda: request.param)
+    monkeypatch.setattr(threads, "cores", lambda: request.param)
     monkeypatch.setattr(copies, "_PART_BYTES", 64)
 
 

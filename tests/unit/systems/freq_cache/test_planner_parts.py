@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-import torch
 from brute_force_planner import Ranking
 from planner_traces import POLICIES, Both, TheirOwn, TheirOwnRanking, same_policies
 
+from systems.freq_cache import threads as sharing
 from systems.freq_cache.planner import announce_loops
 from systems.freq_cache.planner import planner as planner_module
 from systems.freq_cache.planner.planner import Ids, Plan, Planner
@@ -27,7 +27,7 @@ def test_batch_in_parts_is_planned_as_a_whole_one(name: str, order: int, monkeyp
 
     monkeypatch.setattr(planner_module, "in_parts", in_parts)
     monkeypatch.setattr(planner_module, "_PART_IDS", 1)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    monkeypatch.setattr(sharing, "cores", lambda: 4)
     draw = random.Random(7)
     starts = [20 * (feature // 2) for feature in range(12)]  # two features to a table
     policy: tuple[Policy, Ranking]
@@ -79,7 +79,7 @@ def test_large_batches_are_planned_alike_on_any_number_of_threads(
     ]
 
     def plans(threads: int) -> list[Plan]:
-        monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+        monkeypatch.setattr(sharing, "cores", lambda: threads)
         planner, made = Planner(rows=sum(sizes), slots=200_000, policy=LFU(sum(sizes))), []
         for batch in batches:
             planner.announce(batch, changes=True)
