@@ -1,0 +1,114 @@
+"""Steps of the cache with and without look-ahead, and of the baseline, each in a process of its own, in turns.
+
+    python results/cache/alone.py
+    python results/cache/alone.py --bottom-mlp 128 --top-mlp 128,64,1 --workloads criteo_kaggle --out FILE
+
+What a system's threads do to its own training thread is seen here alone: systems that share a process share its OpenMP
+threads too. A process whose turn it is not does nothing. Ratios are medians over turns, each against the first system's
+in the same turn. A record is made on an idle machine: `load_average` is that before each workload.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from suite.records.environment import capture
+from suite.records.options import parse_workloads
+from suite.records.record import Cell, Record
+from suite.records.scales import SCALES
+from suite.records.status import Status
+from suite.records.store import write_atomically
+from suite.run.plan import Options, plan_cells
+from suite.run.process import limits_of
+from suite.run.turns.arrangement import Contest, Entrant
+from suite.run.turns.contest import hold
+from systems.registry import Variant
+
+SYSTEMS = ("freq_cache", "freq_cache[look_ahead=4]", "full_gpu")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Read the options, measure, print and write the record."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workloads", default="criteo_kaggle,avazu,criteo_1tb")
+    parser.add_argument("--scale", default="small", choices=list(SCALES))
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--turns", type=int, default=9, help="of every system")
+    parser.add_argument("--steps", type=int, default=60, help="of every turn")
+    parser.add_argument("--bottom-mlp", type=_widths, help="hidden widths, as 512,256; default: the scale's")
+    parser.add_argument("--top-mlp", type=_widths, help="the same, with the 1 at its end")
+    parser.add_argument("--out", type=Path, default=Path(__file__).with_name("alone.json"))
+    asked = parser.parse_args(arguments)
+    model = {name: widths for name in ("bottom_mlp", "top_mlp") if (widths := getattr(asked, name))}
+    options = Options(
+        systems=tuple(map(Variant.parse, SYSTEMS)),
+        workloads=parse_workloads(asked.workloads),
+        device=asked.device,
+        scale=asked.scale,
+    )
+    cells, _ = plan_cells(options, datasets=None, host_bytes=1 << 40)
+    cells = [cell.model_copy(update={"builds": 1, **model}) for cell in cells]
+    results = {}
+    for workload in dict.fromkeys(cell.workload for cell in cells):
+        mine = sorted(
+            (cell for cell in cells if cell.workload == workload), key=lambda cell: SYSTEMS.index(cell.system)
+        )
+        results[workload] = in_turns(mine, turns=asked.turns, steps=asked.steps)
+        sys.stdout.write(f"{workload}: {json.dumps(results[workload]['relative_speed'])}\n")
+    record = {
+        "environment": capture(threads=len(os.sched_getaffinity(0))).model_dump(mode="json"),
+        "scale": asked.scale,
+        "bottom_mlp": cells[0].bottom_mlp,
+        "top_mlp": cells[0].top_mlp,
+        "steps_per_turn": asked.steps,
+        "results": results,
+    }
+    write_atomically(asked.out, json.dumps(record, indent=1) + "\n")
+
+
+def in_turns(cells: Sequence[Cell], *, turns: int, steps: int) -> dict[str, Any]:
+    """Seconds of every turn by system, steps per second, and speeds relative to the first system.
+
+    Raises:
+        SystemExit: a system failed; the message says why.
+    """
+    environment, load = capture(threads=len(os.sched_getaffinity(0))), os.getloadavg()[0]
+    entrants = tuple(
+        Entrant(
+            name=cell.system,
+            record=Record(key="", cell=cell, status=Status.OK, started_at="", wall_s=0.0, environment=environment),
+            own_process=True,
+        )
+        for cell in cells
+    )
+    contest = Contest(entrants=entrants, way="own process", turns=turns, steps=steps)
+    with tempfile.TemporaryDirectory() as folder:
+        limits = limits_of(cells[0], timeout_s=None, cells=len(cells))
+        result = hold(contest, limits=limits, log=Path(folder) / "turns.log")
+    if result.failed:
+        raise SystemExit(f"{cells[0].workload}: {next(iter(result.failed.values())).reason}")
+    seconds = {name: [turn.seconds for build in builds for turn in build] for name, builds in result.series.items()}
+    first = seconds[cells[0].system]
+    return {
+        "load_average": load,
+        "steps_per_s": {name: steps / statistics.median(own) for name, own in seconds.items()},
+        "relative_speed": {
+            name: statistics.median(theirs / ours for theirs, ours in zip(first, own, strict=True))
+            for name, own in seconds.items()
+        },
+        "seconds": seconds,
+    }
+
+
+def _widths(words: str) -> tuple[int, ...]:
+    return tuple(map(int, words.split(",")))
+
+
+if __name__ == "__main__":
+    main()

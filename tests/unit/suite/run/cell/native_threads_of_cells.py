@@ -1,0 +1,43 @@
+"""Run as a script: trains as a cell does, and prints the native threads that each way leaves, as JSON."""
+
+import json
+import sys
+from functools import partial
+
+import torch
+
+from suite.records.options import parse_workloads
+from suite.run.cell.asked import Asked
+from suite.run.cell.feed import FeedPlan, open_feed
+from suite.run.cell.stream import open_workload
+from suite.run.plan import Options, plan_cells
+from systems.registry import Variant
+from tests.unit.systems.threads_of_a_process import native_threads
+
+STEPS = 50
+BATCH_SIZE = 2048
+"""The ids of a batch are more than torch copies on one thread."""
+
+
+def main() -> None:
+    found = []
+    for system, producers in (("freq_cache", 0), ("freq_cache", 1), ("freq_cache[look_ahead=4]", 1)):
+        options = Options(
+            systems=(Variant.parse(system),), workloads=parse_workloads("criteo_kaggle"), device="cpu", scale="smoke"
+        )
+        cell = plan_cells(options, datasets=None, host_bytes=1 << 40)[0][0].model_copy(
+            update={"batch_size": BATCH_SIZE}
+        )
+        asked, reopen = Asked.of(cell), partial(open_workload, cell)
+        torch.set_num_threads(2)
+        plan = FeedPlan(producers=producers, threads=2)
+        with open_feed(plan, asked.workload, reopen=reopen, total=STEPS, device=asked.spec.device) as feed:
+            embeddings, trainer = asked.build(feed, total_steps=STEPS, beat=lambda: None)
+            trainer.run(STEPS)
+            found.append((system, producers, native_threads()))
+            del trainer, embeddings
+    sys.stdout.write(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""Threads beside training compute alone, and leave every other thread as it was."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from systems.threads import Worker, compute_alone, cores
+
+
+@pytest.fixture(autouse=True)
+def three_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+def seen_by_a_new_thread() -> int:
+    seen: list[int] = []
+    thread = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
+    thread.start()
+    thread.join()
+    return seen[0]
+
+
+def test_worker_computes_alone_and_threads_before_and_after_it_compute_as_they_did():
+    running, leave, seen = threading.Event(), threading.Event(), []
+
+    def begun_before() -> None:
+        seen.append(torch.get_num_threads())
+        running.set()
+        leave.wait(30)
+        seen.append(torch.get_num_threads())
+
+    thread = threading.Thread(target=begun_before)
+    thread.start()
+    running.wait(30)
+    worker = Worker("alone")
+    leave.set()
+    thread.join()
+    assert worker.submit(torch.get_num_threads).result() == 1
+    assert seen == [3, 3]
+    assert torch.get_num_threads() == 3
+    assert seen_by_a_new_thread() == 3
+    worker.close()
+
+
+def test_threads_that_begin_at_the_same_time_take_nothing_of_each_other():
+    with ThreadPoolExecutor(16, initializer=compute_alone) as pool:
+        together = threading.Barrier(16)
+        assert set(pool.map(lambda _: (together.wait(30), torch.get_num_threads())[1], range(16))) == {1}
+    assert torch.get_num_threads() == seen_by_a_new_thread() == 3
+
+
+def test_worker_shares_compiled_work_with_as_many_threads_as_its_maker_computes_with():
+    worker = Worker("sharing")
+    assert worker.submit(cores).result() == cores() == 3
+    worker.close()
+
+
+def test_result_of_a_task_is_what_its_work_returned_or_raised():
+    worker = Worker("working")
+    assert worker.submit(lambda: 5).result() == 5
+    broken = worker.submit(lambda: 1 // 0)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            broken.result()
+    worker.close()
