@@ -2,8 +2,8 @@
 
 A thread that runs one torch operation on several cores opens an OpenMP team of its own, and keeps it. libgomp then has
 more threads than there are cores, and none of them spins at barriers any more, those of the training thread included:
-every operation waits to be woken, even while the helper sleeps. So threads beside training are `Worker`s, which compute
-on one thread, or begin with `compute_alone`.
+every operation waits to be woken, even while the helper sleeps. So threads beside training are `Worker`s or those of
+a `pool_of`, which compute alone.
 
 Python raises KeyboardInterrupt on the main thread alone, between any two instructions. Work that must not be left half
 done runs on a `Worker`, or inside `interrupts_deferred`.
@@ -12,6 +12,7 @@ done runs on a `Worker`, or inside `interrupts_deferred`.
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from types import FrameType
@@ -89,6 +90,11 @@ class Task(Generic[T]):
         if self.error is not None:
             raise self.error
         return cast(T, self._value)
+
+
+def pool_of(threads: int, name: str) -> ThreadPoolExecutor:
+    """A pool of so many threads, of which each computes alone."""
+    return ThreadPoolExecutor(threads, thread_name_prefix=name, initializer=compute_alone)
 
 
 class Worker:

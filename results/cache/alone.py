@@ -56,9 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     cells = [cell.model_copy(update={"builds": 1, **model}) for cell in cells]
     results = {}
     for workload in dict.fromkeys(cell.workload for cell in cells):
-        mine = sorted(
-            (cell for cell in cells if cell.workload == workload), key=lambda cell: SYSTEMS.index(cell.system)
-        )
+        mine = [cell for cell in cells if cell.workload == workload]
+        mine.sort(key=lambda cell: SYSTEMS.index(cell.system))
         results[workload] = in_turns(mine, turns=asked.turns, steps=asked.steps)
         sys.stdout.write(f"{workload}: {json.dumps(results[workload]['relative_speed'])}\n")
     record = {

@@ -7,11 +7,11 @@ all of them before it goes on.
 
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from functools import cache
 from itertools import accumulate
 
-from systems.threads import compute_alone, cores
+from systems.threads import cores, pool_of
 
 
 def parts_of(items: int, *, least: int) -> int:
@@ -39,8 +39,8 @@ def in_parts(work: Callable[[int], None], parts: int) -> None:
 
 
 @cache
-def _executor() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="cache-part", initializer=compute_alone)
+def _executor() -> Executor:
+    return pool_of(os.cpu_count() or 1, "cache-part")
 
 
 def slices_of(sizes: Sequence[int], most: int = 2**31 - 1) -> list[slice]:

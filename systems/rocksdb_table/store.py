@@ -5,7 +5,6 @@ import os
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from rocksdict import Cache, IngestExternalFileOptions, Options, Rdict, SstFileWriter, WriteBatch, WriteOptions
 
-from systems.threads import compute_alone
+from systems.threads import pool_of
 
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -83,7 +82,7 @@ class RocksDBStore:
         unlogged.disable_wal = True  # type: ignore[assignment, method-assign]  # a property, whatever its stub says
         self._rocksdb.set_write_options(unlogged)
         self._table_options = families["default"]
-        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="rocksdb_read", initializer=compute_alone)
+        self._readers = pool_of(_READERS, "rocksdb_read")
         self._bulk: _BulkFile | None = None
 
     def load(self, start: int, records: Bytes) -> None:

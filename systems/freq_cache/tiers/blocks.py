@@ -11,7 +11,7 @@ import os
 import platform
 import threading
 from abc import ABC, abstractmethod
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import wait
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
@@ -21,7 +21,7 @@ import numpy.typing as npt
 from numba import types
 
 from systems.freq_cache.compiled import compiled
-from systems.threads import compute_alone
+from systems.threads import pool_of
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -199,7 +199,7 @@ class BufferedBlocks(Blocks):
         super().__init__(path, 0)
         # no read-ahead: what lies behind a wanted row is not wanted
         os.posix_fadvise(self.file, 0, 0, os.POSIX_FADV_RANDOM)
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="row-file", initializer=compute_alone)
+        self._threads = pool_of(_THREADS, "row-file")
 
     def move(self, lane: Lane, runs: Ints, *, write: bool) -> None:
         parts = np.array_split(runs, 1 if write else min(len(runs), 4 * _THREADS))

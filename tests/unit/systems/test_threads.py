@@ -1,12 +1,11 @@
 """Threads beside training compute alone, and leave every other thread as it was."""
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
-from systems.threads import Worker, compute_alone, cores
+from systems.threads import Worker, cores, pool_of
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +47,7 @@ def test_worker_computes_alone_and_threads_before_and_after_it_compute_as_they_d
 
 
 def test_threads_that_begin_at_the_same_time_take_nothing_of_each_other():
-    with ThreadPoolExecutor(16, initializer=compute_alone) as pool:
+    with pool_of(16, "together") as pool:
         together = threading.Barrier(16)
         assert set(pool.map(lambda _: (together.wait(30), torch.get_num_threads())[1], range(16))) == {1}
     assert torch.get_num_threads() == seen_by_a_new_thread() == 3

@@ -1,8 +1,8 @@
 """Threads of a process that are not Python's, those of OpenMP teams among them."""
 
-import os
 import threading
+from pathlib import Path
 
 
 def native_threads() -> int:
-    return len(os.listdir("/proc/self/task")) - len(threading.enumerate())
+    return len(list(Path("/proc/self/task").iterdir())) - len(threading.enumerate())

@@ -25,9 +25,8 @@ def main() -> None:
         options = Options(
             systems=(Variant.parse(system),), workloads=parse_workloads("criteo_kaggle"), device="cpu", scale="smoke"
         )
-        cell = plan_cells(options, datasets=None, host_bytes=1 << 40)[0][0].model_copy(
-            update={"batch_size": BATCH_SIZE}
-        )
+        (cell,), _ = plan_cells(options, datasets=None, host_bytes=1 << 40)
+        cell = cell.model_copy(update={"batch_size": BATCH_SIZE})
         asked, reopen = Asked.of(cell), partial(open_workload, cell)
         torch.set_num_threads(2)
         plan = FeedPlan(producers=producers, threads=2)
