@@ -3,8 +3,8 @@
 The life of a batch, a verb for each act:
 
 - announce: the cache learns of a coming batch. Its ids are checked, and the planner notes its distinct rows.
-- plan: the planner decides which rows leave and which enter, on the planning thread; records that can be read already
-  are sent to the device.
+- plan: the planner decides which rows leave and which enter, on the planning thread.
+- send: records that can be read already are sent to the device, on the sending thread.
 - move: changed rows leave their slots for the slow tier, missing rows enter. The training thread does it, just before
   the batch is looked up.
 - look up: rows are pooled from their slots. Backward updates them there.

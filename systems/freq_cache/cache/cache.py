@@ -46,8 +46,9 @@ class Cache:
 
     `choose_first_rows`, `announce`, `plan` and `withdraw` change only the planner, neither slots nor rows: the planning
     thread may call them while another thread trains. If one of them ends half-way, the cache no longer knows where
-    rows are. Everything else belongs to the training thread, and may be called again if it ends half-way. Whoever calls
-    what moves rows sees to it that none of their lookups waits for its backward, whose update would be lost.
+    rows are. `send` may be called on another thread, in the order of the plans. Everything else belongs to the training
+    thread. It and `send` may be called again if they end half-way. Whoever calls what moves rows sees to it that none
+    of their lookups waits for its backward, whose update would be lost.
 
     Args:
         group: The tables, all of one width, pooling and type.

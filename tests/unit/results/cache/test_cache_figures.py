@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import alone
 import figures
 import planners
 import pytest
@@ -56,3 +57,14 @@ def test_steps_of_a_miss_cost_run_miss_what_they_say() -> None:
     counters = system.counters()
     assert counters.unique_ids == 4 * 20_000
     assert counters.unique_misses == 4 * 5_000
+
+
+def test_systems_alone_take_as_many_turns_each_with_the_model_that_is_asked_for(tmp_path: Path) -> None:
+    out = tmp_path / "alone.json"
+    words = "--scale smoke --workloads avazu --turns 2 --steps 3 --bottom-mlp 16 --top-mlp 24,1 --out"
+    alone.main([*words.split(), str(out)])
+    record = json.loads(out.read_text())
+    assert (record["bottom_mlp"], record["top_mlp"]) == ([16], [24, 1])
+    found = record["results"]["avazu"]
+    assert {name: len(seconds) for name, seconds in found["seconds"].items()} == dict.fromkeys(alone.SYSTEMS, 2)
+    assert found["relative_speed"]["freq_cache"] == 1
