@@ -123,17 +123,25 @@ def _checked(features: KeyedJaggedTensor) -> KeyedJaggedTensor:
 
 @compiled
 def _share_out(lengths: NDArray[Any], offsets: NDArray[Any], ids: int) -> bool:
-    """Whether bags of these lengths take every id once, and these are their offsets, where there are any."""
-    if offsets.size and (offsets.size != lengths.size + 1 or offsets[0] != 0):
-        return False
-    end = 0
+    """Whether bags of these lengths take every id once, and these are their offsets, where there are any.
+
+    No turn of the loops depends on one before it, so several are made at a time. No sum can wrap: all ends, and all
+    lengths, are compared with the ids.
+    """
+    beyond = other = total = np.int64(0)  # the sign of `beyond`: a number is below 0 or above the ids
+    if offsets.size:
+        if offsets.size != lengths.size + 1 or offsets[0] != 0 or offsets[-1] != ids:
+            return False
+        for i in range(lengths.size):
+            length, end = np.int64(lengths[i]), np.int64(offsets[i + 1])
+            beyond |= length | end | (ids - end)
+            other |= (end - offsets[i]) ^ length
+        return beyond >= 0 and other == 0
     for i in range(lengths.size):
-        if lengths[i] < 0:
-            return False
-        end += lengths[i]
-        if end > ids or (offsets.size and offsets[i + 1] != end):
-            return False
-    return end == ids
+        length = np.int64(lengths[i])
+        beyond |= length | (ids - length)
+        total += length
+    return beyond >= 0 and total == ids
 
 
 def as_leaf(module: nn.Module, features: Proxy) -> Any:  # noqa: ANN401 - what a trace takes for an output
