@@ -40,12 +40,14 @@ class BetweenRounds:
     at_once = False
 
     def __init__(self, name: str) -> None:
-        del name
+        self._name = name
 
     def submit(self, work: Callable[[], Any]) -> Task[Any]:
         task = Task(work)
         if self.at_once:
             task.run()
+        elif self._name == "cache-writing":  # rows have landed when the next batch is sent: it reads all of its own
+            WAITING.appendleft(task)
         else:
             WAITING.append(task)
         return task
