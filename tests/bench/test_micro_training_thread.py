@@ -1,7 +1,7 @@
 """Work of the cache on the training thread beside one gather of as many numbers as a batch of published size has ids.
 
-What the other threads do is done between rounds, and rows are neither read, filled nor looked up: what is left is what a
-step on a device would wait for. It does not depend on the size of the tables.
+What the other threads do is done between rounds, and rows are neither read, filled nor looked up: a step on a device
+would wait for what is left. It does not depend on the size of the tables.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def test_training_thread(turns: Turns, full_size: bool, steps: Steps) -> None:
     pairs = np.unique(np.stack([ids.numpy(), steps.slots.numpy()]), axis=1)
     assert pairs.shape[1] == len(np.unique(pairs[0])) == len(np.unique(pairs[1]))
     counters = steps.collection.counters()
-    assert counters.late_batches == 0
+    assert counters.late_batches <= LOOK_AHEAD  # those planned before anything was trained
     assert 0 < counters.unique_misses <= counters.rows_fetched
 
 

@@ -136,12 +136,12 @@ def _share_out(lengths: NDArray[Any], offsets: NDArray[Any], ids: int) -> bool:
             length, end = np.int64(lengths[i]), np.int64(offsets[i + 1])
             beyond |= length | end | (ids - end)
             other |= (end - offsets[i]) ^ length
-        return beyond >= 0 and other == 0
+        return bool(beyond >= 0 and other == 0)
     for i in range(lengths.size):
         length = np.int64(lengths[i])
         beyond |= length | (ids - length)
         total += length
-    return beyond >= 0 and total == ids
+    return bool(beyond >= 0 and total == ids)
 
 
 def as_leaf(module: nn.Module, features: Proxy) -> Any:  # noqa: ANN401 - what a trace takes for an output
