@@ -118,7 +118,8 @@ cudaError_t cudaHostRegister(void *p, size_t n, unsigned flags) {
     pthread_mutex_unlock(&lock);
     return known ? vcuda_fail(cudaErrorHostMemoryAlreadyRegistered) : cudaSuccess;
 }
-cudaError_t cudaHostUnregister(void *p) {
+cudaError_t cudaHostUnregister(void *p) { /* its owner may free it next, as fbgemm does: a driver waits before it lets go of pages */
+    cudaDeviceSynchronize();
     pthread_mutex_lock(&lock);
     struct block *b = block_of(p);
     int sound = b && b->at == p && b->kind == REGISTERED;
