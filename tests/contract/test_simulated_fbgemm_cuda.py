@@ -10,6 +10,7 @@ import torch
 from scenes import build, table
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
+from suite.records.environment import VIRTUAL_DEVICE
 from suite.simulate.models.fbgemm.cache import FbgemmCacheModel, cache_miss_counter, uvm_cache_stats
 from suite.simulate.models.model import Setting, Span, Tally, replay
 from suite.simulate.traces.trace import Int64s, Trace
@@ -18,7 +19,7 @@ from systems.fbgemm.tbe import TBE
 from systems.fbgemm.uvm import FbgemmUVMCaching
 from systems.freq_cache.planner.planner import Ids
 
-pytestmark = pytest.mark.cuda
+pytestmark = [pytest.mark.cuda, pytest.mark.usefixtures("ties_as_fbgemm_has_them")]
 
 TABLES = (table("users", 4000, 8, "clicked", "bought"), table("colours", 37, 8), table("shops", 900, 8))
 """One width, one pooling: one TBE, one cache. A table behind two features, and one smaller than a set."""
@@ -27,6 +28,12 @@ BATCHES = 40
 SAMPLES = 256
 RATIOS = [0.005, 0.05, 0.2, 1.0]
 """One set; sets that overflow at every batch; room for a batch and not for two; more slots than rows."""
+
+
+@pytest.fixture(scope="module")
+def ties_as_fbgemm_has_them(device: torch.device) -> None:
+    if torch.cuda.get_device_name(device) == VIRTUAL_DEVICE:
+        pytest.skip("of rows that are equally old the virtual device lets others go than fbgemm's sort does")
 
 
 class CrowdedTrace(Trace):

@@ -319,6 +319,15 @@ cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, 
     return cudaSuccess;
 }
 
+void vcuda_report(const char *what) { /* for who started us to read, however this process ends */
+    const char *path = getenv("VCUDA_REPORT");
+    FILE *report = path ? fopen(path, "a") : NULL;
+    if (report) {
+        fprintf(report, "%s\n", what);
+        fclose(report);
+    }
+}
+
 static cudaError_t refuse(const void *host) { /* looked for one by one: nobody launches often */
     static struct native unknown = {NULL, "a kernel without a name", 0};
     struct native *k = &unknown;
@@ -327,6 +336,7 @@ static cudaError_t refuse(const void *host) { /* looked for one by one: nobody l
     k->launches++;
     pthread_mutex_unlock(&lock);
     fprintf(stderr, "The virtual CUDA device runs no native kernel: %s was refused.\n", k->name);
+    vcuda_report(k->name);
     return vcuda_fail(cudaErrorNoKernelImageForDevice);
 }
 size_t vcuda_launches(size_t after, const char **name, size_t *times) { /* the next that was launched in vain; 0: none is left */

@@ -2,8 +2,8 @@
  *
  * Without VCUDA_LATE work is done when it is asked for. With it, work waits in its stream. A stream that is late does it
  * when something needs it: a host that synchronises, or a stream that waits for an event behind it and is itself needed.
- * A stream that is prompt does it at once, unless it has to wait for a late one. VCUDA_LATE=0 makes every stream late,
- * any other number draws which are. So of two pieces of work that nothing orders, either may come first: whoever forgot
+ * A stream that is prompt does it at once, unless it has to wait for a late one. VCUDA_LATE is 0 to 7: its bits say
+ * whether the default stream is prompt, and every second of the others, and the rest. So of two pieces of work that nothing orders, either may come first: whoever forgot
  * a wait reads what was there before, or overwrites what was still to be read.
  *
  * An event is a place in a stream: it has come when the stream has done as much work. */
@@ -55,12 +55,17 @@ static size_t late_copies, late_kernels;
 
 static cudaStream_t named(cudaStream_t s) { return (uintptr_t)s <= 2 ? &legacy : s; }
 
+static uint64_t seed;
+static void draw(size_t number) { /* whether a stream is late; those that are made one behind the other differ */
+    streams[number]->late = !(seed >> (number ? 1 + number % 2 : 0) & 1);
+}
 static int late(void) {
     static int known = -1;
     if (known < 0) {
-        const char *seed = getenv("VCUDA_LATE");
-        legacy.late = !seed || !(strtoull(seed, NULL, 10) & 1);
-        known = seed != NULL;
+        const char *text = getenv("VCUDA_LATE");
+        seed = text ? strtoull(text, NULL, 10) : 0;
+        draw(0);
+        known = text != NULL;
     }
     return known;
 }
@@ -166,7 +171,10 @@ void vcuda_fill(cudaStream_t s, void *at, int value, size_t bytes) {
 }
 void vcuda_kernels(vcuda_kernel run) { kernel = run; } /* what does the work of a token; once, before the first */
 void vcuda_launch(cudaStream_t s, size_t token) { submit(s, (struct work){.kind = KERNEL, .bytes = token}); }
-void vcuda_break(void) { broken = 1; } /* a kernel failed: who waits hears of it, for good */
+void vcuda_break(void) { /* a kernel failed: who waits hears of it, for good */
+    broken = 1;
+    vcuda_report("a kernel failed: its traceback stands on stderr");
+}
 void vcuda_stop(void) { stopped = 1; } /* Python ends: no kernel is run any more */
 void vcuda_queued(size_t out[2]) { out[0] = late_copies; out[1] = late_kernels; }
 
@@ -194,16 +202,17 @@ uint64_t vcuda_unfinished(void) {
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int priority) {
     (void)flags; /* none waits for the default stream: torch makes no other */
-    const char *seed = getenv("VCUDA_LATE");
+    late();
     cudaStream_t s = calloc(1, sizeof *s);
     s->priority = priority;
     pthread_mutex_lock(&order);
     size_t number = stream_count;
-    if (number < MOST_STREAMS) streams[stream_count++] = s;
+    if (number < MOST_STREAMS) {
+        streams[stream_count++] = s;
+        draw(number);
+    }
     pthread_mutex_unlock(&order);
     if (number >= MOST_STREAMS) { free(s); return vcuda_fail(cudaErrorMemoryAllocation); }
-    /* streams that are made one behind the other are late and prompt in all four ways, as the seed goes from 0 to 7 */
-    s->late = !seed || !(strtoull(seed, NULL, 10) >> (1 + number % 2) & 1);
     *out = s;
     return cudaSuccess;
 }
@@ -215,6 +224,11 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s) { vcuda_reach(s); return sound
 cudaError_t cudaDeviceSynchronize(void) {
     for (size_t i = 0; i < stream_count; i++) vcuda_reach(streams[i]);
     return sound();
+}
+void vcuda_seed(uint64_t value) { /* draw anew which streams are late, once all have done their work */
+    cudaDeviceSynchronize();
+    seed = value;
+    for (size_t i = 0; i < stream_count; i++) draw(i);
 }
 /* A device goes on while nobody waits: who asks a few times in vain has a thread of ours do the work. The asking thread
  * may not, for it may hold a lock of torch's allocators for which a thread waits that holds Python's. */

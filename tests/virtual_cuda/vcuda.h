@@ -7,6 +7,7 @@
 typedef void (*vcuda_kernel)(size_t token);
 
 cudaError_t vcuda_fail(cudaError_t error);
+void vcuda_report(const char *what);
 
 /* Queue work behind all that the stream has. Without VCUDA_LATE it is done before these return. */
 void vcuda_copy(cudaStream_t stream, void *to, const void *from, size_t bytes, int owned);

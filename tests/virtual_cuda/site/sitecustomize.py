@@ -9,17 +9,17 @@ from types import ModuleType
 
 
 def _kernels_of_torch_and_fbgemm() -> None:
-    import operators
-    import tables
+    import virtual_operators
+    import virtual_tables
 
-    operators.install()
-    tables.install()
+    virtual_operators.install()
+    virtual_tables.install()
 
 
 def _kernels_of_triton() -> None:
-    import operators
+    import virtual_operators
 
-    operators.install_triton()
+    virtual_operators.install_triton()
 
 
 class _Behind(importlib.abc.MetaPathFinder):

@@ -408,6 +408,12 @@ def _gloo_for_nccl() -> None:
     torch.distributed.init_process_group = with_gloo
 
 
+def draw(seed: int) -> None:
+    """Draw which streams are late, by the bits of a seed from 0 to 7; 0: all."""
+    torch.cuda.synchronize()
+    _runtime.vcuda_seed(ctypes.c_uint64(seed))
+
+
 def launches() -> dict[str, int]:
     """Native kernels that were launched in vain, by mangled name: where there are any, results are not to be believed."""
     following = _runtime.vcuda_launches

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from operators import Kernel, argument, define, host, launch, overload
+from virtual_operators import Kernel, argument, define, host, launch, overload
 from torch import Tensor
 
 DEVICE, CACHED = 0, 2

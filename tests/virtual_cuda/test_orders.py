@@ -1,0 +1,197 @@
+"""On a device that does everything late, in every order that events allow, training with the cache is plain training."""
+
+import gc
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from suite.run.cell.delivery import Delivery
+from systems.freq_cache import CachedEmbeddingBagCollection
+from systems.freq_cache.cache.writer import Writer
+from systems.freq_cache.tiers import HostTier
+from tests.contract.scenes import assert_same, snapshot
+from tests.faults import freq_cache_training as plain
+from workloads.batch import Batch
+
+if "VCUDA_LATE" not in os.environ:
+    pytest.skip("needs the virtual CUDA device, late: make test-virtual-cuda", allow_module_level=True)
+
+import virtual_operators
+
+STEPS = 12
+TIERS: dict[str, dict[str, Any]] = {
+    "host": {},
+    "pinned": {"pinned": True},
+    "exchanged": {"pinned": True, "exchange": "device"},
+    "file": {},
+}
+TIER = pytest.mark.parametrize("tier", TIERS)
+
+
+@pytest.fixture(autouse=True, params=range(8))
+def order(request: pytest.FixtureRequest) -> Iterator[int]:
+    """Which of the device's streams are late."""
+    virtual_operators.draw(request.param)
+    yield request.param
+    torch.cuda.synchronize()
+    assert not virtual_operators.failures
+
+
+def started(tier: str, folder: Path, *, device: str = "cuda", **choices: Any) -> CachedEmbeddingBagCollection:
+    directory = {"directory": folder / tier} if tier == "file" else {}
+    return plain.started(device=device, **TIERS[tier], **directory, **choices)
+
+
+def learn(pooled: Tensor, step: int) -> None:
+    (pooled * plain.gradient(step, pooled).to(pooled.device)).sum().backward()
+
+
+def trained(collection: CachedEmbeddingBagCollection, steps: int = STEPS) -> dict[str, Tensor]:
+    """Train as many batches, announced as far ahead as may be. All rows afterwards."""
+    tables = tuple(collection.spec.tables)
+    for step, features in enumerate(collection.announced(plain.batch(step, tables) for step in range(steps))):
+        learn(collection(features).values(), step)
+    return snapshot(collection)
+
+
+@TIER
+@pytest.mark.parametrize(("look_ahead", "lookups"), [(0, 32), (1, 32), (4, 32), (0, 1), (4, 1), (4, 1000)])
+def test_batches_with_room_in_staging_and_without(tier: str, look_ahead: int, lookups: int, tmp_path: Path) -> None:
+    collection = started(tier, tmp_path, look_ahead=look_ahead, batch_lookups=lookups)
+    assert_same(trained(collection), plain.plain_after(STEPS))
+    assert collection.counters().rows_written_back > 0
+
+
+@TIER
+@pytest.mark.parametrize("look_ahead", [0, 4])
+def test_batches_larger_than_the_cache(tier: str, look_ahead: int, tmp_path: Path) -> None:
+    collection = started(tier, tmp_path, cache_ratio=0.04, look_ahead=look_ahead)
+    assert_same(trained(collection), plain.plain_after(STEPS))
+    assert collection.counters().overflow_batches > 0
+
+
+@pytest.mark.parametrize("tier", ["host", "pinned", "file"])
+def test_a_slow_writer(tier: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Writer._store
+
+    def late(self: Writer, last: Any) -> None:
+        time.sleep(0.01)
+        store(self, last)
+
+    monkeypatch.setattr(Writer, "_store", late)
+    collection = started(tier, tmp_path, look_ahead=4)
+    assert_same(trained(collection), plain.plain_after(STEPS))
+
+
+def test_a_send_that_fails_and_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, reads = HostTier.read, [0]
+
+    def sometimes(self: HostTier, rows: Tensor, out: Tensor) -> None:
+        reads[0] += 1
+        if reads[0] % 3 == 0:
+            raise OSError("the third read fails")
+        read(self, rows, out)
+
+    collection = started("host", tmp_path, look_ahead=4)
+    monkeypatch.setattr(HostTier, "read", sometimes)
+    for step, features in enumerate(collection.announced(plain.batch(step) for step in range(STEPS))):
+        for attempt in range(5):
+            try:
+                values = collection(features).values()
+                break
+            except OSError:
+                assert attempt < 4
+        learn(values, step)
+    monkeypatch.setattr(HostTier, "read", read)
+    assert_same(snapshot(collection), plain.plain_after(STEPS))
+
+
+@TIER
+def test_tables_of_two_widths(tier: str, tmp_path: Path) -> None:
+    collection = started(tier, tmp_path, tables=plain.TWO_WIDTHS, look_ahead=2)
+    assert_same(trained(collection), plain.plain_after(STEPS, plain.TWO_WIDTHS))
+
+
+@pytest.mark.parametrize("rows", ["fp16", "int8"])
+@pytest.mark.parametrize("tier", ["host", "file"])
+def test_slow_rows_of_other_types(tier: str, rows: str, tmp_path: Path) -> None:
+    ours = trained(started(tier, tmp_path / "ours", look_ahead=2, slow_rows=rows))
+    assert_same(ours, trained(started(tier, tmp_path / "theirs", look_ahead=2, slow_rows=rows, device="cpu")))
+
+
+@TIER
+def test_several_lookups_for_one_backward(tier: str, tmp_path: Path) -> None:
+    def steps(collection: CachedEmbeddingBagCollection) -> dict[str, Tensor]:
+        for step in range(0, STEPS, 2):
+            pair = [collection(plain.batch(at)).values() for at in (step, step + 1)]
+            loss = sum((p * plain.gradient(step + at, p).to(p.device)).sum() for at, p in enumerate(pair))
+            assert isinstance(loss, Tensor)
+            loss.backward()
+        return snapshot(collection)
+
+    choices = {"lookups_per_backward": 2, "cache_ratio": 0.3}
+    ours = steps(started(tier, tmp_path / "ours", **choices))
+    assert_same(ours, steps(started(tier, tmp_path / "theirs", device="cpu", **choices)))
+
+
+@TIER
+@pytest.mark.parametrize("look_ahead", [0, 4])
+def test_a_collection_that_is_dropped_while_the_device_works_on_its_rows(
+    tier: str, look_ahead: int, tmp_path: Path
+) -> None:
+    collection = started(tier, tmp_path / "first", look_ahead=look_ahead)
+    for step, features in enumerate(collection.announced(plain.batch(step) for step in range(4))):
+        values = collection(features).values()
+        if step < 3:
+            learn(values, step)
+    expected = _pooled_after(3)
+    del collection, features
+    gc.collect()
+    trained(started(tier, tmp_path / "second", look_ahead=look_ahead), 4)  # in the memory that was given back
+    torch.testing.assert_close(values.detach().cpu(), expected, rtol=0, atol=0)
+
+
+def _pooled_after(steps: int) -> Tensor:
+    training = plain.Plain()
+    training.train(range(steps))
+    return training.pooled(plain.batch(steps)).float()
+
+
+def test_batches_copied_ahead() -> None:
+    """The harness's own copies, of more than there is time for."""
+    device, many = torch.device("cuda"), 64
+    made = [
+        Batch(
+            torch.full((many, 8), float(step)).pin_memory(),
+            plain.batch(step).pin_memory(),
+            torch.full((many,), float(step)).pin_memory(),
+        )
+        for step in range(STEPS)
+    ]
+
+    class Feed:
+        def __init__(self) -> None:
+            self.at = 0
+
+        def fill(self, count: int, on_batch: Any) -> None: ...
+
+        def take(self) -> Batch:
+            self.at += 1
+            return made[self.at - 1]
+
+    delivery = Delivery(Feed(), total=STEPS, device=device, ids_on_host=False, on_batch=lambda: None)
+    delivery.fill(STEPS)
+    sums = []
+    for step in range(STEPS):
+        batch = delivery.take()
+        sums.append((step, batch.dense.sum(), batch.labels.sum(), batch.features.values().sum()))
+        del batch
+    for step, dense, labels, ids in sums:
+        assert (dense.item(), labels.item()) == (step * many * 8, step * many)
+        assert ids.item() == plain.batch(step).values().sum().item()
