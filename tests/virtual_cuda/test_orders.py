@@ -136,8 +136,8 @@ def test_several_lookups_for_one_backward(tier: str, tmp_path: Path) -> None:
         return snapshot(collection)
 
     choices = {"lookups_per_backward": 2, "cache_ratio": 0.3}
-    ours = steps(started(tier, tmp_path / "ours", **choices))
-    assert_same(ours, steps(started(tier, tmp_path / "theirs", device="cpu", **choices)))
+    ours = steps(started(tier, tmp_path, **choices))
+    assert_same(ours, steps(started("host", tmp_path, device="cpu", **choices)))
 
 
 @TIER

@@ -201,8 +201,16 @@ class Kernel:
         self.now = self.waits or self.name in SHAPED_BY_DATA or torch.Tag.nondeterministic_seeded in op.tags
         self.in_place = bool(self.written) and all(one.alias_info is not None for one in schema.returns)
 
+        tensors = [at for at, one in enumerate(schema.arguments) if str(one.type) == "Tensor"]
+        self.tensors = frozenset(tensors if self.in_place else [])
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         calls[self.name] += 1
+        if self.tensors:  # a wrapped number arrives as a number, which not every operator takes back
+            args = tuple(
+                torch.tensor(one) if at in self.tensors and isinstance(one, (bool, int, float)) else one
+                for at, one in enumerate(args)
+            )
         if self.waits and kwargs.get("output_size") is None:
             waits(self.name)
         targets = {key: kwargs[key] for key in self.outs if key in kwargs}
