@@ -20,7 +20,7 @@ RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready-$(BUILD)-$(TORCH)
 TOOLS := $(VENV)/.ready-tools
 
-.PHONY: bench test test-all setup lint microbench clean
+.PHONY: bench test test-all test-virtual-cuda setup lint microbench clean
 
 bench: $(READY)
 	$(RUN) run_bench.py --systems all $(ARGS)
@@ -32,6 +32,15 @@ test: setup lint
 
 test-all: setup
 	$(PYTEST) -m slow $(ARGS)
+
+# The CUDA path on a device that is played by host memory, with the builds for CUDA in an environment of their own.
+VIRTUAL := .venv-virtual-cuda
+ON_VIRTUAL = $(VIRTUAL)/bin/python tests/virtual_cuda/run.py --late $(VIRTUAL)/bin/python -m pytest --numprocesses auto --maxprocesses 4
+
+test-virtual-cuda:
+	$(MAKE) setup BUILD=cuda TORCH=2.14 VENV=$(VIRTUAL)
+	$(ON_VIRTUAL) --dist loadfile -m "not slow" tests/contract tests/unit/systems
+	$(ON_VIRTUAL) --dist load tests/virtual_cuda $(ARGS)
 
 setup: $(READY) $(TOOLS)
 

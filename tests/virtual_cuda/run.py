@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Run a command beside a virtual CUDA device, which gcc builds first (a second). See docs/virtual-cuda.md.
 
-    .venv-virtual-cuda/bin/python tests/virtual_cuda/run.py --late .venv-virtual-cuda/bin/python -m pytest -q tests/contract
+.venv-virtual-cuda/bin/python tests/virtual_cuda/run.py --late .venv-virtual-cuda/bin/python -m pytest -q tests/contract
 """
 
 import argparse
@@ -25,9 +25,22 @@ def build(folder: Path) -> list[str]:
     """Build the libraries with the headers of CUDA beside this Python's torch. Their paths."""
     headers = Path(sysconfig.get_paths()["purelib"], "nvidia", "cu13", "include")
     if not (headers / "cuda_runtime_api.h").is_file():
-        raise SystemExit(f"{headers} has no cuda_runtime_api.h: run this with a Python that has torch's build for CUDA 13")
+        raise SystemExit(
+            f"{headers} has no cuda_runtime_api.h: run this with a Python that has torch's build for CUDA 13"
+        )
     for name, sources in LIBRARIES.items():
-        command = ["gcc", "-O2", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-I{HERE}", f"-I{headers}"]
+        command = [
+            "gcc",
+            "-O2",
+            "-std=gnu11",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-shared",
+            "-fPIC",
+            f"-I{HERE}",
+            f"-I{headers}",
+        ]
         command += [f"-Wl,-soname,{name}", *(str(HERE / source) for source in sources), "-o", str(folder / name)]
         if name.startswith("libcudart"):
             command += [f"-Wl,--version-script={HERE / 'libcudart.map'}", "-lpthread", "-ldl"]
@@ -39,7 +52,14 @@ def main() -> int:
     """Build, run, and end as the command did."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--late", action="store_true", help="copies and kernels wait in their streams")
-    parser.add_argument("--seed", type=int, default=0, choices=range(8), metavar="0 to 7", help="which streams are late, by its bits [0: all]")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        choices=range(8),
+        metavar="0 to 7",
+        help="which streams are late, by its bits [0: all]",
+    )
     parser.add_argument("--memory", type=int, metavar="BYTES", help="what the device has [80 GiB]")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     options = parser.parse_args()
@@ -57,10 +77,10 @@ def main() -> int:
             environment["VCUDA_LATE"] = str(options.seed)
         if options.memory:
             environment["VCUDA_MEMORY"] = str(options.memory)
-        code = subprocess.run(options.command, env=environment).returncode
+        code = subprocess.run(options.command, check=False, env=environment).returncode
         if report.exists():
-            print("Kernels that were launched in vain, so no result is to be believed:", file=sys.stderr)
-            print(*sorted(set(report.read_text().splitlines())), sep="\n", file=sys.stderr)
+            sys.stderr.write("Kernels that were launched in vain, so no result is to be believed:\n")
+            sys.stderr.write("\n".join(sorted(set(report.read_text().splitlines()))) + "\n")
         return code or int(report.exists())
 
 

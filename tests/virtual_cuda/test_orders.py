@@ -1,4 +1,4 @@
-"""On a device that does everything late, in every order that events allow, training with the cache is plain training."""
+"""On a device that does all work late, in each order that events allow, training with the cache is plain training."""
 
 import gc
 import os
@@ -53,10 +53,13 @@ def learn(pooled: Tensor, step: int) -> None:
 
 
 def trained(collection: CachedEmbeddingBagCollection, steps: int = STEPS) -> dict[str, Tensor]:
-    """Train as many batches, announced as far ahead as may be. All rows afterwards."""
+    """Train as many batches, announced as far ahead as may be, and look at a number now and then. All rows."""
     tables = tuple(collection.spec.tables)
     for step, features in enumerate(collection.announced(plain.batch(step, tables) for step in range(steps))):
-        learn(collection(features).values(), step)
+        values = collection(features).values()
+        learn(values, step)
+        if step % 3 == 2:
+            values.sum().item()
     return snapshot(collection)
 
 

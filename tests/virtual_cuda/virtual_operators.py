@@ -1,7 +1,7 @@
 """torch's operators on the virtual CUDA device: at the CUDA dispatch key, each runs its CPU kernel on the same memory.
 
 The device's memory is the host's, so a CPU tensor over a CUDA tensor's storage costs nothing. Results lie in memory of
-torch's own CUDA caching allocator. With VCUDA_LATE set a kernel waits in its stream: the shapes of its results come from
+torch's own CUDA caching allocator. With VCUDA_LATE set a kernel waits in its stream: its results have the shapes of
 the operator's kernel for meta tensors. What has no such kernel, or must know data, waits for its stream and is computed
 at once. What only keeps books or copies through the runtime (allocation, views, streams) stays torch's own. An operator
 without a CPU kernel fails by its name.
@@ -25,14 +25,50 @@ import torch
 from torch import Tensor
 
 OWN = frozenset(
-    "as_strided view view_as_real view_as_complex unfold _reshape_alias detach alias empty.memory_format empty_strided "
-    "resize_ set_ set_.source_Storage set_.source_Storage_storage_offset set_.source_Tensor is_pinned _pin_memory "
-    "_local_scalar_dense record_stream is_set_to _has_same_storage_numel".split()
+    [
+        "as_strided",
+        "view",
+        "view_as_real",
+        "view_as_complex",
+        "unfold",
+        "_reshape_alias",
+        "detach",
+        "alias",
+        "empty.memory_format",
+        "empty_strided",
+        "resize_",
+        "set_",
+        "set_.source_Storage",
+        "set_.source_Storage_storage_offset",
+        "set_.source_Tensor",
+        "is_pinned",
+        "_pin_memory",
+        "_local_scalar_dense",
+        "record_stream",
+        "is_set_to",
+        "_has_same_storage_numel",
+    ]
 )
 """Operators of `aten` that stay torch's own: they launch no kernel."""
 OWN_SPARSE = frozenset(
-    "_coalesced_ _indices _values indices values is_coalesced sparse_dim dense_dim _nnz _dimI _dimV empty.memory_format "
-    "_sparse_coo_tensor_with_dims _sparse_coo_tensor_with_dims_and_tensors sparse_resize_ sparse_resize_and_clear_".split()
+    [
+        "_coalesced_",
+        "_indices",
+        "_values",
+        "indices",
+        "values",
+        "is_coalesced",
+        "sparse_dim",
+        "dense_dim",
+        "_nnz",
+        "_dimI",
+        "_dimV",
+        "empty.memory_format",
+        "_sparse_coo_tensor_with_dims",
+        "_sparse_coo_tensor_with_dims_and_tensors",
+        "sparse_resize_",
+        "sparse_resize_and_clear_",
+    ]
 )
 SHAPED_BY_DATA = frozenset(("aten::equal", "aten::_embedding_bag", "aten::_embedding_bag_forward_only"))
 """Operators whose CPU kernels give other shapes than their meta kernels say, or none."""
@@ -54,7 +90,7 @@ _shapes: dict[Any, Any] = {}
 
 
 class _WithoutCollections:
-    """No collection of garbage within a kernel: a finalizer may wait for the device, which would wait for the kernel."""
+    """No collection of garbage within a kernel: a finalizer may wait for a device that waits for it."""
 
     def __init__(self) -> None:
         self._kernels, self._before = 0, False
@@ -239,8 +275,13 @@ class Kernel:
             if known is None:
                 with torch._C._DisableTorchDispatch():
                     meta = torch.device("meta")
-                    fresh = {key: _map(out, lambda t: torch.empty(0, dtype=t.dtype, device=meta)) for key, out in targets.items()}
-                    made = self.op(*_map(args, _meta, meta), **{k: _map(v, _meta, meta) for k, v in kwargs.items()}, **fresh)
+                    fresh = {
+                        key: _map(out, lambda t: torch.empty(0, dtype=t.dtype, device=meta))
+                        for key, out in targets.items()
+                    }
+                    made = self.op(
+                        *_map(args, _meta, meta), **{k: _map(v, _meta, meta) for k, v in kwargs.items()}, **fresh
+                    )
                 known = tuple(fresh.values()) if targets else made
                 if not _all_meta(known):
                     return NotImplemented
@@ -306,7 +347,7 @@ def _into(out: Tensor, result: Tensor) -> None:
 
 
 def copy_(to: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
-    """torch's own where that is one copy by the runtime, so that the pinned end is held until its event; else a kernel."""
+    """torch's own where that is one copy by the runtime, so that the pinned end is held; else a kernel."""
     calls["aten::copy_"] += 1
     if to.numel() == 0:
         return to
@@ -423,7 +464,7 @@ def draw(seed: int) -> None:
 
 
 def launches() -> dict[str, int]:
-    """Native kernels that were launched in vain, by mangled name: where there are any, results are not to be believed."""
+    """Native kernels that were launched in vain, by mangled name: then no result is to be believed."""
     following = _runtime.vcuda_launches
     following.restype = ctypes.c_size_t
     name, times, at, found = ctypes.c_char_p(), ctypes.c_size_t(), 0, {}

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from virtual_operators import Kernel, argument, define, host, launch, overload
 from torch import Tensor
+from virtual_operators import Kernel, argument, define, host, launch, overload
 
 DEVICE, CACHED = 0, 2
 """Placements of a table; 1 is managed memory without a cache."""
@@ -52,7 +52,11 @@ class Batch:
         """A feature, where its ids are, and the bag of each."""
         for feature in range(self.features):
             ends = self.a["offsets"][feature * self.bags : (feature + 1) * self.bags + 1].long()
-            yield feature, slice(int(ends[0]), int(ends[-1])), torch.repeat_interleave(torch.arange(self.bags), ends.diff())
+            yield (
+                feature,
+                slice(int(ends[0]), int(ends[-1])),
+                torch.repeat_interleave(torch.arange(self.bags), ends.diff()),
+            )
 
     def weights(self, span: slice, bag: Tensor) -> Tensor | None:
         """What a row counts in its bag, `[n, 1]`; None: one."""
@@ -123,7 +127,9 @@ def _look_up(out: Tensor, a: Arguments) -> None:
             pooled[span] = rows
             continue
         weights = batch.weights(span, bag)
-        pooled[:, batch.columns[feature] : batch.columns[feature + 1]].index_add_(0, bag, rows if weights is None else rows * weights)
+        pooled[:, batch.columns[feature] : batch.columns[feature + 1]].index_add_(
+            0, bag, rows if weights is None else rows * weights
+        )
     out.copy_(pooled)
 
 
@@ -285,7 +291,9 @@ def _row(a: Arguments, number: int, weights: Tensor) -> Tensor:
     return weights.view(-1)[first : first + dim]
 
 
-def _populate(a: Arguments, rank: Callable[[int, int], int | None], took: Callable[[int, int], None]) -> tuple[int, int, int]:
+def _populate(
+    a: Arguments, rank: Callable[[int, int], int | None], took: Callable[[int, int], None]
+) -> tuple[int, int, int]:
     """Give every missing row the line of its set that ranks lowest; None: that one stays. How many distinct rows there
     were, how many were missing, how many found no line."""
     state, cached = a["lxu_cache_state"], a["lxu_cache_weights"]
@@ -332,7 +340,9 @@ def lru_cache_populate(a: Arguments) -> None:
         distinct, missing, refused = _populate(a, rank, took)
         if a["gather_cache_stats"]:
             asked = int((ids < a["total_cache_hash_size"]).sum())
-            a["uvm_cache_stats"][:5] += torch.tensor([1, asked, distinct, missing, refused], dtype=a["uvm_cache_stats"].dtype)
+            a["uvm_cache_stats"][:5] += torch.tensor(
+                [1, asked, distinct, missing, refused], dtype=a["uvm_cache_stats"].dtype
+            )
 
     launch(kernel)
 
@@ -384,9 +394,15 @@ def lxu_cache_locking_counter_decrement(a: Arguments) -> None:
 
 UPDATES = {update.__name__: update for update in (sgd, rowwise_adagrad, adagrad, adam)}
 CACHE = (
-    linearize_cache_indices, linearize_cache_indices_from_row_idx, get_unique_indices, lru_cache_populate, lfu_cache_populate,
-    lxu_cache_flush, lxu_cache_locations_update, lxu_cache_locking_counter_decrement,
-)  # fmt: skip
+    linearize_cache_indices,
+    linearize_cache_indices_from_row_idx,
+    get_unique_indices,
+    lru_cache_populate,
+    lfu_cache_populate,
+    lxu_cache_flush,
+    lxu_cache_locations_update,
+    lxu_cache_locking_counter_decrement,
+)
 _OWN = (
     "_function", "_pt2_wrapper", "managed_tensor", "mapped_tensor", "unified_tensor", "uvm_", "is_uvm", "auto_grad",
     "mem_advise", "mem_prefetch", "all_to_one", "merge_pooled", "sum_reduce", "regroup_keyed",

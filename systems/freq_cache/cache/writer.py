@@ -41,7 +41,8 @@ class Writer:
         """Write records, `[n, width]`, over rows, int64 `[n]`."""
         write = _Write(batch, rows, records)
         if records.home and self._writes and self._writes[-1].records.home:
-            self._writes[-1] = write  # the device writes them in order: the last one stands for all
+            write.batch = self._writes[-1].batch  # the device writes in order: the last one stands for all from there
+            self._writes[-1] = write
             return
         self._writes.append(write)
         if records.home:
