@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from suite.run.cell.delivery import Delivery
 from systems.freq_cache import CachedEmbeddingBagCollection
+from systems.freq_cache.cache.transfer import _BUFFERS, Transfer
 from systems.freq_cache.cache.writer import Writer
 from systems.freq_cache.tiers import HostTier
 from tests.contract.scenes import assert_same, snapshot
@@ -198,3 +200,21 @@ def test_batches_copied_ahead() -> None:
     for step, dense, labels, ids in sums:
         assert (dense.item(), labels.item()) == (step * many * 8, step * many)
         assert ids.item() == plain.batch(step).values().sum().item()
+
+
+@TIER
+def test_batches_that_are_only_looked_up(tier: str, tmp_path: Path) -> None:
+    """Nothing is written back, so nothing makes the host wait."""
+    collection, rows = started(tier, tmp_path, look_ahead=2), plain.Plain()
+    with torch.no_grad():
+        announced = collection.announced(plain.batch(step) for step in range(STEPS))
+        pooled = [collection(features).values() for features in announced]
+    for step, values in enumerate(pooled):
+        assert torch.equal(values.cpu(), rows.pooled(plain.batch(step)).float())
+
+
+def test_numbers_that_are_sent_faster_than_they_arrive() -> None:
+    transfer = Transfer(torch.device("cuda"))
+    sent = [transfer.pack(np.full(100, number, np.int32)) for number in range(3 * _BUFFERS)]
+    for number, arrival in enumerate(sent):
+        assert arrival.take()[0].tolist() == [number] * 100

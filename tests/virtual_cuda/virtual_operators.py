@@ -1,10 +1,10 @@
 """torch's operators on the virtual CUDA device: at the CUDA dispatch key, each runs its CPU kernel on the same memory.
 
 The device's memory is the host's, so a CPU tensor over a CUDA tensor's storage costs nothing. Results lie in memory of
-torch's own CUDA caching allocator. With VCUDA_LATE set a kernel waits in its stream: its results have the shapes of
-the operator's kernel for meta tensors. What has no such kernel, or must know data, waits for its stream and is computed
-at once. What only keeps books or copies through the runtime (allocation, views, streams) stays torch's own. An operator
-without a CPU kernel fails by its name.
+torch's own CUDA caching allocator. With VCUDA_LATE set a kernel waits in its stream, and the operator's kernel for meta
+tensors says what shapes its results have. What has no such kernel, or must know data, waits for its stream and is
+computed at once. What only keeps books or copies through the runtime (allocation, views, streams) stays torch's own. An
+operator without a CPU kernel fails by its name.
 """
 
 import atexit
