@@ -41,6 +41,7 @@ RULES: dict[str, Rule] = {
     "make bench": Run(add=CELL, says="freq_cache", leaves=("results/tables/comparison.md",)),
     "make test": Prints("python -m pytest --numprocesses"),
     "make test-all": Prints("python -m pytest --numprocesses"),
+    "make test-virtual-cuda": NotHere("installs torch's and fbgemm's builds for CUDA, 9 GB"),
     "make microbench": Prints(MICROBENCH),
     'make microbench ARGS="--benchmark-save=before"': Prints(MICROBENCH),
     'make microbench ARGS="--benchmark-compare=0001 --benchmark-compare-fail=median:10%"': Prints(MICROBENCH),
