@@ -255,11 +255,6 @@ RULES: dict[str, Rule] = {
         "tests/unit/results/cuda/test_exchange_rates.py", "exchange_rates.main"
     ),
     "python -m pytest -q -m cuda": NotHere("needs a CUDA device"),
-    ".venv-virtual-cuda/bin/python tests/virtual_cuda/run.py --memory 200000000000 .venv-virtual-cuda/bin/python "
-    "results/device_memory/measure_memory.py": NotHere("needs the environment of the virtual device, and an hour"),
-    "python results/device_memory/memory_table.py --write": Elsewhere(
-        "tests/unit/results/device_memory/test_device_memory.py", "memory_table.main"
-    ),
     'python -m pytest -q -m "not slow"': NotHere("the tests, of which this is one"),
     "python -m suite report --out results/cuda": NotHere("needs the records of a CUDA device"),
     "python results/simulate/fbgemm_statistics.py --out results/cuda/fbgemm_statistics.json": NotHere(
