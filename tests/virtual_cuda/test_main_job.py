@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FEW = "full_gpu,freq_cache,freq_cache[look_ahead=4],fbgemm_uvm_caching,hot_split,reference"
 
 
-def run(folder: Path, *arguments: str, memory: int | None = None) -> tuple[int, list[dict[str, Any]]]:
+def run(folder: Path, *arguments: str) -> tuple[int, list[dict[str, Any]]]:
     """The exit code and the records of a run."""
     command = [
         sys.executable,
@@ -30,10 +30,7 @@ def run(folder: Path, *arguments: str, memory: int | None = None) -> tuple[int, 
         "--workloads",
         "avazu",
     ]
-    environment = os.environ | ({} if memory is None else {"VCUDA_MEMORY": str(memory)})
-    ended = subprocess.run(
-        [*command, "--out", str(folder), *arguments], check=False, cwd=ROOT, env=environment, timeout=500
-    )
+    ended = subprocess.run([*command, "--out", str(folder), *arguments], check=False, cwd=ROOT, timeout=500)
     return ended.returncode, [json.loads(path.read_text()) for path in sorted(folder.glob("records/*.json"))]
 
 
