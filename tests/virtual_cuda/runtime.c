@@ -132,7 +132,8 @@ cudaError_t cudaHostGetDevicePointer(void **out, void *host, unsigned flags) { (
 cudaError_t cudaMemGetInfo(size_t *available, size_t *total) {
     pthread_mutex_lock(&lock);
     *total = capacity();
-    *available = *total - CONTEXT - used[DEVICE];
+    size_t taken = CONTEXT + used[DEVICE];
+    *available = taken < *total ? *total - taken : 0;
     pthread_mutex_unlock(&lock);
     return cudaSuccess;
 }

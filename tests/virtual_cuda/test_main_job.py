@@ -1,4 +1,4 @@
-"""The main job on the virtual device: every system ends well, and nothing that it took is shown."""
+"""The main job on the virtual device: every system ends well, or as it should, and nothing that it took is shown."""
 
 import json
 import os
@@ -15,36 +15,42 @@ if "VCUDA_LATE" not in os.environ:
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).resolve().parents[2]
-FEW = "full_gpu,freq_cache,freq_cache[look_ahead=4],fbgemm_uvm_caching,hot_split,reference"
+JOB = ("--device", "cuda", "--scale", "smoke", "--workloads", "avazu", "--quiet")
+FEW = "full_gpu,freq_cache,freq_cache[look_ahead=4],colossalai_cache,hot_split"
 
 
-def run(folder: Path, *arguments: str) -> tuple[int, list[dict[str, Any]]]:
-    """The exit code and the records of a run."""
-    command = [
-        sys.executable,
-        str(ROOT / "run_bench.py"),
-        "--device",
-        "cuda",
-        "--scale",
-        "smoke",
-        "--workloads",
-        "avazu",
-    ]
-    ended = subprocess.run([*command, "--out", str(folder), *arguments], check=False, cwd=ROOT, timeout=500)
-    return ended.returncode, [json.loads(path.read_text()) for path in sorted(folder.glob("records/*.json"))]
+def run(folder: Path, *arguments: str, memory: int | None = None) -> tuple[int, dict[str, dict[str, Any]]]:
+    """The exit code and the records of a run, by system."""
+    command = [sys.executable, str(ROOT / "run_bench.py"), *JOB, "--out", str(folder), *arguments]
+    environment = os.environ | ({"VCUDA_MEMORY": str(memory)} if memory else {})
+    ended = subprocess.run(command, check=False, cwd=ROOT, env=environment, timeout=560)
+    records = [json.loads(path.read_text()) for path in folder.glob("records/*.json")]
+    return ended.returncode, {record["cell"]["system"]: record for record in records}
 
 
-def test_all_systems_end_well_and_no_time_is_kept(tmp_path: Path) -> None:
-    code, records = run(tmp_path, "--systems", "all")
+def statuses(records: dict[str, dict[str, Any]]) -> dict[str, str]:
+    return {name: record["status"] for name, record in records.items()}
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "rowwise_adagrad", "adam"])
+def test_all_systems_end_well_and_no_time_is_kept(optimizer: str, tmp_path: Path) -> None:
+    code, records = run(tmp_path, "--systems", "all", "--optimizer", optimizer)
     assert code == 0
     assert len(records) == 20
-    assert {record["status"] for record in records} == {"ok"}
-    assert all(record["measurement"]["timing"] is None for record in records)
+    unsupported = {name for name, status in statuses(records).items() if status != "ok"}
+    assert unsupported == (set() if optimizer == "sgd" else {"colossalai_cache"})
+    assert {records[name]["status"] for name in unsupported} <= {"unsupported"}
+    assert all(record["measurement"]["timing"] is None for record in records.values() if record["status"] == "ok")
 
 
-@pytest.mark.parametrize("optimizer", ["rowwise_adagrad", "adam"])
-def test_other_optimizers_and_a_budget_of_the_device(optimizer: str, tmp_path: Path) -> None:
-    code, records = run(tmp_path, "--systems", FEW, "--optimizer", optimizer, "--device-budget", "2MiB")
-    assert {record["status"] for record in records} <= {"ok", "unsupported"}, [r.get("error") for r in records]
-    assert sum(record["status"] == "ok" for record in records) >= 3
-    assert code in (0, 1)
+def test_a_budget_of_the_device(tmp_path: Path) -> None:
+    _, records = run(tmp_path, "--systems", FEW, "--device-budget", "2MiB")
+    assert statuses(records) == dict.fromkeys(FEW.split(","), "ok") | {"full_gpu": "infeasible"}
+
+
+def test_full_tables_end_as_out_of_memory_where_the_cache_fits(tmp_path: Path) -> None:
+    """Rows of 4 KB, 100 MB in all; a context takes 512 MiB."""
+    wide = "--systems", "full_gpu,freq_cache", "--embedding-dim", "1024", "--batch-size", "64", "--lr", "0.01"
+    code, records = run(tmp_path, *wide, memory=600 << 20)
+    assert statuses(records) == {"full_gpu": "oom_device", "freq_cache": "ok"}
+    assert code == 1

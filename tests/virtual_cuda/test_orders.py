@@ -2,7 +2,9 @@
 
 import gc
 import os
+import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,13 +13,16 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torchrec import KeyedJaggedTensor
 
 from suite.run.cell.delivery import Delivery
+from systems.contract import CacheRatio
 from systems.freq_cache import CachedEmbeddingBagCollection
+from systems.freq_cache.cache.buffers import Entry, Exit
 from systems.freq_cache.cache.transfer import _BUFFERS, Transfer
 from systems.freq_cache.cache.writer import Writer
-from systems.freq_cache.tiers import HostTier
-from tests.contract.scenes import assert_same, snapshot
+from systems.freq_cache.tiers import HostTier, PinnedTier, RowLayout
+from tests.contract.scenes import assert_same, build, snapshot
 from tests.faults import freq_cache_training as plain
 from workloads.batch import Batch
 
@@ -26,6 +31,7 @@ if "VCUDA_LATE" not in os.environ:
 
 import virtual_operators
 
+DEVICE = torch.device("cuda")
 STEPS = 12
 TIERS: dict[str, dict[str, Any]] = {
     "host": {},
@@ -51,7 +57,11 @@ def started(tier: str, folder: Path, *, device: str = "cuda", **choices: Any) ->
 
 
 def learn(pooled: Tensor, step: int) -> None:
-    (pooled * plain.gradient(step, pooled).to(pooled.device)).sum().backward()
+    """The host does not wait, which a copy from pageable memory would make it do."""
+    gradient = plain.gradient(step, pooled)
+    if pooled.is_cuda:
+        gradient = gradient.pin_memory().to(pooled.device, non_blocking=True)
+    (pooled * gradient).sum().backward()
 
 
 def trained(collection: CachedEmbeddingBagCollection, steps: int = STEPS) -> dict[str, Tensor]:
@@ -75,8 +85,10 @@ def test_batches_with_room_in_staging_and_without(tier: str, look_ahead: int, lo
 
 @TIER
 @pytest.mark.parametrize("look_ahead", [0, 4])
-def test_batches_larger_than_the_cache(tier: str, look_ahead: int, tmp_path: Path) -> None:
-    collection = started(tier, tmp_path, cache_ratio=0.04, look_ahead=look_ahead)
+@pytest.mark.parametrize("cache_ratio", [0.04, 0.07])
+def test_batches_larger_than_the_cache(tier: str, cache_ratio: float, look_ahead: int, tmp_path: Path) -> None:
+    """All of them, or one now and then."""
+    collection = started(tier, tmp_path, cache_ratio=cache_ratio, look_ahead=look_ahead)
     assert_same(trained(collection), plain.plain_after(STEPS))
     assert collection.counters().overflow_batches > 0
 
@@ -91,6 +103,19 @@ def test_a_slow_writer(tier: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(Writer, "_store", late)
     collection = started(tier, tmp_path, look_ahead=4)
+    assert_same(trained(collection), plain.plain_after(STEPS))
+
+
+def test_a_slow_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = HostTier.read
+
+    def late(self: HostTier, rows: Tensor, out: Tensor) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            time.sleep(0.01)
+        read(self, rows, out)
+
+    collection = started("host", tmp_path, look_ahead=4)
+    monkeypatch.setattr(HostTier, "read", late)
     assert_same(trained(collection), plain.plain_after(STEPS))
 
 
@@ -218,3 +243,65 @@ def test_numbers_that_are_sent_faster_than_they_arrive() -> None:
     sent = [transfer.pack(np.full(100, number, np.int32)) for number in range(3 * _BUFFERS)]
     for number, arrival in enumerate(sent):
         assert arrival.take()[0].tolist() == [number] * 100
+
+
+LAYOUT = RowLayout(4, torch.float32, {})
+
+
+def filled(tier: HostTier) -> HostTier:
+    tier.records.copy_(torch.arange(tier.records.numel()).view(tier.records.shape))
+    return tier
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_staging_that_is_given_back_while_the_device_uses_it(pinned: bool) -> None:
+    transfer, rows = Transfer(DEVICE), torch.arange(64)
+    tier = filled(PinnedTier(64, LAYOUT, DEVICE) if pinned else HostTier(rows=64, layout=LAYOUT))
+    entry = Entry(64, tier, transfer)
+    with transfer.incoming():
+        numbers = rows.int().to(DEVICE)
+    entry.add(rows, numbers, place=0)
+    used = entry.take(64).clone()
+    del entry
+    with transfer.incoming():
+        LAYOUT.empty(64, device=DEVICE).fill_(-1)
+    assert torch.equal(used.cpu(), tier.records)
+
+
+def test_a_tensor_that_is_given_back_while_it_leaves() -> None:
+    transfer = Transfer(DEVICE)
+    leaving = transfer.to_host(torch.full((64, 4), 1.0, device=DEVICE))
+    torch.full((64, 4), -1.0, device=DEVICE)
+    assert leaving.wait().unique().tolist() == [1.0]
+
+
+def test_records_and_numbers_that_are_given_back_while_the_device_writes_them_home() -> None:
+    transfer, tier = Transfer(DEVICE), PinnedTier(64, LAYOUT, DEVICE, exchanges=True)
+    place, arrival = Exit(64, LAYOUT, transfer), transfer.pack(np.arange(64, dtype=np.int32))
+    written = place.scatter(place.room(64).fill_(1), tier, arrival.take()[0]).event
+    assert written is not None
+    del arrival, place
+    overwritten = transfer.pack(np.full(64, 63, dtype=np.int32))
+    LAYOUT.empty(64, device=DEVICE).fill_(-1)
+    written.synchronize()
+    assert tier.records.unique().tolist() == [1.0]
+    del overwritten
+
+
+@pytest.mark.parametrize("name", ["fbgemm_uvm_caching", "torchrec_uvm_caching"])
+def test_rows_that_fbgemm_prefetches(name: str) -> None:
+    """Batches are copied ahead, announced while the one before is trained, and evict rows that it changed."""
+    variant = f"{name}[memory=host_mapped,prefetch=on]"
+    system = build(variant, device=DEVICE, tables=plain.TABLES, budget=CacheRatio(ratio=0.2), batch_lookups=32)
+    plain.Plain().start(system)
+    copies, coming = torch.cuda.Stream(), deque[KeyedJaggedTensor]()
+    for step in range(STEPS + 1):
+        if step < STEPS:
+            with torch.cuda.stream(copies):
+                coming.append(plain.batch(step).pin_memory().to(DEVICE, non_blocking=True))
+            system.prefetch_behind(coming[-1], copies.record_event())
+        if step:
+            features = coming.popleft()
+            features.record_stream(torch.cuda.current_stream())
+            learn(system(features).values(), step - 1)
+    assert_same(snapshot(system), plain.plain_after(STEPS))

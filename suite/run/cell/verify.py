@@ -32,6 +32,9 @@ LR = {
     OptimizerKind.ADAM: 0.01,
 }
 
+WIDE = 128
+"""Columns of a row, from which on SGD takes smaller steps."""
+
 MIN_EPS = {OptimizerKind.ADAGRAD: 1e-5}
 """Least eps, where a smaller one would let a rounding error decide: the first step of element-wise Adagrad is the
 learning rate times the sign of a gradient, however small, and that of a sum which cancels is chance. At this eps, a
@@ -78,10 +81,10 @@ def verify(
 
 
 def _shrunk_spec(spec: SystemSpec, *, workload: Workload, kind: OptimizerKind) -> SystemSpec:
-    tables = tables_of(workload.tables, spec.tables[0].embedding_dim)
-    lr = LR[kind]
-    if kind is OptimizerKind.SGD:  # by which a pooled vector moves as often as its bag has ids: to NaN with a hundred
-        lr *= workload.batch_size * len(tables) / workload.batch_lookups
+    dim = spec.tables[0].embedding_dim
+    tables, lr = tables_of(workload.tables, dim), LR[kind]
+    if kind is OptimizerKind.SGD:  # a hundred ids in a bag, or products of a thousand columns, would take it to NaN
+        lr *= workload.batch_size * len(tables) / workload.batch_lookups * min(1.0, WIDE / dim)
         lr = 2.0 ** math.floor(math.log2(lr))  # a product that needs no rounding: before 1.8 fbgemm rounds it apart
     return replace(
         spec,

@@ -52,6 +52,14 @@ def test_reference_agrees_with_itself_bitwise_for_every_optimizer(workload, kind
     assert {check.max_difference for check in verification.checks} == {0.0}
 
 
+@pytest.mark.parametrize("dim", [512, 2048])
+def test_wide_rows_do_not_make_training_diverge(dim: int) -> None:
+    """Products of so many columns are large: at the steps of narrow rows, rows became NaN, and every system wrong."""
+    workload = SyntheticWorkload.create("avazu", batch_size=64, seed=0, max_rows=2000)
+    verification = verify(ReferenceSystem, spec=spec(workload, dim=dim), workload=workload, seed=0, beat=lambda: None)
+    assert {check.max_difference for check in verification.checks} == {0.0}
+
+
 def test_fbgemm_with_all_rows_on_the_device_is_bitwise_right_with_sgd_and_close_with_adagrad(workload):
     verification = verified(FullGPU, workload)
     assert verification.passed, failed(verification)
