@@ -25,7 +25,7 @@ enum { DEVICE, MANAGED, HOST, REGISTERED, KINDS };
 struct block { char *at; size_t bytes; int kind; };
 static struct block *blocks;
 static size_t block_count, block_room;
-static size_t used[KINDS], peak[KINDS];
+static size_t used[KINDS];
 struct freed { char *at; size_t bytes; uint64_t before; }; /* unmapped once all work queued before is done */
 static struct freed *freed;
 static size_t freed_count, freed_room;
@@ -56,7 +56,6 @@ static void enter(char *at, size_t bytes, int kind) {
     memmove(blocks + here + 1, blocks + here, (block_count++ - here) * sizeof *blocks);
     blocks[here] = (struct block){at, bytes, kind};
     used[kind] += bytes;
-    if (used[kind] > peak[kind]) peak[kind] = used[kind];
 }
 
 static void leave(struct block *b) {
@@ -164,27 +163,19 @@ cudaError_t cudaMemPrefetchAsync(const void *p, size_t n, struct cudaMemLocation
 
 /* ------------------------------------------------------------ copies */
 
-enum { PINNED_UP, PINNED_DOWN, ON_DEVICE, ON_HOST, PAGEABLE_UP, PAGEABLE_DOWN, COPIES };
-static size_t copies[COPIES][2];
-
 /* What comes from pageable memory has left it when the call returns, and what goes there has arrived. */
 static cudaError_t transfer(void *to, const void *from, size_t bytes, cudaStream_t s) {
     if (!bytes) return cudaSuccess;
     int whole_to, whole_from, t = kind_of(to, bytes, &whole_to), f = kind_of(from, bytes, &whole_from);
     if (!whole_to || !whole_from) return vcuda_fail(cudaErrorInvalidValue);
-    int up = t == DEVICE || t == MANAGED, down = f == DEVICE || f == MANAGED;
-    int kind = up && down ? ON_DEVICE : up ? (f < 0 ? PAGEABLE_UP : PINNED_UP) : down ? (t < 0 ? PAGEABLE_DOWN : PINNED_DOWN) : ON_HOST;
-    pthread_mutex_lock(&lock);
-    copies[kind][0]++;
-    copies[kind][1] += bytes;
-    pthread_mutex_unlock(&lock);
+    int host_only = t != DEVICE && t != MANAGED && f != DEVICE && f != MANAGED;
     if (f < 0) {
         void *kept = malloc(bytes);
         if (!kept) return vcuda_fail(cudaErrorMemoryAllocation);
         from = memcpy(kept, from, bytes);
     }
     vcuda_copy(s, to, from, bytes, f < 0);
-    if (t < 0 || kind == ON_HOST) vcuda_reach(s);
+    if (t < 0 || host_only) vcuda_reach(s);
     return cudaSuccess;
 }
 
@@ -287,7 +278,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
 
 /* ------------------------------------------------------------ native kernels: known by name, and refused */
 
-struct native { const void *host; const char *name; size_t launches; };
+struct native { const void *host; const char *name; };
 static struct native *natives; /* in the order in which they are registered */
 static size_t native_count, native_room;
 
@@ -300,7 +291,7 @@ void __cudaRegisterFunction(void **handle, const char *host, char *device, const
     (void)handle; (void)device; (void)limit; (void)tid; (void)bid; (void)block; (void)grid; (void)warp;
     pthread_mutex_lock(&lock);
     if (native_count == native_room) natives = realloc(natives, (native_room = 2 * native_room + 1024) * sizeof *natives);
-    natives[native_count++] = (struct native){host, name, 0};
+    natives[native_count++] = (struct native){host, name};
     pthread_mutex_unlock(&lock);
 }
 
@@ -330,23 +321,14 @@ void vcuda_report(const char *what) { /* for who started us to read, however thi
 }
 
 static cudaError_t refuse(const void *host) { /* looked for one by one: nobody launches often */
-    static struct native unknown = {NULL, "a kernel without a name", 0};
+    static struct native unknown = {NULL, "a kernel without a name"};
     struct native *k = &unknown;
     pthread_mutex_lock(&lock);
     for (size_t i = 0; i < native_count; i++) if (natives[i].host == host) k = &natives[i];
-    k->launches++;
     pthread_mutex_unlock(&lock);
     fprintf(stderr, "The virtual CUDA device runs no native kernel: %s was refused.\n", k->name);
     vcuda_report(k->name);
     return vcuda_fail(cudaErrorNoKernelImageForDevice);
-}
-size_t vcuda_launches(size_t after, const char **name, size_t *times) { /* the next that was launched in vain; 0: none is left */
-    for (size_t i = after; i < native_count; i++) if (natives[i].launches) {
-        *name = natives[i].name;
-        *times = natives[i].launches;
-        return i + 1;
-    }
-    return 0;
 }
 
 cudaError_t cudaLaunchKernel(const void *f, dim3 g, dim3 b, void **a, size_t n, cudaStream_t s) { (void)g; (void)b; (void)a; (void)n; (void)s; return refuse(f); }
@@ -368,7 +350,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, 
 }
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *f, int threads, size_t shared) { return cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, f, threads, shared, 0); }
 
-/* ------------------------------------------------------------ errors, and what Python asks by ctypes */
+/* ------------------------------------------------------------ errors */
 
 cudaError_t cudaGetLastError(void) { cudaError_t e = last_error; last_error = cudaSuccess; return e; }
 cudaError_t cudaPeekAtLastError(void) { return last_error; }
@@ -384,6 +366,3 @@ const char *cudaGetErrorString(cudaError_t e) {
     default: return "an error of the virtual CUDA device";
     }
 }
-
-void vcuda_copies(size_t out[COPIES * 2]) { memcpy(out, copies, sizeof copies); }
-void vcuda_memory(size_t out[KINDS * 2]) { for (int i = 0; i < KINDS; i++) { out[2 * i] = used[i]; out[2 * i + 1] = peak[i]; } }

@@ -51,7 +51,6 @@ static int stopped, broken;
 static pthread_mutex_t order = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
 static vcuda_kernel kernel;
-static size_t late_copies, late_kernels;
 
 static cudaStream_t named(cudaStream_t s) { return (uintptr_t)s <= 2 ? &legacy : s; }
 
@@ -150,8 +149,6 @@ static void push(cudaStream_t s, struct work one) {
     if (s->last) s->last->next = w; else s->first = w;
     s->last = w;
     s->queued++;
-    late_copies += one.kind == COPY;
-    late_kernels += one.kind == KERNEL;
     pthread_mutex_unlock(&order);
     if (s->late) return;
     void *state = without_gil();
@@ -176,7 +173,6 @@ void vcuda_break(void) { /* a kernel failed: who waits hears of it, for good */
     vcuda_report("a kernel failed: its traceback stands on stderr");
 }
 void vcuda_stop(void) { stopped = 1; } /* Python ends: no kernel is run any more */
-void vcuda_queued(size_t out[2]) { out[0] = late_copies; out[1] = late_kernels; }
 
 static void await(cudaStream_t s, uint64_t place) {
     if (!late() || s->done >= place) return;

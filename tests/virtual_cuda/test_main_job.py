@@ -32,14 +32,12 @@ def statuses(records: dict[str, dict[str, Any]]) -> dict[str, str]:
     return {name: record["status"] for name, record in records.items()}
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "rowwise_adagrad", "adam"])
-def test_all_systems_end_well_and_no_time_is_kept(optimizer: str, tmp_path: Path) -> None:
-    code, records = run(tmp_path, "--systems", "all", "--optimizer", optimizer)
+def test_all_systems_end_well_and_no_time_is_kept(tmp_path: Path) -> None:
+    """With Adam, which verifies row-wise Adagrad too; with SGD those of docs/cuda.md run (test_half_hour.py)."""
+    code, records = run(tmp_path, "--systems", "all", "--optimizer", "adam")
     assert code == 0
     assert len(records) == 20
-    unsupported = {name for name, status in statuses(records).items() if status != "ok"}
-    assert unsupported == (set() if optimizer == "sgd" else {"colossalai_cache"})
-    assert {records[name]["status"] for name in unsupported} <= {"unsupported"}
+    assert statuses(records) == dict.fromkeys(records, "ok") | {"colossalai_cache": "unsupported"}
     assert all(record["measurement"]["timing"] is None for record in records.values() if record["status"] == "ok")
 
 

@@ -29,7 +29,7 @@ from workloads.batch import Batch
 if "VCUDA_LATE" not in os.environ:
     pytest.skip("needs the virtual CUDA device, late: make test-virtual-cuda", allow_module_level=True)
 
-import virtual_operators
+import virtual_streams
 
 DEVICE = torch.device("cuda")
 STEPS = 12
@@ -45,10 +45,10 @@ TIER = pytest.mark.parametrize("tier", TIERS)
 @pytest.fixture(autouse=True, params=range(8))
 def order(request: pytest.FixtureRequest) -> Iterator[int]:
     """Which of the device's streams are late."""
-    virtual_operators.draw(request.param)
+    virtual_streams.draw(request.param)
     yield request.param
     torch.cuda.synchronize()
-    assert not virtual_operators.failures
+    assert not virtual_streams.failures
 
 
 def started(tier: str, folder: Path, *, device: str = "cuda", **choices: Any) -> CachedEmbeddingBagCollection:

@@ -7,141 +7,35 @@ computed at once. What only keeps books or copies through the runtime (allocatio
 operator without a CPU kernel fails by its name.
 """
 
-import atexit
 import ctypes
 import functools
-import gc
-import itertools
-import os
-import sys
 import threading
-import traceback
-import warnings
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
+from virtual_streams import LATE, launch, reach, runtime, start, stream, waits
 
-OWN = frozenset(
-    [
-        "as_strided",
-        "view",
-        "view_as_real",
-        "view_as_complex",
-        "unfold",
-        "_reshape_alias",
-        "detach",
-        "alias",
-        "empty.memory_format",
-        "empty_strided",
-        "resize_",
-        "set_",
-        "set_.source_Storage",
-        "set_.source_Storage_storage_offset",
-        "set_.source_Tensor",
-        "is_pinned",
-        "_pin_memory",
-        "_local_scalar_dense",
-        "record_stream",
-        "is_set_to",
-        "_has_same_storage_numel",
-    ]
-)
+OWN = frozenset([
+    "as_strided", "view", "view_as_real", "view_as_complex", "unfold", "_reshape_alias", "detach", "alias",
+    "empty.memory_format", "empty_strided", "resize_", "set_", "set_.source_Storage",
+    "set_.source_Storage_storage_offset", "set_.source_Tensor", "is_pinned", "_pin_memory", "_local_scalar_dense",
+    "record_stream", "is_set_to", "_has_same_storage_numel",
+])  # fmt: skip
 """Operators of `aten` that stay torch's own: they launch no kernel."""
-OWN_SPARSE = frozenset(
-    [
-        "_coalesced_",
-        "_indices",
-        "_values",
-        "indices",
-        "values",
-        "is_coalesced",
-        "sparse_dim",
-        "dense_dim",
-        "_nnz",
-        "_dimI",
-        "_dimV",
-        "empty.memory_format",
-        "_sparse_coo_tensor_with_dims",
-        "_sparse_coo_tensor_with_dims_and_tensors",
-        "sparse_resize_",
-        "sparse_resize_and_clear_",
-    ]
-)
+OWN_SPARSE = frozenset([
+    "_coalesced_", "_indices", "_values", "indices", "values", "is_coalesced", "sparse_dim", "dense_dim", "_nnz",
+    "_dimI", "_dimV", "empty.memory_format", "_sparse_coo_tensor_with_dims",
+    "_sparse_coo_tensor_with_dims_and_tensors", "sparse_resize_", "sparse_resize_and_clear_",
+])  # fmt: skip
 SHAPED_BY_DATA = frozenset(("aten::equal", "aten::_embedding_bag", "aten::_embedding_bag_forward_only"))
 """Operators whose CPU kernels give other shapes than their meta kernels say, or none."""
-LATE = "VCUDA_LATE" in os.environ
-calls: Counter[str] = Counter()
-at_once: Counter[str] = Counter()
-"""Operators that were computed at once though kernels are late."""
-failures: list[BaseException] = []
-"""What kernels raised; torch hears of it at its next synchronisation, as of a failed assertion."""
-
 _HOST = torch.device("cpu")
 _EVERYWHERE = torch._C.DispatchKeySet(torch._C.DispatchKey.HPU)
 """A backend that nobody has, at which an operator's kernel for all backends still stands."""
-_runtime = ctypes.CDLL(None)
-_waiting: dict[int, Callable[[], object]] = {}
-_tokens = itertools.count(1)
 _libraries: list[torch.library.Library] = []
 _shapes: dict[Any, Any] = {}
-
-
-class _WithoutCollections:
-    """No collection of garbage within a kernel: a finalizer may wait for a device that waits for it."""
-
-    def __init__(self) -> None:
-        self._kernels, self._before = 0, False
-
-    def __enter__(self) -> None:
-        if not self._kernels:
-            self._before = gc.isenabled()
-            gc.disable()
-        self._kernels += 1
-
-    def __exit__(self, *_: object) -> None:
-        self._kernels -= 1
-        if self._before and not self._kernels:
-            gc.enable()
-
-
-_without_collections = _WithoutCollections()
-
-
-@ctypes.CFUNCTYPE(None, ctypes.c_size_t)
-def _run(token: int) -> None:
-    work = _waiting.pop(token)
-    try:
-        with _without_collections, torch._C._DisableTorchDispatch(), torch._C._AutoDispatchBelowAutograd():
-            work()
-    except BaseException as error:
-        traceback.print_exc(file=sys.stderr)
-        failures.append(error)
-        _runtime.vcuda_break()
-
-
-def stream() -> ctypes.c_void_p:
-    """The current stream."""
-    return ctypes.c_void_p(torch._C._cuda_getCurrentRawStream(0))
-
-
-def launch(work: Callable[[], object]) -> None:
-    """Queue a kernel on the current stream. It may hold no tensor of the device but `host` tensors over its memory."""
-    if not LATE:
-        with torch._C._AutoDispatchBelowAutograd():
-            work()
-        return
-    token = next(_tokens)
-    _waiting[token] = work
-    _runtime.vcuda_launch(stream(), ctypes.c_size_t(token))
-
-
-def reach() -> None:
-    """Have the current stream do all that it was asked for."""
-    if LATE:
-        _runtime.vcuda_reach(stream())
 
 
 def host(tensor: Tensor) -> Tensor:
@@ -241,7 +135,6 @@ class Kernel:
         self.tensors = frozenset(tensors if self.in_place else [])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        calls[self.name] += 1
         if self.tensors:  # a wrapped number arrives as a number, which not every operator takes back
             args = tuple(
                 torch.tensor(one) if at in self.tensors and isinstance(one, (bool, int, float)) else one
@@ -256,7 +149,6 @@ class Kernel:
                 shapes = self._shapes_of(args, rest, targets)
                 if shapes is not NotImplemented:
                     return self._later(args, rest, targets, shapes)
-                at_once[self.name] += 1
             reach()
             return self._now(args, rest, targets)
 
@@ -348,7 +240,6 @@ def _into(out: Tensor, result: Tensor) -> None:
 
 def copy_(to: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
     """torch's own where that is one copy by the runtime, so that the pinned end is held; else a kernel."""
-    calls["aten::copy_"] += 1
     if to.numel() == 0:
         return to
     if to.size() == source.size() and source.is_contiguous() and to.is_contiguous() and source.dtype == to.dtype:
@@ -369,9 +260,8 @@ def copy_(to: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
 
 def zero_(tensor: Tensor) -> Tensor:
     """By the runtime where that is one call: it gives pages back instead of writing them."""
-    calls["aten::zero_"] += 1
     if tensor.is_contiguous() and tensor.numel():
-        _runtime.cudaMemsetAsync(ctypes.c_void_p(tensor.data_ptr()), 0, ctypes.c_size_t(tensor.nbytes), stream())
+        runtime.cudaMemsetAsync(ctypes.c_void_p(tensor.data_ptr()), 0, ctypes.c_size_t(tensor.nbytes), stream())
     elif tensor.numel():
         with torch._C._AutoDispatchBelowAutograd():
             memory = host(tensor)
@@ -383,20 +273,10 @@ def fill_(tensor: Tensor, value: Any) -> Tensor:
     """Fill with a number."""
     if value == 0:
         return zero_(tensor)
-    calls["aten::fill_.Scalar"] += 1
     with torch._C._AutoDispatchBelowAutograd():
         memory = host(tensor)
         launch(lambda: memory.fill_(value))
     return tensor
-
-
-def waits(what: str) -> None:
-    """Say that the host waits here, as `torch.cuda.set_sync_debug_mode` asks."""
-    mode = torch.cuda.get_sync_debug_mode()
-    if mode == 1:
-        warnings.warn(f"called a synchronizing CUDA operation: {what}", stacklevel=3)
-    elif mode == 2:
-        raise RuntimeError(f"called a synchronizing CUDA operation: {what}")
 
 
 def define(namespace: str, kernels: dict[str, Callable[..., Any]], key: str = "CUDA") -> None:
@@ -416,8 +296,7 @@ def overload(qualified: str) -> torch._ops.OpOverload:
 
 def install() -> None:
     """Take over the operators of `aten` that have CUDA kernels."""
-    _runtime.vcuda_kernels(_run)
-    atexit.register(_runtime.vcuda_stop)
+    start()
     by_hand = {"copy_": copy_, "zero_": zero_, "fill_.Scalar": fill_}
     for key, own, special in (("CUDA", OWN, by_hand), ("SparseCUDA", OWN_SPARSE, {})):
         registered = (q.partition("::") for q in torch._C._dispatch_get_registrations_for_dispatch_key(key))
@@ -455,34 +334,3 @@ def _gloo_for_nccl() -> None:
         start("gloo" if backend and "nccl" in backend else backend, *args, **kwargs)
 
     torch.distributed.init_process_group = with_gloo
-
-
-def draw(seed: int) -> None:
-    """Draw which streams are late, by the bits of a seed from 0 to 7; 0: all."""
-    torch.cuda.synchronize()
-    _runtime.vcuda_seed(ctypes.c_uint64(seed))
-
-
-def launches() -> dict[str, int]:
-    """Native kernels that were launched in vain, by mangled name: then no result is to be believed."""
-    following = _runtime.vcuda_launches
-    following.restype = ctypes.c_size_t
-    name, times, at, found = ctypes.c_char_p(), ctypes.c_size_t(), 0, {}
-    while at := following(ctypes.c_size_t(at), ctypes.byref(name), ctypes.byref(times)):
-        found[(name.value or b"").decode()] = times.value
-    return found
-
-
-def memory() -> dict[str, tuple[int, int]]:
-    """Bytes that the runtime has handed out by kind, now and at their peak."""
-    numbers = (ctypes.c_size_t * 8)()
-    _runtime.vcuda_memory(numbers)
-    kinds = "device", "managed", "pinned", "registered"
-    return {kind: (numbers[2 * at], numbers[2 * at + 1]) for at, kind in enumerate(kinds)}
-
-
-def queued() -> tuple[int, int]:
-    """Copies and kernels that waited in a stream so far."""
-    numbers = (ctypes.c_size_t * 2)()
-    _runtime.vcuda_queued(numbers)
-    return numbers[0], numbers[1]

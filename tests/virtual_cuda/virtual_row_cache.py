@@ -1,0 +1,237 @@
+"""fbgemm's set-associative row cache on the virtual CUDA device: LRU, LFU, locks, lookups of lines."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from virtual_operators import argument, host
+from virtual_streams import launch
+
+Arguments = dict[str, Any]
+
+
+def arguments(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+    """The arguments of an operator by name, defaults filled in, tensors as a kernel has them."""
+    given: Arguments = {}
+    for at, one in enumerate(getattr(torch.ops.fbgemm, name).default._schema.arguments):
+        value = args[at] if at < len(args) else kwargs.get(one.name, one.default_value)
+        given[one.name] = argument(value) if isinstance(value, Tensor) else value
+    return given
+
+
+def made(kernel: Callable[..., object], *shape: int, dtype: torch.dtype, **known: Any) -> Tensor:
+    """Memory on the device that `kernel(memory, **known)` fills when its turn comes."""
+    out = torch.empty(shape, dtype=dtype, device="cuda")
+    memory = host(out)
+    launch(lambda: kernel(memory, **known))
+    return out
+
+
+def set_of(ids: np.ndarray, sets: int) -> np.ndarray:
+    """The set of every row: the finaliser of MurmurHash3, modulo the sets."""
+    h = ids.astype(np.uint64)
+    with np.errstate(over="ignore"):
+        for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+            h ^= h >> np.uint64(33)
+            h *= np.uint64(factor)
+        h ^= h >> np.uint64(33)
+    return (h % np.uint64(sets)).astype(np.int64)  # type: ignore[no-any-return]
+
+
+def linearize_cache_indices(a: Arguments) -> Tensor:
+    def kernel(out: Tensor) -> None:
+        starts, ids, ends = a["cache_hash_size_cumsum"], a["indices"].long(), a["offsets"].long()
+        features = len(starts) - 1
+        bags = (len(ends) - 1) // features
+        out.fill_(int(starts[-1]))  # of a table without a cache, or no id
+        for feature in range(features):
+            span = slice(int(ends[feature * bags]), int(ends[(feature + 1) * bags]))
+            if int(starts[feature]) >= 0:
+                out[span] = torch.where(ids[span] >= 0, ids[span] + starts[feature], starts[-1])
+
+    return made(kernel, a["indices"].numel(), dtype=torch.int64)
+
+
+def linearize_cache_indices_from_row_idx(a: Arguments) -> Tensor:
+    def kernel(out: Tensor) -> None:
+        starts = a["cache_hash_size_cumsum"]
+        first = starts[a["update_table_indices"].long()]
+        out.copy_(torch.where(first >= 0, first + a["update_row_indices"].long(), starts[-1]))
+
+    return made(kernel, a["update_row_indices"].numel(), dtype=torch.int64)
+
+
+def get_unique_indices(a: Arguments) -> tuple[Tensor, Tensor, Tensor | None]:
+    ids = a["linear_indices"]
+    unique = torch.empty(ids.numel(), dtype=ids.dtype, device="cuda")
+    length, counts = (torch.empty(n, dtype=torch.int32, device="cuda") for n in (1, ids.numel()))
+    outs = host(unique), host(length), host(counts)
+
+    def kernel() -> None:
+        values, times = ids.unique(return_counts=True)
+        for out, made in zip(outs, (values, torch.tensor([len(values)]), times), strict=True):
+            out.zero_()
+            out[: len(made)] = made
+
+    launch(kernel)
+    return unique, length, counts if a["compute_count"] else None
+
+
+def lxu_cache_lookup(a: Arguments, out: Tensor | None = None) -> Tensor:
+    ids = a["linear_cache_indices"]
+    given = out if out is not None else torch.empty(ids.numel(), dtype=torch.int32, device="cuda")
+    lines = host(given)
+
+    def kernel() -> None:
+        count, state, some = a["num_uniq_cache_indices"], a["lxu_cache_state"].numpy(), ids.numpy()
+        some = some if count is None else some[: int(count)]
+        lines[: ids.numel()] = -1
+        if state.size and some.size:
+            sets, asked = set_of(some, len(state)), some != a["invalid_index"]
+            match = (state[sets] == some[:, None]) & asked[:, None]
+            found = np.where(match.any(1), sets * state.shape[1] + match.argmax(1), -1)
+            lines[: some.size] = torch.from_numpy(found)
+            if a["gather_cache_stats"]:
+                a["uvm_cache_stats"][5] += int((asked & (found < 0)).sum())
+
+    launch(kernel)
+    return given
+
+
+def _row(a: Arguments, number: int, weights: Tensor) -> Tensor:
+    """A row of a cached table, by its number among those of all."""
+    table = int(a["cache_index_table_map"][number])
+    starts = a.get("hash_size_cumsum", a.get("cache_hash_size_cumsum"))
+    dim = int(a["D_offsets"][table + 1] - a["D_offsets"][table])
+    first = int(a["weights_offsets"][table]) + (number - int(starts[table])) * dim
+    return weights.view(-1)[first : first + dim]
+
+
+def _populate(
+    a: Arguments, rank: Callable[[int, int], int | None], took: Callable[[int, int], None]
+) -> tuple[int, int, int]:
+    """Give every missing row the line of its set that ranks lowest; None: that one stays. How many distinct rows there
+    were, how many were missing, how many found no line."""
+    state, cached = a["lxu_cache_state"], a["lxu_cache_weights"]
+    ids = np.unique(a["linear_cache_indices"].numpy())
+    ids = ids[ids < a["total_cache_hash_size"]]
+    sets = set_of(ids, len(state))
+    missing = ~(state.numpy()[sets] == ids[:, None]).any(1)
+    refused = 0
+    for number, home in zip(ids[missing].tolist(), sets[missing].tolist(), strict=True):
+        free = [(value, way) for way in range(state.shape[1]) if (value := rank(home, way)) is not None]
+        if not free:
+            refused += 1
+            continue
+        way = min(free)[1]
+        line, old = cached[home * state.shape[1] + way], int(state[home, way])
+        if old != -1:
+            row = _row(a, old, a["weights"])
+            row.copy_(line[: len(row)])
+        row = _row(a, number, a["weights"])
+        line[: len(row)] = row
+        state[home, way] = number
+        took(home, way)
+    return len(ids), int(missing.sum()), refused
+
+
+def lru_cache_populate(a: Arguments) -> None:
+    def kernel() -> None:
+        used, now, locks = a["lru_state"], a["time_stamp"], a["lxu_cache_locking_counter"]
+        state, ids = a["lxu_cache_state"].numpy(), a["linear_cache_indices"]
+        held = torch.from_numpy(np.isin(state, ids.numpy()) & (state != -1))
+        used[held] = now
+        if a["lock_cache_line"]:
+            locks[held] += 1
+
+        def rank(home: int, way: int) -> int | None:
+            taken = int(used[home, way]) == now or (a["lock_cache_line"] and int(locks[home, way]) > 0)
+            return None if taken else int(used[home, way])
+
+        def took(home: int, way: int) -> None:
+            used[home, way] = now
+            if a["lock_cache_line"]:
+                locks[home, way] += 1
+
+        distinct, missing, refused = _populate(a, rank, took)
+        if a["gather_cache_stats"]:
+            asked = int((ids < a["total_cache_hash_size"]).sum())
+            a["uvm_cache_stats"][:5] += torch.tensor(
+                [1, asked, distinct, missing, refused], dtype=a["uvm_cache_stats"].dtype
+            )
+
+    launch(kernel)
+
+
+def lfu_cache_populate(a: Arguments) -> None:
+    def kernel() -> None:
+        state, counts = a["lxu_cache_state"], a["lfu_state"]
+        ids, times = a["linear_cache_indices"].unique(return_counts=True)
+        inside = ids < a["total_cache_hash_size"]
+        counts[ids[inside]] += times[inside].to(counts.dtype)
+        fresh: set[tuple[int, int]] = set()
+
+        def rank(home: int, way: int) -> int | None:
+            old = int(state[home, way])
+            return None if (home, way) in fresh else -1 if old == -1 else int(counts[old])
+
+        _populate(a, rank, lambda home, way: fresh.add((home, way)))
+
+    launch(kernel)
+
+
+def lxu_cache_flush(a: Arguments) -> None:
+    def kernel() -> None:
+        state, cached = a["lxu_cache_state"], a["lxu_cache_weights"]
+        for home, way in (state != -1).nonzero().tolist():
+            row = _row(a, int(state[home, way]), a["uvm_weights"])
+            row.copy_(cached[home * state.shape[1] + way, : len(row)])
+        state.fill_(-1)
+
+    launch(kernel)
+
+
+def lxu_cache_locations_update(a: Arguments) -> None:
+    def kernel() -> None:
+        lines, new, count = a["lxu_cache_locations"], a["lxu_cache_locations_new"], a["num_uniq_cache_indices"]
+        some = len(lines) if count is None else int(count)
+        lines[:some] = torch.where((lines[:some] == -1) & (new[:some] != -1), new[:some], lines[:some])
+
+    launch(kernel)
+
+
+def lxu_cache_locking_counter_decrement(a: Arguments) -> None:
+    def kernel() -> None:
+        lines = a["lxu_cache_locations"].unique().long()
+        a["lxu_cache_locking_counter"].view(-1)[lines[lines >= 0]] -= 1
+
+    launch(kernel)
+
+
+CACHE = (
+    linearize_cache_indices,
+    linearize_cache_indices_from_row_idx,
+    get_unique_indices,
+    lru_cache_populate,
+    lfu_cache_populate,
+    lxu_cache_flush,
+    lxu_cache_locations_update,
+    lxu_cache_locking_counter_decrement,
+)
+
+
+def _named(kernel: Callable[[Arguments], Any]) -> Callable[..., Any]:
+    return lambda *args, **kwargs: kernel(arguments(kernel.__name__, args, kwargs))
+
+
+def _lookup_of_lines(*args: Any, **kwargs: Any) -> Tensor:
+    """As `lxu_cache_lookup`, whose memory for the lines is the caller's."""
+    given = args[6] if len(args) > 6 else kwargs.get("lxu_cache_locations_output")
+    return lxu_cache_lookup(arguments("lxu_cache_lookup", args, kwargs), given)
+
+
+def kernels() -> dict[str, Callable[..., Any]]:
+    """By the operator's name."""
+    return {kernel.__name__: _named(kernel) for kernel in CACHE} | {"lxu_cache_lookup": _lookup_of_lines}
