@@ -26,7 +26,7 @@ from unittest.mock import patch
 import pandas as pd
 import torch
 
-from suite.records.environment import capture
+from suite.records.environment import VIRTUAL_DEVICE, capture
 from suite.records.options import parse_workloads
 from suite.records.record import Cell
 from suite.records.scales import SCALES
@@ -124,6 +124,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, help="record of the figures, as JSON")
     options = parser.parse_args(arguments)
     record = profiled(_cell(options), warmup=options.warmup, steps=options.steps)
+    if record["environment"]["gpu"] == VIRTUAL_DEVICE:
+        sys.stdout.write(f"{VIRTUAL_DEVICE}: the steps ran; their times mean nothing, and none is kept.\n")
+        return
     show(record)
     if options.out is not None:
         write_atomically(options.out, json.dumps(record, indent=1) + "\n")

@@ -20,7 +20,7 @@ import pandas as pd
 import torch
 from torch.utils.benchmark import Timer
 
-from suite.records.environment import capture
+from suite.records.environment import VIRTUAL_DEVICE, capture
 from suite.records.store import write_atomically
 from systems.freq_cache.tiers import exchange
 from systems.freq_cache.tiers.layout import RowLayout
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, help="record of the figures, as JSON")
     options = parser.parse_args(arguments)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    found = []
+    environment, found = capture(threads=len(os.sched_getaffinity(0))), []
     for optimizer, layout in LAYOUTS.items():
         tier = PinnedTier(options.rows, layout, device)
         tier.records.zero_()  # pages that nobody wrote are all one
@@ -77,10 +77,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             rate = options.moved * layout.record_bytes / seconds / 1e9
             found.append({"optimizer": optimizer, "way": way, "direction": direction, "gb_per_s": round(rate, 2)})
         tier.close()
+    if environment.gpu == VIRTUAL_DEVICE:
+        sys.stdout.write(f"{VIRTUAL_DEVICE}: every way ran; its rates mean nothing, and none is kept.\n")
+        return
     table = pd.DataFrame(found).pivot(index="way", columns=["optimizer", "direction"], values="gb_per_s")
     sys.stdout.write(table.loc[list(dict.fromkeys(row["way"] for row in found))].to_string() + "\n")
     if options.out is not None:
-        environment = capture(threads=len(os.sched_getaffinity(0)))
         record = {
             "records": options.rows,
             "moved": options.moved,

@@ -62,6 +62,7 @@ UNDERSCORED = {
         "_current_graph_task_id",
         "_execution_engine",
         "_indices",
+        "_is_in_bad_fork",
         "_python_dispatch",
         "_pytree",
         "_schema",

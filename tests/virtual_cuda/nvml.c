@@ -5,6 +5,7 @@ enum { SUCCESS = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6 };
 #define REFUSE(name) int name(void) { return NOT_SUPPORTED; }
 int cudaMemGetInfo(size_t *available, size_t *total) __attribute__((weak));
 
+int nvmlInit(void) { return SUCCESS; }
 int nvmlInit_v2(void) { return SUCCESS; }
 int nvmlInitWithFlags(unsigned flags) { (void)flags; return SUCCESS; }
 int nvmlShutdown(void) { return SUCCESS; }

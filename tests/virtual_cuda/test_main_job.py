@@ -32,12 +32,13 @@ def statuses(records: dict[str, dict[str, Any]]) -> dict[str, str]:
     return {name: record["status"] for name, record in records.items()}
 
 
-def test_all_systems_end_well_and_no_time_is_kept(tmp_path: Path) -> None:
-    """With Adam, which verifies row-wise Adagrad too; with SGD those of docs/cuda.md run (test_half_hour.py)."""
-    code, records = run(tmp_path, "--systems", "all", "--optimizer", "adam")
+@pytest.mark.parametrize("optimizer", ["sgd", "rowwise_adagrad", "adam"])
+def test_all_systems_end_well_and_no_time_is_kept(optimizer: str, tmp_path: Path) -> None:
+    code, records = run(tmp_path, "--systems", "all", "--optimizer", optimizer)
     assert code == 0
     assert len(records) == 20
-    assert statuses(records) == dict.fromkeys(records, "ok") | {"colossalai_cache": "unsupported"}
+    not_ok = {} if optimizer == "sgd" else {"colossalai_cache": "unsupported"}
+    assert statuses(records) == dict.fromkeys(records, "ok") | not_ok
     assert all(record["measurement"]["timing"] is None for record in records.values() if record["status"] == "ok")
 
 
@@ -52,3 +53,11 @@ def test_full_tables_end_as_out_of_memory_where_the_cache_fits(tmp_path: Path) -
     code, records = run(tmp_path, *wide, memory=600 << 20)
     assert statuses(records) == {"full_gpu": "oom_device", "freq_cache": "ok"}
     assert code == 1
+
+
+@pytest.mark.parametrize(("asked", "opened"), [("NVML", False), ("the driver", True)])
+def test_workers_are_forked_where_no_import_opens_the_driver(asked: str, opened: bool) -> None:
+    code = "import suite.run.cell.experiment; from suite.run.cell import zygote; print(zygote._driver_open())"
+    environment = os.environ | ({"PYTORCH_NVML_BASED_CUDA_CHECK": "1"} if asked == "NVML" else {})
+    ended = subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env=environment, capture_output=True)
+    assert ended.stdout.split()[-1].decode() == str(opened)

@@ -1,7 +1,7 @@
 """A process that imports what every worker needs, once, and forks a worker whenever it is asked for one.
 
-An import takes as long as a small cell trains. Nothing has computed here and no driver is open, so that a fork is safe;
-where an import did open a driver, a worker starts from nothing instead.
+An import takes as long as a small cell trains. Nothing has computed here and no driver is open, so that a fork is safe:
+torch is told to ask NVML for devices. Where an import did open a driver, a worker starts from nothing instead.
 
 Started as `python -m suite.run.cell.zygote FD`, where FD is a socket. A request is a JSON object, the worker's
 environment, with five file descriptors: standard input, messages, log, what is kept open, and exit. The answer is the
@@ -30,12 +30,14 @@ from suite.run.ending import MARK, adopt_orphans, kill_children, set_mark
 
 _REQUEST_BYTES = 1 << 18
 """An environment is some kilobytes; a socket takes about so much at once."""
-_DRIVERS = ("/dev/nvidia", "/dev/kfd")
+_DRIVERS = ("/dev/nvidia-uvm", "/dev/kfd")
+"""What drivers open; NVML opens `/dev/nvidiactl` and `/dev/nvidia0`, which a fork leaves alone."""
 
 
 def main() -> None:
     """Import, then fork until the socket closes."""
     adopt_orphans()
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # an import may ask torch for devices; see `_driver_open`
     warnings.filterwarnings("ignore")  # torchrec and fbgemm print dozens of deprecations; the logs would drown
     asked = socket.socket(fileno=int(sys.argv[1]))
     wake_fd, wakes_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -112,12 +114,16 @@ def _become_worker(
 def _driver_open() -> bool:
     """Whether this process has a device's driver open, which a fork cannot use.
 
-    The import of fbgemm asks torch for a device. Where torch finds one, it refuses CUDA to every fork from then on,
-    whatever the driver's files are called. Without a driver it refuses too, and nothing is lost by a fork.
+    torch asks NVML for devices here, which opens none. What opens one all the same is seen by its files, or refused by
+    torch in every fork. Without a device it refuses too, and nothing is lost by a fork.
     """
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
-        return True
+        pid = os.fork()
+        if pid == 0:
+            os._exit(int(torch.cuda._is_in_bad_fork()))
+        if os.waitpid(pid, 0)[1]:
+            return True
     for fd in Path("/proc/self/fd").iterdir():
         with suppress(OSError):  # that of the listing itself is gone
             if str(fd.readlink()).startswith(_DRIVERS):
