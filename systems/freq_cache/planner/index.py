@@ -1,12 +1,9 @@
-"""What a cache knows of its rows, its slots and the announced batches, in three int32 arrays.
+"""What a cache knows of its rows and slots, in int32 arrays, and the queues in which slots wait to be given away.
 
-Three numbers have more than one meaning each. This module says what they mean, and only it packs and unpacks them:
-
-- A *place* says where a row is. From 0 on: in this slot. From the number of slots on: in no slot, but announced, and
-  what is left after the number of slots is taken off is a position of the ring. `ABSENT`: in no slot. Below `ABSENT`:
-  in no slot, and the slow tier does not have its latest values before the write-back of batch `ABSENT - 1 - place`.
-- The `ROW` of a slot is `~row`, which is negative, if the row changed since it was last written back.
-- The `LATEST` of a slot is twice the position of the row's latest use, and 1 more if the slot is in the queue of a key.
+A *location* says where a row is. From 0 on: in this slot. From the number of slots on: in no slot, but pinned, and what
+is left after the number of slots is taken off is an *entry* of the waiting rows. `ABSENT`: in no slot. Below `ABSENT`:
+in no slot, and the slow tier does not have its latest values before the write-back of batch `ABSENT - 1 - location`.
+While the distinct rows of a batch are found, the location of a row that was seen is its number, behind all entries.
 
 Loops that write to memory far apart ask for it ahead of time: a store that misses the processor's caches stalls all
 that comes after it.
@@ -18,75 +15,80 @@ import numpy as np
 from numpy.typing import NDArray
 
 from systems.freq_cache.compiled import compiled, inlined
+from systems.freq_cache.planner.policy import LEVELS
+from systems.freq_cache.planner.queues import Queues, empty_queues, push
 
 Int32s = NDArray[np.int32]
 
 NONE = -1
-"""No position, no batch."""
+"""No batch, no entry."""
 ABSENT = -1
-"""The place of a row that is in no slot."""
+"""The location of a row that is in no slot."""
 
 FIELDS = 4
-ROW, PLACE, LATER, BATCH = 0, 1, 2, 3
-"""Fields of a use: its row, the row's place, the position of the row's next use or `NONE`, the batch. `PLACE` is kept
-up to date in the earliest use of a row alone."""
-KEY, NEXT, LATEST = 1, 2, 3
-"""Fields of a slot beside `ROW`: the row's key, the position of its next use or `NONE`, and of its latest one."""
-MOST_POSITIONS = 1 << 30
-"""Positions that `LATEST` has room for."""
+ROW, KEY, UNTIL, FLAGS = 0, 1, 2, 3
+"""Fields of a slot: its row, the row's key, the batch until which it is pinned or `NONE`, and flags."""
+CHANGED, QUEUED, USED, IN_HAND = 1, 2, 4, 8
+"""Flags: the row changed since it was last written back; the slot is in a queue; the row was used since it joined that
+queue; the row is one of the batch that is planned."""
+ENTRY = 2
+BEFORE, LAST = 0, 1
+"""Fields of an entry: the location that the row had before, and the batch until which it is pinned. Of a free entry
+`BEFORE` is the next free one."""
+TAKEN, PINS, FREE, LOWEST = 0, 1, 2, 3
+"""Numbers of the state: slots that hold a row, rows that are pinned, the first free entry, and the lowest key whose
+queue may hold a slot."""
 
 
 class Index(NamedTuple):
-    """The three arrays. Loops find a field of a slot or of a use with `at`.
+    """The arrays. Loops find a field of a slot or of an entry with `at` and `entry_at`.
 
     Attributes:
-        where: The place of every row, int32 `[rows]`. The place of a row in no slot is that of its latest use.
+        where: The location of every row, int32 `[rows]`.
         slots: The fields of every slot, int32 `[slots * FIELDS]`.
-        ring: The fields of every use, one distinct row of one announced batch, int32 `[positions * FIELDS]`.
+        waiting: The fields of every entry, int32 `[slots * ENTRY]`: no more rows are pinned than there are slots.
+        state: int64 `[4]`.
+        queues: Of slots whose row no announced batch needs, one for every key.
     """
 
     where: Int32s
     slots: Int32s
-    ring: Int32s
+    waiting: Int32s
+    state: NDArray[np.int64]
+    queues: Queues
 
     @classmethod
-    def empty(cls, *, rows: int, slots: int, positions: int) -> "Index":
+    def empty(cls, *, rows: int, slots: int) -> "Index":
         """The index of a cache without rows."""
-        fields = np.zeros((slots, FIELDS), np.int32)
-        fields[:, NEXT], fields[:, LATEST] = NONE, 2 * NONE
-        return cls(np.full(rows, ABSENT, np.int32), fields.reshape(-1), np.empty(FIELDS * positions, np.int32))
-
-    def with_positions(self, positions: int) -> "Index":
-        """The same index with room for so many positions, at least as many as it has."""
-        ring = np.empty(FIELDS * positions, np.int32)
-        ring[: self.ring.size] = self.ring
-        return self._replace(ring=ring)
+        waiting = np.empty((slots, ENTRY), np.int32)
+        waiting[:, BEFORE] = np.arange(1, slots + 1)
+        return cls(
+            np.full(rows, ABSENT, np.int32),
+            np.zeros(slots * FIELDS, np.int32),
+            waiting.reshape(-1),
+            np.zeros(4, np.int64),
+            empty_queues(queues=LEVELS, slots=slots),
+        )
 
     @property
-    def positions(self) -> int:
-        return self.ring.size // FIELDS
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in (self.where, self.slots, self.waiting, self.state, *self.queues))
 
     @property
     def rows(self) -> Int32s:
-        """The row in every slot, int32 `[slots]`."""
-        marked = self.slots[ROW::FIELDS]
-        return np.maximum(marked, ~marked)
+        """The rows that are in slots, int32, by slot."""
+        return self.slots[ROW::FIELDS][: self.state[TAKEN]]
 
     @property
-    def changed(self) -> NDArray[np.bool_]:
-        """Whether the row in each slot changed since it was last written back, bool `[slots]`."""
-        return self.slots[ROW::FIELDS] < 0
-
-    def mark_written(self, slots: Int32s) -> None:
-        """Note that the rows in these slots are as the slow tier has them."""
-        marked = self.slots[ROW::FIELDS]
-        marked[slots] = np.maximum(marked[slots], ~marked[slots])
+    def flags(self) -> Int32s:
+        """The flags of the slots that hold a row, int32."""
+        return self.slots[FLAGS::FIELDS][: self.state[TAKEN]]
 
 
 @compiled
-def at(number, field):
-    """Where a field of a slot or of a use is. Unsigned: numba would make room for counting from the end."""
-    return np.uint64(FIELDS * number + field)
+def at(slot, field):
+    """Where a field of a slot is. Unsigned: numba would make room for counting from the end."""
+    return np.uint64(FIELDS * slot + field)
 
 
 @inlined
@@ -95,65 +97,47 @@ def slot_count(index):
 
 
 @inlined
-def is_announced(index, place):
-    """Whether the place is that of a row in no slot that an announced batch uses."""
-    return place >= slot_count(index)
-
-
-@inlined
-def position_in(index, place):
-    """The position that the place of an announced row tells."""
-    return place - slot_count(index)
-
-
-@inlined
-def place_at(index, position):
-    """The place of a row in no slot whose latest use is at this position."""
-    return slot_count(index) + position
+def entry_at(index, location, field):
+    """Where a field of the entry is that the location of a waiting row tells."""
+    return np.uint64(ENTRY * (location - slot_count(index)) + field)
 
 
 @inlined
 def absent_until(batch):
-    """The place of a row in no slot that this batch writes back."""
+    """The location of a row in no slot that this batch writes back."""
     return ABSENT - 1 - batch
 
 
 @inlined
-def written_by(place):
+def written_by(location):
     """The batch that writes an absent row back, or `NONE`."""
-    return ABSENT - 1 - place
+    return ABSENT - 1 - location
 
 
-@inlined
-def row_in(index, slot):
-    marked = index.slots[at(slot, ROW)]
-    return marked ^ (marked >> 31)
+@compiled
+def wait(index, location, batch):
+    """Pin a row in no slot until a batch. Returns its location from now on."""
+    entry = index.state[FREE]
+    found = slot_count(index) + entry
+    index.state[FREE] = index.waiting[entry_at(index, found, BEFORE)]
+    index.waiting[entry_at(index, found, BEFORE)] = location
+    index.waiting[entry_at(index, found, LAST)] = batch
+    return found
 
 
-@inlined
-def is_changed(index, slot):
-    return index.slots[at(slot, ROW)] < 0
+@compiled
+def wait_no_longer(index, location):
+    """Free the entry of a waiting row. Returns the location that the row had before."""
+    before = index.waiting[entry_at(index, location, BEFORE)]
+    index.waiting[entry_at(index, location, BEFORE)] = index.state[FREE]
+    index.state[FREE] = location - slot_count(index)
+    return before
 
 
-@inlined
-def set_changed(index, slot, row):
-    """Note that the row in this slot, which is `row`, changed."""
-    index.slots[at(slot, ROW)] = ~row
-
-
-@inlined
-def latest_use(index, slot):
-    """The position of the latest use of the row in a slot, or `NONE`."""
-    return index.slots[at(slot, LATEST)] >> 1
-
-
-@inlined
-def in_key_queue(index, slot):
-    """1 if the slot is in the queue of a key, else 0."""
-    return index.slots[at(slot, LATEST)] & 1
-
-
-@inlined
-def set_latest_use(index, slot, position, queued):
-    """`queued`: 1 if the slot is in the queue of a key, else 0."""
-    index.slots[at(slot, LATEST)] = 2 * position + queued
+@compiled
+def queue_up(index, slot):
+    """Put a slot that is in no queue at the back of that of its key."""
+    key = index.slots[at(slot, KEY)]
+    push(index.queues, key, slot)
+    index.slots[at(slot, FLAGS)] = index.slots[at(slot, FLAGS)] & ~USED | QUEUED
+    index.state[LOWEST] = min(index.state[LOWEST], key)

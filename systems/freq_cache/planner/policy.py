@@ -6,7 +6,6 @@ rows whose frequencies differ by a twentieth are equally good victims.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +15,7 @@ from systems.freq_cache.compiled import bit_length, compiled, prefetch_ahead
 Int32s = NDArray[np.int32]
 
 LEVELS = 512
-"""Keys of counts lie below; 2^31 is level 448."""
-HALF_LIFE_SLOTS = 10
-"""Of LRFU: distinct rows per slot. Twice as many miss 1.5 % less where nothing drifts, and 2.6 % more with `@drift`."""
-_FRACTION = 12
-"""Bits of a weight behind its first one."""
-_LAST_EXPONENT = (1 << 31 - _FRACTION) - 64
-"""Half-lives that are told apart, with room for the occurrences of a batch."""
-
+"""Keys lie below; the key of the count 2^31 is 448."""
 
 class Policy(ABC):
     """One way of ranking the rows of a cache. To write: `keys`; the rest has defaults.
@@ -32,8 +24,7 @@ class Policy(ABC):
         rows: How many it was made for; loops read and write as many. None: any number.
         fixed: A row's key never changes. The planner then asks for keys of absent rows, not of rows that are hit.
         counts: `keys` wants to know how often each row occurs in the batch.
-        divisible: The planner may call `keys` once for each part of a batch, on several threads at the same time. A
-            class that defines `keys` does not inherit this: it is called once for a batch unless it says so itself.
+        reinserts: A row that was used since it was queued is queued once more before it leaves, behind all of its key.
         state: What was learnt of each row, `[rows]`, saved and loaded with the tables. None: nothing is.
         nbytes: Host bytes of what the policy knows of all rows.
     """
@@ -41,18 +32,13 @@ class Policy(ABC):
     rows: int | None = None
     fixed: bool = False
     counts: bool = False
-    divisible: bool = False
+    reinserts: bool = False
     state: NDArray[np.generic] | None = None
     nbytes: int = 0
 
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        if "keys" in vars(cls) and "divisible" not in vars(cls):
-            cls.divisible = False
-
     @abstractmethod
     def keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:
-        """Keys of rows that a batch uses, int32 `[n]`, at least 0; a row's key never falls while it is cached.
+        """Keys of rows that a batch uses, int32 `[n]`, from 0 to 511; a row's key never falls while it is cached.
 
         Args:
             rows: Distinct rows, int32 `[n]`: the batch's, or those of them that are absent, if `fixed`.
@@ -76,8 +62,11 @@ class Policy(ABC):
         """
         keys = self.keys(rows, occurrences, batch=batch, learn=learn)
         self._check(keys, "keys()", rows.size)
-        if keys.size and int(keys.min()) < 0:
-            raise ValueError(f"{type(self).__name__}.keys() returned the key {int(keys.min())}: give none below 0")
+        for key in (int(keys.min()), int(keys.max())) if keys.size else ():
+            if not 0 <= key < LEVELS:
+                raise ValueError(
+                    f"{type(self).__name__}.keys() returned the key {key}: give keys from 0 to {LEVELS - 1}"
+                )
         return keys
 
     def checked_best(self, *, slots: int, rows: int) -> Int32s:
@@ -107,7 +96,6 @@ class StaticFrequency(Policy):
     """Rank by how often a row occurs in the training split, known beforehand; 2 B per row. arXiv 2208.05321, 4.2."""
 
     fixed = True
-    divisible = True
 
     def __init__(self, frequencies: Sequence[NDArray[np.int64]]) -> None:
         """Take the accesses per row of each table, int64 `[rows]`, in the order of the tables."""
@@ -138,7 +126,6 @@ class LFU(Policy):
     """
 
     counts = True
-    divisible = True
 
     def __init__(self, rows: int) -> None:
         self.state = np.zeros(rows, np.uint16)
@@ -150,43 +137,16 @@ class LFU(Policy):
         return keys
 
 
-class LRFU(Policy):
-    """Rank by occurrences so far, of which those a half-life ago count half; they survive eviction; 4 B per row.
+class LRU(Policy):
+    """Rank rows by when they were queued, and those that were used since then once more; no bytes per row.
 
-    LRFU of Lee et al., IEEE Transactions on Computers 50(12), 2001. Old occurrences would have to lose weight, and keys
-    to fall; new ones gain weight instead, which ranks rows alike. Weights are not saved with the tables: what is
-    learnt anew soon outweighs them. `half_life` is in distinct rows, summed over the batches that train.
+    That is one queue with reinsertion, which CLOCK is too: Corbato, A Paging Experiment with the Multics System, 1968.
     """
 
-    counts = True
-    divisible = True
-
-    def __init__(self, rows: int, half_life: int) -> None:
-        self._weights = np.zeros(rows, np.int32)
-        self.rows, self.nbytes = rows, self._weights.nbytes
-        self._half_life = half_life
-        self._batch, self._used, self._now = -1, 0, 0
-        self._telling_time = Lock()
+    reinserts = True
 
     def keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:
-        with self._telling_time:  # all parts of a batch have the same
-            if batch != self._batch:
-                self._batch, self._now = batch, self._used
-            self._used += rows.size if learn else 0
-        doublings, rest = divmod(self._now / self._half_life, 1)
-        exponent = min(1 + int(doublings), _LAST_EXPONENT)
-        keys = np.empty(rows.size, np.int32)
-        _weigh(self._weights, rows, occurrences, keys, exponent, int(2 ** (rest + _FRACTION)), learn)
-        return keys
-
-
-class LRU(Policy):
-    """Rank by the batch that used a row last; no bytes per row."""
-
-    divisible = True
-
-    def keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:
-        return np.full(rows.size, batch, np.int32)
+        return np.zeros(rows.size, np.int32)
 
 
 @compiled
@@ -219,33 +179,6 @@ def _count(counts, rows, occurrences, keys, learn):
             count = min(count + occurrences[i], np.int64(65_535))
             counts[row] = count
         keys[i] = level_of(count)
-
-
-@compiled
-def _weigh(weights, rows, occurrences, keys, exponent, unit, learn):
-    """Add the occurrences of rows to their weights, each of which is `unit` of this exponent.
-
-    A weight is its exponent, and behind it the bits that follow the first one of its mantissa, which has one more than
-    `_FRACTION`; 0 is none. A key is the same with four bits of the mantissa: sixteen levels for every doubling.
-    """
-    one = np.int64(1) << _FRACTION
-    for i in range(rows.size):
-        prefetch_ahead(weights, rows, i)
-        row = np.uint64(rows[i])
-        weight = np.int64(weights[row])
-        if learn:
-            high, mantissa = np.int64(exponent), np.int64(unit) * occurrences[i]
-            if weight > 0:
-                before, at = weight & (one - 1) | one, weight >> _FRACTION
-                if at > high:
-                    mantissa = before + (mantissa >> min(at - high, np.int64(62)))
-                    high = at
-                else:
-                    mantissa += before >> min(high - at, np.int64(62))
-            more = bit_length(mantissa) - 1 - _FRACTION
-            weight = high + more << _FRACTION | mantissa >> more & (one - 1)
-            weights[row] = weight
-        keys[i] = weight >> (_FRACTION - 4)
 
 
 @compiled
