@@ -1,9 +1,9 @@
 """What a cache knows of its rows and slots, in int32 arrays, and the queues in which slots wait to be given away.
 
-A *location* says where a row is. From 0 on: in this slot. From the number of slots on: in no slot, but pinned, and what
-is left after the number of slots is taken off is an *entry* of the waiting rows. `ABSENT`: in no slot. Below `ABSENT`:
-in no slot, and the slow tier does not have its latest values before the write-back of batch `ABSENT - 1 - location`.
-While the distinct rows of a batch are found, the location of a row that was seen is its number, behind all entries.
+A *location* says where a row is. From 0 on: in this slot. From the number of slots on: in no slot, but pinned, in this
+*entry*, which has a field less than a slot. `ABSENT`: in no slot. Below `ABSENT`: in no slot, and the slow tier does not
+have its latest values before the write-back of batch `ABSENT - 1 - location`. While the distinct rows of a batch are
+found, the location of a row that was seen is its number, behind all entries.
 
 Loops that write to memory far apart ask for it ahead of time: a store that misses the processor's caches stalls all
 that comes after it.
@@ -28,51 +28,45 @@ ABSENT = -1
 FIELDS = 4
 ROW, KEY, UNTIL, FLAGS = 0, 1, 2, 3
 """Fields of a slot: its row, the row's key, the batch until which it is pinned or `NONE`, and flags."""
+BEFORE = 1
+"""Field of an entry, which also has `UNTIL`: the location that its row had before, or of a free one the next free one."""
 CHANGED, QUEUED, USED, IN_HAND = 1, 2, 4, 8
 """Flags: the row changed since it was last written back; the slot is in a queue; the row was used since it joined that
-queue; the row is one of the batch that is planned."""
-ENTRY = 2
-BEFORE, LAST = 0, 1
-"""Fields of an entry: the location that the row had before, and the batch until which it is pinned. Of a free entry
-`BEFORE` is the next free one."""
+queue; the row is one of the batch that is planned, and has to stay."""
 TAKEN, PINS, FREE, LOWEST = 0, 1, 2, 3
 """Numbers of the state: slots that hold a row, rows that are pinned, the first free entry, and the lowest key whose
 queue may hold a slot."""
 
 
 class Index(NamedTuple):
-    """The arrays. Loops find a field of a slot or of an entry with `at` and `entry_at`.
+    """The arrays. Loops find a field of a slot or of an entry with `at`.
 
     Attributes:
         where: The location of every row, int32 `[rows]`.
-        slots: The fields of every slot, int32 `[slots * FIELDS]`.
-        waiting: The fields of every entry, int32 `[slots * ENTRY]`: no more rows are pinned than there are slots.
+        slots: The fields of every slot, and behind them of as many entries, int32 `[2 * slots * FIELDS]`: no more rows
+            are pinned than there are slots.
         state: int64 `[4]`.
         queues: Of slots whose row no announced batch needs, one for every key.
     """
 
     where: Int32s
     slots: Int32s
-    waiting: Int32s
     state: NDArray[np.int64]
     queues: Queues
 
     @classmethod
     def empty(cls, *, rows: int, slots: int) -> "Index":
         """The index of a cache without rows."""
-        waiting = np.empty((slots, ENTRY), np.int32)
-        waiting[:, BEFORE] = np.arange(1, slots + 1)
-        return cls(
-            np.full(rows, ABSENT, np.int32),
-            np.zeros(slots * FIELDS, np.int32),
-            waiting.reshape(-1),
-            np.zeros(4, np.int64),
-            empty_queues(queues=LEVELS, slots=slots),
-        )
+        fields = np.zeros((2 * slots, FIELDS), np.int32)
+        fields[slots:, BEFORE] = np.arange(slots + 1, 2 * slots + 1)
+        state = np.zeros(4, np.int64)
+        state[FREE] = slots
+        queues = empty_queues(queues=LEVELS, slots=slots)
+        return cls(np.full(rows, ABSENT, np.int32), fields.reshape(-1), state, queues)
 
     @property
     def nbytes(self) -> int:
-        return sum(array.nbytes for array in (self.where, self.slots, self.waiting, self.state, *self.queues))
+        return sum(array.nbytes for array in (self.where, self.slots, self.state, *self.queues))
 
     @property
     def rows(self) -> Int32s:
@@ -93,13 +87,7 @@ def at(slot, field):
 
 @inlined
 def slot_count(index):
-    return index.slots.size // FIELDS
-
-
-@inlined
-def entry_at(index, location, field):
-    """Where a field of the entry is that the location of a waiting row tells."""
-    return np.uint64(ENTRY * (location - slot_count(index)) + field)
+    return index.slots.size // (2 * FIELDS)
 
 
 @inlined
@@ -115,22 +103,22 @@ def written_by(location):
 
 
 @compiled
-def wait(index, location, batch):
-    """Pin a row in no slot until a batch. Returns its location from now on."""
+def wait(index, row, location):
+    """Give a row in no slot an entry. Returns its location from now on."""
     entry = index.state[FREE]
-    found = slot_count(index) + entry
-    index.state[FREE] = index.waiting[entry_at(index, found, BEFORE)]
-    index.waiting[entry_at(index, found, BEFORE)] = location
-    index.waiting[entry_at(index, found, LAST)] = batch
-    return found
+    index.state[FREE] = index.slots[at(entry, BEFORE)]
+    index.slots[at(entry, BEFORE)] = location
+    index.slots[at(entry, UNTIL)] = NONE
+    index.where[np.uint64(row)] = entry
+    return entry
 
 
 @compiled
-def wait_no_longer(index, location):
-    """Free the entry of a waiting row. Returns the location that the row had before."""
-    before = index.waiting[entry_at(index, location, BEFORE)]
-    index.waiting[entry_at(index, location, BEFORE)] = index.state[FREE]
-    index.state[FREE] = location - slot_count(index)
+def wait_no_longer(index, entry):
+    """Free an entry. Returns the location that its row had before."""
+    before = index.slots[at(entry, BEFORE)]
+    index.slots[at(entry, BEFORE)] = index.state[FREE]
+    index.state[FREE] = entry
     return before
 
 

@@ -1,6 +1,9 @@
 """Loops over the ids of a batch, of which there is one, and over its distinct rows."""
 
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from systems.freq_cache.compiled import compiled, prefetch
 from systems.freq_cache.planner.index import (
@@ -11,7 +14,6 @@ from systems.freq_cache.planner.index import (
     FLAGS,
     IN_HAND,
     KEY,
-    LAST,
     LOWEST,
     NONE,
     PINS,
@@ -22,7 +24,6 @@ from systems.freq_cache.planner.index import (
     USED,
     absent_until,
     at,
-    entry_at,
     queue_up,
     slot_count,
     wait,
@@ -34,6 +35,24 @@ from systems.freq_cache.planner.queues import EMPTY, pop
 
 _FAR, _NEAR = 64, 16
 """How many elements ahead a loop asks for memory: for what an element leads to, and for what that leads to."""
+_OFTEN = 4
+"""From so many ids a row on, most ids of a feature were seen before."""
+_ROW_BITS = 2**31 - 1
+
+
+class Room(NamedTuple):
+    """Memory in which the distinct rows of a batch are found.
+
+    Attributes:
+        seen: Each row that was seen, and above it the location that it had, int64 `[n + 1]`.
+        counted: How many ids asked for each, int32 `[n + 1]`; zeros between two batches.
+        rows, counts: The result, int32 `[n + 1]`.
+    """
+
+    seen: NDArray[np.int64]
+    counted: NDArray[np.int32]
+    rows: NDArray[np.int32]
+    counts: NDArray[np.int32]
 
 
 @compiled
@@ -46,119 +65,150 @@ def find_distinct(ids, ends, starts, sizes, inverse, room, where, behind):
         ids, ends, starts: As `Ids` has them.
         sizes: Rows of each feature's table, int64 `[features]`.
         inverse: Receives the number of every id's row, int32 `[n]`.
-        room: Receives the rows, and how many ids ask for each, in its first two lines, int32 `[3, n]`.
+        room: Receives the rows and how many ids ask for each.
         where: The locations of all rows.
         behind: A number behind all locations.
 
     Returns:
         How many there are; or `~i` if the i-th id is the first that is outside its table.
     """
-    rows, counts, before = room
+    seen, counted, rows, counts = room
     found, begin, bad = 0, 0, NONE
     for feature in range(ends.size):
-        start, size, end = starts[feature], np.uint64(sizes[feature]), ends[feature]
-        for i in range(begin, end):
-            if i + _FAR < end:
-                prefetch(where, start + ids[i + _FAR])
-            if np.uint64(ids[i]) >= size:
-                bad = i
-                break
-            row = np.uint64(start + ids[i])
-            location = where[row]
-            if location >= behind:
-                number = location - behind
-                inverse[i] = number
-                counts[np.uint64(number)] += 1
-                continue
-            rows[found] = row
-            counts[found] = 1
-            before[found] = location
-            where[row] = behind + found
-            inverse[i] = found
-            found += 1
+        part = (ids[begin : ends[feature]], starts[feature], np.uint64(sizes[feature]), inverse[begin : ends[feature]])
+        if _OFTEN * sizes[feature] <= ends[feature] - begin:
+            found, bad = _find_often(*part, found, seen, counted, where, behind)
+        else:
+            found, bad = _find_rarely(*part, found, seen, counted, where, behind)
         if bad != NONE:
+            bad += begin
             break
-        begin = end
+        begin = ends[feature]
     for i in range(found):
         if i + _FAR < found:
-            prefetch(where, rows[i + _FAR])
-        where[np.uint64(rows[i])] = before[i]
+            prefetch(where, seen[i + _FAR] & _ROW_BITS)
+        rows[i], counts[i] = seen[i] & _ROW_BITS, counted[i]
+        where[np.uint64(rows[i])] = seen[i] >> 32
+        counted[i] = 0
     return found if bad == NONE else ~bad
 
 
 @compiled
+def _find_often(ids, start, size, inverse, found, seen, counted, where, behind):
+    """Find the rows of a feature most of whose ids were seen before. Returns how many there are, and a bad id."""
+    for i in range(ids.size):
+        if np.uint64(ids[i]) >= size:
+            return found, i
+        row = np.uint64(start + ids[i])
+        location = np.int64(where[row])
+        number = location - behind
+        if location < behind:
+            number = found
+            seen[np.uint64(number)] = (location << 32) | np.int64(row)
+            where[row] = behind + number
+            found += 1
+        counted[np.uint64(number)] += 1
+        inverse[i] = number
+    return found, NONE
+
+
+@compiled
+def _find_rarely(ids, start, size, inverse, found, seen, counted, where, behind):
+    """The same where many ids are new. It has no branch on that: which way it goes could not be guessed."""
+    for i in range(ids.size):
+        if i + _FAR < ids.size:
+            prefetch(where, start + ids[i + _FAR])
+        if np.uint64(ids[i]) >= size:
+            return found, i
+        row = np.uint64(start + ids[i])
+        location = np.int64(where[row])
+        new = location < behind
+        number = found if new else location - behind
+        seen[np.uint64(found)] = (location << 32) | np.int64(row)
+        where[row] = behind + number
+        counted[np.uint64(number)] += 1
+        inverse[i] = number
+        found += new
+    return found, NONE
+
+
+@compiled
 def pin(rows, batch, index):
-    """Pin the rows of an announced batch until it has been planned: those that are pinned, and new ones while there are
-    fewer than slots."""
-    where, slots, waiting, state, _ = index
-    most = slot_count(index)
+    """Pin rows until an announced batch: those that are pinned, and others while fewer are pinned than there are slots.
+
+    Returns whether all are.
+    """
+    where, slots, state, _ = index
+    most, every = slot_count(index), True
     for i in range(rows.size):
         if i + _FAR < rows.size:
             prefetch(where, rows[i + _FAR])
         if i + _NEAR < rows.size:
             prefetch(slots, FIELDS * where[np.uint64(rows[i + _NEAR])])
-        location = where[np.uint64(rows[i])]
-        if location >= most:
-            waiting[entry_at(index, location, LAST)] = batch
-        elif location >= 0 and slots[at(location, UNTIL)] != NONE:
-            slots[at(location, UNTIL)] = batch
-        elif state[PINS] < most:
+        location = np.int64(where[np.uint64(rows[i])])
+        if location < 0 or slots[at(location, UNTIL)] == NONE:
+            if state[PINS] == most:
+                every = False
+                continue
             state[PINS] += 1
-            if location >= 0:
-                slots[at(location, UNTIL)] = batch
-            else:
-                where[np.uint64(rows[i])] = wait(index, location, batch)
+            if location < 0:
+                location = wait(index, rows[i], location)
+        slots[at(location, UNTIL)] = batch
+    return every
 
 
 @compiled
 def unpin(rows, batch, index):
     """Take back the pins of an announced batch: rows that are pinned until it are pinned no longer."""
-    where, slots, waiting, state, _ = index
+    where, slots, state, _ = index
     for i in range(rows.size):
         location = where[np.uint64(rows[i])]
+        if location < 0 or slots[at(location, UNTIL)] != batch:
+            continue
+        state[PINS] -= 1
+        slots[at(location, UNTIL)] = NONE
         if location >= slot_count(index):
-            if waiting[entry_at(index, location, LAST)] == batch:
-                where[np.uint64(rows[i])] = wait_no_longer(index, location)
-                state[PINS] -= 1
-        elif location >= 0 and slots[at(location, UNTIL)] == batch:
-            slots[at(location, UNTIL)] = NONE
-            state[PINS] -= 1
-            if slots[at(location, FLAGS)] & (QUEUED | IN_HAND) == 0:
-                queue_up(index, location)
+            where[np.uint64(rows[i])] = wait_no_longer(index, location)
+        elif slots[at(location, FLAGS)] & (QUEUED | IN_HAND) == 0:
+            queue_up(index, location)
 
 
 @compiled
-def survey(rows, missed, absent, after, index):
-    """Find out which rows of a batch are absent, before anything moves, and have the others stay.
+def survey(rows, counts, found, missed, absent, fetched, after, index):
+    """Find out which rows of a batch are absent, before anything moves.
 
     Args:
-        rows: The distinct rows, int32 `[u]`.
+        rows, counts: The distinct rows, and how many ids ask for each, int32 `[u]`.
+        found: Receives the slot of each that has one, int32 `[u]`.
         missed: Receives whether each is absent, bool `[u]`.
-        absent: Receives the absent rows, int32 `[u]`.
+        absent, fetched: Receive the numbers of those that are, and these rows, int32 `[u]`.
         after: Receives the batch that writes each of these back, or `NONE`, likewise.
 
     Returns:
-        How many rows are absent.
+        How many rows are absent, and how many ids ask for one of these.
     """
-    where, slots, waiting, _, _ = index
-    found = 0
+    misses = lookups = 0
     for i in range(rows.size):
         if i + _FAR < rows.size:
-            prefetch(where, rows[i + _FAR])
-        if i + _NEAR < rows.size:
-            prefetch(slots, FIELDS * where[np.uint64(rows[i + _NEAR])])
-        location = where[np.uint64(rows[i])]
-        if 0 <= location < slot_count(index):
-            missed[i] = False
-            slots[at(location, FLAGS)] |= IN_HAND
-            continue
-        missed[i] = True
-        if location >= 0:
-            location = waiting[entry_at(index, location, BEFORE)]
-        absent[found] = rows[i]
-        after[found] = written_by(location)
-        found += 1
-    return found
+            prefetch(index.where, rows[i + _FAR])
+        location = index.where[np.uint64(rows[i])]
+        found[i] = location
+        missed[i] = not 0 <= location < slot_count(index)
+        if missed[i]:
+            if location >= 0:
+                location = index.slots[at(location, BEFORE)]
+            absent[misses], fetched[misses], after[misses] = i, rows[i], written_by(location)
+            misses += 1
+            lookups += counts[i]
+    return misses, lookups
+
+
+@compiled
+def hold(found, index):
+    """Keep the rows of the batch in hand where they are, whatever is pinned. `found`: as `survey` left it."""
+    for i in range(found.size):
+        if 0 <= found[i] < slot_count(index):
+            index.slots[at(found[i], FLAGS)] |= IN_HAND
 
 
 @compiled
@@ -193,28 +243,30 @@ def choose(victims, found, index):
 
 
 @compiled
-def assign(absent, keys, entered, back_rows, back_slots, batch, index):
+def assign(rows, absent, keys, entered, found, back_rows, back_slots, batch, index):
     """Give absent rows their slots, and let the rows that were in them leave.
 
     Args:
-        absent: The rows that enter, int32 `[m]`.
+        rows: The distinct rows of the batch, int32 `[u]`.
+        absent: Which of them enter, int32 `[m]`.
         keys: Their keys, int32 `[m]`, or empty: `release` has them.
         entered: Their slots, int32 `[m]`.
+        found: Receives these among the slots of all rows, int32 `[u]`.
         back_rows, back_slots: Receive the changed rows that leave, and the slots they leave, int32 `[m]`.
         batch: The batch that is planned.
 
     Returns:
         How many rows are written back.
     """
-    where, slots, waiting, state, _ = index
+    where, slots, state, _ = index
     back = 0
     for i in range(entered.size):
         if i + _FAR < entered.size:
             prefetch(slots, FIELDS * entered[i + _FAR])
-            prefetch(where, absent[i + _FAR])
+            prefetch(where, rows[np.uint64(absent[i + _FAR])])
         if i + _NEAR < entered.size and entered[i + _NEAR] < state[TAKEN]:
             prefetch(where, slots[at(entered[i + _NEAR], ROW)])
-        slot, row = entered[i], np.uint64(absent[i])
+        slot, row = entered[i], np.uint64(rows[np.uint64(absent[i])])
         if slot < state[TAKEN]:
             gone = slots[at(slot, ROW)]
             where[np.uint64(gone)] = ABSENT
@@ -228,11 +280,12 @@ def assign(absent, keys, entered, back_rows, back_slots, batch, index):
         location = where[row]
         slots[at(slot, UNTIL)] = NONE
         if location >= 0:
-            slots[at(slot, UNTIL)] = waiting[entry_at(index, location, LAST)]
+            slots[at(slot, UNTIL)] = slots[at(location, UNTIL)]
             wait_no_longer(index, location)
         where[row] = slot
-        slots[at(slot, ROW)] = absent[i]
-        slots[at(slot, FLAGS)] = IN_HAND
+        found[np.uint64(absent[i])] = slot
+        slots[at(slot, ROW)] = row
+        slots[at(slot, FLAGS)] = 0
         if keys.size:
             slots[at(slot, KEY)] = keys[i]
     return back
@@ -240,52 +293,49 @@ def assign(absent, keys, entered, back_rows, back_slots, batch, index):
 
 @compiled
 def release(rows, keys, found, batch, changes, reinserts, index):
-    """Write down the slots of a batch's rows, and queue those that no later batch is known to need.
+    """Unpin the rows of a batch that no later one is known to need, and queue their slots.
 
     Args:
         rows: The distinct rows, int32 `[u]`.
         keys: Theirs, int32 `[u]`, or empty: they are as they were.
-        found: Receives the slot of each, int32 `[u]`, below 0 where an overflow batch has none.
+        found: The slot of each, int32 `[u]`, or the location of one that an overflow batch has no slot for; `NONE` then.
         batch: The batch that is planned.
         changes: It is trained.
         reinserts: A slot that is in a queue joins it anew before it leaves, because its row was used.
     """
-    where, slots, waiting, state, _ = index
+    where, slots, state, _ = index
+    mark, reinserted, pins = CHANGED if changes else 0, USED if reinserts else 0, 0
     for i in range(rows.size):
-        if i + _FAR < rows.size:
-            prefetch(where, rows[i + _FAR])
         if i + _NEAR < rows.size:
-            prefetch(slots, FIELDS * where[np.uint64(rows[i + _NEAR])])
-        row = np.uint64(rows[i])
-        slot = where[row]
+            prefetch(slots, FIELDS * found[i + _NEAR])
+        slot = found[i]
         if not 0 <= slot < slot_count(index):
             found[i] = NONE
-            before = slot if slot < 0 else waiting[entry_at(index, slot, BEFORE)]
-            if changes:
-                before = absent_until(batch)  # an overflow batch writes its absent rows back itself
-            if slot < 0:
-                where[row] = before
-            elif waiting[entry_at(index, slot, LAST)] > batch:
-                waiting[entry_at(index, slot, BEFORE)] = before
-            else:
-                wait_no_longer(index, slot)
-                state[PINS] -= 1
-                where[row] = before
+            _pass(slot, rows[i], batch, changes, index)
             continue
-        found[i] = slot
         if keys.size:
             slots[at(slot, KEY)] = keys[i]
-        flags = slots[at(slot, FLAGS)] & ~IN_HAND
-        if changes:
-            flags |= CHANGED
-        if flags & QUEUED and reinserts:
-            flags |= USED
+        until, flags = slots[at(slot, UNTIL)], slots[at(slot, FLAGS)] & ~IN_HAND | mark
+        flags |= flags * (USED // QUEUED) & reinserted
         slots[at(slot, FLAGS)] = flags
-        if slots[at(slot, UNTIL)] == batch:
-            slots[at(slot, UNTIL)] = NONE
-            state[PINS] -= 1
-        if slots[at(slot, UNTIL)] == NONE and flags & QUEUED == 0:
+        pins += until == batch
+        slots[at(slot, UNTIL)] = until if until > batch else NONE
+        if (until <= batch) & (flags & QUEUED == 0):
             queue_up(index, slot)
+    state[PINS] -= pins
+
+
+@compiled
+def _pass(location, row, batch, changes, index):
+    """Note that an overflow batch used a row at this location past the cache, and writes it back itself."""
+    if location < 0:
+        index.where[np.uint64(row)] = absent_until(batch) if changes else location
+        return
+    if changes:
+        index.slots[at(location, BEFORE)] = absent_until(batch)
+    if index.slots[at(location, UNTIL)] == batch:
+        index.state[PINS] -= 1
+        index.where[np.uint64(row)] = wait_no_longer(index, location)
 
 
 @compiled

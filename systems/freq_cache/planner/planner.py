@@ -99,11 +99,17 @@ class Plan:
 
 @dataclass
 class _Announced:
-    """A batch that is announced and not planned yet. `pins`: rows may be pinned until it."""
+    """A batch that is announced and not planned yet.
+
+    Attributes:
+        pinned: All its rows are pinned, and were since it was announced.
+        pins: Rows may be pinned until it.
+    """
 
     batch: int
     distinct: Distinct
     changes: bool
+    pinned: bool
     pins: bool = True
 
 
@@ -148,7 +154,7 @@ class Planner:
         self.rows = rows
         self.slots = min(slots, rows)
         self._index = Index.empty(rows=rows, slots=self.slots)
-        self._room = np.empty((3, batch_ids), np.int32)
+        self._room = _room_for(batch_ids)
         self._announced: deque[_Announced] = deque()
         self._batches = 0
 
@@ -164,7 +170,7 @@ class Planner:
     @property
     def window_bytes(self) -> int:
         """Host bytes of announced batches, and of the room in which their rows are found."""
-        return self._room.nbytes + sum(batch.distinct.nbytes for batch in tuple(self._announced))
+        return sum(array.nbytes for array in self._room) + sum(batch.distinct.nbytes for batch in tuple(self._announced))
 
     def warm_up(self) -> tuple[Int32s, Int32s]:
         """Fill an empty cache with the rows that the policy thinks best. Returns them and their slots, int32 each."""
@@ -192,8 +198,8 @@ class Planner:
         n = ids.values.size
         if 2 * self.slots + n > _INT32_MAX:
             raise ValueError(f"a batch of {n:,} ids is too large: give fewer")
-        if self._room.shape[1] < n:
-            self._room = np.empty((3, n), np.int32)
+        if self._room.rows.size <= n:
+            self._room = _room_for(n)
         inverse = np.empty(n, np.int32)
         sizes = self.rows - ids.starts if sizes is None else sizes
         found = loops.find_distinct(
@@ -201,12 +207,12 @@ class Planner:
         )
         if found < 0:
             raise OutsideTable(~found)
-        return Distinct(self._room[0, :found].copy(), self._room[1, :found].copy(), inverse)
+        return Distinct(self._room.rows[:found].copy(), self._room.counts[:found].copy(), inverse)
 
     def announce(self, distinct: Distinct, *, changes: bool) -> None:
         """Learn of the next batch. `changes`: it will be trained, so its rows change."""
-        loops.pin(distinct.rows, self._batches, self._index)
-        self._announced.append(_Announced(self._batches, distinct, changes))
+        pinned = loops.pin(distinct.rows, self._batches, self._index)
+        self._announced.append(_Announced(self._batches, distinct, changes, pinned))
         self._batches += 1
 
     def plan(self) -> Plan:
@@ -217,17 +223,20 @@ class Planner:
         now, policy, index = self._announced.popleft(), self.policy, self._index
         rows, counts = now.distinct.rows, now.distinct.counts
         missed = np.empty(rows.size, np.bool_)
-        absent, after, slots = np.empty((3, rows.size), np.int32)
-        misses = loops.survey(rows, missed, absent, after, index)
-        absent = absent[:misses]
+        slots, absent, fetched, after = np.empty((4, rows.size), np.int32)
+        misses, lookup_misses = loops.survey(rows, counts, slots, missed, absent, fetched, after, index)
         overflow = rows.size > self.slots
-        asked, occurrences = absent if policy.fixed else rows, counts if policy.counts else counts[:0]
+        asked, occurrences = fetched[:misses] if policy.fixed else rows, counts if policy.counts else counts[:0]
         keys = policy.checked_keys(asked, occurrences, batch=now.batch, learn=now.changes)
         entering = min(self.slots - int(index.state[TAKEN]), misses) if overflow else misses
-        fetch_slots = self._choose(entering)
+        if not now.pinned:
+            loops.hold(slots, index)
+        fetch_slots = self._choose(entering, slots)
         back_rows, back_slots = np.empty((2, entering), np.int32)
         of_absent, of_all = (keys, keys[:0]) if policy.fixed else (keys[:0], keys)
-        back = loops.assign(absent[:entering], of_absent, fetch_slots, back_rows, back_slots, now.batch, index)
+        back = loops.assign(
+            rows, absent[:entering], of_absent, fetch_slots, slots, back_rows, back_slots, now.batch, index
+        )
         loops.release(rows, of_all, slots, now.batch, now.changes, policy.reinserts, index)
         slot_of_id = np.empty(now.distinct.inverse.size, np.int32)
         loops.spread(now.distinct.inverse, slots, slot_of_id)
@@ -239,8 +248,8 @@ class Planner:
             inverse=now.distinct.inverse,
             slot_of_id=slot_of_id,
             unique_misses=misses,
-            lookup_misses=int(counts[missed].sum()),
-            fetch_rows=absent[:entering],
+            lookup_misses=lookup_misses,
+            fetch_rows=fetched[:entering],
             fetch_slots=fetch_slots,
             back_rows=back_rows[:back],
             back_slots=back_slots[:back],
@@ -274,8 +283,11 @@ class Planner:
         locations = self._index.where[rows]
         return np.where(locations < self.slots, locations, NONE).astype(np.int32)
 
-    def _choose(self, wanted: int) -> Int32s:
-        """Choose a slot for each row that enters: free ones in order, then those of victims."""
+    def _choose(self, wanted: int, in_hand: Int32s) -> Int32s:
+        """Choose a slot for each row that enters: free ones in order, then those of victims.
+
+        `in_hand`: the slots of the batch's rows, which stay.
+        """
         slots = np.empty(wanted, np.int32)
         taken = int(self._index.state[TAKEN])
         free = min(wanted, self.slots - taken)
@@ -285,7 +297,15 @@ class Planner:
             if found == wanted:
                 break
             if batch.pins:
+                loops.hold(in_hand, self._index)
                 loops.unpin(batch.distinct.rows, batch.batch, self._index)
                 batch.pins = False
+                for other in self._announced:
+                    other.pinned = False
                 found = loops.choose(slots, found, self._index)
         return slots
+
+
+def _room_for(ids: int) -> loops.Room:
+    seen, counted = np.empty(ids + 1, np.int64), np.zeros(ids + 1, np.int32)
+    return loops.Room(seen, counted, *np.empty((2, ids + 1), np.int32))
