@@ -98,7 +98,7 @@ def planned(planner: Planner, batches: Sequence[Ids], look_ahead: int) -> tuple[
     times, missed = [], []
     for batch in batches:
         start = time.perf_counter()
-        planner.announce(batch, changes=True)
+        planner.announce(planner.distinct(batch), changes=True)
         if planner.announced > look_ahead:
             missed.append(planner.plan().unique_misses)
             times.append(1e3 * (time.perf_counter() - start))

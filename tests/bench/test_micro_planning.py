@@ -36,13 +36,13 @@ class Planned:
         self._planner = planner_of(policy, frequencies, ratio=CACHE_RATIO)
         self._announced: deque[Ids] = deque()
         for _ in range(look_ahead):
-            self._planner.announce(self._next(), changes=True)
+            self._planner.announce(self._planner.distinct(self._next()), changes=True)
 
     def prepare(self) -> tuple[Ids]:
         return (self._next(),)
 
     def run(self, newest: Ids) -> tuple[Plan, npt.NDArray[np.int32]]:
-        self._planner.announce(newest, changes=True)
+        self._planner.announce(self._planner.distinct(newest), changes=True)
         plan = self._planner.plan()
         return plan, plan.slot_of_id
 

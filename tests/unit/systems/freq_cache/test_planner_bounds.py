@@ -40,7 +40,7 @@ def test_window_of_equal_batches_stops_growing() -> None:
     planner = Planner(rows=1000, slots=500, policy=LRU())
     sizes = []
     for number in range(500):
-        planner.announce(ids_of([[(number * 7 + i) % 1000 for i in range(100)]], [0]), changes=True)
+        planner.announce(planner.distinct(ids_of([[(number * 7 + i) % 1000 for i in range(100)]], [0])), changes=True)
         if planner.announced > 4:
             planner.plan()
         sizes.append(planner.window_bytes)
@@ -55,7 +55,7 @@ def test_index_of_lru_does_not_grow_with_the_batches_it_has_seen(slots: int, mon
     planner = Planner(rows=1000, slots=slots, policy=LRU())
     sizes = []
     for number in range(5_000):
-        planner.announce(ids_of([[0, number % 1000]], [0]), changes=True)
+        planner.announce(planner.distinct(ids_of([[0, number % 1000]], [0])), changes=True)
         planner.plan()
         sizes.append(planner.index_bytes)
     assert sizes[-1] == sizes[2_500]
@@ -68,7 +68,7 @@ def test_index_costs_at_most_eight_bytes_per_row(name: str) -> None:
     planner = Planner(rows=rows, slots=rows // 100, policy=policy)
     planner.warm_up()
     for batch in zipf_batches(rows, 50, 2_000, seed=6):
-        planner.announce(ids_of(batch, [0]), changes=True)
+        planner.announce(planner.distinct(ids_of(batch, [0])), changes=True)
         planner.plan()
     assert planner.index_bytes <= 8 * rows
 
@@ -88,7 +88,7 @@ def fitting_traces(draw: st.DrawFn, *, rows: int, most_slots: int, batches: int)
 def misses_when_all_is_known(rows: int, slots: int, trace: list[list[int]], policy: Policy) -> list[int]:
     planner = Planner(rows=rows, slots=slots, policy=policy)
     for ids in trace:
-        planner.announce(ids_of([ids], [0]), changes=True)
+        planner.announce(planner.distinct(ids_of([ids], [0])), changes=True)
     return [planner.plan().unique_misses for _ in trace]
 
 
@@ -143,7 +143,7 @@ def test_keys_that_leap_end_no_plan_in_a_loop_and_leave_the_index_right(
     planner, held = Planner(rows=30, slots=4, policy=Leaping(30, leaps)), set[int]()
     for rows, changes, times in batches:
         for _ in range(times):
-            planner.announce(ids_of([rows], [0]), changes=changes)
+            planner.announce(planner.distinct(ids_of([rows], [0])), changes=changes)
             plan = planner.plan()
             assert set(plan.rows[plan.missed].tolist()) == set(rows) - held
             held = set(planner.held(0, 30)[0].tolist())
@@ -155,9 +155,9 @@ def test_plan_comes_to_an_end_where_keys_that_wait_are_far_above_those_of_the_ba
     for batches in range(740, 790):
         planner = Planner(rows=100, slots=4, policy=LRFU(100, half_life=40))
         for _ in range(batches):
-            planner.announce(ids_of([[0, 1, 2]], [0]), changes=True)
+            planner.announce(planner.distinct(ids_of([[0, 1, 2]], [0])), changes=True)
             planner.plan()
-        planner.announce(ids_of([[50, 51]], [0]), changes=False)
+        planner.announce(planner.distinct(ids_of([[50, 51]], [0])), changes=False)
         plan = planner.plan()
         assert sorted(planner.slots_of(np.array([50, 51])).tolist()) == sorted(plan.fetch_slots.tolist())
 
@@ -187,7 +187,7 @@ class Wrong(LRU):
 )
 def test_keys_that_are_not_one_for_each_row_are_refused(keys: object, message: str) -> None:
     planner = Planner(rows=100, slots=4, policy=Wrong(keys))
-    planner.announce(ids_of([[5, 6]], [0]), changes=True)
+    planner.announce(planner.distinct(ids_of([[5, 6]], [0])), changes=True)
     with pytest.raises(ValueError, match=rf"Wrong\.keys\(\) {message}"):
         planner.plan()
 

@@ -82,7 +82,7 @@ def test_large_batches_are_planned_alike_on_any_number_of_threads(
         monkeypatch.setattr(sharing, "cores", lambda: threads)
         planner, made = Planner(rows=sum(sizes), slots=200_000, policy=LFU(sum(sizes))), []
         for batch in batches:
-            planner.announce(batch, changes=True)
+            planner.announce(planner.distinct(batch), changes=True)
             if planner.announced > look_ahead:
                 made.append(planner.plan())
         return made

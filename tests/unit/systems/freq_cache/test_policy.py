@@ -175,7 +175,8 @@ class FilledFromTheEnd(EvenRowsAreDear):
 
 
 def missed(planner: Planner, *rows: int) -> list[int]:
-    planner.announce(Ids(np.array(rows, np.int64), np.array([len(rows)]), np.array([0])), changes=True)
+    ids = Ids(np.array(rows, np.int64), np.array([len(rows)]), np.array([0]))
+    planner.announce(planner.distinct(ids), changes=True)
     plan = planner.plan()
     return plan.rows[plan.missed].tolist()
 
