@@ -108,6 +108,7 @@ class BruteForcePlanner:
         self.written_back_by: dict[int, int] = {}  # absent row: batch
         self.announced: list[Announced] = []
         self.batches = 0
+        self.taken_back = 0  # how often the pins of a batch were
 
     def warm_up(self) -> tuple[list[int], list[int]]:
         if self.row or self.announced:
@@ -196,6 +197,7 @@ class BruteForcePlanner:
         for batch in reversed(self.announced):
             if len(found) < wanted:
                 self._unpin(batch, in_hand)
+                self.taken_back += 1
                 found += self._unpinned_victims(wanted - len(found), in_hand)
         assert len(found) == wanted
         return found
