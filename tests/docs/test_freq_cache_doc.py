@@ -17,8 +17,7 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 from torchrec.types import DataType
 
 from systems.contract import OptimizerKind, Purpose, SparseOptimizer, Tier
-from systems.freq_cache import LFU, LRFU, LRU, CachedEmbeddingBagCollection, StaticFrequency
-from systems.freq_cache import threads as sharing
+from systems.freq_cache import LFU, LRU, CachedEmbeddingBagCollection, StaticFrequency
 from systems.freq_cache.planner.planner import Ids, Planner
 from systems.freq_cache.tiers import file as file_tier
 from systems.freq_cache.tiers.layout import RowLayout
@@ -150,7 +149,7 @@ def test_a_file_tier_keeps_six_bytes_per_row_in_ram(tmp_path: Path) -> None:
 def test_bytes_that_policies_keep_per_row() -> None:
     rows = 1_000
     static = StaticFrequency([np.zeros(rows, np.int64)])
-    kept = {"static": static, "lfu": LFU(rows), "lrfu": LRFU(rows, half_life=1), "lru": LRU()}
+    kept = {"static": static, "lfu": LFU(rows), "lru": LRU()}
     stated = {line[0].split("`")[1]: int(line[3]) for line in tables(PAGE)[0]}
     assert stated == {name: policy.nbytes // rows for name, policy in kept.items()}
 
@@ -182,7 +181,7 @@ def test_criteo_1tb_fits_what_the_page_says(ran: dict[str, Any]) -> None:
 
 
 def test_index_and_window_of_criteo_1tb(ran: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharing, "cores", lambda: 2)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     stated, batch_size = _worked_example(), 16_384
     workload = SyntheticWorkload.create("criteo_1tb", batch_size=batch_size, seed=0)
     sizes = np.array([rows for _, rows in workload.tables])
