@@ -129,8 +129,7 @@ class BruteForcePlanner:
         position = {row: at for at, row in enumerate(rows)}
         self.announced.append(Announced(self.batches, rows, [position[i] for i in ids], changes, occurrences))
         for row in rows:
-            if row in self.until or len(self.until) < self.slots:
-                self.until[row] = self.batches
+            self.until[row] = self.batches
         self.batches += 1
 
     def plan(self) -> BruteForcePlan:

@@ -23,8 +23,8 @@ FILE_ROW_BYTES = 4 + SUM_BYTES
 """Of every row on the host, in a file tier: its place in the file, and its checksum."""
 POLICY_BYTES = {"static": 2, "lfu": 2, "lru": 2}
 """Of every row on the host, at most: what the policy keeps of it. One of one's own counts as `lfu`."""
-SLOT_INDEX_BYTES = 36.125
-"""Of every slot on the host: its fields, those of an entry for a row that waits, and its place in a queue."""
+SLOT_INDEX_BYTES = 20.125
+"""Of every slot on the host: its row, key, pin and flags, and its place in a queue."""
 WINDOW_BYTES = 24
 """Of every id of an announced batch on the host, at most: what the planner keeps of it, and its plan."""
 SPARE_HOST_SHARE, SPARE_HOST_BYTES = 0.03, 16 << 20

@@ -17,7 +17,7 @@ class FreqCacheModel(CacheModel):
     The cache plans a batch one step before it is looked up, so that rows can be read meanwhile: with `look_ahead` of n
     it knows n - 1 batches behind the one that it plans, and with 1 none, as with 0.
 
-    Memory: that of the `Planner`, 4 B per row and 28 B per slot, and 2 B per row for `static` and `lfu`; while `static`
+    Memory: that of the `Planner`, 4 B per row and 20 B per slot, and 2 B per row for `static` and `lfu`; while `static`
     is built also the frequencies, 8 B per row.
     """
 

@@ -33,8 +33,8 @@ BEFORE = 1
 CHANGED, QUEUED, USED, IN_HAND = 1, 2, 4, 8
 """Flags: the row changed since it was last written back; the slot is in a queue; the row was used since it joined that
 queue; the row is one of the batch that is planned, and has to stay."""
-TAKEN, PINS, FREE, LOWEST = 0, 1, 2, 3
-"""Numbers of the state: slots that hold a row, rows that are pinned, the first free entry, and the lowest key whose
+SLOTS, TAKEN, WAITING, FREE, LOWEST = 0, 1, 2, 3, 4
+"""Numbers of the state: slots, those that hold a row, entries that do, the first free entry, and the lowest key whose
 queue may hold a slot."""
 
 
@@ -43,9 +43,8 @@ class Index(NamedTuple):
 
     Attributes:
         where: The location of every row, int32 `[rows]`.
-        slots: The fields of every slot, and behind them of as many entries, int32 `[2 * slots * FIELDS]`: no more rows
-            are pinned than there are slots.
-        state: int64 `[4]`.
+        slots: The fields of every slot, and behind them those of every entry, int32 `[(slots + entries) * FIELDS]`.
+        state: int64 `[5]`.
         queues: Of slots whose row no announced batch needs, one for every key.
     """
 
@@ -56,17 +55,34 @@ class Index(NamedTuple):
 
     @classmethod
     def empty(cls, *, rows: int, slots: int) -> "Index":
-        """The index of a cache without rows."""
-        fields = np.zeros((2 * slots, FIELDS), np.int32)
-        fields[slots:, BEFORE] = np.arange(slots + 1, 2 * slots + 1)
-        state = np.zeros(4, np.int64)
-        state[FREE] = slots
+        """The index of a cache without rows, which has no entries."""
+        state = np.array([slots, 0, 0, slots, 0])
         queues = empty_queues(queues=LEVELS, slots=slots)
-        return cls(np.full(rows, ABSENT, np.int32), fields.reshape(-1), state, queues)
+        return cls(np.full(rows, ABSENT, np.int32), np.zeros(slots * FIELDS, np.int32), state, queues)
+
+    def with_room(self, rows: int) -> "Index":
+        """The same index with free entries for so many rows."""
+        entries, used = self.behind - int(self.state[SLOTS]), int(self.state[WAITING])
+        if used + rows <= entries:
+            return self
+        added = np.zeros((max(entries, used + rows - entries), FIELDS), np.int32)
+        added[:, BEFORE] = np.arange(self.behind + 1, self.behind + 1 + len(added))
+        added[-1, BEFORE], self.state[FREE] = self.state[FREE], self.behind
+        return self._replace(slots=np.concatenate([self.slots, added.reshape(-1)]))
+
+    @property
+    def behind(self) -> int:
+        """The number behind all locations."""
+        return self.slots.size // FIELDS
+
+    @property
+    def entry_bytes(self) -> int:
+        return self.slots.nbytes - 4 * FIELDS * int(self.state[SLOTS])
 
     @property
     def nbytes(self) -> int:
-        return sum(array.nbytes for array in (self.where, self.slots, self.state, *self.queues))
+        """Without entries."""
+        return sum(array.nbytes for array in (self.where, self.slots, *self.queues)) - self.entry_bytes
 
     @property
     def rows(self) -> Int32s:
@@ -86,11 +102,6 @@ def at(slot, field):
 
 
 @inlined
-def slot_count(index):
-    return index.slots.size // (2 * FIELDS)
-
-
-@inlined
 def absent_until(batch):
     """The location of a row in no slot that this batch writes back."""
     return ABSENT - 1 - batch
@@ -106,6 +117,7 @@ def written_by(location):
 def wait(index, row, location):
     """Give a row in no slot an entry. Returns its location from now on."""
     entry = index.state[FREE]
+    index.state[WAITING] += 1
     index.state[FREE] = index.slots[at(entry, BEFORE)]
     index.slots[at(entry, BEFORE)] = location
     index.slots[at(entry, UNTIL)] = NONE
@@ -117,6 +129,7 @@ def wait(index, row, location):
 def wait_no_longer(index, entry):
     """Free an entry. Returns the location that its row had before."""
     before = index.slots[at(entry, BEFORE)]
+    index.state[WAITING] -= 1
     index.slots[at(entry, BEFORE)] = index.state[FREE]
     index.state[FREE] = entry
     return before

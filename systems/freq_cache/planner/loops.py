@@ -16,16 +16,15 @@ from systems.freq_cache.planner.index import (
     KEY,
     LOWEST,
     NONE,
-    PINS,
     QUEUED,
     ROW,
+    SLOTS,
     TAKEN,
     UNTIL,
     USED,
     absent_until,
     at,
     queue_up,
-    slot_count,
     wait,
     wait_no_longer,
     written_by,
@@ -134,27 +133,17 @@ def _find_rarely(ids, start, size, inverse, found, seen, counted, where, behind)
 
 @compiled
 def pin(rows, batch, index):
-    """Pin rows until an announced batch: those that are pinned, and others while fewer are pinned than there are slots.
-
-    Returns whether all are.
-    """
-    where, slots, state, _ = index
-    most, every = slot_count(index), True
+    """Pin rows until an announced batch. There is room for all of them among the entries."""
+    where, slots, _, _ = index
     for i in range(rows.size):
         if i + _FAR < rows.size:
             prefetch(where, rows[i + _FAR])
         if i + _NEAR < rows.size:
             prefetch(slots, FIELDS * where[np.uint64(rows[i + _NEAR])])
         location = np.int64(where[np.uint64(rows[i])])
-        if location < 0 or slots[at(location, UNTIL)] == NONE:
-            if state[PINS] == most:
-                every = False
-                continue
-            state[PINS] += 1
-            if location < 0:
-                location = wait(index, rows[i], location)
+        if location < 0:
+            location = wait(index, rows[i], location)
         slots[at(location, UNTIL)] = batch
-    return every
 
 
 @compiled
@@ -165,9 +154,8 @@ def unpin(rows, batch, index):
         location = where[np.uint64(rows[i])]
         if location < 0 or slots[at(location, UNTIL)] != batch:
             continue
-        state[PINS] -= 1
         slots[at(location, UNTIL)] = NONE
-        if location >= slot_count(index):
+        if location >= index.state[SLOTS]:
             where[np.uint64(rows[i])] = wait_no_longer(index, location)
         elif slots[at(location, FLAGS)] & (QUEUED | IN_HAND) == 0:
             queue_up(index, location)
@@ -193,7 +181,7 @@ def survey(rows, counts, found, missed, absent, fetched, after, index):
             prefetch(index.where, rows[i + _FAR])
         location = index.where[np.uint64(rows[i])]
         found[i] = location
-        missed[i] = not 0 <= location < slot_count(index)
+        missed[i] = not 0 <= location < index.state[SLOTS]
         if missed[i]:
             if location >= 0:
                 location = index.slots[at(location, BEFORE)]
@@ -207,7 +195,7 @@ def survey(rows, counts, found, missed, absent, fetched, after, index):
 def hold(found, index):
     """Keep the rows of the batch in hand where they are, whatever is pinned. `found`: as `survey` left it."""
     for i in range(found.size):
-        if 0 <= found[i] < slot_count(index):
+        if 0 <= found[i] < index.state[SLOTS]:
             index.slots[at(found[i], FLAGS)] |= IN_HAND
 
 
@@ -304,12 +292,12 @@ def release(rows, keys, found, batch, changes, reinserts, index):
         reinserts: A slot that is in a queue joins it anew before it leaves, because its row was used.
     """
     where, slots, state, _ = index
-    mark, reinserted, pins = CHANGED if changes else 0, USED if reinserts else 0, 0
+    mark, reinserted = CHANGED if changes else 0, USED if reinserts else 0
     for i in range(rows.size):
         if i + _NEAR < rows.size:
             prefetch(slots, FIELDS * found[i + _NEAR])
         slot = found[i]
-        if not 0 <= slot < slot_count(index):
+        if not 0 <= slot < index.state[SLOTS]:
             found[i] = NONE
             _pass(slot, rows[i], batch, changes, index)
             continue
@@ -318,11 +306,9 @@ def release(rows, keys, found, batch, changes, reinserts, index):
         until, flags = slots[at(slot, UNTIL)], slots[at(slot, FLAGS)] & ~IN_HAND | mark
         flags |= flags * (USED // QUEUED) & reinserted
         slots[at(slot, FLAGS)] = flags
-        pins += until == batch
         slots[at(slot, UNTIL)] = until if until > batch else NONE
         if (until <= batch) & (flags & QUEUED == 0):
             queue_up(index, slot)
-    state[PINS] -= pins
 
 
 @compiled
@@ -334,7 +320,6 @@ def _pass(location, row, batch, changes, index):
     if changes:
         index.slots[at(location, BEFORE)] = absent_until(batch)
     if index.slots[at(location, UNTIL)] == batch:
-        index.state[PINS] -= 1
         index.where[np.uint64(row)] = wait_no_longer(index, location)
 
 

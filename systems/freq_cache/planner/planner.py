@@ -102,14 +102,12 @@ class _Announced:
     """A batch that is announced and not planned yet.
 
     Attributes:
-        pinned: All its rows are pinned, and were since it was announced.
-        pins: Rows may be pinned until it.
+        pins: Rows are pinned until it.
     """
 
     batch: int
     distinct: Distinct
     changes: bool
-    pinned: bool
     pins: bool = True
 
 
@@ -119,17 +117,16 @@ class Planner:
     Batches are announced in order. They are planned in that order, each once. A plan brings in the absent rows of its
     batch, in order of first occurrence: into free slots in order, then into those of rows that leave, the victims.
 
-    A row of an announced batch is pinned until the last announced batch that needs it. Pins are given in the order of
-    announcing while fewer rows are pinned than there are slots. Of rows that are not pinned the lowest key leaves
-    first; among equals, the row that was queued first. A row is queued when the batch is planned until which it was
-    pinned, in order of first occurrence in that batch. If its key has risen by the time its turn comes, or if it was
-    used and the policy reinserts, it joins the end of its key's queue.
+    A row of an announced batch is pinned until the last announced batch that needs it. Of rows that are not pinned the
+    lowest key leaves first; among equals, the row that was queued first. A row is queued when the batch is planned
+    until which it was pinned, in order of first occurrence in that batch. If its key has risen by the time its turn
+    comes, or if it was used and the policy reinserts, it joins the end of its key's queue.
 
     A row of the batch in hand never leaves. If too few others can, the pins of the batch announced last are taken
     back, and so on; rows that are in a slot then join the queue of their key, in order of first occurrence.
 
-    Memory, all on the host: 4 B per row and 28 B per slot, what the policy keeps, and 8 B per distinct row and 4 B per
-    id of each announced batch. Source: arXiv 2208.05321 for the static and LFU keys; look-ahead as cDLRM (arXiv
+    Memory, all on the host: 4 B per row and 20 B per slot, what the policy keeps, 8 B per distinct row and 4 B per id
+    of each announced batch, and 16 B for each absent row of the window. Source: arXiv 2208.05321 for the static and LFU keys; look-ahead as cDLRM (arXiv
     2006.02779) and BagPipe (arXiv 2202.12429) have it.
 
     Args:
@@ -157,6 +154,8 @@ class Planner:
         self._room = _room_for(batch_ids)
         self._announced: deque[_Announced] = deque()
         self._batches = 0
+        self._taken_back = NONE
+        """Batches up to this one may have rows whose pin was taken back."""
 
     @property
     def announced(self) -> int:
@@ -170,7 +169,8 @@ class Planner:
     @property
     def window_bytes(self) -> int:
         """Host bytes of announced batches, and of the room in which their rows are found."""
-        return sum(array.nbytes for array in self._room) + sum(batch.distinct.nbytes for batch in tuple(self._announced))
+        rooms = sum(array.nbytes for array in self._room) + self._index.entry_bytes
+        return rooms + sum(batch.distinct.nbytes for batch in tuple(self._announced))
 
     def warm_up(self) -> tuple[Int32s, Int32s]:
         """Fill an empty cache with the rows that the policy thinks best. Returns them and their slots, int32 each."""
@@ -196,14 +196,15 @@ class Planner:
             ValueError: there are too many ids.
         """
         n = ids.values.size
-        if 2 * self.slots + n > _INT32_MAX:
-            raise ValueError(f"a batch of {n:,} ids is too large: give fewer")
+        behind = self._index.behind
+        if behind + n > _INT32_MAX - n:  # so that all its rows may wait, too
+            raise ValueError(f"{n:,} ids are too many for the index: announce fewer")
         if self._room.rows.size <= n:
             self._room = _room_for(n)
         inverse = np.empty(n, np.int32)
         sizes = self.rows - ids.starts if sizes is None else sizes
         found = loops.find_distinct(
-            ids.values, ids.ends, ids.starts, sizes, inverse, self._room, self._index.where, 2 * self.slots
+            ids.values, ids.ends, ids.starts, sizes, inverse, self._room, self._index.where, behind
         )
         if found < 0:
             raise OutsideTable(~found)
@@ -211,8 +212,9 @@ class Planner:
 
     def announce(self, distinct: Distinct, *, changes: bool) -> None:
         """Learn of the next batch. `changes`: it will be trained, so its rows change."""
-        pinned = loops.pin(distinct.rows, self._batches, self._index)
-        self._announced.append(_Announced(self._batches, distinct, changes, pinned))
+        self._index = self._index.with_room(distinct.rows.size)
+        loops.pin(distinct.rows, self._batches, self._index)
+        self._announced.append(_Announced(self._batches, distinct, changes))
         self._batches += 1
 
     def plan(self) -> Plan:
@@ -229,7 +231,7 @@ class Planner:
         asked, occurrences = fetched[:misses] if policy.fixed else rows, counts if policy.counts else counts[:0]
         keys = policy.checked_keys(asked, occurrences, batch=now.batch, learn=now.changes)
         entering = min(self.slots - int(index.state[TAKEN]), misses) if overflow else misses
-        if not now.pinned:
+        if self._taken_back >= now.batch:
             loops.hold(slots, index)
         fetch_slots = self._choose(entering, slots)
         back_rows, back_slots = np.empty((2, entering), np.int32)
@@ -299,9 +301,7 @@ class Planner:
             if batch.pins:
                 loops.hold(in_hand, self._index)
                 loops.unpin(batch.distinct.rows, batch.batch, self._index)
-                batch.pins = False
-                for other in self._announced:
-                    other.pinned = False
+                batch.pins, self._taken_back = False, self._batches - 1
                 found = loops.choose(slots, found, self._index)
         return slots
 
