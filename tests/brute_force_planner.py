@@ -102,7 +102,7 @@ class BruteForcePlanner:
         self.slot: dict[int, int] = {}  # of every row that has one
         self.key: dict[int, int] = {}  # of every slot in use
         self.changed_slots: set[int] = set()
-        self.queued: list[tuple[int, int]] = []  # slots that are in a queue, each with the key of that queue, in order
+        self.queues: dict[int, dict[int, None]] = {}  # by key, the slots in its queue, in order
         self.used: set[int] = set()  # slots whose rows were used since they were queued
         self.until: dict[int, int] = {}  # pinned row: batch
         self.written_back_by: dict[int, int] = {}  # absent row: batch
@@ -203,9 +203,10 @@ class BruteForcePlanner:
 
     def _unpinned_victims(self, wanted: int, in_hand: set[int]) -> list[int]:
         found: list[int] = []
-        while len(found) < wanted and self.queued:
-            slot, key = min(self.queued, key=lambda queued: queued[1])  # the first of the lowest
-            self.queued.remove((slot, key))
+        while len(found) < wanted and any(self.queues.values()):
+            key = min(key for key, queue in self.queues.items() if queue)
+            slot = next(iter(self.queues[key]))
+            del self.queues[key][slot]
             if self.row[slot] in in_hand or self.row[slot] in self.until:
                 continue
             if self.key[slot] > key or (slot in self.used and self.ranking.reinserts):
@@ -222,10 +223,10 @@ class BruteForcePlanner:
                     self._queue(self.slot[row])
 
     def _is_queued(self, slot: int) -> bool:
-        return any(slot == queued for queued, _ in self.queued)
+        return any(slot in queue for queue in self.queues.values())
 
     def _queue(self, slot: int) -> None:
-        self.queued.append((slot, self.key[slot]))
+        self.queues.setdefault(self.key[slot], {})[slot] = None
         self.used.discard(slot)
 
     def _leave(self, slot: int, plan: BruteForcePlan) -> None:
