@@ -82,7 +82,7 @@ class Index(NamedTuple):
     @property
     def nbytes(self) -> int:
         """Without entries."""
-        return sum(array.nbytes for array in (self.where, self.slots, *self.queues)) - self.entry_bytes
+        return sum(array.nbytes for array in (self.where, self.slots, self.state, *self.queues)) - self.entry_bytes
 
     @property
     def rows(self) -> Int32s:
