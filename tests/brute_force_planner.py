@@ -75,6 +75,7 @@ class Announced:
     inverse: list[int]
     changes: bool
     occurrences: dict[int, int]
+    pins: bool = False
 
 
 @dataclass
@@ -128,9 +129,8 @@ class BruteForcePlanner:
         rows = list(occurrences)  # in order of first occurrence
         position = {row: at for at, row in enumerate(rows)}
         self.announced.append(Announced(self.batches, rows, [position[i] for i in ids], changes, occurrences))
-        for row in rows:
-            self.until[row] = self.batches
         self.batches += 1
+        self._pin()
 
     def plan(self) -> BruteForcePlan:
         batch = self.announced.pop(0)
@@ -172,6 +172,7 @@ class BruteForcePlanner:
                 self._queue(slot)
             if batch.changes:
                 self.changed_slots.add(slot)
+        self._pin()
         return plan
 
     def withdraw(self) -> None:
@@ -215,7 +216,16 @@ class BruteForcePlanner:
                 found.append(slot)
         return found
 
+    def _pin(self) -> None:
+        for batch in self.announced:
+            if not batch.pins:
+                if sum(row in self.slot for row in self.until) + len(batch.rows) > self.slots:
+                    break
+                self.until |= dict.fromkeys(batch.rows, batch.batch)
+                batch.pins = True
+
     def _unpin(self, batch: Announced, in_hand: set[int]) -> None:
+        batch.pins = False
         for row in batch.rows:
             if self.until.get(row) == batch.batch:
                 del self.until[row]

@@ -33,9 +33,9 @@ BEFORE = 1
 CHANGED, QUEUED, USED, IN_HAND = 1, 2, 4, 8
 """Flags: the row changed since it was last written back; the slot is in a queue; the row was used since it joined that
 queue; the row is one of the batch that is planned, and has to stay."""
-SLOTS, TAKEN, WAITING, FREE, LOWEST = 0, 1, 2, 3, 4
-"""Numbers of the state: slots, those that hold a row, entries that do, the first free entry, and the lowest key whose
-queue may hold a slot."""
+SLOTS, TAKEN, PINNED, WAITING, FREE, LOWEST = 0, 1, 2, 3, 4, 5
+"""Numbers of the state: slots, those that hold a row, those whose row is pinned, entries that hold a row, the first free
+entry, and the lowest key whose queue may hold a slot."""
 
 
 class Index(NamedTuple):
@@ -44,7 +44,7 @@ class Index(NamedTuple):
     Attributes:
         where: The location of every row, int32 `[rows]`.
         slots: The fields of every slot, and behind them those of every entry, int32 `[(slots + entries) * FIELDS]`.
-        state: int64 `[5]`.
+        state: int64 `[6]`.
         queues: Of slots whose row no announced batch needs, one for every key.
     """
 
@@ -56,7 +56,7 @@ class Index(NamedTuple):
     @classmethod
     def empty(cls, *, rows: int, slots: int) -> "Index":
         """The index of a cache without rows, which has no entries."""
-        state = np.array([slots, 0, 0, slots, 0])
+        state = np.array([slots, 0, 0, 0, slots, 0])
         queues = empty_queues(queues=LEVELS, slots=slots)
         return cls(np.full(rows, ABSENT, np.int32), np.zeros(slots * FIELDS, np.int32), state, queues)
 

@@ -16,6 +16,7 @@ from systems.freq_cache.planner.index import (
     KEY,
     LOWEST,
     NONE,
+    PINNED,
     QUEUED,
     ROW,
     SLOTS,
@@ -134,7 +135,8 @@ def _find_rarely(ids, start, size, inverse, found, seen, counted, where, behind)
 @compiled
 def pin(rows, batch, index):
     """Pin rows until an announced batch. There is room for all of them among the entries."""
-    where, slots, _, _ = index
+    where, slots, state, _ = index
+    pinned = 0
     for i in range(rows.size):
         if i + _FAR < rows.size:
             prefetch(where, rows[i + _FAR])
@@ -143,7 +145,10 @@ def pin(rows, batch, index):
         location = np.int64(where[np.uint64(rows[i])])
         if location < 0:
             location = wait(index, rows[i], location)
+        elif location < state[SLOTS]:
+            pinned += slots[at(location, UNTIL)] == NONE
         slots[at(location, UNTIL)] = batch
+    state[PINNED] += pinned
 
 
 @compiled
@@ -157,7 +162,9 @@ def unpin(rows, batch, index):
         slots[at(location, UNTIL)] = NONE
         if location >= index.state[SLOTS]:
             where[np.uint64(rows[i])] = wait_no_longer(index, location)
-        elif slots[at(location, FLAGS)] & (QUEUED | IN_HAND) == 0:
+            continue
+        state[PINNED] -= 1
+        if slots[at(location, FLAGS)] & (QUEUED | IN_HAND) == 0:
             queue_up(index, location)
 
 
@@ -270,6 +277,7 @@ def assign(rows, absent, keys, entered, found, back_rows, back_slots, batch, ind
         if location >= 0:
             slots[at(slot, UNTIL)] = slots[at(location, UNTIL)]
             wait_no_longer(index, location)
+            state[PINNED] += 1
         where[row] = slot
         found[np.uint64(absent[i])] = slot
         slots[at(slot, ROW)] = row
@@ -292,7 +300,7 @@ def release(rows, keys, found, batch, changes, reinserts, index):
         reinserts: A slot that is in a queue joins it anew before it leaves, because its row was used.
     """
     where, slots, state, _ = index
-    mark, reinserted = CHANGED if changes else 0, USED if reinserts else 0
+    mark, reinserted, pinned = CHANGED if changes else 0, USED if reinserts else 0, 0
     for i in range(rows.size):
         if i + _NEAR < rows.size:
             prefetch(slots, FIELDS * found[i + _NEAR])
@@ -306,9 +314,11 @@ def release(rows, keys, found, batch, changes, reinserts, index):
         until, flags = slots[at(slot, UNTIL)], slots[at(slot, FLAGS)] & ~IN_HAND | mark
         flags |= flags * (USED // QUEUED) & reinserted
         slots[at(slot, FLAGS)] = flags
+        pinned -= until == batch
         slots[at(slot, UNTIL)] = until if until > batch else NONE
         if (until <= batch) & (flags & QUEUED == 0):
             queue_up(index, slot)
+    state[PINNED] += pinned
 
 
 @compiled

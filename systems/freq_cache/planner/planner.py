@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from systems.freq_cache.planner import loops
-from systems.freq_cache.planner.index import CHANGED, NONE, TAKEN, Index
+from systems.freq_cache.planner.index import CHANGED, NONE, PINNED, TAKEN, Index
 from systems.freq_cache.planner.policy import Policy
 
 Int32s = NDArray[np.int32]
@@ -108,7 +108,7 @@ class _Announced:
     batch: int
     distinct: Distinct
     changes: bool
-    pins: bool = True
+    pins: bool = False
 
 
 class Planner:
@@ -212,10 +212,9 @@ class Planner:
 
     def announce(self, distinct: Distinct, *, changes: bool) -> None:
         """Learn of the next batch. `changes`: it will be trained, so its rows change."""
-        self._index = self._index.with_room(distinct.rows.size)
-        loops.pin(distinct.rows, self._batches, self._index)
         self._announced.append(_Announced(self._batches, distinct, changes))
         self._batches += 1
+        self._pin()
 
     def plan(self) -> Plan:
         """Decide what the batch announced longest ago needs, knowing those announced after it.
@@ -231,7 +230,7 @@ class Planner:
         asked, occurrences = fetched[:misses] if policy.fixed else rows, counts if policy.counts else counts[:0]
         keys = policy.checked_keys(asked, occurrences, batch=now.batch, learn=now.changes)
         entering = min(self.slots - int(index.state[TAKEN]), misses) if overflow else misses
-        if self._taken_back >= now.batch:
+        if not now.pins or self._taken_back >= now.batch:
             loops.hold(slots, index)
         fetch_slots = self._choose(entering, slots)
         back_rows, back_slots = np.empty((2, entering), np.int32)
@@ -241,6 +240,7 @@ class Planner:
         )
         loops.release(rows, of_all, slots, now.batch, now.changes, policy.reinserts, index)
         slot_of_id = np.empty(now.distinct.inverse.size, np.int32)
+        self._pin()
         loops.spread(now.distinct.inverse, slots, slot_of_id)
         return Plan(
             batch=now.batch,
@@ -284,6 +284,17 @@ class Planner:
         """The slots that rows, int64 `[n]`, have after the last plan, int32; below 0 where one has none."""
         locations = self._index.where[rows]
         return np.where(locations < self.slots, locations, NONE).astype(np.int32)
+
+    def _pin(self) -> None:
+        """Pin the rows of announced batches in order, as long as there are as many slots that are not pinned."""
+        for batch in self._announced:
+            rows = batch.distinct.rows
+            if not batch.pins and self._index.state[PINNED] + rows.size > self.slots:
+                break
+            if not batch.pins:
+                self._index = self._index.with_room(rows.size)
+                loops.pin(rows, batch.batch, self._index)
+                batch.pins = True
 
     def _choose(self, wanted: int, in_hand: Int32s) -> Int32s:
         """Choose a slot for each row that enters: free ones in order, then those of victims.
