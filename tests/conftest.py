@@ -36,8 +36,6 @@ def work_in_parts() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         for module, least in (
-            (planner, "_PART_IDS"),
-            (planner, "_TOUCHED_IDS"),
             (planner, "_NEAR_BYTES"),
         ):
             patch.setattr(module, least, 1)

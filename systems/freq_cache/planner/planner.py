@@ -117,7 +117,8 @@ class Planner:
     Batches are announced in order. They are planned in that order, each once. A plan brings in the absent rows of its
     batch, in order of first occurrence: into free slots in order, then into those of rows that leave, the victims.
 
-    A row of an announced batch is pinned until the last announced batch that needs it. Of rows that are not pinned the
+    A row of an announced batch is pinned until the last announced batch that needs it. Batches are pinned in order, as
+    long as each has no more distinct rows than there are slots whose row is not pinned. Of rows that are not pinned the
     lowest key leaves first; among equals, the row that was queued first. A row is queued when the batch is planned
     until which it was pinned, in order of first occurrence in that batch. If its key has risen by the time its turn
     comes, or if it was used and the policy reinserts, it joins the end of its key's queue.
