@@ -83,7 +83,9 @@ def measure(
     for ratio in ratios:
         slots = int(trace.rows * ratio)
         span = Span(counted_from=batches // 2, stop=batches)
-        least = replay(BeladyModel(Setting(trace=trace.simulated, span=span, slots=slots), {"bypass": "off", "warm": "frequent"}))
+        least = replay(
+            BeladyModel(Setting(trace=trace.simulated, span=span, slots=slots), {"bypass": "off", "warm": "frequent"})
+        )
         bound.append(least.unique_misses / least.unique_ids)
         unique = least.unique_ids / least.batches
         for (name, ahead), shares in misses.items():

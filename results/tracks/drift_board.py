@@ -56,9 +56,7 @@ LINES = {
     "static, first tenth": {"color": COLOURS[5], "linestyle": "--"},
     **{
         name: {"color": COLOURS[at]}
-        for at, name in zip(
-            (1, 3, 4, 6, 7, 8), ("lfu", "lru", "s3fifo", "sieve", "lfuda", "tinylfu"), strict=True
-        )
+        for at, name in zip((1, 3, 4, 6, 7, 8), ("lfu", "lru", "s3fifo", "sieve", "lfuda", "tinylfu"), strict=True)
     },
     "belady": {"color": "black"},
 }

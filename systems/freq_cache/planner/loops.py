@@ -299,7 +299,7 @@ def release(rows, keys, found, batch, changes, reinserts, index):
         changes: It is trained.
         reinserts: A slot that is in a queue joins it anew before it leaves, because its row was used.
     """
-    where, slots, state, _ = index
+    slots, state = index.slots, index.state
     mark, reinserted, pinned = CHANGED if changes else 0, USED if reinserts else 0, 0
     for i in range(rows.size):
         if i + _NEAR < rows.size:

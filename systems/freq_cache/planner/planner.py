@@ -127,8 +127,8 @@ class Planner:
     back, and so on; rows that are in a slot then join the queue of their key, in order of first occurrence.
 
     Memory, all on the host: 4 B per row and 20 B per slot, what the policy keeps, 8 B per distinct row and 4 B per id
-    of each announced batch, and 16 B for each absent row of the window. Source: arXiv 2208.05321 for the static and LFU keys; look-ahead as cDLRM (arXiv
-    2006.02779) and BagPipe (arXiv 2202.12429) have it.
+    of each announced batch, and 16 B for each absent row of the window. Source: arXiv 2208.05321 for the static and LFU
+    keys; look-ahead as cDLRM (arXiv 2006.02779) and BagPipe (arXiv 2202.12429) have it.
 
     Args:
         rows: Of all tables.

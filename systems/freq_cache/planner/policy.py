@@ -17,6 +17,7 @@ Int32s = NDArray[np.int32]
 LEVELS = 512
 """Keys lie below; the key of the count 2^31 is 448."""
 
+
 class Policy(ABC):
     """One way of ranking the rows of a cache. To write: `keys`; the rest has defaults.
 

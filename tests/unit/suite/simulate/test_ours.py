@@ -57,7 +57,6 @@ def test_caches_of_several_sizes_share_the_ranks_of_a_trace(monkeypatch: pytest.
     assert first.unique_misses == second.unique_misses
 
 
-@pytest.mark.usefixtures("work_in_parts")
 def test_counters_do_not_depend_on_threads() -> None:
     """The fixture has every loop shared among threads; `test_counters_follow_the_rules` runs on one."""
     trace = skewed_trace(tables=(60, 90, 7), batches=30, samples=40)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from planner_traces import POLICIES, SETTINGS, Both, ids_of, same_policies, zipf_batches
 
 from systems.freq_cache.planner.planner import Planner
-from systems.freq_cache.planner.policy import LEVELS, LRU, Int32s, Policy
+from systems.freq_cache.planner.policy import LEVELS, LRU, Int32s
 
 
 @pytest.mark.parametrize("name", POLICIES)

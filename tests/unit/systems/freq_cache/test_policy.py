@@ -107,9 +107,7 @@ def test_evaluation_leaves_a_policy_as_it_is(policy: Policy) -> None:
     assert used(policy, [0, 1, 2], learn=False, batch=7) == before
 
 
-@pytest.mark.parametrize(
-    ("policy", "bytes_per_row"), [(static([1] * 100), 2), (LFU(100), 2), (LRU(), 0)], ids=NAMES
-)
+@pytest.mark.parametrize(("policy", "bytes_per_row"), [(static([1] * 100), 2), (LFU(100), 2), (LRU(), 0)], ids=NAMES)
 def test_bytes_per_row_are_those_documented(policy: Policy, bytes_per_row: int) -> None:
     assert policy.nbytes == 100 * bytes_per_row
 
