@@ -2,8 +2,8 @@
 
 Batch-granular as everything here; see `stack.py`. From the size of the largest batch on, a curve is exactly
 what a cache misses in which, of the rows used longest ago, the one that occurred first leaves first.
-Below it a batch overflows, which the stack knows nothing of. The `lru` of our planner is one queue with reinsertion, whose
-misses differ by a few percent.
+Below it a batch overflows, which the stack knows nothing of. The `lru` of our planner is one queue with reinsertion,
+whose misses differ by a few percent.
 
 A sample of the rows gives estimates of the same: spatially hashed sampling, with depths scaled by the share sampled,
 and what the sample has too many or too few of taken from the hits of the smallest caches (SHARDS and its adjustment;

@@ -8,9 +8,9 @@ What the words mean:
 - A row is **pinned** until the last batch of the window that needs it. A pinned row that is absent is **waiting**.
 - A **plan** says what the earliest batch of the window needs: which rows enter which slots, which rows are written
   back first, and the slot of every id. A **miss** is a row that was absent when its batch was planned.
-- A **key** is how a policy rates a row. For every key there is a **queue** of slots whose rows are not pinned. The slot at
-  the front of the lowest queue is the next **victim**: its row leaves.
+- A **key** is how a policy rates a row. For every key there is a **queue** of slots whose rows are not pinned. The
+  slot at the front of the lowest queue is the next **victim**: its row leaves.
 
-Where to look: `planner.py` does the steps in order, `loops.py` has their compiled loops, `index.py` says what every number
-in their arrays means, `queues.py` has the queues. `policy.py` has the policies; a new one goes there.
+Where to look: `planner.py` does the steps in order, `loops.py` has their compiled loops, `index.py` says what every
+number in their arrays means, `queues.py` has the queues. `policy.py` has the policies; a new one goes there.
 """

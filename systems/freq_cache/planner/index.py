@@ -1,7 +1,7 @@
 """What a cache knows of its rows and slots, in int32 arrays, and the queues in which slots wait to be given away.
 
-A *location* says where a row is. From 0 on: in this slot. From the number of slots on: in no slot, but pinned, in this
-*entry*, which has a field less than a slot. `ABSENT`: in no slot. Below `ABSENT`: in no slot, and the slow tier does not
+A *location* says where a row is. From 0 on: in this slot. From the number of slots on: in no slot, but pinned, in
+this *entry*, which has fewer fields. `ABSENT`: in no slot. Below `ABSENT`: in no slot, and the slow tier does not
 have its latest values before the write-back of batch `ABSENT - 1 - location`. While the distinct rows of a batch are
 found, the location of a row that was seen is its number, behind all entries.
 
@@ -29,13 +29,13 @@ FIELDS = 4
 ROW, KEY, UNTIL, FLAGS = 0, 1, 2, 3
 """Fields of a slot: its row, the row's key, the batch until which it is pinned or `NONE`, and flags."""
 BEFORE = 1
-"""Field of an entry, which also has `UNTIL`: the location that its row had before, or of a free one the next free one."""
+"""Field of an entry, which has `UNTIL` too: the location that its row had before, or if it is free the next free one."""
 CHANGED, QUEUED, USED, IN_HAND = 1, 2, 4, 8
 """Flags: the row changed since it was last written back; the slot is in a queue; the row was used since it joined that
 queue; the row is one of the batch that is planned, and has to stay."""
 SLOTS, TAKEN, PINNED, WAITING, FREE, LOWEST = 0, 1, 2, 3, 4, 5
-"""Numbers of the state: slots, those that hold a row, those whose row is pinned, entries that hold a row, the first free
-entry, and the lowest key whose queue may hold a slot."""
+"""Numbers of the state: slots, those that hold a row, those whose row is pinned, entries that hold a row, the first
+free entry, and the lowest key whose queue may hold a slot."""
 
 
 class Index(NamedTuple):

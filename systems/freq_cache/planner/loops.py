@@ -61,16 +61,9 @@ def find_distinct(ids, ends, starts, sizes, inverse, room, where, behind):
 
     Meanwhile the location of a row that was seen is its number, from `behind` on; afterwards all are what they were.
 
-    Args:
-        ids, ends, starts: As `Ids` has them.
-        sizes: Rows of each feature's table, int64 `[features]`.
-        inverse: Receives the number of every id's row, int32 `[n]`.
-        room: Receives the rows and how many ids ask for each.
-        where: The locations of all rows.
-        behind: A number behind all locations.
-
-    Returns:
-        How many there are; or `~i` if the i-th id is the first that is outside its table.
+    `ids`, `ends` and `starts` are as `Ids` has them, `sizes` the rows of each feature's table, int64 `[features]`. `room`
+    receives the rows and how many ids ask for each, `inverse` the number of every id's row, int32 `[n]`. No location is
+    from `behind` on. Returns how many rows there are; or `~i` if the i-th id is the first that is outside its table.
     """
     seen, counted, rows, counts = room
     found, begin, bad = 0, 0, NONE
@@ -172,15 +165,9 @@ def unpin(rows, batch, index):
 def survey(rows, counts, found, missed, absent, fetched, after, index):
     """Find out which rows of a batch are absent, before anything moves.
 
-    Args:
-        rows, counts: The distinct rows, and how many ids ask for each, int32 `[u]`.
-        found: Receives the slot of each that has one, int32 `[u]`.
-        missed: Receives whether each is absent, bool `[u]`.
-        absent, fetched: Receive the numbers of those that are, and these rows, int32 `[u]`.
-        after: Receives the batch that writes each of these back, or `NONE`, likewise.
-
-    Returns:
-        How many rows are absent, and how many ids ask for one of these.
+    Of the distinct rows, int32 `[u]`, `found` receives the slot of each that has one, and `missed` which are absent, bool
+    `[u]`. `absent` and `fetched` receive their numbers and rows, `after` the batch that writes each back, or `NONE`.
+    Returns how many rows are absent, and how many ids ask for one of these.
     """
     misses = lookups = 0
     for i in range(rows.size):
@@ -241,17 +228,9 @@ def choose(victims, found, index):
 def assign(rows, absent, keys, entered, found, back_rows, back_slots, batch, index):
     """Give absent rows their slots, and let the rows that were in them leave.
 
-    Args:
-        rows: The distinct rows of the batch, int32 `[u]`.
-        absent: Which of them enter, int32 `[m]`.
-        keys: Their keys, int32 `[m]`, or empty: `release` has them.
-        entered: Their slots, int32 `[m]`.
-        found: Receives these among the slots of all rows, int32 `[u]`.
-        back_rows, back_slots: Receive the changed rows that leave, and the slots they leave, int32 `[m]`.
-        batch: The batch that is planned.
-
-    Returns:
-        How many rows are written back.
+    The rows `absent` of the batch, by number, enter the slots `entered`, int32 `[m]` each, with `keys`, or with none:
+    `release` has them. `found` receives the slots too. `back_rows` and `back_slots` receive the changed rows that leave,
+    and the slots they leave, int32 `[m]`. Returns how many these are.
     """
     where, slots, state, _ = index
     back = 0
@@ -291,13 +270,9 @@ def assign(rows, absent, keys, entered, found, back_rows, back_slots, batch, ind
 def release(rows, keys, found, batch, changes, reinserts, index):
     """Unpin the rows of a batch that no later one is known to need, and queue their slots.
 
-    Args:
-        rows: The distinct rows, int32 `[u]`.
-        keys: Theirs, int32 `[u]`, or empty: they are as they were.
-        found: The slot of each, int32 `[u]`, or the location of one that an overflow batch has no slot for; `NONE` then.
-        batch: The batch that is planned.
-        changes: It is trained.
-        reinserts: A slot that is in a queue joins it anew before it leaves, because its row was used.
+    The batch's distinct rows, int32 `[u]`, have `keys`, or if there are none those that they had, and the slots `found`,
+    which becomes `NONE` where an overflow batch has none. `changes`: the batch is trained. `reinserts`: a slot that is
+    in a queue joins it anew before it leaves, because its row was used.
     """
     slots, state = index.slots, index.state
     mark, reinserted, pinned = CHANGED if changes else 0, USED if reinserts else 0, 0
