@@ -29,7 +29,7 @@ FIELDS = 4
 ROW, KEY, UNTIL, FLAGS = 0, 1, 2, 3
 """Fields of a slot: its row, the row's key, the batch until which it is pinned or `NONE`, and flags."""
 BEFORE = 1
-"""Field of an entry, which has `UNTIL` too: the location that its row had before, or if it is free the next free one."""
+"""Field of an entry, which has `UNTIL` too: the location that its row had before, or the next free entry."""
 CHANGED, QUEUED, USED, IN_HAND = 1, 2, 4, 8
 """Flags: the row changed since it was last written back; the slot is in a queue; the row was used since it joined that
 queue; the row is one of the batch that is planned, and has to stay."""

@@ -61,9 +61,9 @@ def find_distinct(ids, ends, starts, sizes, inverse, room, where, behind):
 
     Meanwhile the location of a row that was seen is its number, from `behind` on; afterwards all are what they were.
 
-    `ids`, `ends` and `starts` are as `Ids` has them, `sizes` the rows of each feature's table, int64 `[features]`. `room`
-    receives the rows and how many ids ask for each, `inverse` the number of every id's row, int32 `[n]`. No location is
-    from `behind` on. Returns how many rows there are; or `~i` if the i-th id is the first that is outside its table.
+    `ids`, `ends` and `starts` are as `Ids` has them, `sizes` the rows of each feature's table, int64 `[features]`.
+    `room` receives the rows and how many ids ask for each, `inverse` the number of every id's row, int32 `[n]`. No
+    location is from `behind` on. Returns how many rows there are; or `~i` if the i-th id is the first bad one.
     """
     seen, counted, rows, counts = room
     found, begin, bad = 0, 0, NONE
@@ -165,8 +165,8 @@ def unpin(rows, batch, index):
 def survey(rows, counts, found, missed, absent, fetched, after, index):
     """Find out which rows of a batch are absent, before anything moves.
 
-    Of the distinct rows, int32 `[u]`, `found` receives the slot of each that has one, and `missed` which are absent, bool
-    `[u]`. `absent` and `fetched` receive their numbers and rows, `after` the batch that writes each back, or `NONE`.
+    Of the distinct rows, int32 `[u]`, `found` receives the slot of each that has one, and `missed` which are absent,
+    bool `[u]`. `absent` and `fetched` receive their numbers and rows, `after` the batch that writes each back.
     Returns how many rows are absent, and how many ids ask for one of these.
     """
     misses = lookups = 0
@@ -229,8 +229,8 @@ def assign(rows, absent, keys, entered, found, back_rows, back_slots, batch, ind
     """Give absent rows their slots, and let the rows that were in them leave.
 
     The rows `absent` of the batch, by number, enter the slots `entered`, int32 `[m]` each, with `keys`, or with none:
-    `release` has them. `found` receives the slots too. `back_rows` and `back_slots` receive the changed rows that leave,
-    and the slots they leave, int32 `[m]`. Returns how many these are.
+    `release` has them. `found` receives the slots too. `back_rows` and `back_slots` receive the changed rows that
+    leave, and the slots they leave, int32 `[m]`. Returns how many these are.
     """
     where, slots, state, _ = index
     back = 0
@@ -270,8 +270,8 @@ def assign(rows, absent, keys, entered, found, back_rows, back_slots, batch, ind
 def release(rows, keys, found, batch, changes, reinserts, index):
     """Unpin the rows of a batch that no later one is known to need, and queue their slots.
 
-    The batch's distinct rows, int32 `[u]`, have `keys`, or if there are none those that they had, and the slots `found`,
-    which becomes `NONE` where an overflow batch has none. `changes`: the batch is trained. `reinserts`: a slot that is
+    The batch's distinct rows, int32 `[u]`, have `keys`, or if there are none those of before, and the slots `found`,
+    `NONE` where an overflow batch has none. `changes`: the batch is trained. `reinserts`: a slot that is
     in a queue joins it anew before it leaves, because its row was used.
     """
     slots, state = index.slots, index.state
