@@ -131,7 +131,7 @@ def test_formulas_are_what_a_live_collection_weighs(kind: OptimizerKind, half: b
     assert memory[Tier.DEVICE, Purpose.INDEX] == 0
     assert memory[Tier.HOST, Purpose.ROWS] + memory[Tier.HOST, Purpose.STATE] == rows * record
     assert memory[Tier.HOST, Purpose.INDEX] == pytest.approx(4 * rows + 20.125 * slots + 0.14e6 + 2 * rows, abs=1_000)
-    assert memory[Tier.HOST, Purpose.STAGING] == 16 * lookups
+    assert memory[Tier.HOST, Purpose.STAGING] == 20 * (1 + lookups)
 
 
 def test_a_file_tier_keeps_six_bytes_per_row_in_ram(tmp_path: Path) -> None:
