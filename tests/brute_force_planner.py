@@ -178,7 +178,7 @@ class BruteForcePlanner:
     def withdraw(self) -> None:
         withdrawn, self.announced = self.announced, []
         for batch in withdrawn:
-            self._unpin(batch, set())
+            self._unpin(batch)
         assert not self.until
 
     def changed(self) -> tuple[list[int], list[int]]:
@@ -196,7 +196,7 @@ class BruteForcePlanner:
         found = self._unpinned_victims(wanted, in_hand)
         for batch in reversed(self.announced):
             if len(found) < wanted:
-                self._unpin(batch, in_hand)
+                self._unpin(batch)
                 self.taken_back += 1
                 found += self._unpinned_victims(wanted - len(found), in_hand)
         assert len(found) == wanted
@@ -217,19 +217,19 @@ class BruteForcePlanner:
         return found
 
     def _pin(self) -> None:
-        for batch in self.announced:
+        for batch in self.announced[:255]:
             if not batch.pins:
                 if sum(row in self.slot for row in self.until) + len(batch.rows) > self.slots:
                     break
                 self.until |= dict.fromkeys(batch.rows, batch.batch)
                 batch.pins = True
 
-    def _unpin(self, batch: Announced, in_hand: set[int]) -> None:
+    def _unpin(self, batch: Announced) -> None:
         batch.pins = False
         for row in batch.rows:
             if self.until.get(row) == batch.batch:
                 del self.until[row]
-                if row in self.slot and row not in in_hand and not self._is_queued(self.slot[row]):
+                if row in self.slot and not self._is_queued(self.slot[row]):
                     self._queue(self.slot[row])
 
     def _is_queued(self, slot: int) -> bool:

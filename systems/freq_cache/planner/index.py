@@ -1,9 +1,8 @@
 """What a cache knows of its rows and slots, in int32 arrays, and the queues in which slots wait to be given away.
 
-A *location* says where a row is. From 0 on: in this slot. From the number of slots on: in no slot, but pinned, in
-this *entry*, which has fewer fields. `ABSENT`: in no slot. Below `ABSENT`: in no slot, and the slow tier does not
-have its latest values before the write-back of batch `ABSENT - 1 - location`. While the distinct rows of a batch are
-found, the location of a row that was seen is its number, behind all entries.
+The *location* of a row is its slot, or below 0 if it has none. Then its bits say until which batch it is pinned and, if
+the slow tier does not have its latest values yet, which batch writes them back. While the distinct rows of a batch are
+found, the location of a row that was seen is its number, behind all slots.
 
 Loops that write to memory far apart ask for it ahead of time: a store that misses the processor's caches stalls all
 that comes after it.
@@ -21,30 +20,31 @@ from systems.freq_cache.planner.queues import Queues, empty_queues, push
 Int32s = NDArray[np.int32]
 
 NONE = -1
-"""No batch, no entry."""
-ABSENT = -1
-"""The location of a row that is in no slot."""
+"""No batch."""
+ABSENT = -(2**31)
+"""The location of a row that is in no slot, neither pinned nor written back by a batch."""
+PINS = 255
+"""Batches in a row whose pins differ."""
+_PIN_BIT, _WRITER_BIT, _WRITERS = 23, 22, 2**22
 
 FIELDS = 4
 ROW, KEY, UNTIL, FLAGS = 0, 1, 2, 3
-"""Fields of a slot: its row, the row's key, the batch until which it is pinned or `NONE`, and flags."""
-BEFORE = 1
-"""Field of an entry, which has `UNTIL` too: the location that its row had before, or the next free entry."""
-CHANGED, QUEUED, USED, IN_HAND = 1, 2, 4, 8
+"""Fields of a slot: its row, the row's key, its pin, and flags."""
+CHANGED, QUEUED, USED = 1, 2, 4
 """Flags: the row changed since it was last written back; the slot is in a queue; the row was used since it joined that
-queue; the row is one of the batch that is planned, and has to stay."""
-SLOTS, TAKEN, PINNED, WAITING, FREE, LOWEST = 0, 1, 2, 3, 4, 5
-"""Numbers of the state: slots, those that hold a row, those whose row is pinned, entries that hold a row, the first
-free entry, and the lowest key whose queue may hold a slot."""
+queue."""
+TAKEN, PINNED, LOWEST = 0, 1, 2
+"""Numbers of the state: slots that hold a row, those whose row is pinned, and the lowest key whose queue may hold a
+slot."""
 
 
 class Index(NamedTuple):
-    """The arrays. Loops find a field of a slot or of an entry with `at`.
+    """The arrays. Loops find a field of a slot with `at`.
 
     Attributes:
         where: The location of every row, int32 `[rows]`.
-        slots: The fields of every slot, and behind them those of every entry, int32 `[(slots + entries) * FIELDS]`.
-        state: int64 `[6]`.
+        slots: The fields of every slot, int32 `[slots * FIELDS]`.
+        state: int64 `[3]`.
         queues: Of slots whose row no announced batch needs, one for every key.
     """
 
@@ -55,34 +55,14 @@ class Index(NamedTuple):
 
     @classmethod
     def empty(cls, *, rows: int, slots: int) -> "Index":
-        """The index of a cache without rows, which has no entries."""
-        state = np.array([slots, 0, 0, 0, slots, 0])
+        """The index of a cache without rows."""
         queues = empty_queues(queues=LEVELS, slots=slots)
-        return cls(np.full(rows, ABSENT, np.int32), np.zeros(slots * FIELDS, np.int32), state, queues)
-
-    def with_room(self, rows: int) -> "Index":
-        """The same index with free entries for so many rows."""
-        entries, used = self.behind - int(self.state[SLOTS]), int(self.state[WAITING])
-        if used + rows <= entries:
-            return self
-        added = np.zeros((max(entries, used + rows - entries), FIELDS), np.int32)
-        added[:, BEFORE] = np.arange(self.behind + 1, self.behind + 1 + len(added))
-        added[-1, BEFORE], self.state[FREE] = self.state[FREE], self.behind
-        return self._replace(slots=np.concatenate([self.slots, added.reshape(-1)]))
-
-    @property
-    def behind(self) -> int:
-        """The number behind all locations."""
-        return self.slots.size // FIELDS
-
-    @property
-    def entry_bytes(self) -> int:
-        return self.slots.nbytes - 4 * FIELDS * int(self.state[SLOTS])
+        where, fields = np.full(rows, ABSENT, np.int32), np.zeros(slots * FIELDS, np.int32)
+        return cls(where, fields, np.zeros(3, np.int64), queues)
 
     @property
     def nbytes(self) -> int:
-        """Without entries."""
-        return sum(array.nbytes for array in (self.where, self.slots, self.state, *self.queues)) - self.entry_bytes
+        return sum(array.nbytes for array in (self.where, self.slots, self.state, *self.queues))
 
     @property
     def rows(self) -> Int32s:
@@ -95,44 +75,42 @@ class Index(NamedTuple):
         return self.slots[FLAGS::FIELDS][: self.state[TAKEN]]
 
 
+def pin_of(batch: int) -> int:
+    """The pin of rows that are pinned until a batch, 1 to 255; 0 is none."""
+    return 1 + batch % PINS
+
+
+def written_back_by(batch: int) -> int:
+    """The location of an absent row that a batch writes back."""
+    return ABSENT | 1 << _WRITER_BIT | batch % _WRITERS
+
+
+@inlined
+def writer_of(location, batch):
+    """The last batch before this one that may write an absent row back, or `NONE`.
+
+    Numbers of batches are kept up to a multiple of `_WRITERS`. A later batch than the true one does no harm: whoever
+    waits for its write-back waits for all before it.
+    """
+    return batch - 1 - (batch - 1 - location & _WRITERS - 1) if location & 1 << _WRITER_BIT else NONE
+
+
+@inlined
+def absent_pin(location):
+    """The pin of an absent row."""
+    return location >> _PIN_BIT & PINS
+
+
+@inlined
+def with_pin(location, pin):
+    """The location of an absent row with another pin."""
+    return location & ~(PINS << _PIN_BIT) | pin << _PIN_BIT
+
+
 @compiled
 def at(slot, field):
     """Where a field of a slot is. Unsigned: numba would make room for counting from the end."""
     return np.uint64(FIELDS * slot + field)
-
-
-@inlined
-def absent_until(batch):
-    """The location of a row in no slot that this batch writes back."""
-    return ABSENT - 1 - batch
-
-
-@inlined
-def written_by(location):
-    """The batch that writes an absent row back, or `NONE`."""
-    return ABSENT - 1 - location
-
-
-@compiled
-def wait(index, row, location):
-    """Give a row in no slot an entry. Returns its location from now on."""
-    entry = index.state[FREE]
-    index.state[WAITING] += 1
-    index.state[FREE] = index.slots[at(entry, BEFORE)]
-    index.slots[at(entry, BEFORE)] = location
-    index.slots[at(entry, UNTIL)] = NONE
-    index.where[np.uint64(row)] = entry
-    return entry
-
-
-@compiled
-def wait_no_longer(index, entry):
-    """Free an entry. Returns the location that its row had before."""
-    before = index.slots[at(entry, BEFORE)]
-    index.state[WAITING] -= 1
-    index.slots[at(entry, BEFORE)] = index.state[FREE]
-    index.state[FREE] = entry
-    return before
 
 
 @compiled

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from systems.freq_cache.planner import loops
-from systems.freq_cache.planner.index import CHANGED, NONE, PINNED, TAKEN, Index
-from systems.freq_cache.planner.policy import Policy
+from systems.freq_cache.planner.index import CHANGED, NONE, PINNED, PINS, TAKEN, Index, pin_of, written_back_by
+from systems.freq_cache.planner.policy import LEVELS, Policy, checked
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
@@ -102,33 +102,32 @@ class _Announced:
     """A batch that is announced and not planned yet.
 
     Attributes:
-        pins: Rows are pinned until it.
+        pin: Of the rows that are pinned until it; 0 while none are.
     """
 
     batch: int
     distinct: Distinct
     changes: bool
-    pins: bool = False
+    pin: int = 0
 
 
 class Planner:
     """Decides which rows of a cache of `slots` slots over `rows` rows enter and leave, batch after batch.
 
-    Batches are announced in order. They are planned in that order, each once. A plan brings in the absent rows of its
-    batch, in order of first occurrence: into free slots in order, then into those of rows that leave, the victims.
+    Batches are planned in the order of announcing. A plan brings in the absent rows of its batch, in order of first
+    occurrence: into free slots in order, then into those of victims.
 
-    A row of an announced batch is pinned until the last announced batch that needs it. Batches are pinned in order, as
-    long as each has no more distinct rows than there are slots whose row is not pinned. Of rows that are not pinned the
-    lowest key leaves first; among equals, the row that was queued first. A row is queued when the batch is planned
-    until which it was pinned, in order of first occurrence in that batch. If its key has risen by the time its turn
-    comes, or if it was used and the policy reinserts, it joins the end of its key's queue.
+    Batches are pinned in order, 255 at most, as long as each has no more distinct rows than there are slots whose row
+    is not pinned. A row is queued when the batch is planned until which it was pinned, in order of first occurrence in
+    that batch. If its key has risen by the time its turn comes, or if it was used and the policy reinserts, it joins
+    the end of its key's queue.
 
     A row of the batch in hand never leaves. If too few others can, the pins of the batch announced last are taken
     back, and so on; rows that are in a slot then join the queue of their key, in order of first occurrence.
 
     Memory, all on the host: 4 B per row and 20 B per slot, what the policy keeps, 8 B per distinct row and 4 B per id
-    of each announced batch, and 16 B for each absent row of the window. Source: arXiv 2208.05321 for the static and LFU
-    keys; look-ahead as cDLRM (arXiv 2006.02779) and BagPipe (arXiv 2202.12429) have it.
+    of each announced batch, and 12 B per id of the largest. Source: arXiv 2208.05321 for the static and LFU keys;
+    look-ahead as cDLRM (arXiv 2006.02779) and BagPipe (arXiv 2202.12429) have it.
 
     Args:
         rows: Of all tables.
@@ -152,11 +151,9 @@ class Planner:
         self.rows = rows
         self.slots = min(slots, rows)
         self._index = Index.empty(rows=rows, slots=self.slots)
-        self._room = _room_for(batch_ids)
+        self._make_room(batch_ids)
         self._announced: deque[_Announced] = deque()
         self._batches = 0
-        self._taken_back = NONE
-        """Batches up to this one may have rows whose pin was taken back."""
 
     @property
     def announced(self) -> int:
@@ -170,20 +167,21 @@ class Planner:
     @property
     def window_bytes(self) -> int:
         """Host bytes of announced batches, and of the room in which their rows are found."""
-        rooms = sum(array.nbytes for array in self._room) + self._index.entry_bytes
-        return rooms + sum(batch.distinct.nbytes for batch in tuple(self._announced))
+        batches = sum(batch.distinct.nbytes for batch in tuple(self._announced))
+        return self._seen.nbytes + self._counted.nbytes + batches
 
     def warm_up(self) -> tuple[Int32s, Int32s]:
         """Fill an empty cache with the rows that the policy thinks best. Returns them and their slots, int32 each."""
-        rows = (
-            np.empty(0, np.int32)
-            if self._index.state[TAKEN] or self._announced
-            else self.policy.checked_best(slots=self.slots, rows=self.rows)
-        )
-        if rows.size:
-            keys = self.policy.checked_keys(rows, np.empty(0, np.int32), batch=0, learn=False)
-            loops.fill(rows, keys, self._index)
-        return rows, np.arange(rows.size, dtype=np.int32)
+        if self._index.state[TAKEN] or self._announced:
+            return np.empty(0, np.int32), np.empty(0, np.int32)
+        call = f"{type(self.policy).__name__}.best({self.slots})"
+        rows = checked(call, self.policy.best(self.slots), most=self.slots, below=self.rows)
+        if np.unique(rows).size < rows.size:
+            raise ValueError(f"{call} returned a row twice: give each once")
+        keys = self._keys(rows, np.zeros_like(rows), batch=0, learn=False)
+        slots, none = np.arange(rows.size, dtype=np.int32), np.empty(0, np.int32)
+        loops.settle(rows, keys, np.full_like(slots, NONE), slots, none, none, 1, 0, False, False, self._index)
+        return rows, slots
 
     def distinct(self, ids: Ids, sizes: Int64s | None = None) -> Distinct:
         """The distinct rows of a batch; nothing is learnt of it. No other thread may use the planner meanwhile.
@@ -197,19 +195,20 @@ class Planner:
             ValueError: there are too many ids.
         """
         n = ids.values.size
-        behind = self._index.behind
-        if behind + n > _INT32_MAX - n:  # so that all its rows may wait, too
+        if self.slots + n > _INT32_MAX:
             raise ValueError(f"{n:,} ids are too many for the index: announce fewer")
-        if self._room.rows.size <= n:
-            self._room = _room_for(n)
-        inverse = np.empty(n, np.int32)
+        if self._counted.size <= n:
+            self._make_room(n)
+        inverse, where = np.empty(n, np.int32), self._index.where
         sizes = self.rows - ids.starts if sizes is None else sizes
-        found = loops.find_distinct(
-            ids.values, ids.ends, ids.starts, sizes, inverse, self._room, self._index.where, behind
+        found, bad = loops.find_distinct(
+            ids.values, ids.ends, ids.starts, sizes, inverse, self._seen, self._counted, where, self.slots
         )
-        if found < 0:
-            raise OutsideTable(~found)
-        return Distinct(self._room.rows[:found].copy(), self._room.counts[:found].copy(), inverse)
+        rows, counts = np.empty((2, found), np.int32)
+        loops.collect(self._seen, self._counted, rows, counts, where)
+        if bad != NONE:
+            raise OutsideTable(bad)
+        return Distinct(rows, counts, inverse)
 
     def announce(self, distinct: Distinct, *, changes: bool) -> None:
         """Learn of the next batch. `changes`: it will be trained, so its rows change."""
@@ -225,21 +224,27 @@ class Planner:
         now, policy, index = self._announced.popleft(), self.policy, self._index
         rows, counts = now.distinct.rows, now.distinct.counts
         missed = np.empty(rows.size, np.bool_)
-        slots, absent, fetched, after = np.empty((4, rows.size), np.int32)
-        misses, lookup_misses = loops.survey(rows, counts, slots, missed, absent, fetched, after, index)
+        slots, fetched, after = np.empty((3, rows.size), np.int32)
+        misses, lookup_misses = loops.survey(rows, counts, slots, missed, fetched, after, now.batch, index)
         overflow = rows.size > self.slots
-        asked, occurrences = fetched[:misses] if policy.fixed else rows, counts if policy.counts else counts[:0]
-        keys = policy.checked_keys(asked, occurrences, batch=now.batch, learn=now.changes)
+        keys = self._keys(rows, counts, batch=now.batch, learn=now.changes)
         entering = min(self.slots - int(index.state[TAKEN]), misses) if overflow else misses
-        if not now.pins or self._taken_back >= now.batch:
-            loops.hold(slots, index)
-        fetch_slots = self._choose(entering, slots)
+        pin = pin_of(now.batch)
+        fetch_slots = self._choose(entering, slots, pin)
         back_rows, back_slots = np.empty((2, entering), np.int32)
-        of_absent, of_all = (keys, keys[:0]) if policy.fixed else (keys[:0], keys)
-        back = loops.assign(
-            rows, absent[:entering], of_absent, fetch_slots, slots, back_rows, back_slots, now.batch, index
+        back = loops.settle(
+            rows,
+            keys,
+            slots,
+            fetch_slots,
+            back_rows,
+            back_slots,
+            pin,
+            written_back_by(now.batch),
+            now.changes,
+            policy.reinserts,
+            index,
         )
-        loops.release(rows, of_all, slots, now.batch, now.changes, policy.reinserts, index)
         slot_of_id = np.empty(now.distinct.inverse.size, np.int32)
         self._pin()
         loops.spread(now.distinct.inverse, slots, slot_of_id)
@@ -262,9 +267,8 @@ class Planner:
 
     def withdraw(self) -> None:
         """Forget every announced batch that is not planned, as if it had never come."""
-        for batch in self._announced:
-            loops.unpin(batch.distinct.rows, batch.batch, self._index)
-        self._announced.clear()
+        while self._announced:
+            self._unpin(self._announced.popleft())
 
     def changed(self) -> tuple[Int32s, Int32s]:
         """Rows and slots that the slow tier lacks, int32 each."""
@@ -283,41 +287,46 @@ class Planner:
 
     def slots_of(self, rows: Int64s) -> Int32s:
         """The slots that rows, int64 `[n]`, have after the last plan, int32; below 0 where one has none."""
-        locations = self._index.where[rows]
-        return np.where(locations < self.slots, locations, NONE).astype(np.int32)
+        return self._index.where[rows]
+
+    def _keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:
+        keys = self.policy.keys(rows, occurrences, batch=batch, learn=learn)
+        call = f"{type(self.policy).__name__}.keys() of {rows.size} rows"
+        return checked(call, keys, least=rows.size, most=rows.size, below=LEVELS)
 
     def _pin(self) -> None:
         """Pin the rows of announced batches in order, as long as there are as many slots that are not pinned."""
-        for batch in self._announced:
+        for at, batch in enumerate(self._announced):
             rows = batch.distinct.rows
-            if not batch.pins and self._index.state[PINNED] + rows.size > self.slots:
+            if not batch.pin and (self._index.state[PINNED] + rows.size > self.slots or at >= PINS):
                 break
-            if not batch.pins:
-                self._index = self._index.with_room(rows.size)
-                loops.pin(rows, batch.batch, self._index)
-                batch.pins = True
+            if not batch.pin:
+                batch.pin = pin_of(batch.batch)
+                loops.pin(rows, batch.pin, self._index)
 
-    def _choose(self, wanted: int, in_hand: Int32s) -> Int32s:
+    def _unpin(self, batch: _Announced) -> None:
+        if batch.pin:
+            loops.unpin(batch.distinct.rows, batch.pin, self._index)
+            batch.pin = 0
+
+    def _choose(self, wanted: int, in_hand: Int32s, pin: int) -> Int32s:
         """Choose a slot for each row that enters: free ones in order, then those of victims.
 
-        `in_hand`: the slots of the batch's rows, which stay.
+        `in_hand`: the locations of the batch's rows. Those that are slots stay, with this pin.
         """
-        slots = np.empty(wanted, np.int32)
         taken = int(self._index.state[TAKEN])
-        free = min(wanted, self.slots - taken)
-        slots[:free] = np.arange(taken, taken + free)
-        found = loops.choose(slots, free, self._index)
+        slots = np.arange(taken, taken + wanted, dtype=np.int32)
+        found = min(wanted, self.slots - taken)
+        loops.hold(in_hand, pin, self._index)
+        found = loops.choose(slots, found, self._index)
         for batch in reversed(self._announced):
             if found == wanted:
                 break
-            if batch.pins:
-                loops.hold(in_hand, self._index)
-                loops.unpin(batch.distinct.rows, batch.batch, self._index)
-                batch.pins, self._taken_back = False, self._batches - 1
-                found = loops.choose(slots, found, self._index)
+            self._unpin(batch)
+            loops.hold(in_hand, pin, self._index)
+            found = loops.choose(slots, found, self._index)
         return slots
 
-
-def _room_for(ids: int) -> loops.Room:
-    seen, counted = np.empty(ids + 1, np.int64), np.zeros(ids + 1, np.int32)
-    return loops.Room(seen, counted, *np.empty((2, ids + 1), np.int32))
+    def _make_room(self, ids: int) -> None:
+        """Make room in which the distinct rows of so many ids are found."""
+        self._seen, self._counted = np.empty(ids + 1, np.int64), np.zeros(ids + 1, np.int32)

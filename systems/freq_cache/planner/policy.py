@@ -23,16 +23,12 @@ class Policy(ABC):
 
     Attributes:
         rows: How many it was made for; loops read and write as many. None: any number.
-        fixed: A row's key never changes. The planner then asks for keys of absent rows, not of rows that are hit.
-        counts: `keys` wants to know how often each row occurs in the batch.
         reinserts: A row that was used since it was queued is queued once more before it leaves, behind all of its key.
         state: What was learnt of each row, `[rows]`, saved and loaded with the tables. None: nothing is.
         nbytes: Host bytes of what the policy knows of all rows.
     """
 
     rows: int | None = None
-    fixed: bool = False
-    counts: bool = False
     reinserts: bool = False
     state: NDArray[np.generic] | None = None
     nbytes: int = 0
@@ -42,8 +38,8 @@ class Policy(ABC):
         """Keys of rows that a batch uses, int32 `[n]`, from 0 to 511; a row's key never falls while it is cached.
 
         Args:
-            rows: Distinct rows, int32 `[n]`: the batch's, or those of them that are absent, if `fixed`.
-            occurrences: Of each row in this batch, int32 `[n]`; empty unless `counts`.
+            rows: The batch's distinct rows, int32 `[n]`.
+            occurrences: Of each row in this batch, int32 `[n]`; zeros for those a cache is filled with.
             batch: Number of the batch, rising.
             learn: The batch trains. An evaluated batch must leave what was learnt of all rows as it is.
         """
@@ -55,48 +51,26 @@ class Policy(ABC):
         """
         return np.empty(0, np.int32)
 
-    def checked_keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:
-        """The same as `keys`.
 
-        Raises:
-            ValueError: they are not what `keys` has to return; loops would write beyond their arrays.
-        """
-        keys = self.keys(rows, occurrences, batch=batch, learn=learn)
-        self._check(keys, "keys()", rows.size)
-        for key in (int(keys.min()), int(keys.max())) if keys.size else ():
-            if not 0 <= key < LEVELS:
-                raise ValueError(
-                    f"{type(self).__name__}.keys() returned the key {key}: give keys from 0 to {LEVELS - 1}"
-                )
-        return keys
+def checked(call: str, found: Int32s, *, most: int, below: int, least: int = 0) -> Int32s:
+    """What a call of a policy returned. Loops would write beyond their arrays if it were anything else.
 
-    def checked_best(self, *, slots: int, rows: int) -> Int32s:
-        """The same as `best(slots)`. `rows`: how many there are.
-
-        Raises:
-            ValueError: they are not what `best` has to return.
-        """
-        best = self.best(slots)
-        self._check(best, "best()", None)
-        if best.size > slots or np.unique(best).size < best.size or not ((best >= 0) & (best < rows)).all():
-            raise ValueError(
-                f"{type(self).__name__}.best({slots}) returned {best.size} rows: give at most {slots}, each once, "
-                f"between 0 and {rows - 1}"
-            )
-        return best
-
-    def _check(self, found: Int32s, method: str, size: int | None) -> None:
-        if not (isinstance(found, np.ndarray) and found.dtype == np.int32 and found.ndim == 1):
-            what = f"{found.dtype} {list(found.shape)}" if isinstance(found, np.ndarray) else type(found).__name__
-            raise ValueError(f"{type(self).__name__}.{method} returned {what}: give an int32 array of one dimension")
-        if size is not None and found.size != size:
-            raise ValueError(f"{type(self).__name__}.{method} returned {found.size} numbers for {size} rows: one each")
+    Raises:
+        ValueError: it is no int32 array of one dimension, of `least` to `most` numbers from 0 to `below` - 1.
+    """
+    if not (isinstance(found, np.ndarray) and found.dtype == np.int32 and found.ndim == 1):
+        what = f"{found.dtype} {list(found.shape)}" if isinstance(found, np.ndarray) else type(found).__name__
+        raise ValueError(f"{call} returned {what}: give an int32 array of one dimension")
+    if not least <= found.size <= most:
+        raise ValueError(f"{call} returned {found.size} numbers: give {most if least else f'at most {most}'}")
+    for number in (int(found.min()), int(found.max())) if found.size else ():
+        if not 0 <= number < below:
+            raise ValueError(f"{call} returned {number}: give numbers from 0 to {below - 1}")
+    return found
 
 
 class StaticFrequency(Policy):
     """Rank by how often a row occurs in the training split, known beforehand; 2 B per row. arXiv 2208.05321, 4.2."""
-
-    fixed = True
 
     def __init__(self, frequencies: Sequence[NDArray[np.int64]]) -> None:
         """Take the accesses per row of each table, int64 `[rows]`, in the order of the tables."""
@@ -115,9 +89,12 @@ class StaticFrequency(Policy):
         return keys
 
     def best(self, rows: int) -> Int32s:
-        best = np.empty(min(rows, self._levels.size), np.int32)
-        _best(self._levels, np.zeros(LEVELS, np.int64), best)
-        return best
+        rows = min(rows, self._levels.size)
+        least = np.partition(self._levels, -rows)[-rows] if rows else LEVELS
+        above = np.flatnonzero(self._levels > least)
+        above = above[np.argsort(-self._levels[above].astype(np.int32), kind="stable")]
+        equal = np.flatnonzero(self._levels == least)[: rows - above.size]
+        return np.concatenate([above, equal]).astype(np.int32)
 
 
 class LFU(Policy):
@@ -125,8 +102,6 @@ class LFU(Policy):
 
     Counts never decay, as fbgemm's do not, and end at 65,535: what occurs so often never leaves anyway.
     """
-
-    counts = True
 
     def __init__(self, rows: int) -> None:
         self.state = np.zeros(rows, np.uint16)
@@ -180,20 +155,3 @@ def _count(counts, rows, occurrences, keys, learn):
             count = min(count + occurrences[i], np.int64(65_535))
             counts[row] = count
         keys[i] = level_of(count)
-
-
-@compiled
-def _best(levels, begins, best):
-    """Fill `best` with the rows of the highest levels, these first, of equals the lower rows. `begins` is room."""
-    for row in range(levels.size):
-        begins[levels[row]] += 1
-    begin = 0
-    for level in range(begins.size - 1, -1, -1):
-        count = begins[level]
-        begins[level] = begin
-        begin += count
-    for row in range(levels.size):
-        at = begins[levels[row]]
-        if at < best.size:
-            best[at] = row
-            begins[levels[row]] += 1

@@ -113,6 +113,35 @@ def test_many_batches_over_queues_of_many_chunks(name: str, slots: int, ahead: i
 
 
 @pytest.mark.parametrize("name", POLICIES)
+def test_pins_end_where_255_batches_are_announced(name: str) -> None:
+    both = Both(rows=400, slots=300, policy=same_policies(name, list(range(400))))
+    trace = zipf_batches(400, 900, 3, seed=4)
+    for at in range(0, 900, 300):
+        for batch in trace[at : at + 300]:
+            both.announce(batch)
+        for _ in range(200 + at // 6):
+            both.plan()
+        if at == 300:
+            both.withdraw()
+    while both.slow.announced:
+        both.plan()
+
+
+def test_numbers_of_batches_start_over_and_no_row_is_read_before_it_is_written_back() -> None:
+    both = Both(rows=20, slots=2, policy=same_policies("lru", [0] * 20))
+    around = 2**22
+    both.fast._batches = both.slow.batches = around - 3
+    for row in (0, 1, 2, 3, 0, 1, 2, 3):
+        both.announce([[row]])
+        both.plan()
+    both.fast._batches = 2 * around + 10
+    for row, number in ((0, 3), (1, 4)):
+        both.announce([[row]])
+        assert both.slow.plan().fetch_after == [around + number]
+        assert both.fast.plan().fetch_after.tolist() == [2 * around + number]
+
+
+@pytest.mark.parametrize("name", POLICIES)
 def test_two_hundred_batches_may_be_announced_at_once(name: str) -> None:
     both = Both(rows=120, slots=50, policy=same_policies(name, list(range(120))))
     trace = zipf_batches(120, 600, 40, seed=3)

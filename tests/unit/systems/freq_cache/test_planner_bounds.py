@@ -44,7 +44,7 @@ def test_window_of_equal_batches_stops_growing() -> None:
             planner.plan()
         sizes.append(planner.window_bytes)
     assert max(sizes[20:]) == max(sizes[250:])
-    assert max(sizes) < 4 * 5 * 100 * 24  # a few times 20 B per row of a batch, and 4 B per id
+    assert max(sizes) == 12 * (1 + 100) + 4 * 100 * (8 + 4)
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -104,12 +104,12 @@ class Wrong(LRU):
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        (np.zeros(3, np.int32), "returned 3 numbers for 2 rows"),
-        (np.zeros(1, np.int32), "returned 1 numbers for 2 rows"),
+        (np.zeros(3, np.int32), "returned 3 numbers: give 2"),
+        (np.zeros(1, np.int32), "returned 1 numbers: give 2"),
         (np.zeros(2, np.int64), r"returned int64 \[2\]: give an int32 array"),
         (np.zeros((2, 1), np.int32), r"returned int32 \[2, 1\]: give an int32 array"),
-        (np.array([0, -1], np.int32), "returned the key -1: give keys from 0 to 511"),
-        (np.array([LEVELS, 0], np.int32), "returned the key 512: give keys from 0 to 511"),
+        (np.array([0, -1], np.int32), "returned -1: give numbers from 0 to 511"),
+        (np.array([LEVELS, 0], np.int32), "returned 512: give numbers from 0 to 511"),
         ([0, 0], "returned list: give an int32 array"),
         (None, "returned NoneType: give an int32 array"),
     ],
@@ -117,14 +117,22 @@ class Wrong(LRU):
 def test_keys_that_are_not_one_for_each_row_are_refused(keys: object, message: str) -> None:
     planner = Planner(rows=100, slots=4, policy=Wrong(keys))
     planner.announce(planner.distinct(ids_of([[5, 6]], [0])), changes=True)
-    with pytest.raises(ValueError, match=rf"Wrong\.keys\(\) {message}"):
+    with pytest.raises(ValueError, match=rf"Wrong\.keys\(\) of 2 rows {message}"):
         planner.plan()
 
 
 @pytest.mark.parametrize(
-    "best", [np.arange(5), np.array([0, 0]), np.array([100]), np.array([-1]), np.array([0.5]), [1, 2]], ids=str
+    ("best", "message"),
+    [
+        (np.arange(5), "returned 5 numbers: give at most 4"),
+        (np.array([0, 0]), "returned a row twice: give each once"),
+        (np.array([100]), "returned 100: give numbers from 0 to 99"),
+        (np.array([-1]), "returned -1: give numbers from 0 to 99"),
+        (np.array([0.5]), r"returned float64 \[1\]: give an int32 array"),
+        ([1, 2], "returned list: give an int32 array"),
+    ],
 )
-def test_first_rows_that_have_no_slots_each_are_refused(best: object) -> None:
+def test_first_rows_that_have_no_slots_each_are_refused(best: object, message: str) -> None:
     found = best.astype(np.int32) if isinstance(best, np.ndarray) and best.dtype == np.int64 else best
-    with pytest.raises(ValueError, match=r"Wrong\.best\("):
+    with pytest.raises(ValueError, match=rf"Wrong\.best\(4\) {message}"):
         Planner(rows=100, slots=4, policy=Wrong(found)).warm_up()
