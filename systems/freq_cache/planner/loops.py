@@ -234,6 +234,8 @@ def settle(rows, keys, found, entered, back_rows, back_slots, pin, left, changes
     entering = back = 0
     for i in range(rows.size):
         _prefetch_slot(slots, found, i)
+        if i + _NEAR < rows.size and found[i + _NEAR] < 0:
+            prefetch(where, rows[i + _NEAR])
         slot, row = found[i], np.uint64(rows[i])
         if slot < 0 and entering < entered.size:
             slot = entered[entering]

@@ -154,6 +154,8 @@ class Planner:
         self._make_room(batch_ids)
         self._announced: deque[_Announced] = deque()
         self._batches = 0
+        self._taken_back = NONE
+        """Batches up to this one may have rows whose pin was taken back."""
 
     @property
     def announced(self) -> int:
@@ -230,6 +232,8 @@ class Planner:
         keys = self._keys(rows, counts, batch=now.batch, learn=now.changes)
         entering = min(self.slots - int(index.state[TAKEN]), misses) if overflow else misses
         pin = pin_of(now.batch)
+        if not now.pin or now.batch <= self._taken_back:
+            loops.hold(slots, pin, index)
         fetch_slots = self._choose(entering, slots, pin)
         back_rows, back_slots = np.empty((2, entering), np.int32)
         back = loops.settle(
@@ -317,12 +321,12 @@ class Planner:
         taken = int(self._index.state[TAKEN])
         slots = np.arange(taken, taken + wanted, dtype=np.int32)
         found = min(wanted, self.slots - taken)
-        loops.hold(in_hand, pin, self._index)
         found = loops.choose(slots, found, self._index)
         for batch in reversed(self._announced):
             if found == wanted:
                 break
             self._unpin(batch)
+            self._taken_back = self._batches - 1
             loops.hold(in_hand, pin, self._index)
             found = loops.choose(slots, found, self._index)
         return slots
