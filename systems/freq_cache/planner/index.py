@@ -23,12 +23,12 @@ NONE = -1
 """No batch."""
 ABSENT = -(2**31)
 """The location of a row that is in no slot, neither pinned nor written back by a batch."""
-PINS = 255
-"""Batches in a row whose pins differ."""
+UNPINNED, PINS = 0, 255
+"""The pin of a row that is not pinned, and how many batches in a row have pins that differ."""
 _PIN_BIT, _WRITER_BIT, _WRITERS = 23, 22, 2**22
 
 FIELDS = 4
-ROW, KEY, UNTIL, FLAGS = 0, 1, 2, 3
+ROW, KEY, PIN, FLAGS = 0, 1, 2, 3
 """Fields of a slot: its row, the row's key, its pin, and flags."""
 CHANGED, QUEUED, USED = 1, 2, 4
 """Flags: the row changed since it was last written back; the slot is in a queue; the row was used since it joined that
@@ -75,12 +75,14 @@ class Index(NamedTuple):
         return self.slots[FLAGS::FIELDS][: self.state[TAKEN]]
 
 
-def pin_of(batch: int) -> int:
-    """The pin of rows that are pinned until a batch, 1 to 255; 0 is none."""
+@inlined
+def pin_of(batch):
+    """The pin of rows that are pinned until a batch."""
     return 1 + batch % PINS
 
 
-def written_back_by(batch: int) -> int:
+@inlined
+def written_back_by(batch):
     """The location of an absent row that a batch writes back."""
     return ABSENT | 1 << _WRITER_BIT | batch % _WRITERS
 
@@ -96,7 +98,7 @@ def writer_of(location, batch):
 
 
 @inlined
-def absent_pin(location):
+def pin_at(location):
     """The pin of an absent row."""
     return location >> _PIN_BIT & PINS
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from systems.freq_cache.compiled import compiled, inlined, prefetch
+from systems.freq_cache.compiled import compiled, prefetch, prefetch_ahead
 from systems.freq_cache.planner.index import (
     ABSENT,
     CHANGED,
@@ -11,17 +11,20 @@ from systems.freq_cache.planner.index import (
     KEY,
     LOWEST,
     NONE,
+    PIN,
     PINNED,
     QUEUED,
     ROW,
     TAKEN,
-    UNTIL,
+    UNPINNED,
     USED,
-    absent_pin,
     at,
+    pin_at,
+    pin_of,
     queue_up,
     with_pin,
     writer_of,
+    written_back_by,
 )
 from systems.freq_cache.planner.policy import LEVELS
 from systems.freq_cache.planner.queues import EMPTY, pop
@@ -31,20 +34,6 @@ _FAR, _NEAR = 64, 16
 _OFTEN = 4
 """From so many ids a row on, most ids of a feature were seen before."""
 _ROW_BITS = 2**31 - 1
-
-
-@inlined
-def _prefetch_location(where, rows, i):
-    """Ask for the location of a row that comes some turns after the `i`-th."""
-    if i + _FAR < rows.size:
-        prefetch(where, rows[i + _FAR])
-
-
-@inlined
-def _prefetch_slot(slots, found, i):
-    """Ask for the fields of a slot that comes some turns after the `i`-th."""
-    if i + _NEAR < found.size:
-        prefetch(slots, FIELDS * max(found[i + _NEAR], 0))
 
 
 @compiled
@@ -121,34 +110,37 @@ def collect(seen, counted, rows, counts, where):
 
 
 @compiled
-def pin(rows, pin, index):
-    """Pin rows until an announced batch, which comes after all those until which they may be pinned."""
+def pin(rows, batch, later, index):
+    """Pin rows until a batch. `later`: the pins that they have are of earlier batches, else they have precedence."""
     where, slots, state, _ = index
-    pinned = 0
+    code, pinned = pin_of(batch), 0
     for i in range(rows.size):
-        _prefetch_location(where, rows, i)
+        prefetch_ahead(where, rows, i)
         if i + _NEAR < rows.size:
             prefetch(slots, FIELDS * max(where[np.uint64(rows[i + _NEAR])], 0))
         location = np.int64(where[np.uint64(rows[i])])
         if location < 0:
-            where[np.uint64(rows[i])] = with_pin(location, pin)
-        else:
-            pinned += slots[at(location, UNTIL)] == 0
-            slots[at(location, UNTIL)] = pin
+            if later or pin_at(location) == UNPINNED:
+                where[np.uint64(rows[i])] = with_pin(location, code)
+            continue
+        pinned += slots[at(location, PIN)] == UNPINNED
+        if later or slots[at(location, PIN)] == UNPINNED:
+            slots[at(location, PIN)] = code
     state[PINNED] += pinned
 
 
 @compiled
-def unpin(rows, pin, index):
+def unpin(rows, batch, index):
     """Take back the pins of an announced batch: rows that are pinned until it are pinned no longer."""
     where, slots, state, _ = index
+    code = pin_of(batch)
     for i in range(rows.size):
         location = np.int64(where[np.uint64(rows[i])])
         if location < 0:
-            if absent_pin(location) == pin:
-                where[np.uint64(rows[i])] = with_pin(location, 0)
-        elif slots[at(location, UNTIL)] == pin:
-            slots[at(location, UNTIL)] = 0
+            if pin_at(location) == code:
+                where[np.uint64(rows[i])] = with_pin(location, UNPINNED)
+        elif slots[at(location, PIN)] == code:
+            slots[at(location, PIN)] = UNPINNED
             state[PINNED] -= 1
             if slots[at(location, FLAGS)] & QUEUED == 0:
                 queue_up(index, location)
@@ -164,7 +156,7 @@ def survey(rows, counts, found, missed, fetched, after, batch, index):
     """
     misses = lookups = 0
     for i in range(rows.size):
-        _prefetch_location(index.where, rows, i)
+        prefetch_ahead(index.where, rows, i)
         location = np.int64(index.where[np.uint64(rows[i])])
         found[i], missed[i] = location, location < 0
         if location < 0:
@@ -172,18 +164,6 @@ def survey(rows, counts, found, missed, fetched, after, batch, index):
             misses += 1
             lookups += counts[i]
     return misses, lookups
-
-
-@compiled
-def hold(found, pin, index):
-    """Pin those rows of the batch in hand that are in slots, and are not pinned until a later batch."""
-    slots, held = index.slots, 0
-    for i in range(found.size):
-        _prefetch_slot(slots, found, i)
-        if found[i] >= 0 and slots[at(found[i], UNTIL)] == 0:
-            slots[at(found[i], UNTIL)] = pin
-            held += 1
-    index.state[PINNED] += held
 
 
 @compiled
@@ -205,7 +185,7 @@ def choose(victims, found, index):
         slot = pop(queues, lowest)
         flags = slots[at(slot, FLAGS)]
         slots[at(slot, FLAGS)] = flags & ~QUEUED
-        if slots[at(slot, UNTIL)] != 0:
+        if slots[at(slot, PIN)] != UNPINNED:
             continue
         if flags & USED or slots[at(slot, KEY)] > lowest:
             queue_up(index, slot)
@@ -218,24 +198,26 @@ def choose(victims, found, index):
 
 
 @compiled
-def settle(rows, keys, found, entered, back_rows, back_slots, pin, left, changes, reinserts, index):
+def settle(rows, keys, found, entered, back_rows, back_slots, batch, changes, reinserts, index):
     """Let rows leave, give their slots to absent rows of a batch, and unpin and queue the rows that no later one needs.
 
     The batch's distinct rows, int32 `[u]`, have `keys`. The first absent ones take the slots `entered`, int32 `[m]`,
     which `found` receives, as `survey` left it. A row that gets none, in an overflow batch, is written back by this
-    batch all the same. `left` is the location of what it writes back. `back_rows` and `back_slots` receive the changed
+    batch all the same. `back_rows` and `back_slots` receive the changed
     rows that leave, and the slots they leave, int32 `[m]`.
 
     `changes`: the batch is trained. `reinserts`: a slot that is in a queue joins it anew before it leaves, because its
     row was used. Returns how many rows are in `back_rows`.
     """
     where, slots, state, _ = index
+    pin, left = pin_of(batch), written_back_by(batch)
     mark, reinserted = CHANGED if changes else 0, USED if reinserts else 0
     entering = back = 0
     for i in range(rows.size):
-        _prefetch_slot(slots, found, i)
-        if i + _NEAR < rows.size and found[i + _NEAR] < 0:
-            prefetch(where, rows[i + _NEAR])
+        if i + _NEAR < rows.size:
+            prefetch(slots, FIELDS * max(found[i + _NEAR], 0))
+            if found[i + _NEAR] < 0:
+                prefetch(where, rows[i + _NEAR])
         slot, row = found[i], np.uint64(rows[i])
         if slot < 0 and entering < entered.size:
             slot = entered[entering]
@@ -252,23 +234,23 @@ def settle(rows, keys, found, entered, back_rows, back_slots, pin, left, changes
             else:
                 where[np.uint64(slots[at(slot, ROW)])] = ABSENT
             slots[at(slot, ROW)], slots[at(slot, FLAGS)] = row, 0
-            slots[at(slot, UNTIL)] = absent_pin(where[row])
-            state[PINNED] += slots[at(slot, UNTIL)] != 0
+            slots[at(slot, PIN)] = pin_at(where[row])
+            state[PINNED] += slots[at(slot, PIN)] != UNPINNED
             found[i] = where[row] = slot
             entering += 1
         elif slot < 0:
             location = np.int64(where[row])
-            later = absent_pin(location) if absent_pin(location) != pin else 0
+            later = UNPINNED if pin_at(location) == pin else pin_at(location)
             where[row] = with_pin(left if changes else location, later)
             continue
         slots[at(slot, KEY)] = keys[i]
         flags = slots[at(slot, FLAGS)] | mark
         flags |= flags * (USED // QUEUED) & reinserted
         slots[at(slot, FLAGS)] = flags
-        if slots[at(slot, UNTIL)] == pin:
-            slots[at(slot, UNTIL)] = 0
+        if slots[at(slot, PIN)] == pin:
+            slots[at(slot, PIN)] = UNPINNED
             state[PINNED] -= 1
-        if (slots[at(slot, UNTIL)] == 0) & (flags & QUEUED == 0):
+        if (slots[at(slot, PIN)] == UNPINNED) & (flags & QUEUED == 0):
             queue_up(index, slot)
     return back
 

@@ -2,12 +2,13 @@
 
 from collections import deque
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
 from systems.freq_cache.planner import loops
-from systems.freq_cache.planner.index import CHANGED, NONE, PINNED, PINS, TAKEN, Index, pin_of, written_back_by
+from systems.freq_cache.planner.index import CHANGED, NONE, PINNED, PINS, TAKEN, Index
 from systems.freq_cache.planner.policy import LEVELS, Policy, checked
 
 Int32s = NDArray[np.int32]
@@ -102,13 +103,13 @@ class _Announced:
     """A batch that is announced and not planned yet.
 
     Attributes:
-        pin: Of the rows that are pinned until it; 0 while none are.
+        pins: Rows are pinned until it.
     """
 
     batch: int
     distinct: Distinct
     changes: bool
-    pin: int = 0
+    pins: bool = False
 
 
 class Planner:
@@ -182,7 +183,7 @@ class Planner:
             raise ValueError(f"{call} returned a row twice: give each once")
         keys = self._keys(rows, np.zeros_like(rows), batch=0, learn=False)
         slots, none = np.arange(rows.size, dtype=np.int32), np.empty(0, np.int32)
-        loops.settle(rows, keys, np.full_like(slots, NONE), slots, none, none, 1, 0, False, False, self._index)
+        loops.settle(rows, keys, np.full_like(slots, NONE), slots, none, none, 0, False, False, self._index)
         return rows, slots
 
     def distinct(self, ids: Ids, sizes: Int64s | None = None) -> Distinct:
@@ -231,24 +232,11 @@ class Planner:
         overflow = rows.size > self.slots
         keys = self._keys(rows, counts, batch=now.batch, learn=now.changes)
         entering = min(self.slots - int(index.state[TAKEN]), misses) if overflow else misses
-        pin = pin_of(now.batch)
-        if not now.pin or now.batch <= self._taken_back:
-            loops.hold(slots, pin, index)
-        fetch_slots = self._choose(entering, slots, pin)
-        back_rows, back_slots = np.empty((2, entering), np.int32)
-        back = loops.settle(
-            rows,
-            keys,
-            slots,
-            fetch_slots,
-            back_rows,
-            back_slots,
-            pin,
-            written_back_by(now.batch),
-            now.changes,
-            policy.reinserts,
-            index,
-        )
+        if not now.pins or now.batch <= self._taken_back:
+            loops.pin(rows, now.batch, False, index)
+        fetch_slots = self._choose(entering, now)
+        back = np.empty((2, entering), np.int32)
+        left = loops.settle(rows, keys, slots, fetch_slots, *back, now.batch, now.changes, policy.reinserts, index)
         slot_of_id = np.empty(now.distinct.inverse.size, np.int32)
         self._pin()
         loops.spread(now.distinct.inverse, slots, slot_of_id)
@@ -263,8 +251,8 @@ class Planner:
             lookup_misses=lookup_misses,
             fetch_rows=fetched[:entering],
             fetch_slots=fetch_slots,
-            back_rows=back_rows[:back],
-            back_slots=back_slots[:back],
+            back_rows=back[0, :left],
+            back_slots=back[1, :left],
             fetch_after=after[:entering],
             overflow=overflow,
         )
@@ -300,34 +288,30 @@ class Planner:
 
     def _pin(self) -> None:
         """Pin the rows of announced batches in order, as long as there are as many slots that are not pinned."""
-        for at, batch in enumerate(self._announced):
-            rows = batch.distinct.rows
-            if not batch.pin and (self._index.state[PINNED] + rows.size > self.slots or at >= PINS):
+        for batch in islice(self._announced, PINS):
+            if batch.pins:
+                continue
+            if self._index.state[PINNED] + batch.distinct.rows.size > self.slots:
                 break
-            if not batch.pin:
-                batch.pin = pin_of(batch.batch)
-                loops.pin(rows, batch.pin, self._index)
+            loops.pin(batch.distinct.rows, batch.batch, True, self._index)
+            batch.pins = True
 
     def _unpin(self, batch: _Announced) -> None:
-        if batch.pin:
-            loops.unpin(batch.distinct.rows, batch.pin, self._index)
-            batch.pin = 0
+        if batch.pins:
+            loops.unpin(batch.distinct.rows, batch.batch, self._index)
+            batch.pins = False
 
-    def _choose(self, wanted: int, in_hand: Int32s, pin: int) -> Int32s:
-        """Choose a slot for each row that enters: free ones in order, then those of victims.
-
-        `in_hand`: the locations of the batch's rows. Those that are slots stay, with this pin.
-        """
+    def _choose(self, wanted: int, now: _Announced) -> Int32s:
+        """Choose a slot for each row that enters for a batch: free ones in order, then those of victims."""
         taken = int(self._index.state[TAKEN])
         slots = np.arange(taken, taken + wanted, dtype=np.int32)
-        found = min(wanted, self.slots - taken)
-        found = loops.choose(slots, found, self._index)
+        found = loops.choose(slots, min(wanted, self.slots - taken), self._index)
         for batch in reversed(self._announced):
             if found == wanted:
                 break
             self._unpin(batch)
             self._taken_back = self._batches - 1
-            loops.hold(in_hand, pin, self._index)
+            loops.pin(now.distinct.rows, now.batch, False, self._index)
             found = loops.choose(slots, found, self._index)
         return slots
 
