@@ -131,7 +131,7 @@ def test_formulas_are_what_a_live_collection_weighs(kind: OptimizerKind, half: b
     assert memory[Tier.DEVICE, Purpose.INDEX] == 0
     assert memory[Tier.HOST, Purpose.ROWS] + memory[Tier.HOST, Purpose.STATE] == rows * record
     assert memory[Tier.HOST, Purpose.INDEX] == pytest.approx(4 * rows + 20.125 * slots + 0.14e6 + 2 * rows, abs=1_000)
-    assert memory[Tier.HOST, Purpose.STAGING] == 12 * (1 + lookups)
+    assert memory[Tier.HOST, Purpose.STAGING] == 16 * (1 + lookups)
 
 
 def test_a_file_tier_keeps_six_bytes_per_row_in_ram(tmp_path: Path) -> None:
@@ -157,12 +157,12 @@ def test_bytes_that_policies_keep_per_row() -> None:
 def test_room_of_the_window_grows_as_stated() -> None:
     ids = 64
     planner = Planner(rows=100_000, slots=5_000, policy=LRU(), batch_ids=ids)
-    assert planner.window_bytes == 12 * (1 + ids)
+    assert planner.window_bytes == 16 * (1 + ids)
     for batch in range(20):
         values = np.arange(batch * ids, (batch + 1) * ids)
         planner.announce(planner.distinct(Ids(values, np.array([ids]), np.array([0]))), changes=True)
-        assert planner.window_bytes == 12 * (1 + ids) + (8 + 4) * ids * planner.announced
-    assert "12 x (1 + ids of the largest batch) + 8 x distinct rows + 4 x ids, of all announced batches |" in PAGE
+        assert planner.window_bytes == 16 * (1 + ids) + (8 + 4) * ids * planner.announced
+    assert "16 x (1 + ids of the largest batch) + 8 x distinct rows + 4 x ids, of all announced batches |" in PAGE
 
 
 def test_criteo_1tb_fits_what_the_page_says(ran: dict[str, Any]) -> None:

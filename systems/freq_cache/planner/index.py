@@ -87,14 +87,14 @@ def written_back_by(batch):
     return ABSENT | 1 << _WRITER_BIT | batch % _WRITERS
 
 
-@inlined
-def writer_of(location, batch):
-    """The last batch before this one that may write an absent row back, or `NONE`.
+def writers_of(locations: Int32s, batch: int) -> Int32s:
+    """The last batch before this one that may write each of absent rows back, int32, or `NONE`.
 
     Numbers of batches are kept up to a multiple of `_WRITERS`. A later batch than the true one does no harm: whoever
     waits for its write-back waits for all before it.
     """
-    return batch - 1 - (batch - 1 - location & _WRITERS - 1) if location & 1 << _WRITER_BIT else NONE
+    last = batch - 1 - ((batch - 1 - locations) & (_WRITERS - 1))
+    return np.where(locations & (1 << _WRITER_BIT), last, NONE).astype(np.int32)
 
 
 @inlined

@@ -23,7 +23,6 @@ from systems.freq_cache.planner.index import (
     pin_of,
     queue_up,
     with_pin,
-    writer_of,
     written_back_by,
 )
 from systems.freq_cache.planner.policy import LEVELS
@@ -42,7 +41,7 @@ def find_distinct(ids, ends, starts, sizes, inverse, seen, counted, where, behin
 
     `ids`, `ends` and `starts` are as `Ids` has them, `sizes` the rows of each feature's table, int64 `[features]`.
     `inverse` receives the number of every id's row, int32 `[n]`, `seen` each row and above it the location that it had,
-    int64 `[n + 1]`, and `counted` how many ids ask for each, int32 `[n + 1]`, zeros before. The location of a row that
+    int64 `[n + 1]`, and `counted` how many ids ask for each, int64 `[n + 1]`, zeros before. The location of a row that
     was seen is its number, from `behind` on, where no location is, until `collect` has been called.
 
     Returns how many rows there are, and which id is the first bad one, or `NONE`.
@@ -147,26 +146,6 @@ def unpin(rows, batch, index):
 
 
 @compiled
-def survey(rows, counts, found, missed, fetched, after, batch, index):
-    """Find out which rows of a batch are absent, before anything moves.
-
-    Of the distinct rows, int32 `[u]`, `found` receives the locations, and `missed` which are absent, bool `[u]`.
-    `fetched` receives these, `after` the batch that writes each back. Returns how many rows are absent, and how many
-    ids ask for one of these.
-    """
-    misses = lookups = 0
-    for i in range(rows.size):
-        prefetch_ahead(index.where, rows, i)
-        location = np.int64(index.where[np.uint64(rows[i])])
-        found[i], missed[i] = location, location < 0
-        if location < 0:
-            fetched[misses], after[misses] = rows[i], writer_of(location, batch)
-            misses += 1
-            lookups += counts[i]
-    return misses, lookups
-
-
-@compiled
 def choose(victims, found, index):
     """Take slots off the queues until `victims` is full, of which `found` are there, or until the queues are empty.
 
@@ -253,10 +232,3 @@ def settle(rows, keys, found, entered, back_rows, back_slots, batch, changes, re
         if (slots[at(slot, PIN)] == UNPINNED) & (flags & QUEUED == 0):
             queue_up(index, slot)
     return back
-
-
-@compiled
-def spread(inverse, slots, slot_of_id):
-    """Write down the slot of every id."""
-    for i in range(inverse.size):
-        slot_of_id[i] = slots[np.uint64(inverse[i])]

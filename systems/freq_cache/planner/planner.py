@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from systems.freq_cache.planner import loops
-from systems.freq_cache.planner.index import CHANGED, NONE, PINNED, PINS, TAKEN, Index
-from systems.freq_cache.planner.policy import LEVELS, Policy, checked
+from systems.freq_cache.planner.index import CHANGED, NONE, PINNED, PINS, TAKEN, Index, writers_of
+from systems.freq_cache.planner.policy import LEVELS, Policy, checked, gather
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
@@ -127,7 +127,7 @@ class Planner:
     back, and so on; rows that are in a slot then join the queue of their key, in order of first occurrence.
 
     Memory, all on the host: 4 B per row and 20 B per slot, what the policy keeps, 8 B per distinct row and 4 B per id
-    of each announced batch, and 12 B per id of the largest. Source: arXiv 2208.05321 for the static and LFU keys;
+    of each announced batch, and 16 B per id of the largest. Source: arXiv 2208.05321 for the static and LFU keys;
     look-ahead as cDLRM (arXiv 2006.02779) and BagPipe (arXiv 2202.12429) have it.
 
     Args:
@@ -152,7 +152,7 @@ class Planner:
         self.rows = rows
         self.slots = min(slots, rows)
         self._index = Index.empty(rows=rows, slots=self.slots)
-        self._make_room(batch_ids)
+        self._room = np.zeros((2, batch_ids + 1), np.int64)
         self._announced: deque[_Announced] = deque()
         self._batches = 0
         self._taken_back = NONE
@@ -170,8 +170,7 @@ class Planner:
     @property
     def window_bytes(self) -> int:
         """Host bytes of announced batches, and of the room in which their rows are found."""
-        batches = sum(batch.distinct.nbytes for batch in tuple(self._announced))
-        return self._seen.nbytes + self._counted.nbytes + batches
+        return self._room.nbytes + sum(batch.distinct.nbytes for batch in tuple(self._announced))
 
     def warm_up(self) -> tuple[Int32s, Int32s]:
         """Fill an empty cache with the rows that the policy thinks best. Returns them and their slots, int32 each."""
@@ -200,15 +199,15 @@ class Planner:
         n = ids.values.size
         if self.slots + n > _INT32_MAX:
             raise ValueError(f"{n:,} ids are too many for the index: announce fewer")
-        if self._counted.size <= n:
-            self._make_room(n)
+        if self._room.shape[1] <= n:
+            self._room = np.zeros((2, n + 1), np.int64)
         inverse, where = np.empty(n, np.int32), self._index.where
         sizes = self.rows - ids.starts if sizes is None else sizes
         found, bad = loops.find_distinct(
-            ids.values, ids.ends, ids.starts, sizes, inverse, self._seen, self._counted, where, self.slots
+            ids.values, ids.ends, ids.starts, sizes, inverse, *self._room, where, self.slots
         )
         rows, counts = np.empty((2, found), np.int32)
-        loops.collect(self._seen, self._counted, rows, counts, where)
+        loops.collect(*self._room, rows, counts, where)
         if bad != NONE:
             raise OutsideTable(bad)
         return Distinct(rows, counts, inverse)
@@ -226,9 +225,12 @@ class Planner:
         """
         now, policy, index = self._announced.popleft(), self.policy, self._index
         rows, counts = now.distinct.rows, now.distinct.counts
-        missed = np.empty(rows.size, np.bool_)
-        slots, fetched, after = np.empty((3, rows.size), np.int32)
-        misses, lookup_misses = loops.survey(rows, counts, slots, missed, fetched, after, now.batch, index)
+        slots = np.empty(rows.size, np.int32)
+        gather(index.where, rows, slots)
+        missed = slots < 0
+        absent = np.flatnonzero(missed)
+        fetched, misses, lookup_misses = rows[absent], absent.size, int(counts[absent].sum())
+        after = writers_of(slots[absent], now.batch)
         overflow = rows.size > self.slots
         keys = self._keys(rows, counts, batch=now.batch, learn=now.changes)
         entering = min(self.slots - int(index.state[TAKEN]), misses) if overflow else misses
@@ -239,7 +241,7 @@ class Planner:
         left = loops.settle(rows, keys, slots, fetch_slots, *back, now.batch, now.changes, policy.reinserts, index)
         slot_of_id = np.empty(now.distinct.inverse.size, np.int32)
         self._pin()
-        loops.spread(now.distinct.inverse, slots, slot_of_id)
+        gather(slots, now.distinct.inverse, slot_of_id)
         return Plan(
             batch=now.batch,
             rows=rows,
@@ -314,7 +316,3 @@ class Planner:
             loops.pin(now.distinct.rows, now.batch, False, self._index)
             found = loops.choose(slots, found, self._index)
         return slots
-
-    def _make_room(self, ids: int) -> None:
-        """Make room in which the distinct rows of so many ids are found."""
-        self._seen, self._counted = np.empty(ids + 1, np.int64), np.zeros(ids + 1, np.int32)

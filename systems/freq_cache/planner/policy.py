@@ -85,7 +85,7 @@ class StaticFrequency(Policy):
 
     def keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:
         keys = np.empty(rows.size, np.int32)
-        _look_up(self._levels, rows, keys)
+        gather(self._levels, rows, keys)
         return keys
 
     def best(self, rows: int) -> Int32s:
@@ -139,10 +139,11 @@ def _levels_of(counts, levels):
 
 
 @compiled
-def _look_up(levels, rows, keys):
+def gather(table, rows, found):
+    """Read an element of a table for each row. None is below 0: numba would make room for counting from the end."""
     for i in range(rows.size):
-        prefetch_ahead(levels, rows, i)
-        keys[i] = levels[np.uint64(rows[i])]
+        prefetch_ahead(table, rows, i)
+        found[i] = table[np.uint64(rows[i])]
 
 
 @compiled

@@ -44,7 +44,7 @@ def test_window_of_equal_batches_stops_growing() -> None:
             planner.plan()
         sizes.append(planner.window_bytes)
     assert max(sizes[20:]) == max(sizes[250:])
-    assert max(sizes) == 12 * (1 + 100) + 4 * 100 * (8 + 4)
+    assert max(sizes) == 16 * (1 + 100) + 4 * 100 * (8 + 4)
 
 
 @pytest.mark.parametrize("name", POLICIES)
