@@ -11,6 +11,6 @@ What the words mean:
 - A **key** is how a policy rates a row. For every key there is a **queue** of slots whose rows are not pinned. The
   slot at the front of the lowest queue is the next **victim**: its row leaves.
 
-Where to look: `planner.py` does the steps in order, `loops.py` has their compiled loops, `index.py` says what every
-number in their arrays means, `queues.py` has the queues. `policy.py` has the policies; a new one goes there.
+Where to look: `planner.py` does the steps in order, `loops.py` has their compiled loops and says what every number in
+the arrays means, `queues.py` has the queues. `policy.py` has the policies; a new one goes there.
 """

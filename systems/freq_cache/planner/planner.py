@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from systems.freq_cache.planner import loops
-from systems.freq_cache.planner.index import CHANGED, NONE, PINNED, PINS, TAKEN, Index, writers_of
+from systems.freq_cache.planner.loops import CHANGED, NONE, PINNED, PINS, TAKEN, Index, writers_of
 from systems.freq_cache.planner.policy import LEVELS, Policy, checked, gather
 
 Int32s = NDArray[np.int32]
@@ -203,9 +203,8 @@ class Planner:
             self._room = np.zeros((2, n + 1), np.int64)
         inverse, where = np.empty(n, np.int32), self._index.where
         sizes = self.rows - ids.starts if sizes is None else sizes
-        found, bad = loops.find_distinct(
-            ids.values, ids.ends, ids.starts, sizes, inverse, *self._room, where, self.slots
-        )
+        batch = ids.values, ids.ends, ids.starts, sizes, inverse
+        found, bad = loops.find_distinct(*batch, *self._room, where, self.slots)
         rows, counts = np.empty((2, found), np.int32)
         loops.collect(*self._room, rows, counts, where)
         if bad != NONE:
@@ -229,15 +228,14 @@ class Planner:
         gather(index.where, rows, slots)
         missed = slots < 0
         absent = np.flatnonzero(missed)
-        fetched, misses, lookup_misses = rows[absent], absent.size, int(counts[absent].sum())
-        after = writers_of(slots[absent], now.batch)
         overflow = rows.size > self.slots
+        entering = absent[: self.slots - int(index.state[TAKEN])] if overflow else absent
+        after = writers_of(slots[entering], now.batch)
         keys = self._keys(rows, counts, batch=now.batch, learn=now.changes)
-        entering = min(self.slots - int(index.state[TAKEN]), misses) if overflow else misses
         if not now.pins or now.batch <= self._taken_back:
             loops.pin(rows, now.batch, False, index)
-        fetch_slots = self._choose(entering, now)
-        back = np.empty((2, entering), np.int32)
+        fetch_slots = self._choose(entering.size, now)
+        back = np.empty((2, entering.size), np.int32)
         left = loops.settle(rows, keys, slots, fetch_slots, *back, now.batch, now.changes, policy.reinserts, index)
         slot_of_id = np.empty(now.distinct.inverse.size, np.int32)
         self._pin()
@@ -249,13 +247,13 @@ class Planner:
             missed=missed,
             inverse=now.distinct.inverse,
             slot_of_id=slot_of_id,
-            unique_misses=misses,
-            lookup_misses=lookup_misses,
-            fetch_rows=fetched[:entering],
+            unique_misses=absent.size,
+            lookup_misses=int(counts[absent].sum()),
+            fetch_rows=rows[entering],
             fetch_slots=fetch_slots,
             back_rows=back[0, :left],
             back_slots=back[1, :left],
-            fetch_after=after[:entering],
+            fetch_after=after,
             overflow=overflow,
         )
 
