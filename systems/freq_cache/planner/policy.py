@@ -92,7 +92,7 @@ class StaticFrequency(Policy):
         rows = min(rows, self._levels.size)
         least = np.partition(self._levels, -rows)[-rows] if rows else LEVELS
         above = np.flatnonzero(self._levels > least)
-        above = above[np.argsort(-self._levels[above].astype(np.int32), kind="stable")]
+        above = above[np.argsort(LEVELS - self._levels[above], kind="stable")]  # of uint16: a radix sort
         equal = np.flatnonzero(self._levels == least)[: rows - above.size]
         return np.concatenate([above, equal]).astype(np.int32)
 
