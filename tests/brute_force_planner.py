@@ -1,13 +1,6 @@
 """The rules of the cache's planner once more, in lists, dicts and sets, looking at everything each time.
 
-Nothing here is shared with the planner but the words. What its rules leave open is settled here:
-
-- A slot found in the queue of a key although an announced batch needs its row joins the end of that batch's queue; one
-  whose row is in the batch in hand is left out, and queued when that batch has been planned.
-- Victims are sought in rounds, each over as many slots as are still wanted; what was passed over queues behind the
-  slots of its round. Which rows leave is the same one by one, which of their slots goes to which row is not: that is
-  what `one_by_one` is for.
-- Of withdrawn batches, the rows that only they kept from a key's queue join it, in the order in which they were named.
+Nothing here is shared with the planner but the words.
 """
 
 from __future__ import annotations
@@ -32,6 +25,7 @@ class Ranking(ABC):
     """What a policy thinks of rows."""
 
     fixed = False
+    reinserts = False
 
     @abstractmethod
     def keys(self, occurrences: dict[int, int], *, batch: int, learn: bool) -> dict[int, int]:
@@ -68,8 +62,10 @@ class ByUse(Ranking):
 
 
 class ByRecency(Ranking):
+    reinserts = True
+
     def keys(self, occurrences: dict[int, int], *, batch: int, learn: bool) -> dict[int, int]:
-        return dict.fromkeys(occurrences, batch)
+        return dict.fromkeys(occurrences, 0)
 
 
 @dataclass
@@ -79,6 +75,7 @@ class Announced:
     inverse: list[int]
     changes: bool
     occurrences: dict[int, int]
+    pins: bool = False
 
 
 @dataclass
@@ -99,19 +96,20 @@ class BruteForcePlan:
 
 
 class BruteForcePlanner:
-    def __init__(self, *, rows: int, slots: int, ranking: Ranking, one_by_one: bool = False) -> None:
+    def __init__(self, *, rows: int, slots: int, ranking: Ranking) -> None:
         self.slots = min(slots, rows)
         self.ranking = ranking
-        self.one_by_one = one_by_one
         self.row: list[int] = []  # of every slot in use
         self.slot: dict[int, int] = {}  # of every row that has one
         self.key: dict[int, int] = {}  # of every slot in use
         self.changed_slots: set[int] = set()
-        self.queued: dict[int, tuple[str, int]] = {}  # slot: the queue it is in
-        self.queues: dict[tuple[str, int], list[int]] = {}
+        self.queues: dict[int, dict[int, None]] = {}  # by key, the slots in its queue, in order
+        self.used: set[int] = set()  # slots whose rows were used since they were queued
+        self.until: dict[int, int] = {}  # pinned row: batch
         self.written_back_by: dict[int, int] = {}  # absent row: batch
         self.announced: list[Announced] = []
         self.batches = 0
+        self.taken_back = 0  # how often the pins of a batch were
 
     def warm_up(self) -> tuple[list[int], list[int]]:
         if self.row or self.announced:
@@ -122,7 +120,7 @@ class BruteForcePlanner:
             self.row.append(row)
             self.slot[row] = slot
             self.key[slot] = keys[row]
-            self._queue(slot, ("key", keys[row]))
+            self._queue(slot)
         return best, list(range(len(best)))
 
     def announce(self, ids: Sequence[int], *, changes: bool) -> None:
@@ -132,6 +130,7 @@ class BruteForcePlanner:
         position = {row: at for at, row in enumerate(rows)}
         self.announced.append(Announced(self.batches, rows, [position[i] for i in ids], changes, occurrences))
         self.batches += 1
+        self._pin()
 
     def plan(self) -> BruteForcePlan:
         batch = self.announced.pop(0)
@@ -145,7 +144,8 @@ class BruteForcePlanner:
         keys = self.ranking.keys(batch.occurrences, batch=batch.batch, learn=batch.changes)
 
         plan.fetch_slots = list(range(len(self.row), len(self.row) + min(free, len(plan.fetch_rows))))
-        for slot in self._victims(len(plan.fetch_rows) - len(plan.fetch_slots), set(batch.rows)):
+        victims = self._victims(len(plan.fetch_rows) - len(plan.fetch_slots), set(batch.rows))
+        for slot in victims:
             self._leave(slot, plan)
             plan.fetch_slots.append(slot)
         for row, slot in zip(plan.fetch_rows, plan.fetch_slots, strict=True):
@@ -158,28 +158,28 @@ class BruteForcePlanner:
         plan.slots = [self.slot.get(row, -1) for row in batch.rows]
 
         for row, slot in zip(batch.rows, plan.slots, strict=True):
+            if self.until.get(row) == batch.batch:
+                del self.until[row]
             if slot < 0:
                 if batch.changes:
                     self.written_back_by[row] = batch.batch
                 continue
             if not self.ranking.fixed:
                 self.key[slot] = keys[row]
-            if self.queued.get(slot) == ("batch", batch.batch):
-                self._unqueue(slot)
-            if slot not in self.queued:
-                self._queue(slot, self._queue_of(slot))
+            if self._is_queued(slot):
+                self.used.add(slot)
+            elif row not in self.until:
+                self._queue(slot)
             if batch.changes:
                 self.changed_slots.add(slot)
+        self._pin()
         return plan
 
     def withdraw(self) -> None:
         withdrawn, self.announced = self.announced, []
         for batch in withdrawn:
-            for row in batch.rows:
-                slot = self.slot.get(row)
-                if slot is not None and self.queued[slot][0] == "batch":
-                    self._unqueue(slot)
-                    self._queue(slot, ("key", self.key[slot]))
+            self._unpin(batch)
+        assert not self.until
 
     def changed(self) -> tuple[list[int], list[int]]:
         slots = sorted(self.changed_slots)
@@ -193,38 +193,51 @@ class BruteForcePlanner:
         return [self.row[slot] for slot in slots], slots
 
     def _victims(self, wanted: int, in_hand: set[int]) -> list[int]:
-        found: list[int] = []
-        while len(found) < wanted:
-            for slot in self._front(1 if self.one_by_one else wanted - len(found)):
-                queue = self._unqueue(slot)
-                now = self._queue_of(slot)
-                if self.row[slot] in in_hand:
-                    continue
-                if queue[0] == "key" and (now[0] == "batch" or now[1] > queue[1]):
-                    self._queue(slot, now)
-                else:
-                    found.append(slot)
+        found = self._unpinned_victims(wanted, in_hand)
+        for batch in reversed(self.announced):
+            if len(found) < wanted:
+                self._unpin(batch)
+                self.taken_back += 1
+                found += self._unpinned_victims(wanted - len(found), in_hand)
+        assert len(found) == wanted
         return found
 
-    def _front(self, count: int) -> list[int]:
-        """Slots by the order in which they leave: lowest key first, then the batch that comes last."""
-        order = sorted(self.queues, key=lambda queue: (0, queue[1]) if queue[0] == "key" else (1, -queue[1]))
-        return [slot for queue in order for slot in self.queues[queue]][:count]
+    def _unpinned_victims(self, wanted: int, in_hand: set[int]) -> list[int]:
+        found: list[int] = []
+        while len(found) < wanted and any(self.queues.values()):
+            key = min(key for key, queue in self.queues.items() if queue)
+            slot = next(iter(self.queues[key]))
+            del self.queues[key][slot]
+            if self.row[slot] in in_hand or self.row[slot] in self.until:
+                continue
+            if self.key[slot] > key or (slot in self.used and self.ranking.reinserts):
+                self._queue(slot)
+            else:
+                found.append(slot)
+        return found
 
-    def _queue_of(self, slot: int) -> tuple[str, int]:
-        needed = [batch.batch for batch in self.announced if self.row[slot] in batch.occurrences]
-        return ("batch", needed[0]) if needed else ("key", self.key[slot])
+    def _pin(self) -> None:
+        for batch in self.announced[:255]:
+            if not batch.pins:
+                if sum(row in self.slot for row in self.until) + len(batch.rows) > self.slots:
+                    break
+                self.until |= dict.fromkeys(batch.rows, batch.batch)
+                batch.pins = True
 
-    def _queue(self, slot: int, queue: tuple[str, int]) -> None:
-        self.queued[slot] = queue
-        self.queues.setdefault(queue, []).append(slot)
+    def _unpin(self, batch: Announced) -> None:
+        batch.pins = False
+        for row in batch.rows:
+            if self.until.get(row) == batch.batch:
+                del self.until[row]
+                if row in self.slot and not self._is_queued(self.slot[row]):
+                    self._queue(self.slot[row])
 
-    def _unqueue(self, slot: int) -> tuple[str, int]:
-        queue = self.queued.pop(slot)
-        self.queues[queue].remove(slot)
-        if not self.queues[queue]:
-            del self.queues[queue]
-        return queue
+    def _is_queued(self, slot: int) -> bool:
+        return any(slot in queue for queue in self.queues.values())
+
+    def _queue(self, slot: int) -> None:
+        self.queues.setdefault(self.key[slot], {})[slot] = None
+        self.used.discard(slot)
 
     def _leave(self, slot: int, plan: BruteForcePlan) -> None:
         del self.slot[self.row[slot]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 # Before torch loads libgomp: its threads spin at barriers by default and crawl when tests share the cores.
@@ -27,21 +26,6 @@ settings.load_profile("untimed")
 def device() -> torch.device:
     """CUDA where there is a device: the same tests then cover that path."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-@pytest.fixture(scope="module")
-def work_in_parts() -> Iterator[None]:
-    """Have the cache share work among threads however little there is of it."""
-    from systems.freq_cache.planner import planner
-
-    with pytest.MonkeyPatch.context() as patch:
-        for module, least in (
-            (planner, "_PART_IDS"),
-            (planner, "_TOUCHED_IDS"),
-            (planner, "_NEAR_BYTES"),
-        ):
-            patch.setattr(module, least, 1)
-        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

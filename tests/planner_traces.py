@@ -66,7 +66,7 @@ class Both:
         self.slow = BruteForcePlanner(rows=rows, slots=slots, ranking=policy[1])
 
     def announce(self, batch: Batch, *, changes: bool = True) -> None:
-        self.fast.announce(ids_of(batch, self.starts), changes=changes)
+        self.fast.announce(self.fast.distinct(ids_of(batch, self.starts)), changes=changes)
         self.slow.announce(linear(batch, self.starts), changes=changes)
         assert self.fast.announced == len(self.slow.announced)
 

@@ -3,8 +3,8 @@
     python docs/figures/freq_cache.py
 
 Every point is one replay of the same synthetic Criteo Kaggle stream, shrunk to about a million rows. Misses are counted
-over the second half of the trace. Belady's bound is the planner itself with the whole trace announced, starting from
-the rows most frequent in the dataset.
+over the second half of the trace. Belady's bound is that of the simulator: it starts from the best of the rows most
+frequent in the dataset.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from suite.simulate.models.bounds.belady import BeladyModel
+from suite.simulate.models.model import Setting, Span, replay
+from suite.simulate.traces.trace import WorkloadTrace
 from systems.freq_cache import LFU, LRU, Policy, StaticFrequency
 from systems.freq_cache.planner.planner import Ids, Planner
 from workloads.streams.synthetic import SyntheticWorkload
@@ -62,6 +65,7 @@ class _Trace:
     batches: Sequence[Ids]
     rows: int
     frequencies: Sequence[np.ndarray]
+    simulated: WorkloadTrace
 
 
 def measure(
@@ -78,10 +82,14 @@ def measure(
     bound, unique = [], 0.0
     for ratio in ratios:
         slots = int(trace.rows * ratio)
-        share, unique = _replay(trace, slots=slots, policy=make["static"](), look_ahead=len(trace.batches))
-        bound.append(share)
+        span = Span(counted_from=batches // 2, stop=batches)
+        least = replay(
+            BeladyModel(Setting(trace=trace.simulated, span=span, slots=slots), {"bypass": "off", "warm": "frequent"})
+        )
+        bound.append(least.unique_misses / least.unique_ids)
+        unique = least.unique_ids / least.batches
         for (name, ahead), shares in misses.items():
-            shares.append(_replay(trace, slots=slots, policy=make[name](), look_ahead=ahead)[0])
+            shares.append(_replay(trace, slots=slots, policy=make[name](), look_ahead=ahead))
     return Measured(
         ratios=tuple(ratios),
         misses={key: tuple(shares) for key, shares in misses.items()},
@@ -116,11 +124,12 @@ def _trace(*, max_rows: int, batch_size: int, batches: int) -> _Trace:
         batches=[Ids(workload.batch(i).features.values().numpy(), ends, starts) for i in range(batches)],
         rows=int(sizes.sum()),
         frequencies=[counts.numpy() for counts in workload.frequencies().values()],
+        simulated=WorkloadTrace(workload),
     )
 
 
-def _replay(trace: _Trace, *, slots: int, policy: Policy, look_ahead: int) -> tuple[float, float]:
-    """Misses per distinct row, and distinct rows per batch, over the second half of the trace."""
+def _replay(trace: _Trace, *, slots: int, policy: Policy, look_ahead: int) -> float:
+    """Misses per distinct row over the second half of the trace."""
     planner = Planner(rows=trace.rows, slots=slots, policy=policy, batch_ids=trace.batches[0].values.size)
     planner.warm_up()
     coming = iter(trace.batches)
@@ -128,7 +137,7 @@ def _replay(trace: _Trace, *, slots: int, policy: Policy, look_ahead: int) -> tu
     count = len(trace.batches)
     for at in range(count):
         while planner.announced <= look_ahead and (ids := next(coming, None)) is not None:
-            planner.announce(ids, changes=True)
+            planner.announce(planner.distinct(ids), changes=True)
         plan = planner.plan()
         if plan.overflow:
             raise ValueError(
@@ -137,7 +146,7 @@ def _replay(trace: _Trace, *, slots: int, policy: Policy, look_ahead: int) -> tu
         if at >= count // 2:
             misses += plan.unique_misses
             unique += plan.unique_ids
-    return misses / unique, unique / (count - count // 2)
+    return misses / unique
 
 
 def _draw_column(absolute: Axes, relative: Axes, measured: Measured, ahead: int) -> None:

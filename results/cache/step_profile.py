@@ -51,7 +51,7 @@ PARTS: tuple[tuple[type, str, str], ...] = (
     (CachedEmbeddingBagCollection, "forward", "embedding forward, the rest"),
     (CachedEmbeddingBagCollection, "prefetch", "announce, the rest"),
     (Pipeline, "_plans_of", "wait for the plan"),
-    (Cache, "check", "check ids"),
+    (Cache, "distinct", "find distinct rows"),
     (Cache, "announce", "announce to the planner"),
     (Cache, "plan", "plan"),
     (BatchMover, "send", "send ahead, the rest"),

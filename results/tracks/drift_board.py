@@ -28,8 +28,7 @@ from suite.simulate.models.model import CannotReplay, Setting, Span, replay
 from suite.simulate.models.registry import build
 from suite.simulate.traces.trace import Int32s, Int64s, Trace
 from suite.tables.figure_style import COLOURS, look
-from systems.freq_cache.planner.planner import Ids, Planner
-from systems.freq_cache.planner.policy import HALF_LIFE_SLOTS, LFU, LRFU
+from systems.freq_cache.planner.planner import Ids
 from systems.registry import Variant
 from workloads.streams.synthetic import SyntheticWorkload
 from workloads.streams.tracks import TRACKS
@@ -46,7 +45,7 @@ OURS, FBGEMM, COLOSSALAI = "freq_cache", "fbgemm_uvm_caching", "colossalai"
 POLICIES = {
     "static": Variant(OURS, (("policy", "static"),)),
     "static, first tenth": Variant(OURS, (("policy", "static"),)),
-    **{name: Variant(OURS, (("policy", name),)) for name in ("lfu", "lrfu", "lru")},
+    **{name: Variant(OURS, (("policy", name),)) for name in ("lfu", "lru")},
     **{name: Variant(name) for name in ("s3fifo", "sieve", "lfuda", "tinylfu", "fae")},
     **{f"fbgemm {name}": Variant(FBGEMM, (("policy", name),)) for name in ("lru", "lfu")},
     **{f"colossalai {name}": Variant(COLOSSALAI, (("policy", name),)) for name in ("dataset", "lfu")},
@@ -57,9 +56,7 @@ LINES = {
     "static, first tenth": {"color": COLOURS[5], "linestyle": "--"},
     **{
         name: {"color": COLOURS[at]}
-        for at, name in zip(
-            (1, 2, 3, 4, 6, 7, 8), ("lfu", "lrfu", "lru", "s3fifo", "sieve", "lfuda", "tinylfu"), strict=True
-        )
+        for at, name in zip((1, 3, 4, 6, 7, 8), ("lfu", "lru", "s3fifo", "sieve", "lfuda", "tinylfu"), strict=True)
     },
     "belady": {"color": "black"},
 }
@@ -154,25 +151,6 @@ def replayed(ratio: float, held: Callable[[float], Held]) -> dict[str, Any]:
     }
 
 
-def planning(ratio: float, held: Callable[[float], Held]) -> dict[str, float]:
-    """Milliseconds that the planner takes for a batch with LRFU and with LFU, which take turns, and their ratio."""
-    trace = held(1.0)
-    slots = int(trace.rows * ratio)
-    policies = {"lfu": LFU(trace.rows), "lrfu": LRFU(trace.rows, half_life=HALF_LIFE_SLOTS * slots)}
-    planners = {name: Planner(rows=trace.rows, slots=slots, policy=policy) for name, policy in policies.items()}
-    times: dict[str, list[float]] = {name: [] for name in planners}
-    for number in range(trace.length):
-        ids = trace.ids(number)
-        for name in sorted(planners, reverse=number % 2 == 1):
-            began = time.perf_counter()
-            planners[name].announce(ids, changes=True)
-            planners[name].plan()
-            times[name].append(1e3 * (time.perf_counter() - began))
-    steady = {name: np.array(found[trace.length // 3 :]) for name, found in times.items()}
-    found = {f"{name}_ms": float(np.median(each)) for name, each in steady.items()}
-    return {**found, "ratio": float(np.median(steady["lrfu"] / steady["lfu"]))}
-
-
 def draw(record: dict[str, Any], path: Path) -> None:
     """Misses of a batch over time: a panel for each stream, a line for each policy that stands for others as well."""
     with look("drift board"):
@@ -211,8 +189,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name, ratio, held in make(setting):
             sys.stderr.write(f"{name}\n")
             streams[name] = replayed(ratio, held)
-            if name.endswith("@drift"):
-                plans = planning(ratio, held)
     record = {
         "figure": "drift board",
         "environment": capture(threads=len(os.sched_getaffinity(0))).model_dump(mode="json"),
@@ -220,7 +196,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "ratio": setting.ratio,
         "real_ratio": setting.real_ratio,
         "start": setting.start,
-        "planning": plans,
         "streams": streams,
     }
     setting.out.mkdir(parents=True, exist_ok=True)

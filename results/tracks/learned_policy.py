@@ -25,7 +25,7 @@ from suite.simulate.traces.trace import Distinct, WorkloadTrace
 from workloads.streams.synthetic import SyntheticWorkload
 
 STREAM = "criteo_kaggle@drift[lifetime=0.002]"
-OURS = ("freq_cache[policy=lfu]", "freq_cache[policy=lrfu]", "lru", "s3fifo", "sieve", "lfuda", "tinylfu")
+OURS = ("freq_cache[policy=lfu]", "lru", "s3fifo", "sieve", "lfuda", "tinylfu")
 THEIRS = ("LRU", "ThreeLCache")
 """By libCacheSim's names; LRU shows that both saw the same accesses."""
 

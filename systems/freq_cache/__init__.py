@@ -27,13 +27,12 @@ From the outside in; each room says in its `__init__` what is inside, and nobody
 """
 
 from systems.freq_cache.collection import CachedEmbeddingBagCollection, CachedEmbeddingCollection
-from systems.freq_cache.planner.policy import LFU, LRFU, LRU, Policy, StaticFrequency
+from systems.freq_cache.planner.policy import LFU, LRU, Policy, StaticFrequency
 from systems.freq_cache.saving.streamed import RowLoadPlanner
 from systems.freq_cache.system import FreqCache
 
 __all__ = [
     "LFU",
-    "LRFU",
     "LRU",
     "CachedEmbeddingBagCollection",
     "CachedEmbeddingCollection",

@@ -21,10 +21,10 @@ ROW_INDEX_BYTES = 4
 """Of every row on the host: its place in the index."""
 FILE_ROW_BYTES = 4 + SUM_BYTES
 """Of every row on the host, in a file tier: its place in the file, and its checksum."""
-POLICY_BYTES = {"static": 2, "lfu": 2, "lrfu": 4, "lru": 2}
+POLICY_BYTES = {"static": 2, "lfu": 2, "lru": 2}
 """Of every row on the host, at most: what the policy keeps of it. One of one's own counts as `lfu`."""
 SLOT_INDEX_BYTES = 20.125
-"""Of every slot on the host: its row, key, next and latest use, and its place in a queue."""
+"""Of every slot on the host: its row, key, pin and flags, and its place in a queue."""
 WINDOW_BYTES = 24
 """Of every id of an announced batch on the host, at most: what the planner keeps of it, and its plan."""
 SPARE_HOST_SHARE, SPARE_HOST_BYTES = 0.03, 16 << 20

@@ -1,15 +1,14 @@
 """Threads that share the work on one large batch.
 
-Compiled loops release the GIL, so they run on several parts at the same time: of tables for the planner, of rows for
-copies. There are as many threads as torch computes with for training, and the one that calls works too. It waits for
-all of them before it goes on.
+Compiled loops release the GIL, so they run on several parts at the same time: of the rows to copy or to fill. There are
+as many threads as torch computes with for training, and the one that calls works too. It waits for all of them before
+it goes on.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import cache
-from itertools import accumulate
 
 from systems.threads import cores, pool_of
 
@@ -41,9 +40,3 @@ def in_parts(work: Callable[[int], None], parts: int) -> None:
 @cache
 def _executor() -> Executor:
     return pool_of(os.cpu_count() or 1, "cache-part")
-
-
-def slices_of(sizes: Sequence[int], most: int = 2**31 - 1) -> list[slice]:
-    """Stretches of so many, one behind the other, of which nothing lies beyond `most`."""
-    ends = [min(end, most) for end in accumulate(sizes)]
-    return [slice(first, end) for first, end in zip([0, *ends], ends, strict=False)]

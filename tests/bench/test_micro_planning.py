@@ -11,12 +11,14 @@ import torch
 from torch import Tensor
 from turns import Role, Side, Turns
 
-from results.cache.planners import POLICIES, ZipfTables, criteo_1tb_sizes, ids_of, planner_of
+from results.cache.planners import POLICIES, ZipfTables, ids_of, planner_of
 from systems.freq_cache.planner.planner import Ids, Plan
+from workloads.schema import CRITEO_KAGGLE
 
-CACHE_RATIO = 0.01
-SIZES = {True: (20_000_000, 106_496), False: (100_000, 520)}
-"""Rows of all tables, and ids per batch, at full size and in a test."""
+CACHE_RATIO = 0.015
+LOOKUPS = {True: 425_984, False: 520}
+"""Ids per batch at full size, over the tables of Criteo Kaggle as published, and in a test, over small ones."""
+MOST_ROWS = {True: 2**31, False: 10_000}
 ROUNDS = 80
 WARMUP_ROUNDS = 40
 """Until as many rows are missed from one batch to the next."""
@@ -26,8 +28,8 @@ GATHER = "test_gather"
 class Planned:
     """A planner and its stream, so many batches announced ahead."""
 
-    def __init__(self, policy: str, look_ahead: int, *, rows: int, lookups: int) -> None:
-        self._sizes = criteo_1tb_sizes(rows)
+    def __init__(self, policy: str, look_ahead: int, *, sizes: list[int], lookups: int) -> None:
+        self._sizes = sizes
         self._samples = lookups // len(self._sizes)
         self._stream = ZipfTables(self._sizes)
         frequencies = [counts.numpy() for counts in self._stream.frequencies()] if policy == "static" else []
@@ -36,13 +38,13 @@ class Planned:
         self._planner = planner_of(policy, frequencies, ratio=CACHE_RATIO)
         self._announced: deque[Ids] = deque()
         for _ in range(look_ahead):
-            self._planner.announce(self._next(), changes=True)
+            self._planner.announce(self._planner.distinct(self._next()), changes=True)
 
     def prepare(self) -> tuple[Ids]:
         return (self._next(),)
 
     def run(self, newest: Ids) -> tuple[Plan, npt.NDArray[np.int32]]:
-        self._planner.announce(newest, changes=True)
+        self._planner.announce(self._planner.distinct(newest, np.array(self._sizes)), changes=True)
         plan = self._planner.plan()
         return plan, plan.slot_of_id
 
@@ -81,8 +83,11 @@ class Gather:
 
 @pytest.fixture(scope="module")
 def gather(full_size: bool) -> Gather:
-    rows, lookups = SIZES[full_size]
-    return Gather(rows=rows, lookups=lookups)
+    return Gather(rows=sum(sizes_of(full_size)), lookups=LOOKUPS[full_size])
+
+
+def sizes_of(full_size: bool) -> list[int]:
+    return [min(rows, MOST_ROWS[full_size]) for _, rows in CRITEO_KAGGLE.categorical]
 
 
 def side(name: str, role: Role, work: Planned | Gather, lookups: int) -> Side:
@@ -91,11 +96,11 @@ def side(name: str, role: Role, work: Planned | Gather, lookups: int) -> Side:
 
 
 @pytest.mark.benchmark(group="planning")
-@pytest.mark.parametrize("look_ahead", [0, 16])
+@pytest.mark.parametrize("look_ahead", [0, 4, 16])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_plan(turns: Turns, gather: Gather, full_size: bool, policy: str, look_ahead: int) -> None:
-    rows, lookups = SIZES[full_size]
-    planned = Planned(policy, look_ahead, rows=rows, lookups=lookups)
+    lookups = LOOKUPS[full_size]
+    planned = Planned(policy, look_ahead, sizes=sizes_of(full_size), lookups=lookups)
     (plan, slot_of_id), gathered = turns.measure(
         side(f"test_plan[{policy}-{look_ahead}]", Role.OURS, planned, lookups),
         beside=side(GATHER, Role.BOUND, gather, lookups),
@@ -113,5 +118,5 @@ def test_plan(turns: Turns, gather: Gather, full_size: bool, policy: str, look_a
 
 @pytest.mark.benchmark(group="planning")
 def test_gather(turns: Turns, gather: Gather, full_size: bool) -> None:
-    _, lookups = SIZES[full_size]
+    lookups = LOOKUPS[full_size]
     gather.check(turns.measure(side(GATHER, Role.BOUND, gather, lookups), rounds=ROUNDS))

@@ -17,8 +17,6 @@ from systems.freq_cache.tiers.host_memory import HostTier
 from systems.freq_cache.tiers.pinned import PinnedTier
 from systems.freq_cache.tiers.slow_tier import SlowTier
 
-pytestmark = pytest.mark.usefixtures("work_in_parts")
-
 
 def test_row_evicted_and_wanted_next_batch_is_served_fresh(device: torch.device) -> None:
     tables = (table("rows", 4, 4),)

@@ -23,7 +23,6 @@ from torchrec import KeyedJaggedTensor, PoolingType
 
 from systems.contract import OptimizerKind, Rows, SparseOptimizer
 
-pytestmark = pytest.mark.usefixtures("work_in_parts")
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 HALF = (table("users", 13, 8, "clicked", "bought", half=True), *TABLES[1:3], table("shops", 9, 8, half=True))

@@ -15,7 +15,7 @@ from torchrec import KeyedJaggedTensor
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache import CachedEmbeddingBagCollection
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("work_in_parts")]
+pytestmark = pytest.mark.slow
 
 TABLES = (table("users", 300, 8, "clicked", "bought"), table("colours", 150, 4), table("shops", 100, 8))
 IDS = {"clicked": 300, "bought": 300, "colours": 150, "shops": 100}

@@ -15,7 +15,7 @@ from torch import Tensor
 from torchrec import KeyedJaggedTensor
 
 from systems.contract import OptimizerKind, SparseOptimizer
-from systems.freq_cache import LFU, LRFU
+from systems.freq_cache import LFU
 from tests.contract.scenes import assert_same, snapshot, table
 from tests.faults.freq_cache_training import (
     LOOK_AHEAD,
@@ -251,7 +251,6 @@ def test_argument_of_another_type_is_named(argument: str, value: object) -> None
     ("choices", "words"),
     [
         ({"policy": lambda _: LFU(3)}, "LFU is not made for the 400 rows"),
-        ({"policy": lambda rows: LRFU(rows + 1, half_life=9)}, "LRFU is not made for the 400 rows"),
         ({"batch_lookups": -1}, "batch_lookups of -1 .* is outside"),
         ({"batch_lookups": 1 << 30, "lookups_per_backward": 2}, "batch_lookups of .* is outside"),
         ({"tables": (table("users", 2.5, 8),)}, "table users: num_embeddings is a whole number from 1 on, not 2.5"),

@@ -127,7 +127,7 @@ class CutTrainer:
         return Batch(batch.dense.to(self._device), features, batch.labels.to(self._device))
 
 
-_STAGES = {"check": "planning_s", "announce": "planning_s", "plan": "planning_s", "move": "moving_s"}
+_STAGES = {"distinct": "planning_s", "announce": "planning_s", "plan": "planning_s", "move": "moving_s"}
 """Of a `Cache`, by method."""
 
 

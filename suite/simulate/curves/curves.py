@@ -1,9 +1,9 @@
 """Miss-ratio curves: what an LRU cache of any size would miss, from one pass over a trace.
 
 Batch-granular as everything here; see `stack.py`. From the size of the largest batch on, a curve is exactly
-what our planner misses without look-ahead if of the rows used longest ago the one that occurred first leaves first.
-Below it the planner overflows, which the stack knows nothing of. The planner's own `lru` ranks rows by their last batch
-alone, and which of the rows of one batch leave first depends on the size of the cache: it misses a little less.
+what a cache misses in which, of the rows used longest ago, the one that occurred first leaves first.
+Below it a batch overflows, which the stack knows nothing of. The `lru` of our planner is one queue with reinsertion,
+whose misses differ by a few percent.
 
 A sample of the rows gives estimates of the same: spatially hashed sampling, with depths scaled by the share sampled,
 and what the sample has too many or too few of taken from the hits of the smallest caches (SHARDS and its adjustment;

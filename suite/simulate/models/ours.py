@@ -7,7 +7,7 @@ import numpy as np
 from suite.simulate.models.model import CacheModel, Setting, Tally
 from suite.simulate.traces.trace import Seen, Trace, once_per_trace
 from systems.freq_cache.planner.planner import Planner
-from systems.freq_cache.planner.policy import HALF_LIFE_SLOTS, LFU, LRFU, LRU, Policy, StaticFrequency
+from systems.freq_cache.planner.policy import LFU, LRU, Policy, StaticFrequency
 from systems.freq_cache.system import FreqCache
 
 
@@ -17,8 +17,8 @@ class FreqCacheModel(CacheModel):
     The cache plans a batch one step before it is looked up, so that rows can be read meanwhile: with `look_ahead` of n
     it knows n - 1 batches behind the one that it plans, and with 1 none, as with 0.
 
-    Memory: that of the `Planner`, 4 B per row and 20 B per slot, and 2 B per row for `static` and `lfu` or 4 B for
-    `lrfu`; while `static` is built also the frequencies, 8 B per row.
+    Memory: that of the `Planner`, 4 B per row and 20 B per slot, and 2 B per row for `static` and `lfu`; while `static`
+    is built also the frequencies, 8 B per row.
     """
 
     variants = {key: FreqCache.variants[key] for key in ("policy", "look_ahead")}
@@ -27,7 +27,7 @@ class FreqCacheModel(CacheModel):
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
         trace = setting.trace
-        policy = _policy_of(parameters["policy"], trace, setting.slots)
+        policy = _policy_of(parameters["policy"], trace)
         self._planner = Planner(rows=trace.rows, slots=setting.slots, policy=policy, batch_ids=trace.batch_lookups)
         self._planner.warm_up()
         self._bypassed = 0
@@ -41,7 +41,7 @@ class FreqCacheModel(CacheModel):
         return max(0, int(self.parameters["look_ahead"]) - 1)
 
     def announce(self, batch: Seen) -> None:
-        self._planner.announce(batch.ids, changes=True)
+        self._planner.announce(self._planner.distinct(batch.ids), changes=True)
 
     def step(self, batch: Seen, tally: Tally | None) -> None:
         plan = self._planner.plan()
@@ -60,11 +60,9 @@ class FreqCacheModel(CacheModel):
         tally.overflow_batches += plan.overflow
 
 
-def _policy_of(name: str, trace: Trace, slots: int) -> Policy:
+def _policy_of(name: str, trace: Trace) -> Policy:
     if name == "lru":
         return LRU()
-    if name == "lrfu":
-        return LRFU(trace.rows, half_life=HALF_LIFE_SLOTS * slots)
     return LFU(trace.rows) if name == "lfu" else _static(trace)
 
 

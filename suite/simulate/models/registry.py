@@ -30,7 +30,6 @@ BOUNDS = ("belady", "compulsory")
 ALL = (
     "freq_cache[policy=static]",
     "freq_cache[policy=lfu]",
-    "freq_cache[policy=lrfu]",
     "freq_cache[policy=lru]",
     *(f"freq_cache[policy={policy},look_ahead={n}]" for n in (16, 64) for policy in ("static", "lfu", "lru")),
     "lru",

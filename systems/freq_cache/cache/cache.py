@@ -20,7 +20,7 @@ from systems.freq_cache.cache.together import Together
 from systems.freq_cache.cache.traffic import Traffic
 from systems.freq_cache.cache.transfer import Transfer
 from systems.freq_cache.cache.writer import Writer
-from systems.freq_cache.planner.planner import Ids, Planner
+from systems.freq_cache.planner.planner import Distinct, Ids, OutsideTable, Planner
 from systems.freq_cache.tiers import SlowTier
 from systems.threads import Worker
 
@@ -105,20 +105,21 @@ class Cache:
         ends = offsets[samples::samples] if samples else np.zeros(len(part.keys()), np.int64)
         return Bags(Ids(values.long().contiguous().numpy(), ends, self._feature_starts), offsets)
 
-    def check(self, bags: Bags) -> None:
-        """Refuse ids that are outside their table.
+    def distinct(self, bags: Bags) -> Distinct:
+        """The distinct rows of a batch, of which the planner learns nothing yet.
 
         Raises:
-            IndexError: there is one; the message names feature, id and table.
+            IndexError: an id is outside its table; the message names feature, id and table.
         """
-        bad = bags.ids.outside(self._feature_sizes)
-        if bad >= 0:
-            feature = int(np.searchsorted(bags.ids.ends, bad, side="right"))
+        try:
+            return self.planner.distinct(bags.ids, self._feature_sizes)
+        except OutsideTable as error:
+            feature = int(np.searchsorted(bags.ids.ends, error.at, side="right"))
             table = self.group.tables[self.group.table_of_feature[feature]]
             raise IndexError(
-                f"feature {self.group.features[feature]}: id {bags.ids.values[bad]} is outside table {table.name} of "
-                f"{table.num_embeddings} rows"
-            )
+                f"feature {self.group.features[feature]}: id {bags.ids.values[error.at]} is outside table {table.name} "
+                f"of {table.num_embeddings} rows"
+            ) from None
 
     def choose_first_rows(self) -> None:
         """Have the planner choose the rows that its policy thinks best, of which an empty cache is full at first."""
@@ -132,9 +133,10 @@ class Cache:
             self._mover.fill(self.pool, *self._first)
             self._first = None
 
-    def announce(self, bags: Bags, *, changes: bool) -> None:
-        """Tell the planner of a coming batch whose ids were checked. `changes`: it will be trained."""
-        self.planner.announce(self._together.announced(bags.ids), changes=changes)
+    def announce(self, bags: Bags, distinct: Distinct, *, changes: bool) -> None:
+        """Tell the planner of a coming batch whose distinct rows were found. `changes`: it will be trained."""
+        ids = self._together.announced(bags.ids)
+        self.planner.announce(distinct if ids is bags.ids else self.planner.distinct(ids), changes=changes)
 
     def plan(self, bags: Bags) -> Planned:
         """Plan the batch announced longest ago."""
@@ -195,11 +197,11 @@ class Cache:
 
         No batch may be planned, and none may have bypassed the cache and wait to be finished.
 
-        Raises: as `check`; OSError, WriteBackFailed: the slow tier failed.
+        Raises: as `distinct`; OSError, WriteBackFailed: the slow tier failed.
         """
         self.check_whole()
         bags = self.bags(part)
-        self.check(bags)
+        self.distinct(bags)
         self.fill()
         self.writer.wait()
         return self._inference.look_up(bags.ids, bags.offsets, part.weights_or_none())

@@ -14,7 +14,7 @@ from systems.contract import Budget, CacheRatio, DeviceBytes, HostBytes, SystemS
 from systems.freq_cache import sizing
 from systems.freq_cache.initial_rows import check_first_rows
 
-POLICIES = ("static", "lfu", "lrfu", "lru")
+POLICIES = ("static", "lfu", "lru")
 EXCHANGES = ("staged", "device")
 MOST_LOOK_AHEAD = 64
 _LOOK_AHEAD_ON_CUDA = 4

@@ -15,7 +15,7 @@ from systems.freq_cache.collection.access import Access
 from systems.freq_cache.collection.optimizers import FusedOptimizer, group_of
 from systems.freq_cache.initial_rows import first_rows_of
 from systems.freq_cache.planner.planner import Planner
-from systems.freq_cache.planner.policy import HALF_LIFE_SLOTS, LFU, LRFU, LRU, Policy, StaticFrequency
+from systems.freq_cache.planner.policy import LFU, LRU, Policy, StaticFrequency
 from systems.freq_cache.saving import commits
 from systems.freq_cache.tiers import JSON, FileTier, HostTier, PinnedTier, SlowTier
 from systems.threads import Worker
@@ -65,7 +65,7 @@ def build_cache(
             planner=Planner(
                 rows=group.rows,
                 slots=slots,
-                policy=_policy(spec, group, policy, slots),
+                policy=_policy(spec, group, policy),
                 batch_ids=together * spec.batch_lookups,
             ),
             tier=tier,
@@ -133,14 +133,12 @@ def _name_of(group: Group, row: int) -> str:
     return f"row {row} of table {table.name}"
 
 
-def _policy(spec: SystemSpec, group: Group, policy: str | Callable[[int], Policy], slots: int) -> Policy:
+def _policy(spec: SystemSpec, group: Group, policy: str | Callable[[int], Policy]) -> Policy:
     if not isinstance(policy, str):
         return policy(group.rows)
     if policy == "static" and spec.frequencies is not None:
         return StaticFrequency([spec.frequencies[table.name].numpy() for table in group.tables])
-    if policy == "lfu":
-        return LFU(group.rows)
-    return LRFU(group.rows, half_life=HALF_LIFE_SLOTS * slots) if policy == "lrfu" else LRU()
+    return LFU(group.rows) if policy == "lfu" else LRU()
 
 
 def end(access: Access, workers: Sequence[Worker | None], caches: list[Cache]) -> None:

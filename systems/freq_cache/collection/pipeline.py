@@ -10,6 +10,7 @@ from torchrec import KeyedJaggedTensor
 
 from systems.freq_cache.cache import Cache, Planned
 from systems.freq_cache.collection.batches import Coming, versions_of
+from systems.freq_cache.planner.planner import Distinct
 from systems.in_flight import InFlight
 from systems.threads import Task, Worker, interrupts_deferred
 
@@ -233,21 +234,20 @@ class Pipeline:
     def _announce(self, coming: Coming) -> Task[None]:
         """Have the planners told of a batch, unless that was done or refused."""
 
-        def tell_planners() -> None:
-            for cache, bags in zip(self._caches, coming.bags, strict=True):
-                cache.announce(bags, changes=coming.changes)
+        def tell_planners(found: Sequence[Distinct]) -> None:
+            for cache, bags, distinct in zip(self._caches, coming.bags, found, strict=True):
+                cache.announce(bags, distinct, changes=coming.changes)
             coming.told = True
 
         def announce() -> None:
             if coming.told or coming.refused is not None:
                 return
             try:
-                for cache, bags in zip(self._caches, coming.bags, strict=True):
-                    cache.check(bags)
+                found = [cache.distinct(bags) for cache, bags in zip(self._caches, coming.bags, strict=True)]
             except IndexError as error:
                 coming.refused = error
                 return
-            self._change(tell_planners)
+            self._change(lambda: tell_planners(found))
 
         if coming.announcing is None:
             coming.announcing = self._run(announce, self._planning)

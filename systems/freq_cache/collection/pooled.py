@@ -38,8 +38,8 @@ class CachedEmbeddingBagCollection(CachedTables):
             file and staging together.
         cache_rows: Slots of single tables that are to have a cache of their own, by name. The others share theirs.
         policy: What leaves of the rows that no announced batch needs: `static`, the rows least frequent by
-            `frequencies`; `lfu`, those used least so far; `lrfu`, those used least lately; `lru`, those not used for
-            longest; or one of your own, made from the number of rows in a cache.
+            `frequencies`; `lfu`, those used least so far; `lru`, those queued longest ago and not
+            used since; or one of your own, made from the number of rows in a cache.
         look_ahead: Batches that may be announced beyond the one in hand, 0 to 64; None: 4 on CUDA, 0 on a CPU.
         lookups_per_backward: How many batches may be looked up before one backward. All their rows have slots then.
         frequencies: Accesses per row in the training data, int64 `[rows]` by table name. Policy `static` needs them.

@@ -6,7 +6,6 @@ rows whose frequencies differ by a twentieth are equally good victims.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +15,7 @@ from systems.freq_cache.compiled import bit_length, compiled, prefetch_ahead
 Int32s = NDArray[np.int32]
 
 LEVELS = 512
-"""Keys of counts lie below; 2^31 is level 448."""
-HALF_LIFE_SLOTS = 10
-"""Of LRFU: distinct rows per slot. Twice as many miss 1.5 % less where nothing drifts, and 2.6 % more with `@drift`."""
-_FRACTION = 12
-"""Bits of a weight behind its first one."""
-_LAST_EXPONENT = (1 << 31 - _FRACTION) - 64
-"""Half-lives that are told apart, with room for the occurrences of a batch."""
+"""Keys lie below; the key of the count 2^31 is 448."""
 
 
 class Policy(ABC):
@@ -30,33 +23,23 @@ class Policy(ABC):
 
     Attributes:
         rows: How many it was made for; loops read and write as many. None: any number.
-        fixed: A row's key never changes. The planner then asks for keys of absent rows, not of rows that are hit.
-        counts: `keys` wants to know how often each row occurs in the batch.
-        divisible: The planner may call `keys` once for each part of a batch, on several threads at the same time. A
-            class that defines `keys` does not inherit this: it is called once for a batch unless it says so itself.
+        reinserts: A row that was used since it was queued is queued once more before it leaves, behind all of its key.
         state: What was learnt of each row, `[rows]`, saved and loaded with the tables. None: nothing is.
         nbytes: Host bytes of what the policy knows of all rows.
     """
 
     rows: int | None = None
-    fixed: bool = False
-    counts: bool = False
-    divisible: bool = False
+    reinserts: bool = False
     state: NDArray[np.generic] | None = None
     nbytes: int = 0
 
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        if "keys" in vars(cls) and "divisible" not in vars(cls):
-            cls.divisible = False
-
     @abstractmethod
     def keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:
-        """Keys of rows that a batch uses, int32 `[n]`, at least 0; a row's key never falls while it is cached.
+        """Keys of rows that a batch uses, int32 `[n]`, from 0 to 511; a row's key never falls while it is cached.
 
         Args:
-            rows: Distinct rows, int32 `[n]`: the batch's, or those of them that are absent, if `fixed`.
-            occurrences: Of each row in this batch, int32 `[n]`; empty unless `counts`.
+            rows: The batch's distinct rows, int32 `[n]`.
+            occurrences: Of each row in this batch, int32 `[n]`; zeros for those a cache is filled with.
             batch: Number of the batch, rising.
             learn: The batch trains. An evaluated batch must leave what was learnt of all rows as it is.
         """
@@ -68,46 +51,26 @@ class Policy(ABC):
         """
         return np.empty(0, np.int32)
 
-    def checked_keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:
-        """The same as `keys`.
 
-        Raises:
-            ValueError: they are not what `keys` has to return; loops would write beyond their arrays.
-        """
-        keys = self.keys(rows, occurrences, batch=batch, learn=learn)
-        self._check(keys, "keys()", rows.size)
-        if keys.size and int(keys.min()) < 0:
-            raise ValueError(f"{type(self).__name__}.keys() returned the key {int(keys.min())}: give none below 0")
-        return keys
+def checked(call: str, found: Int32s, *, most: int, below: int, least: int = 0) -> Int32s:
+    """What a call of a policy returned. Loops would write beyond their arrays if it were anything else.
 
-    def checked_best(self, *, slots: int, rows: int) -> Int32s:
-        """The same as `best(slots)`. `rows`: how many there are.
-
-        Raises:
-            ValueError: they are not what `best` has to return.
-        """
-        best = self.best(slots)
-        self._check(best, "best()", None)
-        if best.size > slots or np.unique(best).size < best.size or not ((best >= 0) & (best < rows)).all():
-            raise ValueError(
-                f"{type(self).__name__}.best({slots}) returned {best.size} rows: give at most {slots}, each once, "
-                f"between 0 and {rows - 1}"
-            )
-        return best
-
-    def _check(self, found: Int32s, method: str, size: int | None) -> None:
-        if not (isinstance(found, np.ndarray) and found.dtype == np.int32 and found.ndim == 1):
-            what = f"{found.dtype} {list(found.shape)}" if isinstance(found, np.ndarray) else type(found).__name__
-            raise ValueError(f"{type(self).__name__}.{method} returned {what}: give an int32 array of one dimension")
-        if size is not None and found.size != size:
-            raise ValueError(f"{type(self).__name__}.{method} returned {found.size} numbers for {size} rows: one each")
+    Raises:
+        ValueError: it is no int32 array of one dimension, of `least` to `most` numbers from 0 to `below` - 1.
+    """
+    if not (isinstance(found, np.ndarray) and found.dtype == np.int32 and found.ndim == 1):
+        what = f"{found.dtype} {list(found.shape)}" if isinstance(found, np.ndarray) else type(found).__name__
+        raise ValueError(f"{call} returned {what}: give an int32 array of one dimension")
+    if not least <= found.size <= most:
+        raise ValueError(f"{call} returned {found.size} numbers: give {most if least else f'at most {most}'}")
+    for number in (int(found.min()), int(found.max())) if found.size else ():
+        if not 0 <= number < below:
+            raise ValueError(f"{call} returned {number}: give numbers from 0 to {below - 1}")
+    return found
 
 
 class StaticFrequency(Policy):
     """Rank by how often a row occurs in the training split, known beforehand; 2 B per row. arXiv 2208.05321, 4.2."""
-
-    fixed = True
-    divisible = True
 
     def __init__(self, frequencies: Sequence[NDArray[np.int64]]) -> None:
         """Take the accesses per row of each table, int64 `[rows]`, in the order of the tables."""
@@ -122,13 +85,16 @@ class StaticFrequency(Policy):
 
     def keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:
         keys = np.empty(rows.size, np.int32)
-        _look_up(self._levels, rows, keys)
+        gather(self._levels, rows, keys)
         return keys
 
     def best(self, rows: int) -> Int32s:
-        best = np.empty(min(rows, self._levels.size), np.int32)
-        _best(self._levels, np.zeros(LEVELS, np.int64), best)
-        return best
+        rows = min(rows, self._levels.size)
+        least = np.partition(self._levels, -rows)[-rows] if rows else LEVELS
+        above = np.flatnonzero(self._levels > least)
+        above = above[np.argsort(LEVELS - self._levels[above], kind="stable")]  # of uint16: a radix sort
+        equal = np.flatnonzero(self._levels == least)[: rows - above.size]
+        return np.concatenate([above, equal]).astype(np.int32)
 
 
 class LFU(Policy):
@@ -136,9 +102,6 @@ class LFU(Policy):
 
     Counts never decay, as fbgemm's do not, and end at 65,535: what occurs so often never leaves anyway.
     """
-
-    counts = True
-    divisible = True
 
     def __init__(self, rows: int) -> None:
         self.state = np.zeros(rows, np.uint16)
@@ -150,43 +113,16 @@ class LFU(Policy):
         return keys
 
 
-class LRFU(Policy):
-    """Rank by occurrences so far, of which those a half-life ago count half; they survive eviction; 4 B per row.
+class LRU(Policy):
+    """Rank rows by when they were queued, and those that were used since then once more; no bytes per row.
 
-    LRFU of Lee et al., IEEE Transactions on Computers 50(12), 2001. Old occurrences would have to lose weight, and keys
-    to fall; new ones gain weight instead, which ranks rows alike. Weights are not saved with the tables: what is
-    learnt anew soon outweighs them. `half_life` is in distinct rows, summed over the batches that train.
+    That is one queue with reinsertion, which CLOCK is too: Corbato, A Paging Experiment with the Multics System, 1968.
     """
 
-    counts = True
-    divisible = True
-
-    def __init__(self, rows: int, half_life: int) -> None:
-        self._weights = np.zeros(rows, np.int32)
-        self.rows, self.nbytes = rows, self._weights.nbytes
-        self._half_life = half_life
-        self._batch, self._used, self._now = -1, 0, 0
-        self._telling_time = Lock()
+    reinserts = True
 
     def keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:
-        with self._telling_time:  # all parts of a batch have the same
-            if batch != self._batch:
-                self._batch, self._now = batch, self._used
-            self._used += rows.size if learn else 0
-        doublings, rest = divmod(self._now / self._half_life, 1)
-        exponent = min(1 + int(doublings), _LAST_EXPONENT)
-        keys = np.empty(rows.size, np.int32)
-        _weigh(self._weights, rows, occurrences, keys, exponent, int(2 ** (rest + _FRACTION)), learn)
-        return keys
-
-
-class LRU(Policy):
-    """Rank by the batch that used a row last; no bytes per row."""
-
-    divisible = True
-
-    def keys(self, rows: Int32s, occurrences: Int32s, *, batch: int, learn: bool) -> Int32s:
-        return np.full(rows.size, batch, np.int32)
+        return np.zeros(rows.size, np.int32)
 
 
 @compiled
@@ -203,10 +139,11 @@ def _levels_of(counts, levels):
 
 
 @compiled
-def _look_up(levels, rows, keys):
+def gather(table, rows, found):
+    """Read an element of a table for each row. None is below 0: numba would make room for counting from the end."""
     for i in range(rows.size):
-        prefetch_ahead(levels, rows, i)
-        keys[i] = levels[np.uint64(rows[i])]
+        prefetch_ahead(table, rows, i)
+        found[i] = table[np.uint64(rows[i])]
 
 
 @compiled
@@ -219,47 +156,3 @@ def _count(counts, rows, occurrences, keys, learn):
             count = min(count + occurrences[i], np.int64(65_535))
             counts[row] = count
         keys[i] = level_of(count)
-
-
-@compiled
-def _weigh(weights, rows, occurrences, keys, exponent, unit, learn):
-    """Add the occurrences of rows to their weights, each of which is `unit` of this exponent.
-
-    A weight is its exponent, and behind it the bits that follow the first one of its mantissa, which has one more than
-    `_FRACTION`; 0 is none. A key is the same with four bits of the mantissa: sixteen levels for every doubling.
-    """
-    one = np.int64(1) << _FRACTION
-    for i in range(rows.size):
-        prefetch_ahead(weights, rows, i)
-        row = np.uint64(rows[i])
-        weight = np.int64(weights[row])
-        if learn:
-            high, mantissa = np.int64(exponent), np.int64(unit) * occurrences[i]
-            if weight > 0:
-                before, at = weight & (one - 1) | one, weight >> _FRACTION
-                if at > high:
-                    mantissa = before + (mantissa >> min(at - high, np.int64(62)))
-                    high = at
-                else:
-                    mantissa += before >> min(high - at, np.int64(62))
-            more = bit_length(mantissa) - 1 - _FRACTION
-            weight = high + more << _FRACTION | mantissa >> more & (one - 1)
-            weights[row] = weight
-        keys[i] = weight >> (_FRACTION - 4)
-
-
-@compiled
-def _best(levels, begins, best):
-    """Fill `best` with the rows of the highest levels, these first, of equals the lower rows. `begins` is room."""
-    for row in range(levels.size):
-        begins[levels[row]] += 1
-    begin = 0
-    for level in range(begins.size - 1, -1, -1):
-        count = begins[level]
-        begins[level] = begin
-        begin += count
-    for row in range(levels.size):
-        at = begins[levels[row]]
-        if at < best.size:
-            best[at] = row
-            begins[levels[row]] += 1

@@ -36,31 +36,10 @@ class Queues(NamedTuple):
 
 def empty_queues(*, queues: int, slots: int) -> Queues:
     """Empty queues, with room for each of `slots` slots once."""
-    chunks = _chunks_for(queues, slots)
+    chunks = slots // CHUNK + 2 * min(queues, slots) + 1  # the first and the last of a queue may be partly full
     link = np.arange(1, chunks + 2, dtype=np.int32)
     link[-2], link[-1] = EMPTY, 0
     return Queues(np.zeros(CHUNK * chunks, np.int32), link, np.full(2 * queues, EMPTY, np.int32))
-
-
-def rearranged(old: Queues, ends: Int32s, slots: int) -> Queues:
-    """The same slots in queues whose ends are given, with room for each of `slots` slots once."""
-    have, want = old.link.size - 1, _chunks_for(ends.size // 2, slots)
-    if want <= have:
-        return Queues(old.store, old.link, ends)
-    added = np.arange(have + 1, want + 2, dtype=np.int32)
-    added[-2], added[-1] = old.link[-1], have
-    store = np.concatenate([old.store, np.zeros(CHUNK * (want - have), np.int32)])
-    return Queues(store, np.concatenate([old.link[:-1], added]), ends)
-
-
-def _chunks_for(queues: int, slots: int) -> int:
-    """Chunks that always suffice: the first and the last of each queue that is not empty may be partly full."""
-    return slots // CHUNK + 2 * min(queues, slots) + 1
-
-
-@compiled
-def is_empty(queues, queue):
-    return queues.ends[2 * queue] == EMPTY
 
 
 @compiled
@@ -100,27 +79,3 @@ def pop(queues, queue):
     link[chunk] = link[-1]
     link[-1] = chunk
     return slot
-
-
-@compiled
-def merge(queues, first, last):
-    """Make one queue of `first` to `last`, in that order, and call it `last`."""
-    for queue in range(first + 1, last + 1):
-        while not is_empty(queues, queue):
-            push(queues, first, pop(queues, queue))
-    if first < last:
-        queues.ends[2 * last], queues.ends[2 * last + 1] = queues.ends[2 * first], queues.ends[2 * first + 1]
-        queues.ends[2 * first], queues.ends[2 * first + 1] = EMPTY, EMPTY
-
-
-@compiled
-def clear(queues, queue):
-    """Drop all slots of a queue."""
-    if is_empty(queues, queue):
-        return
-    front = queues.ends[2 * queue]
-    last = (queues.ends[2 * queue + 1] - 1) >> _BITS
-    queues.link[last] = queues.link[-1]
-    queues.link[-1] = front >> _BITS
-    queues.ends[2 * queue] = EMPTY
-    queues.ends[2 * queue + 1] = EMPTY

@@ -18,14 +18,12 @@ class LruModel(QueuedRows):
 
     Among rows of the same last batch those leave first that were queued then, in order of first occurrence: the rows
     that it fetched, and those whose turn to leave came while it was in hand. Rows that it merely hit follow, each when
-    its turn has come under the batch it was queued at. So does our `Planner` with its LRU
-    policy and without look-ahead, whose counts these are, one by one (unless rows of more than 32,768 batches ago are
-    cached: all of these are equally old to it).
+    its turn has come under the batch it was queued at.
 
     Memory: 4 B per row, 13 B per slot, 8 B per batch of the span, and 256 B per batch or slot, whichever are fewer.
     """
 
-    source = "systems/freq_cache/planner/planner.py"
+    source = "suite/simulate/models/queues/lru.py"
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)

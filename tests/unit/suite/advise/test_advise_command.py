@@ -131,7 +131,7 @@ def test_rows_of_half_width_are_weighed_where_systems_take_them() -> None:
             "--hardware abacus: No such file or directory: give a100, h100, h200, or a JSON file like",
         ),
         (("--systems", "freq_cash"), "unknown system 'freq_cash': did you mean freq_cache"),
-        (("--systems", "freq_cache[policy=best]"), "'policy' is one of static, lfu, lrfu, lru"),
+        (("--systems", "freq_cache[policy=best]"), "'policy' is one of static, lfu, lru"),
         (("--systems", ","), "--systems: none named"),
         (("--cache-ratio", "0.1,2"), "--cache-ratio: 2 is out of range"),
         (("--cache-ratio", "some"), "--cache-ratio: some is out of range"),

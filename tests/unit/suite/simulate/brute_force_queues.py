@@ -6,8 +6,6 @@ import numpy as np
 from listed_traces import ListedTrace, Step
 
 from suite.simulate.models.queues.tinylfu import count, empty_sketch, estimate
-from systems.freq_cache.planner.planner import Planner
-from systems.freq_cache.planner.policy import LRU
 
 
 class BruteForceQueues:
@@ -48,6 +46,45 @@ class BruteForceQueues:
             back += full
         assert len(rows) > self.slots or set(rows) <= self.cached
         return Step(set(missing), len(missing), back)
+
+
+class BruteForceLru(BruteForceQueues):
+    """One list of rows, each queued at a batch: the first of the oldest batch leaves, unless a later one used it."""
+
+    def __init__(self, slots: int) -> None:
+        super().__init__(slots)
+        self.now = 0
+        self.last: dict[int, int] = {}
+        self.queued: list[tuple[int, int]] = []
+
+    @property
+    def cached(self) -> set[int]:
+        return set(self.last)
+
+    def hit(self, row: int) -> None:
+        self.last[row] = self.now
+
+    def admit(self, row: int) -> None:
+        if len(self.last) == self.slots:
+            self.send_away()
+        self.last[row] = self.now
+
+    def send_away(self) -> None:
+        while True:
+            batch, row = oldest = min(self.queued, key=lambda queued: queued[0])
+            self.queued.remove(oldest)
+            if self.last[row] == batch:
+                del self.last[row]
+                return
+            if row not in self.in_hand:
+                self.queued.append((self.last[row], row))
+
+    def batch(self, rows: Sequence[int]) -> Step:
+        self.now += 1
+        step = super().batch(rows)
+        waiting = {row for _, row in self.queued}
+        self.queued += [(self.now, row) for row in rows if row in self.last and row not in waiting]
+        return step
 
 
 class BruteForceS3Fifo(BruteForceQueues):
@@ -227,18 +264,3 @@ class BruteForceTinyLfu(BruteForceQueues):
 
 def told(trace: ListedTrace, policy: BruteForceQueues) -> list[Step]:
     return [policy.batch(trace.distinct(i)) for i in range(trace.length)]
-
-
-def planned(trace: ListedTrace, slots: int) -> list[Step]:
-    """What the planner does without look-ahead."""
-    planner = Planner(rows=trace.rows, slots=slots, policy=LRU())
-    steps = []
-    for i in range(trace.length):
-        planner.announce(trace.ids(i), changes=True)
-        plan = planner.plan()
-        past = int((plan.slots < 0).sum())
-        assert bool(past) <= plan.overflow
-        steps.append(
-            Step(set(plan.rows[plan.missed].tolist()), plan.fetch_rows.size + past, plan.back_rows.size + past)
-        )
-    return steps

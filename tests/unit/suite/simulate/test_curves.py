@@ -8,8 +8,6 @@ from suite.records.options import BadOption
 from suite.simulate.curves.counted import SomeTables
 from suite.simulate.curves.curves import LEAST_SAMPLED_ROWS, Depths, miss_curves
 from suite.simulate.models.model import Span
-from systems.freq_cache.planner.planner import Planner
-from systems.freq_cache.planner.policy import LRU, Policy
 
 
 def zipf_trace(sizes, *, batches, samples, exponent=1.05, seed=0):
@@ -23,48 +21,19 @@ def zipf_trace(sizes, *, batches, samples, exponent=1.05, seed=0):
     return ListedTrace.of_ids(sizes, [[ids[batch] for ids in drawn] for batch in range(batches)])
 
 
-class Recency(Policy):
-    """Least recently used, the rows of one batch in order of first occurrence: every row has a key of its own.
-
-    The planner's `LRU` gives all rows of a batch one key, and queues a row that is hit only when its turn to leave has
-    come; which of the rows of one batch leaves first then depends on the size of the cache.
-    """
-
-    def __init__(self):
-        self._next = 0
-
-    def keys(self, rows, occurrences, *, batch, learn):
-        self._next += rows.size
-        return np.arange(self._next - rows.size, self._next, dtype=np.int32)
-
-
-def planned(trace, slots, span, policy):
-    """Unique misses, lookup misses, distinct rows and lookups of our planner without look-ahead."""
-    planner = Planner(rows=trace.rows, slots=slots, policy=policy)
-    counts = np.zeros(4, np.int64)
-    for number in range(span.stop):
-        planner.announce(trace.ids(number), changes=True)
-        plan = planner.plan()
-        if number >= span.counted_from:
-            counts += (plan.unique_misses, plan.lookup_misses, plan.unique_ids, trace.ids(number).values.size)
-    return counts.tolist()
-
-
-def fewest_and_most_misses(trace, slots, span):
-    """Unique misses if of the rows whose last batch is the same the right ones leave first, or the wrong ones."""
-    last = {}
-    fewest = most = 0
+def least_recent(trace, slots, span):
+    """Unique misses, lookup misses, distinct rows and lookups of an LRU cache: a list, the next row to leave first."""
+    cached, counts = [], np.zeros(4, np.int64)
     for number in range(span.stop):
         ids = trace.ids(number)
-        rows = set((ids.values + np.repeat(ids.starts, np.diff(ids.ends, prepend=0))).tolist())
-        for row in rows:
-            newer = sum(other > last[row] for other in last.values()) if row in last else slots
-            as_new = sum(other == last[row] for other in last.values()) if row in last else 0
-            if number >= span.counted_from:
-                fewest += newer >= slots
-                most += newer + as_new > slots or row not in last
-        last |= dict.fromkeys(rows, number)
-    return fewest, most
+        rows = (ids.values + np.repeat(ids.starts, np.diff(ids.ends, prepend=0))).tolist()
+        distinct, before = list(dict.fromkeys(rows)), set(cached)
+        missed = [row for row in distinct if row not in before]
+        others = [row for row in cached if row not in set(rows)]
+        cached = others[max(len(others) + len(distinct) - slots, 0) :] + distinct
+        if number >= span.counted_from:
+            counts += (len(missed), sum(row not in before for row in rows), len(distinct), len(rows))
+    return counts.tolist()
 
 
 def counters(curve, slots):
@@ -85,38 +54,26 @@ sizes_and_batches = st.lists(st.integers(1, 14), min_size=1, max_size=3).flatmap
 
 @settings(max_examples=10)
 @given(sizes_and_batches, st.data())
-def test_every_size_from_the_largest_batch_on_equals_our_planner_counter_for_counter(made, data):
+def test_every_size_from_the_largest_batch_on_equals_a_cache_of_it_counter_for_counter(made, data):
     trace = ListedTrace.of_ids(*made)
     span = Span(counted_from=data.draw(st.integers(0, trace.length - 1)), stop=trace.length)
     curves = miss_curves(trace, span, per_table=True)
     for slots in range(max(1, curves.pooled.largest_batch), trace.rows + 2):
-        assert counters(curves.pooled, slots) == planned(trace, slots, span, Recency())
+        assert counters(curves.pooled, slots) == least_recent(trace, slots, span)
     for curve in curves.tables:
         for slots in range(max(1, curve.largest_batch), curve.rows + 2):
-            assert counters(curve, slots) == planned(SomeTables(trace, [curve.name]), slots, span, Recency())
+            assert counters(curve, slots) == least_recent(SomeTables(trace, [curve.name]), slots, span)
 
 
-@settings(max_examples=15)
-@given(sizes_and_batches)
-def test_lru_of_our_planner_differs_only_in_which_row_of_a_batch_leaves_first(made):
-    trace = ListedTrace.of_ids(*made)
-    span = Span(counted_from=0, stop=trace.length)
-    curve = miss_curves(trace, span).pooled
-    for slots in range(max(1, curve.largest_batch), trace.rows + 2):
-        fewest, most = fewest_and_most_misses(trace, slots, span)
-        assert fewest <= curve.misses(slots) <= most
-        assert fewest <= planned(trace, slots, span, LRU())[0] <= most
-
-
-def test_a_long_trace_equals_our_planner_at_a_few_sizes():
+def test_a_long_trace_equals_caches_of_a_few_sizes():
     trace = zipf_trace([3_000, 40, 9_000], batches=40, samples=300)
     span = Span(counted_from=15, stop=40)
     curves = miss_curves(trace, span, per_table=True)
     for slots in (curves.pooled.largest_batch, 777, 1_500, 4_000, trace.rows):
-        assert counters(curves.pooled, slots) == planned(trace, slots, span, Recency())
+        assert counters(curves.pooled, slots) == least_recent(trace, slots, span)
     for curve in curves.tables:
         for slots in {curve.largest_batch, (curve.largest_batch + curve.rows) // 2}:
-            assert counters(curve, slots) == planned(SomeTables(trace, [curve.name]), slots, span, Recency())
+            assert counters(curve, slots) == least_recent(SomeTables(trace, [curve.name]), slots, span)
 
 
 def test_below_the_largest_batch_the_curve_says_that_it_does_not_hold():

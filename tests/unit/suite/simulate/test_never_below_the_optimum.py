@@ -15,7 +15,7 @@ from systems.registry import Variant
 pytestmark = pytest.mark.slow
 
 BOUNDS = {"belady", "compulsory"}
-ALIKE = ("freq_cache[policy=lrfu]", "look_ahead=64", "policy=static,look_ahead", "policy=lfu,look_ahead")
+ALIKE = ("look_ahead=64", "policy=static,look_ahead", "policy=lfu,look_ahead")
 POLICIES = [
     variant
     for variant in parse_policies(",".join(ALL))

@@ -17,7 +17,7 @@ def model(trace: ListedTrace, slots: int, *, policy: str, look_ahead: int, count
 
 
 def told(trace: ListedTrace, slots: int, *, policy: str, known_behind: int) -> list[Step]:
-    planner = BruteForcePlanner(rows=trace.rows, slots=slots, ranking=RANKINGS[policy](trace), one_by_one=True)
+    planner = BruteForcePlanner(rows=trace.rows, slots=slots, ranking=RANKINGS[policy](trace))
     planner.warm_up()
     steps, beside = [], 0
     for index in range(trace.length + known_behind):
@@ -57,9 +57,7 @@ def test_caches_of_several_sizes_share_the_ranks_of_a_trace(monkeypatch: pytest.
     assert first.unique_misses == second.unique_misses
 
 
-@pytest.mark.usefixtures("work_in_parts")
-def test_counters_do_not_depend_on_threads() -> None:
-    """The fixture has every loop shared among threads; `test_counters_follow_the_rules` runs on one."""
+def test_counters_follow_the_rules_over_many_batches() -> None:
     trace = skewed_trace(tables=(60, 90, 7), batches=30, samples=40)
     for policy in RANKINGS:
         assert_counts(model(trace, 70, policy=policy, look_ahead=4), told(trace, 70, policy=policy, known_behind=3))

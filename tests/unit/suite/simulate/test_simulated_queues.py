@@ -1,14 +1,14 @@
-"""Policies in queues do by the batch what their rules say of rows, and LRU what the planner does."""
+"""Policies in queues do by the batch what their rules say of rows."""
 
 import numpy as np
 import pytest
 from brute_force_queues import (
     BruteForceLfuda,
+    BruteForceLru,
     BruteForceQueues,
     BruteForceS3Fifo,
     BruteForceSieve,
     BruteForceTinyLfu,
-    planned,
     told,
 )
 from hypothesis import HealthCheck, given, settings
@@ -26,12 +26,13 @@ from suite.simulate.traces import trace as traces_module
 
 SETTINGS = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 PAIRS: list[tuple[type[CacheModel], type[BruteForceQueues]]] = [
+    (LruModel, BruteForceLru),
     (S3FifoModel, BruteForceS3Fifo),
     (SieveModel, BruteForceSieve),
     (LfudaModel, BruteForceLfuda),
     (TinyLfuModel, BruteForceTinyLfu),
 ]
-MODELS = [LruModel, *(model for model, _ in PAIRS)]
+MODELS = [model for model, _ in PAIRS]
 
 
 def one_row_a_batch(rows: list[int]) -> ListedTrace:
@@ -66,19 +67,6 @@ def test_s3_fifo_fills_its_main_queue_where_asked(trace, slots):
     slots = min(slots, trace.rows)
     steps = told(trace, BruteForceS3Fifo(slots, "main"))
     assert_counts(S3FifoModel(setting(trace, slots), {"fill": "main"}), steps)
-
-
-@SETTINGS
-@given(trace=traces(), slots=st.integers(1, 60))
-def test_lru_equals_the_planner(trace, slots):
-    assert_counts(LruModel(setting(trace, slots), {}), planned(trace, slots))
-
-
-@pytest.mark.parametrize("slots", [47, 150])
-def test_lru_equals_the_planner_over_many_batches(slots):
-    trace = skewed_trace(tables=[200, 90, 3], batches=300, samples=20)
-    tally = assert_counts(LruModel(setting(trace, slots), {}), planned(trace, slots))
-    assert tally.rows_written_back > 1000
 
 
 def test_lru_sends_the_rows_of_the_oldest_batch_away_first():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_curves import Recency, planned, zipf_trace
+from test_curves import least_recent, zipf_trace
 from torchrec import EmbeddingBagConfig
 
 from suite.records.options import BadOption
@@ -82,9 +82,9 @@ def test_predicted_misses_are_what_caches_of_these_sizes_miss():
     assert 890 < sum(split.equal.slots) <= 900
     for division in (split.greedy, split.equal):
         for place, (slots, misses) in enumerate(zip(division.slots, division.misses, strict=True)):
-            assert planned(SomeTables(trace, [curves.tables[place].name]), slots, span, Recency())[0] == misses
+            assert least_recent(SomeTables(trace, [curves.tables[place].name]), slots, span)[0] == misses
             assert slots >= curves.tables[place].largest_batch
-    assert planned(trace, 900, span, Recency())[0] == split.shared_misses
+    assert least_recent(trace, 900, span)[0] == split.shared_misses
     assert split.greedy.total_misses <= split.equal.total_misses
 
 

@@ -31,7 +31,7 @@ def odd(**more: Any) -> EmbeddingBagConfig:
         ({"device_bytes": 100}, "device budget of 100 bytes is too small: the smallest that works is [0-9,]+ bytes"),
         ({"look_ahead": -1}, "look_ahead of -1 is outside 0 to 64"),
         ({"look_ahead": 65}, "look_ahead of 65 is outside 0 to 64"),
-        ({"policy": "random"}, "policy 'random' is none of static, lfu, lrfu, lru"),
+        ({"policy": "random"}, "policy 'random' is none of static, lfu, lru"),
         ({"policy": "static"}, "give them, or use policy=lfu"),
         ({"cache_rows": {"user": 3, "shop": 3}}, "cache_rows names no table of the collection: shop, user"),
         ({"cache_rows": {"users": 0}}, "cache_rows must be at least 1: users"),

@@ -97,7 +97,7 @@ def test_ctrl_c_while_a_plan_is_waited_for_loses_nothing(monkeypatch, look_ahead
 
 def test_ctrl_c_in_the_middle_of_a_plan_is_told_instead_of_training_other_rows(monkeypatch):
     collection, interrupt = built(), KeyboardInterrupt()
-    monkeypatch.setattr(Planner, "_assign", failing_once(Planner._assign, interrupt, at=3))
+    monkeypatch.setattr(Planner, "_choose", failing_once(Planner._choose, interrupt, at=3))
     with pytest.raises(KeyboardInterrupt):
         for one in batches(6):
             train(collection, one)

@@ -1,6 +1,5 @@
 """What policies think of rows: the keys they give, what they learn, and what they would fill a cache with."""
 
-import math
 from collections import Counter
 
 import numpy as np
@@ -11,9 +10,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from systems.freq_cache.planner.planner import Ids, Planner
-from systems.freq_cache.planner.policy import LEVELS, LFU, LRFU, LRU, Policy, StaticFrequency, level_of
+from systems.freq_cache.planner.policy import LEVELS, LFU, LRU, Policy, StaticFrequency, level_of
 
-NAMES = ("static", "lfu", "lrfu", "lru")
+NAMES = ("static", "lfu", "lru")
 SETTINGS = settings(max_examples=80, deadline=None)
 COUNTS = st.lists(st.integers(0, 6) | st.integers(0, 2**40), min_size=1, max_size=30)
 
@@ -99,7 +98,7 @@ def test_counts_of_lfu_end_at_65535_and_do_not_start_over() -> None:
     assert used(policy, [1], times=0) == [0]
 
 
-@pytest.mark.parametrize("policy", [static([3, 1, 2]), LFU(3), LRFU(3, 8), LRU()], ids=NAMES)
+@pytest.mark.parametrize("policy", [static([3, 1, 2]), LFU(3), LRU()], ids=NAMES)
 def test_evaluation_leaves_a_policy_as_it_is(policy: Policy) -> None:
     used(policy, [0, 2], times=2)
     before = used(policy, [0, 1, 2], learn=False, batch=7)
@@ -108,51 +107,7 @@ def test_evaluation_leaves_a_policy_as_it_is(policy: Policy) -> None:
     assert used(policy, [0, 1, 2], learn=False, batch=7) == before
 
 
-@given(
-    batches=st.lists(st.dictionaries(st.integers(0, 5), st.integers(1, 3000), min_size=1), min_size=1, max_size=40),
-    half_life=st.integers(1, 30),
-)
-def test_lrfu_key_is_the_level_of_occurrences_that_gain_weight_with_time(
-    batches: list[dict[int, int]], half_life: int
-) -> None:
-    policy, weights, rows_before = LRFU(6, half_life), [0.0] * 6, 0
-    for number, occurrences in enumerate(batches):
-        for row, times in occurrences.items():
-            weights[row] += times * 2 ** (rows_before / half_life)
-        rows_before += len(occurrences)
-        keys = policy.keys(int32s(*occurrences), int32s(*occurrences.values()), batch=number, learn=True)
-        for key, row in zip(keys.tolist(), occurrences, strict=True):
-            exponent = math.floor(math.log2(weights[row]))
-            level = 16 * (1 + exponent) + 16 * (weights[row] / 2**exponent - 1)
-            assert level - 2 < key <= level  # weights are cut off behind their twelfth bit
-
-
-def test_lrfu_ranks_a_row_used_now_above_one_used_more_often_long_ago() -> None:
-    policy = LRFU(10, half_life=20)
-    (old,) = used(policy, [0], times=100, batch=0)
-    (early,) = used(policy, [1], times=10, batch=1)
-    for batch in range(2, 12):
-        used(policy, list(range(2, 10)), batch=batch)  # four half-lives in all
-    (late,) = used(policy, [1], times=10, batch=12)
-    assert early < old < late
-
-
-def test_lrfu_has_one_time_for_all_parts_of_a_batch() -> None:
-    whole, parts = LRFU(100, half_life=16), LRFU(100, half_life=16)
-    for batch in range(10):
-        rows = list(range(batch, batch + 40))
-        expected = used(whole, rows, batch=batch)
-        assert used(parts, rows[:13], batch=batch) + used(parts, rows[13:], batch=batch) == expected
-
-
-def test_lru_key_is_the_number_of_the_batch() -> None:
-    assert used(LRU(), [5, 1], batch=0) == [0, 0]
-    assert used(LRU(), [5, 1], batch=100_000) == [100_000, 100_000]
-
-
-@pytest.mark.parametrize(
-    ("policy", "bytes_per_row"), [(static([1] * 100), 2), (LFU(100), 2), (LRFU(100, 8), 4), (LRU(), 0)], ids=NAMES
-)
+@pytest.mark.parametrize(("policy", "bytes_per_row"), [(static([1] * 100), 2), (LFU(100), 2), (LRU(), 0)], ids=NAMES)
 def test_bytes_per_row_are_those_documented(policy: Policy, bytes_per_row: int) -> None:
     assert policy.nbytes == 100 * bytes_per_row
 
@@ -163,26 +118,27 @@ class EvenRowsAreDear(Policy):
     def keys(
         self, rows: NDArray[np.int32], occurrences: NDArray[np.int32], *, batch: int, learn: bool
     ) -> NDArray[np.int32]:
-        assert occurrences.size == 0  # not asked for
         return np.where(rows % 2 == 0, 1, 0).astype(np.int32)
 
 
 class FilledFromTheEnd(EvenRowsAreDear):
-    fixed = True
-
     def best(self, rows: int) -> NDArray[np.int32]:
         return np.arange(10 - rows, 10, dtype=np.int32)
 
 
+class FirstIn(LRU):
+    reinserts = False
+
+
 def missed(planner: Planner, *rows: int) -> list[int]:
-    planner.announce(Ids(np.array(rows, np.int64), np.array([len(rows)]), np.array([0])), changes=True)
+    ids = Ids(np.array(rows, np.int64), np.array([len(rows)]), np.array([0]))
+    planner.announce(planner.distinct(ids), changes=True)
     plan = planner.plan()
     return plan.rows[plan.missed].tolist()
 
 
-@pytest.mark.parametrize("policy", [EvenRowsAreDear(), FilledFromTheEnd()], ids=["asked for all", "fixed"])
-def test_policy_of_ones_own_decides_what_leaves(policy: Policy) -> None:
-    planner = Planner(rows=10, slots=4, policy=policy)
+def test_policy_of_ones_own_decides_what_leaves() -> None:
+    planner = Planner(rows=10, slots=4, policy=EvenRowsAreDear())
     for row in (0, 1, 2, 3, 5, 7):
         assert missed(planner, row) == [row]
     assert missed(planner, 0, 2) == []  # 1, 3 and 5 have left
@@ -198,12 +154,10 @@ def test_policy_of_ones_own_fills_the_cache() -> None:
     assert missed(planner, 6, 8) == []
 
 
-def test_policy_of_ones_own_that_counts_is_told_how_often() -> None:
+def test_policy_of_ones_own_is_told_how_often_each_row_occurs() -> None:
     told: list[list[int]] = []
 
     class Counts(Policy):
-        counts = True
-
         def keys(
             self, rows: NDArray[np.int32], occurrences: NDArray[np.int32], *, batch: int, learn: bool
         ) -> NDArray[np.int32]:
@@ -214,18 +168,9 @@ def test_policy_of_ones_own_that_counts_is_told_how_often() -> None:
     assert told == [[0, True, 3, 1, 3, 1]]
 
 
-def test_policy_with_keys_of_its_own_is_not_asked_in_parts_unless_it_says_so() -> None:
-    class Doubled(LFU):
-        def keys(
-            self, rows: NDArray[np.int32], occurrences: NDArray[np.int32], *, batch: int, learn: bool
-        ) -> NDArray[np.int32]:
-            return 2 * super().keys(rows, occurrences, batch=batch, learn=learn)
-
-    class Renamed(LFU):
-        pass
-
-    class InParts(Doubled):
-        divisible = True
-
-    assert [kind.divisible for kind in (Doubled, Renamed, InParts)] == [False, True, True]
-    assert not EvenRowsAreDear.divisible
+@pytest.mark.parametrize(("policy", "gone"), [(LRU(), 1), (FirstIn(), 0)], ids=["reinserts", "does not"])
+def test_row_used_since_it_was_queued_is_queued_once_more_if_the_policy_reinserts(policy: Policy, gone: int) -> None:
+    planner = Planner(rows=10, slots=3, policy=policy)
+    for row in (0, 1, 2, 0, 5):
+        missed(planner, row)
+    assert sorted({0, 1, 2, 5} - set(planner.held(0, 10)[0].tolist())) == [gone]

@@ -2,13 +2,12 @@
 
 from collections import deque
 
-import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from systems.freq_cache.planner.queues import CHUNK, EMPTY, Queues, clear, empty_queues, pop, push, rearranged
+from systems.freq_cache.planner.queues import CHUNK, EMPTY, Queues, empty_queues, pop, push
 
 
 def content(queues: Queues, queue: int) -> list[int]:
@@ -64,24 +63,6 @@ class BesideDeques(RuleBasedStateMachine):
             slot = pop(self.queues, queue)
             assert slot == self.expected[queue].popleft()
             self.out.append(slot)
-
-    @rule(draw=st.data())
-    def clear(self, draw: st.DataObject) -> None:
-        queue = draw.draw(st.integers(0, len(self.expected) - 1))
-        clear(self.queues, queue)
-        self.out.extend(self.expected[queue])
-        self.expected[queue].clear()
-
-    @rule(draw=st.data(), more=st.integers(0, 6), fewer=st.integers(0, 3))
-    def rearrange(self, draw: st.DataObject, more: int, fewer: int) -> None:
-        """Queues in another order, more of them or without some of the empty ones."""
-        empty = [at for at, slots in enumerate(self.expected) if not slots]
-        left_out = set(empty[: min(fewer, len(self.expected) - 1)])
-        order = draw.draw(st.permutations([at for at in range(len(self.expected)) if at not in left_out]))
-        ends = np.full((len(order) + more, 2), EMPTY, np.int32)
-        ends[: len(order)] = self.queues.ends.reshape(-1, 2)[order]
-        self.queues = rearranged(self.queues, ends.reshape(-1), self.slots)
-        self.expected = [*(self.expected[at] for at in order), *(deque[int]() for _ in range(more))]
 
     @invariant()
     def content_is_that_of_the_deques(self) -> None:

@@ -160,7 +160,7 @@ def test_first_lookups_after_eval_do_not_fill_the_cache() -> None:
     with torch.no_grad():
         ours(batch(0))
         ours(batch_of({name: [[]] for t in TABLES for name in t.feature_names}))
-    assert all(cache.planner._used == 0 for cache in ours.caches)
+    assert all(cache.planner.held(0, 2**31)[0].size == 0 for cache in ours.caches)
 
 
 def test_evaluation_stands_between_a_lookup_and_its_backward_where_nothing_is_planned() -> None:
