@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numba
+import numpy as np
 from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -87,3 +88,11 @@ def prefetch_ahead(array, rows, i):
     """Ask for the memory of `array[row]` of a row that comes a few turns after the `i`-th."""
     if i + _AHEAD < rows.size:
         prefetch(array, rows[i + _AHEAD])
+
+
+@compiled
+def gather(table, rows, found):
+    """Read an element of a table for each row. None is below 0: numba would make room for counting from the end."""
+    for i in range(rows.size):
+        prefetch_ahead(table, rows, i)
+        found[i] = table[np.uint64(rows[i])]

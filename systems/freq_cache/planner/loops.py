@@ -276,12 +276,10 @@ def settle(rows, keys, found, entered, back_rows, back_slots, batch, changes, re
     """Let rows leave, give their slots to absent rows of a batch, and unpin and queue the rows that no later one needs.
 
     The batch's distinct rows, int32 `[u]`, have `keys`. The first absent ones take the slots `entered`, int32 `[m]`,
-    which `found` receives, as `survey` left it. A row that gets none, in an overflow batch, is written back by this
-    batch all the same. `back_rows` and `back_slots` receive the changed
-    rows that leave, and the slots they leave, int32 `[m]`.
-
-    `changes`: the batch is trained. `reinserts`: a slot that is in a queue joins it anew before it leaves, because its
-    row was used. Returns how many rows are in `back_rows`.
+    which `found`, their slots or locations, receives. A row that gets none, in an overflow batch, is written back by
+    this batch all the same. `back_rows` and `back_slots` receive the changed rows that leave, and the slots they leave,
+    int32 `[m]`. `changes`: the batch is trained. `reinserts`: a slot that is in a queue joins it anew before it leaves,
+    because its row was used. Returns how many rows are in `back_rows`.
     """
     where, slots, state, _ = index
     pin, left = pin_of(batch), written_back_by(batch)

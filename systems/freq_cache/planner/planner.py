@@ -7,9 +7,10 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+from systems.freq_cache.compiled import gather
 from systems.freq_cache.planner import loops
 from systems.freq_cache.planner.loops import CHANGED, NONE, PINNED, PINS, TAKEN, Index, writers_of
-from systems.freq_cache.planner.policy import LEVELS, Policy, checked, gather
+from systems.freq_cache.planner.policy import LEVELS, Policy, checked
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]

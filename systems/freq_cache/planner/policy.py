@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from systems.freq_cache.compiled import bit_length, compiled, prefetch_ahead
+from systems.freq_cache.compiled import bit_length, compiled, gather, prefetch_ahead
 
 Int32s = NDArray[np.int32]
 
@@ -45,10 +45,7 @@ class Policy(ABC):
         """
 
     def best(self, rows: int) -> Int32s:
-        """Up to `rows` rows to fill the cache with before the first batch, int32. Default: none.
-
-        The best first: what is used together then lies together, in the index and among the slots.
-        """
+        """Up to `rows` rows to fill the cache with before the first batch, int32, the best first. Default: none."""
         return np.empty(0, np.int32)
 
 
@@ -89,12 +86,9 @@ class StaticFrequency(Policy):
         return keys
 
     def best(self, rows: int) -> Int32s:
-        rows = min(rows, self._levels.size)
-        least = np.partition(self._levels, -rows)[-rows] if rows else LEVELS
-        above = np.flatnonzero(self._levels > least)
-        above = above[np.argsort(LEVELS - self._levels[above], kind="stable")]  # of uint16: a radix sort
-        equal = np.flatnonzero(self._levels == least)[: rows - above.size]
-        return np.concatenate([above, equal]).astype(np.int32)
+        best = np.empty(min(rows, self._levels.size), np.int32)
+        _best(self._levels, np.zeros(LEVELS, np.int64), best)
+        return best
 
 
 class LFU(Policy):
@@ -139,11 +133,18 @@ def _levels_of(counts, levels):
 
 
 @compiled
-def gather(table, rows, found):
-    """Read an element of a table for each row. None is below 0: numba would make room for counting from the end."""
-    for i in range(rows.size):
-        prefetch_ahead(table, rows, i)
-        found[i] = table[np.uint64(rows[i])]
+def _best(levels, places, best):
+    """Fill `best` with the rows of the highest levels, these first, of equals the lower rows. `places` is room."""
+    for row in range(levels.size):
+        places[LEVELS - 1 - levels[row]] += 1
+    before = 0
+    for level in range(LEVELS):
+        places[level], before = before, before + places[level]
+    for row in range(levels.size):
+        place = places[LEVELS - 1 - levels[row]]
+        if place < best.size:
+            best[place] = row
+            places[LEVELS - 1 - levels[row]] += 1
 
 
 @compiled
