@@ -1,11 +1,12 @@
 """Where the time of a step of our cache goes: run as a script, on a CUDA device or a CPU.
 
     python results/cache/step_profile.py [--scale full] [--cache-ratio 0.015] [--system "freq_cache[look_ahead=16]"]
+    python results/cache/step_profile.py --picture results/cache/step.svg
 
-Two tables per run. Host: milliseconds per step in each part of the cache, by thread, parts within a part subtracted;
-"wait for the plan" and "wait for write-backs" are what the training thread loses to the other threads. Device (CUDA
-only, from torch's profiler): kernels, copies each way, how much of the copies lies under kernels (hidden) or not
-(exposed), and how long the device does nothing.
+Two tables per run, and a picture where one is asked for. Host: milliseconds per step in each part of the cache, by
+thread, parts within a part subtracted; "wait for the plan" and "wait for write-backs" are what the training thread
+loses to the other threads. Device (CUDA only, from torch's profiler): kernels, copies each way, how much of the copies
+lies under kernels (hidden) or not (exposed), and how long the device does nothing.
 """
 
 import argparse
@@ -23,8 +24,10 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import matplotlib as mpl
 import pandas as pd
 import torch
+from matplotlib import pyplot as plt
 
 from suite.records.environment import VIRTUAL_DEVICE, capture
 from suite.records.options import parse_workloads
@@ -122,6 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--warmup", type=int, default=60)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--out", type=Path, help="record of the figures, as JSON")
+    parser.add_argument("--picture", type=Path, help="the threads of a step, as SVG")
     options = parser.parse_args(arguments)
     record = profiled(_cell(options), warmup=options.warmup, steps=options.steps)
     if record["environment"]["gpu"] == VIRTUAL_DEVICE:
@@ -130,6 +134,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     show(record)
     if options.out is not None:
         write_atomically(options.out, json.dumps(record, indent=1) + "\n")
+    if options.picture is not None:
+        draw(record, options.picture)
 
 
 def profiled(cell: Cell, *, warmup: int, steps: int) -> dict[str, Any]:
@@ -238,6 +244,30 @@ def show(record: dict[str, Any]) -> None:
     if record["device"] is not None:
         lines = [[name.removesuffix("_ms").replace("_", " "), f"{ms:.3f}"] for name, ms in record["device"].items()]
         say(pd.DataFrame(lines, columns=["device", "ms per step"]).to_string(index=False))
+
+
+def draw(record: dict[str, Any], path: Path) -> None:
+    """One bar per thread: what it does in a step, the longest part first, and hatched where it waits for another."""
+    parts = pd.DataFrame(record["host"]).sort_values("ms", ascending=False)
+    threads = sorted(parts["thread"].unique(), key=lambda thread: thread != "training")
+    with mpl.rc_context({"svg.hashsalt": "step", "font.size": 8}):
+        figure, axes = plt.subplots(figsize=(9, 1.2 + 0.6 * len(threads)), layout="constrained")
+        colours = dict(zip(parts["part"].unique(), plt.get_cmap("tab20").colors, strict=False))
+        named: dict[str, Any] = {}
+        for at, thread in enumerate(threads):
+            start = 0.0
+            for part, ms in parts[parts["thread"] == thread][["part", "ms"]].itertuples(index=False):
+                waits = part.startswith("wait")
+                style = {"facecolor": "white", "hatch": "///"} if waits else {"facecolor": colours[part]}
+                named[part] = axes.barh(at, ms, left=start, edgecolor="black", linewidth=0.4, **style)
+                start += ms
+        axes.axvline(record["step_ms_while_timed"], color="black", linestyle=":", label="the step")
+        axes.set_yticks(range(len(threads)), threads)
+        axes.invert_yaxis()
+        axes.set_xlabel("ms per step; white and hatched: the thread waits for another")
+        axes.legend(named.values(), named, loc="upper left", bbox_to_anchor=(1, 1), fontsize=7, frameon=False)
+        figure.savefig(path, format="svg", metadata={"Date": None})
+        plt.close(figure)
 
 
 def say(text: str) -> None:

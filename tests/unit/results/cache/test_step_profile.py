@@ -58,8 +58,10 @@ def test_the_command_leaves_a_record_whose_parts_lie_within_the_step(
 ) -> None:
     out = tmp_path / "profile.json"
     words = ["--scale", "smoke", "--device", "cpu", "--warmup", "4", "--steps", "6", "--system", system]
-    step_profile.main([*words, "--out", str(out)])
+    step_profile.main([*words, "--out", str(out), "--picture", str(tmp_path / "step.svg")])
     record = json.loads(out.read_text())
+    drawn = (tmp_path / "step.svg").read_text()
+    assert all(f"<!-- {part[name]} -->" in drawn for part in record["host"] for name in ("thread", "part"))
     on_training = [part for part in record["host"] if part["thread"] == "training"]
     assert parts <= {part["part"] for part in record["host"]}
     assert 0 < sum(part["ms"] for part in on_training) <= record["step_ms_while_timed"]
