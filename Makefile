@@ -31,7 +31,7 @@ test: setup lint
 	$(PYTEST) -m "not slow" --cov --cov-report=term:skip-covered $(ARGS)
 
 test-all: setup
-	$(PYTEST) -m slow $(ARGS)
+	$(PYTEST) -m slow --durations=15 $(ARGS)
 
 # The CUDA path on a device that is played by host memory, with the builds for CUDA in an environment of their own.
 VIRTUAL := .venv-virtual-cuda
