@@ -29,12 +29,7 @@ class Deletion(NamedTuple):
 
 
 ROOM, LOOKED_UP, COPIED = "room_in_staging and host", "only_looked_up and host", "copied_ahead"
-LARGER, HOME, WRITTEN_HOME, UVM_AHEAD = (
-    "larger and exchanged",
-    "room_in_staging and exchanged",
-    "writes_them_home",
-    "fbgemm_prefetches",
-)
+LARGER, UVM_AHEAD = "larger and exchanged", "fbgemm_prefetches"
 DELETIONS = (
     Deletion("what arrives is used before it is there", ROOM, TRANSFER, "compute.wait_event(self.event)"),
     Deletion("what arrives is given back while it is used", LOOKED_UP, TRANSFER, "tensor.record_stream(compute)"),
@@ -67,12 +62,9 @@ DELETIONS = (
         "staging is given back while it is used", "staging_that_is", BUFFERS, "self._device.record_stream(compute)"
     ),
     Deletion("a tensor is given back while it leaves", "while_it_leaves", TRANSFER, "tensor.record_stream(stream)"),
-    Deletion("rows are read before the device writes them home", HOME, TRANSFER, "self._in.wait_stream(self._out)"),
     Deletion(
         "the host reads rows before the device writes them home", LARGER, WRITER, "write.records.wait()\n", "pass\n"
     ),
-    Deletion("numbers are given back while they are used", WRITTEN_HOME, BUFFERS, "rows.record_stream(stream)"),
-    Deletion("records are given back while they are written", WRITTEN_HOME, BUFFERS, "records.record_stream(stream)"),
     Deletion("a batch is moved while it is sent", "slow_reader", PIPELINE, "coming.sending.wait()"),
     Deletion("fbgemm reads a batch before it arrives", UVM_AHEAD, UVM, "self._reading.wait_event(arrived)"),
     Deletion("fbgemm fills before it has read", UVM_AHEAD, UVM, "self._side.wait_stream(self._reading)"),
