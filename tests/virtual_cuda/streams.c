@@ -112,19 +112,6 @@ static void step(cudaStream_t s) {
     pthread_cond_broadcast(&moved);
 }
 
-/* Have a stream do so much, and first what that waits for. Under `order`. No, if this thread is within it: a finalizer
- * that runs during a kernel cannot wait for that kernel. */
-static int reach(cudaStream_t s, uint64_t place) {
-    while (s->done < place) {
-        struct work *w = s->first;
-        if (s->busy && pthread_equal(s->runner, pthread_self())) return 0;
-        if (s->busy) pthread_cond_wait(&moved, &order);
-        else if (w->kind != WAIT || w->other->done >= w->place) step(s);
-        else if (!reach(w->other, w->place)) return 0;
-    }
-    return 1;
-}
-
 /* Have prompt streams do what they can. Under `order`. */
 static void prompt(void) {
     for (int again = 1; again;) {
@@ -137,6 +124,21 @@ static void prompt(void) {
             }
         }
     }
+}
+
+/* Have a stream do so much, and first what that waits for; prompt ones do what each step makes possible. Under `order`.
+ * No, if this thread is within it: a finalizer that runs during a kernel cannot wait for that kernel. */
+static int reach(cudaStream_t s, uint64_t place) {
+    while (s->done < place) {
+        struct work *w = s->first;
+        if (s->busy && pthread_equal(s->runner, pthread_self())) return 0;
+        if (s->busy) pthread_cond_wait(&moved, &order);
+        else if (w->kind != WAIT || w->other->done >= w->place) {
+            step(s);
+            prompt();
+        } else if (!reach(w->other, w->place)) return 0;
+    }
+    return 1;
 }
 
 static void push(cudaStream_t s, struct work one) {
@@ -179,7 +181,6 @@ static void await(cudaStream_t s, uint64_t place) {
     void *state = without_gil();
     pthread_mutex_lock(&order);
     reach(s, place);
-    prompt();
     pthread_mutex_unlock(&order);
     with_gil(state);
 }
