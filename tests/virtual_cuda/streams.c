@@ -3,8 +3,9 @@
  * Without VCUDA_LATE work is done when it is asked for. With it, work waits in its stream. A stream that is late does it
  * when something needs it: a host that synchronises, or a stream that waits for an event behind it and is itself needed.
  * A stream that is prompt does it at once, unless it has to wait for a late one. VCUDA_LATE is 0 to 7: its bits say
- * whether the default stream is prompt, and every second of the others, and the rest. So of two pieces of work that nothing orders, either may come first: whoever forgot
- * a wait reads what was there before, or overwrites what was still to be read.
+ * whether the default stream is prompt, and every second of the others in the order of their first work, and the rest.
+ * So of two pieces of work that nothing orders, either may come first: whoever forgot a wait reads what was there before,
+ * or overwrites what was still to be read.
  *
  * An event is a place in a stream: it has come when the stream has done as much work. */
 #define _GNU_SOURCE
@@ -29,7 +30,7 @@ struct work {
     struct work *next;
 };
 struct CUstream_st {
-    int priority, late, busy, asked;
+    int priority, number, late, busy, asked; /* number: in the order of first work, from 1 */
     pthread_t runner;
     uint64_t queued, done, wanted;
     struct work *first, *last;
@@ -47,7 +48,7 @@ static struct CUstream_st legacy; /* the default stream, by whatever name */
 static cudaStream_t streams[MOST_STREAMS] = {&legacy};
 static size_t stream_count = 1;
 static uint64_t tickets;
-static int stopped, broken;
+static int numbered, stopped, broken;
 static pthread_mutex_t order = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
 static vcuda_kernel kernel;
@@ -55,15 +56,15 @@ static vcuda_kernel kernel;
 static cudaStream_t named(cudaStream_t s) { return (uintptr_t)s <= 2 ? &legacy : s; }
 
 static uint64_t seed;
-static void draw(size_t number) { /* whether a stream is late; those that are made one behind the other differ */
-    streams[number]->late = !(seed >> (number ? 1 + number % 2 : 0) & 1);
+static void draw(cudaStream_t s) { /* whether a stream is late; of two that begin one behind the other both cases come */
+    s->late = !(seed >> (s == &legacy ? 0 : 1 + s->number % 2) & 1);
 }
 static int late(void) {
     static int known = -1;
     if (known < 0) {
         const char *text = getenv("VCUDA_LATE");
         seed = text ? strtoull(text, NULL, 10) : 0;
-        draw(0);
+        draw(&legacy);
         known = text != NULL;
     }
     return known;
@@ -148,6 +149,10 @@ static void push(cudaStream_t s, struct work one) {
     s = named(s);
     pthread_mutex_lock(&order);
     w->ticket = ++tickets;
+    if (!s->number) {
+        s->number = ++numbered;
+        draw(s);
+    }
     if (s->last) s->last->next = w; else s->first = w;
     s->last = w;
     s->queued++;
@@ -203,13 +208,10 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int 
     cudaStream_t s = calloc(1, sizeof *s);
     s->priority = priority;
     pthread_mutex_lock(&order);
-    size_t number = stream_count;
-    if (number < MOST_STREAMS) {
-        streams[stream_count++] = s;
-        draw(number);
-    }
+    int room = stream_count < MOST_STREAMS;
+    if (room) streams[stream_count++] = s;
     pthread_mutex_unlock(&order);
-    if (number >= MOST_STREAMS) { free(s); return vcuda_fail(cudaErrorMemoryAllocation); }
+    if (!room) { free(s); return vcuda_fail(cudaErrorMemoryAllocation); }
     *out = s;
     return cudaSuccess;
 }
@@ -225,7 +227,7 @@ cudaError_t cudaDeviceSynchronize(void) {
 void vcuda_seed(uint64_t value) { /* draw anew which streams are late, once all have done their work */
     cudaDeviceSynchronize();
     seed = value;
-    for (size_t i = 0; i < stream_count; i++) draw(i);
+    for (size_t i = 0; i < stream_count; i++) draw(streams[i]);
 }
 /* A device goes on while nobody waits: who asks a few times in vain has a thread of ours do the work. The asking thread
  * may not, for it may hold a lock of torch's allocators for which a thread waits that holds Python's. */

@@ -29,7 +29,7 @@ class Deletion(NamedTuple):
 
 
 ROOM, LOOKED_UP, COPIED = "room_in_staging and host", "only_looked_up and host", "copied_ahead"
-LARGER, UVM_AHEAD = "larger and exchanged", "fbgemm_prefetches"
+HOME, LARGER, UVM_AHEAD = "home", "larger and exchanged", "fbgemm_prefetches"
 DELETIONS = (
     Deletion("what arrives is used before it is there", ROOM, TRANSFER, "compute.wait_event(self.event)"),
     Deletion("what arrives is given back while it is used", LOOKED_UP, TRANSFER, "tensor.record_stream(compute)"),
@@ -65,6 +65,9 @@ DELETIONS = (
     Deletion(
         "the host reads rows before the device writes them home", LARGER, WRITER, "write.records.wait()\n", "pass\n"
     ),
+    Deletion("rows are read before the device wrote them home", HOME, TRANSFER, "self._in.wait_stream(self._out)"),
+    Deletion("records are given back while they go home", HOME, BUFFERS, "records.record_stream(stream)"),
+    Deletion("numbers are given back while they go home", HOME, BUFFERS, "rows.record_stream(stream)"),
     Deletion("a batch is moved while it is sent", "slow_reader", PIPELINE, "coming.sending.wait()"),
     Deletion("fbgemm reads a batch before it arrives", UVM_AHEAD, UVM, "self._reading.wait_event(arrived)"),
     Deletion("fbgemm fills before it has read", UVM_AHEAD, UVM, "self._side.wait_stream(self._reading)"),

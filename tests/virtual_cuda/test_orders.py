@@ -275,17 +275,32 @@ def test_a_tensor_that_is_given_back_while_it_leaves() -> None:
     assert leaving.wait().unique().tolist() == [1.0]
 
 
-def test_records_and_numbers_that_are_given_back_while_the_device_writes_them_home() -> None:
+def test_rows_that_are_read_while_the_device_writes_them_home() -> None:
+    transfer, tier = Transfer(DEVICE), PinnedTier(64, LAYOUT, DEVICE, exchanges=True)
+    place, entry, rows = Exit(64, LAYOUT, transfer), Entry(64, tier, transfer), torch.arange(64)
+    (numbers,) = transfer.pack(rows.int().numpy()).take()
+    place.scatter(place.room(64).fill_(1), tier, numbers)
+    entry.add(rows, numbers, place=0)
+    assert entry.take(64).unique().tolist() == [1.0]
+
+
+@pytest.mark.parametrize("given_back", ["records", "numbers"])
+def test_what_is_given_back_while_the_device_writes_it_home(given_back: str) -> None:
     transfer, tier = Transfer(DEVICE), PinnedTier(64, LAYOUT, DEVICE, exchanges=True)
     place, arrival = Exit(64, LAYOUT, transfer), transfer.pack(np.arange(64, dtype=np.int32))
-    written = place.scatter(place.room(64).fill_(1), tier, arrival.take()[0]).event
+    numbers = arrival.take()[0]
+    torch.cuda.current_stream().synchronize()
+    written = place.scatter(place.room(64).fill_(1), tier, numbers).event
     assert written is not None
-    del arrival, place
-    overwritten = transfer.pack(np.full(64, 63, dtype=np.int32))
-    LAYOUT.empty(64, device=DEVICE).fill_(-1)
+    if given_back == "records":
+        del place
+        later = LAYOUT.empty(64, device=DEVICE).fill_(-1)
+    else:
+        del arrival, numbers
+        later = transfer.pack(np.full(64, 63, dtype=np.int32)).tensors[0]
     written.synchronize()
     assert tier.records.unique().tolist() == [1.0]
-    del overwritten
+    del later
 
 
 @pytest.mark.parametrize("name", ["fbgemm_uvm_caching", "torchrec_uvm_caching"])
