@@ -35,7 +35,8 @@ Run = tuple[EmbeddingSystem, Step, Iterator[KeyedJaggedTensor]]
 def stage(setting: argparse.Namespace) -> dict[str, Any]:
     """Steps of 53,248 ids over 1 M x 32 fp32, 5 % cached, beside full tables of fbgemm on the same batches.
 
-    Ids follow Zipf's law, see `ZipfTables`. The last answers of every turn must agree, with SGD bitwise.
+    Ids follow Zipf's law, see `ZipfTables`. The last answers of every turn must agree, with SGD bitwise. ColossalAI's
+    cache takes part with SGD, which is all that it has.
     """
     lookups, rows = setting.lookups or 53_248, setting.rows or 1_000_000
     results = {}
@@ -47,7 +48,8 @@ def stage(setting: argparse.Namespace) -> dict[str, Any]:
         gradient = torch.randn(samples, tables * setting.dim, generator=torch.Generator().manual_seed(0)) / samples
         for kind in (OptimizerKind.SGD, OptimizerKind.ROWWISE_ADAGRAD):
             runs: dict[str, Run] = {}
-            for name in ("full_gpu", *(f"freq_cache[look_ahead={ahead}]" for ahead in (0, 1, 4))):
+            rival = ["colossalai_cache"] if kind is OptimizerKind.SGD else []
+            for name in ("full_gpu", *(f"freq_cache[look_ahead={ahead}]" for ahead in (0, 1, 4)), *rival):
                 system = system_of(name, frequencies, lookups, kind, setting.dim)
                 stream_of = iter(batches)
                 runs[name] = (system, training(system, stream_of, gradient), stream_of)
@@ -55,7 +57,8 @@ def stage(setting: argparse.Namespace) -> dict[str, Any]:
             for one in found.values():
                 one["throughput_relative_to_full"] = 1 / one["relative_cost"]
             results[f"{tables} tables, {kind.value}"] = found
-    return {"lookups": lookups, "rows": rows, "dim": setting.dim, "results": results}
+    threads = torch.get_num_threads()
+    return {"lookups": lookups, "rows": rows, "dim": setting.dim, "threads": threads, "results": results}
 
 
 def table_size(setting: argparse.Namespace) -> dict[str, Any]:

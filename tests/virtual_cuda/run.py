@@ -56,9 +56,9 @@ def main() -> int:
         "--seed",
         type=int,
         default=0,
-        choices=range(8),
-        metavar="0 to 7",
-        help="which streams are late, by its bits [0: all]",
+        choices=range(16),
+        metavar="0 to 15",
+        help="which streams are late, by its lowest bits; from 8 on these go on by chance [0: all]",
     )
     parser.add_argument("--memory", type=int, metavar="BYTES", help="what the device has [80 GiB]")
     parser.add_argument("command", nargs=argparse.REMAINDER)

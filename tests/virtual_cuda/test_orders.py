@@ -42,9 +42,9 @@ TIERS: dict[str, dict[str, Any]] = {
 TIER = pytest.mark.parametrize("tier", TIERS)
 
 
-@pytest.fixture(autouse=True, params=range(8))
+@pytest.fixture(autouse=True, params=(0, 1, 2, 3, 4, 5, 6, 8))
 def order(request: pytest.FixtureRequest) -> Iterator[int]:
-    """Which of the device's streams are late."""
+    """Which of the device's streams are late: every case but none of them; and all, but going on by chance."""
     virtual_streams.draw(request.param)
     yield request.param
     torch.cuda.synchronize()

@@ -100,95 +100,84 @@ def lxu_cache_lookup(a: Arguments, out: Tensor | None = None) -> Tensor:
     return given
 
 
-def _row(a: Arguments, number: int, weights: Tensor) -> Tensor:
-    """A row of a cached table, by its number among those of all."""
-    table = int(a["cache_index_table_map"][number])
-    starts = a.get("hash_size_cumsum", a.get("cache_hash_size_cumsum"))
-    dim = int(a["D_offsets"][table + 1] - a["D_offsets"][table])
-    first = int(a["weights_offsets"][table]) + (number - int(starts[table])) * dim
-    return weights.view(-1)[first : first + dim]
+def _carry(a: Arguments, numbers: np.ndarray, lines: np.ndarray, weights: Tensor, *, home: bool) -> None:
+    """Copy rows, by their numbers among those of all tables, to cache lines; or from there, `home`."""
+    tables = a["cache_index_table_map"].numpy()[numbers]
+    starts = a.get("hash_size_cumsum", a.get("cache_hash_size_cumsum")).numpy()
+    dims = np.diff(a["D_offsets"].numpy())[tables]
+    first = a["weights_offsets"].numpy()[tables] + (numbers - starts[tables]) * dims
+    rows, cached = weights.view(-1), a["lxu_cache_weights"]
+    for dim in np.unique(dims).tolist():
+        some = dims == dim
+        places = torch.from_numpy(first[some][:, None] + np.arange(dim))
+        held = torch.from_numpy(lines[some])
+        if home:
+            rows[places] = cached[held, :dim]
+        else:
+            cached[held, :dim] = rows[places]
 
 
-def _populate(
-    a: Arguments, rank: Callable[[int, int], int | None], took: Callable[[int, int], None]
-) -> tuple[int, int, int]:
-    """Give every missing row the line of its set that ranks lowest; None: that one stays. How many distinct rows there
-    were, how many were missing, how many found no line."""
-    state, cached = a["lxu_cache_state"], a["lxu_cache_weights"]
+def _populate(a: Arguments, ranks: np.ndarray) -> tuple[int, int, int, tuple[np.ndarray, np.ndarray]]:
+    """Give the missing rows of each set the lines that rank lowest, infinite ones excepted; `[sets, ways]`.
+
+    How many distinct rows there were, how many were missing, how many found no line, and the lines taken.
+    """
+    state = a["lxu_cache_state"].numpy()
     ids = np.unique(a["linear_cache_indices"].numpy())
     ids = ids[ids < a["total_cache_hash_size"]]
     sets = set_of(ids, len(state))
-    missing = ~(state.numpy()[sets] == ids[:, None]).any(1)
-    refused = 0
-    for number, home in zip(ids[missing].tolist(), sets[missing].tolist(), strict=True):
-        free = [(value, way) for way in range(state.shape[1]) if (value := rank(home, way)) is not None]
-        if not free:
-            refused += 1
-            continue
-        way = min(free)[1]
-        line, old = cached[home * state.shape[1] + way], int(state[home, way])
-        if old != -1:
-            row = _row(a, old, a["weights"])
-            row.copy_(line[: len(row)])
-        row = _row(a, number, a["weights"])
-        line[: len(row)] = row
-        state[home, way] = number
-        took(home, way)
-    return len(ids), int(missing.sum()), refused
+    missing = ~(state[sets] == ids[:, None]).any(1)
+    order = np.argsort(sets[missing], kind="stable")
+    numbers, homes = ids[missing][order], sets[missing][order]
+    turn = np.arange(len(homes)) - np.searchsorted(homes, homes)
+    ways = np.argsort(ranks, axis=1, kind="stable")[homes, np.minimum(turn, state.shape[1] - 1)]
+    found = (turn < state.shape[1]) & np.isfinite(ranks[homes, ways])
+    numbers, homes, ways = numbers[found], homes[found], ways[found]
+    lines, old = homes * state.shape[1] + ways, state[homes, ways]
+    leaves = old != -1
+    _carry(a, old[leaves], lines[leaves], a["weights"], home=True)
+    _carry(a, numbers, lines, a["weights"], home=False)
+    state[homes, ways] = numbers
+    return len(ids), int(missing.sum()), int((~found).sum()), (homes, ways)
 
 
 def lru_cache_populate(a: Arguments) -> None:
     def kernel() -> None:
-        used, now, locks = a["lru_state"], a["time_stamp"], a["lxu_cache_locking_counter"]
+        used, now, locks = a["lru_state"].numpy(), int(a["time_stamp"]), a["lxu_cache_locking_counter"].numpy()
         state, ids = a["lxu_cache_state"].numpy(), a["linear_cache_indices"]
-        held = torch.from_numpy(np.isin(state, ids.numpy()) & (state != -1))
+        held = np.isin(state, ids.numpy()) & (state != -1)
         used[held] = now
         if a["lock_cache_line"]:
             locks[held] += 1
-
-        def rank(home: int, way: int) -> int | None:
-            taken = int(used[home, way]) == now or (a["lock_cache_line"] and int(locks[home, way]) > 0)
-            return None if taken else int(used[home, way])
-
-        def took(home: int, way: int) -> None:
-            used[home, way] = now
-            if a["lock_cache_line"]:
-                locks[home, way] += 1
-
-        distinct, missing, refused = _populate(a, rank, took)
+        taken = (used == now) | (locks > 0 if a["lock_cache_line"] else False)
+        *counted, lines = _populate(a, np.where(taken, np.inf, used))
+        used[lines] = now
+        if a["lock_cache_line"]:
+            locks[lines] += 1
         if a["gather_cache_stats"]:
             asked = int((ids < a["total_cache_hash_size"]).sum())
-            a["uvm_cache_stats"][:5] += torch.tensor(
-                [1, asked, distinct, missing, refused], dtype=a["uvm_cache_stats"].dtype
-            )
+            a["uvm_cache_stats"][:5] += torch.tensor([1, asked, *counted], dtype=a["uvm_cache_stats"].dtype)
 
     launch(kernel)
 
 
 def lfu_cache_populate(a: Arguments) -> None:
     def kernel() -> None:
-        state, counts = a["lxu_cache_state"], a["lfu_state"]
+        state, counts = a["lxu_cache_state"].numpy(), a["lfu_state"]
         ids, times = a["linear_cache_indices"].unique(return_counts=True)
         inside = ids < a["total_cache_hash_size"]
         counts[ids[inside]] += times[inside].to(counts.dtype)
-        fresh: set[tuple[int, int]] = set()
-
-        def rank(home: int, way: int) -> int | None:
-            old = int(state[home, way])
-            return None if (home, way) in fresh else -1 if old == -1 else int(counts[old])
-
-        _populate(a, rank, lambda home, way: fresh.add((home, way)))
+        _populate(a, np.where(state == -1, -1.0, counts.numpy()[np.maximum(state, 0)]))
 
     launch(kernel)
 
 
 def lxu_cache_flush(a: Arguments) -> None:
     def kernel() -> None:
-        state, cached = a["lxu_cache_state"], a["lxu_cache_weights"]
-        for home, way in (state != -1).nonzero().tolist():
-            row = _row(a, int(state[home, way]), a["uvm_weights"])
-            row.copy_(cached[home * state.shape[1] + way, : len(row)])
-        state.fill_(-1)
+        state = a["lxu_cache_state"].numpy().reshape(-1)
+        lines = np.flatnonzero(state != -1)
+        _carry(a, state[lines], lines, a["uvm_weights"], home=True)
+        state.fill(-1)
 
     launch(kernel)
 

@@ -92,6 +92,6 @@ def waits(what: str) -> None:
 
 
 def draw(seed: int) -> None:
-    """Draw which streams are late, by the bits of a seed from 0 to 7; 0: all."""
+    """Draw which streams are late, by a seed from 0 to 15; 0: all, to the end."""
     torch.cuda.synchronize()
     runtime.vcuda_seed(ctypes.c_uint64(seed))
