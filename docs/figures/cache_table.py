@@ -67,8 +67,8 @@ def lines() -> list[tuple[str, str]]:
         threads = f"{stage['threads']} thread{'s' * (stage['threads'] > 1)}"
         made += [
             (
-                f"embedding step against full tables, look-ahead 0 / 4: 26 tables, SGD / row-wise Adagrad, 1 table, the "
-                f"same; {threads}",
+                "embedding step against full tables, look-ahead 0 / 4: 26 tables with SGD, row-wise Adagrad, 1 table "
+                f"likewise; {threads}",
                 relative(stage, against="full_gpu"),
             ),
             (

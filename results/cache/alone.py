@@ -26,7 +26,7 @@ from suite.records.status import Status
 from suite.records.store import write_atomically
 from suite.run.plan import Options, plan_cells
 from suite.run.process import limits_of
-from suite.run.turns.arrangement import Contest, Entrant
+from suite.run.turns.arrangement import Participant, TimingGroup
 from suite.run.turns.contest import hold
 from systems.registry import Variant
 
@@ -79,14 +79,14 @@ def in_turns(cells: Sequence[Cell], *, turns: int, steps: int) -> dict[str, Any]
     """
     environment, load = capture(threads=len(os.sched_getaffinity(0))), os.getloadavg()[0]
     entrants = tuple(
-        Entrant(
+        Participant(
             name=cell.system,
             record=Record(key="", cell=cell, status=Status.OK, started_at="", wall_s=0.0, environment=environment),
             own_process=True,
         )
         for cell in cells
     )
-    contest = Contest(entrants=entrants, way="own process", turns=turns, steps=steps)
+    contest = TimingGroup(entrants=entrants, way="own process", turns=turns, steps=steps)
     with tempfile.TemporaryDirectory() as folder:
         limits = limits_of(cells[0], timeout_s=None, cells=len(cells))
         result = hold(contest, limits=limits, log=Path(folder) / "turns.log")

@@ -34,16 +34,16 @@ from suite.records.options import parse_workloads
 from suite.records.record import Cell
 from suite.records.scales import SCALES
 from suite.records.store import write_atomically
-from suite.run.cell.asked import Asked
 from suite.run.cell.feed import in_process
+from suite.run.cell.setup import CellSetup
 from suite.run.cell.training import Trainer, build_trainer, load_initial_rows, synchronize
 from suite.run.plan import Options, plan_cells
 from systems.freq_cache import CachedEmbeddingBagCollection
 from systems.freq_cache.cache import Cache
-from systems.freq_cache.cache.buffers import Entry
 from systems.freq_cache.cache.mover import BatchMover
-from systems.freq_cache.cache.pool import RowPool
-from systems.freq_cache.cache.transfer import Departure, Transfer
+from systems.freq_cache.cache.slot_table import SlotTable
+from systems.freq_cache.cache.staging import FetchStaging
+from systems.freq_cache.cache.transfer import D2HCopy, Transfer
 from systems.freq_cache.cache.writer import Writer
 from systems.freq_cache.collection.pipeline import Pipeline
 from systems.registry import Variant, load
@@ -58,15 +58,15 @@ PARTS: tuple[tuple[type, str, str], ...] = (
     (Cache, "announce", "announce to the planner"),
     (Cache, "plan", "plan"),
     (BatchMover, "send", "send ahead, the rest"),
-    (Entry, "add", "gather to staging, queue the copy in"),
+    (FetchStaging, "add", "gather to staging, queue the copy in"),
     (Cache, "move", "move rows"),
-    (RowPool, "read", "read slots"),
-    (RowPool, "fill", "fill slots"),
-    (RowPool, "look_up", "look up"),
+    (SlotTable, "read", "read slots"),
+    (SlotTable, "fill", "fill slots"),
+    (SlotTable, "look_up", "look up"),
     (Transfer, "pack", "queue the copy of slot ids"),
     (Transfer, "to_device", "queue other copies in"),
     (Transfer, "to_host", "queue copies out"),
-    (Departure, "wait", "wait for copies out"),
+    (D2HCopy, "wait", "wait for copies out"),
     (Writer, "wait", "wait for write-backs"),
     (Writer, "_store", "write back to the slow tier"),
 )
@@ -145,8 +145,8 @@ def profiled(cell: Cell, *, warmup: int, steps: int) -> dict[str, Any]:
     system_class = load(variant)
     if not issubclass(system_class, CachedEmbeddingBagCollection):
         raise SystemExit(f"--system: {cell.system} is no variant of freq_cache, whose parts are timed here")
-    asked = Asked.of(cell)
-    workload, system = asked.workload, system_class(asked.spec)
+    setup = CellSetup.of(cell)
+    workload, system = setup.workload, system_class(setup.spec)
     load_initial_rows(system, seed=cell.seed)
     trainer = build_trainer(
         system,
@@ -276,14 +276,14 @@ def say(text: str) -> None:
 
 
 def _cell(options: argparse.Namespace) -> Cell:
-    asked = Options(
+    options = Options(
         systems=tuple(parse_systems(options.system)),
         workloads=parse_workloads(options.workload),
         device=options.device,
         scale=options.scale,
         cache_ratios=() if options.cache_ratio is None else (options.cache_ratio,),
     )
-    return plan_cells(asked, datasets=None, host_bytes=1 << 40)[0][0]
+    return plan_cells(options, datasets=None, host_bytes=1 << 40)[0][0]
 
 
 if __name__ == "__main__":

@@ -26,8 +26,8 @@ from suite.records.environment import capture
 from suite.records.options import parse_workloads
 from suite.records.record import Cell
 from suite.records.store import write_atomically
-from suite.run.cell.asked import Asked
 from suite.run.cell.feed import in_process
+from suite.run.cell.setup import CellSetup
 from suite.run.cell.training import build_trainer
 from suite.run.plan import Options, plan_cells
 from systems.contract import EmbeddingSystem, Verdict
@@ -96,7 +96,7 @@ def _with_managed_rows(system: str) -> str:
 
 def measured(cell: Cell) -> dict[str, Any]:
     """Build the system without first rows, train it, and read the allocators."""
-    asked = Asked.of(cell)
+    asked = CellSetup.of(cell)
     support = asked.system_class.support(asked.spec)
     if support.verdict is not Verdict.YES:
         return {"status": str(support.verdict), "reason": support.reason}

@@ -22,7 +22,7 @@ from suite.records.options import parse_workloads
 from suite.records.record import Cell
 from suite.records.scales import SCALES
 from suite.records.store import write_atomically
-from suite.run.cell.asked import Asked
+from suite.run.cell.setup import CellSetup
 from suite.run.cell.stream import open_workload
 from suite.run.plan import Options, plan_cells
 from suite.simulate.models.fbgemm.cache import FbgemmCacheModel, cache_miss_counter, uvm_cache_stats
@@ -85,8 +85,8 @@ def compared(cell: Cell, policy: str, batches: int) -> dict[str, tuple[int, int]
 
 def trained(cell: Cell, batches: int) -> tuple[list[int], list[int]]:
     """What fbgemm counted over so many batches: its cache statistics, and its miss counter."""
-    asked = Asked.of(cell)
-    spec, workload = asked.spec, asked.workload
+    setup = CellSetup.of(cell)
+    spec, workload = setup.spec, setup.workload
     system = FbgemmUVMCaching(spec)
     system.count_traffic(True)
     system.reset_counters()
@@ -99,7 +99,7 @@ def trained(cell: Cell, batches: int) -> tuple[list[int], list[int]]:
 
 
 def _cell(options: argparse.Namespace, policy: str) -> Cell:
-    asked = Options(
+    options = Options(
         systems=tuple(parse_systems(f"fbgemm_uvm_caching[policy={policy},memory=host_mapped]")),
         workloads=parse_workloads(options.workload),
         device="cuda",
@@ -107,7 +107,7 @@ def _cell(options: argparse.Namespace, policy: str) -> Cell:
         embedding_dim=DIM,
         cache_ratios=() if options.cache_ratio is None else (options.cache_ratio,),
     )
-    return plan_cells(asked, datasets=None, host_bytes=1 << 40)[0][0]
+    return plan_cells(options, datasets=None, host_bytes=1 << 40)[0][0]
 
 
 if __name__ == "__main__":

@@ -23,10 +23,10 @@ from suite.records.scales import SCALES
 from suite.records.status import Status
 from suite.records.store import write_atomically
 from suite.records.turns import Turns
-from suite.run.conditions import Watch, disturbances
+from suite.run.conditions import MachineMonitor, disturbances
 from suite.run.plan import Options, plan_cells
 from suite.run.process import limits_of
-from suite.run.turns.arrangement import Contest, Entrant
+from suite.run.turns.arrangement import Participant, TimingGroup
 from suite.run.turns.contest import hold
 from suite.tables.statistics import relative_speed
 from systems.registry import Variant
@@ -53,9 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     contests = []
     for number, cell in itertools.product(range(asked.contests), cells):
         record = Record(key="", cell=cell, status=Status.OK, started_at="", wall_s=0.0, environment=environment)
-        entrants = tuple(Entrant(name=f"copy {copy}", record=record) for copy in range(asked.copies))
-        contest = Contest(entrants=entrants, way="one process", turns=cell.turns, steps=cell.turn_steps)
-        watch = Watch(cuda=cell.device == "cuda")
+        entrants = tuple(Participant(name=f"copy {copy}", record=record) for copy in range(asked.copies))
+        contest = TimingGroup(entrants=entrants, way="one process", turns=cell.turns, steps=cell.turn_steps)
+        watch = MachineMonitor(cuda=cell.device == "cuda")
         with tempfile.TemporaryDirectory() as folder:
             limits = limits_of(cell, timeout_s=None, cells=asked.copies)
             result = hold(contest, limits=limits, log=Path(folder) / "turns.log")

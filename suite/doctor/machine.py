@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 from suite.doctor.finding import Unsaid
-from suite.run.conditions import Watch
+from suite.run.conditions import MachineMonitor
 
 _DRIVER = Path("/proc/driver/nvidia/version")
 """What the kernel driver shows where it is loaded."""
@@ -144,7 +144,7 @@ def watch(seconds: float) -> Sample:
     processes = list(psutil.process_iter(["name"]))
     for process in processes:
         _share(process)  # the first call only starts the count
-    watched = Watch(cuda=False)
+    watched = MachineMonitor(cuda=False)
     time.sleep(seconds)
     seen = watched.conditions(complete=True)
     shares = sorted(((_share(process), process.pid, process.info["name"]) for process in processes), reverse=True)

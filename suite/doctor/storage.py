@@ -21,14 +21,14 @@ _SWAPPED_BYTES = 64 << 20
 _LEAST_BYTES = 10**9
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "lustre", "gpfs", "beegfs", "glusterfs", "virtiofs")
 _HOLD = """
-from suite.run.control_groups import CannotHold
+from suite.run.control_groups import CgroupUnavailable
 from suite.run.memory_group import MemoryGroup
 try:
     with MemoryGroup.make() as group:
         group.enter()
         group.limit(group.usage_bytes + (1 << 30))
         print(f"can be made ({group.how})")
-except CannotHold as cannot:
+except CgroupUnavailable as cannot:
     print(f"cannot be made: {cannot.why}")
     print(f"Only --tier disk needs one, for its --host-budget: {cannot.remedy}.")
 """

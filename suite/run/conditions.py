@@ -11,7 +11,7 @@ import psutil
 
 from suite.records.environment import ask_nvml
 from suite.records.turns import Conditions, MachineState
-from suite.run.starting import Zygote
+from suite.run.start import Forkserver
 
 _OTHERS_SHARE = 0.05
 _STOLEN_SHARE = 0.01
@@ -22,7 +22,7 @@ _SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "acpitz")
 _THROTTLE_COUNTS = "devices/system/cpu/cpu*/thermal_throttle/core_throttle_count"
 
 
-class Watch:
+class MachineMonitor:
     """Begins when it is made; with `cuda` the GPU is watched too."""
 
     def __init__(self, *, cuda: bool) -> None:
@@ -98,7 +98,7 @@ def _cpu_times() -> _CpuTimes:
         # interrupts are left out: most are the cell's own, of its disk and its device
         busy_s=sum(row.user + row.nice + row.system for row in watched),
         stolen_s=sum(getattr(row, "steal", 0.0) for row in watched),
-        own_s=own.user + own.system + own.children_user + own.children_system + Zygote.kept_s(),
+        own_s=own.user + own.system + own.children_user + own.children_system + Forkserver.kept_s(),
     )
 
 

@@ -34,7 +34,7 @@ REMEDY_2 = (
 )
 
 
-class CannotHold(RuntimeError):
+class CgroupUnavailable(RuntimeError):
     """This process cannot be held to a limit.
 
     Args:
@@ -50,11 +50,13 @@ class CannotHold(RuntimeError):
 
 @contextmanager
 def refusals_told(path: Path, remedy: str) -> Iterator[None]:
-    """What the kernel refuses below a group is a `CannotHold`."""
+    """What the kernel refuses below a group is a `CgroupUnavailable`."""
     try:
         yield
     except OSError as error:
-        raise CannotHold(f"no memory control group can be made below {path} ({error.strerror})", remedy) from None
+        raise CgroupUnavailable(
+            f"no memory control group can be made below {path} ({error.strerror})", remedy
+        ) from None
 
 
 def own_group(root: Path) -> tuple[int, Path]:
@@ -63,7 +65,7 @@ def own_group(root: Path) -> tuple[int, Path]:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
         mounts = [line.split() for line in (root / "proc/self/mountinfo").read_text().splitlines()]
     except OSError:
-        raise CannotHold("control groups are a thing of Linux", "run there") from None
+        raise CgroupUnavailable("control groups are a thing of Linux", "run there") from None
     below = {controllers: path for _, controllers, path in (line.split(":", 2) for line in lines)}
     memory = next((path for names, path in below.items() if "memory" in names.split(",")), None)
     version, path = (2, below.get("", "/")) if memory is None else (1, memory)
@@ -73,7 +75,7 @@ def own_group(root: Path) -> tuple[int, Path]:
             folder = root / point.lstrip("/")
             own = folder / path.removeprefix(top).lstrip("/")
             return version, own if own.is_dir() else folder
-    raise CannotHold(
+    raise CgroupUnavailable(
         "no control group that counts memory can be seen (no such mount in /proc/self/mountinfo)",
         "mount it: `sudo mount -t cgroup2 none /sys/fs/cgroup`, for a container `docker run --privileged ...`",
     )
@@ -110,11 +112,11 @@ def made_counting(base: Path) -> tuple[Path, Path]:
     """A new group of version 2 below another, and where its process goes back to.
 
     Raises:
-        CannotHold: it cannot be made.
+        CgroupUnavailable: it cannot be made.
     """
     with refusals_told(base, REMEDY_2):
         if "memory" not in (base / "cgroup.controllers").read_text().split():
-            raise CannotHold(f"memory is not counted in {base}: its cgroup.controllers lack it", REMEDY_2)
+            raise CgroupUnavailable(f"memory is not counted in {base}: its cgroup.controllers lack it", REMEDY_2)
         if "memory" not in (base / "cgroup.subtree_control").read_text().split():
             _count_below(base)
         leaf = base / _LEAF
@@ -171,7 +173,7 @@ def in_scope(root: Path) -> Path:
         The folder of the scope's group.
 
     Raises:
-        CannotHold: systemd refuses it, or counts no memory there.
+        CgroupUnavailable: systemd refuses it, or counts no memory there.
     """
     unit = f"{PREFIX}{os.getpid()}.scope"
     properties = (
@@ -186,7 +188,7 @@ def in_scope(root: Path) -> Path:
             if own.name == unit and "memory" in (own / "cgroup.controllers").read_text().split():
                 return own
         if time.monotonic() > deadline:
-            raise CannotHold(
+            raise CgroupUnavailable(
                 f"systemd counts no memory for {own.name}",
                 "let it: `sudo systemctl set-property user@$UID.service Delegate=yes`, then log in anew",
             )
@@ -198,7 +200,7 @@ def _ask_systemd(method: str, *arguments: str) -> None:
     service = ("org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager")
     busctl = shutil.which("busctl")
     if busctl is None:
-        raise CannotHold("systemd owns the control groups here and `busctl`, to ask it, is missing", REMEDY_2)
+        raise CgroupUnavailable("systemd owns the control groups here and `busctl`, to ask it, is missing", REMEDY_2)
     command = [busctl, "--system" if os.geteuid() == 0 else "--user", "--quiet", "call", *service, method, *arguments]
     try:
         subprocess.run(command, capture_output=True, text=True, check=True, timeout=_BUS_TIMEOUT_S)
@@ -208,4 +210,4 @@ def _ask_systemd(method: str, *arguments: str) -> None:
         said = error.stderr.strip() or f"exit code {error.returncode}"
     else:
         return
-    raise CannotHold(f"systemd owns the control groups here and refuses {method} ({said})", REMEDY_2)
+    raise CgroupUnavailable(f"systemd owns the control groups here and refuses {method} ({said})", REMEDY_2)

@@ -18,7 +18,7 @@ from suite.run.control_groups import (
     PREFIX,
     REMEDY_1,
     REMEDY_2,
-    CannotHold,
+    CgroupUnavailable,
     in_scope,
     is_ours,
     made,
@@ -27,7 +27,7 @@ from suite.run.control_groups import (
     parent_of_new,
     refusals_told,
 )
-from suite.run.ending import kills_in, runs
+from suite.run.kill import kills_in, runs
 
 _PATIENCE_S = 30.0
 """For pages that must be written to the drive before they can go."""
@@ -61,7 +61,7 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
             root: Where `/proc` and `/sys` are found.
 
         Raises:
-            CannotHold: none can be made here.
+            CgroupUnavailable: none can be made here.
         """
         version, own = own_group(root)
         if version == 1:
@@ -76,12 +76,12 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
         """Put this process in, and what it starts from now on.
 
         Raises:
-            CannotHold: the kernel refuses it.
+            CgroupUnavailable: the kernel refuses it.
         """
         try:
             self._write("cgroup.procs", os.getpid())
         except OSError as error:
-            raise CannotHold(
+            raise CgroupUnavailable(
                 f"this process cannot enter {self._path} ({error.strerror})", self._remedy.format(self._home)
             ) from None
 
@@ -89,7 +89,7 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
         """Hold the group to so many bytes, page cache included and without swap; waits for pages to be written.
 
         Raises:
-            CannotHold: more is in use that cannot go, or the kernel refuses it.
+            CgroupUnavailable: more is in use that cannot go, or the kernel refuses it.
         """
         with refusals_told(self._path, self._remedy.format(self._home)):
             try:
@@ -99,7 +99,7 @@ class MemoryGroup(AbstractContextManager["MemoryGroup"]):
                     raise
                 used, limit = (f"{size / 1e6:,.0f} MB" for size in (self.usage_bytes, limit_bytes))
                 why = f"{used} are in use and cannot go, the limit is {limit}"
-                raise CannotHold(why, "give a larger --host-budget") from None
+                raise CgroupUnavailable(why, "give a larger --host-budget") from None
 
     def _hold(self, limit_bytes: int) -> None:
         raise NotImplementedError
@@ -199,7 +199,7 @@ def kills(pid: int, *, root: Path = Path("/")) -> int:
     """
     try:
         version, own = own_group(root)
-    except CannotHold:
+    except CgroupUnavailable:
         return 0
     counted_in = "memory.oom_control" if version == 1 else "memory.events"
     return kills_in(parent_of_new(own) / f"{PREFIX}{pid}" / counted_in) or 0
@@ -207,7 +207,7 @@ def kills(pid: int, *, root: Path = Path("/")) -> int:
 
 def remove_of(pid: int) -> None:
     """Remove the group that process `pid` made and, killed, has left; no other, whose kills may be counted just now."""
-    with suppress(CannotHold, OSError):
+    with suppress(CgroupUnavailable, OSError):
         (parent_of_new(own_group(Path("/"))[1]) / f"{PREFIX}{pid}").rmdir()
 
 
@@ -215,7 +215,7 @@ def remove_left(*, root: Path = Path("/")) -> list[str]:
     """Remove groups below this process's own that processes left which were killed. Returns their names."""
     try:
         _, own = own_group(root)
-    except CannotHold:
+    except CgroupUnavailable:
         return []
     removed = []
     for path in sorted(parent_of_new(own).glob(f"{PREFIX}*")):

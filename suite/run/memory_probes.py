@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from suite.records.environment import ask_nvml
-from suite.run.control_groups import CannotHold, own_group
+from suite.run.control_groups import CgroupUnavailable, own_group
 
 if TYPE_CHECKING:  # the parent process reads host figures without paying for torch
     import torch
@@ -108,7 +108,7 @@ def available_host_bytes(root: Path = Path("/")) -> int:
     available = int(psutil.virtual_memory().available)
     try:
         version, own = own_group(root)
-    except CannotHold:  # no group that counts memory can be seen
+    except CgroupUnavailable:  # no group that counts memory can be seen
         return available
     limit_name, used_name, file_counts = _CGROUPS[version]
     for group in (own, *own.parents):

@@ -16,7 +16,7 @@ from suite.records.status import Status
 
 
 class RunCell(Model):
-    """Run a cell; an `Outcome` is the answer.
+    """Run a cell; an `CellResult` is the answer.
 
     Attributes:
         cell: What to run.
@@ -31,7 +31,7 @@ class RunCell(Model):
 
 
 class Host(Model):
-    """Be the host of systems that take turns; `Done` is the answer. The requests below follow.
+    """Be the host of systems that take turns; `Ack` is the answer. The requests below follow.
 
     Attributes:
         cells: By the name under which a system takes turns; all of one setting.
@@ -44,14 +44,14 @@ class Host(Model):
 
 
 class Build(Model):
-    """Build a system anew; `Done` is the answer."""
+    """Build a system anew; `Ack` is the answer."""
 
     kind: Literal["build"] = "build"
     name: str
 
 
-class TakeTurn(Model):
-    """Train a system a few steps; a `Turn` is the answer.
+class RunSteps(Model):
+    """Train a system a few steps; a `StepTiming` is the answer.
 
     Attributes:
         embeddings_only: Without the MLPs.
@@ -64,12 +64,12 @@ class TakeTurn(Model):
 
 
 class Clear(Model):
-    """Forget all systems that were built; `Done` is the answer."""
+    """Forget all systems that were built; `Ack` is the answer."""
 
     kind: Literal["clear"] = "clear"
 
 
-Request = RunCell | Host | Build | TakeTurn | Clear
+Request = RunCell | Host | Build | RunSteps | Clear
 REQUESTS: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="kind")])
 
 
@@ -87,13 +87,13 @@ class Progress(Model):
     ratios: dict[str, float] = {}
 
 
-class Done(Model):
+class Ack(Model):
     """What was asked for is done."""
 
     kind: Literal["done"] = "done"
 
 
-class Turn(Model):
+class StepTiming(Model):
     """A turn that a system took.
 
     Attributes:
@@ -113,7 +113,7 @@ class Turn(Model):
     rows_read: int | None = None
 
 
-class Outcome(Model):
+class CellResult(Model):
     """How a cell ended, as far as its own process could tell, or why a host could not go on. The last message."""
 
     kind: Literal["outcome"] = "outcome"
@@ -125,7 +125,7 @@ class Outcome(Model):
     optimum: Optimum | None = None
 
 
-Answer = Progress | Done | Turn | Outcome
+Answer = Progress | Ack | StepTiming | CellResult
 ANSWERS: TypeAdapter[Answer] = TypeAdapter(Annotated[Answer, Field(discriminator="kind")])
 
 

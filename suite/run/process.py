@@ -17,12 +17,12 @@ from suite.records.record import Cell
 from suite.records.scales import scale_of
 from suite.records.status import Status
 from suite.run import memory_group
-from suite.run.ending import GRACE_S, MARK, kernel_kills, kill_marked, post_mortem
+from suite.run.kill import GRACE_S, MARK, kernel_kills, kill_marked, post_mortem
 from suite.run.logs import Log
 from suite.run.memory_probes import available_host_bytes, tree_rss_bytes
-from suite.run.messages import ANSWERS, Done, Outcome, Progress, RunCell, Turn, encode
+from suite.run.messages import ANSWERS, Ack, CellResult, Progress, RunCell, StepTiming, encode
 from suite.run.scratch import cell_directory, is_disk_full
-from suite.run.starting import fork_worker
+from suite.run.start import fork_worker
 
 _POLL_S = 0.25
 _HOST_SHARE = 0.95
@@ -60,7 +60,7 @@ def limits_of(cell: Cell, *, timeout_s: float | None, cells: int = 1) -> Limits:
 class Ended:
     """How a cell's process ended: what it said last, or what became of it, and in which phase."""
 
-    outcome: Outcome
+    outcome: CellResult
     phase: str
     wall_s: float
 
@@ -85,18 +85,18 @@ def run_in_process(
             mine.ask(RunCell(cell=cell, optima=optima, rows=rows))
             answer = mine.answer(limits, on_progress)
         except KeyboardInterrupt:
-            answer = Outcome(status=Status.INTERRUPTED, reason="stopped by Ctrl-C")
-    if not isinstance(answer, Outcome):
-        answer = Outcome(status=Status.CRASHED, reason=f"the worker answered '{answer.kind}' to a cell")
+            answer = CellResult(status=Status.INTERRUPTED, reason="stopped by Ctrl-C")
+    if not isinstance(answer, CellResult):
+        answer = CellResult(status=Status.CRASHED, reason=f"the worker answered '{answer.kind}' to a cell")
     return Ended(answer, mine.phase, time.monotonic() - started)
 
 
-def not_started(error: OSError) -> Outcome:
+def not_started(error: OSError) -> CellResult:
     """How a cell ended, or turns did, for which no process, log or directory could be had."""
     if is_disk_full(error):
         reason = f"could not be started: {error}; make room under --out and TMPDIR, or name other directories"
-        return Outcome(status=Status.OOM_DISK, reason=reason)
-    return Outcome(status=Status.CRASHED, reason=f"could not be started: {error}")
+        return CellResult(status=Status.OOM_DISK, reason=reason)
+    return CellResult(status=Status.CRASHED, reason=f"could not be started: {error}")
 
 
 class Worker(AbstractContextManager["Worker"]):
@@ -163,7 +163,7 @@ class Worker(AbstractContextManager["Worker"]):
             while line:
                 line = line[os.write(self._stdin, line) :]
 
-    def answer(self, limits: Limits, on_progress: OnProgress = lambda _: None) -> Done | Turn | Outcome:
+    def answer(self, limits: Limits, on_progress: OnProgress = lambda _: None) -> Ack | StepTiming | CellResult:
         """The next answer that is no sign of life; where there is none, why: a limit it broke, or how it died.
 
         The wall clock counts since it was first asked, silence since this call or the last sign of life.
@@ -193,7 +193,7 @@ class Worker(AbstractContextManager["Worker"]):
             elif ended:
                 return self._post_mortem()
 
-    def _next_line(self) -> Progress | Done | Turn | Outcome | None:
+    def _next_line(self) -> Progress | Ack | StepTiming | CellResult | None:
         line, end, rest = self._buffer.partition(b"\n")
         if not end:
             return None
@@ -202,9 +202,9 @@ class Worker(AbstractContextManager["Worker"]):
             return ANSWERS.validate_json(line)
         except ValueError as error:
             reason = f"the worker sent a line that is no message: {str(error).splitlines()[0]}"
-            return Outcome(status=Status.CRASHED, reason=reason)
+            return CellResult(status=Status.CRASHED, reason=reason)
 
-    def _broken_limit(self, limits: Limits, heard: float) -> Outcome | None:
+    def _broken_limit(self, limits: Limits, heard: float) -> CellResult | None:
         now, status, used = time.monotonic(), Status.TIMEOUT, 0
         if now - (self._asked or now) > limits.wall_s:
             reason = f"still in phase '{self.phase}' after {limits.wall_s:.0f} s: raise --timeout"
@@ -218,9 +218,9 @@ class Worker(AbstractContextManager["Worker"]):
             )
         else:
             return None
-        return Outcome(status=status, reason=reason)
+        return CellResult(status=status, reason=reason)
 
-    def _post_mortem(self) -> Outcome:
+    def _post_mortem(self) -> CellResult:
         killed = kernel_kills() > self._kills_before or memory_group.kills(self.pid) > 0
         return post_mortem(self.returncode, log=self.log, kernel_killed=killed)
 

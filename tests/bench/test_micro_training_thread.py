@@ -19,7 +19,7 @@ from turns import Role, Side, Turns
 
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache import CachedEmbeddingBagCollection
-from systems.freq_cache.cache.pool import RowPool
+from systems.freq_cache.cache.slot_table import SlotTable
 from systems.freq_cache.collection import base
 from systems.threads import Task
 from workloads.streams.synthetic import SyntheticWorkload
@@ -107,9 +107,9 @@ def steps(full_size: bool, monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
     rows, samples = SIZES[full_size]
     monkeypatch.setattr(base, "Worker", BetweenRounds)
     made = Steps(SyntheticWorkload.create("criteo_kaggle", batch_size=samples, seed=0, max_rows=rows))
-    monkeypatch.setattr(RowPool, "read", lambda _, slots, records: records)
-    monkeypatch.setattr(RowPool, "fill", lambda _, slots, records: None)
-    monkeypatch.setattr(RowPool, "look_up", lambda _, *given: made.look_up(*given))
+    monkeypatch.setattr(SlotTable, "read", lambda _, slots, records: records)
+    monkeypatch.setattr(SlotTable, "fill", lambda _, slots, records: None)
+    monkeypatch.setattr(SlotTable, "look_up", lambda _, *given: made.look_up(*given))
     yield made
     work()
     made.collection.close()

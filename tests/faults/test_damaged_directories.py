@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from systems.freq_cache.cache.pool import RowPool
+from systems.freq_cache.cache.slot_table import SlotTable
 from systems.freq_cache.tiers import row_file
 from systems.freq_cache.tiers.blocks import Blocks, BufferedBlocks, open_blocks
 from systems.freq_cache.tiers.file import FileTier
@@ -278,7 +278,7 @@ def test_construction_that_fails_lets_go_of_the_directory(
     caught: list[BaseException] = []
     with monkeypatch.context() as patch:
         if failing == "slots":
-            patch.setattr(RowPool, "__init__", no_memory)
+            patch.setattr(SlotTable, "__init__", no_memory)
         try:
             built(TWO_WIDTHS, directory=tmp_path, policy=no_memory if failing == "policy" else "lru")
         except MemoryError as error:

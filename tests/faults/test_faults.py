@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from suite.records.status import Status
-from suite.run.ending import runs
+from suite.run.kill import runs
 from suite.run.process import Limits
 from tests.faults.cells import fake, run, tiny_cell
 from tests.faults.fakes import PID_FILE

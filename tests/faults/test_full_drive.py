@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from suite.records.status import Status
-from suite.run.control_groups import PREFIX, CannotHold, own_group, parent_of_new
+from suite.run.control_groups import PREFIX, CgroupUnavailable, own_group, parent_of_new
 from suite.run.memory_group import MemoryGroup
 from suite.run.messages import Progress
-from suite.run.starting import fork_worker
+from suite.run.start import fork_worker
 from tests.faults.cells import run, tiny_cell
 from tests.faults.drives import SmallDrive, small_drive
 
@@ -39,7 +39,7 @@ def drive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SmallDriv
 def held() -> None:
     try:
         MemoryGroup.make().close()
-    except CannotHold as error:
+    except CgroupUnavailable as error:
         pytest.skip(str(error))
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from suite.run import memory_group, scratch
-from suite.run.control_groups import PREFIX, CannotHold, own_group, parent_of_new
+from suite.run.control_groups import PREFIX, CgroupUnavailable, own_group, parent_of_new
 from suite.run.memory_group import MemoryGroup
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
@@ -59,7 +59,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def training(temporary: Path, tmp_path: Path) -> Iterator[Training]:
     try:
         MemoryGroup.make().close()
-    except CannotHold as error:
+    except CgroupUnavailable as error:
         pytest.skip(str(error))
     log = tmp_path / "worker.log"
     run = subprocess.Popen([sys.executable, "-c", RUN, str(log)], cwd=ROOT, stdout=subprocess.PIPE, text=True)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from suite.records.status import Status
-from suite.run.ending import runs
+from suite.run.kill import runs
 from tests.faults.cells import GENEROUS, run, tiny_cell
 from tests.faults.on_ranks import PIDS
 

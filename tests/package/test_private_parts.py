@@ -210,7 +210,7 @@ def test_parts_of_a_tbe_that_the_product_uses_are_named_here() -> None:
 
 def test_what_the_product_writes_machine_code_with_is_named_here() -> None:
     inner = {path for path, node in nodes() if isinstance(node, ast.ImportFrom) and is_inner(node.module or "")}
-    assert {path.name for path in inner} == {"compiled.py", "zygote.py"}
+    assert {path.name for path in inner} == {"compiled.py", "forkserver.py"}
     objects = ("builder", "cgutils", "context", "cpu_target", "ir")
     used = {
         node.attr

@@ -15,9 +15,9 @@ if "VCUDA_LATE" not in os.environ:
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).resolve().parents[2]
-TRANSFER, BUFFERS, MOVER = (f"systems/freq_cache/cache/{name}.py" for name in ("transfer", "buffers", "mover"))
+TRANSFER, STAGING, MOVER = (f"systems/freq_cache/cache/{name}.py" for name in ("transfer", "staging", "mover"))
 WRITER, PIPELINE = "systems/freq_cache/cache/writer.py", "systems/freq_cache/collection/pipeline.py"
-DELIVERY, UVM = "suite/run/cell/delivery.py", "systems/fbgemm/uvm_cache.py"
+DELIVERY, UVM = "suite/run/cell/device_prefetcher.py", "systems/fbgemm/uvm_cache.py"
 
 
 class Deletion(NamedTuple):
@@ -41,13 +41,13 @@ DELETIONS = (
         "self._out.wait_stream(torch.cuda.current_stream(self.device))",
     ),
     Deletion("numbers are overwritten while they are sent", "faster", TRANSFER, "sent.synchronize()"),
-    Deletion("pinned staging is overwritten while it is sent", ROOM, BUFFERS, "self._sent.synchronize()"),
-    Deletion("staging is overwritten while it is used", ROOM, BUFFERS, "stream.wait_event(self._used)"),
-    Deletion("staging is used before it is filled", ROOM, BUFFERS, "compute.wait_event(self._sent)"),
+    Deletion("pinned staging is overwritten while it is sent", ROOM, STAGING, "self._sent.synchronize()"),
+    Deletion("staging is overwritten while it is used", ROOM, STAGING, "stream.wait_event(self._used)"),
+    Deletion("staging is used before it is filled", ROOM, STAGING, "compute.wait_event(self._sent)"),
     Deletion(
         "a lot is overwritten while it leaves",
         ROOM,
-        BUFFERS,
+        STAGING,
         "torch.cuda.current_stream(self._transfer.device).wait_event(self._left)",
     ),
     Deletion("late rows are read before they are written back", "slow_writer", MOVER, "self._writer.wait(after)"),
@@ -59,15 +59,15 @@ DELETIONS = (
         "has = plan.fetch_after <= 2**30",
     ),
     Deletion(
-        "staging is given back while it is used", "staging_that_is", BUFFERS, "self._device.record_stream(compute)"
+        "staging is given back while it is used", "staging_that_is", STAGING, "self._device.record_stream(compute)"
     ),
     Deletion("a tensor is given back while it leaves", "while_it_leaves", TRANSFER, "tensor.record_stream(stream)"),
     Deletion(
         "the host reads rows before the device writes them home", LARGER, WRITER, "write.records.wait()\n", "pass\n"
     ),
     Deletion("rows are read before the device wrote them home", HOME, TRANSFER, "self._in.wait_stream(self._out)"),
-    Deletion("records are given back while they go home", HOME, BUFFERS, "records.record_stream(stream)"),
-    Deletion("numbers are given back while they go home", HOME, BUFFERS, "rows.record_stream(stream)"),
+    Deletion("records are given back while they go home", HOME, STAGING, "records.record_stream(stream)"),
+    Deletion("numbers are given back while they go home", HOME, STAGING, "rows.record_stream(stream)"),
     Deletion("a batch is moved while it is sent", "slow_reader", PIPELINE, "coming.sending.wait()"),
     Deletion("fbgemm reads a batch before it arrives", UVM_AHEAD, UVM, "self._reading.wait_event(arrived)"),
     Deletion("fbgemm fills before it has read", UVM_AHEAD, UVM, "self._side.wait_stream(self._reading)"),

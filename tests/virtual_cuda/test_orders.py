@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 from torchrec import KeyedJaggedTensor
 
-from suite.run.cell.delivery import Delivery
+from suite.run.cell.device_prefetcher import DevicePrefetcher
 from systems.contract import CacheRatio
 from systems.freq_cache import CachedEmbeddingBagCollection
-from systems.freq_cache.cache.buffers import Entry, Exit
+from systems.freq_cache.cache.staging import EvictStaging, FetchStaging
 from systems.freq_cache.cache.transfer import _BUFFERS, Transfer
 from systems.freq_cache.cache.writer import Writer
 from systems.freq_cache.tiers import HostTier, PinnedTier, RowLayout
@@ -215,7 +215,7 @@ def test_batches_copied_ahead() -> None:
             self.at += 1
             return made[self.at - 1]
 
-    delivery = Delivery(Feed(), total=STEPS, device=device, ids_on_host=False, on_batch=lambda: None)
+    delivery = DevicePrefetcher(Feed(), total=STEPS, device=device, ids_on_host=False, on_batch=lambda: None)
     delivery.fill(STEPS)
     sums = []
     for step in range(STEPS):
@@ -257,7 +257,7 @@ def filled(tier: HostTier) -> HostTier:
 def test_staging_that_is_given_back_while_the_device_uses_it(pinned: bool) -> None:
     transfer, rows = Transfer(DEVICE), torch.arange(64)
     tier = filled(PinnedTier(64, LAYOUT, DEVICE) if pinned else HostTier(rows=64, layout=LAYOUT))
-    entry = Entry(64, tier, transfer)
+    entry = FetchStaging(64, tier, transfer)
     with transfer.incoming():
         numbers = rows.int().to(DEVICE)
     entry.add(rows, numbers, place=0)
@@ -277,7 +277,7 @@ def test_a_tensor_that_is_given_back_while_it_leaves() -> None:
 
 def test_rows_that_are_read_while_the_device_writes_them_home() -> None:
     transfer, tier = Transfer(DEVICE), PinnedTier(64, LAYOUT, DEVICE, exchanges=True)
-    place, entry, rows = Exit(64, LAYOUT, transfer), Entry(64, tier, transfer), torch.arange(64)
+    place, entry, rows = EvictStaging(64, LAYOUT, transfer), FetchStaging(64, tier, transfer), torch.arange(64)
     (numbers,) = transfer.pack(rows.int().numpy()).take()
     place.scatter(place.room(64).fill_(1), tier, numbers)
     entry.add(rows, numbers, place=0)
@@ -287,7 +287,7 @@ def test_rows_that_are_read_while_the_device_writes_them_home() -> None:
 @pytest.mark.parametrize("given_back", ["records", "numbers"])
 def test_what_is_given_back_while_the_device_writes_it_home(given_back: str) -> None:
     transfer, tier = Transfer(DEVICE), PinnedTier(64, LAYOUT, DEVICE, exchanges=True)
-    place, arrival = Exit(64, LAYOUT, transfer), transfer.pack(np.arange(64, dtype=np.int32))
+    place, arrival = EvictStaging(64, LAYOUT, transfer), transfer.pack(np.arange(64, dtype=np.int32))
     numbers = arrival.take()[0]
     torch.cuda.current_stream().synchronize()
     written = place.scatter(place.room(64).fill_(1), tier, numbers).event

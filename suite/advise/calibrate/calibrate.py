@@ -11,7 +11,7 @@ from suite.advise.case import Case, Weighed
 from suite.advise.costs import Basis, Counts, Line, NotCalibrated, Terms
 from suite.advise.shape import Shape
 from suite.records.base import Model
-from suite.run.starting import worker_environment
+from suite.run.start import worker_environment
 
 OnProgress = Callable[[str, int, int], None]
 """Told what is done, how much of it, and of how much at most."""

@@ -15,41 +15,41 @@ from suite.records.record import Cell, Measurement, Verification
 from suite.records.status import Status
 from suite.records.store import StoreError
 from suite.run import memory_probes
-from suite.run.cell.asked import Asked
 from suite.run.cell.feed import FeedPlan, open_feed, plan_feed, usable_cores
 from suite.run.cell.host_budget import drive_of, host_budget
 from suite.run.cell.measurement import Progressive, memory_of, quality_of, timing_of, traffic_of
 from suite.run.cell.reporter import Reporter
 from suite.run.cell.sampled_rows import SampledRows
+from suite.run.cell.setup import CellSetup
 from suite.run.cell.stream import open_workload
 from suite.run.cell.training import TOGETHER, Run, Trainer, multiply_in
 from suite.run.cell.verify import verify
-from suite.run.messages import Outcome
+from suite.run.messages import CellResult
 from systems import registry
 from systems.contract import EmbeddingSystem, Verdict
 
 
-def run_cell(cell: Cell, reporter: Reporter, *, known: Sequence[Optimum] = (), rows: Path | None = None) -> Outcome:
+def run_cell(cell: Cell, reporter: Reporter, *, known: Sequence[Optimum] = (), rows: Path | None = None) -> CellResult:
     """Run one cell in this process; `known` optima and the file of rows are those of `RunCell`."""
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     reporter.phase("support")
-    asked = Asked.of(cell, beat=reporter.beat)
-    support = asked.support()
+    setup = CellSetup.of(cell, beat=reporter.beat)
+    support = setup.support()
     if support.verdict is not Verdict.YES:
-        return Outcome(status=Status(support.verdict), reason=support.reason)
+        return CellResult(status=Status(support.verdict), reason=support.reason)
     verification: Verification | None = None
     if registry.Variant.parse(cell.system).name in registry.CONTROLS:
         reporter.notes.append("a control, not a system: not verified, not ranked")
     else:
         reporter.phase("verify")
         verification = verify(
-            asked.system_class, spec=asked.spec, workload=asked.workload, seed=cell.round_seed, beat=reporter.beat
+            setup.system_class, spec=setup.spec, workload=setup.workload, seed=cell.round_seed, beat=reporter.beat
         )
         if not verification.passed:
-            return Outcome(status=Status.WRONG_ANSWER, reason=first_failure(verification), verification=verification)
-    if not memory_probes.reset_peaks(asked.spec.device):
+            return CellResult(status=Status.WRONG_ANSWER, reason=first_failure(verification), verification=verification)
+    if not memory_probes.reset_peaks(setup.spec.device):
         reporter.notes.append("the peak of host memory could not be reset and includes imports and verification")
-    measurement, slots = _train(asked, reporter, None if verification is None else rows)
+    measurement, slots = _train(setup, reporter, None if verification is None else rows)
     optimum: Optimum | None = None
     if slots and measurement.traffic is not None and measurement.traffic.unique_misses is not None:
         # imported only now: what simulators are made of would count as memory of systems that do without it
@@ -59,20 +59,22 @@ def run_cell(cell: Cell, reporter: Reporter, *, known: Sequence[Optimum] = (), r
         reporter.phase("replay")
         gc.collect()  # a system that holds itself in a circle still has its rows
         try:
-            optimum = optimum_of(asked, slots, known=known, beat=reporter.beat)
+            optimum = optimum_of(setup, slots, known=known, beat=reporter.beat)
         except (CannotReplay, MemoryError) as error:
             reporter.notes.append(f"no optimum: {str(error) or 'too little host memory to replay the steps'}")
     notes = tuple(reporter.notes)
-    return Outcome(status=Status.OK, verification=verification, measurement=measurement, optimum=optimum, notes=notes)
+    return CellResult(
+        status=Status.OK, verification=verification, measurement=measurement, optimum=optimum, notes=notes
+    )
 
 
-def _train(asked: Asked, reporter: Reporter, rows: Path | None) -> tuple[Measurement, int]:
+def _train(setup: CellSetup, reporter: Reporter, rows: Path | None) -> tuple[Measurement, int]:
     """Build the system at full size and measure it. Returns also the slots of its cache."""
-    cell, spec = asked.cell, asked.spec
+    cell, spec = setup.cell, setup.spec
     speed: DriveSpeed | None = None
-    if asked.on_drive:
+    if setup.on_drive:
         reporter.phase("drive")
-        speed = drive_of(asked, reporter)
+        speed = drive_of(setup, reporter)
     baseline_bytes = memory_probes.rss_bytes()
     lookups, threads = cell.steps * spec.batch_lookups, torch.get_num_threads()
     plan = plan_feed(device=cell.device, lookups=lookups, cores=usable_cores(), threads=threads)
@@ -80,15 +82,15 @@ def _train(asked: Asked, reporter: Reporter, rows: Path | None) -> tuple[Measure
     reopen = partial(open_workload, cell)
     reporter.phase("feed")
     with ExitStack() as stack:
-        feed = stack.enter_context(open_feed(plan, asked.workload, reopen=reopen, total=cell.steps, device=spec.device))
-        budget = stack.enter_context(host_budget(asked))
+        feed = stack.enter_context(open_feed(plan, setup.workload, reopen=reopen, total=cell.steps, device=spec.device))
+        budget = stack.enter_context(host_budget(setup))
         reporter.phase("build")
-        system, trainer = asked.build(feed, total_steps=cell.steps, beat=reporter.beat)
-        sample = SampledRows(system, asked.workload, cell, rows) if rows is not None and system.exact else None
+        system, trainer = setup.build(feed, total_steps=cell.steps, beat=reporter.beat)
+        sample = SampledRows(system, setup.workload, cell, rows) if rows is not None and system.exact else None
         if budget is not None:
             budget.apply()
         measurement, _ = measure(
-            asked, system, trainer, plan=plan, baseline_bytes=baseline_bytes, reporter=reporter, sample=sample
+            setup, system, trainer, plan=plan, baseline_bytes=baseline_bytes, reporter=reporter, sample=sample
         )
         held = None if budget is None else budget.held()
         if sample is not None:
@@ -102,7 +104,7 @@ def _train(asked: Asked, reporter: Reporter, rows: Path | None) -> tuple[Measure
 
 
 def measure(
-    asked: Asked,
+    setup: CellSetup,
     system: EmbeddingSystem,
     trainer: Trainer,
     *,
@@ -113,7 +115,7 @@ def measure(
     while_counting: AbstractContextManager[object] | None = None,
 ) -> tuple[Measurement, float]:
     """Train, count and evaluate. Returns also the seconds of the training steps before the counted ones."""
-    cell, workload = asked.cell, asked.workload
+    cell, workload = setup.cell, setup.workload
     parts = cell.quality_points if cell.ranks is None else 0  # a rank has the scores of its part alone
     trained = Progressive(parts=parts, steps=cell.steps, batch_size=workload.batch_size)
     runs: list[Run] = []
@@ -158,7 +160,7 @@ def measure(
         memory=memory,
         traffic=traffic,
         epoch_samples=workload.epoch_rows(),
-        frequencies=asked.frequencies.source,
+        frequencies=setup.frequencies.source,
     )
     return measurement, trained_s
 

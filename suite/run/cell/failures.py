@@ -13,7 +13,7 @@ _REMEDIES = {
 }
 _FULL_BYTES = 1 << 30
 """A device with less free memory is full: no more fits than the driver takes to load kernels."""
-_STATUS_BY_NAME = {"WorkingSetTooLarge": Status.INFEASIBLE, "CannotHold": Status.UNSUPPORTED}
+_STATUS_BY_NAME = {"WorkingSetTooLarge": Status.INFEASIBLE, "CgroupUnavailable": Status.UNSUPPORTED}
 """Of errors whose modules this one does without."""
 
 

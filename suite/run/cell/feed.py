@@ -84,7 +84,7 @@ class Feed(Protocol):
         """The next batch."""
 
 
-class BeforeTheClock:
+class PreloadedBatches:
     """Makes batches 0, 1, 2, ... in this process, each once, before a clock starts; each waits until all took it.
 
     Args:
@@ -121,7 +121,7 @@ class BeforeTheClock:
 class _Reader:
     """A `Feed` of batches that others may take too."""
 
-    def __init__(self, batches: BeforeTheClock, waiting: deque[Batch]) -> None:
+    def __init__(self, batches: PreloadedBatches, waiting: deque[Batch]) -> None:
         self._batches = batches
         self._waiting = waiting
 
@@ -138,10 +138,10 @@ class _Reader:
 
 def in_process(workload: Workload, device: torch.device) -> Feed:
     """Training batches made in this process, before the clock of the run that uses them."""
-    return BeforeTheClock(workload.batch, pin_memory=device.type == "cuda").reader()
+    return PreloadedBatches(workload.batch, pin_memory=device.type == "cuda").reader()
 
 
-class DuringTraining:
+class BackgroundLoader:
     """Has producers make batches while the trainer works. A `Feed`.
 
     A thread takes them out of the producers' memory, so that copying, most of all into pinned memory, is off the
@@ -188,6 +188,6 @@ def open_feed(
     slots, pin_memory = plan.producers * _SLOTS_PER_PRODUCER, device.type == "cuda"
     with (
         Producer(reopen, total=total, workers=plan.producers, slots=slots, pin_memory=pin_memory) as producer,
-        closing(DuringTraining(producer, total=total)) as feed,
+        closing(BackgroundLoader(producer, total=total)) as feed,
     ):
         yield feed

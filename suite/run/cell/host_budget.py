@@ -16,9 +16,9 @@ from pathlib import Path
 
 from suite.records.measured import DriveSpeed, HeldMemory
 from suite.run import drive
-from suite.run.cell.asked import Asked
 from suite.run.cell.feed import in_process
 from suite.run.cell.reporter import Reporter
+from suite.run.cell.setup import CellSetup
 from suite.run.cell.training import TOGETHER, build_trainer, tables_of
 from suite.run.memory_group import MemoryGroup
 from systems.full_gpu import FullRAM
@@ -36,20 +36,20 @@ _MOST_PROBED_BYTES, _LEAST_PROBED_BYTES = 1 << 30, 1 << 26
 class HostBudget:
     """The budget of this process, which is in the group and has no rows yet."""
 
-    def __init__(self, asked: Asked, group: MemoryGroup) -> None:
-        self._asked = asked
+    def __init__(self, setup: CellSetup, group: MemoryGroup) -> None:
+        self._asked = setup
         self._group = group
         gc.collect()
-        _train_with_few_rows(asked)
+        _train_with_few_rows(setup)
         # a kernel that does not say what the most was leaves what there is now, and the budget smaller
         self._without_rows = (group.peak_bytes or group.usage_bytes) - group.file_bytes
-        self._limit = self._without_rows + (asked.cell.host_budget_bytes or 0)
+        self._limit = self._without_rows + (setup.cell.host_budget_bytes or 0)
 
     def apply(self) -> None:
         """Hold the process to the budget from now on, and begin with nothing in the page cache.
 
         Raises:
-            CannotHold: more is in use.
+            CgroupUnavailable: more is in use.
         """
         self._asked.frequencies.forget()
         gc.collect()
@@ -71,25 +71,25 @@ class HostBudget:
 
 
 @contextmanager
-def host_budget(asked: Asked) -> Iterator[HostBudget | None]:
+def host_budget(setup: CellSetup) -> Iterator[HostBudget | None]:
     """The budget of a cell with rows on a drive; None for others.
 
     Raises:
-        CannotHold: a process cannot be held here.
+        CgroupUnavailable: a process cannot be held here.
     """
-    if asked.cell.host_budget_bytes is not None:
+    if setup.cell.host_budget_bytes is not None:
         _return_freed_memory()
-    if not asked.on_drive:
+    if not setup.on_drive:
         yield None
         return
     with MemoryGroup.make() as group:
         group.enter()
-        yield HostBudget(asked, group)
+        yield HostBudget(setup, group)
 
 
-def drive_of(asked: Asked, reporter: Reporter) -> DriveSpeed | None:
+def drive_of(setup: CellSetup, reporter: Reporter) -> DriveSpeed | None:
     """What the drive gives that the rows will be on; where that cannot be known a note says why."""
-    size = min(max(asked.spec.row_bytes // 4, _LEAST_PROBED_BYTES), _MOST_PROBED_BYTES)
+    size = min(max(setup.spec.row_bytes // 4, _LEAST_PROBED_BYTES), _MOST_PROBED_BYTES)
     seconds = 2.0 if size == _MOST_PROBED_BYTES else 0.5
     try:
         return drive.measure(Path(tempfile.gettempdir()), file_bytes=size, seconds=seconds)
@@ -98,15 +98,15 @@ def drive_of(asked: Asked, reporter: Reporter) -> DriveSpeed | None:
         return None
 
 
-def _train_with_few_rows(asked: Asked) -> None:
-    cell = asked.cell
-    few = asked.workload.shrunk(max_table_rows=_FEW_ROWS, batch_size=cell.batch_size)
+def _train_with_few_rows(setup: CellSetup) -> None:
+    cell = setup.cell
+    few = setup.workload.shrunk(max_table_rows=_FEW_ROWS, batch_size=cell.batch_size)
     # as many batches wait as will wait at most, made before a clock
-    ahead = max(cell.warmup_steps, TOGETHER, 2 * _STEPS) + int(asked.spec.parameters.get("look_ahead", 0))
-    feed = in_process(few, asked.spec.device)
+    ahead = max(cell.warmup_steps, TOGETHER, 2 * _STEPS) + int(setup.spec.parameters.get("look_ahead", 0))
+    feed = in_process(few, setup.spec.device)
     feed.fill(ahead)
     trainer = build_trainer(
-        FullRAM(replace(asked.spec, tables=tables_of(few.tables, cell.embedding_dim))),
+        FullRAM(replace(setup.spec, tables=tables_of(few.tables, cell.embedding_dim))),
         few,
         bottom_mlp=cell.bottom_mlp,
         top_mlp=cell.top_mlp,

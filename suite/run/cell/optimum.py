@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from suite.records.measured import Optimum
-from suite.run.cell.asked import Asked
+from suite.run.cell.setup import CellSetup
 from suite.simulate.models import registry as models
 from suite.simulate.models.model import RowBytes, Setting, Span, replay
 from suite.simulate.traces.trace import WorkloadTrace
@@ -12,7 +12,7 @@ from systems.registry import Variant
 
 
 def optimum_of(
-    asked: Asked, slots: int, *, known: Sequence[Optimum] = (), beat: Callable[[], None] = lambda: None
+    setup: CellSetup, slots: int, *, known: Sequence[Optimum] = (), beat: Callable[[], None] = lambda: None
 ) -> Optimum:
     """Replay Belady's rule over the ids that the cell trained on.
 
@@ -20,7 +20,7 @@ def optimum_of(
     best rows that a cache could hold by then: any that an earlier step used, and any of the most frequent rows.
 
     Args:
-        asked: Its workload is read again, twice.
+        setup: Its workload is read again, twice.
         slots: Of its system's cache, at least one.
         known: Optima of cells that trained on the same stream; one for the same cache is taken as it is.
         beat: Called after every replayed step, to show that something happens.
@@ -29,18 +29,18 @@ def optimum_of(
         CannotReplay: the drive of temporary files is full.
     """
     for found in known:
-        if (found.slots, found.bypasses) == (slots, asked.system_class.bypasses):
+        if (found.slots, found.bypasses) == (slots, setup.system_class.bypasses):
             return found
-    cell, spec, bypass = asked.cell, asked.spec, "on" if asked.system_class.bypasses else "off"
+    cell, spec, bypass = setup.cell, setup.spec, "on" if setup.system_class.bypasses else "off"
     first = cell.steps - cell.counted_steps
-    trace = WorkloadTrace(asked.workload, prefix=cell.frequency_prefix)
+    trace = WorkloadTrace(setup.workload, prefix=cell.frequency_prefix)
     setting = Setting(trace=trace, span=Span(counted_from=first, stop=cell.steps), slots=slots)
     model = models.build(Variant("belady", (("bypass", bypass),)), setting)
     tally = replay(model, on_batches=lambda _: beat())
     row = RowBytes(weights=row_bytes_of(spec.tables[0]), optimizer=spec.optimizer, dim=cell.embedding_dim)
     return Optimum(
         slots=slots,
-        bypasses=asked.system_class.bypasses,
+        bypasses=setup.system_class.bypasses,
         first_step=first,
         steps=tally.batches,
         unique_misses=tally.unique_misses,

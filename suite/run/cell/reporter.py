@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import BinaryIO
 
-from suite.run.messages import Done, Outcome, Progress, Turn, encode
+from suite.run.messages import Ack, CellResult, Progress, StepTiming, encode
 
 _BEAT_S = 0.25
 
@@ -50,7 +50,7 @@ class Reporter:
         """Since the first phase."""
         return time.perf_counter() - self._starts[0][1]
 
-    def send(self, message: Progress | Done | Turn | Outcome) -> None:
+    def send(self, message: Progress | Ack | StepTiming | CellResult) -> None:
         """Say it at once."""
         self._last = time.monotonic()
         self._pipe.write(encode(message))

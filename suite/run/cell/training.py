@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torchrec import EmbeddingBagConfig, PoolingType
 from torchrec.types import DataType
 
-from suite.run.cell.delivery import Delivery
+from suite.run.cell.device_prefetcher import DevicePrefetcher
 from suite.run.cell.feed import Feed, OnBatch
 from systems.contract import EmbeddingSystem, OptimizerKind, Rows, SparseOptimizer
 from workloads.batch import Batch, Workload
@@ -133,7 +133,7 @@ class Trainer:
         self._device = system.spec.device
         self._optimizer = dense_optimizer(model, system.spec.optimizer)
         self._criterion = nn.BCEWithLogitsLoss()
-        self._batches = Delivery(
+        self._batches = DevicePrefetcher(
             feed, total=total_steps, device=self._device, ids_on_host=system.ids_on_host, on_batch=on_batch
         )
         self._announced: deque[Batch] = deque()

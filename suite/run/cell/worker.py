@@ -1,8 +1,8 @@
 """The child process: runs one cell (`suite.run.cell.experiment`), or is the host of systems that take turns.
 
-Forked by `suite.run.cell.zygote`, or started as `python -m suite.run.cell.worker FD`. Requests come as lines of JSON on
-standard input, answers leave through file descriptor FD. Standard input stays open for as long as the parent lives;
-when it closes, the worker ends itself.
+Forked by `suite.run.cell.forkserver`, or started as `python -m suite.run.cell.worker FD`. Requests come as lines of
+JSON on standard input, answers leave through file descriptor FD. Standard input stays open for as long as the parent
+lives; when it closes, the worker ends itself.
 """
 
 import os
@@ -19,9 +19,9 @@ from suite.records.code import PROJECT, code_digest
 from suite.records.status import Status
 from suite.run.cell.failures import describe, status_of
 from suite.run.cell.reporter import Reporter
-from suite.run.ending import MARK, kill_marked
-from suite.run.messages import REQUESTS, Host, Outcome, Progress, Request, RunCell
-from suite.run.starting import CODE
+from suite.run.kill import MARK, kill_marked
+from suite.run.messages import REQUESTS, CellResult, Host, Progress, Request, RunCell
+from suite.run.start import CODE
 
 
 def main(messages: int) -> NoReturn:
@@ -39,15 +39,15 @@ def main(messages: int) -> NoReturn:
     os._exit(0)
 
 
-def _changed() -> Outcome | None:
+def _changed() -> CellResult | None:
     """Refuse to measure other code than records will name: another copy of the suite, or files edited since."""
     if code_digest(PROJECT) == os.environ[CODE]:
         return None
     reason = f"the source files in {PROJECT} are not those that the run began with: start it again"
-    return Outcome(status=Status.CRASHED, reason=reason)
+    return CellResult(status=Status.CRASHED, reason=reason)
 
 
-def _outcome(request: Request, following: Iterator[Request], reporter: Reporter) -> Outcome:
+def _outcome(request: Request, following: Iterator[Request], reporter: Reporter) -> CellResult:
     """Do what is asked for; every exception becomes a status and a sentence, its traceback goes to the log."""
     reporter.send(Progress(phase="import"))
     try:
@@ -65,10 +65,10 @@ def _outcome(request: Request, following: Iterator[Request], reporter: Reporter)
 
                 return serve(request, following, reporter)
             case _:
-                return Outcome(status=Status.CRASHED, reason=f"nobody takes turns yet: '{request.kind}' came first")
+                return CellResult(status=Status.CRASHED, reason=f"nobody takes turns yet: '{request.kind}' came first")
     except Exception as error:
         traceback.print_exc()
-        return Outcome(status=status_of(error), reason=describe(error))
+        return CellResult(status=status_of(error), reason=describe(error))
 
 
 def _read_until_the_parent_dies(lines: SimpleQueue[bytes]) -> None:

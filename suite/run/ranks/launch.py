@@ -18,15 +18,15 @@ from suite.records.record import Cell
 from suite.records.scales import scale_of
 from suite.records.status import Status
 from suite.run.cell.reporter import Reporter
-from suite.run.ending import kernel_kills
-from suite.run.messages import Outcome
+from suite.run.kill import kernel_kills
+from suite.run.messages import CellResult
 from suite.run.ranks.rank import LOST, run_rank
 
 _CONNECT_S = 20
 """How long torchrun's store may take to answer. Whoever else holds its port never answers."""
 
 
-def launch(cell: Cell, reporter: Reporter) -> Outcome:
+def launch(cell: Cell, reporter: Reporter) -> CellResult:
     """Run a cell on ranks of this machine, and with `--nnodes` on as many of the other ones.
 
     On one machine ranks meet in a file and talk over the loopback alone, so that no port can be taken.
@@ -44,7 +44,7 @@ def launch(cell: Cell, reporter: Reporter) -> Outcome:
             return _failed(error.failures, folder, kernel_killed=kernel_kills() > kills)
         except (RendezvousConnectionError, RendezvousTimeoutError) as error:
             reason = f"the ranks did not meet at {cell.rendezvous}: {error}; is it this or another of the machines, "
-            return Outcome(status=Status.CRASHED, reason=f"{reason}and is its port free?")
+            return CellResult(status=Status.CRASHED, reason=f"{reason}and is its port free?")
         return min(_told(folder).items())[1]
 
 
@@ -81,7 +81,7 @@ def _start(cell: Cell, here: int, folder: Path, reporter: Reporter) -> None:
                 "store_type": "file" if alone else "tcp",
             },
             max_restarts=0,
-            # nothing has computed in this process, and on a CPU no driver is open: see `suite.run.cell.zygote`
+            # nothing has computed in this process, and on a CPU no driver is open: see `suite.run.cell.forkserver`
             start_method="fork" if cell.device == "cpu" else "spawn",
             local_addr="127.0.0.1" if alone else None,
             logs_specs=DefaultLogsSpecs(log_dir=str(folder / f"torchrun-{attempt}")),
@@ -96,23 +96,23 @@ def _start(cell: Cell, here: int, folder: Path, reporter: Reporter) -> None:
             return
 
 
-def _told(folder: Path) -> dict[int, Outcome]:
+def _told(folder: Path) -> dict[int, CellResult]:
     """What ranks said last."""
-    return {int(path.stem): Outcome.model_validate_json(path.read_text()) for path in folder.glob("[0-9]*.json")}
+    return {int(path.stem): CellResult.model_validate_json(path.read_text()) for path in folder.glob("[0-9]*.json")}
 
 
-def _failed(failures: Mapping[int, ProcessFailure], folder: Path, *, kernel_killed: bool) -> Outcome:
+def _failed(failures: Mapping[int, ProcessFailure], folder: Path, *, kernel_killed: bool) -> CellResult:
     """Why the ranks ended: a rank that was killed, else one that says why, else one that lost the others."""
     for rank, failure in failures.items():
         if failure.exitcode == -signal.SIGKILL and kernel_killed:
-            return Outcome(status=Status.OOM_HOST, reason=f"the kernel killed rank {rank} for want of memory")
+            return CellResult(status=Status.OOM_HOST, reason=f"the kernel killed rank {rank} for want of memory")
         if failure.exitcode == -signal.SIGKILL:
-            return Outcome(status=Status.CRASHED, reason=f"rank {rank} was killed from outside (SIGKILL)")
+            return CellResult(status=Status.CRASHED, reason=f"rank {rank} was killed from outside (SIGKILL)")
     told = sorted(_told(folder).items(), key=lambda item: (LOST in item[1].reason, item[0]))
     if told and LOST not in told[0][1].reason:
         return told[0][1]
     for rank, failure in failures.items():
         if rank not in dict(told):
             how = f"died of {failure.signal_name()}" if failure.exitcode < 0 else f"ended with {failure.exitcode}"
-            return Outcome(status=Status.CRASHED, reason=f"rank {rank} {how} and said nothing")
+            return CellResult(status=Status.CRASHED, reason=f"rank {rank} {how} and said nothing")
     return told[0][1]

@@ -22,13 +22,13 @@ from suite.records.record import Cell, Measurement
 from suite.records.status import Status
 from suite.records.store import write_atomically
 from suite.run import memory_probes
-from suite.run.cell.asked import Asked
 from suite.run.cell.experiment import first_failure, measure
 from suite.run.cell.failures import describe, status_of
 from suite.run.cell.feed import FeedPlan
 from suite.run.cell.reporter import Reporter
+from suite.run.cell.setup import CellSetup
 from suite.run.cell.training import multiply_in
-from suite.run.messages import Outcome
+from suite.run.messages import CellResult
 from suite.run.ranks import account, group
 from suite.run.ranks.training import RankTrainer, parts_of
 from suite.run.ranks.verify import verify_ranks
@@ -72,52 +72,52 @@ def run_rank(cell: Cell, folder: Path, reports: Path) -> None:
     dist.destroy_process_group()
 
 
-def _failed(error: Exception, rank: int) -> Outcome:
+def _failed(error: Exception, rank: int) -> CellResult:
     lost, late = (any(words in str(error) for words in said) for said in (_GONE, _LATE))
     why = f"{LOST}: " if lost else "another rank did not come to a collective in time: " if late else ""
     status = Status.TIMEOUT if late else status_of(error)
-    return Outcome(status=status, reason=f"rank {rank}: {why}{describe(error)}")
+    return CellResult(status=status, reason=f"rank {rank}: {why}{describe(error)}")
 
 
-def _run(cell: Cell, folder: Path, reporter: Reporter) -> Outcome:
+def _run(cell: Cell, folder: Path, reporter: Reporter) -> CellResult:
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     reporter.phase("meet")
     device = group.join(cell, folder)
     reporter.phase("support")
-    asked = Asked.of(cell, beat=reporter.beat)
-    asked = replace(asked, spec=replace(asked.spec, device=device))
-    if not issubclass(asked.system_class, ShardedSystem):
+    setup = CellSetup.of(cell, beat=reporter.beat)
+    setup = replace(setup, spec=replace(setup.spec, device=device))
+    if not issubclass(setup.system_class, ShardedSystem):
         reason = f"{cell.system} is no ShardedSystem: it cannot be spread over ranks"
-        return Outcome(status=Status.UNSUPPORTED, reason=reason)
+        return CellResult(status=Status.UNSUPPORTED, reason=reason)
     # the first rank's answer is everyone's: free memory is not the same twice
-    support = group.of_all(asked.support())[0]
-    if support.verdict is Verdict.YES and not asked.workload.batches(Split.TEST):
-        return Outcome(status=Status.INFEASIBLE, reason="the test split has less than one batch: ranks share those")
+    support = group.of_all(setup.support())[0]
+    if support.verdict is Verdict.YES and not setup.workload.batches(Split.TEST):
+        return CellResult(status=Status.INFEASIBLE, reason="the test split has less than one batch: ranks share those")
     if support.verdict is not Verdict.YES:
-        return Outcome(status=Status(support.verdict), reason=support.reason)
+        return CellResult(status=Status(support.verdict), reason=support.reason)
     reporter.phase("verify")
-    verification = verify_ranks(asked, beat=reporter.beat)
+    verification = verify_ranks(setup, beat=reporter.beat)
     passed = all(group.of_all(verification.passed))
     if not passed:
-        return Outcome(status=Status.WRONG_ANSWER, reason=first_failure(verification), verification=verification)
+        return CellResult(status=Status.WRONG_ANSWER, reason=first_failure(verification), verification=verification)
     multiply_in(tf32=cell.tf32)
-    measurement = _train(asked, reporter)
+    measurement = _train(setup, reporter)
     dist.barrier()
-    return Outcome(status=Status.OK, verification=verification, measurement=measurement)
+    return CellResult(status=Status.OK, verification=verification, measurement=measurement)
 
 
-def _train(asked: Asked, reporter: Reporter) -> Measurement:
+def _train(setup: CellSetup, reporter: Reporter) -> Measurement:
     """Build the system at full size, train, count and evaluate; the figures are those of all ranks."""
-    cell, device = asked.cell, asked.spec.device
+    cell, device = setup.cell, setup.spec.device
     memory_probes.reset_peaks(device)
     baseline_bytes = memory_probes.rss_bytes()
     plan = FeedPlan(producers=0, threads=torch.get_num_threads())
     reporter.phase("build")
-    feed = parts_of(asked.workload, device)
-    system, trainer = asked.build(feed, total_steps=cell.steps, beat=reporter.beat, kind=RankTrainer)
+    feed = parts_of(setup.workload, device)
+    system, trainer = setup.build(feed, total_steps=cell.steps, beat=reporter.beat, kind=RankTrainer)
     sent = account.SentBytes()
     measured, trained_s = measure(
-        asked, system, trainer, plan=plan, baseline_bytes=baseline_bytes, reporter=reporter, while_counting=sent
+        setup, system, trainer, plan=plan, baseline_bytes=baseline_bytes, reporter=reporter, while_counting=sent
     )
     share = account.share_of(cast(ShardedSystem, system), measured, sent, steps=cell.counted_steps)
     ranks = Ranks(

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torchrec import KeyedJaggedTensor
 
-from suite.run.cell.feed import BeforeTheClock, Feed
+from suite.run.cell.feed import Feed, PreloadedBatches
 from suite.run.cell.training import Run, Trainer
 from suite.run.ranks.group import gathered, mean
 from systems.contract import EmbeddingSystem
@@ -46,7 +46,7 @@ def _part(samples: int) -> tuple[int, int]:
 
 def parts_of(workload: Workload, device: torch.device) -> Feed:
     """This rank's parts of training batches: every rank makes the whole batch, before the clock, and takes its part."""
-    return BeforeTheClock(lambda index: part_of(workload.batch(index)), pin_memory=device.type == "cuda").reader()
+    return PreloadedBatches(lambda index: part_of(workload.batch(index)), pin_memory=device.type == "cuda").reader()
 
 
 class RankTrainer(Trainer):

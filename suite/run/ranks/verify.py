@@ -15,8 +15,8 @@ from torch import Tensor
 from torchrec import KeyedJaggedTensor, KeyedTensor
 
 from suite.records.record import Check, Verification
-from suite.run.cell.asked import Asked
 from suite.run.cell.differences import TOLERANCE, rows_checks
+from suite.run.cell.setup import CellSetup
 from suite.run.cell.verify import losses_check, started, trainer_of, verify
 from suite.run.ranks.group import gathered
 from suite.run.ranks.training import RankTrainer, part_of_features, parts_of
@@ -60,17 +60,17 @@ class _Gather(torch.autograd.Function):
         return gradient.chunk(ranks)[dist.get_rank()].contiguous() * ranks
 
 
-def verify_ranks(asked: Asked, *, beat: Callable[[], None]) -> Verification:
+def verify_ranks(setup: CellSetup, *, beat: Callable[[], None]) -> Verification:
     """Run every check; all ranks together, and all find the same."""
-    system_class, seed = asked.system_class, asked.cell.round_seed
+    system_class, seed = setup.system_class, setup.cell.round_seed
     as_one = cast(type[EmbeddingSystem], type(f"{system_class.__name__}AsOne", (AsOne, system_class), {}))
     return verify(
         as_one,
-        spec=asked.spec,
-        workload=asked.workload,
+        spec=setup.spec,
+        workload=setup.workload,
         seed=seed,
         beat=beat,
-        bitwise=asked.spec.batch_lookups == asked.cell.batch_size * len(asked.spec.tables),
+        bitwise=setup.spec.batch_lookups == setup.cell.batch_size * len(setup.spec.tables),
         further=partial(_data_parallel, system_class, seed),
     )
 

@@ -15,10 +15,10 @@ AGAIN = " (again)"
 LONG_TURN = 8
 """Steps of a turn on a CPU where a system works between its steps: it does a small part of that on others' time."""
 
-Way = Literal["one process", "own process", "two by two", "alone"]
+Isolation = Literal["one process", "own process", "two by two", "alone"]
 
 
-class Needs(NamedTuple):
+class MemoryNeed(NamedTuple):
     """Bytes that a system holds, or that there are."""
 
     host: int
@@ -26,7 +26,7 @@ class Needs(NamedTuple):
     disk: int
 
     @classmethod
-    def of(cls, record: Record) -> Needs:
+    def of(cls, record: Record) -> MemoryNeed:
         """What a system held in its cell, with the model around it."""
         assert record.measurement is not None
         memory, group = record.measurement.memory, record.measurement.held
@@ -39,7 +39,7 @@ class Needs(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entrant:
+class Participant:
     """Who takes turns.
 
     Attributes:
@@ -59,7 +59,7 @@ class Entrant:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contest:
+class TimingGroup:
     """Systems that take turns with each other.
 
     Attributes:
@@ -69,13 +69,13 @@ class Contest:
         steps: Of each turn.
     """
 
-    entrants: tuple[Entrant, ...]
-    way: Way
+    entrants: tuple[Participant, ...]
+    way: Isolation
     turns: int
     steps: int
 
     @property
-    def baseline(self) -> Entrant | None:
+    def baseline(self) -> Participant | None:
         """What the others are compared with."""
         first = self.entrants[0]
         return first if is_baseline(first.record.cell.system) else None
@@ -96,14 +96,14 @@ def who_takes_turns(records: Iterable[Record]) -> list[Record]:
     return [record for record, found in measured if found is not None and found.computes_as not in here]
 
 
-def arrange(records: Sequence[Record], room: Needs) -> list[Contest]:
+def arrange(records: Sequence[Record], room: MemoryNeed) -> list[TimingGroup]:
     """Sort systems into contests: one of all of them if all fit, else each with the baseline, else each alone.
 
     Those that work between their steps need long turns, so they meet the baseline in a contest of their own. The
     baseline's own times are those of its first contest: beside its second self, where that fits.
     """
     entrants = [
-        Entrant(name=record.cell.system, record=record, own_process=not _shares(record))
+        Participant(name=record.cell.system, record=record, own_process=not _shares(record))
         for record in sorted(records, key=lambda record: not is_baseline(record.cell.system))
     ]
     baseline = entrants.pop(0) if is_baseline(entrants[0].cell.system) else None
@@ -114,7 +114,9 @@ def arrange(records: Sequence[Record], room: Needs) -> list[Contest]:
     return [*_arranged(baseline, calm, room), *_arranged(baseline, busy, room, twice=False)]
 
 
-def _arranged(baseline: Entrant | None, others: Sequence[Entrant], room: Needs, *, twice: bool = True) -> list[Contest]:
+def _arranged(
+    baseline: Participant | None, others: Sequence[Participant], room: MemoryNeed, *, twice: bool = True
+) -> list[TimingGroup]:
     """Contests of these; `twice`: with the baseline's second self, where that fits."""
     first = [] if baseline is None else [baseline]
     if baseline is not None and twice:
@@ -129,7 +131,7 @@ def _arranged(baseline: Entrant | None, others: Sequence[Entrant], room: Needs, 
     return [_contest([entrant], "alone") for entrant in alone]
 
 
-def _needs_long_turns(entrant: Entrant) -> bool:
+def _needs_long_turns(entrant: Participant) -> bool:
     measured = entrant.record.measurement
     return measured is not None and measured.busy_between_steps and entrant.cell.turn_steps < LONG_TURN
 
@@ -139,20 +141,20 @@ def _shares(record: Record) -> bool:
     return not on_drive and (record.measurement is None or record.measurement.shares_process)
 
 
-def _fit(entrants: Sequence[Entrant], room: Needs) -> bool:
+def _fit(entrants: Sequence[Participant], room: MemoryNeed) -> bool:
     """Whether there is room for all at once."""
-    needs = [Needs.of(entrant.record) for entrant in entrants]
+    needs = [MemoryNeed.of(entrant.record) for entrant in entrants]
     return all(sum(wanted) <= there for *wanted, there in zip(*needs, room, strict=True))
 
 
-def _contest(entrants: Sequence[Entrant], way: Way) -> Contest:
+def _contest(entrants: Sequence[Participant], way: Isolation) -> TimingGroup:
     cell = entrants[0].cell
     steps, turns = cell.turn_steps, cell.turns
     if any(_needs_long_turns(entrant) for entrant in entrants):
         # of the steps that the stream is known to have, those that do not warm up
         room = max(cell.steps, cell.warmup_steps + turns * steps) - cell.warmup_steps
         steps, turns = min(LONG_TURN, room), max(1, min(2 * turns * steps, room) // LONG_TURN)
-    return Contest(entrants=tuple(entrants), way=way, turns=turns, steps=steps)
+    return TimingGroup(entrants=tuple(entrants), way=way, turns=turns, steps=steps)
 
 
 def balanced_orders(systems: int) -> list[tuple[int, ...]]:

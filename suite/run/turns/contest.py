@@ -13,13 +13,13 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from suite.run.messages import Build, Clear, Host, Outcome, Progress, TakeTurn, Turn
+from suite.run.messages import Build, CellResult, Clear, Host, Progress, RunSteps, StepTiming
 from suite.run.process import Limits, OnProgress, Worker
-from suite.run.turns.arrangement import AGAIN, Contest, Entrant, balanced_orders
+from suite.run.turns.arrangement import AGAIN, Participant, TimingGroup, balanced_orders
 
 _TELL_EVERY_S = 0.5
 
-Series = list[list[Turn]]
+Series = list[list[StepTiming]]
 """Turns by build."""
 
 
@@ -37,19 +37,19 @@ class Result:
     series: dict[str, Series] = field(default_factory=dict)
     embeddings: dict[str, Series] = field(default_factory=dict)
     own_process: set[str] = field(default_factory=set)
-    failed: dict[str, Outcome] = field(default_factory=dict)
+    failed: dict[str, CellResult] = field(default_factory=dict)
 
 
 class _Fell(Exception):
     """A system ended its host."""
 
-    def __init__(self, entrant: Entrant, outcome: Outcome) -> None:
+    def __init__(self, entrant: Participant, outcome: CellResult) -> None:
         super().__init__(outcome.reason)
         self.entrant = entrant
         self.outcome = outcome
 
 
-def hold(contest: Contest, *, limits: Limits, log: Path, on_progress: OnProgress = lambda _: None) -> Result:
+def hold(contest: TimingGroup, *, limits: Limits, log: Path, on_progress: OnProgress = lambda _: None) -> Result:
     """Have the systems of a contest take turns; progress is in turns of all systems, whose it is in the phase's place.
 
     Where one of them ends the process that it shares, all begin again, that one in a process of its own. Where it ends
@@ -82,7 +82,7 @@ def hold(contest: Contest, *, limits: Limits, log: Path, on_progress: OnProgress
 class _Attempt:
     """One try to bring all entrants to the end; its series are those of a `Result`."""
 
-    def __init__(self, contest: Contest, limits: Limits, on_progress: OnProgress) -> None:
+    def __init__(self, contest: TimingGroup, limits: Limits, on_progress: OnProgress) -> None:
         self._contest = contest
         self._limits = limits
         self._on_progress = on_progress
@@ -123,7 +123,7 @@ class _Attempt:
         # systems on a drive are built once, and take as many turns without the MLPs
         return self._cell.warmup_steps + steps * (2 * self._cell.builds if self._contest.on_drive else 1)
 
-    def _build(self, hosts: list[Entrant]) -> None:
+    def _build(self, hosts: list[Participant]) -> None:
         """Build all systems anew."""
         for host in hosts:
             self._ask(host, Clear())
@@ -134,7 +134,7 @@ class _Attempt:
             self._tell(f"warm up {entrant.name}")
             # caches fill as well without the MLPs, which takes a part of the time
             steps, on_drive = self._cell.warmup_steps, self._contest.on_drive
-            self._ask(entrant, TakeTurn(name=entrant.name, steps=steps, embeddings_only=on_drive))
+            self._ask(entrant, RunSteps(name=entrant.name, steps=steps, embeddings_only=on_drive))
 
     def _take_turns(self, build: int) -> None:
         """Give all systems their turns after a build."""
@@ -148,17 +148,17 @@ class _Attempt:
                 for place in self._orders[order % len(self._orders)]:
                     self._take_turn(self._contest.entrants[place], series)
 
-    def _take_turn(self, entrant: Entrant, series: dict[str, Series]) -> None:
+    def _take_turn(self, entrant: Participant, series: dict[str, Series]) -> None:
         self._tell(entrant.name)
         embeddings_only = series is self.embeddings
         taken = self._ask(
-            entrant, TakeTurn(name=entrant.name, steps=self._contest.steps, embeddings_only=embeddings_only)
+            entrant, RunSteps(name=entrant.name, steps=self._contest.steps, embeddings_only=embeddings_only)
         )
         assert taken is not None
         series[entrant.name][-1].append(taken)
         self._done += 1
 
-    def _ask(self, entrant: Entrant, request: BaseModel) -> Turn | None:
+    def _ask(self, entrant: Participant, request: BaseModel) -> StepTiming | None:
         """The turn that was asked for; None of another request that was done.
 
         Raises:
@@ -167,9 +167,9 @@ class _Attempt:
         worker = self._workers[entrant.name]
         worker.ask(request)
         answer = worker.answer(self._limits)
-        if isinstance(answer, Outcome):
+        if isinstance(answer, CellResult):
             raise _Fell(entrant, answer)
-        return answer if isinstance(answer, Turn) else None
+        return answer if isinstance(answer, StepTiming) else None
 
     def _tell(self, who: str) -> None:
         if time.monotonic() - self._told < _TELL_EVERY_S:
@@ -181,7 +181,7 @@ class _Attempt:
         self._on_progress(Progress(phase=who, step=self._done, steps=total, ratios=ratios))
 
 
-def _ratios(contest: Contest, series: Mapping[str, Series]) -> dict[str, float]:
+def _ratios(contest: TimingGroup, series: Mapping[str, Series]) -> dict[str, float]:
     """Speed relative to the baseline, median over turns, of those that took one."""
     if contest.baseline is None or contest.baseline.record.on_virtual_device:
         return {}

@@ -11,14 +11,14 @@ from functools import cache
 import torch
 
 from suite.records.status import Status
-from suite.run.cell.asked import Asked
-from suite.run.cell.feed import BeforeTheClock
+from suite.run.cell.feed import PreloadedBatches
 from suite.run.cell.host_budget import host_budget
 from suite.run.cell.reporter import Reporter
+from suite.run.cell.setup import CellSetup
 from suite.run.cell.stream import open_workload
 from suite.run.cell.training import Trainer, multiply_in
 from suite.run.memory_probes import drive_traffic
-from suite.run.messages import Build, Clear, Done, Host, Outcome, Request, TakeTurn, Turn
+from suite.run.messages import Ack, Build, CellResult, Clear, Host, Request, RunSteps, StepTiming
 from systems.contract import EmbeddingSystem
 from workloads.dlrm import initial_rows
 
@@ -26,7 +26,7 @@ _FEW = 1 << 27
 """Elements of all tables up to which their first values are made once and kept."""
 
 
-def serve(asked: Host, requests: Iterator[Request], reporter: Reporter) -> Outcome:
+def serve(setup: Host, requests: Iterator[Request], reporter: Reporter) -> CellResult:
     """Do what is requested until the parent closes standard input, which ends this process.
 
     Returns:
@@ -34,65 +34,65 @@ def serve(asked: Host, requests: Iterator[Request], reporter: Reporter) -> Outco
     """
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     with ExitStack() as stack:
-        host = _Host(asked, reporter, stack)
-        answer: Done | Turn = Done()
+        host = _Host(setup, reporter, stack)
+        answer: Ack | StepTiming = Ack()
         reporter.send(answer)
         for request in requests:
             match request:
                 case Build(name=name):
                     reporter.phase(f"build {name}")
                     answer = host.build(name)
-                case TakeTurn(name=name, steps=steps, embeddings_only=embeddings_only):
+                case RunSteps(name=name, steps=steps, embeddings_only=embeddings_only):
                     answer = host.turn(name, steps, embeddings_only)
                 case Clear():
                     answer = host.clear()
                 case _:
-                    return Outcome(status=Status.CRASHED, reason=f"a host was asked for a {request.kind}")
+                    return CellResult(status=Status.CRASHED, reason=f"a host was asked for a {request.kind}")
             reporter.send(answer)
-    return Outcome(status=Status.CRASHED, reason="the requests of a host ended")
+    return CellResult(status=Status.CRASHED, reason="the requests of a host ended")
 
 
 class _Host:
     """Systems of one setting, and the batches that they share."""
 
-    def __init__(self, asked: Host, reporter: Reporter, stack: ExitStack) -> None:
+    def __init__(self, setup: Host, reporter: Reporter, stack: ExitStack) -> None:
         self._stack = stack
-        self._cells = asked.cells
-        self._steps = asked.steps
+        self._cells = setup.cells
+        self._steps = setup.steps
         self._beat = reporter.beat
-        cell = next(iter(asked.cells.values()))
+        cell = next(iter(setup.cells.values()))
         multiply_in(tf32=cell.tf32)
         workload = open_workload(cell)
-        self._batches = BeforeTheClock(workload.batch, pin_memory=cell.device == "cuda")
+        self._batches = PreloadedBatches(workload.batch, pin_memory=cell.device == "cuda")
         elements = sum(rows for _, rows in workload.tables) * cell.embedding_dim
         builds = 1 if cell.host_budget_bytes is not None else cell.builds
         self._rows = cache(initial_rows) if elements <= _FEW and builds > 1 else initial_rows
-        self._asked: dict[str, Asked] = {}
+        self._asked: dict[str, CellSetup] = {}
         self._trainers: dict[str, Trainer] = {}
         self._systems: dict[str, EmbeddingSystem] = {}
 
-    def clear(self) -> Done:
+    def clear(self) -> Ack:
         """Forget all systems, and begin again with the first batch."""
         self._trainers.clear()
         self._systems.clear()
         self._batches.rewind()
         gc.collect()  # a system that holds itself in a circle still has its rows
-        return Done()
+        return Ack()
 
-    def build(self, name: str) -> Done:
+    def build(self, name: str) -> Ack:
         """Build a system at full size with its DLRM."""
         if name not in self._asked:
-            self._asked[name] = Asked.of(self._cells[name], beat=self._beat)
-        asked = self._asked[name]
-        budget = self._stack.enter_context(host_budget(asked))
-        self._systems[name], self._trainers[name] = asked.build(
+            self._asked[name] = CellSetup.of(self._cells[name], beat=self._beat)
+        setup = self._asked[name]
+        budget = self._stack.enter_context(host_budget(setup))
+        self._systems[name], self._trainers[name] = setup.build(
             self._batches.reader(), total_steps=self._steps, beat=self._beat, make=self._rows
         )
         if budget is not None:
             budget.apply()
-        return Done()
+        return Ack()
 
-    def turn(self, name: str, steps: int, embeddings_only: bool) -> Turn:
+    def turn(self, name: str, steps: int, embeddings_only: bool) -> StepTiming:
         """Train a system `steps` more steps, on a drive that nobody else writes to."""
         system, on_drive = self._systems[name], self._asked[name].on_drive
         system.reset_counters()
@@ -101,7 +101,7 @@ class _Host:
         after = drive_traffic()
         if on_drive:
             os.sync()  # what waits to be written is on nobody else's time
-        return Turn(
+        return StepTiming(
             seconds=run.duration_s,
             wait_s=run.wait_s,
             loss=run.loss.hex(),

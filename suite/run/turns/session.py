@@ -11,12 +11,12 @@ from suite.records.record import Check, Record, Verification
 from suite.records.status import Status
 from suite.records.turns import DriveTraffic, Turns
 from suite.run.agreement import same_arithmetic
-from suite.run.conditions import Watch, disturbances
+from suite.run.conditions import MachineMonitor, disturbances
 from suite.run.memory_probes import available_host_bytes
-from suite.run.messages import Outcome
+from suite.run.messages import CellResult
 from suite.run.process import limits_of, not_started
 from suite.run.scratch import free_bytes
-from suite.run.turns.arrangement import AGAIN, Contest, Needs, Way, arrange
+from suite.run.turns.arrangement import AGAIN, Isolation, MemoryNeed, TimingGroup, arrange
 from suite.run.turns.contest import Result, Series, hold
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def take_turns(records: Sequence[Record], log: Path, *, display: Display, timeou
             continue
         path = log if number == 0 else log.with_name(f"{log.stem}-contest{number + 1}{log.suffix}")
         cell = contest.entrants[0].cell
-        watch = Watch(cuda=cell.device == "cuda")
+        watch = MachineMonitor(cuda=cell.device == "cuda")
         limits = limits_of(cell, timeout_s=timeout_s, cells=len(contest.entrants))
         try:
             result = hold(contest, limits=limits, log=path, on_progress=display.progress)
@@ -57,14 +57,14 @@ def take_turns(records: Sequence[Record], log: Path, *, display: Display, timeou
         seen = watch.conditions(complete=not result.failed)
         around = {"conditions": seen, "disturbed": disturbances(seen, wall_s=watch.wall_s)}
         for system, times in times_of(contest, result, identity=uuid.uuid4().hex[:16]).items():
-            if system not in found or isinstance(times, Outcome):  # the baseline may be in several
+            if system not in found or isinstance(times, CellResult):  # the baseline may be in several
                 before = found.get(system) or by_system[system].model_copy(update={"turns": None})
                 found[system] = _with(times, before).model_copy(update=around)
                 yield found[system]
     display.turns_finished()
 
 
-def _was_held(contest: Contest) -> bool:
+def _was_held(contest: TimingGroup) -> bool:
     """Whether its systems have times of one contest; the baseline's may be of another, in which it was too."""
     base = None if contest.baseline is None else contest.baseline.record
     turns = {one.name: one.record.turns for one in contest.entrants}
@@ -72,7 +72,7 @@ def _was_held(contest: Contest) -> bool:
     return None not in turns.values() and len(rivals) <= 1
 
 
-def _with(times: Turns | Outcome, record: Record) -> Record:
+def _with(times: Turns | CellResult, record: Record) -> Record:
     if isinstance(times, Turns):
         return record.model_copy(update={"turns": times})
     failed: dict[str, object] = {"status": times.status, "reason": times.reason, "phase": "turns"}
@@ -83,19 +83,19 @@ def _with(times: Turns | Outcome, record: Record) -> Record:
     return record.model_copy(update=failed)
 
 
-def _room(record: Record) -> Needs:
+def _room(record: Record) -> MemoryNeed:
     share = _SHARE if record.cell.host_budget_bytes is None else _SHARE_BESIDE_DRIVE
     on_device = record.environment.gpu_memory_bytes if record.cell.device == "cuda" else None
-    return Needs(
+    return MemoryNeed(
         host=int(share * available_host_bytes()),
         device=int(_SHARE * (on_device or 0)),
         disk=int(_SHARE * free_bytes()[1]),
     )
 
 
-def times_of(contest: Contest, result: Result, *, identity: str) -> dict[str, Turns | Outcome]:
+def times_of(contest: TimingGroup, result: Result, *, identity: str) -> dict[str, Turns | CellResult]:
     """By system: its times, or why it has none; `identity` is equal to no other contest's."""
-    found: dict[str, Turns | Outcome] = {}
+    found: dict[str, Turns | CellResult] = {}
     baseline = contest.baseline
     first, again = ("", "") if baseline is None else (baseline.name, baseline.name + AGAIN)
     for entrant in contest.entrants:
@@ -109,13 +109,13 @@ def times_of(contest: Contest, result: Result, *, identity: str) -> dict[str, Tu
         alone, alone_beside = result.embeddings.get(name, []), result.embeddings.get(beside, [])
         compared = theirs is not None and baseline is not None and same_arithmetic(entrant.record, baseline.record)
         if compared and (turn := _first_difference(ours, theirs or []) or _first_difference(alone, alone_beside)):
-            found[name] = Outcome(
+            found[name] = CellResult(
                 status=Status.WRONG_ANSWER,
                 reason=f"at the end of turn {turn} its loss differs from {first}'s on the same batches, though both "
                 "were verified as bitwise equal",
             )
             continue
-        way: Way = "own process" if name in result.own_process else contest.way
+        way: Isolation = "own process" if name in result.own_process else contest.way
         found[name] = Turns(
             contest=identity,
             way=way,

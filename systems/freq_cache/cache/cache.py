@@ -12,11 +12,11 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 
 from systems.answers import Anatomy, Purpose, Rows, Tier, total_of
 from systems.features import Group
+from systems.freq_cache.cache.backward_group import BackwardGroup
 from systems.freq_cache.cache.inference import Inference
 from systems.freq_cache.cache.mover import BatchMover, Planned, RowMover, as_long
 from systems.freq_cache.cache.overflow import Overflow
-from systems.freq_cache.cache.pool import RowPool
-from systems.freq_cache.cache.together import Together
+from systems.freq_cache.cache.slot_table import SlotTable
 from systems.freq_cache.cache.traffic import Traffic
 from systems.freq_cache.cache.transfer import Transfer
 from systems.freq_cache.cache.writer import Writer
@@ -68,7 +68,7 @@ class Cache:
         *,
         planner: Planner,
         tier: SlowTier,
-        make_pool: Callable[[int], RowPool],
+        make_pool: Callable[[int], SlotTable],
         staging_rows: int,
         writing: Worker | None,
         transfer: Transfer,
@@ -90,7 +90,7 @@ class Cache:
         self._mover = RowMover(tier, transfer)
         self._overflow = Overflow(self.pool, make_pool, self._mover, self.writer, remedy)
         self._inference = Inference(planner, self.pool, self._mover, group.tables[0].pooling)
-        self._together = Together(lookups_per_backward)
+        self._together = BackwardGroup(lookups_per_backward)
         self._first: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
         """Slots and rows that the planner has had in the cache from the beginning, until they are there."""
         self._torn: tuple[int, int] | None = None
@@ -279,7 +279,7 @@ class Cache:
         return self.tier.layout.unpack(records)
 
     @property
-    def pools(self) -> list[RowPool]:
+    def pools(self) -> list[SlotTable]:
         """The slots, and the pool for batches larger than the cache, once there was one."""
         return [self.pool] if self._overflow.pool is None else [self.pool, self._overflow.pool]
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torchrec import PoolingType
 
 from systems.freq_cache.cache.mover import RowMover, as_long
-from systems.freq_cache.cache.pool import RowPool
+from systems.freq_cache.cache.slot_table import SlotTable
 from systems.freq_cache.planner.planner import Ids, Planner
 
 
@@ -23,12 +23,12 @@ class Inference:
     """
 
     planner: Planner
-    slots: RowPool
+    slots: SlotTable
     mover: RowMover
     pooling: PoolingType
 
     def look_up(self, ids: Ids, offsets: NDArray[np.int64], weights: Tensor | None) -> Tensor:
-        """As `RowPool.look_up`, fp32 without a gradient. The ids were checked; weights may be anywhere."""
+        """As `SlotTable.look_up`, fp32 without a gradient. The ids were checked; weights may be anywhere."""
         counts = np.diff(ids.ends, prepend=0)
         rows = ids.values + np.repeat(ids.starts, counts)
         most = self.mover.chunk_rows

@@ -8,10 +8,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from systems.freq_cache.cache.buffers import Entry, Exit
-from systems.freq_cache.cache.pool import RowPool
+from systems.freq_cache.cache.slot_table import SlotTable
+from systems.freq_cache.cache.staging import EvictStaging, FetchStaging
 from systems.freq_cache.cache.traffic import Traffic
-from systems.freq_cache.cache.transfer import Arrival, Transfer
+from systems.freq_cache.cache.transfer import H2DCopy, Transfer
 from systems.freq_cache.cache.writer import Writer
 from systems.freq_cache.planner.planner import Plan
 from systems.freq_cache.tiers import PinnedTier, SlowTier
@@ -48,7 +48,7 @@ class Planned:
     early: int = 0
     last: int = 0
     before: int = -1
-    sent: Arrival | None = None
+    sent: H2DCopy | None = None
     rows_written_back: int = 0
     rows_fetched: int = 0
     rows_read: int = 0
@@ -67,12 +67,12 @@ class BatchMover:
     PLACES = 3
     """One for the batch in hand, one for the batch that is sent ahead, one for what leaves."""
 
-    def __init__(self, pool: RowPool, *, tier: SlowTier, writer: Writer, transfer: Transfer, rows: int) -> None:
+    def __init__(self, pool: SlotTable, *, tier: SlowTier, writer: Writer, transfer: Transfer, rows: int) -> None:
         self._pool = pool
         self._writer = writer
         self._transfer = transfer
-        self._entries = (Entry(rows, tier, transfer), Entry(rows, tier, transfer))
-        self._exit = Exit(rows, tier.layout, transfer)
+        self._entries = (FetchStaging(rows, tier, transfer), FetchStaging(rows, tier, transfer))
+        self._exit = EvictStaging(rows, tier.layout, transfer)
         self._exchanged = tier if isinstance(tier, PinnedTier) and tier.exchanges else None
         self._before: tuple[int, Int32s] = (-1, np.empty(0, np.int32))
         """The batch that was sent last, and the rows that leave with it."""
@@ -133,7 +133,7 @@ class BatchMover:
         """What was sent of a batch beside its rows, for work queued from here on; see `Planned.sent`."""
         return self._sent(planned).take()
 
-    def _add(self, planned: Planned, entry: Entry, count: int) -> None:
+    def _add(self, planned: Planned, entry: FetchStaging, count: int) -> None:
         """Read the next rows of a batch."""
         if count > 0:
             chunk = slice(planned.rows_read, planned.rows_read + count)
@@ -141,7 +141,7 @@ class BatchMover:
             entry.add(as_long(planned.fetch_rows[chunk]), self._sent(planned).tensors[3][chunk], place=place)
             planned.rows_read = chunk.stop
 
-    def _sent(self, planned: Planned) -> Arrival:
+    def _sent(self, planned: Planned) -> H2DCopy:
         """What is sent of a batch beside its rows; only the first call sends it."""
         if planned.sent is not None:
             return planned.sent
@@ -183,7 +183,7 @@ class RowMover:
         self.chunk_rows = max(1, _CHUNK_BYTES // tier.layout.record_bytes)
         """Rows moved at a time where many are: when the cache is filled or flushed."""
 
-    def fill(self, pool: RowPool, slots: NDArray[Any], rows: Int32s) -> None:
+    def fill(self, pool: SlotTable, slots: NDArray[Any], rows: Int32s) -> None:
         """Overwrite slots `[n]` with rows of the slow tier, a chunk at a time."""
         for start in range(0, rows.size, self.chunk_rows):
             chunk = slice(start, start + self.chunk_rows)

@@ -8,7 +8,7 @@ import torch
 
 from systems.contract import WorkingSetTooLarge
 from systems.freq_cache.cache.mover import RowMover, as_long
-from systems.freq_cache.cache.pool import RowPool
+from systems.freq_cache.cache.slot_table import SlotTable
 from systems.freq_cache.cache.traffic import Traffic
 from systems.freq_cache.cache.writer import WriteBackFailed, Writer
 from systems.freq_cache.planner.planner import Plan
@@ -26,16 +26,16 @@ class Overflow:
         pool: Its own, once there was one.
     """
 
-    slots: RowPool
-    make_pool: Callable[[int], RowPool]
+    slots: SlotTable
+    make_pool: Callable[[int], SlotTable]
     mover: RowMover
     writer: Writer
     remedy: Callable[[int], str] | None
     batch: Plan | None = None
     trained: bool = False
-    pool: RowPool | None = None
+    pool: SlotTable | None = None
 
-    def look_up(self, plan: Plan, traffic: Traffic, *, alone: bool) -> RowPool:
+    def look_up(self, plan: Plan, traffic: Traffic, *, alone: bool) -> SlotTable:
         """A pool in which row `i` of the plan's distinct rows is in slot `i`. `alone`: no other batch is in flight.
 
         Raises:

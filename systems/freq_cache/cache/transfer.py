@@ -18,7 +18,7 @@ _BUFFERS = 4
 
 
 @dataclass(frozen=True)
-class Arrival:
+class H2DCopy:
     """Tensors on their way to the device."""
 
     tensors: tuple[Tensor, ...]
@@ -35,7 +35,7 @@ class Arrival:
 
 
 @dataclass(frozen=True)
-class Departure:
+class D2HCopy:
     """A tensor on its way to the host. `home`: the device writes it to the slow tier by itself."""
 
     tensor: Tensor
@@ -70,13 +70,13 @@ class Transfer:
         with torch.cuda.device(self.device):
             pinned = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor)
         with torch.cuda.stream(self._in):
-            arrival = Arrival((self._sent(pinned),), blocking_event(self._in))
+            arrival = H2DCopy((self._sent(pinned),), blocking_event(self._in))
         return arrival.take()[0]
 
-    def pack(self, *numbers: NDArray[np.int32]) -> Arrival:
+    def pack(self, *numbers: NDArray[np.int32]) -> H2DCopy:
         """Send int32 arrays in one copy, out of pinned memory that is used again; from any thread."""
         if self._in is None:
-            return Arrival(tuple(map(torch.from_numpy, numbers)), None)
+            return H2DCopy(tuple(map(torch.from_numpy, numbers)), None)
         sizes = [array.size for array in numbers]
         with self._packing, torch.cuda.stream(self._in):
             buffer = self._buffer(sum(sizes))
@@ -85,17 +85,17 @@ class Transfer:
             event = blocking_event(self._in)
             self._buffers[self._turn] = (self._buffers[self._turn][0], event)
             self._turn = (self._turn + 1) % _BUFFERS
-        return Arrival(sent.split(sizes), event)
+        return H2DCopy(sent.split(sizes), event)
 
-    def to_host(self, tensor: Tensor) -> Departure:
+    def to_host(self, tensor: Tensor) -> D2HCopy:
         """Send a tensor that the current stream made."""
         with self.outgoing() as stream:
             if stream is None:
-                return Departure(tensor, None)
+                return D2HCopy(tensor, None)
             host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
             host.copy_(tensor, non_blocking=True)
             tensor.record_stream(stream)
-            return Departure(host, blocking_event(stream))
+            return D2HCopy(host, blocking_event(stream))
 
     @contextmanager
     def incoming(self, *, behind_outgoing: bool = False) -> Iterator[torch.cuda.Stream | None]:

@@ -6,7 +6,7 @@ from functools import partial
 
 from torch import Tensor
 
-from systems.freq_cache.cache.transfer import Departure
+from systems.freq_cache.cache.transfer import D2HCopy
 from systems.freq_cache.tiers import SlowTier
 from systems.threads import Task, Worker
 
@@ -19,7 +19,7 @@ class WriteBackFailed(RuntimeError):
 class _Write:
     batch: int
     rows: Tensor
-    records: Departure
+    records: D2HCopy
     stored: bool = False
     task: Task[None] | None = None
 
@@ -37,7 +37,7 @@ class Writer:
         self._writes: deque[_Write] = deque()  # the training thread alone adds and removes
         self._moved = -1
 
-    def write(self, rows: Tensor, records: Departure, *, batch: int) -> None:
+    def write(self, rows: Tensor, records: D2HCopy, *, batch: int) -> None:
         """Write records, `[n, width]`, over rows, int64 `[n]`."""
         write = _Write(batch, rows, records)
         if records.home and self._writes and self._writes[-1].records.home:

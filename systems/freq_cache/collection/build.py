@@ -10,7 +10,7 @@ from torch import Tensor
 from systems.contract import CacheRatio, SystemSpec
 from systems.features import Group
 from systems.freq_cache import sizing
-from systems.freq_cache.cache import Cache, RowPool, Transfer
+from systems.freq_cache.cache import Cache, SlotTable, Transfer
 from systems.freq_cache.collection.access import Access
 from systems.freq_cache.collection.optimizers import FusedOptimizer, group_of
 from systems.freq_cache.initial_rows import first_rows_of
@@ -53,9 +53,9 @@ def build_cache(
     slots, together = sizing.slots_of(spec, group, cache_rows), sizing.lookups_per_backward(spec)
     tier = _tier(spec, group, directory, seed)
 
-    def make_pool(slots: int) -> RowPool:
+    def make_pool(slots: int) -> SlotTable:
         optimizer = spec.optimizer_of(first)
-        pool = RowPool(slots=slots, layout=tier.layout, group=group, optimizer=optimizer, device=spec.device)
+        pool = SlotTable(slots=slots, layout=tier.layout, group=group, optimizer=optimizer, device=spec.device)
         pool.set_hyper_parameters(fused_optimizer.values_of(group_of(spec, first)))
         return pool
 

@@ -14,8 +14,8 @@ from suite.records.groups import group_records
 from suite.records.record import Record
 from suite.records.status import Status
 from suite.records.store import RecordStore
-from suite.run.messages import Turn
-from suite.run.turns.arrangement import Contest, Entrant
+from suite.run.messages import StepTiming
+from suite.run.turns.arrangement import Participant, TimingGroup
 from suite.run.turns.contest import _ratios
 from suite.tables.comparison import comparison
 from suite.tables.sheet import to_markdown
@@ -141,10 +141,10 @@ def test_validate_refuses_every_time(tmp_path: Path) -> None:
 def test_ratios_are_not_told_while_turns_are_taken() -> None:
     def ratios(one: Environment) -> dict[str, float]:
         base, other = (
-            Entrant(name=name, record=record(name, where=one), own_process=False) for name in ("full_gpu", "cache")
+            Participant(name=name, record=record(name, where=one), own_process=False) for name in ("full_gpu", "cache")
         )
-        contest = Contest(entrants=(base, other), way="one process", turns=1, steps=1)
-        taken = [[Turn(seconds=1.0, wait_s=0.0, loss="0x1p-1")]]
+        contest = TimingGroup(entrants=(base, other), way="one process", turns=1, steps=1)
+        taken = [[StepTiming(seconds=1.0, wait_s=0.0, loss="0x1p-1")]]
         return _ratios(contest, {"full_gpu": taken, "cache": taken})
 
     assert ratios(environment()) == {"cache": 1.0}

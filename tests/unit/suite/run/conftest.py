@@ -8,7 +8,7 @@ import pytest
 from suite.run import runner as module
 from suite.run.process import run_in_process
 from suite.run.runner import Choice, Runner, exit_code
-from suite.run.starting import Zygote
+from suite.run.start import Forkserver
 from tests.faults.cells import tiny_cell
 from tests.unit.suite.fabricate import environment
 from tests.unit.suite.run.runner_scenes import CELLS, GENEROUS, Notebook, Turned, Workers
@@ -41,14 +41,14 @@ def run(tmp_path, monkeypatch):
 STAND_IN = """
 import importlib, sys
 from pathlib import Path
-from suite.run.cell import worker, zygote
+from suite.run.cell import worker, forkserver
 
 def main(fd):
     exec(Path({script!r}).read_text(), {{"fd": fd}})
     sys.exit()
 
 worker.main, importlib.import_module, sys.argv = main, lambda name: None, ["", sys.argv[-1]]
-zygote.main()
+forkserver.main()
 """
 
 
@@ -56,14 +56,14 @@ zygote.main()
 def body(tmp_path_factory):
     """A script that workers run in place of their own; the message pipe's file descriptor is `fd`."""
     folder = tmp_path_factory.mktemp("stand_in")
-    stand_in = folder / "zygote"
+    stand_in = folder / "forkserver"
     stand_in.write_text(f"#!{sys.executable}\n{STAND_IN.format(script=str(folder / 'script'))}")
     stand_in.chmod(0o755)
-    Zygote.drop()
+    Forkserver.drop()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "executable", str(stand_in))
         yield folder / "script"
-    Zygote.drop()
+    Forkserver.drop()
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import numpy as np
 from suite.records.status import Status
 from suite.records.turns import Conditions, MachineState, Turns
 from suite.run.console.display import Display
-from suite.run.messages import Outcome, Progress
+from suite.run.messages import CellResult, Progress
 from suite.run.process import Ended, Limits
 from tests.faults.cells import tiny_cell
 from tests.unit.suite.fabricate import measurement, optimum, verification
@@ -60,11 +60,11 @@ class Workers:
         if isinstance(outcome, Exception):
             raise outcome
         if outcome is Status.OK:
-            found = Outcome(
+            found = CellResult(
                 status=outcome, verification=verification(), measurement=measurement(cell), optimum=optimum()
             )
             return Ended(found, "evaluate", 2.0)
-        return Ended(Outcome(status=outcome, reason="because"), "train", 2.0)
+        return Ended(CellResult(status=outcome, reason="because"), "train", 2.0)
 
 
 class Turned:

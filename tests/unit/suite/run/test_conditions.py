@@ -8,7 +8,7 @@ import pytest
 
 from suite.records.turns import Conditions, MachineState
 from suite.run import conditions
-from suite.run.conditions import Watch, disturbances, machine_state
+from suite.run.conditions import MachineMonitor, disturbances, machine_state
 
 
 class Machine:
@@ -44,7 +44,7 @@ def machine(monkeypatch):
 
 
 def test_time_of_the_run_and_its_cell_is_not_that_of_others(machine):
-    watch = Watch(cuda=False)
+    watch = MachineMonitor(cuda=False)
     machine.passes(10, own=1, children=15, others=3, stolen=0.4)
     seen = watch.conditions(complete=True)
     assert seen.others_cpu_share == pytest.approx(3 / 20)
@@ -52,7 +52,7 @@ def test_time_of_the_run_and_its_cell_is_not_that_of_others(machine):
 
 
 def test_of_a_killed_cell_the_share_of_others_is_not_known(machine):
-    watch = Watch(cuda=False)
+    watch = MachineMonitor(cuda=False)
     machine.passes(10, children=15)
     assert watch.conditions(complete=False).others_cpu_share is None
 

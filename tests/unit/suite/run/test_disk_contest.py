@@ -13,9 +13,9 @@ from suite.records.options import BadOption
 from suite.records.scales import DISK_SCALES, SCALES
 from suite.records.status import Status
 from suite.records.store import RecordStore
-from suite.run.cell.asked import Asked
+from suite.run.cell.setup import CellSetup
 from suite.run.console.choices import named_systems
-from suite.run.control_groups import CannotHold
+from suite.run.control_groups import CgroupUnavailable
 from suite.run.memory_group import MemoryGroup
 from suite.run.plan import Options, check_options, fitted_to_epoch, plan_cells
 from systems.contract import Verdict
@@ -65,7 +65,7 @@ def test_data_without_a_turn_on_a_drive_are_refused():
 @pytest.mark.parametrize("system", ["hot_split", "full_gpu", "no_embeddings", "freq_cache", "full_ram", "mapped_table"])
 def test_only_systems_that_a_host_budget_holds_take_part_and_the_line_to_reach(system):
     cell = tiny_cell(system, host_budget_bytes=1 << 28, cache_ratio=None)
-    support = Asked.of(cell).support()
+    support = CellSetup.of(cell).support()
     assert (support.verdict is Verdict.YES) == (system in GROUPS["disk"])
     if system == "hot_split":
         assert "keeps its rows in memory, so no host budget would hold it: take --systems disk" in support.reason
@@ -110,7 +110,7 @@ def can_hold() -> None:
     if process.exitcode:
         try:
             MemoryGroup.make().close()
-        except CannotHold as error:
+        except CgroupUnavailable as error:
             pytest.skip(str(error))
         pytest.skip("this process cannot enter a memory control group")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from suite.run import memory_group
-from suite.run.control_groups import CannotHold, granted_cpus, own_group, parent_of_new
+from suite.run.control_groups import CgroupUnavailable, granted_cpus, own_group, parent_of_new
 from suite.run.memory_group import MemoryGroup, kills, remove_left
 
 NAME = f"embedding-suite-{os.getpid()}"
@@ -125,7 +125,7 @@ def test_limit_of_version_2_that_would_kill_is_refused(version_2, monkeypatch):
     monkeypatch.setattr(memory_group, "_PATIENCE_S", 0)
     group, top = MemoryGroup.make(root=version_2), version_2 / "sys/fs/cgroup"
     write(top, f"{NAME}/memory.current", "3000000\n")
-    with pytest.raises(CannotHold, match=r"3 MB are in use and cannot go, the limit is 2 MB; .* --host-budget"):
+    with pytest.raises(CgroupUnavailable, match=r"3 MB are in use and cannot go, the limit is 2 MB; .* --host-budget"):
         group.limit(2_000_000)
     assert not (top / NAME / "memory.max").exists()
     assert (top / NAME / "memory.high").read_text() == "max"
@@ -167,7 +167,7 @@ def test_systemd_that_refuses_is_told(version_2, monkeypatch):
     (version_2 / "bin/busctl").chmod(0o755)
     monkeypatch.setenv("PATH", str(version_2 / "bin"), prepend=":")
     with pytest.raises(
-        CannotHold, match=r"refuses StartTransientUnit \(No medium found\); use `systemd-run --user --scope"
+        CgroupUnavailable, match=r"refuses StartTransientUnit \(No medium found\); use `systemd-run --user --scope"
     ):
         MemoryGroup.make(root=version_2)
 
@@ -177,18 +177,18 @@ def test_what_stands_against_a_group_is_told_with_a_remedy(version_1, monkeypatc
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "mkdir", refuse)
-    with pytest.raises(CannotHold, match=r"below .*/memory \(Permission denied\); run as root, .*memory/mine"):
+    with pytest.raises(CgroupUnavailable, match=r"below .*/memory \(Permission denied\); run as root, .*memory/mine"):
         MemoryGroup.make(root=version_1)
 
 
 def test_group_without_the_controller_is_told(version_2):
     write(version_2, "sys/fs/cgroup/cgroup.controllers", "cpu pids\n")
-    with pytest.raises(CannotHold, match=r"its cgroup.controllers lack it; .*Delegate=yes"):
+    with pytest.raises(CgroupUnavailable, match=r"its cgroup.controllers lack it; .*Delegate=yes"):
         MemoryGroup.make(root=version_2)
     write(version_2, "proc/self/mountinfo", "")
-    with pytest.raises(CannotHold, match="no control group that counts memory can be seen"):
+    with pytest.raises(CgroupUnavailable, match="no control group that counts memory can be seen"):
         MemoryGroup.make(root=version_2)
-    with pytest.raises(CannotHold, match="a thing of Linux"):
+    with pytest.raises(CgroupUnavailable, match="a thing of Linux"):
         MemoryGroup.make(root=version_2 / "absent")
 
 
@@ -224,7 +224,7 @@ def real():
     try:
         with MemoryGroup.make() as group:
             pass
-    except CannotHold as reason:
+    except CgroupUnavailable as reason:
         pytest.skip(str(reason))
     yield group.how
     remove_left()

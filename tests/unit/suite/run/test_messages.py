@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from suite.records.status import Status
-from suite.run.messages import ANSWERS, Outcome, Progress, encode
+from suite.run.messages import ANSWERS, CellResult, Progress, encode
 from tests.faults.cells import tiny_cell
 from tests.unit.suite.fabricate import measurement, verification
 
@@ -15,7 +15,7 @@ from tests.unit.suite.fabricate import measurement, verification
 @settings(max_examples=30)
 @given(
     st.builds(Progress, phase=st.text(), step=st.integers(0), steps=st.integers(0))
-    | st.builds(Outcome, status=st.sampled_from(Status), reason=st.text(), notes=st.tuples(st.text()))
+    | st.builds(CellResult, status=st.sampled_from(Status), reason=st.text(), notes=st.tuples(st.text()))
 )
 def test_message_is_one_line_and_comes_back_whole(message):
     line = encode(message)
@@ -29,7 +29,7 @@ def test_outcome_carries_its_measurement_and_verification_with_numbers_that_json
     measured = measurement(tiny_cell())
     quality = measured.quality.model_copy(update={"final_loss": value})
     measured = measured.model_copy(update={"quality": quality})
-    sent = Outcome(status=Status.OK, verification=verification(difference=1e-9), measurement=measured)
+    sent = CellResult(status=Status.OK, verification=verification(difference=1e-9), measurement=measured)
     assert repr(ANSWERS.validate_json(encode(sent))) == repr(sent)
 
 

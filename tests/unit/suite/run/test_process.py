@@ -13,10 +13,10 @@ import psutil
 import pytest
 
 from suite.records.status import Status
-from suite.run import ending
-from suite.run.ending import MARK, kill_marked
+from suite.run import kill
+from suite.run.kill import MARK, kill_marked
 from suite.run.process import Limits, Worker, run_in_process
-from suite.run.starting import Zygote
+from suite.run.start import Forkserver
 from tests.faults.cells import tiny_cell
 from tests.unit.suite.run.runner_scenes import GENEROUS
 
@@ -144,7 +144,7 @@ def test_death_without_a_word_is_told_by_how_it_came(worker, script, reason):
 def test_kill_is_blamed_on_memory_only_if_the_kernel_counted_one(worker, tmp_path, monkeypatch, kills, status):
     counts = tmp_path / "memory.events"
     counts.write_text(f"low 0\noom 9\noom_kill {kills[0]}\noom_group_kill 0\n")
-    monkeypatch.setattr(ending, "_KILL_COUNTS", (tmp_path / "absent", counts))
+    monkeypatch.setattr(kill, "_KILL_COUNTS", (tmp_path / "absent", counts))
     run = worker(f"""
         text = open({str(counts)!r}).read().replace("oom_kill {kills[0]}", "oom_kill {kills[1]}")
         open({str(counts)!r}, "w").write(text)
@@ -237,13 +237,13 @@ def test_all_that_a_worker_started_has_ended_when_it_is_left(worker, tmp_path):
         assert run().outcome.status is Status.OK
         pids = list(map(int, (tmp_path / "pids").read_text().split()))
         assert len(pids) == 2
-        assert not any(map(ending.runs, pids))
+        assert not any(map(kill.runs, pids))
 
 
 def test_process_that_forks_workers_is_replaced_when_it_was_killed(worker):
     run = worker("""os.write(fd, b'{"kind": "outcome", "status": "ok"}\\n')""")
     assert run().outcome.status is Status.OK
-    Zygote.kept()._process.kill()
+    Forkserver.kept()._process.kill()
     assert run().outcome.status is Status.OK
 
 
@@ -252,9 +252,9 @@ def test_seconds_of_workers_that_ended_are_known(worker):
         while time.process_time() < 0.5:
             pass
     """)
-    before = Zygote.kept_s()
+    before = Forkserver.kept_s()
     run()
-    assert 0.5 <= Zygote.kept_s() - before < 5
+    assert 0.5 <= Forkserver.kept_s() - before < 5
 
 
 def test_only_processes_of_the_mark_are_killed_and_the_spared_one_lives():

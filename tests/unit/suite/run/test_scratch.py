@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from suite.run.ending import runs
+from suite.run.kill import runs
 from suite.run.scratch import cell_directory, remove_left
 
 RUN = """

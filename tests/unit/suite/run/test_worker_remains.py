@@ -8,7 +8,7 @@ import pytest
 
 from suite.records.status import Status
 from suite.run import logs
-from suite.run.ending import runs
+from suite.run.kill import runs
 from suite.run.logs import Log, last_line
 from suite.run.process import Limits
 

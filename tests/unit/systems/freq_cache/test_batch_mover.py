@@ -13,7 +13,7 @@ from systems.contract import OptimizerKind, SparseOptimizer
 from systems.features import Group
 from systems.freq_cache.cache import traffic as traffic_module
 from systems.freq_cache.cache.mover import BatchMover, Planned
-from systems.freq_cache.cache.pool import RowPool
+from systems.freq_cache.cache.slot_table import SlotTable
 from systems.freq_cache.cache.traffic import Traffic, counters_of
 from systems.freq_cache.cache.transfer import Transfer
 from systems.freq_cache.cache.writer import Writer
@@ -51,7 +51,7 @@ class Gated(HostTier):
 class Scene:
     def __init__(self, *, rows: int, worker: Worker | None) -> None:
         self.tier = Gated()
-        self.pool = RowPool(
+        self.pool = SlotTable(
             slots=8,
             layout=LAYOUT,
             group=Group((table("t", 50, 4),), (0,)),

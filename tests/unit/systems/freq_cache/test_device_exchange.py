@@ -11,7 +11,7 @@ from torch import Tensor
 
 from systems import registry
 from systems.contract import OptimizerKind
-from systems.freq_cache.cache.transfer import Departure
+from systems.freq_cache.cache.transfer import D2HCopy
 from systems.freq_cache.cache.writer import Writer
 from systems.freq_cache.collection import arguments
 from systems.freq_cache.tiers.host_memory import HostTier
@@ -113,7 +113,7 @@ def test_who_waits_for_rows_that_the_device_writes_waits_for_it() -> None:
     writer = Writer(HostTier(rows=1, layout=RowLayout(4, torch.float32, {})), None)
     for number in range(3):
         event = SimpleNamespace(synchronize=lambda number=number: waited.append(number))
-        writer.write(torch.tensor([0]), Departure(torch.empty(0, 4), event, home=True), batch=number)
+        writer.write(torch.tensor([0]), D2HCopy(torch.empty(0, 4), event, home=True), batch=number)
         assert writer.landed == number - 1
         writer.moved(number)
         assert writer.landed == number  # for the device, which keeps the order

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from systems.freq_cache.cache.buffers import Entry, Exit
+from systems.freq_cache.cache.staging import EvictStaging, FetchStaging
 from systems.freq_cache.cache.transfer import Transfer
 from systems.freq_cache.tiers.layout import RowLayout
 from systems.freq_cache.tiers.pinned import PinnedTier
@@ -122,7 +122,7 @@ def test_no_step_launches_a_kernel_that_was_not_compiled_when_the_rows_were_pinn
     assert not tier.records.any()
     compiled = set(launches.kinds)
     assert len(compiled) == kernels
-    entry, leaving = Entry(9, tier, transfer), Exit(9, layout, transfer)
+    entry, leaving = FetchStaging(9, tier, transfer), EvictStaging(9, layout, transfer)
     for held, count in ((0, 1), (1, 3), (4, 5)):
         rows = torch.arange(count)
         entry.add(rows, rows.int().to(device), place=held)

@@ -10,7 +10,7 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache import CachedEmbeddingBagCollection
 from systems.freq_cache.cache.mover import RowMover
-from systems.freq_cache.cache.pool import RowPool
+from systems.freq_cache.cache.slot_table import SlotTable
 from systems.freq_cache.collection.pipeline import PlanningFailed
 from systems.freq_cache.planner.planner import Planner
 from systems.freq_cache.saving import commits
@@ -130,7 +130,7 @@ def test_first_filling_that_failed_is_done_again_before_rows_are_looked_up_that_
 def test_rows_that_bypassed_the_cache_come_home_after_an_error(monkeypatch, error):
     collection = built(cache_ratio=0.02)
     plain = Plain(collection)
-    monkeypatch.setattr(RowPool, "records", failing_once(RowPool.records, error, at=2))
+    monkeypatch.setattr(SlotTable, "records", failing_once(SlotTable.records, error, at=2))
     assert trained_again(collection, batches(4), plain, error) == 1
     assert plain.agrees_with(collection)
 

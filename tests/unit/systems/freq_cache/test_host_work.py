@@ -11,7 +11,7 @@ from torchrec import KeyedJaggedTensor
 from systems.features import FeatureGroups
 from systems.freq_cache import LRU
 from systems.freq_cache.cache import traffic
-from systems.freq_cache.cache.pool import RowPool
+from systems.freq_cache.cache.slot_table import SlotTable
 from systems.freq_cache.collection import arguments, pipeline
 from systems.freq_cache.tiers.host_memory import HostTier
 from tests.contract.scenes import batch_of
@@ -43,13 +43,13 @@ def test_features_of_a_batch_are_split_among_caches_once(look_ahead: int, monkey
 def test_offsets_are_sent_where_bags_have_not_one_id_each(
     bags: list[list[int]], sent: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look_up, given = RowPool.look_up, []
+    look_up, given = SlotTable.look_up, []
 
-    def watched(pool: RowPool, slots: Tensor, offsets: Tensor | None, *more: Any) -> Tensor:
+    def watched(pool: SlotTable, slots: Tensor, offsets: Tensor | None, *more: Any) -> Tensor:
         given.append(offsets)
         return look_up(pool, slots, offsets, *more)
 
-    monkeypatch.setattr(RowPool, "look_up", watched)
+    monkeypatch.setattr(SlotTable, "look_up", watched)
     collection = started()
     pooled = collection(batch_of({"users": bags, "from": bags, "to": bags})).values()
     assert pooled.shape == (3, 24)

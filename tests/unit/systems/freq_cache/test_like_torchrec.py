@@ -11,7 +11,7 @@ from torchrec.optim.rowwise_adagrad import RowWiseAdagrad
 
 from systems.contract import OptimizerKind, SparseOptimizer
 from systems.freq_cache import CachedEmbeddingBagCollection, CachedEmbeddingCollection
-from systems.freq_cache.cache.transfer import Departure
+from systems.freq_cache.cache.transfer import D2HCopy
 from systems.freq_cache.collection.batches import parts_on_host
 from systems.freq_cache.collection.optimizers import sparse_optimizer
 from tests.contract.scenes import batch_of, snapshot
@@ -235,8 +235,8 @@ class Fetched:
     def __init__(self, *tensors: torch.Tensor) -> None:
         self._tensors = list(tensors)
 
-    def to_host(self, _: torch.Tensor) -> Departure:
-        return Departure(self._tensors.pop(0), None)
+    def to_host(self, _: torch.Tensor) -> D2HCopy:
+        return D2HCopy(self._tensors.pop(0), None)
 
 
 def test_ids_on_a_device_are_copied_back_and_weights_stay() -> None:

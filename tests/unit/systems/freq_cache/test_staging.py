@@ -10,7 +10,7 @@ import torch
 from systems.contract import Purpose, Tier
 from systems.freq_cache import sizing
 from systems.freq_cache.cache import transfer
-from systems.freq_cache.cache.buffers import Entry, Exit
+from systems.freq_cache.cache.staging import EvictStaging, FetchStaging
 from systems.freq_cache.cache.transfer import Transfer
 from systems.freq_cache.tiers.host_memory import HostTier
 from systems.freq_cache.tiers.layout import RowLayout
@@ -45,7 +45,7 @@ def test_packed_numbers_arrive_though_their_memory_is_used_again(moves: Transfer
 @pytest.mark.parametrize("pinned", [False, True])
 def test_entry_takes_records_in_several_lots_and_again_once_it_is_cleared(moves: Transfer, pinned: bool) -> None:
     tier = full(PinnedTier(50, LAYOUT, CPU) if pinned else HostTier(rows=50, layout=LAYOUT))
-    entry = Entry(5, tier, moves)
+    entry = FetchStaging(5, tier, moves)
     for lots in ([[3, 7], [49], [0, 1]], [[8, 9, 10, 11, 12]], [[2], [1, 3]]):
         held = 0
         for rows in lots:
@@ -56,7 +56,7 @@ def test_entry_takes_records_in_several_lots_and_again_once_it_is_cleared(moves:
 
 
 def test_what_leaves_is_not_overwritten_by_what_leaves_next(moves: Transfer) -> None:
-    leaving = Exit(3, LAYOUT, moves)
+    leaving = EvictStaging(3, LAYOUT, moves)
     sent = [leaving.send(leaving.room(rows).fill_(rows)) for rows in (3, 1, 2)]
     for departure, rows in zip(sent, (3, 1, 2), strict=True):
         assert torch.equal(departure.wait(), torch.full((rows, LAYOUT.width), float(rows)))
@@ -70,7 +70,7 @@ def test_staging_is_made_on_the_stream_that_writes_it_first_and_outlives_its_use
     lazy_device.install(monkeypatch)
     moves = Transfer(CPU)
     tier = full(PinnedTier(50, LAYOUT, CPU) if pinned else HostTier(rows=50, layout=LAYOUT))
-    entry, leaving = Entry(2, tier, moves), Exit(2, LAYOUT, moves)
+    entry, leaving = FetchStaging(2, tier, moves), EvictStaging(2, LAYOUT, moves)
     assert lazy_device.USERS[entry._device.data_ptr()] == [moves._in]
     entry.add(torch.tensor([3, 7]), torch.tensor([3, 7], dtype=torch.int32), place=0)
     taken = entry.take(2)

@@ -7,8 +7,8 @@ from functools import partial
 import torch
 
 from suite.records.options import parse_workloads
-from suite.run.cell.asked import Asked
 from suite.run.cell.feed import FeedPlan, open_feed
+from suite.run.cell.setup import CellSetup
 from suite.run.cell.stream import open_workload
 from suite.run.plan import Options, plan_cells
 from systems.registry import Variant
@@ -27,11 +27,11 @@ def main() -> None:
         )
         (cell,), _ = plan_cells(options, datasets=None, host_bytes=1 << 40)
         cell = cell.model_copy(update={"batch_size": BATCH_SIZE})
-        asked, reopen = Asked.of(cell), partial(open_workload, cell)
+        setup, reopen = CellSetup.of(cell), partial(open_workload, cell)
         torch.set_num_threads(2)
         plan = FeedPlan(producers=producers, threads=2)
-        with open_feed(plan, asked.workload, reopen=reopen, total=STEPS, device=asked.spec.device) as feed:
-            embeddings, trainer = asked.build(feed, total_steps=STEPS, beat=lambda: None)
+        with open_feed(plan, setup.workload, reopen=reopen, total=STEPS, device=setup.spec.device) as feed:
+            embeddings, trainer = setup.build(feed, total_steps=STEPS, beat=lambda: None)
             trainer.run(STEPS)
             found.append((system, producers, native_threads()))
             del trainer, embeddings

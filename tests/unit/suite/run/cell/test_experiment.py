@@ -9,7 +9,7 @@ from torchmetrics.functional.classification import binary_auroc
 from suite.records.measured import FrequencySource
 from suite.records.status import Status
 from suite.run import memory_probes as memory
-from suite.run.cell import asked, experiment
+from suite.run.cell import experiment, setup
 from suite.run.cell import stream as streams
 from suite.run.cell.experiment import run_cell
 from suite.run.cell.feed import FeedPlan, in_process
@@ -73,7 +73,7 @@ def test_quality_points_score_every_sample_before_it_is_trained_on(ran):
     points = outcome.measurement.quality.points
     assert [point.samples for point in points] == [3 * 32, 6 * 32, 9 * 32]
     workload = open_workload(cell)
-    spec = asked.Asked.of(cell).spec
+    spec = setup.CellSetup.of(cell).spec
     trainer = build_trainer(
         loaded(ReferenceSystem(spec), cell), workload, bottom_mlp=cell.bottom_mlp, top_mlp=cell.top_mlp, seed=0,
         feed=in_process(workload, spec.device), total_steps=9,
@@ -141,11 +141,11 @@ def test_nothing_is_built_at_size_of_a_system_that_is_wrong_or_unsupported(syste
 
 def test_drive_without_room_for_a_file_tier_makes_a_cell_infeasible_before_it_builds(monkeypatch, tmp_path):
     cell = tiny_cell("freq_cache[tier=file]")
-    wanted = asked.Asked.of(cell)
+    wanted = setup.CellSetup.of(cell)
     rows = wanted.spec.row_bytes + wanted.spec.state_bytes
-    monkeypatch.setattr(asked.scratch, "free_bytes", lambda: (tmp_path, rows))
+    monkeypatch.setattr(setup.scratch, "free_bytes", lambda: (tmp_path, rows))
     assert wanted.support().verdict is Verdict.YES
-    monkeypatch.setattr(asked.scratch, "free_bytes", lambda: (tmp_path, rows - 1))
+    monkeypatch.setattr(setup.scratch, "free_bytes", lambda: (tmp_path, rows - 1))
     phases = Phases()
     outcome = run_cell(cell, phases)
     assert (outcome.status, phases.seen) == (Status.INFEASIBLE, ["support"])
@@ -163,7 +163,7 @@ def test_frequencies_are_counted_only_when_asked_for(monkeypatch):
     seen = []
     workload = open_workload(tiny_cell())
     monkeypatch.setattr(workload, "frequencies", lambda prefix: seen.append(prefix) or {"C1": torch.ones(7)})
-    lazy = asked.LazyFrequencies(workload, cell=tiny_cell(frequency_prefix=0.25))
+    lazy = setup.LazyFrequencies(workload, cell=tiny_cell(frequency_prefix=0.25))
     assert (list(lazy), len(lazy), seen, lazy.source) == ([name for name, _ in workload.tables], 13, [], None)
     assert lazy["C1"].sum() == lazy["C1"].numel() == 7
     assert seen == [0.25]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from suite.run.cell import feed
-from suite.run.cell.feed import BeforeTheClock, DuringTraining, FeedPlan, open_feed, plan_feed, usable_cores
+from suite.run.cell.feed import BackgroundLoader, FeedPlan, PreloadedBatches, open_feed, plan_feed, usable_cores
 from tests.unit.workloads.produced import equal, open_avazu
 
 CPU = torch.device("cpu")
@@ -55,7 +55,7 @@ def test_before_the_clock_all_batches_of_a_run_are_there_and_no_more_are_made_in
         made.append(index)
         return workload.batch(index)
 
-    waiting = BeforeTheClock(make, pin_memory=False).reader()
+    waiting = PreloadedBatches(make, pin_memory=False).reader()
     waiting.fill(5)
     assert made == [0, 1, 2, 3, 4]
     assert all(equal(waiting.take(), workload.batch(index)) for index in range(3))
@@ -69,7 +69,7 @@ def test_before_the_clock_all_batches_of_a_run_are_there_and_no_more_are_made_in
 
 def test_batches_of_several_readers_are_made_once_wait_for_the_last_and_come_anew_after_a_rewind():
     workload, made = open_avazu(), []
-    batches = BeforeTheClock(lambda index: made.append(index) or workload.batch(index), pin_memory=False)
+    batches = PreloadedBatches(lambda index: made.append(index) or workload.batch(index), pin_memory=False)
     one, other = batches.reader(), batches.reader()
     one.fill(3)
     assert all(equal(one.take(), workload.batch(index)) for index in range(3))
@@ -106,7 +106,7 @@ class SlowProducer:
 
 def test_during_training_batches_are_taken_ahead_in_order_and_errors_arrive_in_their_turn():
     producer = SlowProducer()
-    ahead = DuringTraining(producer, total=7)
+    ahead = BackgroundLoader(producer, total=7)
     assert producer.requested == 7
     assert [ahead.take(), ahead.take()] == [1, 2]
     timer = threading.Timer(0.2, producer.late.set)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from suite.run.cell.asked import Asked
 from suite.run.cell.experiment import run_cell
 from suite.run.cell.optimum import optimum_of
 from suite.run.cell.reporter import Reporter
+from suite.run.cell.setup import CellSetup
 from suite.simulate.models.model import Setting, Span, replay
 from suite.simulate.models.registry import build
 from suite.simulate.traces import next_use
@@ -19,15 +19,15 @@ from tests.faults.cells import tiny_cell
 
 
 @pytest.fixture
-def asked():
-    return Asked.of(tiny_cell("freq_cache", batch_size=16, counted_steps=4))
+def setup():
+    return CellSetup.of(tiny_cell("freq_cache", batch_size=16, counted_steps=4))
 
 
-def test_optimum_is_beladys_over_the_counted_steps_alone(asked):
-    cell = asked.cell
-    found = optimum_of(asked, 100)
+def test_optimum_is_beladys_over_the_counted_steps_alone(setup):
+    cell = setup.cell
+    found = optimum_of(setup, 100)
     span = Span(counted_from=cell.steps - 4, stop=cell.steps)
-    setting = Setting(trace=WorkloadTrace(asked.workload), span=span, slots=100)
+    setting = Setting(trace=WorkloadTrace(setup.workload), span=span, slots=100)
     tally = replay(build(Variant("belady"), setting))
     assert (found.slots, found.first_step, found.steps, found.bypasses) == (100, cell.steps - 4, 4, False)
     assert found.unique_misses == tally.unique_misses
@@ -36,19 +36,19 @@ def test_optimum_is_beladys_over_the_counted_steps_alone(asked):
     assert 0 < found.unique_misses <= ours.unique_misses
 
 
-def test_system_that_reads_past_its_cache_is_held_against_a_cache_that_may(asked):
-    caching = Asked.of(asked.cell.model_copy(update={"system": "fbgemm_uvm_caching"}))
+def test_system_that_reads_past_its_cache_is_held_against_a_cache_that_may(setup):
+    caching = CellSetup.of(setup.cell.model_copy(update={"system": "fbgemm_uvm_caching"}))
     found = optimum_of(caching, 100)
     assert found.bypasses
-    assert found.unique_misses <= optimum_of(asked, 100).unique_misses
+    assert found.unique_misses <= optimum_of(setup, 100).unique_misses
 
 
-def test_known_optimum_is_not_replayed_again(asked, monkeypatch):
+def test_known_optimum_is_not_replayed_again(setup, monkeypatch):
     beats = []
-    known = optimum_of(asked, 100, beat=lambda: beats.append(1))
+    known = optimum_of(setup, 100, beat=lambda: beats.append(1))
     assert beats
-    assert optimum_of(asked, 100, known=[known], beat=lambda: pytest.fail("replayed")) is known
-    assert optimum_of(asked, 101, known=[known]).slots == 101
+    assert optimum_of(setup, 100, known=[known], beat=lambda: pytest.fail("replayed")) is known
+    assert optimum_of(setup, 101, known=[known]).slots == 101
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from suite.records.status import Status
 from suite.run.cell.failures import describe, status_of
 from suite.run.cell.reporter import Reporter
 from suite.run.cell.worker import _outcome
-from suite.run.messages import ANSWERS, Outcome, Progress, RunCell
+from suite.run.messages import ANSWERS, CellResult, Progress, RunCell
 from systems.contract import WorkingSetTooLarge
 from tests.faults.cells import fake, tiny_cell
 
@@ -109,10 +109,10 @@ def test_reporter_sends_every_phase_and_beats_after_a_pause_alone(monkeypatch):
     reporter.beat(1, 9)
     now[0] += 0.3
     reporter.beat(2, 9)
-    reporter.send(Outcome(status=Status.OK))
+    reporter.send(CellResult(status=Status.OK))
     assert [ANSWERS.validate_json(line) for line in pipe.getvalue().splitlines()] == [
         Progress(phase="build"),
         Progress(phase="train"),
         Progress(phase="train", step=2, steps=9),
-        Outcome(status=Status.OK),
+        CellResult(status=Status.OK),
     ]

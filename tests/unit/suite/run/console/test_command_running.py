@@ -10,7 +10,7 @@ from suite.records.status import Status
 from suite.records.store import RecordStore, StoreError
 from suite.run import runner
 from suite.run.console import command as cli
-from suite.run.messages import Outcome
+from suite.run.messages import CellResult
 from suite.run.process import Ended
 from suite.run.turns import session
 from tests.unit.suite.run.console.command_scenes import TINY, call
@@ -78,7 +78,7 @@ def test_real_dataset_end_to_end_trains_one_whole_epoch_and_says_so(tmp_path, pr
 def answering(monkeypatch, **outcomes):
     def answer(cell, **_):
         status = outcomes.get(cell.system, Status.UNSUPPORTED)
-        return Ended(Outcome(status=status, reason="because"), "support", 1.0)
+        return Ended(CellResult(status=status, reason="because"), "support", 1.0)
 
     monkeypatch.setattr(runner, "run_in_process", answer)
 

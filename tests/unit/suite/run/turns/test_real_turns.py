@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(240)
 
 @pytest.fixture
 def take_turns(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "Watch", QuietMachine)
+    monkeypatch.setattr(module, "MachineMonitor", QuietMachine)
 
     def go(*systems, like=None):
         """Systems take turns with records as a cell leaves them; `like`: whose measurement all of them take."""

@@ -9,11 +9,11 @@ import pytest
 from suite.records.record import Check, Verification
 from suite.records.status import Status
 from suite.records.turns import Turns
-from suite.run.messages import Build, Clear, Done, Host, Outcome, TakeTurn, Turn
+from suite.run.messages import Ack, Build, CellResult, Clear, Host, RunSteps, StepTiming
 from suite.run.process import Limits
 from suite.run.turns import contest as module
 from suite.run.turns import session
-from suite.run.turns.arrangement import AGAIN, LONG_TURN, Needs, arrange, balanced_orders, who_takes_turns
+from suite.run.turns.arrangement import AGAIN, LONG_TURN, MemoryNeed, arrange, balanced_orders, who_takes_turns
 from suite.run.turns.contest import hold
 from suite.run.turns.session import times_of
 from tests.faults.cells import tiny_cell
@@ -21,7 +21,7 @@ from tests.unit.suite.fabricate import environment, measurement, record
 from tests.unit.suite.run.runner_scenes import Notebook, QuietMachine
 
 GB = 10**9
-ROOM = Needs(host=100 * GB, device=100 * GB, disk=100 * GB)
+ROOM = MemoryNeed(host=100 * GB, device=100 * GB, disk=100 * GB)
 LIMITS = Limits(wall_s=10, stall_s=10, host_bytes=GB)
 
 
@@ -116,7 +116,7 @@ def test_who_works_between_steps_meets_the_baseline_apart_from_those_who_do_not(
     assert names(calm) == ["full_gpu", "full_gpu" + AGAIN, "reference"]
     assert names(long) == ["full_gpu", "freq_cache", "freq_cache[look_ahead=4]"]
     assert (calm.steps, long.steps > 1, long.way) == (1, True, "one process")
-    pairs = arrange([*records, *busy], Needs(host=2 * GB, device=GB, disk=GB))
+    pairs = arrange([*records, *busy], MemoryNeed(host=2 * GB, device=GB, disk=GB))
     assert [names(pair) for pair in pairs[2:]] == [["full_gpu", "freq_cache"], ["full_gpu", "freq_cache[look_ahead=4]"]]
     assert [pair.steps for pair in pairs] == [1, 1, long.steps, long.steps]
 
@@ -124,7 +124,7 @@ def test_who_works_between_steps_meets_the_baseline_apart_from_those_who_do_not(
 def test_needs_add_up_and_must_fit_in_every_kind_of_memory():
     memory = {"device_used_bytes": 2 * GB, "anatomy_bytes": {"disk/rows": 3 * GB}}
     records = [entrant(name, memory=memory) for name in ("reference", "freq_cache")]
-    room = Needs(host=2 * GB, device=4 * GB, disk=6 * GB)
+    room = MemoryNeed(host=2 * GB, device=4 * GB, disk=6 * GB)
     assert [contest.way for contest in arrange(records, room)] == ["one process"]
     for kind in room._fields:
         less = room._replace(**{kind: getattr(room, kind) - 1})
@@ -162,17 +162,17 @@ class FakeWorker:
             case Host(cells=cells):
                 self._names = list(cells)
                 self._scene.hosts.append(self._names)
-            case Build(name=name) | TakeTurn(name=name):
+            case Build(name=name) | RunSteps(name=name):
                 self._scene.asked.append((type(request).__name__, name))
 
     def answer(self, limits):
         match self._request:
-            case TakeTurn(name=name) if (name, len(self._names)) in self._scene.falls:
-                return Outcome(status=Status.CRASHED, reason=f"{name} fell")
-            case TakeTurn(name=name, steps=steps):
-                return Turn(seconds=steps * (2.0 if name == "freq_cache" else 1.0), wait_s=0.0, loss="0x1p-1")
+            case RunSteps(name=name) if (name, len(self._names)) in self._scene.falls:
+                return CellResult(status=Status.CRASHED, reason=f"{name} fell")
+            case RunSteps(name=name, steps=steps):
+                return StepTiming(seconds=steps * (2.0 if name == "freq_cache" else 1.0), wait_s=0.0, loss="0x1p-1")
             case Host() | Build() | Clear():
-                return Done()
+                return Ack()
 
 
 @pytest.fixture
@@ -198,14 +198,14 @@ def test_every_record_gets_its_own_seconds_and_the_baselines_of_the_same_turns(h
     assert Counter(scene.asked) == {
         (what, name): count
         for name in scene.hosts[0]
-        for what, count in (("Build", 2), ("TakeTurn", 2 * (1 + 2)))  # one turn of each build warms up
+        for what, count in (("Build", 2), ("RunSteps", 2 * (1 + 2)))  # one turn of each build warms up
     }
 
 
 @pytest.mark.parametrize(("large_gb", "beside_itself"), [(1, True), (60, False)])
 def test_baseline_keeps_the_times_of_its_first_contest(tmp_path, monkeypatch, large_gb, beside_itself):
     monkeypatch.setattr(module, "Worker", Scene())
-    monkeypatch.setattr(session, "Watch", QuietMachine)
+    monkeypatch.setattr(session, "MachineMonitor", QuietMachine)
     monkeypatch.setattr(session, "_room", lambda record: ROOM)
     busy = entrant("freq_cache", busy_between_steps=True)
     records = [entrant("full_gpu", host_gb=large_gb), entrant("reference"), busy]
@@ -221,7 +221,7 @@ def test_baseline_keeps_the_times_of_its_first_contest(tmp_path, monkeypatch, la
 @pytest.fixture
 def taken(tmp_path, monkeypatch):
     """Have records take turns two by two: what they are given, in order, and who was asked."""
-    monkeypatch.setattr(session, "Watch", QuietMachine)
+    monkeypatch.setattr(session, "MachineMonitor", QuietMachine)
     monkeypatch.setattr(session, "_room", lambda record: ROOM)
 
     def go(records, falls=()):
@@ -309,7 +309,7 @@ def test_loss_that_differs_where_arithmetic_is_the_same_is_a_wrong_answer(held, 
 
     def other_bits(self, limits):
         found = answer(self, limits)
-        wrong = isinstance(found, Turn) and self._request.name == "freq_cache"
+        wrong = isinstance(found, StepTiming) and self._request.name == "freq_cache"
         return found.model_copy(update={"loss": "0x1.0000000000001p-1"}) if wrong else found
 
     monkeypatch.setattr(FakeWorker, "answer", other_bits)

@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor
 
-from systems.freq_cache.cache.transfer import Departure, Transfer, blocking_event
+from systems.freq_cache.cache.transfer import D2HCopy, Transfer, blocking_event
 from systems.freq_cache.tiers import PinnedTier, RowLayout, SlowTier
 
 
-class Entry:
+class FetchStaging:
     """A place for records on their way in: in pinned memory, and on the device. On a CPU both are one.
 
     Records are added until it is full, taken, and `clear` makes room for others. What was there is overwritten when the
@@ -70,7 +70,7 @@ class Entry:
             self._used = torch.cuda.current_stream(self._transfer.device).record_event()
 
 
-class Exit:
+class EvictStaging:
     """A place on the device for records on their way out, one lot at a time. On a CPU they lie where the host has them.
 
     The device does not overwrite a lot before it has left. Until then rows of it may be used again.
@@ -97,7 +97,7 @@ class Exit:
             torch.cuda.current_stream(self._transfer.device).wait_event(self._left)
         return self._device[:rows]
 
-    def send(self, records: Tensor) -> Departure:
+    def send(self, records: Tensor) -> D2HCopy:
         """Send what was written to the room to the host."""
         leaving = self._transfer.to_host(records)
         self._left, self._lot = leaving.event, records
@@ -107,7 +107,7 @@ class Exit:
         """Copies of the records of these numbers, int32 `[n]`, among those sent last."""
         return self._lot.index_select(0, numbers)
 
-    def scatter(self, records: Tensor, tier: PinnedTier, rows: Tensor) -> Departure:
+    def scatter(self, records: Tensor, tier: PinnedTier, rows: Tensor) -> D2HCopy:
         """Have the device write what was written to the room to rows of a tier, int32 `[n]` on the device."""
         with self._transfer.outgoing() as stream:
             tier.scatter(rows, records)
@@ -115,4 +115,4 @@ class Exit:
                 rows.record_stream(stream)
                 records.record_stream(stream)
                 self._left = blocking_event(stream)
-        return Departure(records[:0], self._left, home=True)
+        return D2HCopy(records[:0], self._left, home=True)

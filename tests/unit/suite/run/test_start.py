@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from suite.records.status import Status
-from suite.run import starting
+from suite.run import start
 from suite.run.process import Limits, run_in_process
-from suite.run.starting import Zygote
+from suite.run.start import Forkserver
 from tests.faults.cells import tiny_cell
 
 GENEROUS = Limits(wall_s=90, stall_s=90, host_bytes=8 * 10**9)
@@ -17,9 +17,9 @@ GENEROUS = Limits(wall_s=90, stall_s=90, host_bytes=8 * 10**9)
 
 @pytest.fixture(autouse=True)
 def fresh():
-    Zygote.drop()
+    Forkserver.drop()
     yield
-    Zygote.drop()
+    Forkserver.drop()
 
 
 @pytest.mark.parametrize("looked_in", [False, True])
@@ -27,8 +27,8 @@ def test_workers_import_this_package_and_look_where_the_caller_does(tmp_path, mo
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", ["", *sys.path] if looked_in else [path for path in sys.path if path])
     monkeypatch.setenv("PYTHONPATH", "inherited")
-    found = starting.worker_environment()
-    own = str(Path(starting.__file__).resolve().parents[2])
+    found = start.worker_environment()
+    own = str(Path(start.__file__).resolve().parents[2])
     here = [str(tmp_path)] if looked_in else []
     assert found["PYTHONPATH"].split(os.pathsep) == [own, *here, "inherited"]
     assert (found["PYTHONSAFEPATH"], found["CUDA_DEVICE_ORDER"]) == ("1", "PCI_BUS_ID")
@@ -42,7 +42,8 @@ open(os.environ["WITNESS"], "a").write(__name__)
 
 
 def test_another_checkout_in_the_working_directory_is_not_imported(tmp_path, monkeypatch):
-    for name in ("suite/__init__", "suite/run/__init__", "suite/run/cell/__init__", "suite/run/cell/zygote", "json"):
+    packages = (f"{package}/__init__" for package in ("suite", "suite/run", "suite/run/cell"))
+    for name in (*packages, "suite/run/cell/forkserver", "json"):
         file = tmp_path / "other" / f"{name}.py"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(OTHER)
@@ -54,7 +55,7 @@ def test_another_checkout_in_the_working_directory_is_not_imported(tmp_path, mon
 
 
 def test_worker_with_other_code_than_the_run_measures_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(starting, "_code", lambda: "another")
+    monkeypatch.setattr(start, "_code", lambda: "another")
     ended = run_in_process(tiny_cell("full_gpu"), limits=GENEROUS, log=tmp_path / "log")
     assert ended.outcome.status is Status.CRASHED
     assert "are not those that the run began with: start it again" in ended.outcome.reason
@@ -63,20 +64,20 @@ def test_worker_with_other_code_than_the_run_measures_nothing(tmp_path, monkeypa
 SEES_A_DEVICE = """#!{python}
 import importlib, os, sys
 from types import SimpleNamespace
-from suite.run.cell import worker, zygote
+from suite.run.cell import worker, forkserver
 
 sys.modules["torch"] = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: {found}))
 importlib.import_module = lambda name: None
 worker.main = lambda messages: os._exit(7)
 sys.argv = ["", sys.argv[-1]]
-zygote.main()
+forkserver.main()
 """
 
 
 @pytest.mark.parametrize(("found", "status"), [(True, Status.OK), (False, Status.CRASHED)])
 def test_worker_starts_from_nothing_where_torch_found_a_device(tmp_path, monkeypatch, found, status):
     """A forked one, which torch would refuse the device, ends with 7 here."""
-    stand_in = tmp_path / "zygote"
+    stand_in = tmp_path / "forkserver"
     stand_in.write_text(SEES_A_DEVICE.format(python=sys.executable, found=found))
     stand_in.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(stand_in))

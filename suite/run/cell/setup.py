@@ -81,7 +81,7 @@ class LazyFrequencies(Mapping[str, Tensor]):
 
 
 @dataclass(frozen=True)
-class Asked:
+class CellSetup:
     """A cell with all that its system is built from; `frequencies` are those of `spec`."""
 
     cell: Cell

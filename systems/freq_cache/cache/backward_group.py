@@ -21,7 +21,7 @@ class _Batch:
     number: int = -1
 
 
-class Together:
+class BackwardGroup:
     """Has the planner plan every batch with those before it, because a row of the batch in hand never leaves.
 
     So many `lookups` may come before one backward. `looked_up` is for the training thread; everything else is for the

@@ -12,7 +12,7 @@ _Sent = tuple[Batch, torch.cuda.Event | None]
 """A batch, and the event behind its copy."""
 
 
-class Delivery:
+class DevicePrefetcher:
     """Batches 0, 1, 2, ... of a feed, where a system wants them: ids on the device that computes, or on the host.
 
     On a CPU they stay as they are; for CUDA their memory is pinned. `on_batch` is told of every one that `fill` makes.

@@ -13,7 +13,7 @@ from systems.features import Group
 from systems.freq_cache.tiers import RowLayout, put_rows
 
 
-class RowPool:
+class SlotTable:
     """`slots` rows of a group of tables on the device, with optimizer state, looked up and updated by fbgemm's TBE.
 
     Rows are of their tables' type here, whatever they are in the records of `layout` that they come and go as.
@@ -109,7 +109,7 @@ class RowPool:
         """Copies of slots, int32 or int64 `[n]`, as new records."""
         return self.read(slots, self.layout.empty(slots.numel(), device=self.weights.device))
 
-    def copy(self, slots: Tensor, source: "RowPool", from_slots: Tensor) -> None:
+    def copy(self, slots: Tensor, source: "SlotTable", from_slots: Tensor) -> None:
         """Overwrite slots with slots of another pool, int64 `[n]` each, as they are."""
         self.weights.index_copy_(0, slots, source.weights.index_select(0, from_slots))
         for name, state in self.state.items():

@@ -1,4 +1,4 @@
-"""Starting workers: from a process that has imported what they need (`suite.run.cell.zygote`)."""
+"""Starting workers: from a process that has imported what they need (`suite.run.cell.forkserver`)."""
 
 import atexit
 import json
@@ -14,7 +14,7 @@ from threading import Lock
 import psutil
 
 from suite.records.code import PROJECT, code_digest
-from suite.run.ending import MARK, NO_MARK
+from suite.run.kill import MARK, NO_MARK
 
 CODE = "EMBEDDING_BENCH_CODE"
 """Environment variable of a worker: the digest of the code that its records will name."""
@@ -26,17 +26,17 @@ _NOT_HANDED_ON = ("PYTEST_CURRENT_TEST", "TMPDIR", MARK)
 """Differ from worker to worker, or from test to test, and no import reads them."""
 
 
-class Zygote:
+class Forkserver:
     """Forks workers, one at a time. One is kept for all runs of this process in one environment."""
 
-    _kept: "Zygote | None" = None
+    _kept: "Forkserver | None" = None
 
     def __init__(self, environment: dict[str, str]) -> None:
         self.environment = environment
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-u", "-m", "suite.run.cell.zygote", str(theirs.fileno())],
+                [sys.executable, "-u", "-m", "suite.run.cell.forkserver", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -48,7 +48,7 @@ class Zygote:
         self._socket = mine
 
     @classmethod
-    def kept(cls) -> "Zygote":
+    def kept(cls) -> "Forkserver":
         """The one for the environment as it is now."""
         environment = worker_environment()
         if cls._kept is None or cls._kept.environment != environment:
@@ -95,15 +95,15 @@ class Zygote:
             self._process.wait()
 
 
-atexit.register(Zygote.drop)
+atexit.register(Forkserver.drop)
 
 
 def fork_worker(environment: dict[str, str], fds: list[int]) -> int:
-    """The number of a new worker; where the zygote has died, as when the kernel wanted memory, of a new one's.
+    """The number of a new worker; where the forkserver has died, as when the kernel wanted memory, of a new one's.
 
     Args:
         environment: What differs from worker to worker.
-        fds: Standard input, messages, log, what is kept open, and exit; see `suite.run.cell.zygote`.
+        fds: Standard input, messages, log, what is kept open, and exit; see `suite.run.cell.forkserver`.
 
     Raises:
         OSError: none could be had.
@@ -111,12 +111,12 @@ def fork_worker(environment: dict[str, str], fds: list[int]) -> int:
     with _ONE_AT_A_TIME:
         try:
             try:
-                return Zygote.kept().fork(environment, fds)
+                return Forkserver.kept().fork(environment, fds)
             except (BrokenPipeError, ConnectionResetError):
-                Zygote.drop()
-                return Zygote.kept().fork(environment, fds)
+                Forkserver.drop()
+                return Forkserver.kept().fork(environment, fds)
         except BaseException:
-            Zygote.drop()  # an answer that comes late would be taken for that to the next question
+            Forkserver.drop()  # an answer that comes late would be taken for that to the next question
             raise
 
 

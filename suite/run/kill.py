@@ -12,7 +12,7 @@ import psutil
 
 from suite.records.status import Status
 from suite.run.logs import last_line
-from suite.run.messages import Outcome
+from suite.run.messages import CellResult
 
 GRACE_S = 10.0
 """How long a worker may take to end after its last word, or to be reaped after a kill."""
@@ -116,10 +116,10 @@ def _enters(process: psutil.Process) -> bool:
     return bool(process.memory_info().vms and not process.cmdline())
 
 
-def post_mortem(returncode: int | None, *, log: Path, kernel_killed: bool) -> Outcome:
+def post_mortem(returncode: int | None, *, log: Path, kernel_killed: bool) -> CellResult:
     """What became of a worker that ended without its last word."""
     if returncode == -signal.SIGKILL and kernel_killed:
-        return Outcome(status=Status.OOM_HOST, reason="the kernel killed the worker for want of memory")
+        return CellResult(status=Status.OOM_HOST, reason="the kernel killed the worker for want of memory")
     if returncode == -signal.SIGKILL:
         reason = "the worker was killed from outside (SIGKILL): by a person, a job scheduler or for want of memory"
     elif returncode is not None and returncode < 0:
@@ -127,7 +127,7 @@ def post_mortem(returncode: int | None, *, log: Path, kernel_killed: bool) -> Ou
     else:
         reason = f"the worker ended with exit code {returncode} and no result"
     last = last_line(log)
-    return Outcome(status=Status.CRASHED, reason=reason + (f"; its last line: {last}" if last else ""))
+    return CellResult(status=Status.CRASHED, reason=reason + (f"; its last line: {last}" if last else ""))
 
 
 def _signal_name(number: int) -> str:

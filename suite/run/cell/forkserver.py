@@ -3,7 +3,7 @@
 An import takes as long as a small cell trains. Nothing has computed here and no driver is open, so that a fork is safe:
 torch is told to ask NVML for devices. Where an import did open a driver, a worker starts from nothing instead.
 
-Started as `python -m suite.run.cell.zygote FD`, where FD is a socket. A request is a JSON object, the worker's
+Started as `python -m suite.run.cell.forkserver FD`, where FD is a socket. A request is a JSON object, the worker's
 environment, with five file descriptors: standard input, messages, log, what is kept open, and exit. The answer is the
 worker's number. When a worker has ended, its exit code is written to `exit`. When the socket closes,
 this process ends, and workers see to themselves.
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from suite.run.cell import worker
-from suite.run.ending import MARK, adopt_orphans, kill_children, set_mark
+from suite.run.kill import MARK, adopt_orphans, kill_children, set_mark
 
 _REQUEST_BYTES = 1 << 18
 """An environment is some kilobytes; a socket takes about so much at once."""
