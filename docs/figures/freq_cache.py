@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from suite.simulate.models.bounds.belady import BeladyModel
+from suite.simulate.models.belady import BeladyModel
 from suite.simulate.models.model import Setting, Span, replay
 from suite.simulate.traces.trace import WorkloadTrace
 from systems.freq_cache import LFU, LRU, Policy, StaticFrequency

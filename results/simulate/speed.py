@@ -27,7 +27,7 @@ from suite.simulate.sweep import slots_of
 from suite.simulate.traces.file import FileTrace
 from systems.registry import Variant
 
-POLICIES, ROWS, RATIO = "lru,s3fifo,sieve,lfuda,tinylfu", 1_000_000, 0.01
+POLICIES, ROWS, RATIO = "lru", 1_000_000, 0.01
 
 
 def measure(policy: Variant, trace: FileTrace) -> dict[str, float]:

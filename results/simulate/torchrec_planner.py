@@ -33,8 +33,8 @@ from suite.simulate.curves.curves import Curves, miss_curves
 from suite.simulate.curves.planner_inputs import PlannerInputs, planner_inputs
 from suite.simulate.curves.slots_by_table import divide_greedily
 from suite.simulate.models.fbgemm.cache import FbgemmCacheModel
+from suite.simulate.models.lru import LruModel
 from suite.simulate.models.model import CacheModel, Setting, Span, Tally
-from suite.simulate.models.queues.lru import LruModel
 from suite.simulate.options import open_trace
 from suite.simulate.traces.trace import Distinct, Seen, Trace, replayed
 

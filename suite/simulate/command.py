@@ -49,7 +49,7 @@ def simulate_command(
     trace: TraceOption = None,
     batch_size: BatchSizeOption = None,
     seed: SeedOption = 0,
-    policies: Annotated[str, typer.Option(help="all, or names, with variants: freq_cache[policy=lru],s3fifo")] = "all",
+    policies: Annotated[str, typer.Option(help="all, or names, with variants: freq_cache[policy=lru],uvm")] = "all",
     cache_ratio: Annotated[
         str | None,
         typer.Option(help="Cached share of all rows: 0.01, or 0.01,0.05, or 0.001:0.5; default: the scale's"),
@@ -84,7 +84,7 @@ def simulate_command(
     For example:
 
     - `python -m suite simulate --scale small`
-    - `python -m suite simulate --workload avazu@drift --policies freq_cache[policy=lfu],lru,s3fifo
+    - `python -m suite simulate --workload avazu@drift --policies freq_cache[policy=lfu],lru,fae
       --cache-ratio 0.001:0.5 --out curves/`
     - `python -m suite simulate --trace ids.npy --batch-size 4096 --cache-ratio 0.05 --epoch`
 

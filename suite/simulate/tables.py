@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import Console
 
-from suite.simulate.models.registry import MODELS
+from suite.simulate.models.registry import BOUNDS
 from suite.simulate.results import Row, Simulation, Traffic
 from suite.tables.quantities import MISSING, amount
 from suite.tables.terminal import print_line, print_table
@@ -13,7 +13,6 @@ DETAILED_SIZES = 3
 """Up to so many cache sizes have a table each; more become columns."""
 _FREE_START = 0.25
 """Slots relative to the least misses from which on it matters what a cache starts with."""
-_BOUNDS = tuple(MODELS)[-3:]
 _LEGEND = (
     "Hit rate: 1 - unique misses / unique ids, before anything is fetched. The least: what Belady's rule misses and "
     "moves, batch by batch, with as many slots over the same batches, past the cache where the policy may. MB: 1e6 "
@@ -148,7 +147,7 @@ def _show_sizes(console: Console, title: str, simulation: Simulation, value: Val
 
 def _first_bound(lines: Sequence[Sequence[str]]) -> list[int]:
     """The first line of a bound, above which a rule is drawn."""
-    return [number for number, line in enumerate(lines) if line[0].split("[")[0] in _BOUNDS][:1]
+    return [number for number, line in enumerate(lines) if line[0].split("[")[0] in BOUNDS][:1]
 
 
 def _percent(ratio: float) -> str:

@@ -274,10 +274,6 @@ RULES: dict[str, Rule] = {
     "python results/tracks/drift_board.py --out results/tracks": Elsewhere(
         "tests/unit/results/tracks/test_track_figures.py", "drift_board.main"
     ),
-    "python results/tracks/learned_policy.py --other /tmp/libcachesim/bin/python "
-    "--out results/tracks/learned_policy.json": Elsewhere(
-        "tests/unit/results/tracks/test_track_figures.py", "learned_policy.main"
-    ),
     "python results/streams/fidelity.py": Elsewhere("tests/unit/results/streams/test_fidelity.py", "fidelity"),
     "python results/streams/sample_statistics.py": Elsewhere(
         "tests/unit/results/streams/test_fidelity.py", "sample_statistics"

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suite.simulate.models.bounds.marks import highest, mark, no_marks, unmark
+from suite.simulate.models.belady import highest, mark, no_marks, unmark
 
 MOST = 70_000
 """Takes three levels."""

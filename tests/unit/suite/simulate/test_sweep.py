@@ -62,7 +62,7 @@ CELLS = [
 
 
 def test_counters_are_the_same_one_by_one_and_side_by_side() -> None:
-    cells = [*CELLS, cell("belady"), cell("belady", 5000), cell("fae"), cell("windowed")]
+    cells = [*CELLS, cell("belady"), cell("belady", 5000), cell("fae"), cell("lru")]
     alone = dict(run_cells(cells, trace=OPEN(), span=SPAN, row=ROW, jobs=1))
     told: list[int] = []
     beside = dict(run_cells(cells, trace=OPEN(), span=SPAN, row=ROW, jobs=4, on_batches=told.append))

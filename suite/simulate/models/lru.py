@@ -1,4 +1,17 @@
-"""LRU by the batch."""
+"""LRU by the batch.
+
+Defined for single accesses; with batches of one row it misses what another simulator misses
+(`results/simulate/independent_check.py`). Brought to batches by these rules:
+
+- The distinct rows of a batch are its accesses, in order of first occurrence. A row that occurs several times in a
+  batch is accessed once.
+- All rows of a batch must be resident together. None of them leaves to make room for another: when the turn of one
+  comes, it is passed over and stays where it is.
+- Every missing row enters the cache.
+- A batch with more distinct rows than there are slots only fills free slots. No row leaves. Its other rows are read and
+  written past the cache, once each, and the batch is counted as an overflow.
+- Every cached row has been trained. So every row that leaves is written back, with its optimizer state.
+"""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -6,14 +19,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from suite.simulate.models.model import Setting
-from suite.simulate.models.queues.queued import ABSENT, OWN, USED, QueuedRows
-from suite.simulate.traces.trace import Int32s, Int64s
+from suite.simulate.models.model import CacheModel, Setting, Tally
+from suite.simulate.traces.trace import Int32s, Int64s, Seen
 from systems.freq_cache.compiled import compiled, prefetch_ahead
 from systems.freq_cache.planner.queues import EMPTY, Queues, empty_queues, pop, push
 
+ABSENT = -1
 
-class LruModel(QueuedRows):
+USED, OLDEST = range(2)
+"""Entries of the state: slots in use, and the oldest batch with a queue that may hold any."""
+
+
+class LruModel(CacheModel):
     """The row whose last batch is the oldest leaves.
 
     Among rows of the same last batch those leave first that were queued then, in order of first occurrence: the rows
@@ -23,21 +40,35 @@ class LruModel(QueuedRows):
     Memory: 4 B per row, 13 B per slot, 8 B per batch of the span, and 256 B per batch or slot, whichever are fewer.
     """
 
-    source = "suite/simulate/models/queues/lru.py"
+    source = "suite/simulate/models/lru.py"
+    takes_runs = True
 
     def __init__(self, setting: Setting, parameters: Mapping[str, str]) -> None:
         super().__init__(setting, parameters)
-        self._enter = _enter
         row, last = np.zeros((2, self.slots), np.int32)
-        queues = empty_queues(queues=setting.span.stop, slots=self.slots)
-        self._cache = _Recency(self._state, self._place, row, last, np.zeros(self.slots, np.bool_), queues)
+        self._cache = _Recency(
+            state=np.zeros(2, np.int64),
+            place=np.full(setting.trace.rows, ABSENT, np.int32),
+            row=row,
+            last=last,
+            queued=np.zeros(self.slots, np.bool_),
+            queues=empty_queues(queues=setting.span.stop, slots=self.slots),
+        )
+
+    def step(self, batch: Seen, tally: Tally | None) -> None:
+        rows, _ = batch.unique
+        missed = np.empty(rows.size, np.bool_)
+        used = self._cache.state[USED]
+        _enter(rows, batch.ends, missed, batch.number, self._cache)
+        if tally is None:
+            return
+        misses = self.count(batch, missed, tally)
+        tally.rows_fetched += misses
+        tally.rows_written_back += misses - int(self._cache.state[USED] - used)  # left, or went past the cache
 
 
 class _Recency(NamedTuple):
-    """What LRU knows: of every row its slot; of every slot its row, last batch, and whether it is queued.
-
-    `OWN` of the state: the oldest batch with a queue that may hold any.
-    """
+    """The slot of every row; the row and last batch of every slot, and whether it is queued."""
 
     state: Int64s
     place: Int32s
@@ -49,6 +80,10 @@ class _Recency(NamedTuple):
 
 @compiled
 def _enter(all_rows, ends, all_missed, first, cache):
+    """Let batches access their distinct rows, one batch after another; `all_missed` receives which were absent.
+
+    `ends`: where the rows of each batch end. `first`: the number of the first batch.
+    """
     state, place, row, last, queued, queues = cache
     begin, now = 0, first - 1
     for end in ends:
@@ -88,10 +123,10 @@ def _least_recent(now, cache):
     """The slot to take, off its queue."""
     state, last, queued, queues = cache.state, cache.last, cache.queued, cache.queues
     while True:
-        while queues.ends[2 * state[OWN]] == EMPTY:
-            state[OWN] += 1
-        slot = pop(queues, state[OWN])
-        if last[slot] == state[OWN]:
+        while queues.ends[2 * state[OLDEST]] == EMPTY:
+            state[OLDEST] += 1
+        slot = pop(queues, state[OLDEST])
+        if last[slot] == state[OLDEST]:
             return slot
         if last[slot] == now:
             queued[slot] = False  # queued again when the batch in hand is done

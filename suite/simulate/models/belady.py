@@ -4,13 +4,16 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from suite.simulate.models.bounds.marks import Marks, highest, mark, no_marks, unmark
 from suite.simulate.models.model import Bools, CacheModel, Setting, Tally
 from suite.simulate.traces.next_use import next_uses
 from suite.simulate.traces.rates import rates_of
 from suite.simulate.traces.trace import Int32s, Int64s, Seen
-from systems.freq_cache.compiled import compiled, prefetch_ahead
+from systems.freq_cache.compiled import bit_length, compiled, prefetch_ahead
+
+_BITS = 6
+_WITHIN = (1 << _BITS) - 1
 
 
 class BeladyModel(CacheModel):
@@ -121,6 +124,57 @@ def _start_rows(setting: Setting, warm: str) -> tuple[Int32s, int]:
         return np.empty(0, np.int32), 0
     rates = rates_of(setting.trace)
     return rates.of, 0 if warm == "any" else rates.lowest_frequent(setting.slots)
+
+
+class Marks(NamedTuple):
+    """A set of numbers whose highest is found in a few steps: 64 bits, one each, lie under one of the next level.
+
+    Words of all levels, int64, one level behind the other, and where each begins, int64 `[levels]`.
+    """
+
+    words: NDArray[np.int64]
+    begins: NDArray[np.int64]
+
+
+def no_marks(numbers: int) -> Marks:
+    """An empty set, with room for numbers from 0 to below `numbers`. Memory: an eighth of a byte each."""
+    sizes = [-(-numbers >> _BITS)]
+    while sizes[-1] > 1:
+        sizes.append(-(-sizes[-1] >> _BITS))
+    begins = np.cumsum([0, *sizes[:-1]], dtype=np.int64)
+    return Marks(np.zeros(sum(sizes), np.int64), begins)
+
+
+@compiled
+def mark(marks, number):
+    """Have a number in the set."""
+    for level in range(marks.begins.size):
+        at = marks.begins[level] + (number >> _BITS)
+        before = marks.words[at]
+        marks.words[at] = before | (np.int64(1) << (number & _WITHIN))
+        if before:
+            return
+        number >>= _BITS
+
+
+@compiled
+def unmark(marks, number):
+    """Take a number out of the set."""
+    for level in range(marks.begins.size):
+        at = marks.begins[level] + (number >> _BITS)
+        marks.words[at] &= ~(np.int64(1) << (number & _WITHIN))
+        if marks.words[at]:
+            return
+        number >>= _BITS
+
+
+@compiled
+def highest(marks):
+    """The highest number of a set that is not empty."""
+    number = np.int64(0)
+    for level in range(marks.begins.size - 1, -1, -1):
+        number = (number << _BITS) + bit_length(marks.words[marks.begins[level] + number]) - 1
+    return number
 
 
 class _Cache(NamedTuple):
