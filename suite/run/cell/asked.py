@@ -30,7 +30,6 @@ from systems.contract import (
 )
 from workloads.batch import Workload
 from workloads.dlrm import initial_rows
-from workloads.frequency import sketched
 from workloads.split import prefix_of
 
 
@@ -58,20 +57,9 @@ class LazyFrequencies(Mapping[str, Tensor]):
         return self._counted[table]
 
     def _count(self) -> Mapping[str, Tensor]:
-        prefix, size = self._cell.frequency_prefix, self._cell.frequency_sketch_bytes
-        if size is None:
-            samples = prefix_of(self._workload.epoch_rows(), prefix)
-            self.source = FrequencySource(prefix=prefix, samples=samples)
-            return self._workload.frequencies(prefix)
-        found = sketched(self._workload, prefix=prefix, memory_bytes=size, on_batch=self._beat)
-        self.source = FrequencySource(
-            prefix=prefix,
-            samples=found.samples,
-            sketch_bytes=size,
-            error_accesses=max(found.error.values()),
-            error_share=max(error / max(1, found.lookups[name]) for name, error in found.error.items()),
-        )
-        return found.accesses
+        prefix = self._cell.frequency_prefix
+        self.source = FrequencySource(prefix=prefix, samples=prefix_of(self._workload.epoch_rows(), prefix))
+        return self._workload.frequencies(prefix)
 
     def __iter__(self) -> Iterator[str]:
         return (name for name, _ in self._workload.tables)

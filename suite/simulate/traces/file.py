@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from suite.simulate.traces.trace import Int64s, Trace
 from systems.freq_cache.planner.planner import Ids
 from workloads.errors import DataError
-from workloads.frequency import add_accesses
 from workloads.split import prefix_of
 
 BLOCK_IDS = 1 << 22
@@ -92,7 +91,7 @@ class FileTrace(Trace):
         counts = [np.zeros(rows, np.int64) for rows in self._sizes]
         for parts in self._blocks(prefix_of(self._samples, self._prefix), self._sizes):
             for ids, into in zip(parts, counts, strict=True):
-                add_accesses(ids, into)
+                np.add.at(into, ids, 1)
         return counts
 
     def _up_to_the_largest_ids(self) -> list[int]:

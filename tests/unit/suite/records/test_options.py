@@ -1,10 +1,10 @@
-"""What command lines take for sizes, workloads, datasets and frequencies."""
+"""What command lines take for sizes, workloads and datasets."""
 
 from pathlib import Path
 
 import pytest
 
-from suite.records.options import BadOption, parse_bytes, parse_frequencies, parse_prepared, parse_workloads
+from suite.records.options import BadOption, parse_bytes, parse_prepared, parse_workloads
 
 
 @pytest.mark.parametrize(
@@ -83,16 +83,6 @@ def test_prepared_datasets_of_any_name_are_taken_and_all_are_those_that_are_ther
 def test_dataset_that_is_not_there_is_refused_with_those_that_are(text, message):
     with pytest.raises(BadOption, match=message):
         parse_prepared(text, FOLDERS, data_dir=Path("d"))
-
-
-def test_frequencies_are_exact_or_sketched_in_so_many_bytes():
-    assert parse_frequencies("exact") is None
-    assert parse_frequencies("sketch:64MB") == 64_000_000
-    for text in ("", "sketch", "sketch:", "exact:1MB", "bloom:1MB"):
-        with pytest.raises(BadOption, match=r"--frequencies: '.*' is not a way to count: write exact, or sketch:64MB"):
-            parse_frequencies(text)
-    with pytest.raises(BadOption, match="--frequencies: 'much' is not a size"):
-        parse_frequencies("sketch:much")
 
 
 @pytest.mark.parametrize(
