@@ -95,9 +95,6 @@ RULES: dict[str, Rule] = {
     "python run_bench.py --systems freq_cache --workloads criteo_kaggle@drift --frequency-prefix 0.1": Run(
         add=f"{SMOKE} --dry-run", says="freq_cache x criteo_kaggle@drift"
     ),
-    "python run_bench.py --data-dir data --systems freq_cache --frequency-prefix 0.5 --frequencies sketch:64MB": Run(
-        add=f"{REAL} --workloads criteo_kaggle", after=(PREPARED,), says="sketch"
-    ),
     "python run_bench.py --workloads mlperf_dlrm_v2 --systems full_gpu,freq_cache --scale smoke": Elsewhere(
         "tests/unit/suite/run/cell/test_multi_hot_cells.py", "mlperf_dlrm_v2"
     ),
@@ -140,11 +137,9 @@ RULES: dict[str, Rule] = {
     "dask scheduler": NotHere("runs until it is stopped, on the first machine of a cluster"),
     "dask worker ADDRESS --nworkers 8 --nthreads 1": NotHere("runs until it is stopped, on machines of a cluster"),
     "python -m workloads verify data/criteo_kaggle": Run(after=(PREPARED,), says="files are as prepared"),
-    "python -m workloads describe data/criteo_kaggle": Run(after=(PREPARED,), says="zipf"),
-    "python -m workloads describe data/criteo_kaggle --out described/criteo_kaggle": Run(
-        after=(PREPARED,), leaves=("described/criteo_kaggle/description.json",)
-    ),
-    "python -m workloads describe data/criteo_1tb --rows 10000000": Run(after=(PREPARED_1TB,), says="zipf"),
+    "python -m workloads describe data/criteo_kaggle": Run(after=(PREPARED,), says="distinct"),
+    "python -m workloads describe data/criteo_kaggle --json": Run(after=(PREPARED,), says='"windows"'),
+    "python -m workloads describe data/criteo_1tb --rows 10000000": Run(after=(PREPARED_1TB,), says="distinct"),
     "python -m workloads describe --synthetic criteo_kaggle --rows 1000000": Run(swap=ROWS, says="8,192"),
     "python -m workloads describe --synthetic criteo_kaggle@recency --rows 1000000": Run(swap=ROWS, says="8,192"),
     "python -m workloads describe --synthetic avazu@drift --rows 1000000 --batch-size 4096 --seed 1": Run(
