@@ -98,16 +98,13 @@ RULES: dict[str, Rule] = {
     "python run_bench.py --workloads mlperf_dlrm_v2 --systems full_gpu,freq_cache --scale smoke": Elsewhere(
         "tests/unit/suite/run/cell/test_multi_hot_cells.py", "mlperf_dlrm_v2"
     ),
-    "python run_bench.py --workloads criteo_kaggle_bags --systems full_gpu,freq_cache --scale smoke": Elsewhere(
-        "tests/unit/suite/run/cell/test_multi_hot_cells.py", "criteo_kaggle_bags"
-    ),
     "python run_bench.py --systems full_gpu,no_embeddings --scale small --optimizer rowwise_adagrad --steps 4000": Run(
         add="--workloads avazu --systems no_embeddings",
         swap={"--scale small": "--scale smoke", "--steps 4000": "--steps 40"},
         says="no_embeddings",
     ),
-    "python run_bench.py --systems freq_cache --workloads 'criteo_kaggle@drift,avazu@flash'": Run(
-        add="--dry-run", says="freq_cache x avazu@flash"
+    "python run_bench.py --systems freq_cache --workloads 'criteo_kaggle@drift,avazu@growth'": Run(
+        add="--dry-run", says="freq_cache x avazu@growth"
     ),
     "python run_bench.py --systems freq_cache --workloads 'criteo_kaggle@drift[lifetime=0.05]'": Run(
         add="--dry-run", says="criteo_kaggle@drift[lifetime=0.05]"
@@ -141,7 +138,7 @@ RULES: dict[str, Rule] = {
     "python -m workloads describe data/criteo_kaggle --json": Run(after=(PREPARED,), says='"windows"'),
     "python -m workloads describe data/criteo_1tb --rows 10000000": Run(after=(PREPARED_1TB,), says="distinct"),
     "python -m workloads describe --synthetic criteo_kaggle --rows 1000000": Run(swap=ROWS, says="8,192"),
-    "python -m workloads describe --synthetic criteo_kaggle@recency --rows 1000000": Run(swap=ROWS, says="8,192"),
+    "python -m workloads describe --synthetic criteo_kaggle@growth --rows 1000000": Run(swap=ROWS, says="8,192"),
     "python -m workloads describe --synthetic avazu@drift --rows 1000000 --batch-size 4096 --seed 1": Run(
         swap=ROWS, says="8,192"
     ),

@@ -97,7 +97,7 @@ def test_default_of_the_device_is_told(tmp_path, monkeypatch):
         (["--cache-ratio", "0.1", "--device-budget", "1GiB"], "--cache-ratio and --device-budget exclude each other"),
         (["--cache-ratio", "1.5"], "--cache-ratio: 1.5 is out of range"),
         (["--frequency-prefix", "0"], "--frequency-prefix: 0.0 is out of range, it must be above 0 and at most 1"),
-        (["--workloads", "avazu@drifty"], "--workloads: unknown track 'drifty': choose one of recency"),
+        (["--workloads", "avazu@drifty"], "--workloads: unknown track 'drifty': choose one of drift"),
         (["--tf32"], "--tf32 is of NVIDIA devices, and a CPU computes here: leave it out, or give --device cuda"),
         (["--steps", "3"], "--steps: 3 is out of range, it must be at least 4"),
         (["--timeout", "nan"], "--timeout: nan is out of range"),

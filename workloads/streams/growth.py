@@ -9,7 +9,7 @@ import numpy as np
 
 from workloads.compiled import compiled
 from workloads.streams.draws import power, to_power
-from workloads.streams.timelines.track import (
+from workloads.streams.track import (
     GOLDEN,
     UNIFORM_SHIFT,
     Floats,

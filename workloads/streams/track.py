@@ -1,4 +1,4 @@
-"""A track that changes nothing, and what every track has to say: draws, identities, how often each identity comes."""
+"""A track that changes nothing, and what every track has to say: identities, and how often each identity comes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
@@ -61,18 +61,15 @@ class Track:
             if not low <= value <= high:
                 raise DataError(f"{known.name} of @{self.name} is {value}: give {low:g} to {high:g}")
 
-    def redraw(self, table: Table, uniform: Floats, samples: Ints) -> None:
-        """Replace the uniform numbers that ranks are made from, in place.
+    def identify(self, table: Table, ranks: Ints, samples: Ints) -> None:
+        """Replace ranks by identities, in place.
 
         Args:
             table: The table.
-            uniform: One number per lookup, float64 `[n]`.
+            ranks: Of every lookup, int64 `[n]`.
             samples: Sample of every lookup, from the beginning of the training split, int64 `[n]`; ascending, and
                 lookups of one bag follow one another.
         """
-
-    def identify(self, table: Table, ranks: Ints, samples: Ints) -> None:
-        """Replace ranks by identities, in place; int64 `[n]`, and `samples` as for `redraw`."""
 
     def shares(self, table: Table, _samples: int) -> Iterator[tuple[int, Floats]]:
         """Expected share of every identity in the draws, mean over the first samples of the training split.
@@ -109,7 +106,7 @@ def mixed(word):
 
 @compiled
 def hashed(key, number, lookup):
-    """A random word of its own for every sample (or rank, or crowd) and lookup."""
+    """A random word of its own for every sample (or rank) and lookup."""
     return mixed(key + np.uint64(number) * GOLDEN + np.uint64(lookup) * _LOOKUP)
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from workloads.compiled import compiled
-from workloads.streams.timelines.track import (
+from workloads.streams.track import (
     CHUNK,
     Floats,
     Ints,
